@@ -1,11 +1,12 @@
-# Every command that a person needs. `make` lists them.
+# The commands for developers. `make` lists them.
 
 CARGO ?= cargo
-# What of the matrix to run: make matrix KERNELS=6.1. Of those unit-vm and package-vm take the x86-64 ones.
+# The kernels of the matrix: make matrix KERNELS=6.1. unit-vm and package-vm use only those for
+# x86-64.
 KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
 # How long the broker is attacked
 SECONDS ?= 1200
-# How long each fuzz target runs, and which: make fuzz FUZZ_SECONDS=600 FUZZ="records filters"
+# How long each fuzz target runs, and which ones: make fuzz FUZZ_SECONDS=600 FUZZ="records filters"
 FUZZ_SECONDS ?= 60
 FUZZ ?=
 # Part of the mutants: make mutants MUTANTS="--re src/plan/"
@@ -13,7 +14,7 @@ MUTANTS ?=
 # Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
 BENCH ?=
 
-# Where make install puts files, below DESTDIR. A package has PREFIX=/usr.
+# Where make install puts files, below DESTDIR. Packages use PREFIX=/usr.
 PREFIX ?= /usr/local
 bindir ?= $(PREFIX)/bin
 sbindir ?= $(PREFIX)/sbin
@@ -28,18 +29,23 @@ zshdir ?= $(datadir)/zsh/site-functions
 fishdir ?= $(datadir)/fish/vendor_completions.d
 unitdir ?= $(PREFIX)/lib/systemd/system
 sysusersdir ?= $(PREFIX)/lib/sysusers.d
-# Where the programs were built, and a taskdiag that runs here: for another machine it is another one.
+# The directory of the built programs, and a taskdiag that runs on this machine: they differ when
+# cross-building.
 PROGRAMS ?= target/release
 TASKDIAG ?= $(PROGRAMS)/taskdiag
 STRIP ?= strip
 
-# Tools that dev/setup.sh installs for this clone alone
+# Tools that dev/setup.sh installs for this clone only
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
+
+# All that is built for release has the same flags: with others, cargo would build it anew.
+build bench soak soak-broker: export RUSTFLAGS := $(shell dev/pathflags.sh rust)
+build bench soak soak-broker: export CFLAGS := $(shell dev/pathflags.sh c)
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,11 +78,11 @@ rpm: build ## Make RPM packages in target/package
 	@dev/setup.sh package
 	@dev/package.sh rpm
 
-package-test: deb rpm ## Install both in a small Debian, try them, and remove them; as root
+package-test: deb rpm ## Install both kinds of packages in a small Debian, test and remove them; as root
 	@dev/setup.sh package-test
 	@dev/package-test.sh
 
-run: build ## Print this machine's process table, and who answered
+run: build ## Print this machine's process table, and the source
 	@target/release/taskdiag ps --stats
 
 python: ## Make the Python client's wheel and source distribution in target/python/dist
@@ -129,12 +135,12 @@ conformance: ## Run the cases of conformance/ with each client
 	@clients/go/test.sh -run TestConformance
 	@clients/c/test.sh conformance
 
-test-python-sdist: ## The same with a wheel made from the source distribution, as pip makes it
+test-python-sdist: ## Run the tests of the Python client with a wheel built from the source distribution, as by pip
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@SDIST=1 clients/python/test.sh
 
-soak: ## Ask all sources for a quarter of an hour while everything around changes
+soak: ## Query all sources for a quarter of an hour while processes change
 	@dev/setup.sh test
 	@dev/soak.sh
 
@@ -142,19 +148,19 @@ matrix: ## Run the library's tests on Debian's kernels, in virtual machines; on 
 	@dev/setup.sh matrix
 	@dev/matrix.sh $(KERNELS)
 
-matrix-full: ## The same with all tests, which takes long
+matrix-full: ## Run all tests on Debian's kernels, in virtual machines; takes long
 	@dev/setup.sh matrix
 	@dev/matrix.sh --full $(KERNELS)
 
-unit-vm: build ## Try the broker's systemd units on Debian's kernels, in virtual machines
+unit-vm: build ## Test the systemd units on Debian's kernels, in virtual machines
 	@dev/setup.sh vm
 	@for kernel in $(filter-out arm64-%,$(KERNELS)); do dev/vm/unit.sh "$$kernel" || exit; done
 
-package-vm: package-test ## Install, upgrade and remove the packages where systemd runs, in virtual machines; as root
+package-vm: package-test ## Install, upgrade and remove the packages under systemd, in virtual machines; as root
 	@dev/setup.sh vm
 	@for kernel in $(filter-out arm64-%,$(KERNELS)); do dev/vm/package.sh "$$kernel" || exit; done
 
-soak-broker: ## Attack the broker for SECONDS, and measure what others get meanwhile
+soak-broker: ## Attack the broker for SECONDS, and measure the answers that other clients get
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --release --package taskdiag-zoo
 	@SECONDS=$(SECONDS) $(CARGO) test --release --quiet --package taskdiagd --test soak_broker -- --ignored --nocapture
@@ -164,16 +170,16 @@ fuzz: ## Run each fuzz target for FUZZ_SECONDS
 	@dev/fuzz.sh none $(FUZZ_SECONDS) $(FUZZ)
 	@[ -n "$(FUZZ)" ] || clients/go/test.sh -run '^$$' -fuzz FuzzDecoder -fuzztime $(FUZZ_SECONDS)s -fuzzminimizetime 10x
 
-fuzz-sanitized: ## The same under AddressSanitizer
+fuzz-sanitized: ## Run each fuzz target for FUZZ_SECONDS under AddressSanitizer
 	@dev/setup.sh fuzz
 	@dev/fuzz.sh address $(FUZZ_SECONDS) $(FUZZ)
 
-mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
+mutants: ## Run mutation tests of the crates that parse and decide (hours)
 	@dev/setup.sh mutants
 	@RUST_BACKTRACE=0 PROPTEST_CASES=32 PROPTEST_MAX_SHRINK_ITERS=0 \
 		$(CARGO) mutants --package taskdiag-core --package taskdiag-protocol --output target $(MUTANTS)
 
-bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
+bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 	@dev/setup.sh bench
 	@dev/bench.sh $(BENCH)
 
@@ -188,11 +194,11 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
 	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/generate.py --check
-	@# One after the other: the pages of the command and of the library go to the same directory.
+	@# Not at the same time: the pages of the command and the library go to the same directory.
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) rustdoc --quiet --package taskdiag-cli --bin taskdiag
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
 	@dev/api.sh --check
-	@# Its one line when all is well goes to standard output, and what is wrong to standard error.
+	@# On success it prints one line to standard output; problems go to standard error.
 	@$(CARGO) deny --log-level error check licenses bans sources >/dev/null
 	@$(CARGO) deny --log-level error --manifest-path clients/python/Cargo.toml --config deny.toml --target x86_64-unknown-linux-gnu \
 		check licenses bans sources >/dev/null
@@ -205,7 +211,7 @@ msrv: ## Check that the library and the programs build with the oldest supported
 	@dev/setup.sh build
 	@dev/msrv.sh
 
-advisories: ## Check dependencies against the RustSec database, which takes the network
+advisories: ## Check dependencies against the RustSec database, which needs the network
 	@dev/setup.sh lint
 	@$(CARGO) deny --log-level error check advisories
 
@@ -219,7 +225,7 @@ api: ## Write docs/public-api.txt, the public items of the library
 	@dev/setup.sh build
 	@dev/api.sh
 
-docs: build ## Write docs/fields.md, docs/schema/ and what the clients have of fields, from the table of fields and the command
+docs: build ## Write docs/fields.md, docs/schema/ and the clients' fields, from the field table and the command
 	@target/release/taskdiag fields --markdown > docs/fields.md
 	@target/release/taskdiag fields --json | clients/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done

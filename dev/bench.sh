@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Measures taskdiag beside its competitors and rewrites docs/benchmarks.md: dev/bench.sh [OPTION...]
+# Measures taskdiag and its competitors and rewrites docs/benchmarks.md: dev/bench.sh [OPTION...]
 #
-# Run it as root on an idle machine. The options are those of taskdiag-bench (--help); with any
-# option the document stays as it is.
+# Run it as root on an idle machine. The options are those of taskdiag-bench (--help). With any
+# option, the document does not change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo build --release --quiet --workspace --bins
 dev/bench/setup.sh
-# Without it, its rows are missing.
+# Without it, the rows for process-exporter are missing.
 dev/prometheus.sh >/dev/null || true
 
 if [ $# -gt 0 ]; then

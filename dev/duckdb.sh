@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs a Python with DuckDB, which the tests of exported recordings use: dev/duckdb.sh [ARGUMENT OF PYTHON...]
 #
-# The virtual environment is below the target directory, and is made if there is none.
+# The virtual environment is in the target directory, and is created if missing.
 set -eu
 
 target=${CARGO_TARGET_DIR:-$(cd "$(dirname "$0")/.." && pwd)/target}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs fuzz targets one after the other: dev/fuzz.sh SANITIZER SECONDS [TARGET...]
 #
-# SANITIZER is none or one that cargo-fuzz knows, SECONDS is for each target. Without a TARGET all
-# run. fuzz/fuzz_targets/ has the targets, fuzz/corpus/ the inputs that reach different code, and
-# fuzz/artifacts/ an input with which a target failed.
+# SANITIZER is none or one that cargo-fuzz knows. SECONDS is the time per target. Without a TARGET,
+# all targets run. fuzz/fuzz_targets/ has the targets, fuzz/corpus/ the inputs that reach different
+# code, and fuzz/artifacts/ an input that makes a target fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,14 +15,14 @@ fi
 export CARGO_TERM_QUIET=true
 options=(--sanitizer "$sanitizer" --target-dir "target/fuzz-$sanitizer")
 
-# Gives a target the first bytes of a real file as an input.
+# Adds the first bytes of a real file to a target's inputs.
 seed() {
     local target=$1 file=$2
     mkdir -p "fuzz/corpus/$target"
     head -c 4096 "$file" >"fuzz/corpus/$target/$(basename "$file")"
 }
 
-# Texts of cgroups as Documentation/admin-guide/cgroup-v2.rst has them, and paths.
+# Texts of cgroups from Documentation/admin-guide/cgroup-v2.rst, and paths.
 cgroup_seeds() {
     local directory=fuzz/corpus/cgroups
     mkdir -p "$directory"
@@ -47,8 +47,8 @@ unit_seeds() {
 
 seeds() {
     local target file expression number
-    # These make structures of their input. A fuzzer that starts with no bytes takes long to make
-    # enough of them.
+    # These targets build structures from their input. A fuzzer that starts without bytes needs long
+    # to produce enough of them.
     for target in answers messages records; do
         mkdir -p "fuzz/corpus/$target"
         for number in {1..32}; do
@@ -93,7 +93,7 @@ for target in "${targets[@]}"; do
     log=target/fuzz-$sanitizer/$target.log
     arguments=(-max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1)
     [ ! -f "fuzz/corpus/$target.dict" ] || arguments+=(-dict="fuzz/corpus/$target.dict")
-    # The last line of a run without a failure has the number of inputs.
+    # The last line of a successful run has the number of inputs.
     if cargo fuzz run "${options[@]}" "$target" -- "${arguments[@]}" >"$log" 2>&1 &&
         runs=$(sed -n 's/^Done \([0-9]*\) runs.*/\1/p' "$log") && [ "${runs:-0}" -gt 0 ]; then
         echo "$target: $runs runs"

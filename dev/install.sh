@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the programs, the C library, manual pages, completions, units, licences and documents: make install
-# runs it, with all variables of the Makefile.
+# Installs the programs, the C library, manual pages, completions, units, licences and documents.
+# Run by make install with all variables of the Makefile.
 set -euo pipefail
-# The path is the caller's, who may be elsewhere.
+# The path is relative to the caller's directory.
 DESTDIR=${DESTDIR:+$(realpath --canonicalize-missing "$DESTDIR")}
 cd "$(dirname "$0")/.."
 umask 022
@@ -22,7 +22,7 @@ put() {
     install -m "$1" "${@:3}" "$DESTDIR$2"
 }
 
-# generate DIRECTORY NAME ARGUMENT...: a file that taskdiag prints.
+# generate DIRECTORY NAME ARGUMENT...: installs a file that taskdiag prints.
 generate() {
     install -d "$DESTDIR$1"
     "$TASKDIAG" "${@:3}" >"$DESTDIR$1/$2"

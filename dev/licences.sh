@@ -2,8 +2,8 @@
 # Collects the licence texts of the crates that the programs and the C library contain, or of those
 # that the Python client contains: dev/licences.sh FILE [python]
 #
-# Each text stands there once, behind the names of the crates that have it. Crates without a text of
-# their own are listed with the licence that they declare.
+# Each text appears once, after the names of the crates that use it. Crates without a text are
+# listed with the licence that they declare.
 set -euo pipefail
 to=$(realpath --canonicalize-missing "$1")
 self=$(realpath "$0")

@@ -4,9 +4,9 @@
 #
 # The kernels are 6.1 and 6.12 (x86-64), arm64-4k and arm64-16k (6.12 with pages of 4 and 16 KiB).
 # The tests are built on this machine, and copied into each virtual machine with the shared
-# libraries that they need. Without options the tests run that every change needs: those of the
+# libraries that they need. Without options, the tests that every change needs are run: those of the
 # library whose outcome depends on the kernel, and on arm64 only those that compare BPF with the
-# kernel's own text. With --full all tests run, with --tests those whose "PACKAGE NAME" matches.
+# kernel's own text. --full runs all tests, --tests those whose "PACKAGE NAME" matches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,13 +25,13 @@ export TASKDIAG_REQUIRE_BPF=1
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 mkdir -p target
 
-# Emulation is slow: fewer repetitions, and more patience.
+# Emulation is slow: fewer repetitions and longer timeouts.
 environment=(--env TASKDIAG_TEST_MARGIN=5 --env TASKDIAG_TEST_SCALE=10 --env PROPTEST_CASES=16)
-# Debian's security modules but Yama, with which the broker shows less than /proc
+# Debian's security modules except Yama, with which the broker shows less than /proc
 # (docs/kernel-support.md).
 modules=landlock,lockdown,loadpin,safesetid,integrity,apparmor,tomoyo,bpf
 
-# Builds what a kernel runs, and prints of each test the package, the name and the executable.
+# Builds the tests for a kernel. Prints the package, the name and the executable of each.
 build() {
     local target=() packages=(--package taskdiag --package taskdiag-bpf --package taskdiag-cli --package taskdiagd) messages
     if [[ $1 == arm64-* ]]; then
@@ -40,25 +40,25 @@ build() {
     fi
     cargo build --quiet --profile "$profile" "${target[@]}" --package taskdiag-cli --package taskdiagd --package taskdiag-zoo --package taskdiag-task-diag
     messages=$(cargo test --quiet --no-run --profile "$profile" "${target[@]}" "${packages[@]}" --message-format=json)
-    # The test of layouts depends on the compiler alone. The examples, which another test runs, and
+    # The test of layouts depends only on the compiler. The examples, which another test runs, and
     # the commands that `questions` runs are not in the image.
     sed -n 's/.*\/\([^/"]*\)\/Cargo.toml","target":{[^}]*"name":"\([^"]*\)".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
         <<<"$messages" | awk -v meant="$meant" '$2 != "layout" && $2 != "examples" && $2 != "questions" && $2 !~ /^soak/ && $1 " " $2 ~ meant' | sort -u
 }
 
-# Replaces this process by the virtual machine of a kernel, which runs the tests.
+# Replaces this process by the virtual machine with a kernel, which runs the tests.
 in_machine() {
     local kernel=$1 directory=$PWD/target script=target/matrix-$1-tests.sh files=() filter='' skip package name executable file
     if [[ $kernel == arm64-* ]]; then
         directory+=/aarch64-unknown-linux-gnu
         [ -n "$full" ] || filter=bpf_
     fi
-    # Where cargo puts what it builds by the profile `dev`.
+    # The directory where cargo puts the builds of the profile `dev`.
     directory+=/${profile/#dev/debug}
     for file in zoo taskdiag taskdiagd fork task_diag_all task_proc_all; do
         files+=(--file "$directory/$file")
     done
-    # The command is compared with its documents, which are found from its package.
+    # Tests compare the command with its documents, which they find relative to its package.
     for file in docs/fields.md docs/events.md crates/taskdiag-cli/Cargo.toml; do
         files+=(--file "$PWD/$file")
     done
@@ -77,7 +77,7 @@ in_machine() {
             [ "$package $name" != 'taskdiag sockets' ] || skip='--skip ss_sees_the_same'
             if [ "$name" = taskdiag_bpf ]; then
                 skip='--skip host_agrees_with_bpftool --skip host_types_by_number'
-                # Programs that find tasks themselves are for Linux 6.2 and later.
+                # Programs that find tasks themselves need Linux 6.2.
                 [ "$kernel" != 6.1 ] || skip+=' --skip walk::tests'
             fi
             echo "'$executable' --test-threads=2 $filter $skip || status=1"
@@ -94,7 +94,7 @@ for kernel in "$@"; do
     tests[$kernel]=$(build "$kernel")
 done
 
-# A machine keeps one core busy, so as many run side by side as there are cores.
+# A machine keeps one core busy, so there are as many in parallel as there are cores.
 trap '[ ${#machines[@]} -eq 0 ] || kill "${machines[@]}" 2>/dev/null' EXIT
 for kernel in "$@"; do
     while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Tests `taskdiag metrics` with Debian's Prometheus, its promtool, and its process-exporter beside it.
-# As root.
+# Tests `taskdiag metrics` with Debian's Prometheus, promtool, and process-exporter. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "$(id -u)" -ne 0 ]; then
-    echo "metrics beside Prometheus: not tested, it takes root" >&2
+    echo "metrics with Prometheus: not tested, needs root" >&2
     exit 0
 fi
 TASKDIAG_PROMETHEUS=$(dev/prometheus.sh)

@@ -2,20 +2,20 @@
 # Checks that the library, the programs and the Python client build with the oldest supported Rust (`rust-version` in
 # Cargo.toml).
 #
-# Takes rustup's toolchain of that version, if it is installed. Otherwise it unpacks Debian's
-# packages into .cache/rust/, which needs no root and leaves the system's own Rust alone.
+# Uses rustup's toolchain of that version if it is installed. Otherwise unpacks Debian's packages
+# into .cache/rust/, which needs no root and does not touch the system's own Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 CACHE=$PWD/.cache/rust
-# Debian 12 has these packages to build browsers. They run on later releases, too.
+# Debian 12 has these packages for building browsers. They also run on later releases.
 SUITE=bookworm
 packages=(rustc-web "libstd-rust-web-$version" libstd-rust-web-dev libllvm19)
 # shellcheck source-path=SCRIPTDIR
 . dev/vm/packages.sh
 
-# Downloads Debian's packages, and unpacks them.
+# Downloads and unpacks Debian's packages.
 fetch() {
     local architecture package
     architecture=$(dpkg --print-architecture)

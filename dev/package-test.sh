@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the packages of make deb and make rpm into a small Debian, tries them, and removes them
+# Installs the packages of make deb and make rpm in a small Debian, tests them, and removes them
 # again: make package-test
 #
-# The Debian is made once, by mmdebstrap, of the release that this machine has, and kept in
-# .cache/package-root.tar. It is unpacked to target/package/root. Mounts are in a mount namespace of
-# this script's own. Needs root. Prints a line for each check.
+# The Debian is of the same release as this machine. mmdebstrap creates it once, in
+# .cache/package-root.tar; it is unpacked to target/package/root. All mounts are in the script's own
+# mount namespace. Needs root. Prints a line for each check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -20,7 +20,8 @@ fi
 base=.cache/package-root.tar root=target/package/root
 shopt -s nullglob
 debs=(target/package/*.deb) rpms=(target/package/*.rpm)
-# The programs and the library, the line tables of each, and what it takes to build with the library.
+# The programs and the library, the line tables of each, and the files for building with the
+# library.
 if [ ${#debs[@]} -ne 7 ] || [ ${#rpms[@]} -ne 7 ]; then
     echo "package-test: found ${#debs[@]} .deb and ${#rpms[@]} .rpm: run make deb and make rpm first" >&2
     exit 2
@@ -34,7 +35,7 @@ if [ ! -s "$base" ]; then
         --dpkgopt='path-include=/usr/share/man/*' "$suite" "$base.new"
     mv "$base.new" "$base"
 fi
-# What a mount would hide is left alone.
+# Leaves mounted file systems alone.
 rm -rf --one-file-system "$root"
 mkdir -p "$root"
 tar -C "$root" -xf "$base" --exclude='./dev/*'
@@ -48,7 +49,7 @@ inside() { chroot "$root" "${environment[@]}" "$@"; }
 nobody() { inside setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
 
 failed=0
-# check NAME COMMAND [ARGUMENT]...: what the command prints is shown if it fails.
+# check NAME COMMAND [ARGUMENT]...: runs a check; shows the output of the command if it fails.
 check() {
     local name=$1 said
     shift
@@ -60,7 +61,7 @@ check() {
     fi
 }
 
-# The files of the root that packages own. Package managers and man keep lists of their own.
+# The files of the root that packages own. Package managers and man keep their own lists.
 files() {
     (cd "$root" && find . -xdev \( -path ./var/lib/dpkg -o -path ./var/lib/rpm -o -path ./root/.rpmdb -o -path ./var/cache -o -path ./var/log -o \
         -path ./root -o -path ./usr/lib/sysimage \) -prune -o -print | LC_ALL=C sort)
@@ -76,7 +77,7 @@ runs() {
 
 answers() {
     local broker status=0
-    # Not through the function, whose shell would be the process to stop.
+    # Not through the function: its shell would be the process to stop.
     chroot "$root" "${environment[@]}" taskdiagd --observers taskdiag-observers >"$root/tmp/log" 2>&1 &
     broker=$!
     for _ in $(seq 100); do
@@ -84,7 +85,7 @@ answers() {
         sleep 0.1
     done
     nobody taskdiag ps --source broker -o pid,uid,comm --csv | grep -q ',65534,taskdiag' || status=1
-    # Process 1 is another user's: nobody sees it as an observer only.
+    # Process 1 belongs to another user: the user nobody sees it only as an observer.
     ! nobody taskdiag ps --source broker -o pid --csv | grep -qx 1 || status=1
     observer=$(inside getent group taskdiag-observers | cut -d : -f 3)
     inside setpriv --reuid=65534 --regid=65534 --groups="$observer" taskdiag ps --source broker -o pid,rss_bytes --csv | grep -q '^1,' || status=1
@@ -126,7 +127,7 @@ in_zsh() {
         zpty -r shell line "*rss_shmem_bytes*" && echo completed' | grep completed
 }
 
-# systemd before 254 knows neither: see the units.
+# systemd before 254 knows neither of them: see the units.
 units() {
     local said
     said=$(inside systemd-analyze verify taskdiagd.service taskdiagd.socket taskdiag-metrics.service 2>&1 |
@@ -134,7 +135,7 @@ units() {
     [ -z "$said" ] || { echo "$said"; return 1; }
 }
 
-# Debuggers find the line tables of a program by its build id.
+# Debuggers find a program's line tables by its build id.
 line_tables() {
     local program id tables
     for program in usr/bin/taskdiag usr/sbin/taskdiagd "$(cd "$root" && find usr -name 'libtaskdiag.so.0.*' -not -path '*debug*' | head -n 1)"; do
@@ -145,7 +146,7 @@ line_tables() {
     done
 }
 
-# A program that is built with the header and the library of the package runs there.
+# A program built with the package's header and library runs there.
 library() {
     local flags
     flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$(dirname "$(find "$root/usr" -name taskdiag.pc)") pkg-config --cflags --libs taskdiag) || return
@@ -154,7 +155,7 @@ library() {
     inside env LD_LIBRARY_PATH=/usr/lib64 /tmp/ps | grep ' /tmp/ps$'
 }
 
-# A package gives nobody anything.
+# A package grants no rights to any user.
 grants_nothing() {
     [ "$(inside systemctl is-enabled taskdiagd.socket || true)" = disabled ] &&
         [ "$(inside systemctl is-enabled taskdiagd.service || true)" = disabled ] &&
@@ -175,7 +176,7 @@ tried() {
     check "$1: fish" in_fish
 }
 
-# On systems with RPM these directories are those of another package.
+# On systems with RPM, another package owns these directories.
 mkdir -p "$root/usr/share/licenses" "$root/usr/share/zsh/site-functions" "$root/usr/lib64/pkgconfig"
 before=$(files)
 cp "${debs[@]}" "$root/tmp"

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Makes packages of what make build has built: dev/package.sh deb|rpm
 #
-# They are written to target/package/. The version is that of Cargo.toml. The maintainer is
-# $DEBFULLNAME and $DEBEMAIL, or whom git knows. The time is that of the commit, or
-# $SOURCE_DATE_EPOCH.
+# Writes them to target/package/. The version is that of Cargo.toml. The maintainer is $DEBFULLNAME
+# and $DEBEMAIL, or the user known to git. The time is that of the commit, or $SOURCE_DATE_EPOCH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
@@ -11,8 +10,8 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
-# The programs and their line tables in one file again, as the tools of both kinds of packages take
-# them apart.
+# Joins the programs and their line tables again: the tools of both package formats split them
+# themselves.
 join() {
     local program
     rm -rf target/package/programs

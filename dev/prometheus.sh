@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings Debian's Prometheus and its process-exporter into .cache/prometheus/, without installing
-# them: their packages would start them. Prints where the programs are.
+# Downloads Debian's Prometheus and process-exporter into .cache/prometheus/ without installing
+# them: the packages would start them. Prints the directory of the programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ] || [ ! -x "$bin/promet
     mkdir -p "$directory"
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
-    # apt's user may not write to the directory, which it says.
+    # apt's user may not write to the directory; apt prints a warning about it.
     get() { (cd "$directory" && apt-get download --quiet=2 "${packages[@]}") >"$log" 2>&1; }
     if ! get; then
         apt-get update --quiet=2 >>"$log" 2>&1 || true

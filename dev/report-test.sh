@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the pages of `taskdiag report` in Debian's Chromium. With TASKDIAG_PICTURES=DIRECTORY, what it
-# shows is saved there, to be looked at.
+# Tests the pages of `taskdiag report` in Debian's Chromium. TASKDIAG_PICTURES=DIRECTORY keeps
+# pictures of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,14 +2,14 @@
 # Installs what a command of the Makefile needs:
 # dev/setup.sh build|python|package|package-test|test|browser|fuzz|mutants|matrix|vm|bench|lint
 #
-# It installs Debian packages, Go's among them, Rust's libraries for arm64, components of Rust and commands of cargo.
-# It prints nothing if all are there. If it can't install packages it prints which are missing and
-# goes on: a build without clang works, but has no BPF programs.
+# Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust and cargo
+# commands. Prints nothing if everything is there. If it can't install packages, it prints the
+# missing ones and continues: a build without clang works, but has no BPF programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(gcc clang libbpf-dev) commands=() components=() rust_target='' go=()
-# Debian's Go, unless there is one.
+# Debian's Go, unless another one is installed.
 command -v go >/dev/null || go=(golang-go)
 case ${1:-} in
 build) ;;
@@ -49,7 +49,7 @@ has() {
     [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
 }
 
-# Installs Debian packages, those that are missing.
+# Installs the missing Debian packages.
 add_packages() {
     local package missing=() as_root=()
     if ! command -v dpkg-query >/dev/null; then
@@ -77,7 +77,7 @@ add_packages() {
     exit 1
 }
 
-# Installs Rust's libraries for another machine.
+# Installs Rust's libraries for another architecture.
 add_rust_target() {
     [ ! -d "$(rustc --print target-libdir --target "$1")" ] || return 0
     if ! command -v rustup >/dev/null; then
@@ -95,8 +95,8 @@ add_rust_component() {
     rustup --quiet component add "$1"
 }
 
-# Installs a command of cargo into .cache/tools/, which is in the PATH of the Makefile: a built
-# program from dev/tools.txt in seconds, or else from its source, which takes minutes.
+# Installs a cargo command into .cache/tools/, which is in the Makefile's PATH: a prebuilt program
+# from dev/tools.txt in seconds, otherwise from source, which takes minutes.
 add_cargo_command() {
     ! PATH=$PWD/.cache/tools/bin:$PATH cargo "$1" --version >/dev/null 2>&1 || return 0
     echo "setup: installing cargo-$1" >&2

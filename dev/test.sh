@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs all tests on this machine's kernel. Prints only what failed, and how many did.
+# Runs all tests on this machine's kernel. Prints only the failed ones, and the number of failures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 log=target/test.log
 mkdir -p target
 
-# Root can load BPF, so a build without the programs would test nothing: make it fail.
+# Root can load BPF, so a build without the programs would test nothing: make that a failure.
 if [ "$(id -u)" -eq 0 ]; then
     export TASKDIAG_REQUIRE_BPF=1
 fi
@@ -15,7 +15,7 @@ cargo build --quiet --workspace --bins
 
 status=0
 cargo test --quiet --workspace --no-fail-fast >"$log" 2>&1 || status=$?
-# The library is also for those who build it without BPF.
+# The library can also be built without BPF.
 cargo test --quiet --package taskdiag --no-default-features --lib >>"$log" 2>&1 || status=$?
 
 read -r passed failed < <(awk '

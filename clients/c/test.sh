@@ -41,11 +41,13 @@ quietly() {
 
 # A broker, for root.
 if [ "$(id -u)" -eq 0 ]; then
-    export TASKDIAG_SOCKET=$work/socket
-    rm -f "$TASKDIAG_SOCKET"
+    # Not in the directory of the build, which may be another user's.
+    place=$(mktemp -d)
+    chmod 755 "$place"
+    export TASKDIAG_SOCKET=$place/socket
     "$built/taskdiagd" --socket "$TASKDIAG_SOCKET" 2>"$work/broker.log" &
     broker=$!
-    trap 'kill "$broker"' EXIT
+    trap 'kill "$broker"; rm -r "$place"' EXIT
     for _ in {1..200}; do
         ! grep --quiet ready "$work/broker.log" || break
         sleep 0.05

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures the client beside gopsutil: clients/go/bench.sh [PROCESSES...]
+# Measures the client and gopsutil: clients/go/bench.sh [PROCESSES...]
 #
-# It starts the broker that make build or dev/bench.sh has built. gopsutil is a dependency of the
-# benchmark's own module.
+# Starts the broker that make build or dev/bench.sh has built. gopsutil is a dependency only of the
+# benchmark's module.
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)

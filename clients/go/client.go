@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// DefaultSocket is where the broker answers, unless it was told otherwise.
+// DefaultSocket is the broker's default socket.
 const DefaultSocket = "/run/taskdiag/taskdiag.sock"
 
-// Client asks the broker. Goroutines may share it: their requests are sent one after the other. It
-// connects again if the broker has ended the connection or was restarted.
+// A Client is a client of the broker. It is safe for concurrent use; requests are sent one after
+// the other. It reconnects if the broker has closed the connection or was restarted.
 type Client struct {
 	path string
-	// Has an element while a goroutine uses what follows: a lock that can be waited for together with
-	// other channels.
+	// Holds an element while a goroutine uses the fields below: a lock that select can wait for.
 	turn  chan struct{}
 	conn  *connection
 	sizes map[question]shape
@@ -29,23 +28,23 @@ type Client struct {
 	close   sync.Once
 }
 
-// question is what requests have in common whose answers are about equally long.
+// question identifies requests whose answers have about the same length.
 type question struct {
 	show  uint64
 	which strategy
 }
 
-// shape is the length of an answer.
+// shape is the size of an answer.
 type shape struct{ bytes, rows int }
 
-// Option is an option of Dial.
+// An Option configures a Client in Dial.
 type Option func(*Client)
 
-// Socket lets Dial connect to the broker at a path other than [DefaultSocket].
+// Socket sets the path of the broker's socket. The default is [DefaultSocket].
 func Socket(path string) Option { return func(c *Client) { c.path = path } }
 
-// Dial connects to the broker. If none answers the error is an [ErrNoBroker]; if it is of another
-// version, an [ErrVersion].
+// Dial connects to the broker. The error is an [ErrNoBroker] if no broker answers, and an
+// [ErrVersion] if the broker has another version.
 func Dial(ctx context.Context, options ...Option) (*Client, error) {
 	c := &Client{path: DefaultSocket, turn: make(chan struct{}, 1), sizes: map[question]shape{}, closing: make(chan struct{})}
 	for _, option := range options {
@@ -62,7 +61,7 @@ func Dial(ctx context.Context, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection. Queries that are under way, and those that come later, get ErrClosed.
+// Close closes the connection. Current and later queries fail with [ErrClosed].
 func (c *Client) Close() error {
 	c.close.Do(func() { close(c.closing) })
 	c.turn <- struct{}{}
@@ -80,7 +79,7 @@ func (c *Client) drop() {
 	}
 }
 
-// Selection says which processes a query is about, or how they are read.
+// A Selection restricts a query to some processes, or sets how they are read.
 type Selection func(*selection)
 
 type selection struct {
@@ -91,7 +90,7 @@ type selection struct {
 	patience time.Duration
 }
 
-// PIDs asks about these processes only. Those that are not there have no row: Table.Missing has
+// PIDs selects these processes. Processes that do not exist have no row; Table.Missing returns
 // them.
 func PIDs(pids ...int) Selection {
 	return func(s *selection) {
@@ -100,19 +99,19 @@ func PIDs(pids ...int) Selection {
 	}
 }
 
-// ChildrenOf asks about the children of a process only.
+// ChildrenOf selects the children of a process.
 func ChildrenOf(pid int) Selection {
 	return func(s *selection) { s.ofParent, s.parent = true, toPID(pid) }
 }
 
-// Patience is how long the read of a file of /proc may make no progress, for fields that this process
-// reads itself (command lines, environments): after that, the value is absent as NoAnswer. A fifth of
-// a second without this option.
+// Patience sets how long reading a file of /proc may make no progress before its values are absent
+// with the reason NoAnswer. It applies to fields that this process reads itself, such as command
+// lines. The default is 200 milliseconds.
 func Patience(patience time.Duration) Selection {
 	return func(s *selection) { s.patience = patience }
 }
 
-// toPID returns a pid as it is sent; 0, which no process has, for what can't be one.
+// toPID returns a pid in wire format; 0, which no process has, if it can't be a pid.
 func toPID(pid int) uint32 {
 	if pid < 0 || pid > math.MaxInt32 {
 		return 0
@@ -120,18 +119,18 @@ func toPID(pid int) uint32 {
 	return uint32(pid)
 }
 
-// Processes returns the fields of all processes that this process may see, or of those selected.
+// Processes returns the fields of all processes that the caller may see, or of the selected ones.
 func (c *Client) Processes(ctx context.Context, fields []Field, selections ...Selection) (*Table, error) {
 	return c.query(ctx, fields, false, selections)
 }
 
-// Threads returns the fields of all threads that this process may see, or of those of the processes
-// selected.
+// Threads returns the fields of all threads that the caller may see, or of the threads of the
+// selected processes.
 func (c *Client) Threads(ctx context.Context, fields []Field, selections ...Selection) (*Table, error) {
 	return c.query(ctx, fields, true, selections)
 }
 
-// Process returns the fields of one process. If it is not there the error is an [ErrNoProcess].
+// Process returns the fields of one process. The error is an [ErrNoProcess] if it does not exist.
 func (c *Client) Process(ctx context.Context, pid int, fields []Field) (Row, error) {
 	table, err := c.query(ctx, fields, false, []Selection{PIDs(pid)})
 	if err != nil {
@@ -143,20 +142,20 @@ func (c *Client) Process(ctx context.Context, pid int, fields []Field) (Row, err
 	return table.Row(0), nil
 }
 
-// OpenMaps returns /proc/PID/maps of a process, opened by the broker: for its text, and for
-// PROCMAP_QUERY. It takes the right to trace the process (ErrDenied). ErrNoMemory if the process has
-// no mappings.
+// OpenMaps returns /proc/PID/maps of a process, opened by the broker, for reading its text and for
+// PROCMAP_QUERY. The error is an [ErrDenied] if the caller may not trace the process, and an
+// [ErrNoMemory] if the process has no mappings.
 func (c *Client) OpenMaps(ctx context.Context, pid int) (*os.File, error) {
 	return c.open(ctx, showMaps, pid, "maps")
 }
 
-// OpenSmaps returns /proc/PID/smaps, as OpenMaps does maps.
+// OpenSmaps is like [Client.OpenMaps] for /proc/PID/smaps.
 func (c *Client) OpenSmaps(ctx context.Context, pid int) (*os.File, error) {
 	return c.open(ctx, showSmaps, pid, "smaps")
 }
 
-// exchange calls ask with a connection. If the broker has ended the connection, it connects again and
-// calls ask again.
+// exchange calls ask with a connection. If the broker has closed the connection, it reconnects and
+// calls ask once more.
 func (c *Client) exchange(ctx context.Context, ask func(*connection) error) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -191,7 +190,7 @@ func (c *Client) exchange(ctx context.Context, ask func(*connection) error) erro
 	}
 }
 
-// query asks for a table.
+// query runs a query.
 func (c *Client) query(ctx context.Context, fields []Field, threads bool, selections []Selection) (*Table, error) {
 	chosen := selection{patience: defaultPatience}
 	for _, selection := range selections {
@@ -215,7 +214,7 @@ func (c *Client) query(ctx context.Context, fields []Field, threads bool, select
 	return table, nil
 }
 
-// groupsOf returns the groups of fields. Ids, which every record has, need none.
+// groupsOf returns the groups that contain the fields. Ids need no group: every record has them.
 func groupsOf(fields []Field) (uint32, error) {
 	groups := uint32(0)
 	for _, field := range fields {
@@ -223,10 +222,10 @@ func groupsOf(fields []Field) (uint32, error) {
 		case int(field) >= len(fieldTable):
 			return 0, failf(ErrUnknownField, "there is no field with the number %d", field)
 		case fieldTable[field].form == formDerived:
-			return 0, failf(ErrUnsupported, "the field %v is made by the library (%s), and the broker does not send it",
+			return 0, failf(ErrUnsupported, "the library derives the field %v (%s); the broker does not send it",
 				field, fieldTable[field].Origin)
 		case field == RollupAgeNS:
-			return 0, failf(ErrUnsupported, "the field %v is the library's: this client keeps no values", field)
+			return 0, failf(ErrUnsupported, "only the library has the field %v: this client keeps no values", field)
 		case field != PID && field != TID:
 			groups |= 1 << fieldTable[field].group
 		}
@@ -234,9 +233,9 @@ func groupsOf(fields []Field) (uint32, error) {
 	return groups, nil
 }
 
-// ask asks for the rows of a table.
+// ask requests the rows of a table.
 func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bool, chosen *selection) (*Table, error) {
-	// So many processes are asked for one by one. If there are more, all processes are asked for, and
+	// Up to this many processes are requested one by one. For more, all processes are requested and
 	// the others dropped.
 	const fewPIDs = 16
 	known := uint32(conn.bits.known >> groupsShift)
@@ -283,7 +282,7 @@ func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bo
 	return table, nil
 }
 
-// sortedPIDs returns pids in order, each once.
+// sortedPIDs returns pids in order, without duplicates.
 func sortedPIDs(pids []int) []int {
 	sorted := append([]int(nil), pids...)
 	sort.Ints(sorted)
@@ -296,7 +295,7 @@ func sortedPIDs(pids []int) []int {
 	return kept
 }
 
-// retain keeps the rows of these processes, and notes which of them have none.
+// retain keeps the rows of these processes, and records which of them have none.
 func (t *Table) retain(pids []int) {
 	seen := make([]bool, len(pids))
 	rows := t.rows[:0]
@@ -333,7 +332,7 @@ func (c *Client) open(ctx context.Context, show uint64, pid int, name string) (*
 		})
 		switch {
 		case errors.Is(err, syscall.EBUSY) || errors.Is(err, ErrBusy):
-			// The process executed another program meanwhile, or the broker has too much to do.
+			// The process executed another program in between, or the broker is busy.
 			if try == tries {
 				return nil, err
 			}

@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// BootTime returns when this machine booted, by the clock as it is set now. A process started at
-// BootTime().Add(time.Duration(start)), where start is its StartNS.
+// BootTime returns when this machine booted, according to the current setting of the clock. A
+// process started at BootTime().Add(time.Duration(start)), where start is its StartNS.
 func BootTime() time.Time {
 	const tries = 3
 	var boot time.Time
 	shortest := time.Duration(-1)
-	// The shortest of several tries is the most exact.
+	// The shortest of several attempts is the most accurate.
 	for try := 0; try < tries; try++ {
 		before := sinceBoot()
 		now := time.Now()
@@ -21,7 +21,7 @@ func BootTime() time.Time {
 			shortest, boot = took, now.Add(-(before+after)/2)
 		}
 	}
-	// Round drops Go's monotonic clock, so that boot times are compared by the clock as it is set.
+	// Round drops Go's monotonic clock, so that boot times are compared by wall clock.
 	return boot.Round(0)
 }
 

@@ -51,7 +51,7 @@ func cases(t *testing.T) []conformanceCase {
 		t.Fatal(err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	// A key that is not known would be a condition that is not looked at.
+	// An unknown key would be a condition that is not checked.
 	decoder.DisallowUnknownFields()
 	var list []conformanceCase
 	if err := decoder.Decode(&list); err != nil {
@@ -60,8 +60,8 @@ func cases(t *testing.T) []conformanceCase {
 	return list
 }
 
-// isMine says whether this client can run a case: it asks the broker about processes and threads, and
-// has no filters.
+// isMine reports whether this client can run a case: a request to the broker about processes or
+// threads, without filters.
 func (c *conformanceCase) isMine() bool {
 	if !contains([]string{"", "processes", "threads"}, c.Rows) {
 		return false
@@ -94,7 +94,7 @@ func TestConformance(t *testing.T) {
 			if !contains(all, name) {
 				all = append(all, name)
 			}
-			// The other one takes root.
+			// The other case needs root.
 			if !contains(ofNobody, name) && name != "groups-3" {
 				ofNobody = append(ofNobody, name)
 			}
@@ -191,7 +191,7 @@ func (c *conformanceCase) checkRows(t *testing.T, name string, pid int, rows []o
 	}
 }
 
-// of returns what /proc has, as JSON has it.
+// of returns the values in /proc, in the form of JSON.
 func (r relation) of(t *testing.T, pid int) any {
 	t.Helper()
 	path := fmt.Sprintf("/proc/%d/%s", pid, r.File)
@@ -243,7 +243,7 @@ func (r relation) of(t *testing.T, pid int) any {
 	return nil
 }
 
-// inJSON returns a text as JSON has it.
+// inJSON returns a text in the form of JSON.
 func inJSON(text string) any {
 	if utf8.ValidString(text) {
 		return text

@@ -10,46 +10,59 @@ import (
 	"time"
 )
 
-// connection is a connection to the broker, on which one request is answered after the other.
+// connection is a connection to the broker. Requests are answered one after the other.
 type connection struct {
 	socket *net.UnixConn
 	path   string
 	seq    uint32
 	bits   brokerBits
-	// The longest answer that is taken, in bytes.
+	// The maximum length of an answer, in bytes.
 	limit int
-	// Memory for packets of answers whose length is not known.
+	// A buffer for packets of answers of unknown length.
 	packet []byte
-	// Ends with the client.
+	// Closed with the client.
 	closing <-chan struct{}
-	// An answer was not received to its end: the connection can't be used any more.
+	// An answer was not received completely, so the connection can't be used any more.
 	isBroken bool
 }
 
-// Limits of an answer: any program may listen at the broker's path.
+// Limits for answers: any program may listen on the broker's path.
 const (
-	// How long to wait for a packet, and for an answer, with a second more for each minRate bytes.
+	// How long to wait for a packet, and for a whole answer. An answer has one more second for each
+	// minRate bytes.
 	patience = 30 * time.Second
 	minRate  = 1 << 20
-	// The longest packet that comes with an opened file, or in its place.
+	// The maximum length of the packet with, or instead of, an opened file.
 	maxFilePacket = 4 << 10
-	// The most packets of the answer about bits. The broker sends one.
+	// The maximum number of packets of the answer about bits. The broker sends one.
 	maxBitsPackets = 4
-	// How long a refusal, which was sent before the connection ended, may take to be received.
+	// How long to wait while the broker has many connections to accept.
+	fullPause = 10 * time.Millisecond
+	// How long to wait for a refusal that was sent before the connection was closed.
 	refusalPatience = 100 * time.Millisecond
 )
 
-// errEnded is returned if the broker ended the connection without a reason, which it may do at any
+// errEnded is returned if the broker closed the connection without a reason, which it may do at any
 // time.
 var errEnded = errors.New("the broker ended the connection")
 
-// dial connects, and asks which bits there are.
+// dial connects, and asks for the supported bits.
 func dial(ctx context.Context, path string, closing <-chan struct{}) (*connection, error) {
-	dialer := net.Dialer{Timeout: patience}
+	dialer := net.Dialer{Deadline: time.Now().Add(patience)}
 	socket, err := dialer.DialContext(ctx, "unixpacket", path)
+	// The kernel does not let a non-blocking socket wait while the broker has many connections to
+	// accept.
+	for errors.Is(err, syscall.EAGAIN) && time.Now().Before(dialer.Deadline) && ctx.Err() == nil {
+		time.Sleep(fullPause)
+		socket, err = dialer.DialContext(ctx, "unixpacket", path)
+	}
 	if err != nil {
 		if err := ctx.Err(); err != nil {
 			return nil, stopped(path, err)
+		}
+		// The sockets of other programs are often of another type.
+		if errors.Is(err, syscall.EPROTOTYPE) {
+			return nil, failf(ErrMalformed, "the server at %s is not a broker", path)
 		}
 		return nil, noBroker(path, err)
 	}
@@ -66,12 +79,13 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 	return c, nil
 }
 
-// stopped says that the context ended. errors.Is finds its error.
+// stopped returns the error for an ended context. errors.Is finds the context's error.
 func stopped(path string, cause error) error {
-	return &failure{nil, "the broker at " + path + " was asked", cause}
+	return &failure{nil, "the request to the broker at " + path + " was stopped", cause}
 }
 
-// run calls ask, and closes the socket if the context or the client ends meanwhile, which ends ask.
+// run calls ask. If the context or the client ends during the call, it closes the socket to end
+// ask.
 func (c *connection) run(ctx context.Context, ask func() error) error {
 	if err := ctx.Err(); err != nil {
 		return stopped(c.path, err)
@@ -102,7 +116,7 @@ func (c *connection) run(ctx context.Context, ask func() error) error {
 	return err
 }
 
-// answeredErrno is an error that the broker sent, unlike one of this process's own system calls.
+// answeredErrno is an error that the broker sent, not one of this process's system calls.
 type answeredErrno struct{ errno syscall.Errno }
 
 func (a answeredErrno) Error() string { return a.errno.Error() }
@@ -132,13 +146,14 @@ func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// refusal returns why the broker ended the connection, if it refused this client and sent that.
+// refusal returns the reason why the broker closed the connection, if it refused this client and
+// sent one.
 func (c *connection) refusal() error {
 	packet := make([]byte, maxFilePacket)
 	if err := c.socket.SetReadDeadline(time.Now().Add(refusalPatience)); err != nil {
 		return errEnded
 	}
-	// If the broker left a request unread, the first call reports the end (ECONNRESET).
+	// If the broker left a request unread, the first read returns ECONNRESET.
 	for i := 0; i < 2; i++ {
 		if n, err := c.socket.Read(packet); err == nil {
 			return refused(packet[:n])
@@ -147,7 +162,7 @@ func (c *connection) refusal() error {
 	return errEnded
 }
 
-// refused returns the error in the packet that a refused client gets.
+// refused returns the error in the packet that a refused client receives.
 func refused(packet []byte) error {
 	if m, _, err := nextMessage(packet, 0, 0); err == nil && m.kind == messageErr {
 		return answeredErrno{m.errno}
@@ -157,7 +172,7 @@ func refused(packet []byte) error {
 
 // receive appends a packet to bytes.
 func (c *connection) receive(bytes []byte) ([]byte, error) {
-	// One byte more than a packet has shows a longer one.
+	// The extra byte detects packets that are too long.
 	into, isOwn := c.packet, true
 	if room := bytes[len(bytes):cap(bytes)]; len(room) > maxPacket {
 		into, isOwn = room[:maxPacket+1], false
@@ -203,7 +218,7 @@ func (c *connection) takeBits(packet []byte, seq uint32) (bool, error) {
 	for at := 0; at < len(packet); {
 		m, next, err := nextMessage(packet, at, seq)
 		if err != nil {
-			// The error that a refused client gets has no request's number.
+			// The error for a refused client has no request number.
 			if refusal := refused(packet); refusal != errEnded {
 				return false, refusal
 			}
@@ -255,7 +270,7 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 	}
 }
 
-// answerLimit returns how long an answer may be: a quarter of this machine's memory.
+// answerLimit returns the maximum length of an answer: a quarter of this machine's memory.
 func answerLimit() int {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err == nil {
@@ -266,7 +281,7 @@ func answerLimit() int {
 	return maxAnswer
 }
 
-// askFile asks for an opened file of /proc. It is nil if the process has no memory.
+// askFile requests an opened file of /proc. It returns nil if the process has no memory.
 func (c *connection) askFile(show uint64, pid uint32, name string) (*os.File, error) {
 	seq, err := c.send(show, oneProcess, pid)
 	if err != nil {
@@ -301,7 +316,7 @@ func (c *connection) askFile(show uint64, pid uint32, name string) (*os.File, er
 	return file, nil
 }
 
-// received returns the file that came with a packet; the last if there are several.
+// received returns the file that came with a packet; if there are several, the last.
 func received(control []byte, name string) *os.File {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {
@@ -323,7 +338,7 @@ func received(control []byte, name string) *os.File {
 	return file
 }
 
-// wasOpened says whether a packet, which has to be a whole answer, tells that the file comes with it.
+// wasOpened reports whether a packet, which must be a whole answer, says that it carries the file.
 func wasOpened(packet []byte, seq uint32, show uint64) (bool, error) {
 	opened := false
 	for at := 0; at < len(packet); {
@@ -345,8 +360,8 @@ func wasOpened(packet []byte, seq uint32, show uint64) (bool, error) {
 	return false, malformed("an answer without end")
 }
 
-// explain turns an error of this connection into one for people. After any error that the broker did
-// not send, the connection is broken.
+// explain turns an error of this connection into one for people. Any error that the broker did not
+// send breaks the connection.
 func (c *connection) explain(err error, pid uint32) error {
 	var answered answeredErrno
 	var bad malformed
@@ -359,7 +374,7 @@ func (c *connection) explain(err error, pid uint32) error {
 		case errors.Is(err, errEnded):
 			return err
 		case errors.As(err, &bad):
-			return &failure{ErrMalformed, "the broker at " + c.path + " is none that this client understands", err}
+			return &failure{ErrMalformed, "the broker at " + c.path + " is not one that this client understands", err}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return failf(ErrNoBroker, "the broker at %s does not answer", c.path)
 		}

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// decode takes an answer apart as a query does, and reads every value of every row.
+// decode decodes an answer as a query does, and reads every value of every row.
 func decode(packets []byte) (*Table, error) {
 	table := newTable(Fields(), shape{})
 	table.groups = 1<<groupDerived - 1
 	for len(packets) > 0 {
-		// As packets come: two bytes say how long the next one is.
+		// Two bytes have the length of the next packet.
 		length := 0
 		if len(packets) >= 2 {
 			length = int(packets[0]) | int(packets[1])<<8
@@ -36,13 +36,12 @@ func decode(packets []byte) (*Table, error) {
 	return table, nil
 }
 
-// packet puts the length before a packet, for decode.
+// packet prefixes a packet with its length, for decode.
 func packet(bytes []byte) []byte {
 	return append([]byte{byte(len(bytes)), byte(len(bytes) >> 8)}, bytes...)
 }
 
-// FuzzDecoder decodes any bytes as an answer: it must not fail, and what it makes of them has to be
-// JSON.
+// FuzzDecoder decodes any bytes as an answer: it must not fail, and its rows must be valid JSON.
 func FuzzDecoder(f *testing.F) {
 	var all [][]byte
 	for kind := uint16(1); kind < maxAttr; kind++ {
@@ -93,7 +92,7 @@ func FuzzDecoder(f *testing.F) {
 
 func (c *connection) fuzzBits(bytes []byte) { _, _ = c.takeBits(bytes, 5) }
 
-// Check the arithmetic of processor times at its borders.
+// Check the arithmetic of processor times at its limits.
 func TestTimesAreThoseOfTheKernel(t *testing.T) {
 	const most = ^uint64(0)
 	for _, each := range []struct{ user, system, runtime, prevUser, prevSystem, wantUser, wantSystem uint64 }{
@@ -127,7 +126,7 @@ func TestTimesAreThoseOfTheKernel(t *testing.T) {
 	}
 }
 
-// Check that values print and are written as the command's.
+// Check that values are printed and marshalled as by the command.
 func TestValuesAreWrittenAsTheCommandsAre(t *testing.T) {
 	bytes := func(numbers ...uint64) string {
 		var out []byte

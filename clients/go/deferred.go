@@ -10,10 +10,10 @@ import (
 )
 
 // If BPF could not read a group exactly, the broker says so, and this process reads the group from
-// /proc: it makes the attributes that the broker would have sent. Few processes need this: those with
-// very many threads, descriptors or groups, or very long paths.
+// /proc and builds the attributes that the broker would have sent. Few processes need this: those
+// with very many threads, descriptors or groups, or with very long paths.
 
-// taskFiles are the files of a task. Each is read when it is first needed, and only once.
+// taskFiles are the files of a task. Each is read on first use, and only once.
 type taskFiles struct {
 	directory string
 	read      func(name string) ([]byte, Absent)
@@ -25,17 +25,17 @@ type fileText struct {
 	reason Absent
 }
 
-// ownAttribute is an attribute of a record that this process made of files: the payload, or why there
-// is none.
+// ownAttribute is an attribute of a record that this process built from files: its payload, or the
+// reason why there is none.
 type ownAttribute struct {
 	attr    uint8
 	payload []byte
 	reason  Absent
-	// Fields of the attribute that are missing although others are there.
+	// The missing fields of an attribute that has others.
 	absent map[Field]Absent
 }
 
-// deferredGroups makes the attributes of each group.
+// deferredGroups has the functions that build the attributes of each group.
 var deferredGroups = map[uint32]func(*taskFiles) []ownAttribute{
 	groupTTY:        func(s *taskFiles) []ownAttribute { return s.words(attrTTY, 4, 7, 8) },
 	groupGroups:     func(s *taskFiles) []ownAttribute { return s.list(attrGroups, "Groups") },
@@ -56,7 +56,7 @@ var deferredGroups = map[uint32]func(*taskFiles) []ownAttribute{
 	groupLayout:  (*taskFiles).layout,
 }
 
-// number appends a number of so many bytes.
+// number appends a number with the given size in bytes.
 func number(out []byte, value uint64, size int) []byte {
 	var bytes [8]byte
 	if size == 4 {
@@ -67,7 +67,8 @@ func number(out []byte, value uint64, size int) []byte {
 	return append(out, bytes[:size]...)
 }
 
-// parse returns a number, signed or not; all ones for text that is no number, which no kernel writes.
+// parse parses a number, signed or unsigned. It returns all ones for other text, which no kernel
+// writes.
 func parse(text string) uint64 {
 	if value, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return value
@@ -88,7 +89,7 @@ func (s *taskFiles) text(name string) (string, Absent) {
 	return known.text, known.reason
 }
 
-// stat returns the words of stat, by their numbers in proc_pid_stat(5).
+// stat returns the words of stat, by their position in proc_pid_stat(5).
 func (s *taskFiles) stat() (func(number int) uint64, Absent) {
 	text, reason := s.text("stat")
 	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
@@ -100,7 +101,7 @@ func (s *taskFiles) stat() (func(number int) uint64, Absent) {
 	}, reason
 }
 
-// words makes an attribute of words of stat.
+// words builds an attribute from words of stat.
 func (s *taskFiles) words(attr uint8, size int, numbers ...int) []ownAttribute {
 	word, reason := s.stat()
 	var payload []byte
@@ -121,7 +122,7 @@ func (s *taskFiles) line(file, name string) ([]string, Absent) {
 	return nil, reason
 }
 
-// lines makes an attribute of the first numbers of lines, with all ones for those that are missing.
+// lines builds an attribute from the first numbers of lines, with all ones for missing lines.
 func (s *taskFiles) lines(attr uint8, file string, size int, times uint64, names ...string) []ownAttribute {
 	var payload []byte
 	_, reason := s.text(file)
@@ -135,7 +136,7 @@ func (s *taskFiles) lines(attr uint8, file string, size int, times uint64, names
 	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
-// list makes an attribute of all the numbers of a line of status.
+// list builds an attribute from all numbers of a line of status.
 func (s *taskFiles) list(attr uint8, name string) []ownAttribute {
 	words, reason := s.line("status", name)
 	payload := []byte{}
@@ -145,7 +146,7 @@ func (s *taskFiles) list(attr uint8, name string) []ownAttribute {
 	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
-// files makes an attribute of files that have one number each.
+// files builds an attribute from files with one number each.
 func (s *taskFiles) files(attr uint8, names ...string) []ownAttribute {
 	var payload []byte
 	for _, name := range names {
@@ -190,7 +191,7 @@ func (s *taskFiles) cpu() []ownAttribute {
 	return []ownAttribute{{attrCPU, payload, reason, absent}, s.affinity()}
 }
 
-// affinity makes the set of processors, which status has in hexadecimal, in parts of 32 bits.
+// affinity builds the set of processors, which status has in hexadecimal, in words of 32 bits.
 func (s *taskFiles) affinity() ownAttribute {
 	words, reason := s.line("status", "Cpus_allowed")
 	if len(words) == 0 {
@@ -255,7 +256,7 @@ func (s *taskFiles) cgroup() []ownAttribute {
 	return []ownAttribute{{attr: attrCgroupPath, reason: reason}, {attr: attrCgroup, reason: reason}}
 }
 
-// cgroupMount returns where the unified hierarchy is mounted.
+// cgroupMount returns the mount point of the unified hierarchy.
 func cgroupMount() string {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	for _, line := range strings.Split(string(text), "\n") {
@@ -284,7 +285,7 @@ func (s *taskFiles) signals() []ownAttribute {
 	return []ownAttribute{{attr: attrSignals, payload: number(payload, parse(count), 8), reason: reason}}
 }
 
-// limitTitles begin the lines of limits, in the order of RLIMIT_*.
+// limitTitles are the first words of the lines of limits, in the order of RLIMIT_*.
 var limitTitles = [len(limitNames)]string{
 	"Max cpu time", "Max file size", "Max data size", "Max stack size", "Max core file size", "Max resident set",
 	"Max processes", "Max open files", "Max locked memory", "Max address space", "Max file locks",
@@ -297,7 +298,7 @@ func (s *taskFiles) limits() []ownAttribute {
 	for _, title := range limitTitles {
 		_, rest, _ := strings.Cut(text, title+" ")
 		words := append(strings.Fields(rest), "", "")
-		// "unlimited" is no number, and becomes all ones.
+		// "unlimited" is not a number, and becomes all ones.
 		payload = number(number(payload, parse(words[0]), 8), parse(words[1]), 8)
 	}
 	return []ownAttribute{{attr: attrLimits, payload: payload, reason: reason}}
@@ -355,7 +356,7 @@ func (s *taskFiles) descriptors() []ownAttribute {
 
 func (s *taskFiles) layout() []ownAttribute {
 	list := s.words(attrLayout, 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
-	// To those who may not trace the task, stat shows 0 and 1.
+	// Callers that may not trace the task see 0 and 1 in stat.
 	if word, _ := s.stat(); word(28) == 0 {
 		list[0].reason = Denied
 	}

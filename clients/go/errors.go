@@ -7,34 +7,34 @@ import (
 	"syscall"
 )
 
-// What can go wrong with a query. Test for them with [errors.Is]: the errors that are returned say
-// more, and what to do. A value that is missing is no error: see [Absent].
+// Errors of queries. Test for them with [errors.Is]; the returned errors contain more information,
+// and what to do. A missing value is not an error: see [Absent].
 var (
-	// ErrNoBroker: nobody answers at the broker's socket.
+	// ErrNoBroker means that no broker answers on the socket.
 	ErrNoBroker = errors.New("no broker answers")
-	// ErrNoProcess: there is no such process, or the caller may not see it.
+	// ErrNoProcess means that the process does not exist, or that the caller may not see it.
 	ErrNoProcess = errors.New("no such process")
-	// ErrDenied: the caller lacks a permission.
+	// ErrDenied means that the caller lacks a permission.
 	ErrDenied = errors.New("denied")
-	// ErrBusy: the broker has too much to do for this user. Try again.
+	// ErrBusy means that the broker is too busy for this user's request. Try again.
 	ErrBusy = errors.New("the broker is busy")
-	// ErrNoMemory: the process has no mappings. It is a kernel thread or a zombie.
+	// ErrNoMemory means that the process has no mappings: it is a kernel thread or a zombie.
 	ErrNoMemory = errors.New("no memory")
-	// ErrVersion: the broker is of another version than this client.
-	ErrVersion = errors.New("the broker is of another version")
-	// ErrUnsupported: the broker, or this kernel, can't do it.
+	// ErrVersion means that the broker has another version than this client.
+	ErrVersion = errors.New("the broker has another version")
+	// ErrUnsupported means that the broker or this kernel lacks a feature.
 	ErrUnsupported = errors.New("unsupported")
-	// ErrMalformed: the answer is not that of a broker that this client understands.
+	// ErrMalformed means that the answer does not come from a broker that this client understands.
 	ErrMalformed = errors.New("malformed answer")
-	// ErrUnknownField: no field has this name. The error is an [*UnknownFieldError].
+	// ErrUnknownField means that no field has this name. The error is an [*UnknownFieldError].
 	ErrUnknownField = errors.New("unknown field")
-	// ErrClosed: the client was closed.
+	// ErrClosed means that the client was closed.
 	ErrClosed = errors.New("the client is closed")
 )
 
 var errClosed = failf(ErrClosed, "the client is closed")
 
-// failure is one of the errors above, with a message for people, and what caused it.
+// failure is one of the errors above, with a message for people and a cause.
 type failure struct {
 	kind    error
 	message string
@@ -62,20 +62,34 @@ func noProcess(pid int) error {
 
 func noBroker(path string, cause error) error {
 	message := "no broker answers at " + path
+	// net's own text has the path, too.
+	if errno := syscall.Errno(0); errors.As(cause, &errno) {
+		cause = errno
+	}
 	switch {
 	case errors.Is(cause, syscall.EACCES) || errors.Is(cause, syscall.EPERM):
 		message = "no permission to connect to the broker's socket " + path
 	case errors.Is(cause, syscall.ENOENT) || errors.Is(cause, syscall.ECONNREFUSED):
-		message += ": start taskdiagd there, or name its socket with Socket (taskdiag doctor --socket " + path + " tries it)"
+		return &failure{ErrNoBroker, message, &remedied{cause, "start it as root: taskdiagd --socket " + path}}
 	}
 	return &failure{ErrNoBroker, message, cause}
 }
 
-// UnknownFieldError says that no field has a name.
+// remedied is a cause, with what to do about it.
+type remedied struct {
+	cause  error
+	remedy string
+}
+
+func (r *remedied) Error() string { return r.cause.Error() + " (" + r.remedy + ")" }
+
+func (r *remedied) Unwrap() error { return r.cause }
+
+// UnknownFieldError is the error for an unknown field name.
 type UnknownFieldError struct {
-	// Name is the name asked for.
+	// Name is the unknown name.
 	Name string
-	// Near are names that are near it, the nearest first.
+	// Near are similar names, most similar first.
 	Near []string
 }
 

@@ -11,7 +11,7 @@ import (
 	taskdiag "github.com/taskdiag/taskdiag/clients/go"
 )
 
-// dial connects to the broker of the tests; for a program of its own it is taskdiag.Dial(ctx).
+// dial connects to the broker of the tests. A real program calls taskdiag.Dial(ctx).
 func dial(ctx context.Context) *taskdiag.Client {
 	client, err := taskdiag.Dial(ctx, taskdiag.Socket(taskdiag.SocketOfTests()))
 	if err != nil {

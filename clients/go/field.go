@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Field is a value that a process has: a row of the field table. docs/fields.md has the whole table.
+// A Field identifies a value of a process: a row of the field table, see docs/fields.md.
 type Field uint8
 
-// Kind is what the values of a field are.
+// A Kind is the kind of a field's values.
 type Kind uint8
 
 // The kinds of fields.
@@ -36,25 +36,25 @@ const (
 	KindLimits
 )
 
-// Info is what the table says about a field.
+// Info is the description of a field in the table.
 type Info struct {
-	// Name is the name, as in the command's columns and JSON.
+	// Name is the field's name, as in the command's columns and JSON.
 	Name string
-	// Group names the fields that are read together.
+	// Group is the name of its group: fields that are read together.
 	Group string
-	// Origin says where /proc/PID has the value, or which fields it is made of.
+	// Origin is where /proc/PID has the value, or the fields that it is derived from.
 	Origin string
-	// Since is the first kernel that has it there. Empty if all supported ones do.
+	// Since is the first kernel version that has it there. It is empty if all supported kernels do.
 	Since string
-	// Access is what it takes to see it of another user's process: "trace", "nice", or nothing.
+	// Access is the right needed to see it for another user's process: "trace", "nice", or empty.
 	Access string
-	// Meaning says what it is.
+	// Meaning describes the value.
 	Meaning string
-	// Kind is what the values are.
+	// Kind is the kind of its values.
 	Kind Kind
 }
 
-// fieldInfo is a row of the table: what is known of a field, and where a record has it.
+// fieldInfo is a row of the table: the description of a field, and its place in a record.
 type fieldInfo struct {
 	Info
 	group  uint8 // the bit of the group; groupDerived if the library makes it of other fields
@@ -63,10 +63,10 @@ type fieldInfo struct {
 	offset uint8
 }
 
-// groupDerived stands in the table for fields that no record has.
+// groupDerived is the group of fields that no record has.
 const groupDerived = 31
 
-// form is how a record has a value.
+// form is how a record represents a value.
 type form uint8
 
 const (
@@ -90,7 +90,7 @@ const (
 	formPayload
 )
 
-// Info returns what the table says about the field.
+// Info returns the description of the field.
 func (f Field) Info() Info {
 	if int(f) >= len(fieldTable) {
 		return Info{}
@@ -101,7 +101,7 @@ func (f Field) Info() Info {
 // String returns the name of the field.
 func (f Field) String() string { return f.Info().Name }
 
-// needsMemory says whether only tasks with an address space have the field.
+// needsMemory reports whether only tasks with an address space have the field.
 func (f Field) needsMemory() bool {
 	const groups = groupMem | groupArgs | groupEnv | groupLayout | groupRollup
 	return 1<<fieldTable[f].group&groups != 0 && f != Personality
@@ -116,7 +116,8 @@ func Fields() []Field {
 	return all
 }
 
-// ParseField returns the field with a name. If there is none, the error is an [*UnknownFieldError].
+// ParseField returns the field with this name. If there is none, the error is an
+// [*UnknownFieldError].
 func ParseField(name string) (Field, error) {
 	for i := range fieldTable {
 		if fieldTable[i].Name == name {
@@ -126,7 +127,8 @@ func ParseField(name string) (Field, error) {
 	return 0, &UnknownFieldError{name, near(name)}
 }
 
-// ParseFields returns the fields with these names. A name may be several, with commas between them.
+// ParseFields returns the fields with these names. Each argument may contain several, separated by
+// commas.
 func ParseFields(names ...string) ([]Field, error) {
 	var fields []Field
 	for _, list := range names {
@@ -141,8 +143,8 @@ func ParseFields(names ...string) ([]Field, error) {
 	return fields, nil
 }
 
-// near returns the names that a name may stand for, the nearest first, at most five. The rule is
-// that of the library: crates/taskdiag-core/src/field/near.rs.
+// near returns up to five names similar to a name, most similar first. The rule is that of the
+// library: crates/taskdiag-core/src/field/near.rs.
 func near(name string) []string {
 	const longest, most = 100, 5
 	if len(name) > longest {
@@ -190,7 +192,7 @@ func near(name string) []string {
 	return names
 }
 
-// levenshtein counts the insertions, deletions and replacements that make b of a.
+// levenshtein returns the number of insertions, deletions and replacements that turn a into b.
 func levenshtein(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -217,11 +219,12 @@ func levenshtein(a, b []rune) int {
 	return row[len(b)]
 }
 
-// Absent is why a value is missing. 0 means that it is there. A missing value is never 0 and never
-// an empty text.
+// Absent is the reason why a value is missing; 0 if the value is present. A missing value is never
+// represented as 0 or as an empty text.
 type Absent uint8
 
-// String returns the reason in a few words, as the command prints it. Empty if the value is there.
+// String returns the reason in a few words, as the command prints it; empty if the value is
+// present.
 func (a Absent) String() string {
 	if int(a) >= len(absentNames) {
 		return Unsupported.String()
@@ -229,8 +232,8 @@ func (a Absent) String() string {
 	return absentNames[a]
 }
 
-// absentFromWire returns the reason with a number of a record. One that is not known, from a newer
-// broker, is Unsupported.
+// absentFromWire returns the reason with this number in a record. An unknown number, from a newer
+// broker, becomes Unsupported.
 func absentFromWire(number uint16) Absent {
 	if number == 0 || int(number) >= len(absentNames) {
 		return Unsupported

@@ -360,16 +360,16 @@ const (
 	Unsupported Absent = 2
 	// The caller may not see it (`EACCES`, `EPERM`).
 	Denied Absent = 3
-	// The task has no memory of its own: it is a kernel thread, a zombie, or a thread-group leader
-	// that ended before its threads.
+	// The task has no memory: it is a kernel thread, a zombie, or a thread-group leader that ended
+	// before its threads.
 	NoMemory Absent = 4
-	// The task ended, or lost the thing asked for, while it was being read.
+	// While it was being read, the task ended or lost what was asked for.
 	Gone Absent = 5
 	// Only a part could be read.
 	Truncated Absent = 6
 	// Reading it would take longer than the query's Budget allows.
 	OverBudget Absent = 7
-	// The process did not let itself be read within patience: it held a lock that reading takes.
+	// The process could not be read within patience: it held a lock that reading takes.
 	NoAnswer Absent = 8
 )
 
@@ -385,7 +385,7 @@ var absentNames = [...]string{
 	"no answer",
 }
 
-// What this client reads: TD_ABI of record.h.
+// What this client reads: the version of the record.
 const recordVersion = 6
 
 // Bits of groups.

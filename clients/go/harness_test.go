@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// What the tests have in common. Tests of the broker need root: it loads BPF programs.
+// Common parts of the tests. Tests of the broker need root: it loads BPF programs.
 
 const nobody = 65534
 
 var isRoot = os.Geteuid() == 0
 
-// asNobody is set in the environment of this test's own program, where it runs as nobody: the path of
-// the socket, and the pids of processes by their names.
+// asNobody is set in the environment if the test's program runs as nobody. It has the path of the
+// socket, and the pids of processes by name.
 const asNobody = "TASKDIAG_TEST_AS_NOBODY"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built returns the path of a program that was built from this tree.
+// built returns the path of a program built from this tree.
 func built(t testing.TB, name string) string {
 	t.Helper()
 	target := os.Getenv("CARGO_TARGET_DIR")
@@ -52,7 +52,7 @@ func built(t testing.TB, name string) string {
 	return path
 }
 
-// needRoot skips a test that has to start a broker. Where all tests have to run, none may be skipped.
+// needRoot skips a test that must start a broker, unless all tests are required.
 func needRoot(t testing.TB) {
 	t.Helper()
 	if !isRoot {
@@ -60,14 +60,14 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// broker is a broker that a test has started.
+// broker is a broker started by a test.
 type broker struct {
 	path    string
 	process *exec.Cmd
 	log     bytes.Buffer
 }
 
-// shared is a broker for all tests that do it no harm.
+// shared is a broker for all tests that do not harm it.
 var shared struct {
 	sync.Mutex
 	broker    *broker
@@ -79,7 +79,7 @@ func startBroker(t testing.TB, path string) *broker {
 	t.Helper()
 	b := &broker{path: path, process: exec.Command(built(t, "taskdiagd"), "--socket", path)}
 	b.process.Stderr = &b.log
-	// It ends with the tests, whatever ends them.
+	// The broker ends with the tests, however they end.
 	b.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := b.process.Start(); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func (b *broker) stop() {
 	_ = b.process.Wait()
 }
 
-// theBroker returns the socket of the broker that tests share.
+// theBroker returns the socket of the shared broker.
 func theBroker(t testing.TB) string {
 	t.Helper()
 	needRoot(t)
@@ -110,7 +110,7 @@ func theBroker(t testing.TB) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody connects, too.
+		// The user nobody also connects.
 		if err := os.Chmod(directory, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func stopShared() {
 	}
 }
 
-// connect returns a client of the broker that tests share.
+// connect returns a client of the shared broker.
 func connect(t testing.TB) *Client {
 	t.Helper()
 	return connectTo(t, theBroker(t))
@@ -184,7 +184,7 @@ func zoo(t testing.TB, uid int, names ...string) map[string]int {
 	return pids
 }
 
-// farm starts so many idle processes.
+// farm starts idle processes.
 func farm(t testing.TB, processes, threads int) {
 	t.Helper()
 	command := exec.Command(built(t, "zoo"), "farm", strconv.Itoa(processes), strconv.Itoa(threads))
@@ -214,7 +214,7 @@ func pipes(t testing.TB, command *exec.Cmd) (*bufio.Reader, io.Closer) {
 	return bufio.NewReader(output), input
 }
 
-// object is a row of JSON, with numbers as they are written.
+// object is a row of JSON, with numbers as written.
 type object map[string]any
 
 // asRows decodes rows.
@@ -229,7 +229,7 @@ func asRows(t testing.TB, text []byte) []object {
 	return rows
 }
 
-// rowsOf returns a table as JSON has it.
+// rowsOf returns a table in the form of JSON.
 func rowsOf(t testing.TB, table *Table) []object {
 	t.Helper()
 	text, err := json.Marshal(table)
@@ -239,13 +239,13 @@ func rowsOf(t testing.TB, table *Table) []object {
 	return asRows(t, text)
 }
 
-// command returns the rows of the command taskdiag, which this process runs as itself.
+// command returns the rows that the taskdiag command prints, run by the user of this process.
 func command(t testing.TB, arguments ...string) []object {
 	t.Helper()
 	run := exec.Command(built(t, "taskdiag"), append(arguments, "--json")...)
 	var output, errors bytes.Buffer
 	run.Stdout, run.Stderr = &output, &errors
-	// The status is 1 where something is missing.
+	// The status is 1 if something is missing.
 	if err := run.Run(); err != nil && run.ProcessState.ExitCode() != 1 {
 		t.Fatalf("taskdiag %v: %v: %s", arguments, err, errors.String())
 	}
@@ -256,7 +256,7 @@ func command(t testing.TB, arguments ...string) []object {
 	return asRows(t, document.Rows)
 }
 
-// ps returns what the command says of processes, by the broker.
+// ps returns the command's values of processes, read through the broker.
 func ps(t testing.TB, socket string, fields []Field, threads bool, pids ...int) []object {
 	t.Helper()
 	arguments := []string{"ps", "--source", "broker", "--socket", socket, "-p", joined(pids), "-o", joined(fields)}
@@ -292,17 +292,17 @@ func values(pids map[string]int) []int {
 	return list
 }
 
-// same says whether JSON is equal.
+// same reports whether two JSON values are equal.
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
-// runAsNobody runs a test of this program again, as nobody, with the pids of processes.
+// runAsNobody runs a test of this program again as nobody, with the pids of processes.
 func runAsNobody(t *testing.T, socket string, pids map[string]int) {
 	t.Helper()
 	told, err := json.Marshal(map[string]any{"socket": socket, "pids": pids})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The program is in a directory that is root's alone.
+	// Only root can read the program's directory.
 	program, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -320,14 +320,15 @@ func runAsNobody(t *testing.T, socket string, pids map[string]int) {
 }
 
 // commandAs runs a program as another user. SysProcAttr.Credential would make this process, whose
-// memory the child shares until it executes the program, undumpable, and the broker then does not
+// memory the child shares until it executes the program, undumpable; the broker would then not
 // count its capabilities.
 func commandAs(uid int, arguments ...string) *exec.Cmd {
 	id := strconv.Itoa(uid)
 	return exec.Command("setpriv", append([]string{"--reuid", id, "--regid", id, "--clear-groups", "--"}, arguments...)...)
 }
 
-// told returns what runAsNobody told this process; nothing if it runs as it was started.
+// told returns what runAsNobody passed to this process; nothing if the process was started
+// normally.
 func told(t *testing.T) (socket string, pids map[string]int, isNobody bool) {
 	t.Helper()
 	text := os.Getenv(asNobody)
@@ -344,8 +345,8 @@ func told(t *testing.T) (socket string, pids map[string]int, isNobody bool) {
 	return what.Socket, what.PIDs, true
 }
 
-// SocketOfTests returns the socket of the broker that tests share, for the examples. Where no broker
-// can be started it is that of the broker of this machine.
+// SocketOfTests returns the socket of the shared broker, for the examples. If no broker can be
+// started, it is the socket of this machine's broker.
 func SocketOfTests() string {
 	if !isRoot {
 		return DefaultSocket

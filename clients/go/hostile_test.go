@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// Brokers that are none, and answers that are not to be trusted.
+// Programs that are not brokers, and answers that can't be trusted.
 
-// packets makes answers.
+// packets builds answers.
 type packets struct{ bytes []byte }
 
 func (p *packets) message(kind uint16, seq uint32, body []byte) {
@@ -45,7 +46,7 @@ func (p *packets) fail(seq uint32, errno int) {
 	p.message(messageErr, seq, number(nil, uint64(-errno), 4))
 }
 
-// wire makes an attribute of a message.
+// wire builds an attribute of a message.
 func wire(kind uint16, payload []byte) []byte {
 	header := make([]byte, nlattrHeader)
 	order.PutUint16(header, uint16(nlattrHeader+len(payload)))
@@ -53,7 +54,7 @@ func wire(kind uint16, payload []byte) []byte {
 	return append(header, payload...)
 }
 
-// record makes a record of attributes.
+// record builds a record with attributes.
 func record(pid uint32, flags uint32, attributes ...[]byte) []byte {
 	bytes := make([]byte, recordHeader)
 	for _, attribute := range attributes {
@@ -79,7 +80,7 @@ func bitsPayload(version uint32) []byte {
 	return append(number(payload, uint64(version), 4), 0, 0, 0, 0)
 }
 
-// impostor answers each request with what answer makes of it, until that is nil. It returns the path
+// impostor answers each request with the result of answer, until that is nil. It returns the path
 // of its socket.
 func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string {
 	t.Helper()
@@ -116,8 +117,8 @@ func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string 
 	return path
 }
 
-// answering is an impostor that answers the question about bits as a broker does, and others with
-// the bytes of answer.
+// answering is an impostor that answers the question about bits as a broker does, and other
+// requests with the bytes of answer.
 func answering(t testing.TB, answer func(seq uint32) []byte) string {
 	return impostor(t, func(show uint64, seq uint32) []byte {
 		if show != showBits {
@@ -139,8 +140,8 @@ func askIt(path string, fields ...Field) (*Table, error) {
 	return client.Processes(context.Background(), fields)
 }
 
-// Check that what listens at the socket and is no broker, or one of another version, is an error of
-// the right kind that says what to do.
+// Check that a program that is not a broker, or a broker of another version, causes an error of the
+// right kind that says what to do.
 func TestImpostorsAreErrors(t *testing.T) {
 	answer := func(make func(p *packets, seq uint32)) func(uint64, uint32) []byte {
 		return func(_ uint64, seq uint32) []byte {
@@ -182,7 +183,20 @@ func TestImpostorsAreErrors(t *testing.T) {
 	}
 }
 
-// Check that answers to a query that are broken are errors, or rows of which something is missing.
+// Check that the socket of a program that is not a broker, and of another type, is named as such.
+func TestOtherSocketsAreNotBrokers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if _, err := askIt(path, PID); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+}
+
+// Check that broken answers to a query are errors, or rows with missing values.
 func TestBrokenAnswers(t *testing.T) {
 	base := attribute(attrBase, make([]byte, 48))
 	whole := record(7, 0, base)
@@ -228,14 +242,14 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// lying returns an attribute that says it is longer than its record.
+// lying returns an attribute that claims to be longer than its record.
 func lying(attribute []byte) []byte {
 	attribute = append([]byte{}, attribute...)
 	order.PutUint32(attribute, 1<<31)
 	return attribute
 }
 
-// Check that an answer without end is given up, and the memory that it takes is limited.
+// Check that an endless answer is given up, and that its memory is limited.
 func TestAnAnswerWithoutEndEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -285,7 +299,7 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 	}
 }
 
-// Check that a broker that is silent does not keep those who have a deadline, or are cancelled.
+// Check that a silent broker does not delay queries beyond a deadline or cancellation.
 func TestSilenceHasAnEnd(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)
@@ -302,7 +316,7 @@ func TestSilenceHasAnEnd(t *testing.T) {
 		_, err := client.Processes(ctx, []Field{PID})
 		first <- err
 	}()
-	// Another one waits behind it, with a deadline of its own.
+	// Another query waits behind it, with its own deadline.
 	time.Sleep(20 * time.Millisecond)
 	second, cancelSecond := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancelSecond()
@@ -326,7 +340,7 @@ func TestSilenceHasAnEnd(t *testing.T) {
 	}
 }
 
-// Check that names of fields that are none are refused with near ones, as the command does.
+// Check that unknown field names are rejected with similar names, as in the command.
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	for wrong, right := range map[string]string{
 		"rss": "rss_bytes", "cmd_line": "cmdline", "pidd": "pid", "UID": "uid", "utime": "utime_ns",
@@ -357,7 +371,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// Check that where nobody listens, the error says so and what to do.
+// Check that without a broker, the error says so and what to do.
 func TestNoBroker(t *testing.T) {
 	directory := t.TempDir()
 	dead := filepath.Join(directory, "dead")
@@ -378,7 +392,54 @@ func TestNoBroker(t *testing.T) {
 		}
 	}
 	_, err = Dial(context.Background(), Socket(dead))
-	if !strings.Contains(err.Error(), "start taskdiagd") {
-		t.Errorf("%v does not say what to do", err)
+	what := "taskdiag: no broker answers at " + dead + ": connection refused (start it as root: taskdiagd --socket " + dead + ")"
+	if err.Error() != what || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v", err)
 	}
+}
+
+// Check that a client waits while the broker has many connections to accept, as long as its context
+// allows.
+func TestABusyBrokerIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(listener)
+	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(listener, 0); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		waiting, err := net.Dial("unixpacket", path)
+		if errors.Is(err, syscall.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer waiting.Close()
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := Dial(ctx, Socket(path)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) < 200*time.Millisecond {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	go func() {
+		for {
+			accepted, _, err := syscall.Accept(listener)
+			if err != nil {
+				return
+			}
+			syscall.Close(accepted)
+		}
+	}()
+	if _, err := Dial(context.Background(), Socket(path)); !errors.Is(err, ErrNoBroker) || errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("%v", err)
+	}
+	_ = syscall.Shutdown(listener, syscall.SHUT_RDWR)
 }

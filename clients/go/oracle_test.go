@@ -21,8 +21,8 @@ var quiet = []string{
 	"files-10000", "cgroup-deep",
 }
 
-// askable are the fields that this client has, without those that change with what other processes
-// map.
+// askable returns the fields that this client has, except those that depend on the mappings of
+// other processes.
 func askable() []Field {
 	var fields []Field
 	for _, field := range Fields() {
@@ -33,7 +33,7 @@ func askable() []Field {
 	return fields
 }
 
-// Check that all fields of strange processes are what the command says of them.
+// Check that all fields of strange processes equal those of the command.
 func TestFieldsAreThoseOfTheCommand(t *testing.T) {
 	socket := theBroker(t)
 	pids := values(zoo(t, os.Geteuid(), quiet...))
@@ -41,7 +41,7 @@ func TestFieldsAreThoseOfTheCommand(t *testing.T) {
 	compare(t, socket, true, pids[:4])
 }
 
-// compare compares all fields with the command's, again where a value may have changed.
+// compare compares all fields with the command's, repeatedly if a value may have changed.
 func compare(t *testing.T, socket string, threads bool, pids []int) {
 	t.Helper()
 	const tries = 8
@@ -82,7 +82,7 @@ func compare(t *testing.T, socket string, threads bool, pids []int) {
 	}
 }
 
-// valueOf returns the value of a row of JSON, or why it is missing.
+// valueOf returns a value of a JSON row, or the reason why it is missing.
 func valueOf(row object, name string) any {
 	if value, found := row[name]; found {
 		return value
@@ -96,7 +96,7 @@ func asText(value any) string {
 	return text
 }
 
-// Check that sums of page tables are those of smaps_rollup.
+// Check that sums of page tables equal those of smaps_rollup.
 func TestRollupsAreThoseOfTheFile(t *testing.T) {
 	client := connect(t)
 	pid := zoo(t, os.Geteuid(), "stopped")["stopped"]
@@ -130,7 +130,7 @@ func TestRollupsAreThoseOfTheFile(t *testing.T) {
 	}
 }
 
-// Check that the time at which a process started is the one that the command says.
+// Check that the start time of a process equals that of the command.
 func TestStartTimes(t *testing.T) {
 	socket := theBroker(t)
 	client := connect(t)
@@ -144,7 +144,7 @@ func TestStartTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The command says whole seconds of whole ticks.
+	// The command prints whole seconds of whole ticks.
 	if off := BootTime().Add(time.Duration(start)).Sub(told); off < -20*time.Millisecond || off > 1020*time.Millisecond {
 		t.Errorf("%v after %v", off, told)
 	}

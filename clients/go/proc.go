@@ -13,20 +13,21 @@ import (
 	"time"
 )
 
-// The broker does not send what is in the memory of processes, nor texts that only /proc has. This
+// The broker sends neither the contents of processes' memory nor texts that only /proc has. This
 // process reads them from its own /proc, with its own rights.
 //
-// A process can keep a reader waiting for as long as it likes. So each reader is watched. One that
-// makes no progress is given up: the value is absent as NoAnswer, and another reader goes on with the
-// next process. The reader that was given up occupies a thread until its system call returns. Until
-// then that process is not read again; and if mostHeld readers are held, no process is.
+// A process can block a reader for as long as it likes. So each reader is watched. A reader that
+// makes no progress is given up: the value is absent with the reason NoAnswer, and another reader
+// continues with the next process. A reader that was given up occupies a thread until its system
+// call returns. Until then that process is not read again; and while mostHeld readers are held, no
+// process is.
 
 const (
 	defaultPatience = 200 * time.Millisecond
-	// Readers at work, and readers of the whole program that may be held.
+	// The number of active readers, and the maximum number of held readers in the whole program.
 	mostReaders = 4
 	mostHeld    = 32
-	// The longest text that is taken. The kernel limits arguments and environments to 6 MiB.
+	// The maximum length of a text. The kernel limits arguments and environments to 6 MiB.
 	mostText = 16 << 20
 )
 
@@ -37,7 +38,7 @@ const ownGroups = groupArgs | groupEnv | groupRollup | groupText
 type ownFile struct {
 	attr uint8
 	name string
-	// make makes the payload of the text, or says why there is none.
+	// make builds the payload from the text, or returns the reason why there is none.
 	make func(directory string, text []byte) ([]byte, Absent)
 }
 
@@ -56,8 +57,8 @@ var held = struct {
 	count int
 }{pids: map[uint32]holder{}}
 
-// holder says how many readers a process holds, and from when on that counts: a reader that was given
-// up because its query ended may come back at once.
+// holder has the number of readers that a process holds, and the time from which this counts: a
+// reader that was given up because its query ended may return at once.
 type holder struct {
 	readers int
 	from    time.Time
@@ -79,15 +80,15 @@ type ownReader struct {
 	ends chan struct{} // has an element when all readers have ended
 }
 
-// worker is what a reader is doing, for the goroutine that watches it.
+// worker is the state of a reader, for the goroutine that watches it.
 type worker struct {
 	row   int64  // atomic; -1 if none
 	beats uint64 // atomic: grows with each system call
-	// Under the lock of the ownReader: it was given up, and must not change anything any more.
+	// Under the lock of the ownReader: the reader was given up, and must not change anything any more.
 	isLost bool
 }
 
-// readOwn reads what the broker does not send.
+// readOwn reads the values that the broker does not send.
 func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads bool) error {
 	r := &ownReader{table: t, threads: threads, patience: patience, tick: uint64(time.Second / clockTicks)}
 	for _, file := range ownFiles {
@@ -105,7 +106,8 @@ func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads boo
 		return nil
 	}
 	if own, err := os.Readlink("/proc/self"); err != nil || own != strconv.Itoa(os.Getpid()) {
-		// No /proc, or that of another pid namespace, whose numbers are other processes'.
+		// There is no /proc, or it belongs to another pid namespace, in which the pids are other
+		// processes.
 		t.cannotRead(r)
 		return nil
 	}
@@ -117,7 +119,7 @@ func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads boo
 	return r.watch(ctx, workers)
 }
 
-// cannotRead notes that nothing can be read, and why each value is missing.
+// cannotRead records why each value is missing if nothing can be read.
 func (t *Table) cannotRead(r *ownReader) {
 	for row := range t.rows {
 		hasNoMemory := order.Uint32(t.record(row)[4:])&flagNoMM != 0
@@ -131,12 +133,12 @@ func (t *Table) cannotRead(r *ownReader) {
 	}
 }
 
-// isOfMemory says whether only tasks with memory have the file's values.
+// isOfMemory reports whether only tasks with memory have the file's values.
 func (f ownFile) isOfMemory() bool {
 	return f.attr == attrArgs || f.attr == attrEnv || f.attr == attrRollup
 }
 
-// count returns how many rows are read.
+// count returns the number of rows to read.
 func (r *ownReader) count() int {
 	if len(r.files) > 0 {
 		return len(r.table.rows)
@@ -189,7 +191,7 @@ func (r *ownReader) start() *worker {
 	return w
 }
 
-// giveUp gives up a reader; false if it has come back meanwhile.
+// giveUp gives up a reader. It returns false if the reader has returned in between.
 func (r *ownReader) giveUp(w *worker, from time.Time) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -204,7 +206,7 @@ func (r *ownReader) giveUp(w *worker, from time.Time) bool {
 	return true
 }
 
-// hold notes that a process holds one more reader.
+// hold records that a process holds one more reader.
 func hold(pid uint32, from time.Time) {
 	held.Lock()
 	defer held.Unlock()
@@ -217,7 +219,7 @@ func hold(pid uint32, from time.Time) {
 	held.pids[pid] = of
 }
 
-// release notes that a reader has come back.
+// release records that a reader has returned.
 func release(pid uint32) {
 	held.Lock()
 	defer held.Unlock()
@@ -230,7 +232,7 @@ func release(pid uint32) {
 	held.pids[pid] = of
 }
 
-// isHeld says whether a process must not be read now.
+// isHeld reports whether a process must not be read now.
 func isHeld(pid uint32) bool {
 	held.Lock()
 	defer held.Unlock()
@@ -270,7 +272,7 @@ func (r *ownReader) work(w *worker) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.live--; r.live == 0 {
-		// A reader that came to the end while others were being started may have sent it before.
+		// A reader that finished while others were being started may already have sent it.
 		select {
 		case r.ends <- struct{}{}:
 		default:
@@ -278,7 +280,7 @@ func (r *ownReader) work(w *worker) {
 	}
 }
 
-// put puts what was read of a row into the table; false if the reader was given up.
+// put stores the attributes of a row in the table. It returns false if the reader was given up.
 func (r *ownReader) put(w *worker, row int, list []ownAttribute) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -294,14 +296,14 @@ func (r *ownReader) put(w *worker, row int, list []ownAttribute) bool {
 
 func (t *Table) pid(row int) uint32 { return order.Uint32(t.bytes[t.rows[row].record+8:]) }
 
-// set notes where an attribute of a row is, or why there is none.
+// set stores the place of an attribute of a row, or the reason why it is missing.
 func (t *Table) set(row int, attr uint8, at uint32) {
 	if slot := int(t.slots[attr]); slot != 0 {
 		t.places[row*t.width+slot-1] = at
 	}
 }
 
-// noAnswer notes that the values of a row could not be read in time.
+// noAnswer records that the values of a row could not be read in time.
 func (t *Table) noAnswer(row int, files []ownFile) {
 	for _, file := range files {
 		t.set(row, file.attr, uint32(NoAnswer))
@@ -376,7 +378,7 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute
 			list = append(list, attributes(files)...)
 		}
 	}
-	// Links and directories say nothing of when the task started.
+	// Links and directories do not say when the task started.
 	if now, _, found := statOf(directory); !found || now != started {
 		for i := range list {
 			list[i] = ownAttribute{attr: list[i].attr, reason: Gone}
@@ -385,9 +387,9 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute
 	return text, list
 }
 
-// readSurely appends the content of a file of a task. If another thread than the first executes a
-// program, the files that were opened before are those of a task that is gone. So a file that seems
-// to be gone is read again.
+// readSurely appends the content of a file of a task. If a thread other than the first executes a
+// program, files that were opened before belong to a task that is gone. So a file that seems to be
+// gone is read again.
 func readSurely(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
 	const tries = 4
 	for try := 1; ; try++ {
@@ -398,9 +400,9 @@ func readSurely(w *worker, directory, name string, started uint64, text []byte) 
 	}
 }
 
-// readFile appends the content of a file of a task. It opens the file first. If the task that has the
-// number afterwards is the one that started at that time, and the file can still be read, it is that
-// task's.
+// readFile appends the content of a file of a task. It opens the file first. The file belongs to
+// the task that started at the given time if that task has the pid afterwards and the file can
+// still be read.
 func readFile(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
 	beat := func() { atomic.AddUint64(&w.beats, 1) }
 	beat()
@@ -435,8 +437,8 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 		}
 	}
 	if len(text) == begin && (name == "cmdline" || name == "environ") {
-		// Tasks that have given up their memory have none of these, and others may have emptied them.
-		// The size of the memory tells: memory that is gone does not come back.
+		// These files are empty for tasks that have given up their memory, but other tasks may have
+		// emptied theirs. The size of the memory tells which: memory that is gone does not come back.
 		now, size, found := statOf(directory)
 		switch {
 		case !found || now != started:
@@ -457,7 +459,7 @@ func open(path string) (int, error) {
 	}
 }
 
-// reasonOf returns what an error means for a value.
+// reasonOf returns the reason that an error means for a value.
 func reasonOf(err error, name string) Absent {
 	switch err {
 	case syscall.EACCES, syscall.EPERM:
@@ -474,10 +476,10 @@ func reasonOf(err error, name string) Absent {
 	return Unsupported
 }
 
-// clockTicks is USER_HZ, which is 100 on all machines that Go runs on.
+// clockTicks is USER_HZ, which is 100 on all architectures that Go supports.
 const clockTicks = 100
 
-// statOf returns when a task started, in clock ticks, and the size of its memory.
+// statOf returns the start time of a task, in clock ticks, and the size of its memory.
 func statOf(directory string) (started, size uint64, found bool) {
 	var text [1024]byte
 	descriptor, err := open(directory + "/stat")
@@ -489,7 +491,7 @@ func statOf(directory string) (started, size uint64, found bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	// The name may have any bytes.
+	// The name may contain any bytes.
 	end := bytes.LastIndexByte(text[:n], ')')
 	words := bytes.Fields(text[end+1 : n])
 	const startAt, sizeAt = 22 - 3, 23 - 3
@@ -503,8 +505,8 @@ func statOf(directory string) (started, size uint64, found bool) {
 
 func asItIs(_ string, text []byte) ([]byte, Absent) { return text, 0 }
 
-// wchan returns the name. The kernel prints 0 for a task that does not wait, and for one that the
-// caller may not trace. Links of namespaces tell which, with the same check.
+// wchan returns the name. The kernel prints 0 for a task that does not wait, and for a task that
+// the caller may not trace. Reading a link of a namespace needs the same right and tells which.
 func wchan(directory string, text []byte) ([]byte, Absent) {
 	text = bytes.TrimRight(text, " \n\t")
 	if string(text) != "0" && len(text) > 0 {
@@ -529,7 +531,7 @@ var rollupLines = [...]string{
 	"ShmemPmdMapped", "FilePmdMapped", "Shared_Hugetlb", "Private_Hugetlb", "Swap", "SwapPss", "Locked",
 }
 
-// rollup makes the attribute of the text of smaps_rollup. A line that is not there is all ones.
+// rollup builds the attribute from the text of smaps_rollup. A missing line becomes all ones.
 func rollup(_ string, text []byte) ([]byte, Absent) {
 	payload := bytes.Repeat([]byte{0xff}, 8*(len(rollupLines)+1))
 	found := false

@@ -7,28 +7,28 @@ import (
 	"unsafe"
 )
 
-// Table is an answer: a row for each process or thread. It does not change, and does not need its
-// client any more. Goroutines may share it.
+// A Table is an answer: one row per process or thread. It never changes, and stays valid after its
+// client is closed. It is safe for concurrent use.
 //
-// The bytes of the answer are kept as they came, and values are read in place. So a text keeps the
-// whole answer in memory: those who keep few texts for long copy them (strings.Clone).
+// A Table keeps the bytes of the answer, and values are read in place. So a text keeps the whole
+// answer in memory; to keep few texts for a long time, copy them (strings.Clone).
 type Table struct {
 	fields []Field
 	asked  [4]uint64
-	// The groups that the broker was asked for.
+	// The requested groups.
 	groups uint32
-	// The packets, and what this process read itself, as attributes of records.
+	// The packets, and the attributes that this process read itself.
 	bytes, own []byte
 	rows       []place
-	// Of each row: where the payloads of attributes are, by the slot of the attribute.
+	// For each row, the places of attributes' payloads, by the slot of the attribute.
 	places []uint32
 	slots  [maxAttr]uint8
 	width  int
 	// Counters of what could not be read.
 	malformed, gone int
 	missing         []int
-	// The groups of rows that /proc has to answer, and values that are missing although their
-	// attributes are there.
+	// The groups of rows that /proc must answer, and values that are missing although their attributes
+	// exist.
 	deferred   map[int]uint32
 	exceptions map[exception]Absent
 }
@@ -39,24 +39,24 @@ type exception struct {
 	field Field
 }
 
-// place is where the record of a row is.
+// place is the place of a row's record.
 type place struct{ record, tid uint32 }
 
 const (
-	// No attribute of a greater type has fields.
+	// The greatest type of attributes that contain fields.
 	maxAttr = attrSecurityLabel + 1
-	// A bit of a place: it is in Table.own.
+	// Set in places in Table.own.
 	inOwn = 1 << 31
-	// A place that is less than this is no place, but the reason why there is none: an Absent.
+	// Places below this are not places, but the reason why there is none: an Absent.
 	firstPlace = 16
-	// The longest answer that places can point into.
+	// The longest answer that places can refer to.
 	maxAnswer = inOwn - maxPacket
 )
 
-// newTable makes a table without rows. How long answers were before says how much memory to take.
+// newTable returns a table without rows. It allocates memory for an answer of the given size.
 func newTable(fields []Field, size shape) *Table {
 	if size.bytes += size.bytes / 8; size.bytes > maxPacket {
-		// So that there is room for a whole packet at the end.
+		// Room for a whole packet at the end.
 		size.bytes += maxPacket + 1
 	}
 	t := &Table{
@@ -83,7 +83,7 @@ func (t *Table) addSlot(attr uint8) {
 	}
 }
 
-// take makes rows of a packet: the messages from start on. It returns whether the answer ends with
+// take makes rows of the messages of a packet, from start on. It returns whether the answer ends in
 // it.
 func (t *Table) take(start int, seq uint32) (bool, error) {
 	for at := start; at < len(t.bytes); {
@@ -112,7 +112,7 @@ func (t *Table) take(start int, seq uint32) (bool, error) {
 	return false, nil
 }
 
-// add makes the row of a record, which is at a place in bytes.
+// add adds the row of a record, which is at this place in bytes.
 func (t *Table) add(record []byte, at int) {
 	if !isRecord(record) {
 		t.malformed++
@@ -120,7 +120,7 @@ func (t *Table) add(record []byte, at int) {
 	}
 	switch flags := order.Uint32(record[4:]); {
 	case flags&flagAgain != 0:
-		// While it was read, its number became another task's, as in an execve(2) by a thread.
+		// While the task was read, its pid was taken by another one, as in an execve(2) by a thread.
 		t.gone++
 	case flags&flagNoReader != 0:
 		t.malformed++
@@ -135,7 +135,7 @@ func (r byTID) Len() int           { return len(r) }
 func (r byTID) Less(i, j int) bool { return r[i].tid < r[j].tid }
 func (r byTID) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
 
-// index sorts the rows, and finds the attributes that have the fields.
+// index sorts the rows, and finds the attributes of the fields.
 func (t *Table) index() {
 	if !sort.IsSorted(byTID(t.rows)) {
 		sort.Stable(byTID(t.rows))
@@ -167,7 +167,7 @@ func (t *Table) index() {
 	}
 }
 
-// leaveOut leaves out the groups that BPF could not read exactly for a task.
+// leaveOut removes the groups that BPF could not read exactly for a task.
 func (t *Table) leaveOut(row int, groups uint32) {
 	for _, field := range t.fields {
 		if info := &fieldTable[field]; groups>>info.group&1 != 0 {
@@ -190,15 +190,14 @@ func (t *Table) record(i int) []byte {
 // Len returns the number of rows.
 func (t *Table) Len() int { return len(t.rows) }
 
-// Row returns a row; the first is 0. Rows are in the order of their thread ids. It panics if there
-// is no such row.
+// Row returns the row with index i. Rows are sorted by thread id. It panics if i is out of range.
 func (t *Table) Row(i int) Row {
 	_ = t.rows[i]
 	return Row{t, i}
 }
 
-// All returns an iterator over the rows and their numbers: for i, row := range table.All(), from Go
-// 1.23 on.
+// All returns an iterator over the indices and rows of the table, for use with range from Go 1.23
+// on.
 func (t *Table) All() func(yield func(int, Row) bool) {
 	return func(yield func(int, Row) bool) {
 		for i := range t.rows {
@@ -209,18 +208,18 @@ func (t *Table) All() func(yield func(int, Row) bool) {
 	}
 }
 
-// Fields returns the fields that were asked for.
+// Fields returns the requested fields.
 func (t *Table) Fields() []Field { return append([]Field(nil), t.fields...) }
 
-// Missing returns the pids that were asked for and have no row: the processes have ended, or are
-// hidden from this process.
+// Missing returns the selected pids that have no row: the processes have ended, or are hidden from
+// this process.
 func (t *Table) Missing() []int { return append([]int(nil), t.missing...) }
 
-// Lost returns how many processes are not in the table although they are there, or were: those whose
-// numbers changed hands while they were read, and records that could not be decoded.
+// Lost returns the number of processes that should be in the table but are not: their pid was taken
+// by another process during the read, or their record could not be decoded.
 func (t *Table) Lost() int { return t.gone + t.malformed }
 
-// Find returns the row of a process or thread, and whether there is one.
+// Find returns the row of a process or thread, and whether it exists.
 func (t *Table) Find(tid int) (Row, bool) {
 	i := sort.Search(len(t.rows), func(i int) bool { return int64(t.rows[i].tid) >= int64(tid) })
 	if i < len(t.rows) && int64(t.rows[i].tid) == int64(tid) {
@@ -229,8 +228,8 @@ func (t *Table) Find(tid int) (Row, bool) {
 	return Row{}, false
 }
 
-// Uint64s appends the values of a field to a list, one for each row. absent stands for those that
-// are missing: Row.Absent has the reasons. Of a field whose values are no numbers all are missing.
+// Uint64s appends the values of a field to list, one per row. Missing values are appended as
+// absent; [Row.Absent] returns the reasons. All values of a field that is not a number are missing.
 func (t *Table) Uint64s(list []uint64, field Field, absent uint64) []uint64 {
 	for i := range t.rows {
 		value, reason := Row{t, i}.uint64(field)
@@ -242,14 +241,14 @@ func (t *Table) Uint64s(list []uint64, field Field, absent uint64) []uint64 {
 	return list
 }
 
-// Row is a process or a thread of a table. It has a method for each field, which returns the value,
-// or the reason why there is none.
+// A Row is a process or thread of a table. It has a method for each field, which returns the value
+// or the reason why it is missing.
 type Row struct {
 	table *Table
 	i     int
 }
 
-// Absent returns why a field has no value; 0 if it has one.
+// Absent returns the reason why a field has no value; 0 if it has one.
 func (r Row) Absent(field Field) Absent {
 	_, reason := r.Value(field)
 	return reason
@@ -257,7 +256,7 @@ func (r Row) Absent(field Field) Absent {
 
 func (r Row) flags() uint32 { return order.Uint32(r.table.bytes[r.table.rows[r.i].record+4:]) }
 
-// payload returns the bytes of an attribute, or why there is none.
+// payload returns the bytes of an attribute, or the reason why there are none.
 func (t *Table) payload(i int, attr uint8) ([]byte, Absent, bool) {
 	slot := int(t.slots[attr])
 	if slot == 0 {
@@ -275,10 +274,10 @@ func (t *Table) payload(i int, attr uint8) ([]byte, Absent, bool) {
 	return bytes[at : at+length : at+length], 0, true
 }
 
-// isAsked says whether a field was asked for.
+// isAsked reports whether a field was requested.
 func (t *Table) isAsked(field Field) bool { return t.asked[field/64]>>(field%64)&1 != 0 }
 
-// read returns the bytes of the attribute that has a field: at least size of them.
+// read returns the bytes of the attribute that contains a field: at least size bytes.
 func (r Row) read(field Field, size int) ([]byte, Absent) {
 	t := r.table
 	if !t.isAsked(field) {
@@ -306,7 +305,7 @@ func (r Row) read(field Field, size int) ([]byte, Absent) {
 	return bytes, 0
 }
 
-// ownReason returns the reason that the record has for the absence of a field; 0 if it has none.
+// ownReason returns the reason in the record for the absence of a field; 0 if there is none.
 func (r Row) ownReason(field Field) Absent {
 	list, _, _ := r.table.payload(r.i, attrAbsent)
 	for ; len(list) >= 4; list = list[4:] {
@@ -317,7 +316,7 @@ func (r Row) ownReason(field Field) Absent {
 	return 0
 }
 
-// reason says why the attribute of a field is missing.
+// reason returns the reason why the attribute of a field is missing.
 func (r Row) reason(field Field) Absent {
 	info := &fieldTable[field]
 	hasNoMemory := r.flags()&flagNoMM != 0
@@ -330,7 +329,7 @@ func (r Row) reason(field Field) Absent {
 	return Gone
 }
 
-// uint64 reads any field that is a number, and signed ones as two's complement.
+// uint64 reads any numeric field. Signed numbers are returned in two's complement.
 func (r Row) uint64(field Field) (uint64, Absent) {
 	t, info := r.table, &fieldTable[field]
 	switch info.form {
@@ -379,7 +378,7 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 	return value, 0
 }
 
-// size returns how many bytes a number of this form has; 0 for what is no number.
+// size returns the size of a number of this form in bytes; 0 for other forms.
 func (f form) size() int {
 	switch f {
 	case formUnsigned64, formMaybe64, formNamespace:
@@ -392,7 +391,7 @@ func (f form) size() int {
 	return 0
 }
 
-// header reads a field that the header of the record has.
+// header reads a field of the record's header.
 func (r Row) header(field Field) (uint64, Absent) {
 	t, info := r.table, &fieldTable[field]
 	if !t.isAsked(field) {
@@ -413,7 +412,7 @@ func (r Row) header(field Field) (uint64, Absent) {
 	return uint64(order.Uint32(record[info.offset:])), 0
 }
 
-// sum adds numbers of an attribute. Any broker may have written them, so it does not overflow.
+// sum adds numbers of an attribute. It does not overflow: any broker may have written them.
 func (r Row) sum(field Field, offsets ...int) (uint64, Absent) {
 	bytes, reason := r.read(field, offsets[len(offsets)-1]+8)
 	if reason != 0 {
@@ -434,7 +433,7 @@ func saturated(a, b uint64) uint64 {
 	return sum
 }
 
-// unique adds up what no other process has mapped, as smem does.
+// unique adds up the memory that no other process has mapped, as smem does.
 func (r Row) unique(field Field) (uint64, Absent) {
 	bytes, reason := r.read(field, rollupPrivateHugetlbBytes+8)
 	if reason != 0 {
@@ -454,8 +453,8 @@ func (r Row) unique(field Field) (uint64, Absent) {
 }
 
 // times returns user and system time as the kernel reports them. This is cputime_adjust() of
-// kernel/sched/cputime.c: the exact run time is divided into user and system time as the ticks
-// were, and neither part may decrease.
+// kernel/sched/cputime.c: the exact run time is divided between user and system time in proportion
+// to the ticks, and neither part may decrease.
 func (r Row) times(field Field) (user, system uint64, reason Absent) {
 	bytes, reason := r.read(field, cpuPrevStime+8)
 	if reason != 0 {
@@ -495,7 +494,8 @@ func share(part, rest, whole uint64) uint64 {
 	sum, carry := bits.Add64(part, rest, 0)
 	high, low := bits.Mul64(part, whole)
 	if carry != 0 {
-		// The sum has 65 bits: halve everything. No process has run for so long, but any broker can say so.
+		// The sum has 65 bits: halve everything. No process has run that long, but any broker may claim
+		// it.
 		low, high = low>>1|high<<63, high>>1
 		sum = sum>>1 | 1<<63
 	}
@@ -521,7 +521,7 @@ func (r Row) letter(field Field) (byte, Absent) {
 	return byte(value), reason
 }
 
-// text reads a field that is bytes. They are those of the answer, which does not change.
+// text reads a field of bytes. They belong to the answer, which never changes.
 func (r Row) text(field Field) (string, Absent) {
 	if fieldTable[field].form == formComm {
 		return r.comm()
@@ -530,7 +530,7 @@ func (r Row) text(field Field) (string, Absent) {
 	return asString(bytes), reason
 }
 
-// comm returns the name: all of it, where the kernel has more than comm holds.
+// comm returns the full name, which may be longer than comm.
 func (r Row) comm() (string, Absent) {
 	const size = 16
 	bytes, reason := r.read(Comm, baseComm+size)
@@ -538,7 +538,7 @@ func (r Row) comm() (string, Absent) {
 		return "", reason
 	}
 	comm := bytes[baseComm : baseComm+size]
-	// Only a name that fills comm, or one of a kernel thread, can be longer.
+	// Only a name that fills comm, or the name of a kernel thread, can be longer.
 	if comm[size-2] != 0 || r.flags()&flagKernelThread != 0 {
 		if name, _, found := r.table.payload(r.i, attrName); found {
 			return asString(name), 0
@@ -572,5 +572,5 @@ func (r Row) limits(field Field) (ResourceLimits, Absent) {
 	return ResourceLimits{asString(bytes)}, reason
 }
 
-// asString returns bytes that never change as a string, without copying them.
+// asString returns bytes that never change as a string, without a copy.
 func asString(bytes []byte) string { return *(*string)(unsafe.Pointer(&bytes)) }

@@ -15,17 +15,17 @@ if [ $# -gt 0 ]; then
 fi
 
 go vet ./...
-# Only root can start a broker, without which the examples have nobody to ask.
+# Only root can start a broker, which the examples need.
 which=.
 [ "$(id -u)" -eq 0 ] || which=^Test
 go test -timeout 10m -run "$which" -race -count 1 . >"$work/test.log" 2>&1 || { cat "$work/test.log" >&2; exit 1; }
-# Inputs are not made smaller for long: Go would do that for a minute each, and try no others meanwhile.
+# Limits the minimisation of inputs: Go would spend a minute on each, and try no others in between.
 go test -run '^$' -fuzz FuzzDecoder -fuzztime "${FUZZ_SECONDS:-5}s" -fuzzminimizetime 10x . >"$work/fuzz.log" 2>&1 ||
     { cat "$work/fuzz.log" >&2; exit 1; }
 tried=$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' "$work/fuzz.log" | tail -n 1)
 [ "${tried:-0}" -gt 100 ] || { echo "go: the fuzz target tried only ${tried:-0} inputs" >&2; exit 1; }
 
-# A program of somebody else's, without cgo, and from nothing.
+# A separate program, without cgo, built from scratch.
 rm -rf "$work/elsewhere"
 mkdir -p "$work/elsewhere"
 cp examples/top/main.go "$work/elsewhere/"

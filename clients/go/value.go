@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Value is the value of any field. The kind of the field says which method returns it.
-// Its JSON is that of the command: see docs/output.md.
+// A Value is the value of any field. The kind of the field says which method returns it. Its JSON
+// is that of the command: see docs/output.md.
 type Value struct {
 	kind   Kind
 	number uint64
 	text   string
 }
 
-// Value returns the value of any field, or why it has none.
+// Value returns the value of any field, or the reason why it is missing.
 func (r Row) Value(field Field) (Value, Absent) {
 	if int(field) >= len(fieldTable) {
 		return Value{}, NotAsked
@@ -38,16 +38,16 @@ func (r Row) Value(field Field) (Value, Absent) {
 // Kind returns the kind of the field.
 func (v Value) Kind() Kind { return v.kind }
 
-// Uint64 returns a number, or a bit mask; 0 of other values.
+// Uint64 returns a number or bit mask; 0 for other values.
 func (v Value) Uint64() uint64 { return v.number }
 
-// Int64 returns a number that may be negative.
+// Int64 returns a number that may be negative; 0 for other values.
 func (v Value) Int64() int64 { return int64(v.number) }
 
 // Bool returns a flag.
 func (v Value) Bool() bool { return v.number != 0 }
 
-// Text returns a text. It may have any bytes but NUL.
+// Text returns a text. It may contain any bytes except NUL.
 func (v Value) Text() string { return v.text }
 
 // Texts returns a list of texts.
@@ -62,7 +62,7 @@ func (v Value) CPUs() CPUSet { return CPUSet{v.text} }
 // Limits returns resource limits.
 func (v Value) Limits() ResourceLimits { return ResourceLimits{v.text} }
 
-// String returns the value as text for people. It may have any bytes.
+// String returns the value as text for people. It may contain any bytes.
 func (v Value) String() string {
 	switch v.kind {
 	case KindSigned:
@@ -87,8 +87,8 @@ func (v Value) String() string {
 	return strconv.FormatUint(v.number, 10)
 }
 
-// MarshalJSON returns the value as the command's JSON has it: bit masks and addresses in
-// hexadecimal, text that is not UTF-8 as {"base64": …}.
+// MarshalJSON returns the value as in the command's JSON: bit masks and addresses in hexadecimal,
+// text that is not UTF-8 as {"base64": …}.
 func (v Value) MarshalJSON() ([]byte, error) { return v.appendJSON(nil), nil }
 
 func (v Value) appendJSON(out []byte) []byte {
@@ -122,7 +122,7 @@ func appendComma(out []byte, i int) []byte {
 	return out
 }
 
-// appendText appends a text as JSON. Texts that are not UTF-8 can't be strings.
+// appendText appends a text as JSON. A text that is not UTF-8 can't be a string.
 func appendText(out []byte, text string) []byte {
 	if !utf8.ValidString(text) {
 		out = append(out, `{"base64":"`...)
@@ -135,8 +135,8 @@ func appendText(out []byte, text string) []byte {
 	return append(out, bytes.TrimRight(quoted.Bytes(), "\n")...)
 }
 
-// MarshalJSON returns the row as the command's JSON has it: values by the names of their fields, in
-// the order in which these were asked for, and under "absent" why values are missing.
+// MarshalJSON returns the row as in the command's JSON: values by field name, in the requested
+// order, and the reasons for missing values under "absent".
 func (r Row) MarshalJSON() ([]byte, error) {
 	out, absent := []byte{'{'}, []byte(nil)
 	for _, field := range r.table.fields {
@@ -156,7 +156,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// String returns the row as [Row.MarshalJSON] does.
+// String returns the row in the form of [Row.MarshalJSON].
 func (r Row) String() string {
 	if r.table == nil {
 		return "{}"
@@ -165,7 +165,7 @@ func (r Row) String() string {
 	return string(text)
 }
 
-// MarshalJSON returns the rows as the command's JSON has them.
+// MarshalJSON returns the rows as in the command's JSON.
 func (t *Table) MarshalJSON() ([]byte, error) {
 	out := []byte{'['}
 	for i := range t.rows {
@@ -178,10 +178,10 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 // Texts is a command line or an environment: byte strings, as the process left them.
 type Texts struct{ bytes string }
 
-// Raw returns the bytes as the kernel gives them: each text ended by a NUL, but perhaps the last.
+// Raw returns the bytes as the kernel gives them: each text ends in a NUL, except perhaps the last.
 func (t Texts) Raw() string { return t.bytes }
 
-// Slice returns the texts one by one. They share the memory of the answer.
+// Slice returns the texts. They share the memory of the answer.
 func (t Texts) Slice() []string {
 	if t.bytes == "" {
 		return nil
@@ -192,13 +192,13 @@ func (t Texts) Slice() []string {
 // IDs is a list of ids.
 type IDs struct{ bytes string }
 
-// Len returns how many ids there are.
+// Len returns the number of ids.
 func (l IDs) Len() int { return len(l.bytes) / 4 }
 
-// At returns an id; the first is 0.
+// At returns the id with index i.
 func (l IDs) At(i int) uint32 { return order.Uint32([]byte(l.bytes[i*4 : i*4+4])) }
 
-// Slice returns the ids one by one.
+// Slice returns the ids.
 func (l IDs) Slice() []uint32 {
 	list := make([]uint32, l.Len())
 	for i := range list {
@@ -210,14 +210,14 @@ func (l IDs) Slice() []uint32 {
 // CPUSet is a set of processors.
 type CPUSet struct{ bytes string }
 
-// Contains says whether a processor is in the set.
+// Contains reports whether a processor is in the set.
 func (s CPUSet) Contains(cpu int) bool {
 	return cpu >= 0 && cpu/64 < len(s.bytes)/8 && s.word(cpu/64)>>(cpu%64)&1 != 0
 }
 
 func (s CPUSet) word(i int) uint64 { return order.Uint64([]byte(s.bytes[i*8 : i*8+8])) }
 
-// Slice returns the processors one by one, ascending.
+// Slice returns the processors in ascending order.
 func (s CPUSet) Slice() []int {
 	var list []int
 	for i := 0; i < len(s.bytes)/8; i++ {
@@ -228,7 +228,7 @@ func (s CPUSet) Slice() []int {
 	return list
 }
 
-// String returns the set as the kernel writes it (cpuset(7)): 0-3,7.
+// String returns the set as the kernel writes it (cpuset(7)), for example 0-3,7.
 func (s CPUSet) String() string {
 	var out []byte
 	list := s.Slice()
@@ -252,15 +252,15 @@ var limitNames = [...]string{
 	"sigpending", "msgqueue", "nice", "rtprio", "rttime",
 }
 
-// Unlimited stands for no limit.
+// Unlimited means no limit.
 const Unlimited = math.MaxUint64
 
 // ResourceLimits are the limits of getrlimit(2). data, stack, core, rss, memlock, as, fsize and
 // msgqueue are in bytes, cpu in seconds, rttime in microseconds; the others are counts.
 type ResourceLimits struct{ bytes string }
 
-// Get returns the soft and the hard limit with a name, in lower case and without RLIMIT_, each
-// perhaps Unlimited; and whether there is one.
+// Get returns the soft and hard limit with a name, which is in lower case without RLIMIT_; and
+// whether it exists. Either limit may be Unlimited.
 func (l ResourceLimits) Get(name string) (soft, hard uint64, found bool) {
 	for i := 0; i < l.len(); i++ {
 		if limitNames[i] == name {
@@ -283,7 +283,7 @@ func (l ResourceLimits) at(i int) (soft, hard uint64) {
 	return order.Uint64(both), order.Uint64(both[8:])
 }
 
-// String returns the limits like nofile=1024:524288, soft and hard, with commas between them.
+// String returns the limits as in nofile=1024:524288, soft and hard, separated by commas.
 func (l ResourceLimits) String() string {
 	var out []byte
 	for i := 0; i < l.len(); i++ {

@@ -2,8 +2,8 @@ package taskdiag
 
 import "syscall"
 
-// The messages of docs/protocol.md. No I/O: bytes in, values out. Whoever listens at the broker's
-// socket is not trusted, so any bytes have to be safe to decode.
+// The messages of docs/protocol.md. No I/O: bytes in, values out. The program that listens on the
+// broker's socket is not trusted, so decoding any bytes must be safe.
 
 const (
 	taskDiag    = 0xd101 // the type of requests, and of messages about tasks
@@ -41,7 +41,7 @@ const (
 	threadsOf
 )
 
-// request is what is sent.
+// request is a request to the broker.
 type request struct {
 	seq      uint32
 	show     uint64
@@ -65,8 +65,8 @@ type malformed string
 
 func (m malformed) Error() string { return "the broker sent " + string(m) }
 
-// message is a message of an answer. One about an error has its number; one about tasks has
-// attributes, and the place where these begin.
+// message is a message of an answer. An error message has an error number; a message about tasks
+// has attributes, and the place where they start.
 type message struct {
 	kind       uint16
 	errno      syscall.Errno
@@ -74,7 +74,7 @@ type message struct {
 	at         int
 }
 
-// nextMessage decodes the message at a place in bytes, and returns the place after it.
+// nextMessage decodes the message at a place in bytes. It also returns the place after it.
 func nextMessage(bytes []byte, at int, seq uint32) (message, int, error) {
 	rest := bytes[at:]
 	if len(rest) < messageHeader {
@@ -106,7 +106,7 @@ func nextMessage(bytes []byte, at int, seq uint32) (message, int, error) {
 		}
 		number := int32(order.Uint32(body))
 		if number >= 0 || number < -4095 {
-			return m, 0, malformed("an error whose number is none")
+			return m, 0, malformed("an error with an invalid number")
 		}
 		m.errno = syscall.Errno(-number)
 	default:
@@ -115,8 +115,8 @@ func nextMessage(bytes []byte, at int, seq uint32) (message, int, error) {
 	return m, next, nil
 }
 
-// nextWire returns the type and the payload of the attribute of a message at a place, and the place
-// after it; no payload at the end, or before an attribute that is not whole.
+// nextWire returns the type and payload of the attribute at a place of a message, and the place
+// after it. At the end, or before an incomplete attribute, there is no payload.
 func nextWire(bytes []byte, at int) (kind uint16, payload []byte, next int) {
 	if at > len(bytes) || len(bytes)-at < nlattrHeader {
 		return 0, nil, 0
@@ -141,13 +141,13 @@ func findWire(attributes []byte, wanted uint16) []byte {
 
 func padded(length, to uint64) uint64 { return (length + to - 1) &^ (to - 1) }
 
-// isRecord says whether bytes are one whole record.
+// isRecord reports whether bytes are exactly one record.
 func isRecord(bytes []byte) bool {
 	return len(bytes) >= recordHeader && uint64(order.Uint32(bytes)) == uint64(len(bytes)) && len(bytes)%8 == 0
 }
 
-// nextAttr returns the type of the attribute of a record at a place, where its payload begins, and
-// the place after it; 0 as the place at the end, or before an attribute that is not whole.
+// nextAttr returns the type of the attribute at a place of a record, the place of its payload, and
+// the place after it; 0 as the latter at the end, or before an incomplete attribute.
 func nextAttr(record []byte, at int) (kind uint16, payload, next int) {
 	if at > len(record) || len(record)-at < attrHeader {
 		return 0, 0, 0
@@ -159,7 +159,7 @@ func nextAttr(record []byte, at int) (kind uint16, payload, next int) {
 	return order.Uint16(record[at+4:]), at + attrHeader, at + attrHeader + int(padded(length, 8))
 }
 
-// brokerBits is what the broker says of itself.
+// brokerBits is the broker's description of itself.
 type brokerBits struct {
 	known, ofAll uint64
 	version      uint32

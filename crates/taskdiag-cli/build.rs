@@ -55,8 +55,8 @@ fn git(directory: &Path, args: &[&str]) -> Option<String> {
 }
 
 /// Puts the library that draws charts into the directory of the build. cargo gets it like any other
-/// package, with its checksum in `charts/Cargo.lock`; that it is no crate to be compiled is all that is
-/// different.
+/// package, with its checksum in `charts/Cargo.lock`; that it is no crate to be compiled is all
+/// that is different.
 fn charts() {
     println!("cargo:rerun-if-changed=charts");
     let package = charts_package(true).or_else(|_| charts_package(false));

@@ -1,8 +1,8 @@
 """Compares the format of recordings with Arrow IPC: arrow_ipc.py EXPORT RECORDING
 
-EXPORT is what `taskdiag history export RECORDING --parquet EXPORT` wrote. Its processes are written as an Arrow IPC
-stream with zstd, a batch for each sample, as a recorder would have to do it; once with all rows, once with the rows that
-differ from the sample before. Needs pyarrow.
+EXPORT is the output of `taskdiag history export RECORDING --parquet EXPORT`. Writes its processes as
+an Arrow IPC stream with zstd, one batch per sample, as a recorder would have to: once with all rows,
+once with the rows that differ from the previous sample. Needs pyarrow.
 """
 
 import io

@@ -7,7 +7,7 @@ umask 022
 
 CACHE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.cache/kernels
 readonly CACHE
-# File systems and the like that tests ask for, where the kernel has them as modules.
+# File systems and other features that tests need, if the kernel has them as modules.
 readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag raw_diag netlink_diag af_packet_diag vsock_diag vsock_loopback'
 
 # shellcheck source-path=SCRIPTDIR
@@ -15,7 +15,8 @@ readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag raw_diag netlink
 
 die() { echo "kernels.sh: $*" >&2; exit 1; }
 
-# Sets of kernel $1: the meta package whose dependency is the image Debian ships today, the version, the architecture.
+# Describes kernel $1: the meta package that depends on Debian's current image, the version, and the
+# architecture.
 describe() {
   case $1 in
     6.1) meta=linux-image-cloud-amd64 series=6.1 architecture=amd64 ;;
@@ -26,13 +27,13 @@ describe() {
   esac
 }
 
-# What the meta package $1 depends on: the package of the image.
+# Prints the package of the image that the meta package $1 depends on.
 image_package() {
   { of_architecture "$architecture" apt-cache show --no-all-versions "$1" 2>/dev/null || true; } |
     sed -n 's/^Depends:.*\(linux-image-[^ ,]*\) (= [^)]*).*/\1/p' | head -n 1
 }
 
-# Downloads the package $1 into the current directory and prints the name of its file.
+# Downloads the package $1 into the current directory and prints the file name.
 download() {
   local files
   of_architecture "$architecture" apt-get download "$1" >>apt.log 2>&1 || { cat apt.log >&2; die "could not download $1"; }
@@ -41,7 +42,7 @@ download() {
   echo "${files[0]}"
 }
 
-# Unpacks the module $1 and what it depends on into out/modules. What the kernel has built in has no file.
+# Unpacks the module $1 and its dependencies into out/modules. Built-in modules have no file.
 take_module() {
   local file module
   for file in out/modules/*-"$1.ko"; do if [[ -e $file ]]; then return; fi; done

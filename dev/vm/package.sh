@@ -5,8 +5,9 @@
 # Usage: package.sh [KERNEL]
 #   KERNEL   6.1 or 6.12; 6.12 unless told
 #
-# Prints a line for each check, "ok ..." or "FAILED ...". Exits with 0 if all are ok. The Debian is that of
-# ../package-test.sh, which makes .cache/package-root.tar. Needs root, whose files the archive has.
+# Prints a line for each check, "ok ..." or "FAILED ...". Exits with 0 if all are ok. Uses the
+# Debian of ../package-test.sh, which creates .cache/package-root.tar. Needs root, because the
+# archive contains root's files.
 set -euo pipefail
 umask 022
 
@@ -26,7 +27,7 @@ debs=("$REPOSITORY"/target/package/taskdiag{,d}_*.deb)
 work=$(mktemp -d "${TMPDIR:-/tmp}/taskdiag-package.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/root"
-# The machine has directories of its own where these are, and links to them as Debian has.
+# The machine has its own directories here, and links to them as in Debian.
 tar -C "$work/root" -xf "$BASE" --exclude='./dev/*' --exclude=./bin --exclude=./sbin --exclude=./lib --exclude=./lib64
 rm -rf "$work"/root/{dev,proc,run,sys,tmp} "$work"/root/usr/share/{doc,man,locale} "$work"/root/var/{run,lock,tmp}
 echo 0123456789abcdef0123456789abcdef >"$work/root/etc/machine-id" # otherwise this is a first boot

@@ -1,8 +1,9 @@
-# Debian's packages, whatever this system is made of. To be sourced; CACHE is set.
+# Debian's packages, on any system. To be sourced, with CACHE set.
 # shellcheck shell=bash
 
-# A command of apt for the architecture $1, with package lists of our own: this system's stay as they are, and nobody need be root.
-# With SUITE set, packages come from that suite of Debian rather than from this system's sources.
+# Runs an apt command for the architecture $1, with separate package lists: the system's lists do
+# not change, and no root is needed. If SUITE is set, packages come from that suite of Debian
+# instead of the system's sources.
 of_architecture() {
   local architecture=$1 command=$2 lists=$CACHE/../apt/$1${SUITE:+-$SUITE} sources=()
   shift 2

@@ -12,8 +12,9 @@
 #   --append ARGUMENTS       more kernel arguments
 #   --shell                  a root shell on the machine's console; "exit" ends it
 #
-# Prints COMMAND's output (standard output and error) byte for byte and exits with its status. Exits with 3 and says why
-# on standard error when the machine did not tell a status, lost output or logged a kernel warning; with 2 on wrong usage.
+# Prints COMMAND's output (standard output and error) byte for byte and exits with its status. Exits
+# with 3 and a reason on standard error if the machine reported no status, lost output or logged a
+# kernel warning; with 2 on wrong usage.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,7 +31,7 @@ fail() {
   exit 3
 }
 
-# One word for busybox sh.
+# Quotes one word for busybox sh.
 quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
 
 # --- options
@@ -61,8 +62,9 @@ done
 [[ $# -gt 0 || -n $shell ]] || usage "no command"
 [[ $# -eq 0 || -z $shell ]] || usage "a command or --shell, not both"
 
-# What differs between processors: the emulator, the console, the port for the output, the tools' prefix, the machine in an ELF
-# header, and where Debian keeps the libraries of programs that are built here.
+# The differences between architectures: the emulator, the console, the port for the output, the
+# tools' prefix, the machine in an ELF header, and Debian's directory for the libraries of programs
+# that are built here.
 case $kernel in
   arm64-*)
     emulator=(qemu-system-aarch64 -M virt -cpu 'max,pauth-impdef=on')
@@ -99,14 +101,14 @@ root=$work/root
 
 is_elf_program() { [[ $(od -An -t x1 -N 20 "$1" 2>/dev/null | tr -d ' \n') =~ ^7f454c4602.{22}0[23]00$elf$ ]]; }
 
-# Copies file $1 to $2 of the root file system. (Symbolic links are followed: the name asked for has to work.)
+# Copies file $1 to $2 of the root file system. Follows symbolic links: the given name must work.
 copy_file() {
   mkdir -p "$(dirname "$root$2")"
   cp -L --preserve=mode,timestamps -- "$1" "$root$2"
   if is_elf_program "$1"; then copy_libraries "$1"; fi
 }
 
-# The interpreter and the libraries that $1 names, and what those name.
+# Copies the interpreter and the libraries that $1 needs, recursively.
 copy_libraries() {
   local interpreter library
   interpreter=$("${tools}readelf" -lW "$1" | sed -n 's/.*interpreter: \(.*\)]$/\1/p')
@@ -166,7 +168,7 @@ find "$root" -xdev -type f -size "+$STRIP_ABOVE" -perm /111 -print0 | while IFS=
   if is_elf_program "$file"; then "${tools}strip" --strip-debug --preserve-dates "$file" || true; fi
 done
 
-# What /init runs, and the word that makes its report unmistakable.
+# The command for /init, and the word that identifies its report.
 nonce=$(od -An -t x8 -N 8 /dev/urandom | tr -d ' ')
 {
   echo "nonce=$nonce"
@@ -176,7 +178,8 @@ nonce=$(od -An -t x8 -N 8 /dev/urandom | tr -d ' ')
   printf '; }\n'
 } >"$root/etc/vm-run"
 
-# Not packed: unpacking costs more under emulation than copying. The kernel unpacks archives one after the other.
+# Not compressed: under emulation, unpacking costs more than copying. The kernel unpacks archives
+# one after the other.
 {
   (cd "$root" && find . -print0 | cpio --quiet --null -o -H newc --owner=+0:+0)
   if [[ ${#archives[@]} -gt 0 ]]; then cat -- "${archives[@]}"; fi
@@ -185,19 +188,23 @@ rm -rf "$root"
 
 # --- the machine: its console on the first serial port, the command's output on the second
 #
-# One thread emulates both processors. With a thread for each, one may go on with an instruction that the other has replaced:
-# Linux, which rewrites itself wherever a tracepoint is switched or a clock turns out unsteady, then panics with "Oops: int3".
+# One thread emulates both processors. With a thread for each, one may execute an instruction that
+# the other has replaced. Linux rewrites itself whenever a tracepoint is switched or a clock turns
+# out unsteady, and then panics with "Oops: int3".
+
+# On a busy machine the emulated timer can be too slow for 6.1, which checks it and panics: no_timer_check.
 
 machine=("${emulator[@]}" -accel 'tcg,thread=single' -m "$memory" -smp 2 -display none -monitor none -no-reboot
   -nodefaults -no-user-config -kernel "$DEBIAN/vmlinuz" -initrd "$work/initramfs"
-  -append "console=$console quiet panic=-1 log_buf_len=4M $append")
+  -append "console=$console no_timer_check quiet panic=-1 log_buf_len=4M $append")
 
 if [[ -n $shell ]]; then
   "${machine[@]}" -chardev stdio,id=console,mux=on,signal=off -serial chardev:console || fail "QEMU failed"
   exit 0
 fi
 
-# A file takes the output and "tail" follows it: QEMU drops what a full pipe or terminal does not take.
+# The output goes to a file that "tail" follows: QEMU drops what a full pipe or terminal does not
+# accept.
 : >"$work/output"
 timeout --kill-after=5 "$timeout" \
   "${machine[@]}" -serial "file:$work/console" "${output_device[@]/OUTPUT/$work/output}" </dev/null >"$work/qemu.log" 2>&1 &
@@ -212,7 +219,8 @@ follower=''
 
 # --- the verdict
 
-# The lines of /init carry the nonce, so nothing the command prints or the kernel logs can pass for one.
+# The lines of /init contain the nonce, so neither the command's output nor the kernel's log can
+# imitate them.
 report() { { cat "$work/console" 2>/dev/null || true; } | tr -d '\r' | sed -n "s/^VM-$nonce $1 \{0,1\}//p"; }
 
 result=$(report RESULT)

@@ -1,5 +1,5 @@
-//! The broker's answers to any request, by any viewer, about any record: an answer consists of
-//! whole messages, which the client's decoder accepts, and holds nothing of what decides about
+//! The broker's answers to any request, from any viewer, about any record. An answer consists of
+//! whole messages that the client's decoder accepts, and contains nothing that decides about
 //! access.
 
 #![no_main]

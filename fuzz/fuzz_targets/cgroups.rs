@@ -1,5 +1,6 @@
-//! Files and paths of cgroups: any bytes can be parsed. What is parsed of a file, printed as the
-//! kernel prints it, and parsed again is the same; what a path tells is a part of it.
+//! Files and paths of cgroups: any bytes can be parsed. The values parsed from a file stay the same
+//! if they are printed as the kernel prints them and parsed again. The values of a path are parts
+//! of it.
 
 #![no_main]
 
@@ -18,7 +19,7 @@ fn limit(limit: Option<u64>) -> String {
     limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string())
 }
 
-/// Files of one number, and `cpu.max`.
+/// Files with one number, and `cpu.max`.
 fn numbers(text: &[u8]) {
     if let Some(number) = file::number(text) {
         assert_eq!(file::number(format!("{number}\n").as_bytes()), Some(number));
@@ -33,7 +34,7 @@ fn numbers(text: &[u8]) {
     }
 }
 
-/// Files of a word and a number on each line, and `io.stat`.
+/// Files with a word and a number on each line, and `io.stat`.
 fn lines(text: &[u8]) {
     let words = text.split(|byte| b" \n=".contains(byte));
     for word in words.filter(|word| !word.is_empty()).take(8) {

@@ -1,4 +1,4 @@
-//! Build ids of ELF files: a build id that is found is in the file.
+//! Build ids of ELF files: a returned build id is part of the file.
 
 #![no_main]
 

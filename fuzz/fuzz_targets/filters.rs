@@ -1,6 +1,6 @@
-//! Filters: any text is parsed, or refused with the place of the error. A filter that is printed
-//! and parsed again decides the same. A task that passes a filter passes each part of it, and the
-//! tests that the kernel gets.
+//! Filters: any text is parsed, or refused with the position of the error. A filter that is printed
+//! and parsed again decides the same. A task that passes a filter passes each of its parts, and the
+//! kernel's tests.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use taskdiag_core::value::{Arguments, Ids, Value};
 use zerocopy::IntoBytes as _;
 
 fuzz_target!(|data: &[u8]| {
-    // The expression, a NUL, and what the values of the task are made of.
+    // The expression, a NUL, and the bytes that determine the task's values.
     let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
     let task = Task(data.get(end + 1..).unwrap_or_default());
     let Ok(text) = std::str::from_utf8(&data[..end]) else {
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     let decided = filter.decide(&task);
     assert_eq!(again.decide(&task), decided, "{printed:?}");
 
-    // The parts are what all of it takes to be true.
+    // The filter requires all of these parts.
     let parts = Group::ALL
         .into_iter()
         .map(|group| filter.part_without(group))
@@ -105,7 +105,7 @@ impl Task<'_> {
     }
 }
 
-/// What the kernel can test, but for cgroups.
+/// The fields that the kernel can test, except cgroups.
 const TESTED: [(u32, Field); 21] = [
     (value::PID, Field::Pid),
     (value::TID, Field::Tid),
@@ -135,14 +135,14 @@ impl HasFields for Task<'_> {
         let Some(len) = self.0.len().checked_sub(1) else {
             return Err(Absent::Denied);
         };
-        // Another place for each field.
+        // A different place for each field.
         let at = field as usize % (len + 1);
         if self.0[at] == 0 {
             return Err(Absent::Gone);
         }
         let number = self.number(at);
         Ok(match field.info().kind {
-            // As wide as the kernel's own.
+            // The width of the kernel's type.
             Kind::Id | Kind::User | Kind::GroupId | Kind::Count => Value::Unsigned(number as u32 as u64),
             Kind::Signed => Value::Signed((number as i32).into()),
             Kind::Flag => Value::Flag(number % 2 == 1),

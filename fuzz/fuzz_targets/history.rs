@@ -1,5 +1,5 @@
-//! Recordings, which come from anyone: any bytes are read or refused, and what is read has a value or a
-//! reason for each field of each process.
+//! Recordings, which may come from anyone: any bytes are read or refused, and each field of each
+//! process that is read has a value or a reason.
 
 #![no_main]
 
@@ -14,9 +14,10 @@ use taskdiag_history::figures::{Figures, Part};
 use taskdiag_history::piece::{self, Time, MAGIC};
 
 fuzz_target!(|data: &[u8]| {
-    // As they are: mostly refused.
+    // Unchanged: mostly refused.
     read(data.to_vec());
-    // Behind the head of a real segment, as the body of a sample with the right checksum.
+    // After the head of a real segment, as the texts and numbers of a sample, or after a real
+    // sample, with the right checksum.
     let Some((&how, body)) = data.split_first() else {
         return;
     };
@@ -26,7 +27,10 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     if how & 1 != 0 {
-        encoder.append_body(time, body, &mut segment).expect("it is small");
+        let (texts, numbers) = body.split_at(usize::from(how >> 1).min(body.len()));
+        encoder
+            .append_parts(time, texts, numbers, &mut segment)
+            .expect("it is small");
     } else {
         let (snapshot, figures, happened) = (Snapshot::default(), Figures::new(), Happened::default());
         let part = Part {
@@ -44,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
         piece::append(&mut segment, time, body);
     }
     read(segment);
-    // As the head itself.
+    // As the head.
     let mut segment = MAGIC.to_vec();
     piece::append(&mut segment, time, body);
     read(segment);

@@ -1,5 +1,5 @@
-//! The texts of `maps`, `smaps` and `smaps_rollup`: a line that is parsed, printed as the kernel
-//! prints it, and parsed again is the same. Sums do not depend on where the text is split.
+//! The texts of `maps`, `smaps` and `smaps_rollup`: a parsed line stays the same if it is printed
+//! as the kernel prints it and parsed again. Sums do not depend on where the text is split.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use taskdiag_core::text::maps;
 use taskdiag_core::text::smaps::Sum;
 use zerocopy::IntoBytes as _;
 
-/// Longer lines of smaps hold no sum. They are cut off if the text comes in parts.
+/// Longer lines of smaps contain no sum. They are truncated if the text comes in parts.
 const LONGEST: usize = 256;
 
 fuzz_target!(|data: &[u8]| {
@@ -45,7 +45,7 @@ fn line(text: &[u8]) {
     assert_eq!(maps::line(&printed), Some(line));
 }
 
-/// The kernel escapes newlines alone.
+/// The kernel escapes only newlines.
 fn name(escaped: &[u8]) {
     let mut name = Vec::new();
     maps::unescape(escaped, &mut name);

@@ -1,5 +1,5 @@
-//! The messages of an answer: any bytes can be read, and each part is where its offset says. What
-//! is written is read back.
+//! The messages of an answer: any bytes can be read, and each part is at its offset. Written
+//! messages are read back unchanged.
 
 #![no_main]
 
@@ -9,12 +9,12 @@ use taskdiag_protocol::wire::{self, Message, MessageWriter, Messages, TaskHeader
 use zerocopy::native_endian::U32;
 use zerocopy::IntoBytes as _;
 
-/// The number of the request that is answered.
+/// The number of the answered request.
 const SEQ: u32 = 7;
 
 fuzz_target!(|data: &[u8]| {
     read(data, 0);
-    // The same bytes once they answer this request.
+    // The same bytes as an answer to this request.
     let mut numbered = data.to_vec();
     let packet = wire::number_packet(&mut numbered, SEQ).to_vec();
     assert!(packet.len() <= wire::PACKET.min(data.len()));
@@ -52,7 +52,7 @@ fn write(input: &mut Unstructured<'_>) -> Result<()> {
         }
         tasks.push((input.arbitrary::<[u32; 2]>()?, input.arbitrary::<bool>()?, attributes));
     }
-    // The numbers that system calls return: MAX_ERRNO of include/linux/err.h.
+    // The range of error numbers of system calls: MAX_ERRNO of include/linux/err.h.
     let errno = input.int_in_range(0..=4095)?;
 
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! The texts of `/proc/PID`: any bytes can be parsed. What is parsed, printed as the kernel prints
-//! it, and parsed again is the same.
+//! The texts of `/proc/PID`: any bytes can be parsed. The parsed values stay the same if they are
+//! printed as the kernel prints them and parsed again.
 
 #![no_main]
 
@@ -31,7 +31,7 @@ fn fdinfo(text: &[u8]) {
     }
     let mut printed = printed.into_bytes();
     printed.extend_from_slice(info.detail);
-    // A line that is missing may be among the others.
+    // If one of these lines is missing, `detail` may contain one of that name.
     if info.mnt_id.is_some() && info.inode.is_some() {
         assert_eq!(taskdiag_core::text::fdinfo::fdinfo(&printed), Some(info));
     }
@@ -133,11 +133,11 @@ enum Form {
     Mask,
     Octal,
     Ids,
-    /// 32 processors a word, the highest first.
+    /// 32 processors per word, the highest first.
     Processors,
 }
 
-/// Lines of each form, and more than one where forms are close.
+/// Lines of each form; several for similar forms.
 const LINES: [(Line, &str, Form); 18] = [
     (Line::State, "State", Form::Letter),
     (Line::Ppid, "PPid", Form::Number),
@@ -206,7 +206,7 @@ fn value(status: &Status<'_>, line: Line, form: Form, out: &mut String) {
     .expect("memory is written");
 }
 
-/// The files of a few numbers.
+/// Files with a few numbers.
 fn small_files(text: &[u8]) {
     if let Some(numbers @ [runtime, delay, slices]) = process::schedstat(text) {
         let printed = format!("{runtime} {delay} {slices}\n");

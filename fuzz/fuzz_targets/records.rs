@@ -1,5 +1,5 @@
-//! Records: any bytes can be decoded, and what is written is read back. A snapshot of them has a
-//! value or a reason for each field of each task.
+//! Records: any bytes can be decoded, and written records are read back unchanged. A snapshot of
+//! them has a value or a reason for each field of each task.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fn parts<'a>(attribute: Attribute<'a>) -> (u16, u16, &'a [u8]) {
     (attribute.kind, attribute.flags, attribute.payload)
 }
 
-/// Decodes any bytes: what was decoded, written again, decodes to the same.
+/// Decodes any bytes. The decoded attributes, written again, decode to the same.
 fn decode(bytes: &[u8]) {
     let mut rest = bytes;
     while let Some((record, behind)) = Record::split_first(rest) {
@@ -49,7 +49,8 @@ fn write(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         let mut attributes = Vec::new();
         let mut writer = Writer::new(&mut records);
         for _ in 0..input.int_in_range(0..=6)? {
-            // Most types are small numbers; those that decide about access begin at 1024.
+            // Most types are small numbers; the types of attributes for access checks begin at
+            // 1024.
             let kind = input.int_in_range(0..=63)? + if input.ratio(1, 8)? { 1024 } else { 0 };
             let flags = input.int_in_range(0..=3)?;
             let mut payload = vec![0; input.int_in_range(0..=40)? * 8 + input.int_in_range(0..=3)?];
@@ -70,7 +71,7 @@ fn write(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(records)
 }
 
-/// Walks through a value.
+/// Visits all members of a value.
 fn members(value: Value<'_>) -> usize {
     match value {
         Value::Texts(texts) => texts.iter().count(),
@@ -81,14 +82,14 @@ fn members(value: Value<'_>) -> usize {
     }
 }
 
-/// Makes a snapshot of records, and reads all of it.
+/// Makes a snapshot of records, and reads everything in it.
 fn values(records: &[u8]) {
     let mut snapshot = Snapshot::default();
     snapshot.clear(Field::ALL.iter().copied().collect());
     let (own, mut indexer) = Indexer::split(&mut snapshot);
     own.extend_from_slice(records);
     if indexer.index(records, 0).is_err() {
-        // Only a program that does not know its reader complains.
+        // Fails only if a program did not know its reader.
         assert!(Record::each(records).any(|record| record.has(record::NO_READER)));
         return;
     }
@@ -99,7 +100,7 @@ fn values(records: &[u8]) {
         for &field in Field::ALL {
             let _ = task.value(field).map_or(0, members);
         }
-        // Most of the time would go into this.
+        // Otherwise most of the time would be spent here.
         if records.last() == Some(&0) {
             let _ = format!("{task:?}");
         }

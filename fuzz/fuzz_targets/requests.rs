@@ -1,5 +1,5 @@
-//! Requests to the broker: a valid request that is encoded and parsed again is the same. An invalid
-//! one is refused with its sequence number.
+//! Requests to the broker: a valid request stays the same if it is encoded and parsed again. An
+//! invalid one is refused with its sequence number.
 
 #![no_main]
 
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A request about files, with anything behind it: it is accepted as it is, or refused.
+/// A request about files, followed by anything: it is accepted unchanged, or refused.
 fn about_files(input: &mut Unstructured<'_>, request: Request) -> Result<()> {
     let request = Request {
         show: show::FILES,
@@ -56,7 +56,7 @@ fn about_files(input: &mut Unstructured<'_>, request: Request) -> Result<()> {
     Ok(())
 }
 
-/// A request with bits and numbers that there are.
+/// A request with valid bits and numbers.
 fn made(input: &mut Unstructured<'_>) -> Result<Request> {
     Ok(Request {
         seq: input.arbitrary()?,

@@ -1,18 +1,18 @@
-//! Messages of sock_diag, and lines of `/proc/net/raw`: any bytes are parsed or refused, and the rows
-//! of sockets that come of them have a value or none for each field.
+//! Messages of sock_diag, and lines of `/proc/net/raw`: any bytes are parsed or refused, and the
+//! resulting rows of sockets have a value or none for each field.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use taskdiag_core::socket::diag::{self, List, Message, Messages};
-use taskdiag_core::socket::{Kinds, Row, Socket, SocketField};
+use taskdiag_core::socket::{Kind, Row, Socket, SocketField};
 use taskdiag_core::text::net;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else {
         return;
     };
-    let lists: Vec<List> = List::of(Kinds::all()).collect();
+    let lists: Vec<List> = List::of(Kind::ALL).collect();
     let list = lists[usize::from(first) % lists.len()];
     for message in Messages::new(data) {
         if let Message::Socket(payload) = message {

@@ -1,5 +1,5 @@
-//! Unit files of systemd, and the names of units: any bytes can be parsed. Settings that are printed
-//! and parsed again are the same.
+//! systemd unit files and unit names: any bytes can be parsed. Settings stay the same if they are
+//! printed and parsed again.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fn printed(setting: &Setting) {
         assert!(!part.contains(&b'\n'));
     }
     assert!(!key.contains(&b'='));
-    // What goes on in another line, and what looks like a section.
+    // Values that continue on the next line, and keys that look like a section.
     if value.ends_with(b"\\") || key.starts_with(b"[") {
         return;
     }
@@ -31,7 +31,7 @@ fn printed(setting: &Setting) {
     assert_eq!(unit::settings(&text), [setting.clone()]);
 }
 
-/// What counts in the end is the last value, and of lists those behind the last empty one.
+/// The last value of a setting counts; for lists, the values after the last empty one.
 fn resolved(settings: &[Setting], setting: &Setting) {
     let Setting { section, key, .. } = setting;
     let values = settings
@@ -56,7 +56,7 @@ fn name(name: &[u8]) {
     assert_eq!(names.is_empty(), !name.contains(&b'.'));
 }
 
-/// What is taken away from a set is not in it.
+/// A capability that is removed from a set is not in it.
 fn capabilities(text: &[u8]) {
     let lists: Vec<Vec<u8>> = text.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
     let Some(set) = unit::capabilities(&lists) else { return };

@@ -1,10 +1,11 @@
-/* Says who holds a file, a directory or what is below it, or a file system: holds PATH
+/* Prints the processes that use a file, a directory or anything below it, or a file system:
+ * holds PATH
  *
  * cc $(pkg-config --cflags taskdiag) holds.c $(pkg-config --libs taskdiag) -o holds */
 #include <stdio.h>
 #include <taskdiag.h>
 
-/* Processes and files have names that must not reach the terminal as commands. */
+/* Control characters in names of processes and files must not reach the terminal. */
 static void print(td_text text)
 {
 	putchar(' ');

@@ -1,10 +1,10 @@
-/* Says who holds a port: port NUMBER
+/* Prints the processes that use a port: port NUMBER
  *
  * cc $(pkg-config --cflags taskdiag) port.c $(pkg-config --libs taskdiag) -o port */
 #include <stdio.h>
 #include <taskdiag.h>
 
-/* Processes choose their names: these must not reach the terminal as commands. */
+/* Processes choose their names. Control characters must not reach the terminal. */
 static void print(td_text text)
 {
 	putchar(' ');

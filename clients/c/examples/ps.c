@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <taskdiag.h>
 
-/* Processes choose their names: these must not reach the terminal as commands. */
+/* Processes choose their names. Control characters must not reach the terminal. */
 static void print(td_text text)
 {
 	putchar(' ');

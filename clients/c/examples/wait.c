@@ -1,4 +1,5 @@
-/* Waits until a program of this name is executed, and says by whom: wait NAME (at most 15 letters)
+/* Waits until a program with this name is executed, and prints who started it: wait NAME (at most
+ * 15 bytes)
  *
  * cc $(pkg-config --cflags taskdiag) wait.c $(pkg-config --libs taskdiag) -o wait */
 #include <math.h>

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Checks that htop shows the same with libtaskdiag as without: compare.py HTOP DIRECTORY ZOO
 
-HTOP is what build.sh has made, DIRECTORY has libtaskdiag.so.0, ZOO is the program of dev/zoo. Each htop
-shows some quiet processes of the zoo, with their threads and a kernel thread, in 36 columns. Every line
-has to be the same. Without root these are the columns that the broker shows its observers of every
-process, and htop has to have a connection to the broker.
+HTOP is the program that build.sh built, DIRECTORY contains libtaskdiag.so.0, ZOO is the program of
+dev/zoo. htop runs with the library and without it, and shows some quiet processes of the zoo, their
+threads and a kernel thread. Every line must be the same. Without root, the columns are those that
+the broker shows its observers of every process, and htop must be connected to the broker.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 IS_ROOT = os.geteuid() == 0
-# The last one takes root.
+# Only root can run the last one.
 ANIMALS = ["stopped", "zombie", "threads-5", "args-odd", *(["groups-3"] if IS_ROOT else [])]
 OF_ROOT = "TTY TPGID OOM RCHAR WCHAR SYSCR SYSCW RBYTES WBYTES CNCLWB "
 COLUMNS = (
@@ -52,7 +52,7 @@ class Screen:
         self.begun = ""
 
     def put(self, letter: str) -> None:
-        """Shows a letter, or moves."""
+        """Shows a letter, or moves the cursor."""
         if letter == "\r":
             self.x = 0
         elif letter == "\n":
@@ -65,7 +65,7 @@ class Screen:
             self.x += 1
 
     def command(self, numbers: list[int], letter: str) -> None:
-        """Does what a control sequence says."""
+        """Obeys a control sequence."""
         first = numbers[0] if numbers and numbers[0] else 1
         if letter in "Hf":
             self.y, self.x = first - 1, (numbers[1] if len(numbers) > 1 else 1) - 1
@@ -96,12 +96,12 @@ class Screen:
                 self.put(plain)
 
     def shown(self) -> list[str]:
-        """The lines."""
+        """The lines of the screen, without trailing blanks."""
         return ["".join(line).rstrip() for line in self.lines]
 
 
 def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]) -> tuple[bool, list[str]]:
-    """Whether the library was there, and the lines of these processes."""
+    """Runs htop. Returns whether it has loaded the library, and the lines of these processes."""
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
     variables = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "HTOPRC": settings, **environment}
@@ -118,6 +118,7 @@ def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]
                 return
 
     threading.Thread(target=read, daemon=True).start()
+    # htop updates every 2 seconds (-d 20). What is on the screen now is compared.
     time.sleep(7)
     is_over.set()
     lines = screen.shown()
@@ -132,7 +133,7 @@ def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]
 
 
 def main() -> None:
-    """Compares."""
+    """Compares what htop shows with the library and without it."""
     htop, directory, zoo = sys.argv[1:]
     animals = subprocess.Popen([zoo, "run", *ANIMALS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert animals.stdin and animals.stdout

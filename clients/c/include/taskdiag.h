@@ -75,7 +75,7 @@ typedef enum td_code {
 	TD_NO_ANSWER = 5,
 	/* A source sent something that cannot be right. */
 	TD_MALFORMED = 6,
-	/* An argument makes no sense: a name that no field has, a text that is no filter, NULL. */
+	/* An argument is wrong: a name that no field has, a text that is not a filter, NULL. */
 	TD_INVALID_INPUT = 7,
 	/* A system call failed for another reason. */
 	TD_SYSTEM = 8,
@@ -159,16 +159,16 @@ typedef enum td_absent {
 	TD_ABSENT_UNSUPPORTED = 2,
 	/* The caller may not see it (`EACCES`, `EPERM`). */
 	TD_ABSENT_DENIED = 3,
-	/* The task has no memory of its own: it is a kernel thread, a zombie, or a thread-group leader
-	 * that ended before its threads. */
+	/* The task has no memory: it is a kernel thread, a zombie, or a thread-group leader that ended
+	 * before its threads. */
 	TD_ABSENT_NO_MEMORY = 4,
-	/* The task ended, or lost the thing asked for, while it was being read. */
+	/* While it was being read, the task ended or lost what was asked for. */
 	TD_ABSENT_GONE = 5,
 	/* Only a part could be read. */
 	TD_ABSENT_TRUNCATED = 6,
 	/* Reading it would take longer than the query's Budget allows. */
 	TD_ABSENT_OVER_BUDGET = 7,
-	/* The process did not let itself be read within patience: it held a lock that reading takes. */
+	/* The process could not be read within patience: it held a lock that reading takes. */
 	TD_ABSENT_NO_ANSWER = 8,
 	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
 	TD_ABSENT_NONE = 100
@@ -762,7 +762,10 @@ typedef enum td_field {
 	TD_EVENT_RUNTIME_NS = 20498,
 	/* For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2),
 	 * including that from before exec. */
-	TD_EVENT_PEAK_RSS_BYTES = 20499
+	TD_EVENT_PEAK_RSS_BYTES = 20499,
+	/* For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes
+	 * that share their memory it kills all and chooses one. */
+	TD_EVENT_OOM_KILLED = 20500
 } td_field;
 /* Made by clients/generate.py from the field table: end */
 
@@ -813,10 +816,10 @@ const char *td_code_name(td_code code);
 td_code td_field_by_name(td_scope scope, const char *name, td_field *field, td_error **error);
 /* The field behind this one, in the order of numbers; the first of 0, and 0 of the last. */
 td_field td_field_next(td_field field);
-/* The name and the meaning of a field; NULL of a number that is none. */
+/* The name and the meaning of a field; NULL if no field has this number. */
 const char *td_field_name(td_field field);
 const char *td_field_meaning(td_field field);
-/* What the values of a field are; 0 of a number that is none. */
+/* What the values of a field are; 0 if no field has this number. */
 td_kind td_field_kind(td_field field);
 td_type td_field_type(td_field field);
 /* A reason in a few words, such as "no memory". */
@@ -838,6 +841,7 @@ td_code td_handle_socket(td_handle *handle, const char *path, td_error **error);
 /* How long one process may keep its reader waiting, in seconds: 0.2 if it is not said. */
 td_code td_handle_patience(td_handle *handle, double seconds, td_error **error);
 /* Loads the BPF programs that can answer a query of tasks, which takes CAP_BPF and CAP_PERFMON.
+ * If only the broker may answer, connects to it.
  * Without this they are loaded when they have become worth it. */
 td_code td_handle_prepare(td_handle *handle, const td_query *query, td_error **error);
 

@@ -1,94 +1,47 @@
-//! Columns: the values of one field for all rows, and the reasons of those that are missing.
+//! Columns: the values of one field for all rows, and the reasons for missing values.
 
 use std::ops::Range;
 
-use taskdiag::sockets::Owner;
-use taskdiag::{Absent, Kind, Known, Value};
+use taskdiag::{Absent, Known, Value};
 
-use crate::field::Part;
+use crate::row::{Part, Type};
 
-/// Both numbers of 16 resource limits.
+/// The length of a row of limits: two numbers for each of 16 resource limits.
 pub const LIMITS: usize = 32;
 
-/// Why a value is missing, as C has it. 0 means that it is there.
+/// Why a value is missing, as a number for C. 0 means that it is present.
 pub type Reason = u8;
 
-/// A row can have no such value, as a UNIX socket has no port: `TD_ABSENT_NONE`.
+/// The field does not apply to the row, as a port does not to a UNIX socket: `TD_ABSENT_NONE`.
 pub const NONE: Reason = 100;
-
-/// What a row has under a field.
-#[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
-    /// A value.
-    Value(Value<'a>),
-    /// A list of descriptors, of which a column has a part.
-    Descriptors(&'a [Owner]),
-}
 
 /// The number of a reason.
 pub fn reason(absent: Absent) -> Reason {
     absent as u16 as Reason
 }
 
-/// What values are in memory: `td_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Type {
-    U64 = 1,
-    I64 = 2,
-    F64 = 3,
-    U8 = 4,
-    Text = 5,
-    Ids = 6,
-    Limits = 7,
-}
-
-impl Type {
-    /// The type of the values of a kind.
-    pub fn of(kind: Kind) -> Type {
-        match kind {
-            Kind::Id
-            | Kind::User
-            | Kind::GroupId
-            | Kind::Count
-            | Kind::Bytes
-            | Kind::Nanoseconds
-            | Kind::Mode
-            | Kind::Capabilities
-            | Kind::Signals
-            | Kind::Mask
-            | Kind::Address => Type::U64,
-            Kind::Signed => Type::I64,
-            Kind::Percent => Type::F64,
-            Kind::Flag | Kind::Letter => Type::U8,
-            Kind::Text | Kind::Time | Kind::Texts | Kind::Cpus => Type::Text,
-            Kind::Ids => Type::Ids,
-            Kind::Limits => Type::Limits,
-        }
-    }
-}
-
-/// Values one behind the other. Row N of lists has the items from `offsets[N]` to `offsets[N + 1]`.
+/// Values in consecutive order. The list of row N has the items from `offsets[N]` to `offsets[N +
+/// 1]`.
 #[derive(Debug)]
 pub enum Values {
-    /// Numbers that can't be negative, masks, addresses.
+    /// Unsigned numbers, masks and addresses.
     U64(Vec<u64>),
-    /// Numbers that may be negative.
+    /// Signed numbers.
     I64(Vec<i64>),
-    /// Numbers with a fraction.
+    /// Floating-point numbers.
     F64(Vec<f64>),
-    /// Flags as 0 and 1, letters.
+    /// Flags as 0 and 1, and letters.
     U8(Vec<u8>),
-    /// Texts of any bytes; lists of texts as the kernel has them, each with a NUL behind it.
+    /// Texts of any bytes. A list of texts has a NUL after each, as in the kernel.
     Text(Vec<u64>, Vec<u8>),
     /// Lists of numbers.
     Ids(Vec<u64>, Vec<u32>),
-    /// The soft and the hard one of each limit, `u64::MAX` for none.
+    /// The soft and the hard value of each limit; `u64::MAX` means no limit.
     Limits(Vec<[u64; LIMITS]>),
 }
 
 impl Values {
-    /// The numbers that can't be negative.
+    /// The unsigned numbers.
     pub fn u64s(&self) -> Option<&[u64]> {
         match self {
             Values::U64(values) => Some(values),
@@ -96,7 +49,7 @@ impl Values {
         }
     }
 
-    /// The numbers that may be negative.
+    /// The signed numbers.
     pub fn i64s(&self) -> Option<&[i64]> {
         match self {
             Values::I64(values) => Some(values),
@@ -104,7 +57,7 @@ impl Values {
         }
     }
 
-    /// The numbers with a fraction.
+    /// The floating-point numbers.
     pub fn f64s(&self) -> Option<&[f64]> {
         match self {
             Values::F64(values) => Some(values),
@@ -150,16 +103,16 @@ impl Values {
 pub struct Column {
     /// The id of the field.
     pub field: u32,
-    /// The values; that of a row without one has no meaning.
+    /// The values. That of a row without one has no meaning.
     pub values: Values,
-    /// Why the value of a row is missing, or 0.
+    /// For each row, why its value is missing, or 0.
     pub reasons: Vec<Reason>,
-    /// How many are missing.
+    /// The number of missing values.
     pub missing: usize,
 }
 
 impl Column {
-    /// A column without rows.
+    /// An empty column.
     pub fn new(field: u32, of: Type) -> Column {
         let values = match of {
             Type::U64 => Values::U64(Vec::new()),
@@ -178,7 +131,7 @@ impl Column {
         }
     }
 
-    /// Removes all rows and keeps their memory.
+    /// Removes all rows, and keeps their memory.
     pub fn clear(&mut self) {
         match &mut self.values {
             Values::U64(values) => values.clear(),
@@ -199,11 +152,11 @@ impl Column {
         self.missing = 0;
     }
 
-    /// Appends a value, or the reason why it is missing.
+    /// Appends a value, or the reason for its absence.
     pub fn push(&mut self, value: Result<Value<'_>, Reason>) {
         let reason = match value {
             Ok(value) if self.put(value) => 0,
-            // A value of another kind than the table says.
+            // The value is of another kind than the field table says.
             Ok(_) => reason(Absent::Unsupported),
             Err(reason) => reason,
         };
@@ -214,27 +167,25 @@ impl Column {
         self.reasons.push(reason);
     }
 
-    /// Appends what a row has, or of a list of descriptors this part. `Ok(None)`: such a row has no
-    /// such value.
-    pub fn push_found(&mut self, found: Known<Option<Found<'_>>>, part: Option<Part>) {
+    /// Appends what a row has: a value, or one part of a list of descriptors. `Ok(None)`: the field
+    /// does not apply to the row.
+    pub fn push_found(&mut self, found: Known<Option<Value<'_>>>, part: Option<Part>) {
         let found = found.map_err(reason).and_then(|found| found.ok_or(NONE));
         match (found, part) {
-            (Ok(Found::Descriptors(owners)), Some(Part::Pids)) => {
-                self.push_ids(Ok(owners.iter().map(|owner| owner.pid)))
-            }
-            (Ok(Found::Descriptors(owners)), Some(Part::Fds)) => self.push_ids(Ok(owners.iter().map(|owner| owner.fd))),
-            // The queries of the processes ask for names, so that each owner has one.
-            (Ok(Found::Descriptors(owners)), Some(Part::Comms)) => {
+            (Ok(Value::Owners(owners)), Some(Part::Pids)) => self.push_ids(Ok(owners.iter().map(|owner| owner.pid))),
+            (Ok(Value::Owners(owners)), Some(Part::Fds)) => self.push_ids(Ok(owners.iter().map(|owner| owner.fd))),
+            // The queries always include names, so each owner has one.
+            (Ok(Value::Owners(owners)), Some(Part::Comms)) => {
                 let comms = owners.iter().map(|owner| owner.comm.as_deref().unwrap_or_default());
                 self.push_texts(Ok(comms));
             }
-            (Ok(Found::Value(value)), None) => self.push(Ok(value)),
+            (Ok(value), None) => self.push(Ok(value)),
             (Ok(_), _) => self.push(Err(reason(Absent::Unsupported))),
             (Err(reason), _) => self.push(Err(reason)),
         }
     }
 
-    /// Appends a list of numbers to a column of such.
+    /// Appends a list of numbers to a column of lists of numbers.
     fn push_ids(&mut self, list: Result<impl Iterator<Item = u32>, Reason>) {
         match (list, &mut self.values) {
             (Ok(list), Values::Ids(offsets, ids)) => {
@@ -246,7 +197,7 @@ impl Column {
         }
     }
 
-    /// Appends a list of texts to a column of texts, each with a NUL behind it.
+    /// Appends a list of texts to a column of texts, with a NUL after each.
     fn push_texts<'a>(&mut self, list: Result<impl Iterator<Item = &'a [u8]>, Reason>) {
         match (list, &mut self.values) {
             (Ok(list), Values::Text(offsets, bytes)) => {
@@ -267,7 +218,7 @@ impl Column {
             (Values::I64(values), Value::Signed(value)) => values.push(value),
             (Values::F64(values), Value::Float(value)) => values.push(value),
             (Values::U8(values), Value::Flag(value)) => values.push(value.into()),
-            // The kernel's states are letters of ASCII.
+            // The kernel's states are ASCII letters.
             (Values::U8(values), Value::Letter(letter)) if letter.is_ascii() => values.push(letter as u8),
             (Values::Text(offsets, bytes), value) => {
                 match value {
@@ -307,7 +258,7 @@ impl Column {
     }
 }
 
-/// The items of a row of lists.
+/// The range of a row's items.
 fn range(offsets: &[u64], row: usize) -> Option<Range<usize>> {
     Some(*offsets.get(row)? as usize..*offsets.get(row.checked_add(1)?)? as usize)
 }
@@ -316,7 +267,7 @@ fn range(offsets: &[u64], row: usize) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Check that a column has a place for each row, whatever is pushed, and is as new when cleared.
+    /// Check that every push adds one row, and that clear() leaves an empty column.
     #[test]
     fn columns_have_a_place_for_each_row() {
         let values = [

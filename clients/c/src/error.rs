@@ -37,7 +37,7 @@ impl Code {
         Code::Internal,
     ];
 
-    /// The code in a few words; those of the library are the library's.
+    /// The code in words. Kinds of errors of the library have the library's names.
     pub fn name(code: u32) -> &'static CStr {
         let known = Code::ALL.into_iter().find(|&known| known as u32 == code);
         known.map_or(c"unknown", |code| match code {
@@ -59,20 +59,20 @@ impl Code {
 /// Why a function failed: `td_error`.
 #[derive(Debug)]
 pub struct Error {
-    /// What kind of error it is.
+    /// The kind of error.
     pub code: Code,
-    /// What to tell people.
+    /// The message for users.
     pub message: CString,
 }
 
-/// What a function of this crate returns.
+/// The result of a function in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error with this text.
+    /// An error with this message.
     pub fn new(code: Code, message: impl Into<String>) -> Error {
         let mut text: String = message.into();
-        // The library escapes what others wrote. This is for what it overlooks.
+        // The library escapes untrusted text. This covers what it missed.
         text.retain(|letter| letter != '\0');
         Error {
             code,
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// An argument that makes no sense.
+    /// An invalid argument.
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(Code::InvalidInput, message)
     }
@@ -119,20 +119,20 @@ impl From<ParseError> for Error {
     }
 }
 
-/// What `work` returns, or `otherwise` if it panics: a panic must not reach C.
+/// Returns the result of `work`, or `otherwise` if it panics: a panic must not reach C.
 pub fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        // What a panic carries may panic when it is dropped.
+        // Dropping the payload of a panic may panic again.
         std::mem::forget(payload);
         otherwise
     })
 }
 
-/// The code of what `work` returns; the error goes to `error`, if there is a place for it.
+/// Returns the code for the result of `work`. Stores the error in `error` unless that is NULL.
 ///
 /// # Safety
 ///
-/// `error` is NULL or may be written.
+/// `error` must be NULL or writable.
 pub unsafe fn answered(error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
     let result = guarded(None, || Some(work())).unwrap_or_else(|| {
         let message = "a defect in libtaskdiag, whose message is on standard error: please report it";
@@ -153,7 +153,7 @@ pub unsafe fn answered(error: *mut *mut Error, work: impl FnOnce() -> Result<()>
 mod tests {
     use super::*;
 
-    /// Check that codes have the names that the library gives its kinds.
+    /// Check that codes are named like the library's kinds of errors.
     #[test]
     fn codes_are_named_as_in_the_library() {
         for kind in [
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(Code::name(Code::ALL.len() as u32), c"unknown");
     }
 
-    /// Check that a panic becomes an error, and that nothing has to be written.
+    /// Check that a panic becomes an error, and that the place for the error is optional.
     #[test]
     fn panics_become_errors() {
         let mut error = std::ptr::null_mut();

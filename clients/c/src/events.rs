@@ -5,13 +5,14 @@ use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 use taskdiag::events::EventSource;
+use taskdiag_core::setting;
 
 use crate::error::{Code, Error, Result};
 use crate::fork::{self, Asking};
 use crate::query::Query;
 use crate::table::Table;
 
-/// So many events are in a table at most.
+/// The maximum number of events in a table.
 const MOST: usize = 1 << 16;
 
 /// A stream of events: `td_events`.
@@ -23,26 +24,17 @@ pub struct Events {
     process: u32,
 }
 
-/// A source of this name. `None` is the library's own choice.
-fn source(name: &str) -> Result<Option<EventSource>> {
-    let known = EventSource::ALL;
-    match known.into_iter().find(|source| source.name() == name) {
-        None if name != "auto" => Err(Error::invalid(format!(
-            "source: {name:?} is none; sources of events are auto, {} and {}",
-            known[0], known[1]
-        ))),
-        source => Ok(source),
-    }
-}
-
 impl Events {
-    /// Begins to watch.
+    /// Opens an event stream.
     ///
     /// # Errors
     ///
-    /// If no source, or not this one, can report events, and for a query of something else.
+    /// If no source, or not the requested one, can report events, and if the query is not about
+    /// events.
     pub fn open(query: &Query, source: &str) -> Result<Events> {
-        let options = query.of_events()?.source(self::source(source)?);
+        let options = query
+            .of_events()?
+            .source(setting::source(source, &EventSource::ALL, EventSource::name)?);
         let _asking = Asking::begin()?;
         let inner = taskdiag::Events::open(&options)?;
         Ok(Events {
@@ -53,11 +45,11 @@ impl Events {
         })
     }
 
-    /// Puts the events that have come, or come within the timeout, into a table.
+    /// Puts waiting events into a table; without any, waits up to the timeout.
     ///
     /// # Errors
     ///
-    /// Those of the library, and [`Code::Forked`] in a child. The table has no rows then.
+    /// Errors of the library, and [`Code::Forked`] in a child. The table is then empty.
     pub fn next(&self, timeout: Option<Duration>, table: &mut Table) -> Result<()> {
         table.clear(&self.fields);
         if self.process != std::process::id() {
@@ -76,7 +68,7 @@ impl Events {
                 ))
             }
         };
-        // A thread that waits here has nothing that a child of fork(2) needs.
+        // A thread that waits here holds nothing that a child of fork(2) needs.
         inner.wait(timeout, None)?;
         let _asking = Asking::begin()?;
         let read = table.fill_with_events(&mut inner, MOST, &self.fields);
@@ -86,12 +78,12 @@ impl Events {
         read
     }
 
-    /// The descriptor that is readable while there are events.
+    /// A descriptor that is readable while there are events.
     pub fn fd(&self) -> RawFd {
         self.fd
     }
 
-    /// Ends what the stream has, or leaves it alone where that can't be done.
+    /// Frees a stream, or leaks it where freeing is not possible.
     pub fn free(events: Box<Events>) {
         if fork::is_torn() {
             std::mem::forget(events);

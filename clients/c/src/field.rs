@@ -1,21 +1,16 @@
-//! Fields by their ids of C, which never change: `fields_gen` has them.
+//! Fields by their ids in C, which never change. `fields_gen` has the ids.
 
-use std::ffi::CStr;
+use taskdiag::{Field, Group, Kind};
 
-use taskdiag::files::FileField;
-use taskdiag::maps::MapField;
-use taskdiag::pagecache::Quantity;
-use taskdiag::sockets::SocketField;
-use taskdiag::{EventField, Field, Group, Kind};
-
-use crate::column::Type;
 use crate::error::{Error, Result};
 use crate::fields_gen::TABLES;
+use crate::row::{Of, Row};
 
-/// Each table of fields has so many ids of its own: those of tasks begin at 1, those of sockets here.
+/// The number of ids reserved for each table of fields: those of tasks begin at 1, those of sockets
+/// here.
 pub const TABLE: u32 = 4096;
 
-/// What a row is about: `td_scope`.
+/// What rows are about: `td_scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Processes,
@@ -42,14 +37,14 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such scope.
     pub fn of(number: u32) -> Result<Scope> {
         let found = Scope::ALL.into_iter().zip(1..).find(|(_, known)| *known == number);
-        let (scope, _) = found.ok_or_else(|| Error::invalid(format!("{number} is no td_scope")))?;
+        let (scope, _) = found.ok_or_else(|| Error::invalid(format!("{number} is not a td_scope")))?;
         Ok(scope)
     }
 
-    /// What its rows are.
+    /// What a row is.
     pub fn rows(self) -> &'static str {
         match self {
             Scope::Processes => "processes",
@@ -62,7 +57,7 @@ impl Scope {
         }
     }
 
-    /// The number of its table of fields.
+    /// The index of its table of fields.
     fn table(self) -> u32 {
         match self {
             Scope::Processes | Scope::Threads => 0,
@@ -72,66 +67,6 @@ impl Scope {
             Scope::Cache => 4,
             Scope::Events => 5,
         }
-    }
-}
-
-/// A part of a list of descriptors, which C has as lists of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Pids,
-    Comms,
-    Fds,
-}
-
-/// Where the values of a field come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// A field of processes and threads.
-    Task(Field),
-    /// A field of sockets.
-    Socket(SocketField),
-    /// A field of open files.
-    File(FileField),
-    /// A field of mappings.
-    Map(MapField),
-    /// A quantity of the page cache of a file, or the file's path.
-    Cache(Option<Quantity>),
-    /// A field of events.
-    Event(EventField),
-}
-
-/// What is known of a field.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Where its values come from.
-    pub of: Of,
-    /// Which part of the lists of descriptors that these are.
-    pub part: Option<Part>,
-    /// Its name.
-    pub name: &'static CStr,
-    /// What it means.
-    pub meaning: &'static CStr,
-}
-
-impl Row {
-    /// What its values are.
-    pub fn kind(&self) -> Kind {
-        match (self.part, self.of) {
-            (Some(Part::Comms), _) => Kind::Texts,
-            (Some(_), _) => Kind::Ids,
-            (None, Of::Task(field)) => field.info().kind,
-            (None, Of::Socket(field)) => field.kind(),
-            (None, Of::File(field)) => field.kind(),
-            (None, Of::Map(field)) => field.kind(),
-            (None, Of::Cache(None)) => Kind::Text,
-            (None, Of::Cache(Some(_))) => Kind::Bytes,
-            (None, Of::Event(field)) => field.kind(),
-        }
-    }
-
-    /// What its values are in memory.
-    pub fn value_type(&self) -> Type {
-        Type::of(self.kind())
     }
 }
 
@@ -162,13 +97,13 @@ pub fn kind_number(kind: Kind) -> u32 {
     }
 }
 
-/// The field with an id. `None` if there is none, or none any more.
+/// The field with an id. `None` if it never existed, or exists no more.
 pub fn row(id: u32) -> Option<&'static Row> {
     let table = TABLES.get((id / TABLE) as usize)?;
     table.get(place(id))?.as_ref()
 }
 
-/// The place of an id in its table.
+/// The index of an id in its table.
 pub fn place(id: u32) -> usize {
     (id % TABLE) as usize
 }
@@ -180,7 +115,7 @@ fn of_table(table: u32) -> impl Iterator<Item = (u32, &'static Row)> {
     (first..).zip(rows).filter_map(|(id, row)| Some((id, row.as_ref()?)))
 }
 
-/// The id behind `id`; the first for 0, and 0 behind the last.
+/// The id after `id`. The first one for 0, and 0 after the last.
 pub fn next(id: u32) -> u32 {
     let mut all = (0..TABLES.len() as u32).flat_map(of_table);
     all.find(|(other, _)| *other > id).map_or(0, |(id, _)| id)
@@ -200,7 +135,7 @@ pub fn is_in(scope: Scope, id: u32) -> bool {
 ///
 /// # Errors
 ///
-/// If there is none, with near ones.
+/// If there is none; the error suggests similar names.
 pub fn named(scope: Scope, name: &str) -> Result<u32> {
     if let Some((id, _)) = of_scope(scope).find(|(_, row)| row.name.to_bytes() == name.as_bytes()) {
         return Ok(id);
@@ -217,12 +152,12 @@ pub fn named(scope: Scope, name: &str) -> Result<u32> {
     })
 }
 
-/// The ids that names with commas between them stand for, each once: names of fields, of groups, or
-/// `all`. A field comes before a group of the same name.
+/// Parses names of fields, names of groups, or `all`, separated by commas. Returns each id once. A
+/// field takes precedence over a group of the same name.
 ///
 /// # Errors
 ///
-/// If there is no such name, or none at all.
+/// If a name is unknown, or there is none.
 pub fn parse(scope: Scope, names: &str) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     for name in names.split(',').map(str::trim) {
@@ -248,15 +183,22 @@ pub fn parse(scope: Scope, names: &str) -> Result<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::files::FileField;
+    use taskdiag::maps::MapField;
+    use taskdiag::pagecache::Quantity;
+    use taskdiag::sockets::SocketField;
+    use taskdiag::EventField;
+
     use super::*;
 
-    /// How many ids have a field of the library, and how many of them are a part of it.
+    /// How many ids stand for a field of the library, and how many of them for a part of one.
     fn count(scope: Scope, of: Of) -> (usize, usize) {
         let rows = || of_scope(scope).filter(|(_, row)| row.of == of);
         (rows().count(), rows().filter(|(_, row)| row.part.is_some()).count())
     }
 
-    /// Check that every field of the library has one id, and its name, and lists of descriptors three.
+    /// Check that every field of the library has one id under its name, and lists of descriptors
+    /// three.
     #[test]
     fn all_fields_have_an_id() {
         for &field in Field::ALL {
@@ -286,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Check that ids are found one after the other, and that others have no field.
+    /// Check that iteration finds all ids, and that other ids have no field.
     #[test]
     fn ids_follow_each_other() {
         let ids: Vec<u32> = std::iter::successors(Some(next(0)), |&id| Some(next(id)))
@@ -307,7 +249,7 @@ mod tests {
         assert!(Scope::of(0).is_err() && Scope::of(Scope::ALL.len() as u32 + 1).is_err());
     }
 
-    /// Check that names of fields and groups are found, and others refused with near ones.
+    /// Check that names of fields and groups are found, and others refused with suggestions.
     #[test]
     fn names_are_fields_and_groups() {
         let names = |names: &str| -> Result<Vec<&str>> {
@@ -320,12 +262,12 @@ mod tests {
             ["exe", "cwd", "root", "umask"]
         );
         assert_eq!(names("all").expect("all").len(), Field::ALL.len());
-        let error = names("pid,rss").expect_err("rss is no field");
+        let error = names("pid,rss").expect_err("rss is not a field");
         assert!(error.message.to_string_lossy().contains("rss_bytes"), "{error:?}");
         assert!(names("").is_err() && names("pid,").is_err() && names("local_port").is_err());
         assert!(parse(Scope::Sockets, "local_port,owner_pids").is_ok());
         assert!(parse(Scope::Sockets, "pss_bytes").is_err() && parse(Scope::Sockets, "paths").is_err());
-        let error = parse(Scope::Files, "path").expect_err("it is no field");
+        let error = parse(Scope::Files, "path").expect_err("it is not a field");
         assert!(error.message.to_string_lossy().contains("open files have no field"));
     }
 }

@@ -8,7 +8,7 @@ use taskdiag::pagecache::Quantity;
 use taskdiag::sockets::SocketField;
 use taskdiag::{EventField, Field};
 
-use crate::field::{Of, Part, Row};
+use crate::row::{Of, Part, Row};
 
 /// The tables of fields, each by ids from its first one on.
 #[rustfmt::skip]
@@ -301,6 +301,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Event(EventField::CoreDumped), part: None, name: c"core_dumped", meaning: c"For an exit by a signal: whether the kernel wrote a core file." }),
         Some(Row { of: Of::Event(EventField::RuntimeNs), part: None, name: c"runtime_ns", meaning: c"For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last updated the value, at most a clock tick, is missing." }),
         Some(Row { of: Of::Event(EventField::PeakRssBytes), part: None, name: c"peak_rss_bytes", meaning: c"For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec." }),
+        Some(Row { of: Of::Event(EventField::OomKilled), part: None, name: c"oom_killed", meaning: c"For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes that share their memory it kills all and chooses one." }),
     ],
 ];
 

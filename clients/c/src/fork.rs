@@ -1,24 +1,24 @@
-//! fork(2): a child has a copy of everything but the other threads.
+//! fork(2): a child has a copy of everything except the other threads.
 //!
-//! Those may have been in the middle of a query, and what they had locked stays locked in the child
-//! for ever. A child that was forked at such a moment can't ask, and says so.
+//! One of these threads may have been in the middle of a query. Its locks then stay locked in the
+//! child for ever. Such a child cannot make queries, and gets an error instead.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Code, Error, Result};
 
-/// The process (upper half), and how many of its threads are asking (lower half).
+/// The process id (upper half), and the number of its threads in a query (lower half).
 static ASKING: AtomicU64 = AtomicU64::new(0);
-/// This process was forked in the middle of another thread's query.
+/// Whether this process was forked while another thread was in a query.
 static IS_TORN: AtomicBool = AtomicBool::new(false);
 
-/// A query that is under way.
+/// A query in progress.
 #[derive(Debug)]
 pub struct Asking(());
 
-/// What [`ASKING`] becomes when a thread of this process begins to ask, and whether the process was
-/// forked while a thread of its parent was asking.
+/// The new value of [`ASKING`] when a thread begins a query, and whether the process was forked
+/// while a thread of its parent was in one.
 fn begun(before: u64, process: u32) -> (u64, bool) {
     let (owner, count) = ((before >> 32) as u32, before as u32);
     if owner == process {
@@ -32,7 +32,7 @@ impl Asking {
     ///
     /// # Errors
     ///
-    /// [`Code::Forked`] in a child whose parent was asking when it forked.
+    /// [`Code::Forked`] in a child that was forked during a query.
     pub fn begin() -> Result<Asking> {
         let process = process::id();
         let next = |before| Some(begun(before, process).0);
@@ -60,7 +60,7 @@ impl Drop for Asking {
     }
 }
 
-/// Whether what the library has can't be used any more, not even to free it.
+/// Whether the library's objects cannot be used any more, not even freed.
 pub fn is_torn() -> bool {
     let before = ASKING.load(Ordering::SeqCst);
     IS_TORN.load(Ordering::SeqCst) || begun(before, process::id()).1
@@ -70,7 +70,7 @@ pub fn is_torn() -> bool {
 mod tests {
     use super::*;
 
-    /// Check that only a child of a process that was asking is torn.
+    /// Check that only a child of a process in a query is torn.
     #[test]
     fn a_child_of_one_that_asks_is_torn() {
         let idle = |process: u64| process << 32;

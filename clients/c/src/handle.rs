@@ -1,25 +1,27 @@
-//! The handle: it asks, and keeps what it has loaded.
+//! The handle: makes queries, and keeps what it has loaded.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use taskdiag::maps::{self, Maps};
+use taskdiag::maps::Filter;
 use taskdiag::{Fields, Snapshot, SourceId};
+use taskdiag_core::setting::{self, TASK_SOURCES};
 
 use crate::error::{Code, Error, Result};
-use crate::field::{self, Of, Scope};
+use crate::field::{self, Scope};
 use crate::fork::{self, Asking};
 use crate::query::Query;
+use crate::row::Of;
 use crate::table::Table;
 
-/// A handle: `td_handle`. Threads may share it: one at a time asks.
+/// A handle: `td_handle`. Threads may share it; they take turns.
 #[derive(Debug, Default)]
 pub struct Handle {
     state: Mutex<State>,
 }
 
-/// A handle of the library, how it was made, and memory for its answers.
+/// A handle of the library, its options, and memory for answers.
 #[derive(Debug, Default)]
 struct State {
     inner: taskdiag::Handle,
@@ -51,10 +53,11 @@ impl State {
                 table.fill_with_files(handle, &self.snapshot, &request, ids)
             }
             Scope::Maps => {
-                let (pid, wants) = query.of_maps()?;
-                let (mut maps, is_broker) = self.options.open_maps(pid, query.patience(self.options.patience))?;
-                let mappings = maps.list(maps::Filter::empty(), wants)?;
-                table.fill_with_mappings(&mappings, pid, is_broker.then_some(SourceId::Broker), ids);
+                let (pid, fields) = query.of_maps()?;
+                let patience = query.patience(self.options.patience);
+                let mut handle = self.options.handle().with_patience(patience);
+                let mappings = handle.maps(pid)?.list(Filter::default(), fields)?;
+                table.fill_with_mappings(&mappings, ids);
                 Ok(())
             }
             Scope::Cache => table.fill_with_cache(query.of_cache()?, ids),
@@ -65,7 +68,7 @@ impl State {
     }
 }
 
-/// How a handle of the library is made.
+/// The options for a handle of the library.
 #[derive(Debug, Default)]
 struct Options {
     source: Option<SourceId>,
@@ -74,58 +77,13 @@ struct Options {
 }
 
 impl Options {
-    /// A handle on the mappings of a process, and whether the broker opened it.
-    fn open_maps(&self, pid: u32, patience: Duration) -> Result<(Maps, bool)> {
-        let source = match (self.source, &self.socket) {
-            (Some(SourceId::Broker), _) | (None, Some(_)) => {
-                let broker = maps::Broker::connect(self.socket.as_deref())?;
-                return Ok((broker.open(pid)?.with_patience(patience), true));
-            }
-            (Some(SourceId::Bpf), _) => Some(maps::Source::Bpf),
-            (Some(_), _) => Some(maps::Source::Procfs),
-            (None, None) => None,
-        };
-        let maps = Maps::open_within(pid, patience)?;
-        Ok(match source {
-            Some(source) => (maps.with_source(source), false),
-            None => (maps, false),
-        })
-    }
-
     fn handle(&self) -> taskdiag::Handle {
-        let mut handle = taskdiag::Handle::new();
-        // A socket alone means the broker.
-        match (self.source, &self.socket) {
-            (Some(source), _) => handle = handle.with_source(source),
-            (None, Some(_)) => handle = handle.with_source(SourceId::Broker),
-            (None, None) => {}
-        }
-        if let Some(socket) = &self.socket {
-            handle = handle.with_socket(socket);
-        }
-        match self.patience {
-            Some(patience) => handle.with_patience(patience),
-            None => handle,
-        }
+        taskdiag::Handle::of_settings(self.source, self.socket.as_deref(), self.patience)
     }
-}
-
-/// A source of this name. `None` is the library's own choice.
-fn source(name: &str) -> Result<Option<SourceId>> {
-    Ok(match name {
-        "auto" => None,
-        "bpf" => Some(SourceId::Bpf),
-        "procfs" => Some(SourceId::Procfs),
-        "broker" => Some(SourceId::Broker),
-        _ => {
-            let message = format!("source: {name:?} is none; sources are auto, bpf, procfs and broker");
-            return Err(Error::invalid(message));
-        }
-    })
 }
 
 impl Handle {
-    /// Works with the state, while no other thread does.
+    /// Calls `work` with exclusive access to the state.
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let _asking = Asking::begin()?;
         match self.state.lock() {
@@ -149,26 +107,26 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// For a name that no source has.
+    /// If no source has this name.
     pub fn set_source(&self, name: &str) -> Result<()> {
-        let source = source(name)?;
+        let source = setting::source(name, &TASK_SOURCES, SourceId::name)?;
         self.set(|options| options.source = source)
     }
 
-    /// Where the broker listens.
+    /// Sets the broker's socket.
     ///
     /// # Errors
     ///
-    /// In a child that was forked at the wrong moment.
+    /// In a child that was forked during a query.
     pub fn set_socket(&self, path: PathBuf) -> Result<()> {
         self.set(|options| options.socket = Some(path))
     }
 
-    /// How long one process may keep its reader waiting.
+    /// Sets how long one process may keep its reader waiting.
     ///
     /// # Errors
     ///
-    /// In a child that was forked at the wrong moment.
+    /// In a child that was forked during a query.
     pub fn set_patience(&self, patience: Duration) -> Result<()> {
         self.set(|options| options.patience = Some(patience))
     }
@@ -177,7 +135,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If they can't be loaded, with what is missing.
+    /// If they cannot be loaded. The message has what is missing.
     pub fn prepare(&self, query: &Query) -> Result<()> {
         let field = |&id: &u32| match field::row(id)?.of {
             Of::Task(field) => Some(field),
@@ -187,11 +145,11 @@ impl Handle {
         self.with(|state| Ok(state.inner.prepare(fields)?))
     }
 
-    /// Asks, and puts the answer into a table.
+    /// Makes a query, and puts the answer into a table.
     ///
     /// # Errors
     ///
-    /// Those of the library, and [`Code::Forked`]. The table has no rows then.
+    /// Errors of the library, and [`Code::Forked`]. The table is then empty.
     pub fn ask(&self, query: &Query, table: &mut Table) -> Result<()> {
         table.clear(query.fields());
         let asked = self.with(|state| state.ask(query, table));
@@ -201,10 +159,10 @@ impl Handle {
         asked
     }
 
-    /// Ends what the handle has, or leaves it alone where that can't be done.
+    /// Frees a handle, or leaks it where freeing is not possible.
     pub fn free(handle: Box<Handle>) {
         if fork::is_torn() {
-            // Another thread, which this process does not have, was in the middle of it.
+            // A thread that this process does not have was using it.
             std::mem::forget(handle);
         }
     }
@@ -214,7 +172,8 @@ impl Handle {
 mod tests {
     use super::*;
 
-    /// Check that a query fills a table, that the table is used again, and that errors empty it.
+    /// Check that a query fills a table, that the table can be used again, and that errors empty
+    /// it.
     #[test]
     fn a_query_fills_a_table() {
         let handle = Handle::default();

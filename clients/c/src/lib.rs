@@ -1,7 +1,7 @@
-//! The C library of taskdiag. `include/taskdiag.h` says what its functions do.
+//! The C library of taskdiag. `include/taskdiag.h` documents its functions.
 //!
-//! Every function is a thin one: it turns pointers into references, calls a module of this crate,
-//! and turns what comes back into a code and a text. No panic leaves it.
+//! Every function is thin: it converts pointers to references, calls a module of this crate, and
+//! converts the result to a code and a text. No panic leaves it.
 
 mod api;
 mod column;
@@ -12,4 +12,5 @@ mod fields_gen;
 mod fork;
 mod handle;
 mod query;
+mod row;
 mod table;

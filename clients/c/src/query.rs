@@ -1,4 +1,4 @@
-//! What is asked: of what, which fields, which of them.
+//! Queries: the scope, the fields, and which rows.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use taskdiag::events::Options;
 use taskdiag::files::{self, Kind, PathMatch, Use};
-use taskdiag::{maps, sockets, Budget, EventKind, Field, Fields, Filter, Set};
+use taskdiag::maps::MapField;
+use taskdiag::{sockets, Budget, EventKind, Field, Fields, Filter, Set};
+use taskdiag_core::setting;
 
 use crate::error::{Error, Result};
-use crate::field::{self, Of, Scope};
+use crate::field::{self, Scope};
+use crate::row::Of;
 
 /// Which tasks.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +31,7 @@ enum Condition {
     OfSockets(sockets::Filter),
 }
 
-/// Which of the files of processes.
+/// Which files of the processes.
 #[derive(Clone, Debug, Default)]
 struct Files {
     uses: Option<Set<Use>>,
@@ -37,7 +40,7 @@ struct Files {
     paths: Vec<PathBuf>,
 }
 
-/// A query that is being put together: `td_query`.
+/// A query under construction: `td_query`.
 #[derive(Clone, Debug)]
 pub struct Query {
     scope: Scope,
@@ -52,51 +55,40 @@ pub struct Query {
     patience: Option<Duration>,
 }
 
-/// The patience of a handle that was told none.
+/// The patience of a handle for which none was set.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What names with commas between them stand for.
+/// Parses a list of names, separated by commas.
 fn each<T: FromStr<Err = taskdiag::Error>, L: FromIterator<T>>(names: &str, what: &str) -> Result<L> {
-    let unknown = |name: &str, error| Error::invalid(format!("{what}: {name:?} is none; {error}"));
     let names = names.split(',').map(str::trim);
-    names
-        .map(|name| name.parse().map_err(|error| unknown(name, error)))
-        .collect()
+    Ok(names
+        .map(|name| setting::known(what, name, str::parse))
+        .collect::<taskdiag::Result<L>>()?)
 }
 
 /// A process id.
 fn pid(pid: u32) -> Result<u32> {
     match i32::try_from(pid) {
         Ok(_) => Ok(pid),
-        Err(_) => Err(Error::invalid(format!("{pid} is no process id"))),
+        Err(_) => Err(Error::invalid(format!("{pid} is not a process id"))),
     }
 }
 
-/// A time in seconds.
+/// A timeout in seconds. Infinity means no timeout.
 ///
 /// # Errors
 ///
 /// If it is negative, not a number, or too long.
-pub fn seconds(what: &str, seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Error::invalid(format!("{what}: {seconds:?} is no time in seconds")))
-}
-
-/// A time in seconds, of which infinity is none.
-///
-/// # Errors
-///
-/// As [`seconds`].
 pub fn until(what: &str, seconds: f64) -> Result<Option<Duration>> {
     if seconds == f64::INFINITY {
         Ok(None)
     } else {
-        self::seconds(what, seconds).map(Some)
+        Ok(Some(setting::seconds(what, seconds)?))
     }
 }
 
 impl Query {
-    /// A query for all rows, so far without columns.
+    /// A query for all rows, without columns yet.
     pub fn new(scope: Scope) -> Query {
         Query {
             scope,
@@ -112,11 +104,11 @@ impl Query {
         }
     }
 
-    /// Asks for the fields that names stand for, besides those asked for before.
+    /// Adds the fields that these names stand for.
     ///
     /// # Errors
     ///
-    /// For names that are not known.
+    /// If a name is unknown.
     pub fn add_fields(&mut self, names: &str) -> Result<()> {
         for id in field::parse(self.scope, names)? {
             self.add(id);
@@ -124,11 +116,11 @@ impl Query {
         Ok(())
     }
 
-    /// Asks for a field, too.
+    /// Adds a field.
     ///
     /// # Errors
     ///
-    /// For an id that is not one of these rows.
+    /// If the id does not belong to this scope.
     pub fn add_field(&mut self, id: u32) -> Result<()> {
         if !field::is_in(self.scope, id) {
             return Err(Error::invalid(format!(
@@ -145,15 +137,15 @@ impl Query {
         }
     }
 
-    /// Lets only rows through for which an expression is true, too.
+    /// Adds a condition: rows must satisfy this expression, too.
     ///
     /// # Errors
     ///
-    /// For a text that is no filter.
+    /// If the text is not a filter.
     pub fn add_condition(&mut self, expression: &str) -> Result<()> {
         self.conditions.push(match self.scope {
             Scope::Sockets => {
-                // Of sockets there is no way to join two.
+                // Filters over sockets cannot be combined.
                 if !self.conditions.is_empty() {
                     return Err(Error::invalid(
                         "a query of sockets has one filter: join expressions with and",
@@ -167,11 +159,11 @@ impl Query {
         Ok(())
     }
 
-    /// Asks about these processes, or their threads.
+    /// Selects these processes, or their threads.
     ///
     /// # Errors
     ///
-    /// For numbers that are no process ids, and if rows are not of processes.
+    /// If a number is not a process id, or if the rows do not belong to processes.
     pub fn these(&mut self, pids: &[u32]) -> Result<()> {
         if matches!(self.scope, Scope::Cache | Scope::Events) {
             return Err(self.no_such_choice("processes"));
@@ -183,22 +175,22 @@ impl Query {
         Ok(())
     }
 
-    /// Asks about the children of a process.
+    /// Selects the children of a process.
     ///
     /// # Errors
     ///
-    /// For a number that is no process id, and if the rows are threads.
+    /// If the number is not a process id, or if the rows are threads.
     pub fn children_of(&mut self, parent: u32) -> Result<()> {
         self.check_has_children()?;
         self.tasks = Tasks::ChildrenOf(pid(parent)?);
         Ok(())
     }
 
-    /// Asks about the children of a process, their children, and so on.
+    /// Selects the children of a process, their children, and so on.
     ///
     /// # Errors
     ///
-    /// As [`Query::children_of`].
+    /// As for [`Query::children_of`].
     pub fn descendants_of(&mut self, ancestor: u32) -> Result<()> {
         self.check_has_children()?;
         self.tasks = Tasks::DescendantsOf(pid(ancestor)?);
@@ -213,22 +205,22 @@ impl Query {
         }
     }
 
-    /// Lets only files through that processes have for these.
+    /// Selects files with these uses.
     ///
     /// # Errors
     ///
-    /// For names that are no uses, and if the rows are no files.
+    /// If a name is not a use, or if the rows are not files.
     pub fn add_uses(&mut self, names: &str) -> Result<()> {
         let found = self.of_files_alone("uses")?.uses.get_or_insert_default();
         *found |= each::<Set<Use>, Set<Use>>(names, "use")?;
         Ok(())
     }
 
-    /// Lets only files, or events, of these kinds through.
+    /// Selects files, or events, of these kinds.
     ///
     /// # Errors
     ///
-    /// For names that are no kinds, and if the rows are neither.
+    /// If a name is not a kind, or if the rows are neither files nor events.
     pub fn add_kinds(&mut self, names: &str) -> Result<()> {
         if self.scope == Scope::Events {
             self.event_kinds |= each::<EventKind, Set<EventKind>>(names, "kind")?;
@@ -239,22 +231,21 @@ impl Query {
         Ok(())
     }
 
-    /// Lets only files without a name through.
+    /// Selects files without a name.
     ///
     /// # Errors
     ///
-    /// If the rows are no files.
+    /// If the rows are not files.
     pub fn only_deleted(&mut self) -> Result<()> {
         self.of_files_alone("deleted files")?.is_deleted = true;
         Ok(())
     }
 
-    /// Lets only files through that this path leads to, or that are below it. Of the page cache: asks
-    /// about these.
+    /// Selects the file at this path, and files below it. For the page cache: adds the path.
     ///
     /// # Errors
     ///
-    /// If the rows are not of files.
+    /// If the rows are not files.
     pub fn add_path(&mut self, path: PathBuf) -> Result<()> {
         match self.scope {
             Scope::Cache | Scope::Files => self.files.paths.push(path),
@@ -274,11 +265,11 @@ impl Query {
         Error::invalid(format!("a query of {} can't be narrowed by {what}", self.scope.rows()))
     }
 
-    /// Lets events of single threads through, too.
+    /// Includes events of single threads.
     ///
     /// # Errors
     ///
-    /// If the rows are no events.
+    /// If the rows are not events.
     pub fn add_threads(&mut self) -> Result<()> {
         match self.scope {
             Scope::Events => {
@@ -289,11 +280,11 @@ impl Query {
         }
     }
 
-    /// Asks only about tasks that have changed since the handle was last asked for such.
+    /// Selects only tasks that changed since the handle's last such query.
     ///
     /// # Errors
     ///
-    /// If rows are not of tasks.
+    /// If the rows are not tasks.
     pub fn only_changed(&mut self) -> Result<()> {
         if matches!(self.scope, Scope::Maps | Scope::Cache | Scope::Events) {
             return Err(self.no_such_choice("changes of tasks"));
@@ -302,28 +293,28 @@ impl Query {
         Ok(())
     }
 
-    /// How long one process may keep its reader waiting.
+    /// Sets how long one process may keep its reader waiting.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = Some(patience);
     }
 
-    /// The limits of walking page tables.
+    /// Sets the limits on walking page tables.
     pub fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
     }
 
-    /// What rows are about.
+    /// What the rows are about.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// The ids of the fields, in the order in which they were asked for.
+    /// The ids of the fields, in the order in which they were added.
     pub fn fields(&self) -> &[u32] {
         &self.fields
     }
 
-    /// The query of tasks. For one of sockets: of the processes that may be owners. For one of files:
-    /// of the processes that have them.
+    /// The query for tasks. For sockets: the processes that may be owners. For files: the processes
+    /// that use them.
     pub fn of_tasks(&self) -> taskdiag::Query {
         use taskdiag::Query;
         let query = match (&self.tasks, self.scope) {
@@ -349,7 +340,7 @@ impl Query {
         }
     }
 
-    /// Where the values of the fields come from.
+    /// The sources of the fields' values.
     fn sources(&self) -> impl Iterator<Item = Of> + use<'_> {
         self.fields.iter().filter_map(|&id| Some(field::row(id)?.of))
     }
@@ -363,7 +354,7 @@ impl Query {
         let fields: Fields = self.sources().filter_map(field).collect();
         match self.scope {
             Scope::Processes | Scope::Threads => fields,
-            // They tell one process from another, and whose a descriptor is.
+            // These identify a process, and the owner of a descriptor.
             Scope::Sockets => Field::StartNs | Field::Comm,
             Scope::Files => fields | Field::StartNs,
             Scope::Maps | Scope::Cache | Scope::Events => fields,
@@ -382,28 +373,28 @@ impl Query {
             Condition::OfSockets(filter) => Some(filter.clone()),
             Condition::OfTasks(_) => None,
         });
-        // Of some processes only their own.
+        // With a selection of processes, only sockets that they own.
         request.owned = !matches!(self.tasks, Tasks::All);
         request
     }
 
-    /// The patience of the query, or that of the handle.
+    /// The patience of the query, or otherwise of the handle.
     pub fn patience(&self, of_handle: Option<Duration>) -> Duration {
         self.patience.or(of_handle).unwrap_or(PATIENCE)
     }
 
-    /// The process whose mappings are asked for, and what to read of them.
+    /// The process whose mappings are requested, and their fields.
     ///
     /// # Errors
     ///
-    /// If it is not one process.
-    pub fn of_maps(&self) -> Result<(u32, maps::Wants)> {
-        let wants = |of| match of {
-            Of::Map(field) => Some(maps::Wants::from(field)),
+    /// If it is not exactly one process.
+    pub fn of_maps(&self) -> Result<(u32, Set<MapField>)> {
+        let field = |of| match of {
+            Of::Map(field) => Some(field),
             _ => None,
         };
         match &self.tasks {
-            Tasks::These(pids) if pids.len() == 1 => Ok((pids[0], self.sources().filter_map(wants).collect())),
+            Tasks::These(pids) if pids.len() == 1 => Ok((pids[0], self.sources().filter_map(field).collect())),
             _ => Err(Error::invalid(
                 "a query of mappings is about one process: name it with td_query_pids()",
             )),
@@ -424,11 +415,11 @@ impl Query {
         }
     }
 
-    /// Which events.
+    /// The options for events.
     ///
     /// # Errors
     ///
-    /// If the rows are no events.
+    /// If the rows are not events.
     pub fn of_events(&self) -> Result<Options> {
         if self.scope != Scope::Events {
             return Err(Error::invalid(format!(
@@ -444,12 +435,12 @@ impl Query {
         })
     }
 
-    /// The request for files. It looks where the paths lead, which file systems may hold up for
-    /// `patience` unless the query has its own.
+    /// The request for files. Resolves the paths; a file system may delay this for `patience`,
+    /// unless the query has its own.
     ///
     /// # Errors
     ///
-    /// If a path leads nowhere.
+    /// If a path does not exist.
     pub fn of_files(&self, patience: Option<Duration>) -> Result<files::Request> {
         let mut request = files::Request::default();
         let field = |of| match of {
@@ -458,17 +449,16 @@ impl Query {
         };
         request.fields = self.sources().filter_map(field).collect();
         let asked = &self.files;
-        let filter = &mut request.filter;
         if let Some(uses) = asked.uses {
-            filter.uses = uses;
+            request.uses = uses;
         } else if asked.is_deleted || !asked.paths.is_empty() {
-            filter.uses = Use::ALL.into();
+            request.uses = Use::ALL.into();
         }
-        filter.kinds = asked.kinds;
-        filter.deleted = asked.is_deleted;
+        request.kinds = asked.kinds;
+        request.deleted = asked.is_deleted;
         let patience = self.patience(patience);
         for path in &asked.paths {
-            filter.paths.push(PathMatch::new(path, patience)?);
+            request.paths.push(PathMatch::new(path, patience)?);
         }
         Ok(request)
     }
@@ -481,7 +471,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that what makes no sense is refused.
+    /// Check that invalid arguments are refused.
     #[test]
     fn nonsense_is_refused() {
         let mut query = Query::new(Scope::Threads);
@@ -493,12 +483,13 @@ mod tests {
         let mut sockets = Query::new(Scope::Sockets);
         assert!(sockets.add_condition("local_port == 1").is_ok());
         assert!(sockets.add_condition("local_port == 1").is_err());
-        for time in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
-            assert!(seconds("patience", time).is_err(), "{time}");
+        for time in [-1.0, f64::NAN, 1e300] {
+            assert!(until("budget", time).is_err(), "{time}");
         }
+        assert_eq!(until("budget", f64::INFINITY).expect("it is no limit"), None);
     }
 
-    /// Check that files are asked for what columns need, and chosen as they are to be.
+    /// Check that the request for files has what the columns need, and the selection.
     #[test]
     fn files_are_asked_for_what_columns_need() {
         let mut query = Query::new(Scope::Files);
@@ -506,16 +497,16 @@ mod tests {
         let request = query.of_files(None).expect("there is no path");
         let needed = FileField::Pid | FileField::Comm | FileField::Name | FileField::Peers;
         assert_eq!(request.fields, needed);
-        assert_eq!(request.filter.uses, files::Filter::default().uses);
+        assert_eq!(request.uses, files::Request::default().uses);
         assert_eq!(query.task_fields(), Field::StartNs | Field::Pid | Field::Comm);
         query.add_path("/".into()).expect("it is of files");
-        assert_eq!(query.of_files(None).expect("/ is there").filter.uses, Use::ALL.into());
+        assert_eq!(query.of_files(None).expect("/ is there").uses, Use::ALL.into());
         query.add_kinds("file, epoll").expect("these are kinds");
         query.add_uses("fd").expect("it is a use");
         query.add_uses("map").expect("it is a use");
-        let filter = query.of_files(None).expect("/ is there").filter;
-        assert_eq!((filter.uses, filter.paths.len()), (Use::Fd | Use::Map, 1));
-        assert_eq!(filter.kinds.map(|kinds| kinds.iter().count()), Some(2));
+        let request = query.of_files(None).expect("/ is there");
+        assert_eq!((request.uses, request.paths.len()), (Use::Fd | Use::Map, 1));
+        assert_eq!(request.kinds.map(|kinds| kinds.iter().count()), Some(2));
         assert!(query.add_kinds("file,").is_err() && query.add_uses("mem").is_err());
         query.add_path("/nonexistent/file".into()).expect("it is of files");
         assert!(query.of_files(None).is_err());
@@ -524,7 +515,8 @@ mod tests {
         assert!(others.only_deleted().is_err() && others.add_kinds("file").is_err());
     }
 
-    /// Check that what makes no sense of other rows is refused, and what they are asked for.
+    /// Check that arguments that do not fit the scope are refused, and what the requests of other
+    /// scopes contain.
     #[test]
     fn other_rows_have_their_own_choices() {
         let mut maps = Query::new(Scope::Maps);
@@ -533,7 +525,7 @@ mod tests {
         maps.these(&[1, 2]).expect("these are pids");
         assert!(maps.of_maps().is_err());
         maps.these(&[1]).expect("it is a pid");
-        let expected = (1, maps::Wants::NAMES | maps::Wants::USAGE);
+        let expected = (1, MapField::Pid | MapField::Name | MapField::RssBytes);
         assert_eq!(maps.of_maps().expect("it is one process"), expected);
         let mut cache = Query::new(Scope::Cache);
         assert!(cache.of_cache().is_err() && cache.these(&[1]).is_err() && cache.children_of(1).is_err());
@@ -545,7 +537,7 @@ mod tests {
         assert!(events.of_events().is_ok() && cache.of_events().is_err() && cache.add_threads().is_err());
     }
 
-    /// Check that sockets are asked for what their columns need.
+    /// Check that the request for sockets has what the columns need.
     #[test]
     fn sockets_are_asked_for_what_columns_need() {
         for (names, fields) in [

@@ -1,4 +1,4 @@
-//! Tables: the answers, as columns.
+//! Tables: answers in columns.
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
@@ -7,24 +7,24 @@ use std::sync::atomic::AtomicBool;
 
 use taskdiag::maps::Mappings;
 use taskdiag::pagecache::{Quantity, Seen, Totals, Walk};
-use taskdiag::sockets::Owner;
 use taskdiag::{files, maps, pagecache, sockets, Absent, Events, Group, Handle, Known, Snapshot, SourceId, Value};
 
-use crate::column::{reason, Column, Found};
+use crate::column::{reason, Column};
 use crate::error::Result;
-use crate::field::{self, place, Of, Row};
+use crate::field::{self, place};
+use crate::row::{Of, Row};
 
-/// An answer: `td_table`. Nothing changes it but another answer that is put into its place.
+/// An answer: `td_table`. It changes only when another answer is put into it.
 #[derive(Debug, Default)]
 pub struct Table {
     len: usize,
     columns: Vec<Column>,
     ids: Vec<u32>,
-    /// For each id, counted from the first of the scope, the place of its column plus one.
+    /// For each id, counted from the first of the scope, the index of its column plus one.
     places: Vec<u16>,
     missing: Vec<u32>,
     sources: Vec<(Group, SourceId)>,
-    /// Who answered, if rows are no tasks.
+    /// The source that answered, if the rows are not tasks.
     source: Option<&'static CStr>,
     counters: Vec<(&'static str, u64)>,
 }
@@ -35,7 +35,7 @@ impl Table {
         self.len
     }
 
-    /// The ids of the columns, in the order in which they were asked for.
+    /// The ids of the columns, in the order in which they were requested.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -47,12 +47,12 @@ impl Table {
         (column.field == id).then_some(column)
     }
 
-    /// Processes that were asked for and are not there.
+    /// Requested processes that do not exist.
     pub fn missing(&self) -> &[u32] {
         &self.missing
     }
 
-    /// The name of the source that was asked for a field, or `None`.
+    /// The name of the source of a field's values, or `None`.
     pub fn source(&self, id: u32) -> Option<&'static CStr> {
         let Of::Task(field) = field::row(id)?.of else {
             return self.column(id).and(self.source);
@@ -61,13 +61,13 @@ impl Table {
         Some(source_name(source.name()))
     }
 
-    /// A number that says what was lost on the way.
+    /// A counter of what was lost on the way.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let found = self.counters.iter().find(|(known, _)| *known == name);
         found.map(|(_, count)| *count)
     }
 
-    /// Removes all rows, and makes columns of these fields.
+    /// Removes all rows, and makes columns for these fields.
     pub fn clear(&mut self, ids: &[u32]) {
         self.len = 0;
         self.missing.clear();
@@ -90,7 +90,7 @@ impl Table {
         }
     }
 
-    /// Takes the tasks of a snapshot as rows.
+    /// Fills the table with the tasks of a snapshot.
     pub fn fill(&mut self, snapshot: &Snapshot, ids: &[u32]) {
         self.clear(ids);
         let fields: Vec<Of> = rows(ids).into_iter().map(|row| row.of).collect();
@@ -109,19 +109,19 @@ impl Table {
         self.counters.extend(snapshot.counters().named());
     }
 
-    /// Appends a row, of which `find` finds what is under a field.
-    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(Of) -> Known<Option<Found<'a>>>) {
+    /// Appends a row. `find` returns what it has for a field.
+    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(Of) -> Known<Option<Value<'a>>>) {
         for (column, row) in self.columns.iter_mut().zip(rows) {
             column.push_found(find(row.of), row.part);
         }
         self.len += 1;
     }
 
-    /// Takes sockets as rows, with their owners among the tasks of a snapshot.
+    /// Fills the table with sockets. Their owners are among the tasks of the snapshot.
     ///
     /// # Errors
     ///
-    /// Those of the library.
+    /// Errors of the library.
     pub fn fill_with_sockets(
         &mut self,
         handle: &mut Handle,
@@ -134,7 +134,7 @@ impl Table {
         let answer = handle.sockets(snapshot, request, |socket| {
             let socket = sockets::Row::new(socket);
             self.push(&rows, |of| match of {
-                Of::Socket(field) => found(socket.descriptors(field), || socket.value(field)),
+                Of::Socket(field) => socket.value(field),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
@@ -144,11 +144,11 @@ impl Table {
         Ok(())
     }
 
-    /// Takes the files that the tasks of a snapshot have open as rows.
+    /// Fills the table with the files that the tasks of a snapshot use.
     ///
     /// # Errors
     ///
-    /// Those of the library.
+    /// Errors of the library.
     pub fn fill_with_files(
         &mut self,
         handle: &mut Handle,
@@ -161,7 +161,7 @@ impl Table {
         let answer = handle.files(snapshot, request, |task, file| {
             let file = files::Row::new(task, file);
             self.push(&rows, |of| match of {
-                Of::File(field) => found(file.descriptors(field), || file.value(field)),
+                Of::File(field) => file.value(field),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
@@ -172,27 +172,27 @@ impl Table {
         Ok(())
     }
 
-    /// Takes the mappings of a process as rows. `opened_by` says who opened its file.
-    pub fn fill_with_mappings(&mut self, mappings: &Mappings, pid: u32, opened_by: Option<SourceId>, ids: &[u32]) {
+    /// Fills the table with the mappings of a process.
+    pub fn fill_with_mappings(&mut self, mappings: &Mappings, ids: &[u32]) {
         self.clear(ids);
         let rows = rows(ids);
         for mapping in mappings {
-            let mapped = maps::Row::new(pid, mapping);
+            let mapped = maps::Row::new(mapping);
             self.push(&rows, |of| match of {
-                Of::Map(field) => mapped.value(field).map(|value| value.map(Found::Value)),
+                Of::Map(field) => mapped.value(field),
                 _ => Err(Absent::NotAsked),
             });
         }
-        let name = opened_by.map_or_else(|| mappings.source().name(), SourceId::name);
-        self.source = Some(source_name(name));
+        self.source = Some(source_name(mappings.source().name()));
         self.counters.push(("mappings", mappings.len() as u64));
     }
 
-    /// Takes files, and the regular files below directories, with their page cache as rows.
+    /// Fills the table with the page cache of files: these, and the regular files below these
+    /// directories.
     ///
     /// # Errors
     ///
-    /// If one of the paths leads nowhere.
+    /// If one of the paths does not exist.
     pub fn fill_with_cache(&mut self, paths: &[PathBuf], ids: &[u32]) -> Result<()> {
         self.clear(ids);
         let rows = rows(ids);
@@ -212,13 +212,12 @@ impl Table {
             files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
             for (path, size_bytes, usage) in &files {
                 self.push(&rows, |of| {
-                    let value = match of {
+                    Ok(Some(match of {
                         Of::Cache(None) => Value::Text(path),
                         Of::Cache(Some(Quantity::Size)) => Value::Unsigned((*size_bytes)?),
                         Of::Cache(Some(quantity)) => Value::Unsigned((*usage)?.bytes(quantity)?),
                         _ => return Err(Absent::NotAsked),
-                    };
-                    Ok(Some(Found::Value(value)))
+                    }))
                 });
             }
         }
@@ -227,17 +226,17 @@ impl Table {
         Ok(())
     }
 
-    /// Takes events as rows, `most` at most.
+    /// Fills the table with events, at most `most`.
     ///
     /// # Errors
     ///
-    /// Those of the library.
+    /// Errors of the library.
     pub fn fill_with_events(&mut self, events: &mut Events, most: usize, ids: &[u32]) -> Result<()> {
         self.clear(ids);
         let rows = rows(ids);
         for event in events.read()?.take(most) {
             self.push(&rows, |of| match of {
-                Of::Event(field) => event.value(field).transpose().map(|value| value.map(Found::Value)),
+                Of::Event(field) => event.value(field).transpose(),
                 _ => Err(Absent::NotAsked),
             });
         }
@@ -253,24 +252,12 @@ impl Table {
     }
 }
 
-/// What is known of these fields.
+/// The descriptions of these fields.
 fn rows(ids: &[u32]) -> Vec<&'static Row> {
     ids.iter().filter_map(|&id| field::row(id)).collect()
 }
 
-/// What a row of sockets or files has: descriptors, if the values of the field are such lists, or a
-/// value.
-fn found<'a>(
-    descriptors: Option<Known<Option<&'a [Owner]>>>,
-    value: impl FnOnce() -> Known<Option<Value<'a>>>,
-) -> Known<Option<Found<'a>>> {
-    match descriptors {
-        Some(list) => Ok(list?.map(Found::Descriptors)),
-        None => Ok(value()?.map(Found::Value)),
-    }
-}
-
-/// The name of a source, as C has it.
+/// The name of a source, for C.
 fn source_name(name: &str) -> &'static CStr {
     const NAMES: [&CStr; 9] = [
         c"bpf",
@@ -294,30 +281,21 @@ mod tests {
     use super::*;
     use crate::field::{parse, Scope, TABLE};
 
-    /// Check that C has a name for each source that the library names.
+    /// Check that C has a name for every source of the library.
     #[test]
     fn sources_have_names() {
-        let tasks = [
-            SourceId::Bpf,
-            SourceId::Procfs,
-            SourceId::Broker,
-            SourceId::SmapsRollup,
-            SourceId::Smaps,
-        ];
-        let maps = [maps::Source::Procmap, maps::Source::Bpf, maps::Source::Procfs];
         let caches = [pagecache::Source::Cachestat, pagecache::Source::Mincore];
-        let names = tasks
+        let names = SourceId::ALL
             .map(SourceId::name)
             .into_iter()
-            .chain(maps.map(maps::Source::name));
-        let names = names.chain(caches.map(pagecache::Source::name));
+            .chain(caches.map(pagecache::Source::name));
         for name in names.chain(EventSource::ALL.map(EventSource::name)) {
             assert_eq!(source_name(name).to_str(), Ok(name));
         }
         assert_eq!(source_name("oracle"), c"another");
     }
 
-    /// Check that a table finds the columns that it has, and no others, also when it is used again.
+    /// Check that a table finds its columns and no others, also when it is used again.
     #[test]
     fn tables_find_their_columns() {
         let mut table = Table::default();

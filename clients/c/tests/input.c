@@ -1,4 +1,4 @@
-/* What makes no sense is refused with a text that helps, and nothing crashes. */
+/* Wrong arguments are refused with a text that helps, and nothing crashes. */
 #include <math.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ static void names_and_filters(void)
 	FAILS(TD_INVALID_INPUT, "column 5", td_files(handle, "pid", "pid = 1", &table, &error));
 	FAILS(TD_INVALID_INPUT, "rss_bytes", td_field_by_name(TD_THREADS, "rss", &field, &error));
 	FAILS(TD_INVALID_INPUT, "td_scope", td_field_by_name((td_scope)9, "pid", &field, &error));
-	FAILS(TD_INVALID_INPUT, "procfs", td_handle_source(handle, "proc", &error));
+	FAILS(TD_INVALID_INPUT, "known are auto, bpf, procfs, broker", td_handle_source(handle, "proc", &error));
 	CHECK(table == NULL && field == TD_FIELD_PID);
 	/* Nobody has to want the text. */
 	CHECK(td_processes(handle, "rss", NULL, &table, NULL) == TD_INVALID_INPUT);
@@ -112,9 +112,9 @@ static void numbers(void)
 	}
 	FAILS(TD_INVALID_INPUT, "budget", td_query_budget(query, NAN, 0, &error));
 	OK(td_query_budget(query, INFINITY, UINT64_MAX, &error));
-	FAILS(TD_INVALID_INPUT, "4294967295 is no process id", td_query_pids(query, &wrong, 1, &error));
+	FAILS(TD_INVALID_INPUT, "4294967295 is not a process id", td_query_pids(query, &wrong, 1, &error));
 	FAILS(TD_INVALID_INPUT, "more than memory", td_query_pids(query, &wrong, SIZE_MAX, &error));
-	FAILS(TD_INVALID_INPUT, "no process id", td_query_children_of(query, wrong, &error));
+	FAILS(TD_INVALID_INPUT, "not a process id", td_query_children_of(query, wrong, &error));
 	FAILS(TD_INVALID_INPUT, "threads have no children", td_query_descendants_of(threads, 1, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id 4095", td_query_field(query, (td_field)4095, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id", td_query_field(query, TD_SOCKET_UID, &error));
@@ -125,7 +125,7 @@ static void numbers(void)
 	FAILS(TD_INVALID_INPUT, "eventfd", td_query_kinds(files, "file,pipe", &error));
 	FAILS(TD_INVALID_INPUT, "map", td_query_uses(files, "mem", &error));
 	FAILS(TD_INVALID_INPUT, "path is NULL", td_query_path(files, NULL, &error));
-	FAILS(TD_INVALID_INPUT, "no process id", td_maps(handle, wrong, "pid", &table, &error));
+	FAILS(TD_INVALID_INPUT, "not a process id", td_maps(handle, wrong, "pid", &table, &error));
 	FAILS(TD_INVALID_INPUT, "td_query_pids", td_ask(handle, maps, &table, &error));
 	FAILS(TD_INVALID_INPUT, "td_query_path", td_ask(handle, cache, &table, &error));
 	FAILS(TD_INVALID_INPUT, "td_events_open", td_ask(handle, events, &table, &error));
@@ -199,7 +199,8 @@ static void brokers(void)
 	char long_path[4096];
 
 	OK(td_handle_socket(handle, "/nonexistent/taskdiag.sock", &error));
-	FAILS(TD_UNSUPPORTED, "/nonexistent/taskdiag.sock", td_processes(handle, "pid", NULL, &table, &error));
+	FAILS(TD_UNSUPPORTED, "(start it as root: taskdiagd --socket /nonexistent/taskdiag.sock)",
+	      td_processes(handle, "pid", NULL, &table, &error));
 	memset(long_path, '/', sizeof(long_path) - 1);
 	long_path[sizeof(long_path) - 1] = 0;
 	OK(td_handle_socket(handle, long_path, &error));
@@ -219,6 +220,12 @@ static void brokers(void)
 	/* Ends the thread, wherever it is. */
 	shutdown(listener, SHUT_RDWR);
 	CHECK(pthread_join(thread, NULL) == 0);
+	/* It has a socket that nobody listens at any more, as a broker that was killed leaves behind. */
+	for (int turn = 0; turn < 2; turn++) {
+		FAILS(TD_UNSUPPORTED, "no broker answers at /tmp/", td_processes(handle, "pid", NULL, &table, &error));
+		FAILS(TD_UNSUPPORTED, "refused (os error 111) (start it as root: taskdiagd --socket /tmp/",
+		      td_maps(handle, 1, "name", &table, &error));
+	}
 	unlink(address.sun_path);
 	/* The handle works again when somebody answers. */
 	OK(td_handle_source(handle, "procfs", &error));

@@ -90,7 +90,7 @@ static void own_files(const char *source)
 		for (size_t i = 0; i < len; i++)
 			same_column(table, all[i]);
 	}
-	/* What is no descriptor has no number. */
+	/* A file that is not a descriptor has no number. */
 	OK(td_query_uses(query, "cwd,exe", &error));
 	OK(td_ask(handle, query, &table, &error));
 	CHECK(td_table_len(table) == 2 && is_text(td_text_of(table, 0, TD_FILE_USE), "cwd"));

@@ -1,8 +1,8 @@
-// Measures the client beside gopsutil, in one process: bench -socket PATH -zoo PROGRAM [PROCESSES...]
+// Measures the client and gopsutil in one process: bench -socket PATH -zoo PROGRAM [PROCESSES...]
 //
-// Eight values of all processes: name, parent, ids, state, memory, processor times, start, number of
-// threads. The contenders take turns. `zoo farm` makes idle processes; run it as root on a quiet
-// machine (clients/go/bench.sh).
+// Eight values of all processes: name, parent, ids, state, memory, processor times, start, number
+// of threads. The contenders take turns. `zoo farm` creates idle processes; run the benchmark as
+// root on a quiet machine (clients/go/bench.sh).
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	taskdiag "github.com/taskdiag/taskdiag/clients/go"
 )
 
-// fields are what gopsutil's eight methods return. It has no shared memory of its own to ask for.
+// fields correspond to gopsutil's eight methods, which do not return shared memory separately.
 var fields = []taskdiag.Field{
 	taskdiag.PID, taskdiag.Comm, taskdiag.PPID, taskdiag.UID, taskdiag.EUID, taskdiag.SUID, taskdiag.FSUID,
 	taskdiag.State, taskdiag.RSSBytes, taskdiag.VsizeBytes, taskdiag.SwapBytes, taskdiag.PeakRSSBytes,
@@ -31,7 +31,7 @@ var fields = []taskdiag.Field{
 	taskdiag.CutimeNS, taskdiag.CstimeNS, taskdiag.StartNS, taskdiag.ThreadsCount,
 }
 
-// cost is what a pass took.
+// cost is the cost of a pass.
 type cost struct {
 	elapsed, processor, broker time.Duration
 	allocations, bytes         uint64
@@ -39,7 +39,7 @@ type cost struct {
 
 type contender struct {
 	name string
-	// run makes a pass and returns how many processes it saw.
+	// run makes a pass and returns the number of processes.
 	run func() (int, error)
 }
 
@@ -78,7 +78,7 @@ func check(err error) {
 	}
 }
 
-// measure measures with so many processes more, and prints a table.
+// measure measures with this many additional processes, and prints a table.
 func measure(contenders []contender, zoo string, processes, rounds, broker int) {
 	farm := exec.Command(zoo, "farm", strconv.Itoa(processes))
 	input, err := farm.StdinPipe()
@@ -159,14 +159,14 @@ func one(of contender, processes, broker int) (cost, error) {
 	return took, err
 }
 
-// processor returns how much processor time this process has used.
+// processor returns the processor time that this process has used.
 func processor() time.Duration {
 	var usage syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// runtimeOf returns how much processor time all threads of a process have used.
+// runtimeOf returns the processor time of all threads of a process.
 func runtimeOf(pid int) time.Duration {
 	total := time.Duration(0)
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -188,7 +188,7 @@ func byGopsutil() (int, error) {
 	}
 	number := 0
 	for _, each := range all {
-		// A process may end meanwhile.
+		// A process may end in between.
 		name, err := each.Name()
 		if err != nil {
 			continue

@@ -17,12 +17,12 @@ use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::column::{Column, Data, Texts};
 
-/// How texts are exported, and whether reasons are.
+/// The form of an export.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Form {
-    /// Texts as bytes, exactly; otherwise as UTF-8, in which U+FFFD stands for what is not.
+    /// Export texts as exact bytes; otherwise as UTF-8, with U+FFFD for invalid bytes.
     pub binary: bool,
-    /// Behind each column one with the reasons of its missing values.
+    /// After each column, add one with the reasons for its missing values.
     pub reasons: bool,
 }
 
@@ -104,12 +104,12 @@ fn text_array(texts: &Texts, nulls: Option<arrow_buffer::NullBuffer>, form: Form
     Ok(Arc::new(builder.finish()))
 }
 
-/// The reasons of a column's missing values.
+/// The reasons for a column's missing values.
 fn reasons(column: &Column) -> StringArray {
     (0..column.len).map(|row| column.reason(row)).collect()
 }
 
-/// All columns as one batch of rows.
+/// All columns as one record batch.
 fn batch(columns: &[Arc<Column>], rows: usize, form: Form) -> Result<RecordBatch, ArrowError> {
     let (mut fields, mut arrays) = (Vec::new(), Vec::new());
     let mut add = |name: String, array: ArrayRef| {
@@ -130,7 +130,7 @@ fn failed(error: ArrowError) -> PyErr {
     pyo3::exceptions::PyRuntimeError::new_err(error.to_string())
 }
 
-/// The columns as a stream of one batch.
+/// The columns as a stream of one record batch.
 pub fn stream<'py>(
     py: Python<'py>,
     columns: &[Arc<Column>],

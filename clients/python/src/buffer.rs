@@ -1,4 +1,4 @@
-//! The buffer protocol: numbers as they are in memory, without copying them.
+//! The buffer protocol: shares numbers in memory, without copying them.
 
 use std::ffi::{c_int, CStr};
 use std::ptr;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::column::{Column, Data};
 
-/// The numbers of a column: their place, their size and their format in the struct module's terms.
+/// The numbers of a column: their address, their size, and their format as in the struct module.
 struct Numbers {
     start: *const u8,
     size: isize,
@@ -29,12 +29,12 @@ fn numbers(data: &Data) -> Option<Numbers> {
     Some(Numbers { start, size, format })
 }
 
-/// Lets the caller read the numbers of `owner`'s values. `layout` is the number of values and the size of one.
+/// Shares the numbers of `owner`'s values. `layout` is the number of values and the size of one.
 ///
 /// # Safety
 ///
-/// `view` is as getbufferproc of the Python/C API has it: null or a place for a view. `values` and
-/// `layout` live as long as `owner`, and never change.
+/// `view` is NULL or writable, as getbufferproc of the Python/C API requires. `values` and `layout`
+/// live as long as `owner`, and never change.
 pub unsafe fn export(
     owner: &Bound<'_, PyAny>,
     values: &Column,
@@ -45,7 +45,7 @@ pub unsafe fn export(
     if view.is_null() {
         return Err(PyBufferError::new_err("there is no place for the view"));
     }
-    // SAFETY: the caller says that it is a place for a view. An error must leave no object in it.
+    // SAFETY: the caller guarantees that it is writable. After an error, no object may be in it.
     unsafe { (*view).obj = ptr::null_mut() };
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("columns can't be written to"));
@@ -65,8 +65,8 @@ pub unsafe fn export(
     }
     let wants = |flag: c_int| flags & flag == flag;
     debug_assert_eq!(layout[1], numbers.size);
-    // SAFETY: `view` is a place for a view. It points into memory that lives as long as the owner
-    // and never changes, and it has a reference to the owner. Nobody may write: it is read-only.
+    // SAFETY: `view` is writable. It points into memory that lives as long as the owner and never
+    // changes, and it holds a reference to the owner. It is read-only.
     unsafe {
         let view = &mut *view;
         view.buf = numbers.start.cast_mut().cast();

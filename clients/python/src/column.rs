@@ -1,46 +1,46 @@
-//! Columns: the values of one field for all rows, and the reasons of those that are missing.
+//! Columns: the values of one field for all rows, and the reasons for missing values.
 
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use taskdiag::sockets::Owner;
 use taskdiag::{Absent, Kind, Known, Value};
 
-/// What a column's values are in memory.
+/// The values of a column in memory.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// Numbers that can't be negative.
+    /// Unsigned numbers.
     Unsigned(ScalarBuffer<u64>),
-    /// Bit masks and addresses, which JSON has in hexadecimal.
+    /// Bit masks and addresses, which JSON shows in hexadecimal.
     Mask(ScalarBuffer<u64>),
-    /// Numbers that may be negative.
+    /// Signed numbers.
     Signed(ScalarBuffer<i64>),
-    /// Numbers with a fraction.
+    /// Floating-point numbers.
     Float(ScalarBuffer<f64>),
     /// 1 for true, 0 for false.
     Flag(ScalarBuffer<u8>),
-    /// Bytes, usually text.
+    /// Byte strings, usually text.
     Text(Texts),
-    /// Lists of byte strings: for each row where its texts end.
+    /// Lists of byte strings: for each row the end of its texts.
     TextLists(OffsetBuffer<i32>, Texts),
     /// Lists of numbers.
     NumberLists(OffsetBuffer<i32>, ScalarBuffer<u32>),
-    /// Resource limits: for each row where its limits end, their names, and soft and hard ones.
+    /// Resource limits: for each row the end of its limits; their names; their soft and hard
+    /// values.
     LimitLists(OffsetBuffer<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
-    /// Descriptors of processes: for each row where its list ends, and all of them.
+    /// Descriptors of processes: for each row the end of its list; all descriptors.
     OwnerLists(OffsetBuffer<i32>, Owners),
 }
 
-/// Descriptors of processes one behind the other.
+/// Descriptors of processes, in consecutive order.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// Their processes.
     pub pids: ScalarBuffer<u32>,
-    /// The names of these.
+    /// The names of these processes.
     pub comms: Texts,
     /// The descriptors.
     pub fds: ScalarBuffer<u32>,
 }
 
-/// Byte strings one behind the other.
+/// Byte strings, in consecutive order.
 #[derive(Clone, Debug)]
 pub struct Texts {
     /// Where each begins and ends.
@@ -61,9 +61,9 @@ impl Texts {
 pub struct Column {
     /// The name of the field.
     pub name: &'static str,
-    /// What the values are.
+    /// The kind of the values.
     pub kind: Kind,
-    /// The values; that of a row without one has no meaning.
+    /// The values. That of a row without one has no meaning.
     pub data: Data,
     /// Why values are missing.
     pub reasons: Option<Reasons>,
@@ -74,35 +74,35 @@ pub struct Column {
 /// Why values of a column are missing.
 #[derive(Clone, Debug)]
 pub struct Reasons {
-    /// For each row 0 if there is a value, else an index in `words` plus one.
+    /// For each row, 0 if it has a value, otherwise an index in `words` plus one.
     pub codes: Buffer,
-    /// The reasons.
+    /// The reasons that occur.
     pub words: Vec<&'static str>,
-    /// How many values are missing.
+    /// The number of missing values.
     pub count: usize,
 }
 
 impl Column {
-    /// Why the value of a row is missing, if it is.
+    /// Why the value of a row is missing; `None` if it is not.
     pub fn reason(&self, row: usize) -> Option<&'static str> {
         let reasons = self.reasons.as_ref()?;
         let code = reasons.codes[row];
         (code != 0).then(|| reasons.words[code as usize - 1])
     }
 
-    /// How many values are missing.
+    /// The number of missing values.
     pub fn absent_count(&self) -> usize {
         self.reasons.as_ref().map_or(0, |reasons| reasons.count)
     }
 
-    /// Which rows have a value, if some have none.
+    /// Which rows have a value; `None` if all have one.
     pub fn validity(&self) -> Option<NullBuffer> {
         let reasons = self.reasons.as_ref()?;
         Some(reasons.codes.iter().map(|&code| code == 0).collect())
     }
 }
 
-/// A column that is being made.
+/// A column under construction.
 #[derive(Debug)]
 pub struct Builder {
     name: &'static str,
@@ -145,7 +145,7 @@ impl TextsBuilder {
         }
     }
 
-    /// Whether there is room for so many bytes: Arrow's offsets are numbers of 31 bits.
+    /// Whether this many more bytes fit: Arrow's offsets have 31 bits.
     fn has_room(&self, len: usize) -> bool {
         self.bytes.len() + len <= i32::MAX as usize
     }
@@ -171,14 +171,14 @@ fn offsets(ends: Vec<i32>) -> OffsetBuffer<i32> {
     OffsetBuffer::new(ScalarBuffer::from(shrunk(ends)))
 }
 
-/// Without memory that nothing is in.
+/// Releases unused memory.
 fn shrunk<T>(mut values: Vec<T>) -> Vec<T> {
     values.shrink_to_fit();
     values
 }
 
 impl Builder {
-    /// A column for about so many rows.
+    /// A column with room for about this many rows.
     pub fn new(name: &'static str, kind: Kind, capacity: usize) -> Builder {
         let ends = || {
             let mut ends = Vec::with_capacity(capacity + 1);
@@ -203,7 +203,7 @@ impl Builder {
         Builder::with_values(name, kind, values, capacity)
     }
 
-    /// A column of lists of descriptors of processes.
+    /// A column of lists of descriptors.
     pub fn of_owners(name: &'static str) -> Builder {
         let values = Values::OwnerLists(vec![0], Vec::new(), TextsBuilder::new(0));
         Builder::with_values(name, Kind::Texts, values, 0)
@@ -222,36 +222,12 @@ impl Builder {
         }
     }
 
-    /// Appends the descriptors of processes, or the reason why they are missing. It must be a column
-    /// of those.
-    pub fn push_owners(&mut self, owners: Result<&[Owner], &'static str>) {
-        match (owners, &mut self.values) {
-            (Ok(owners), Values::OwnerLists(ends, numbers, comms)) => {
-                for owner in owners {
-                    numbers.push([owner.pid, owner.fd]);
-                    comms.push(owner.comm.as_deref().unwrap_or_default());
-                }
-                ends.push(numbers.len() as i32);
-                if self.absent > 0 {
-                    self.codes.push(0);
-                }
-            }
-            (owners, _) => self.put_absent(owners.err().unwrap_or(Absent::Unsupported.as_str())),
-        }
-        self.len += 1;
+    /// Appends what a row has for a field. `Ok(None)`: the field does not apply to the row.
+    pub fn push_found(&mut self, found: Known<Option<Value<'_>>>) {
+        self.push(found.map_err(Absent::as_str).and_then(|value| value.ok_or("none")));
     }
 
-    /// Appends what a row has under a field: descriptors, if its values are such lists, or a value.
-    pub fn push_found(&mut self, descriptors: Option<Known<Option<&[Owner]>>>, value: Known<Option<Value<'_>>>) {
-        /// What such a row does not have.
-        const NONE: &str = "none";
-        match descriptors {
-            Some(list) => self.push_owners(list.map_err(Absent::as_str).and_then(|list| list.ok_or(NONE))),
-            None => self.push(value.map_err(Absent::as_str).and_then(|value| value.ok_or(NONE))),
-        }
-    }
-
-    /// Appends a value, or the reason why it is missing.
+    /// Appends a value, or the reason for its absence.
     pub fn push(&mut self, value: Result<Value<'_>, &'static str>) {
         match value {
             Ok(value) if self.put(value) => {
@@ -259,7 +235,7 @@ impl Builder {
                     self.codes.push(0);
                 }
             }
-            // A value too many for the column, or of another kind than the table says.
+            // The value does not fit, or is of another kind than the field table says.
             Ok(_) => self.put_absent(Absent::Truncated.as_str()),
             Err(reason) => self.put_absent(reason),
         }
@@ -282,6 +258,13 @@ impl Builder {
             }
             (Values::NumberLists(ends, numbers), Value::Ids(list)) => {
                 numbers.extend(list.iter());
+                ends.push(numbers.len() as i32);
+            }
+            (Values::OwnerLists(ends, numbers, comms), Value::Owners(owners)) => {
+                for owner in owners {
+                    numbers.push([owner.pid, owner.fd]);
+                    comms.push(owner.comm.as_deref().unwrap_or_default());
+                }
                 ends.push(numbers.len() as i32);
             }
             (Values::LimitLists(ends, names, [softs, hards]), Value::Limits(limits)) => {
@@ -321,7 +304,7 @@ impl Builder {
         }
     }
 
-    /// The column.
+    /// Completes the column.
     pub fn finish(self) -> Column {
         let data = match self.values {
             Values::Unsigned(values) => Data::Unsigned(shrunk(values).into()),
@@ -359,7 +342,7 @@ impl Builder {
 }
 
 impl Column {
-    /// The size of a number; 0 if the values have no numbers of one size.
+    /// The size of a number; 0 if the values are not numbers of one size.
     pub fn item_size(&self) -> isize {
         match &self.data {
             Data::Unsigned(_) | Data::Mask(_) | Data::Signed(_) | Data::Float(_) => 8,
@@ -372,7 +355,7 @@ impl Column {
         }
     }
 
-    /// The bytes that the column takes.
+    /// The number of bytes that the column takes.
     pub fn bytes(&self) -> usize {
         let texts = |texts: &Texts| texts.offsets.len() * 4 + texts.bytes.len();
         let data = match &self.data {
@@ -389,7 +372,7 @@ impl Column {
         data + self.reasons.as_ref().map_or(0, |reasons| reasons.codes.len())
     }
 
-    /// The value of a row with its name, for people.
+    /// The name and the value of a row, for people.
     pub fn written(&self, row: usize) -> String {
         let name = self.name;
         if let Some(reason) = self.reason(row) {

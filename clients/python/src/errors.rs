@@ -48,12 +48,17 @@ pub fn of(error: &Error) -> PyErr {
     new(name, format!("{error:#}"))
 }
 
-/// The exception for an argument that makes no sense.
+/// The result with the exception for its error.
+pub fn checked<T>(result: taskdiag::Result<T>) -> PyResult<T> {
+    result.map_err(|error| of(&error))
+}
+
+/// The exception for an invalid argument.
 pub fn invalid(message: impl Into<String>) -> PyErr {
     new("InvalidInput", message)
 }
 
-/// The exception for a name that no field has.
+/// The exception for an unknown field name.
 pub fn unknown(error: &UnknownField) -> PyErr {
     Python::attach(|py| {
         let message = format!("{error}. taskdiag.FIELDS has all names");
@@ -64,7 +69,7 @@ pub fn unknown(error: &UnknownField) -> PyErr {
     })
 }
 
-/// The exception for a text that is no filter.
+/// The exception for an invalid filter.
 pub fn not_a_filter(error: &ParseError) -> PyErr {
     Python::attach(|py| {
         with(py, "NotAFilter", format!("not a filter: {error}"), |made| {
@@ -73,7 +78,7 @@ pub fn not_a_filter(error: &ParseError) -> PyErr {
     })
 }
 
-/// What to say of a name that no column has.
+/// The message about an unknown column name.
 fn no_such_name(name: &str, columns: impl Iterator<Item = &'static str>) -> (String, Vec<&'static str>) {
     let columns: Vec<&str> = columns.collect();
     let known = format!("the columns are: {}", columns.join(", "));
@@ -86,7 +91,7 @@ fn no_such_name(name: &str, columns: impl Iterator<Item = &'static str>) -> (Str
     }
 }
 
-/// The exception for a name that no column has.
+/// The exception for an unknown column name.
 pub fn no_column(name: &str, columns: impl Iterator<Item = &'static str>) -> PyErr {
     let (message, near) = no_such_name(name, columns);
     Python::attach(|py| {
@@ -97,7 +102,7 @@ pub fn no_column(name: &str, columns: impl Iterator<Item = &'static str>) -> PyE
     })
 }
 
-/// The exception for an attribute that a row does not have.
+/// The exception for an unknown attribute of a row.
 pub fn no_attribute(name: &str, columns: impl Iterator<Item = &'static str>) -> PyErr {
     PyAttributeError::new_err(no_such_name(name, columns).0)
 }

@@ -7,40 +7,25 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use taskdiag::events::{EventField, EventKind, EventSource, Events as Inner, Options};
 use taskdiag::Absent;
+use taskdiag_core::setting;
 
 use crate::column::Builder;
 use crate::errors;
 use crate::query;
 use crate::table::{About, Row, Table};
 
-/// How often a wait looks whether a signal has come.
+/// How often a wait checks for signals.
 const SLICE: Duration = Duration::from_millis(100);
-/// So many events are in a table at most.
+/// The maximum number of events in a table.
 const MOST: usize = 1 << 16;
 
-/// A stream of events: an iterator over them.
+/// A stream of events: an iterator over rows.
 #[pyclass(frozen, module = "taskdiag")]
 #[derive(Debug)]
 pub struct Events {
     inner: Mutex<Option<Inner>>,
-    /// What has been read and not been handed out.
+    /// Events that were read, but not returned yet.
     batch: Mutex<Option<(Py<Table>, usize)>>,
-}
-
-fn kind(name: &str) -> PyResult<EventKind> {
-    let found = EventKind::ALL.into_iter().find(|kind| kind.name() == name);
-    found.ok_or_else(|| errors::invalid(format!("kinds: {name:?} is none; kinds are fork, exec and exit")))
-}
-
-fn source(name: &str) -> PyResult<Option<EventSource>> {
-    let known = EventSource::ALL;
-    match known.into_iter().find(|source| source.name() == name) {
-        None if name != "auto" => Err(errors::invalid(format!(
-            "source: {name:?} is none; sources are auto, {} and {}",
-            known[0], known[1]
-        ))),
-        source => Ok(source),
-    }
 }
 
 fn closed() -> PyErr {
@@ -51,7 +36,8 @@ fn closed() -> PyErr {
 }
 
 impl Events {
-    /// The stream. In a child after fork(2) another thread may have had it for ever.
+    /// The stream. This does not wait for the lock: in a child after fork(2), a thread that no
+    /// longer exists may hold it.
     fn inner(&self) -> PyResult<MutexGuard<'_, Option<Inner>>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -60,7 +46,7 @@ impl Events {
         }
     }
 
-    /// The events that have come, or `None` if there are none within `slice`.
+    /// Waits up to `slice` for events. `None` if there are none.
     fn slice(&self, py: Python<'_>, slice: Duration) -> PyResult<Option<Table>> {
         py.detach(|| {
             let mut inner = self.inner()?;
@@ -80,7 +66,7 @@ fn table(events: &mut Inner) -> taskdiag::Result<Table> {
     let mut len = 0;
     for event in events.read()?.take(MOST) {
         for (column, &field) in columns.iter_mut().zip(EventField::ALL) {
-            // Events of this kind do not have the field: there is no reason for that.
+            // The field does not apply to this kind of event, so there is no reason.
             let value = event
                 .value(field)
                 .map_or(Err(""), |value| value.map_err(Absent::as_str));
@@ -112,11 +98,17 @@ impl Events {
         source: &str,
         ring_bytes: Option<u32>,
     ) -> PyResult<Events> {
-        let mut options = Options::default().threads(threads).source(self::source(source)?);
+        let mut options = Options::default()
+            .threads(threads)
+            .source(errors::checked(setting::source(
+                source,
+                &EventSource::ALL,
+                EventSource::name,
+            ))?);
         if let Some(names) = kinds {
             let kinds = query::names(names)?
                 .iter()
-                .map(|name| kind(name))
+                .map(|name| errors::checked(setting::known("kinds", name, str::parse::<EventKind>)))
                 .collect::<PyResult<Vec<_>>>()?;
             options = options.kinds(kinds);
         }
@@ -130,7 +122,8 @@ impl Events {
         })
     }
 
-    /// The events that have come, or come within `timeout` seconds.
+    /// Return waiting events; without any, wait up to `timeout` seconds, and return None if there
+    /// are still none.
     #[pyo3(signature = (timeout = None))]
     fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Table>> {
         let timeout = timeout.map(|timeout| query::seconds("timeout", timeout)).transpose()?;
@@ -172,25 +165,29 @@ impl Events {
         }
     }
 
-    /// How many events were lost, at least.
+    /// The minimum number of events lost since the stream was opened.
     #[getter]
     fn lost(&self) -> PyResult<u64> {
         Ok(self.inner()?.as_ref().ok_or_else(closed)?.lost().count)
     }
 
+    /// The source of the events: bpf or connector.
     #[getter]
     fn source(&self) -> PyResult<&'static str> {
         Ok(self.inner()?.as_ref().ok_or_else(closed)?.source().name())
     }
 
-    /// A descriptor that is readable while there are events.
+    /// Return a descriptor that is readable while there are events.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.inner()?.as_ref().ok_or_else(closed)?.as_fd().as_raw_fd())
     }
 
+    /// Close the stream. Reading from it then raises Closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner()?.take();
         py.detach(|| drop(inner));
+        // Events that were read, but not yet returned.
+        *self.batch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 

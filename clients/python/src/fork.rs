@@ -1,34 +1,36 @@
-//! fork(2): a child has a copy of everything but the other threads.
+//! fork(2): a child has a copy of everything except the other threads.
 //!
-//! Those may have been in the middle of a query, and what they had locked stays locked in the child
-//! for ever. So a fork of Python's waits a moment for queries that are under way. If some are not
-//! ready by then, the child can not ask, and says so.
+//! One of these threads may have been in the middle of a query. Its locks then stay locked in the
+//! child for ever. So a fork by Python waits a moment for queries in progress. If some are not done
+//! by then, the child cannot make queries, and gets an error instead.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use taskdiag::interruptible;
 
 use crate::errors;
 
-/// Queries that are under way.
+/// The number of queries in progress.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are about to fork: while there are any, no query begins.
+/// The number of threads that are about to fork. While it is not 0, no query begins.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
-/// This process was forked in the middle of another thread's query.
+/// Whether this process was forked while another thread was in a query.
 static IS_TORN: AtomicBool = AtomicBool::new(false);
 
 /// How long a fork waits for queries.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// A query that is under way.
+/// A query in progress.
 #[derive(Debug)]
 pub struct Running(());
 
 impl Running {
-    /// Begins a query. Waits for a fork that is under way, so the caller must have let go of the
+    /// Begins a query. Waits for a fork in progress, so the caller must have released the
     /// interpreter.
     pub fn begin() -> Running {
         loop {
@@ -48,11 +50,13 @@ impl Drop for Running {
     }
 }
 
-/// Runs what asks the kernel without holding the interpreter, so that other threads run meanwhile.
+/// Runs a query without holding the interpreter, so that other Python threads can run. Python runs
+/// signal handlers in the main thread, so a query there is interrupted for them. A handler may make
+/// queries, too, and an exception that it raises ends the interrupted query.
 ///
 /// # Errors
 ///
-/// `Forked` in a child whose parent was asking when it forked.
+/// `Forked` in a child that was forked during a query, and the exceptions of signal handlers.
 pub fn ask<T: Send>(py: Python<'_>, ask: impl FnOnce() -> T + Send) -> PyResult<T> {
     if IS_TORN.load(Ordering::Relaxed) {
         return Err(errors::new(
@@ -61,13 +65,34 @@ pub fn ask<T: Send>(py: Python<'_>, ask: impl FnOnce() -> T + Send) -> PyResult<
              \"forkserver\", or fork while nothing is asked",
         ));
     }
-    Ok(py.detach(|| {
+    let raised = Arc::new(Mutex::new(None));
+    let into = Arc::clone(&raised);
+    let answer = py.detach(|| {
         let _running = Running::begin();
-        ask()
-    }))
+        if !is_main_thread() {
+            return Some(ask());
+        }
+        let is_over = move || {
+            let error = Python::attach(|py| py.check_signals()).err();
+            let is_over = error.is_some();
+            *into.lock().unwrap_or_else(PoisonError::into_inner) = error;
+            is_over
+        };
+        interruptible(is_over, ask)
+    });
+    answer.ok_or_else(|| {
+        let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+        raised.unwrap_or_else(|| errors::new("Error", "the query was interrupted"))
+    })
 }
 
-/// Called before a fork: waits for queries.
+/// Whether this is the process's first thread. If Python's main thread is another one, signal
+/// handlers wait until the query ends.
+fn is_main_thread() -> bool {
+    rustix::process::getpid() == rustix::thread::gettid()
+}
+
+/// Wait for queries in progress, before a fork.
 #[pyfunction]
 pub fn _before_fork(py: Python<'_>) {
     py.detach(|| {
@@ -79,13 +104,13 @@ pub fn _before_fork(py: Python<'_>) {
     });
 }
 
-/// Called in the parent afterwards.
+/// Let queries begin again, in the parent after a fork.
 #[pyfunction]
 pub fn _after_fork_in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Called in the child.
+/// Check whether a query was in progress, in the child after a fork.
 #[pyfunction]
 pub fn _after_fork_in_child() {
     if RUNNING.swap(0, Ordering::SeqCst) > 0 {

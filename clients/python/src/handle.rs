@@ -1,11 +1,15 @@
-//! The handle: it asks about tasks and keeps what it has loaded.
+//! The handle: makes queries about tasks, and keeps what it has loaded.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use taskdiag::{Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
+use taskdiag::{is_interrupted, Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
 use taskdiag_core::field::{MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};
+use taskdiag_core::setting::{self, TASK_SOURCES};
 
 use crate::errors;
 use crate::files::{self, Asked};
@@ -16,25 +20,63 @@ use crate::sockets;
 use crate::table::Table;
 use crate::tree;
 
-/// Asks the kernel about processes. Threads may share it: one at a time asks.
+/// Makes queries about processes, and keeps what it has loaded. Threads may share a handle; they
+/// take turns.
 #[pyclass(frozen, module = "taskdiag")]
 #[derive(Debug)]
 pub struct Handle {
+    settings: Settings,
     state: Mutex<Option<State>>,
+    /// The thread in a query. Meanwhile it may run signal handlers, which may make queries, too.
+    asking: Mutex<Option<ThreadId>>,
+    /// Whether such a handler has closed the handle.
+    is_closing: AtomicBool,
 }
 
-/// A source of this name.
-pub fn source(name: &str) -> PyResult<Option<SourceId>> {
-    Ok(match name {
-        "auto" => None,
-        "bpf" => Some(SourceId::Bpf),
-        "procfs" => Some(SourceId::Procfs),
-        "broker" => Some(SourceId::Broker),
-        _ => {
-            let message = format!("source: {name:?} is none; sources are auto, bpf, procfs and broker");
-            return Err(errors::invalid(message));
+/// The arguments that a handle is made with.
+#[derive(Debug)]
+pub struct Settings {
+    source: Option<SourceId>,
+    socket: Option<PathBuf>,
+    patience: Option<Duration>,
+}
+
+impl Settings {
+    /// Settings from the arguments of a call. `patience` is in seconds.
+    pub fn new(source: Option<SourceId>, socket: Option<PathBuf>, patience: Option<f64>) -> PyResult<Settings> {
+        Ok(Settings {
+            source,
+            socket,
+            patience: patience
+                .map(|patience| query::seconds("patience", patience))
+                .transpose()?,
+        })
+    }
+
+    /// A handle of the library with nothing loaded.
+    pub fn handle(&self) -> Inner {
+        Inner::of_settings(self.source, self.socket.as_deref(), self.patience)
+    }
+
+    fn state(&self) -> State {
+        State {
+            handle: self.handle(),
+            snapshot: Snapshot::default(),
         }
-    })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Marks this thread as being in a query, until it is dropped.
+struct Asking<'a>(&'a Handle);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.asking) = None;
+    }
 }
 
 impl Handle {
@@ -42,15 +84,27 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// `Closed`, `Forked`, and those of the library.
+    /// `Closed`, `Forked`, and errors of the library.
     pub fn ask<T: Send>(
         &self,
         py: Python<'_>,
         ask: impl FnOnce(&mut State) -> taskdiag::Result<T> + Send,
     ) -> PyResult<T> {
         let answer = fork::ask(py, || {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.as_mut().map(ask)
+            if self.is_asking() {
+                return Some(ask(&mut self.settings.state()));
+            }
+            let mut state = lock(&self.state);
+            *lock(&self.asking) = Some(thread::current().id());
+            let asking = Asking(self);
+            let answer = state.as_mut().map(ask);
+            drop(asking);
+            if self.is_closing.load(Ordering::Relaxed) {
+                *state = None;
+            } else if is_interrupted() && answer.is_some() {
+                *state = Some(self.settings.state());
+            }
+            answer
         })?;
         match answer {
             Some(answer) => answer.map_err(|error| errors::of(&error)),
@@ -61,6 +115,11 @@ impl Handle {
         }
     }
 
+    /// Whether this thread is in the middle of a query, and runs a signal handler.
+    fn is_asking(&self) -> bool {
+        *lock(&self.asking) == Some(thread::current().id())
+    }
+
     fn table(&self, py: Python<'_>, query: &Query, fields: &[Field]) -> PyResult<Table> {
         self.ask(py, |state| {
             query::table(&mut state.handle, query, fields, &mut state.snapshot)
@@ -68,7 +127,7 @@ impl Handle {
     }
 }
 
-/// What narrows a query down.
+/// Applies a filter, a patience and a budget to a query.
 fn narrowed(mut query: Query, filter: Option<&str>, patience: Option<f64>, budget: Budget) -> PyResult<Query> {
     if let Some(expression) = filter {
         query = query.filter(query::filter(expression)?);
@@ -79,7 +138,7 @@ fn narrowed(mut query: Query, filter: Option<&str>, patience: Option<f64>, budge
     Ok(query.budget(budget))
 }
 
-/// The query for the tasks that a call is about.
+/// The query for the tasks that a call selects.
 fn about(
     pids: Option<&Bound<'_, PyAny>>,
     children_of: Option<&Bound<'_, PyAny>>,
@@ -100,28 +159,17 @@ impl Handle {
     #[new]
     #[pyo3(signature = (*, source = "auto", socket = None, patience = None))]
     fn new(source: &str, socket: Option<PathBuf>, patience: Option<f64>) -> PyResult<Handle> {
-        let mut handle = Inner::new();
-        // A socket alone means the broker.
-        match (self::source(source)?, &socket) {
-            (Some(source), _) => handle = handle.with_source(source),
-            (None, Some(_)) => handle = handle.with_source(SourceId::Broker),
-            (None, None) => {}
-        }
-        if let Some(socket) = socket {
-            handle = handle.with_socket(socket);
-        }
-        if let Some(patience) = patience {
-            handle = handle.with_patience(query::seconds("patience", patience)?);
-        }
-        let state = State {
-            handle,
-            snapshot: Snapshot::default(),
-        };
+        let source = errors::checked(setting::source(source, &TASK_SOURCES, SourceId::name))?;
+        let settings = Settings::new(source, socket, patience)?;
         Ok(Handle {
-            state: Mutex::new(Some(state)),
+            state: Mutex::new(Some(settings.state())),
+            settings,
+            asking: Mutex::new(None),
+            is_closing: AtomicBool::new(false),
         })
     }
 
+    /// Query processes, as taskdiag.processes() does.
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, children_of = None, descendants_of = None,
                         changed = false, budget = None, patience = None))]
     #[allow(clippy::too_many_arguments)] // They are Python's, each with its name.
@@ -146,6 +194,7 @@ impl Handle {
         self.table(py, &query, &chosen.0)
     }
 
+    /// Query threads, as taskdiag.threads() does.
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, patience = None))]
     fn threads(
         &self,
@@ -164,6 +213,7 @@ impl Handle {
         self.table(py, &query, &chosen.0)
     }
 
+    /// Query processes below their parents, as taskdiag.tree() does.
     #[pyo3(signature = (pid = None, fields = None, *, r#where = None, patience = None))]
     fn tree(
         &self,
@@ -190,6 +240,7 @@ impl Handle {
         })
     }
 
+    /// Query the memory of processes, as taskdiag.memory() does.
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, budget = None, max_rss_bytes = None,
                         max_age = None, patience = None))]
     #[allow(clippy::too_many_arguments)]
@@ -210,6 +261,7 @@ impl Handle {
         self.table(py, &query, &chosen.0)
     }
 
+    /// Query the files that processes use, as taskdiag.files() does.
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, uses = None, kinds = None, deleted = false,
                         paths = None, patience = None))]
     #[allow(clippy::too_many_arguments)]
@@ -232,6 +284,7 @@ impl Handle {
         self.ask(py, |state| asked.ask(state))
     }
 
+    /// Query the sockets of the machine, as taskdiag.sockets() does.
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, kinds = None, states = None, ports = None,
                         listening = false, info = false, own_netns = false, patience = None))]
     #[allow(clippy::too_many_arguments)]
@@ -265,18 +318,21 @@ impl Handle {
         self.ask(py, |state| asked.ask(state))
     }
 
-    /// Loads the programs that can answer these fields.
+    /// Load the BPF programs for these fields now, or connect to the broker.
     #[pyo3(signature = (fields = None))]
     fn prepare(&self, py: Python<'_>, fields: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let fields = Chosen::new(fields, &PROCESS_FIELDS)?.set();
         self.ask(py, |state| state.handle.prepare(fields))
     }
 
-    /// Gives back what is loaded. It can't be used any more.
+    /// Release what is loaded. The handle cannot be used afterwards; tables can.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         fork::ask(py, || {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
-            drop(state);
+            if self.is_asking() {
+                self.is_closing.store(true, Ordering::Relaxed);
+            } else {
+                *lock(&self.state) = None;
+            }
         })
     }
 

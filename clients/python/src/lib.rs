@@ -1,8 +1,8 @@
 //! The Python client of taskdiag: `import taskdiag`.
 //!
-//! The library answers, [`column`] has the answer as columns, [`table`] shows them to Python,
-//! [`buffer`] and [`arrow`] to whoever takes them without copying. The functions of the module
-//! `taskdiag` and its exceptions are in Python.
+//! The library answers. [`column`] stores the answer in columns, [`table`] shows them to Python,
+//! and [`buffer`] and [`arrow`] share them without copying. The functions of the module `taskdiag`
+//! and its exceptions are written in Python.
 
 mod arrow;
 mod buffer;

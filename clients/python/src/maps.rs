@@ -1,17 +1,16 @@
-//! Mappings of a process, and what its addresses mean.
+//! The mappings of a process, and the files behind its addresses.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use taskdiag::maps::{
-    Broker, BuildId, Filter, MapField, Mappings, Maps, Normalized, Normalizer, Outcome, Reason, Row, Source, Wants,
-};
-use taskdiag::{Kind, Known, Value};
+use taskdiag::maps::{BuildId, Filter, MapField, Mappings, Normalized, Normalizer, Outcome, Perms, Row};
+use taskdiag::{Kind, Known, Set, SourceId, Value};
+use taskdiag_core::setting::{self, MAP_SOURCES};
 
 use crate::errors;
 use crate::fork;
+use crate::handle::Settings;
 use crate::query;
 use crate::rows::{key, keys, Cell, Key, Rows};
 use crate::table::{About, Table};
@@ -26,64 +25,13 @@ const ADDRESS_KEYS: [Key; 5] = [
     key("deleted", Kind::Flag),
 ];
 
-/// Who opens and answers.
-#[derive(Debug)]
-struct From {
-    source: Option<Source>,
-    socket: Option<PathBuf>,
-    is_broker: bool,
-    patience: Option<Duration>,
+/// The settings that the arguments of a call describe.
+fn settings(source: &str, socket: Option<PathBuf>, patience: Option<f64>) -> PyResult<Settings> {
+    let source = errors::checked(setting::source(source, &MAP_SOURCES, SourceId::name))?;
+    Settings::new(source, socket, patience)
 }
 
-impl From {
-    fn new(source: &str, socket: Option<PathBuf>, patience: Option<f64>) -> PyResult<From> {
-        let patience = patience
-            .map(|patience| query::seconds("patience", patience))
-            .transpose()?;
-        let (is_broker, source) = match source {
-            "auto" => (socket.is_some(), None),
-            "broker" => (true, None),
-            "procmap" => (false, Some(Source::Procmap)),
-            "bpf" => (false, Some(Source::Bpf)),
-            "procfs" => (false, Some(Source::Procfs)),
-            _ => {
-                let known = "sources are auto, procmap, bpf, procfs and broker";
-                return Err(errors::invalid(format!("source: {source:?} is none; {known}")));
-            }
-        };
-        Ok(From {
-            source,
-            socket,
-            is_broker,
-            patience,
-        })
-    }
-
-    fn open(&self, pid: u32) -> taskdiag::Result<Maps> {
-        let mut maps = match self.patience {
-            _ if self.is_broker => Broker::connect(self.socket.as_deref())?.open(pid)?,
-            Some(patience) => Maps::open_within(pid, patience)?,
-            None => Maps::open(pid)?,
-        };
-        if let Some(patience) = self.patience {
-            maps = maps.with_patience(patience);
-        }
-        Ok(match self.source {
-            Some(source) => maps.with_source(source),
-            None => maps,
-        })
-    }
-
-    fn name(&self, source: Source) -> &'static str {
-        if self.is_broker {
-            "broker"
-        } else {
-            source.name()
-        }
-    }
-}
-
-/// The mappings of a process.
+/// Return the mappings of a process, by address.
 #[pyfunction]
 #[pyo3(signature = (pid, *, build_ids = false, usage = false, executable = false, file_backed = false,
                     source = "auto", socket = None, patience = None))]
@@ -100,33 +48,34 @@ pub fn maps(
     patience: Option<f64>,
 ) -> PyResult<Table> {
     let pid = query::pid(pid)?;
-    let from = From::new(source, socket, patience)?;
-    let mut wants = Wants::NAMES | Wants::PAGE_SIZES;
-    wants.set(Wants::BUILD_IDS, build_ids);
-    wants.set(Wants::USAGE, usage);
-    let mut filter = Filter::empty();
-    filter.set(Filter::EXECUTABLE, executable);
-    filter.set(Filter::FILE_BACKED, file_backed);
-    let is_usual = |&index: &usize| match MapField::ALL[index] {
-        MapField::SizeBytes => false,
-        field => wants.contains(field.into()),
-    };
-    let chosen: Vec<usize> = (0..KEYS.len()).filter(is_usual).collect();
+    let settings = settings(source, socket, patience)?;
+    let mut fields = Set::from_iter(MapField::ALL.iter().copied()).without(MapField::SizeBytes);
+    if !build_ids {
+        fields = fields.without(MapField::BuildId);
+    }
+    if !usage {
+        fields = fields.without(MapField::RssBytes | MapField::DirtyBytes);
+    }
+    let mut filter = Filter::default();
+    filter.perms.set(Perms::EXEC, executable);
+    filter.file_backed = file_backed;
+    let is_chosen = |&index: &usize| fields.contains(MapField::ALL[index]);
+    let chosen: Vec<usize> = (0..KEYS.len()).filter(is_chosen).collect();
     let answer = fork::ask(py, || {
-        let mappings = from.open(pid)?.list(filter, wants)?;
-        Ok(list(&mappings, pid, &chosen, from.name(mappings.source())))
+        let mappings = settings.handle().maps(pid)?.list(filter, fields)?;
+        Ok(list(&mappings, &chosen))
     })?;
     answer.map_err(|error| errors::of(&error))
 }
 
-fn list(mappings: &Mappings, pid: u32, chosen: &[usize], source: &'static str) -> Table {
+fn list(mappings: &Mappings, chosen: &[usize]) -> Table {
     let mut rows = Rows::new(&KEYS, chosen);
     for mapping in mappings {
-        let row = Row::new(pid, mapping);
-        rows.push_with(|column, index| column.push_found(None, row.value(MapField::ALL[index])));
+        let row = Row::new(mapping);
+        rows.push_with(|column, index| column.push_found(row.value(MapField::ALL[index])));
     }
     let about = About {
-        sources: vec![("maps", source)],
+        sources: vec![("maps", mappings.source().name())],
         counters: vec![("mappings", mappings.len() as u64)],
         missing: Vec::new(),
     };
@@ -148,19 +97,19 @@ fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     }
 }
 
-/// Addresses: a buffer of 64-bit numbers, or a list of numbers.
+/// Parses addresses: a buffer of 64-bit numbers, or a list of numbers.
 fn addresses(addresses: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     if let Ok(buffer) = PyBuffer::<u64>::get(addresses) {
         return buffer.to_vec(addresses.py());
     }
     let address = |address: Bound<'_, PyAny>| {
         let known = address.extract::<u64>();
-        known.map_err(|_| errors::invalid(format!("addresses: {address} is no address")))
+        known.map_err(|_| errors::invalid(format!("addresses: {address} is not an address")))
     };
     addresses.try_iter()?.map(|each| address(each?)).collect()
 }
 
-/// Where addresses of a process are in files.
+/// Translate addresses of a process to offsets in files.
 #[pyfunction]
 #[pyo3(signature = (pid, addresses, *, build_ids = true, source = "auto", socket = None, patience = None))]
 pub fn normalize(
@@ -173,17 +122,17 @@ pub fn normalize(
     patience: Option<f64>,
 ) -> PyResult<Table> {
     let pid = query::pid(pid)?;
-    let from = From::new(source, socket, patience)?;
+    let settings = settings(source, socket, patience)?;
     let addresses = self::addresses(addresses)?;
     let answer = fork::ask(py, || {
         let mut normalizer = Normalizer::new().build_ids(build_ids);
-        let normalized = normalizer.normalize(&mut from.open(pid)?, &addresses)?;
-        Ok(places(&normalized, &addresses, from.name(normalized.source)))
+        let normalized = normalizer.normalize(&mut settings.handle().maps(pid)?, &addresses)?;
+        Ok(places(&normalized, &addresses))
     })?;
     answer.map_err(|error| errors::of(&error))
 }
 
-fn places(normalized: &Normalized, addresses: &[u64], source: &'static str) -> Table {
+fn places(normalized: &Normalized, addresses: &[u64]) -> Table {
     let mut rows = Rows::new(&ADDRESS_KEYS, &[0, 1, 2, 3, 4]);
     for (&address, &place) in addresses.iter().zip(&normalized.outcomes) {
         let nowhere = |reason: &'static str| (Err(reason), Err(reason), Err(reason), Err(reason));
@@ -193,12 +142,10 @@ fn places(normalized: &Normalized, addresses: &[u64], source: &'static str) -> T
                 let name = file.path.as_deref().map_err(|reason| reason.as_str());
                 (Ok(offset), name, Ok(file.build_id), Ok(file.deleted))
             }
-            Outcome::Nowhere(Reason::Vdso { build_id, .. }) => {
-                (Err("vdso"), Ok(&b"[vdso]"[..]), Ok(build_id), Err("vdso"))
-            }
-            Outcome::Nowhere(Reason::Unmapped) => nowhere("unmapped"),
-            Outcome::Nowhere(Reason::Anonymous) => nowhere("anonymous"),
-            Outcome::Nowhere(_) => nowhere("special"),
+            Outcome::Vdso { build_id, .. } => (Err("vdso"), Ok(&b"[vdso]"[..]), Ok(build_id), Err("vdso")),
+            Outcome::Unmapped => nowhere("unmapped"),
+            Outcome::Anonymous => nowhere("anonymous"),
+            _ => nowhere("special"),
         };
         let text = build_id.map_or_else(|_: &str| String::new(), written);
         rows.push(|key| match key {
@@ -210,7 +157,7 @@ fn places(normalized: &Normalized, addresses: &[u64], source: &'static str) -> T
         });
     }
     let about = About {
-        sources: vec![("maps", source)],
+        sources: vec![("maps", normalized.source.name())],
         counters: vec![
             ("addresses", addresses.len() as u64),
             ("mappings", normalized.mappings as u64),

@@ -1,11 +1,12 @@
 //! The page cache of files.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Usage, Walk};
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::{is_interrupted, Absent, Kind, Value};
+use taskdiag_core::setting;
 
 use crate::errors;
 use crate::fork;
@@ -23,51 +24,33 @@ const KEYS: [Key; 7] = [
     key("recently_evicted_bytes", Kind::Bytes),
 ];
 
-/// What is known of a file.
+/// A file: its path, its size, and its page cache.
 type File = (Vec<u8>, Result<u64, Absent>, Result<Usage, Absent>);
 
-/// The page cache of a file, or of each regular file below a directory, in the order of paths.
+/// Return the page cache of a file, or of each regular file below a directory, in the order of
+/// paths.
 #[pyfunction]
 #[pyo3(signature = (path, *, one_file_system = false, source = "auto"))]
 pub fn cachestat(py: Python<'_>, path: &Bound<'_, PyAny>, one_file_system: bool, source: &str) -> PyResult<Table> {
     let path = query::path(path)?;
-    let source = match source {
-        "auto" => Source::of_this_host(),
-        "cachestat" => Source::Cachestat,
-        "mincore" => Source::Mincore,
-        _ => {
-            let message = format!("source: {source:?} is none; sources are auto, cachestat and mincore");
-            return Err(errors::invalid(message));
-        }
-    };
+    let chosen = setting::source(source, &[Source::Cachestat, Source::Mincore], Source::name);
+    let source = errors::checked(chosen)?.unwrap_or_else(Source::of_this_host);
     let walk = Walk::new().source(source).one_file_system(one_file_system);
-    let is_cancelled = AtomicBool::new(false);
-    let mut interrupt = None;
     let answer = fork::ask(py, || {
         let mut files: Vec<File> = Vec::new();
         let mut visit = |found: Found<'_>| {
             match found {
                 Found::File(file) => files.push((file.path.to_vec(), file.size_bytes, file.usage)),
-                // Ctrl-C ends a long walk.
-                Found::Tick(_) => {
-                    if let Err(error) = Python::attach(|py| py.check_signals()) {
-                        interrupt = Some(error);
-                        is_cancelled.store(true, Ordering::Relaxed);
-                        return ControlFlow::Break(());
-                    }
-                }
+                Found::Tick(_) if is_interrupted() => return ControlFlow::Break(()),
                 _ => {}
             }
             ControlFlow::Continue(())
         };
-        let totals = walk.run(&path, &mut Seen::default(), &is_cancelled, &mut visit)?;
+        let totals = walk.run(&path, &mut Seen::default(), &AtomicBool::new(false), &mut visit)?;
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(table(&files, &totals, source))
     })?;
-    match interrupt {
-        Some(error) => Err(error),
-        None => answer.map_err(|error| errors::of(&error)),
-    }
+    answer.map_err(|error| errors::of(&error))
 }
 
 fn table(files: &[File], totals: &Totals, source: Source) -> Table {

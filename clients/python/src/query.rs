@@ -1,4 +1,4 @@
-//! What a call asks for: fields, processes, limits.
+//! The arguments of a call: fields, processes, limits.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Handle, Known, Query, Snapshot, SourceId, Task};
 use taskdiag_core::field::named;
+use taskdiag_core::setting;
 
 use crate::column::{Builder, Column};
 use crate::errors;
@@ -19,8 +20,7 @@ use crate::table::{About, Table};
 pub struct Chosen(pub Vec<Field>);
 
 impl Chosen {
-    /// The fields that the names stand for: a list of names, or one text with commas. A name can be
-    /// that of a field, of a group, or `all`.
+    /// Parses names of fields, names of groups, or `all`: a list, or a text separated by commas.
     pub fn new(names: Option<&Bound<'_, PyAny>>, usual: &[Field]) -> PyResult<Chosen> {
         let Some(names) = names else {
             return Ok(Chosen(usual.to_vec()));
@@ -48,7 +48,7 @@ impl Chosen {
     }
 }
 
-/// A list of names, or one text with commas.
+/// Parses a list of names, or a text separated by commas.
 pub fn names(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(text) = names.cast::<PyString>() {
         return Ok(text.to_str()?.split(',').map(|name| name.trim().to_owned()).collect());
@@ -56,13 +56,13 @@ pub fn names(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     names.try_iter()?.map(|name| name?.extract::<String>()).collect()
 }
 
-/// A process id.
+/// Parses a process id.
 pub fn pid(pid: &Bound<'_, PyAny>) -> PyResult<u32> {
     let known = pid.extract::<u32>().ok().filter(|&pid| pid <= i32::MAX as u32);
-    known.ok_or_else(|| errors::invalid(format!("{pid} is no process id")))
+    known.ok_or_else(|| errors::invalid(format!("{pid} is not a process id")))
 }
 
-/// Process ids: one number, or a list of numbers.
+/// Parses process ids: one number, or a list.
 pub fn pids(pids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     match pids.try_iter() {
         Ok(list) => list.map(|each| pid(&each?)).collect(),
@@ -70,13 +70,13 @@ pub fn pids(pids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     }
 }
 
-/// A path: a text, bytes, or what os.fsencode() takes else.
+/// Parses a path: text, bytes, or anything else that os.fsencode() accepts.
 pub fn path(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let bytes = path.py().import("os")?.call_method1("fsencode", (path,))?;
     Ok(PathBuf::from(OsString::from_vec(bytes.extract()?)))
 }
 
-/// Paths: one, or a list of them.
+/// Parses paths: one, or a list.
 pub fn paths(paths: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     let is_one = paths.is_instance_of::<PyString>() || paths.is_instance_of::<PyBytes>();
     if is_one || paths.hasattr("__fspath__")? {
@@ -85,11 +85,11 @@ pub fn paths(paths: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     paths.try_iter()?.map(|each| path(&each?)).collect()
 }
 
-/// Ports: one number, or a list of numbers.
+/// Parses ports: one number, or a list.
 pub fn ports(ports: &Bound<'_, PyAny>) -> PyResult<Vec<u16>> {
     let port = |port: &Bound<'_, PyAny>| {
         let known = port.extract::<u16>();
-        known.map_err(|_| errors::invalid(format!("ports: {port} is no port")))
+        known.map_err(|_| errors::invalid(format!("ports: {port} is not a port")))
     };
     match ports.try_iter() {
         Ok(list) => list.map(|each| port(&each?)).collect(),
@@ -97,18 +97,17 @@ pub fn ports(ports: &Bound<'_, PyAny>) -> PyResult<Vec<u16>> {
     }
 }
 
-/// A time in seconds.
+/// Parses a duration in seconds.
 pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| errors::invalid(format!("{name}: {seconds:?} is no time in seconds")))
+    errors::checked(setting::seconds(name, seconds))
 }
 
-/// A filter.
+/// Parses a filter.
 pub fn filter(expression: &str) -> PyResult<Filter> {
     Filter::parse(expression).map_err(|error| errors::not_a_filter(&error))
 }
 
-/// The limits of walking page tables. `time` is in seconds; infinite ones are none.
+/// The limits on walking page tables. `time` is in seconds; infinite values mean no limit.
 pub fn budget(time: Option<f64>, max_rss_bytes: Option<u64>, max_age: Option<f64>) -> PyResult<Budget> {
     let mut budget = Budget::default();
     match time {
@@ -125,23 +124,23 @@ pub fn budget(time: Option<f64>, max_rss_bytes: Option<u64>, max_age: Option<f64
     Ok(budget)
 }
 
-/// Asks, and makes columns of the answer. The snapshot's memory is used again.
+/// Makes a query, and stores the answer in columns. Uses the snapshot's memory again.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// Errors of the library.
 pub fn table(handle: &mut Handle, query: &Query, fields: &[Field], snapshot: &mut Snapshot) -> taskdiag::Result<Table> {
     handle.query_into(query, snapshot)?;
     Ok(of_snapshot(snapshot, fields))
 }
 
-/// The columns of these fields.
+/// Converts a snapshot to columns of these fields.
 pub fn of_snapshot(snapshot: &Snapshot, fields: &[Field]) -> Table {
     let columns = columns(snapshot.tasks(), snapshot.len(), fields);
     Table::new(columns, snapshot.len(), about(snapshot))
 }
 
-/// The columns of these fields, of some tasks.
+/// Converts tasks to columns of these fields.
 pub fn columns<'a>(tasks: impl Iterator<Item = Task<'a>>, len: usize, fields: &[Field]) -> Vec<Column> {
     let start = |&field: &Field| Builder::new(field.name(), field.info().kind, len);
     let mut columns: Vec<Builder> = fields.iter().map(start).collect();
@@ -162,7 +161,7 @@ pub struct State {
     pub snapshot: Snapshot,
 }
 
-/// What a snapshot says besides its rows.
+/// The facts about a snapshot besides its rows.
 pub fn about(snapshot: &Snapshot) -> About {
     let answer = |answer: Known<SourceId>| match answer {
         Ok(source) => source.name(),

@@ -1,24 +1,26 @@
-//! Tables whose rows are not tasks: names and kinds of their columns, and what is put into them.
+//! Tables whose rows are not tasks: the names and kinds of their columns, and how to fill them.
 
-use taskdiag::{Kind, Value};
+use std::ops::ControlFlow;
+
+use taskdiag::{is_interrupted, Kind, Value};
 
 use crate::column::Builder;
 use crate::errors;
 use crate::table::{About, Table};
 use pyo3::prelude::*;
 
-/// A column that rows can have.
+/// A possible column.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The name, as in the command's JSON.
     pub name: &'static str,
-    /// What the values are.
+    /// The kind of the values.
     pub kind: Kind,
-    /// They are lists of descriptors of processes.
+    /// Whether the values are lists of descriptors.
     pub is_descriptors: bool,
 }
 
-/// A column that rows can have.
+/// A possible column.
 pub const fn key(name: &'static str, kind: Kind) -> Key {
     Key {
         name,
@@ -27,7 +29,7 @@ pub const fn key(name: &'static str, kind: Kind) -> Key {
     }
 }
 
-/// A column of lists of descriptors of processes that rows can have.
+/// A possible column of lists of descriptors.
 pub const fn descriptors(name: &'static str) -> Key {
     Key {
         is_descriptors: true,
@@ -35,7 +37,7 @@ pub const fn descriptors(name: &'static str) -> Key {
     }
 }
 
-/// The keys of rows whose fields the library has in a table; some of them are lists of descriptors.
+/// Makes the keys from a field table of the library. Some are lists of descriptors.
 macro_rules! keys {
     ($fields:ident $(: $($list:ident)|+)?) => {{
         let mut keys = [$crate::rows::key("", $fields::ALL[0].kind()); $fields::ALL.len()];
@@ -63,10 +65,10 @@ impl Key {
     }
 }
 
-/// A value of a row, or why it is missing.
+/// A value of a row, or the reason for its absence.
 pub type Cell<'a> = Result<Value<'a>, &'static str>;
 
-/// A table that is being made, of some of the columns that rows can have.
+/// A table under construction, with some of the possible columns.
 #[derive(Debug)]
 pub struct Rows {
     chosen: Vec<usize>,
@@ -75,7 +77,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A table without rows, with these of the columns.
+    /// An empty table with these columns.
     pub fn new(keys: &[Key], chosen: &[usize]) -> Rows {
         Rows {
             columns: chosen.iter().map(|&index| keys[index].builder()).collect(),
@@ -84,12 +86,12 @@ impl Rows {
         }
     }
 
-    /// Appends a row: the value of each chosen column.
+    /// Appends a row with the value of each chosen column.
     pub fn push<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) {
         self.push_with(|column, index| column.push(cell(index)));
     }
 
-    /// Appends a row: `put` appends the value of each chosen column to that.
+    /// Appends a row: `put` appends the value of each chosen column to its builder.
     pub fn push_with(&mut self, put: impl Fn(&mut Builder, usize)) {
         for (column, &index) in self.columns.iter_mut().zip(&self.chosen) {
             put(column, index);
@@ -97,18 +99,27 @@ impl Rows {
         self.len += 1;
     }
 
-    /// The table.
+    /// Whether to continue: Ctrl-C ends a long list.
+    pub fn goes_on(&self) -> ControlFlow<()> {
+        const ROWS: usize = 256;
+        if self.len % ROWS == 0 && is_interrupted() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Completes the table.
     pub fn finish(self, about: About) -> Table {
         let columns = self.columns.into_iter().map(Builder::finish);
         Table::new(columns.collect(), self.len, about)
     }
 }
 
-/// The columns that names stand for: those of `usual` without any, all for `all`.
+/// Parses names of columns: those of `usual` without any name, all for `all`.
 ///
 /// # Errors
 ///
-/// `UnknownField`.
+/// `UnknownField` if a name is unknown.
 pub fn chosen(names: Option<&Bound<'_, PyAny>>, keys: &[Key], usual: &[usize]) -> PyResult<Vec<usize>> {
     let Some(names) = names else {
         return Ok(usual.to_vec());

@@ -1,10 +1,9 @@
 //! The sockets of the machine.
 
-use std::ops::ControlFlow;
-
 use pyo3::prelude::*;
-use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Where};
+use taskdiag::sockets::{Answer, Filter, Kind, Request, Row, SocketField};
 use taskdiag::Query;
+use taskdiag_core::setting;
 use taskdiag_core::socket::state_named;
 
 use crate::errors;
@@ -12,10 +11,10 @@ use crate::query;
 use crate::rows::{keys, Key, Rows};
 use crate::table::{About, Table};
 
-/// What rows can have, as the command's.
+/// The possible columns, as in the command.
 pub const KEYS: [Key; SocketField::ALL.len()] = keys!(SocketField: Owners | Peers);
 
-/// The columns of a call that names none: all but other ends and what TCP knows of connections.
+/// The default columns: all except peers and, without `info`, TCP's information about connections.
 pub fn usual(info: bool) -> Vec<usize> {
     let usual = Request::default().fields;
     let is_usual = |&index: &usize| {
@@ -25,28 +24,7 @@ pub fn usual(info: bool) -> Vec<usize> {
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
-fn kinds(name: &str) -> PyResult<Kinds> {
-    const KINDS: [(&str, Kinds); 7] = [
-        ("tcp", Kinds::TCP),
-        ("udp", Kinds::UDP),
-        ("raw", Kinds::RAW),
-        ("unix", Kinds::UNIX),
-        ("netlink", Kinds::NETLINK),
-        ("packet", Kinds::PACKET),
-        ("vsock", Kinds::VSOCK),
-    ];
-    let found = KINDS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, kinds)| *kinds).ok_or_else(|| {
-        let known = KINDS.map(|(known, _)| known).join(", ");
-        errors::invalid(format!("kinds: {name:?} is none; known are {known}"))
-    })
-}
-
-fn state(name: &str) -> PyResult<State> {
-    state_named(name).map_err(|known| errors::invalid(format!("states: {name:?} is none; {known}")))
-}
-
-/// What a call asks for.
+/// The request of a call.
 #[derive(Debug)]
 pub struct Asked {
     /// The processes that may be owners.
@@ -55,31 +33,31 @@ pub struct Asked {
     chosen: Vec<usize>,
 }
 
-/// What narrows an answer down.
+/// The selection of sockets.
 #[derive(Debug, Default)]
 pub struct Narrowed<'a, 'py> {
     /// The names of kinds.
     pub kinds: Option<&'a Bound<'py, PyAny>>,
     /// The names of states.
     pub states: Option<&'a Bound<'py, PyAny>>,
-    /// An expression.
+    /// A filter.
     pub filter: Option<&'a str>,
     /// Ports at either end.
     pub ports: Vec<u16>,
-    /// Only those that wait for a peer.
+    /// Only sockets that wait for a peer.
     pub listening: bool,
-    /// Only those that one of the processes has.
+    /// Only sockets that one of the processes owns.
     pub owned: bool,
-    /// Only those of the caller's own network namespace.
+    /// Only sockets in the caller's own network namespace.
     pub own_netns: bool,
 }
 
 impl Asked {
-    /// What a call asks for, with the processes of `query`.
+    /// Creates the request, with the processes of `query` as possible owners.
     ///
     /// # Errors
     ///
-    /// For names that are not known, and a text that is no filter.
+    /// If a name is unknown, or the text is not a filter.
     pub fn new(query: Query, chosen: Vec<usize>, narrowed: Narrowed<'_, '_>) -> PyResult<Asked> {
         let mut request = Request::default();
         let fields = chosen.iter().map(|&index| SocketField::ALL[index]);
@@ -87,13 +65,13 @@ impl Asked {
         if let Some(names) = narrowed.kinds {
             request.kinds = query::names(names)?
                 .iter()
-                .map(|name| kinds(name))
+                .map(|name| errors::checked(setting::one_of("kinds", name, &Kind::ALL, Kind::name)))
                 .collect::<PyResult<_>>()?;
         }
         if let Some(names) = narrowed.states {
             request.states = query::names(names)?
                 .iter()
-                .map(|name| state(name))
+                .map(|name| errors::checked(setting::known("states", name, state_named)))
                 .collect::<PyResult<_>>()?;
         }
         if let Some(expression) = narrowed.filter {
@@ -103,17 +81,15 @@ impl Asked {
         request.ports = narrowed.ports;
         request.listening = narrowed.listening;
         request.owned = narrowed.owned;
-        if narrowed.own_netns {
-            request.place = Where::Here;
-        }
+        request.own_namespace = narrowed.own_netns;
         Ok(Asked { query, request, chosen })
     }
 
-    /// Asks.
+    /// Makes the query.
     ///
     /// # Errors
     ///
-    /// Those of the library.
+    /// Errors of the library.
     pub fn ask(&self, state: &mut query::State) -> taskdiag::Result<Table> {
         if self.request.has_owners() {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
@@ -121,11 +97,8 @@ impl Asked {
         let mut rows = Rows::new(&KEYS, &self.chosen);
         let answer = state.handle.sockets(&state.snapshot, &self.request, |socket| {
             let row = Row::new(socket);
-            rows.push_with(|column, index| {
-                let field = SocketField::ALL[index];
-                column.push_found(row.descriptors(field), row.value(field));
-            });
-            ControlFlow::Continue(())
+            rows.push_with(|column, index| column.push_found(row.value(SocketField::ALL[index])));
+            rows.goes_on()
         })?;
         let missing = if self.request.has_owners() {
             state.snapshot.missing().to_vec()

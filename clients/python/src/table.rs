@@ -17,14 +17,14 @@ use crate::column::{self, Data};
 use crate::errors;
 use crate::value::{self, Look};
 
-/// What an answer says besides its rows.
+/// The facts about an answer besides its rows.
 #[derive(Debug, Default)]
 pub struct About {
-    /// Who answered which group, or why nobody did.
+    /// For each group, the source that answered, or why none did.
     pub sources: Vec<(&'static str, &'static str)>,
-    /// What was counted.
+    /// Counters.
     pub counters: Vec<(&'static str, u64)>,
-    /// Listed processes that were not found.
+    /// Requested processes that were not found.
     pub missing: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these columns, which all have `len` values.
+    /// A table with these columns, each with `len` values.
     pub fn new(columns: Vec<column::Column>, len: usize, about: About) -> Table {
         Table {
             places: columns.iter().map(|column| column.name).zip(0..).collect(),
@@ -92,7 +92,7 @@ impl Table {
         self.len
     }
 
-    /// A row; of a slice a list of rows.
+    /// Return a row; for a slice, a list of rows.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let row = |index| {
             let table = slf.clone().unbind();
@@ -120,6 +120,7 @@ impl Table {
         self.columns.iter().map(|column| column.name).collect()
     }
 
+    /// Return a column. `absent` is a number to use for missing values.
     #[pyo3(signature = (name, *, absent = None))]
     fn column(&self, name: &str, absent: Option<&Bound<'_, PyAny>>) -> PyResult<Column> {
         let column = self.find(name)?;
@@ -129,33 +130,40 @@ impl Table {
         }
     }
 
+    /// Return the rows as in the command's JSON: a missing value has no key, and its reason is in
+    /// `absent`.
     fn to_dicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let keys = self.keys(py);
         let rows = (0..self.len).map(|row| self.dict(py, row, &keys));
         PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// The source that answered each group of fields, or why none did.
     #[getter]
     fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         pairs(py, &self.about.sources)
     }
 
+    /// Counters of what was lost, left out or read again.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         pairs(py, &self.about.counters)
     }
 
+    /// Requested processes that do not exist or are hidden.
     #[getter]
     fn missing(&self) -> Vec<u32> {
         self.about.missing.clone()
     }
 
-    /// The bytes that the columns take.
+    /// The number of bytes that the columns take.
     #[getter]
     fn nbytes(&self) -> usize {
         self.columns.iter().map(|column| column.bytes()).sum()
     }
 
+    /// Return the table for Arrow: with a column NAME_absent for the reasons for each column's
+    /// missing values, or with texts as exact bytes.
     #[pyo3(signature = (*, reasons = false, binary = false))]
     fn arrow(slf: &Bound<'_, Self>, reasons: bool, binary: bool) -> Export {
         Export {
@@ -184,7 +192,7 @@ impl Table {
     }
 }
 
-/// The places that a slice is about, out of so many; `None` if it is no slice.
+/// The indexes that a slice selects; `None` if `index` is not a slice.
 fn sliced(index: &Bound<'_, PyAny>, len: usize) -> PyResult<Option<impl Iterator<Item = usize>>> {
     let Ok(slice) = index.cast::<PySlice>() else {
         return Ok(None);
@@ -205,7 +213,7 @@ fn pairs<'py, T: IntoPyObject<'py> + Copy>(
     Ok(made)
 }
 
-/// A column in which a value of the caller's stands for those that are missing.
+/// A copy of a column with the caller's value in place of missing ones.
 fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<column::Column> {
     fn fill<T: arrow_buffer::ArrowNativeType>(column: &column::Column, values: &[T], stand_in: T) -> Buffer {
         let filled = values.iter().enumerate().map(|(row, &value)| match column.reason(row) {
@@ -235,7 +243,7 @@ fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<colu
     })
 }
 
-/// A table for Arrow, in a form of the caller's choice.
+/// A table for Arrow, in the form that the caller chose.
 #[pyclass(frozen, module = "taskdiag", name = "ArrowExport")]
 #[derive(Debug)]
 pub struct Export {
@@ -267,7 +275,7 @@ impl Export {
 #[derive(Debug)]
 pub struct Column {
     values: Arc<column::Column>,
-    /// The number of values and the size of one, for those who read them in memory.
+    /// The number of values and the size of one, for consumers that read the memory.
     layout: [isize; 2],
 }
 
@@ -286,7 +294,7 @@ impl Column {
         self.values.len
     }
 
-    /// A value; of a slice a list of values.
+    /// Return a value; for a slice, a list of values.
     fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = index.py();
         if let Some(places) = sliced(index, self.values.len)? {
@@ -308,22 +316,25 @@ impl Column {
         self.to_list(py)?.try_iter()
     }
 
+    /// The name of the field.
     #[getter]
     fn name(&self) -> &'static str {
         self.values.name
     }
 
+    /// The kind of the values, with their unit.
     #[getter]
     fn kind(&self) -> &'static str {
         self.values.kind.as_str()
     }
 
+    /// The number of missing values.
     #[getter]
     fn absent_count(&self) -> usize {
         self.values.absent_count()
     }
 
-    /// Where there are values.
+    /// A column that is true where there is a value.
     #[getter]
     fn valid(&self) -> Column {
         let valid: Vec<u8> = (0..self.values.len)
@@ -338,6 +349,7 @@ impl Column {
         }))
     }
 
+    /// Return why values are missing: a reason for each row, or None where there is a value.
     fn reasons<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let reason = |row| {
             self.values
@@ -348,6 +360,7 @@ impl Column {
         PyList::new(py, (0..self.values.len).map(reason))
     }
 
+    /// Return the values; None for a missing one.
     fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = (0..self.values.len).map(|row| value::value(py, &self.values, row, Look::Native));
         PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
@@ -355,7 +368,7 @@ impl Column {
 
     /// # Safety
     ///
-    /// Python's own rules for getbufferproc.
+    /// Python's rules for getbufferproc.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
         // SAFETY: `view` is Python's. The column is frozen and keeps both.
@@ -387,7 +400,7 @@ impl Column {
     }
 }
 
-/// One row of a table. Its values become objects when they are asked for.
+/// One row of a table. A value becomes an object when it is accessed.
 #[pyclass(frozen, module = "taskdiag")]
 #[derive(Debug)]
 pub struct Row {
@@ -396,7 +409,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row at an index of a table, which has it.
+    /// The row at an index, which must be valid.
     pub fn new(table: Py<Table>, index: usize) -> Row {
         Row { table, index }
     }
@@ -404,8 +417,8 @@ impl Row {
 
 #[pymethods]
 impl Row {
-    /// A field, and otherwise what every object has. Without this, what every object has would be
-    /// looked for first, which takes longer than making most values.
+    /// Return a field, or otherwise an attribute of every object. The default order would search
+    /// the object's attributes first, which takes longer than making most values.
     fn __getattribute__<'py>(slf: &Bound<'py, Self>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let this = slf.get();
@@ -417,7 +430,7 @@ impl Row {
         py.get_type::<PyAny>().getattr("__getattribute__")?.call1((slf, name))
     }
 
-    /// What there is neither a field nor anything else of this name.
+    /// Fail: neither a field nor another attribute has this name.
     fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
         let columns = self.table.get().columns.iter();
         Err(errors::no_attribute(name, columns.map(|column| column.name)))
@@ -428,12 +441,12 @@ impl Row {
         value::value(py, column, self.index, Look::Native)
     }
 
-    /// Why values are missing.
+    /// The reasons for missing values, by field.
     #[getter]
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let absent = PyDict::new(py);
         for column in &self.table.get().columns {
-            // What such a row can't have is not missing.
+            // Fields that do not apply are not missing.
             if let Some(reason) = column.reason(self.index).filter(|reason| !reason.is_empty()) {
                 absent.set_item(column.name, reason)?;
             }
@@ -441,6 +454,7 @@ impl Row {
         Ok(absent)
     }
 
+    /// Return the row as in the command's JSON.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let table = self.table.get();
         table.dict(py, self.index, &table.keys(py))
@@ -459,7 +473,7 @@ impl Row {
     }
 }
 
-/// The rows of a table, one after the other.
+/// An iterator over the rows of a table.
 #[pyclass(frozen, module = "taskdiag")]
 #[derive(Debug)]
 pub struct Rows {

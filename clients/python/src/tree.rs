@@ -7,8 +7,8 @@ use crate::column::Builder;
 use crate::query;
 use crate::table::Table;
 
-/// A table in which each process comes behind its parent, with its depth: below `root`, or below
-/// all whose parent is not among them. `None` if there is no process `root`.
+/// A table in which each process follows its parent, with its depth: below `root`, or below every
+/// process whose parent is not in the answer. `None` if there is no process `root`.
 pub fn table(snapshot: &Snapshot, fields: &[Field], root: Option<u32>) -> Option<Table> {
     let tasks: Vec<Task<'_>> = snapshot.tasks().collect();
     let forest = Forest::new(&tasks);

@@ -1,4 +1,4 @@
-//! Values as Python objects.
+//! Conversion of values to Python objects.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -7,13 +7,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::column::{Column, Data};
 
-/// How values look in Python.
+/// The form of values in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// As Python has them: masks are numbers, text that is not UTF-8 has surrogates (as in
+    /// Natural for Python: masks are numbers, invalid UTF-8 becomes surrogates (as with
     /// os.fsdecode), limits are pairs.
     Native,
-    /// As the command's JSON has them.
+    /// As in the command's JSON.
     Json,
 }
 
@@ -76,7 +76,7 @@ fn limit(py: Python<'_>, limit: Option<u64>) -> PyResult<Bound<'_, PyAny>> {
     })
 }
 
-/// Bytes as text.
+/// Converts bytes to text.
 pub fn text<'py>(py: Python<'py>, bytes: &[u8], look: Look) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Ok(PyString::new(py, text).into_any());
@@ -90,7 +90,7 @@ pub fn text<'py>(py: Python<'py>, bytes: &[u8], look: Look) -> PyResult<Bound<'p
     Ok(PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogateescape"))?.into_any())
 }
 
-/// A row as the command's JSON has it.
+/// A row as in the command's JSON.
 pub fn row<'py: 'a, 'a>(
     py: Python<'py>,
     columns: impl Iterator<Item = (&'a Column, &'a Bound<'py, PyString>)>,
@@ -100,7 +100,8 @@ pub fn row<'py: 'a, 'a>(
     let mut absent: Option<Bound<'py, PyDict>> = None;
     for (column, key) in columns {
         match column.reason(row) {
-            // What a row can't have is no missing value: an executable's name of a fork.
+            // Fields that do not apply are not missing: for example, the executable's name of a
+            // fork.
             Some("") => {}
             Some(reason) => absent.get_or_insert_with(|| PyDict::new(py)).set_item(key, reason)?,
             None => made.set_item(key, value(py, column, row, Look::Json)?)?,

@@ -65,6 +65,17 @@ def test_waiting_for_an_exec() -> None:
     assert "started by" in output and "/nproc" in output
 
 
+def test_all_that_is_public_has_a_docstring() -> None:
+    for name in taskdiag.__all__:
+        public = getattr(taskdiag, name)
+        if name in ("FIELDS", "GROUPS"):
+            continue
+        assert public.__doc__, name
+        if isinstance(public, type) and not issubclass(public, Exception):
+            for attribute, value in vars(public).items():
+                assert attribute.startswith("_") or value.__doc__, f"{name}.{attribute}"
+
+
 def test_licences_are_in_the_wheel() -> None:
     """What is compiled into the module has places in the sources of crates: those have a licence."""
     files = {file.name: file.locate() for file in metadata.files("taskdiag") or ()}

@@ -47,11 +47,13 @@ def test_a_process_comes_and_goes(source: str) -> None:
         assert events.source == source
         child = subprocess.Popen(["sh", "-c", "exec true"])
         assert child.wait() == 0
+        # The stream is closed while it still has events of this one.
+        subprocess.run(["true"], check=True)
         rows = list(about(events, child.pid))
         assert [row.event for row in rows] == ["fork", "exec", "exec", "exit"]
         fork, _, last_exec, end = (row.to_dict() for row in rows)
         assert (fork["ppid"], end["exit_code"]) == (os.getpid(), 0)
-        # What an event can't have is no missing value.
+        # A value that an event can't have is not a missing value.
         assert "filename" not in fork and "filename" not in fork.get("absent", {})
         if source == "bpf":
             assert last_exec["filename"].endswith("/true") and rows[0].absent == {}
@@ -82,8 +84,11 @@ def test_tables_of_events() -> None:
             assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
             began = time.monotonic()
         assert 0.3 <= time.monotonic() - began < 5
-    for arguments in ({"kinds": "start"}, {"source": "audit"}):
-        with pytest.raises(taskdiag.InvalidInput, match="kinds are|sources are"):
+    for arguments, message in [
+        ({"kinds": "start"}, 'kinds: unknown name "start"; known are fork, exec, exit'),
+        ({"source": "audit"}, 'source: unknown name "audit"; known are auto, bpf, connector'),
+    ]:
+        with pytest.raises(taskdiag.InvalidInput, match=message):
             taskdiag.Events(**arguments)  # type: ignore[arg-type]
 
 
@@ -134,8 +139,8 @@ def test_signals_interrupt(script: str) -> None:
     assert "KeyboardInterrupt" in errors and time.monotonic() - began < 20
 
 
-def test_signals_come_behind_a_query(stopped: Stopped) -> None:
-    """A query has its end first. The handle goes on."""
+def test_signals_at_any_moment_of_a_query(stopped: Stopped) -> None:
+    """It ends then or when it is done, and the handle goes on."""
     script = f"""
 import signal, os, time, taskdiag
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import os
+import signal
+import socket
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -96,6 +101,75 @@ def test_a_process_that_does_not_answer(holder: int) -> None:
     assert 0.3 <= time.monotonic() - began < 10
     absent = {row.pid: row.absent for row in table}
     assert absent == {holder: {"cmdline": "no answer"}, os.getpid(): {}}
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+LONG: dict[str, Callable[[taskdiag.Handle, int], object]] = {
+    "arguments": lambda handle, pid: handle.processes("cmdline", pids=pid),
+    "maps": lambda _, pid: taskdiag.maps(pid, usage=True, patience=60),
+    "memory": lambda handle, pid: handle.memory("pss_bytes", pids=pid, budget=math.inf),
+    "broker": lambda _, __: silent_broker(),
+}
+
+
+def silent_broker() -> None:
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"{directory}/socket")
+        listening.listen()
+        taskdiag.processes("comm", socket=f"{directory}/socket")
+
+
+@contextmanager
+def a_signal(handler: Callable[[], object], seconds: float) -> Iterator[list[float]]:
+    """When the handler of a signal was called, which comes so many seconds later."""
+    called: list[float] = []
+
+    def handle(*_: object) -> None:
+        called.append(time.monotonic())
+        handler()
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield called
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_signal_ends_a_long_query(name: str, holder: int) -> None:
+    """Ctrl-C does not wait for the end of a query, and the handle asks on."""
+    handle = taskdiag.Handle(source="procfs", patience=60)
+    began = time.monotonic()
+    with a_signal(interrupt, 0.7) as called:
+        with pytest.raises(KeyboardInterrupt):
+            LONG[name](handle, holder)
+    ended = time.monotonic()
+    print(f"{name}: {called[0] - began - 0.7:.3f} s until the handler ran, {ended - called[0]:.3f} s behind it")
+    assert len(called) == 1 and ended - began < 3
+    (row,) = handle.processes("pid,comm", pids=os.getpid())
+    assert row.pid == os.getpid() and row.comm == read_comm(str(os.getpid()))
+
+
+def test_handlers_of_signals_may_ask(holder: int) -> None:
+    """Also with the handle that is in the middle of a query, which goes on. And they may close it."""
+    handle = taskdiag.Handle(source="procfs", patience=1.5)
+    found: list[int] = []
+
+    def ask() -> None:
+        found.extend(row.pid or 0 for row in handle.processes("pid", pids=[os.getpid(), holder]))
+        handle.close()
+
+    with a_signal(ask, 0.3) as called:
+        (row,) = handle.processes(["pid", "cmdline"], pids=holder)
+    assert row.absent == {"cmdline": "no answer"}
+    assert len(called) == 1 and sorted(found) == sorted([os.getpid(), holder])
+    with pytest.raises(taskdiag.Closed):
+        handle.processes("pid")
 
 
 def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
@@ -236,9 +310,11 @@ def test_the_interpreter_ends(script: str) -> None:
 
 
 def memory() -> int:
-    """The memory that is this process's own, in bytes."""
+    """The memory that this process has written to, in bytes. Clean pages are those of files: these
+    count as private from the moment when no other process has the same libraries any more, 40 MiB of
+    them with pyarrow's."""
     with open("/proc/self/smaps_rollup") as rollup:
-        sums = [int(line.split()[1]) for line in rollup if line.startswith(("Private_Clean", "Private_Dirty"))]
+        sums = [int(line.split()[1]) for line in rollup if line.startswith(("Private_Dirty", "Shared_Dirty", "Swap:"))]
     return sum(sums) * 1024
 
 

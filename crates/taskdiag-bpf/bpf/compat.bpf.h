@@ -3,8 +3,8 @@
  * The kernel types that the programs read, and every difference between kernels.
  *
  * Only the names and types of members matter here: offsets are relocated when a program is loaded
- * (CO-RE). A type with a ___suffix is an older or newer form of the type without it, with the
- * commit that changed it.
+ * (CO-RE). A type with a ___suffix is an older or newer form of the type without the suffix. Its
+ * comment names the commit that changed it.
  */
 #ifndef TASKDIAG_COMPAT_BPF_H
 #define TASKDIAG_COMPAT_BPF_H
@@ -206,7 +206,7 @@ struct rlimit {
 	unsigned long rlim_cur, rlim_max;
 };
 
-/* All members, in the kernel's order: it is copied as a whole. */
+/* All members, in the kernel's order: the structure is copied as a whole. */
 struct task_io_accounting {
 	__u64 rchar, wchar, syscr, syscw;
 	__u64 read_bytes, write_bytes, cancelled_write_bytes;
@@ -237,6 +237,7 @@ struct signal_struct {
 	int group_exit_code;
 	unsigned int flags;
 	short oom_score_adj;
+	struct mm_struct *oom_mm;
 	/* Since f7cfd871ae0c ("exec: Transform exec_update_mutex into a rw_semaphore", 5.11) */
 	struct rw_semaphore exec_update_lock;
 };
@@ -394,9 +395,8 @@ struct mm_struct___pre62 {
 };
 
 /*
- * From 5e31275cc997 ("mm: add per-VMA lock and helper functions to control it", 6.4), counts
- * writers that have finished; until eb449bd96954 ("mm: convert mm_lock_seq to a proper seqcount",
- * 6.14).
+ * Counts writers that have finished, from 5e31275cc997 ("mm: add per-VMA lock and helper functions
+ * to control it", 6.4) until eb449bd96954 ("mm: convert mm_lock_seq to a proper seqcount", 6.14).
  */
 struct mm_struct___pre614 {
 	int mm_lock_seq;
@@ -421,7 +421,10 @@ struct vm_operations_struct {
 	void *name, *pagesize;
 };
 
-/* The private data of an open maps file leads to the mm, through a struct of its own since 6.18. */
+/*
+ * The private data of an open maps file leads to the mm, since 6.18 through a structure of its
+ * own.
+ */
 struct seq_file___open {
 	void *private;
 };
@@ -653,10 +656,10 @@ extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
 /*
- * An untrusted pointer to the same task, from which to load pointers. For each pointer that a
- * program loads from a trusted one, the verifier (6.2 and later) searches the kernel's BTF from end
- * to end several times, which made loading take 200 ms. Other values are better loaded from the
- * trusted pointer, which needs no check of the address.
+ * An untrusted pointer to the same task, from which to load pointers. For each pointer loaded from
+ * a trusted one, the verifier (6.2 and later) searches the kernel's whole BTF several times, which
+ * made loading take 200 ms. Load other values from the trusted pointer: that needs no check of the
+ * address.
  */
 static __always_inline struct task_struct *untrusted(struct task_struct *task)
 {
@@ -666,8 +669,8 @@ static __always_inline struct task_struct *untrusted(struct task_struct *task)
 }
 
 /*
- * smp_rmb(). BPF has no barriers, but atomic operations that return a value are fully ordered: this one
- * adds to `scratch`, which may be any memory of ours. x86 does not reorder loads.
+ * smp_rmb(). BPF has no barriers, but atomic operations that return a value are fully ordered. This
+ * one adds to `scratch`, which may be any memory of the program. x86 does not reorder loads.
  */
 static __always_inline void order_reads(__u64 *scratch)
 {
@@ -679,8 +682,8 @@ static __always_inline void order_reads(__u64 *scratch)
 }
 
 /*
- * __exit_signal() adds the values of a thread to the signal struct in a write section of
- * stats_lock. So an unchanged even sequence means that no thread was released meanwhile.
+ * __exit_signal() adds a thread's values to the signal struct in a write section of stats_lock. So
+ * if the sequence is even and unchanged, no thread was released in between.
  */
 static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 {
@@ -694,8 +697,8 @@ static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 #define NSEC_PER_SEC 1000000000ull
 
 /*
- * Loads a value without using it, so that it is in the cache later. The processor waits for several
- * cache lines at once if all are prefetched before any is needed.
+ * Loads a value without using it, so that it is in the cache later. If all lines are prefetched
+ * before any is needed, the processor waits for several of them at once.
  */
 #define PREFETCH(value) asm volatile("" : : "r"(value))
 

@@ -21,9 +21,10 @@ enum td_event_kind {
 #define TD_EVENT_KERNEL_THREAD (1u << 1) /* PF_KTHREAD */
 #define TD_EVENT_CUT (1u << 2)		 /* the file name was too long and is left out */
 #define TD_EVENT_CONNECTOR (1u << 3)	 /* from the proc connector, which sends fewer fields */
-/* The process ended before the other fields were read from /proc */
+/* The process ended before the other fields could be read from /proc */
 #define TD_EVENT_GONE (1u << 4)
 #define TD_EVENT_NO_RUNTIME (1u << 5)	 /* the times of its threads could not be added up */
+#define TD_EVENT_OOM_VICTIM (1u << 6)	 /* the OOM killer chose the process */
 
 struct td_event {
 	__u32 len; /* of the whole event; its ring record may be longer */
@@ -43,7 +44,7 @@ struct td_event {
 
 struct td_event_fork {
 	struct td_event event;
-	/* The thread that called fork; with CLONE_PARENT, its process is not the parent */
+	/* The thread that called fork. With CLONE_PARENT, its process is not the parent */
 	__u32 caller_pid, caller_tid;
 };
 
@@ -75,7 +76,7 @@ struct td_event_long_exec {
 /* ---- between the library and its BPF programs ---- */
 
 /*
- * The reader. A program that runs in the reader finds this out. It becomes a constant of the
+ * The reader. A program that runs in the reader finds these facts. They become constants of the
  * programs that run in the processes whose events they write.
  */
 struct td_event_reader {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Forks, execs and exits: the programs write one event (event.h) for each to a ring buffer, which
+ * Forks, execs and exits. For each, the programs write one event (event.h) to a ring buffer, which
  * the library reads.
  *
- * They run within the fork, exec or exit of a process, so they do little: they reserve no event
- * that the reader does not want. The kernel wakes the reader only for the first unread event, not
- * for those after it.
+ * The programs run within the fork, exec or exit of a process, so they do little: they reserve no
+ * event that the reader does not want. The kernel wakes the reader only for the first unread event.
  */
 #include "compat.bpf.h"
 #include "event.h"
@@ -51,8 +50,8 @@ static __always_inline __u32 pid_nr(struct pid *pid)
 	    (__u64)upid.ns != reader.pid_ns)
 		return 0;
 	/*
-	 * volatile, or clang merges this load with the one above, and the verifier rejects the
-	 * result.
+	 * Volatile. Otherwise clang merges this load with the one above, and the verifier rejects
+	 * the result.
 	 */
 	return *(volatile int *)&upid.nr;
 }
@@ -181,8 +180,8 @@ int on_exec(__u64 *ctx)
  * Whether a process has no exit event yet. If several threads exit at the same time, each of them
  * may find that no thread is alive.
  *
- * A process with one thread, of which none was ever released, needs no lookup. The order of the
- * loads matters: __exit_signal() changes the sequence before it decrements nr_threads.
+ * A process with one thread, in which no thread was ever released, needs no lookup. The order of
+ * the loads matters: __exit_signal() changes the sequence before it decrements nr_threads.
  */
 static __always_inline bool is_first_exit_event(struct task_struct *leader, struct signal_struct *signal)
 {
@@ -204,9 +203,9 @@ static __always_inline bool is_first_exit_event(struct task_struct *leader, stru
 
 /* ---- processor time ---- */
 
-/* More threads than this, of those that have not been released yet, are not added up. */
+/* The maximum number of unreleased threads to add up. */
 #define THREADS_MAX 4096
-/* How often it is tried again if a thread is released meanwhile. */
+/* How often to try again if a thread is released in between. */
 #define ATTEMPTS 4
 
 struct runtime {
@@ -228,9 +227,9 @@ static long add_thread(__u32 index, struct runtime *runtime)
 }
 
 /*
- * The processor time of a process whose last thread ends, as thread_group_cputime() adds it up: that
- * of released threads is in the signal struct, and the others are in its list: the leader, until its
- * parent waits for it, and threads that end at the same time.
+ * The processor time of a process whose last thread ends, summed as in thread_group_cputime(). The
+ * time of released threads is in the signal struct. The others are in its list: the leader, until
+ * its parent waits for it, and threads that end at the same time.
  */
 static __always_inline bool add_threads(struct signal_struct *signal, struct runtime *runtime)
 {
@@ -268,6 +267,9 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 		runtime.ns = task->se.sum_exec_runtime;
 	else if (!process_runtime(signal, &runtime))
 		flags |= TD_EVENT_NO_RUNTIME;
+	/* tsk_is_oom_victim() */
+	if (!(flags & TD_EVENT_THREAD) && signal->oom_mm)
+		flags |= TD_EVENT_OOM_VICTIM;
 	exit = reserve_event(sizeof(*exit));
 	if (!exit)
 		return;

@@ -3,8 +3,8 @@
  * The files of processes: the program writes one record (files.h) for each file that a listed
  * process uses. It waits for nothing, takes no lock, and holds no reference.
  *
- * The kernel's iterator over files visits threads that share a table once for each, and builds no
- * names of sockets and the like. This program looks up each process and reads its table.
+ * The kernel's iterator over files visits a shared table once for each thread, and does not name
+ * sockets and similar objects. This program looks up each process and reads its table.
  */
 #include "pid_idr.bpf.h"
 #include "files/place.bpf.h"
@@ -13,7 +13,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define O_CLOEXEC 02000000
 
-/* Starts an empty record. There must be room for it. */
+/* Starts an empty record. There must be room for one. */
 static __always_inline struct td_file *begin_record(__u16 use)
 {
 	struct td_file *record = next_record();
@@ -26,7 +26,7 @@ static __always_inline struct td_file *begin_record(__u16 use)
 	return record;
 }
 
-/* Ends a record. The bytes after its text are those of an earlier record. */
+/* Ends a record. The bytes after its text belong to an earlier record. */
 static __always_inline void end_record(struct td_file *record)
 {
 	__u32 len = (sizeof(*record) + record->name_len + 7) & ~7u;
@@ -35,12 +35,12 @@ static __always_inline void end_record(struct td_file *record)
 	*(volatile __u32 *)&walk.filled += len;
 }
 
-/* Whether the run has to end: there is no room for a record, or RCU has waited for long enough. */
+/* Whether the run must end: there is no room for a record, or RCU has waited long enough. */
 static __always_inline bool has_to_end(void)
 {
 	if (walk.filled > TD_FILES_RECORDS - 4 * TD_FILES_ROOM)
 		return true;
-	/* However slow this machine is, each run comes further. */
+	/* Each run makes progress, however slow the machine is. */
 	if (!walk.has_advanced || walk.steps < walk.next_check)
 		return false;
 	walk.next_check = walk.steps + walk.check_every;
@@ -61,7 +61,7 @@ static __always_inline void put_directory(__u16 use, __u64 vfsmount, __u64 dentr
 	end_record(record);
 }
 
-/* The directories and the program of a process. False if it has changed meanwhile. */
+/* The directories and the program of a process. False if they changed during the read. */
 static __always_inline bool put_links(__u64 task)
 {
 	__u64 fs = POINTER(task_struct, task, fs), mm = 0, exe = 0, mnt, dentry;
@@ -104,13 +104,13 @@ static __always_inline bool put_links(__u64 task)
 	return POINTER(mm_struct, mm, exe_file) == exe && POINTER(task_struct, task, mm) == mm;
 }
 
-/* How often a file is read again if the descriptor leads to another one meanwhile. */
+/* How often to read a descriptor again if it leads to another file in between. */
 #define MAX_ATTEMPTS 4
 
 /*
- * Writes the record of a descriptor. The memory of a file that was closed may be that of another
- * file at once (0ede61d8589c, "file: convert to SLAB_TYPESAFE_BY_RCU", 6.7), so all that leads from
- * it is read before and after.
+ * Writes the record of a descriptor. The memory of a closed file may become another file at once
+ * (0ede61d8589c, "file: convert to SLAB_TYPESAFE_BY_RCU", 6.7), so everything reached from it is
+ * read before and after.
  */
 __noinline int put_descriptor(__u32 fd)
 {
@@ -137,7 +137,7 @@ __noinline int put_descriptor(__u32 fd)
 		record->open_flags = GET(file, file, f_flags);
 		if (word_at(walk.close_on_exec + (fd / 64) * sizeof(__u64)) >> (fd & 63) & 1)
 			record->open_flags |= O_CLOEXEC;
-		/* If only numbers of descriptors are wanted, nothing is read of the file. */
+		/* If only the numbers of descriptors are wanted, nothing of the file is read. */
 		if (walk.wants && !is_out)
 			record->flags = put_place(mnt, dentry, inode);
 		read_barrier();
@@ -178,7 +178,10 @@ static long visit_bit(__u32 index, void *nothing)
 	return !(walk.fd & 63);
 }
 
-/* Reads which inode a descriptor leads to. Those of a whole word are read before any is compared. */
+/*
+ * Reads which inode a descriptor leads to. The inodes of a whole word are read before any is
+ * compared.
+ */
 static long find_inode(__u32 index, void *nothing)
 {
 	__u64 file = walk.word_slots[index & 63];
@@ -187,7 +190,7 @@ static long find_inode(__u32 index, void *nothing)
 	return 0;
 }
 
-/* Takes a descriptor out of the word if it leads to another file than one of `matches`. */
+/* Removes a descriptor from the word if it leads to a file that is not among `matches`. */
 static long rule_out(__u32 index, void *nothing)
 {
 	__u64 inode = walk.word_inodes[index & 63], number;
@@ -209,8 +212,8 @@ static long rule_out(__u32 index, void *nothing)
 }
 
 /*
- * Takes the descriptors out of the word that lead to none of `matches`. A descriptor that led there
- * all the time stays: its slot has the same file before and after.
+ * Removes the descriptors that lead to none of `matches` from the word. A descriptor that leads to
+ * one of them all the time stays: its slot has the same file before and after.
  */
 static __noinline int rule_out_others(__u64 slots)
 {
@@ -250,10 +253,10 @@ static long visit_word(__u32 index, void *nothing)
 	return 0;
 }
 
-/* The most words that a table can have: sysctl_nr_open is 2^20 by default, and 2^30 at most. */
+/* The most words in a table: sysctl_nr_open is 2^20 by default, and at most 2^30. */
 #define WORDS_MAX (1 << 22)
 
-/* The descriptors of a process. False if it has changed meanwhile. */
+/* The descriptors of a process. False if the process changed during the read. */
 static __always_inline bool put_descriptors(__u64 task)
 {
 	__u64 files = POINTER(task_struct, task, files), table;
@@ -270,7 +273,7 @@ static __always_inline bool put_descriptors(__u64 task)
 	return POINTER(task_struct, task, files) == files && POINTER(files_struct, files, fdt) == table;
 }
 
-/* The task whose view of the system the records have. */
+/* The task from whose point of view the records are written. */
 static __always_inline __u64 standpoint(void)
 {
 	return walk.as_task ? walk.as_task : address(untrusted(bpf_get_current_task_btf()));
@@ -286,7 +289,7 @@ static __always_inline __u64 numbers_root(void)
 	return POINTER(pid_namespace, ns, idr.idr_rt.xa_head);
 }
 
-/* The leader of the process with a number in that namespace, 0 if there is none. */
+/* The leader of the process that has this number in that namespace, 0 if there is none. */
 static __always_inline __u64 find_process(__u32 number)
 {
 	__u64 leaf = pid_idr_leaf(numbers_root(), number, &walk.leaf_end), entry, link;
@@ -351,7 +354,7 @@ static long visit(__u32 index, void *nothing)
 		return 1;
 	record->start_ns = start_ns(task);
 	signal = POINTER(task_struct, task, signal);
-	/* A leader that has exited has no files, and its threads do. */
+	/* A leader that has exited has no files, but its threads have. */
 	if (walk.attempts >= MAX_ATTEMPTS || (!POINTER(task_struct, task, files) && GET(signal_struct, signal, nr_threads) > 1)) {
 		record->flags = TD_FILE_DEFER_ALL;
 		end_record(record);
@@ -386,8 +389,8 @@ static long visit(__u32 index, void *nothing)
 }
 
 /*
- * Runs at the end of an iterator over a single task, within an RCU read section, so the structures
- * that are freed after a grace period stay valid. It may not run for long: it returns after
+ * Runs at the end of an iterator over a single task, within an RCU read section: structures that
+ * are freed after a grace period stay valid. It may not run for long, so it returns after
  * `max_run_ns`, and the next run continues.
  */
 SEC("iter/task")

@@ -14,7 +14,7 @@ enum td_file_use {
 	TD_FILE_CWD = 1,
 	TD_FILE_ROOT = 2,
 	TD_FILE_EXE = 3,
-	/* The records of a process begin, or go on in another run. It started at `start_ns` */
+	/* The records of a process begin, or continue in another run. It started at `start_ns` */
 	TD_FILE_PROCESS = 16,
 	/* The records of a process are complete */
 	TD_FILE_END = 17,
@@ -24,13 +24,13 @@ enum td_file_use {
 #define TD_FILE_DEFER_STAT (1u << 0)
 #define TD_FILE_DEFER_NAME (1u << 1)
 /*
- * Nothing else in the record is valid. Of TD_FILE_PROCESS: all files of the process are deferred,
+ * Nothing else in the record is valid. In TD_FILE_PROCESS: all files of the process are deferred,
  * and no records follow.
  */
 #define TD_FILE_DEFER_ALL (1u << 2)
-#define TD_FILE_DEFER_SPACE (1u << 3) /* what it occupies */
+#define TD_FILE_DEFER_SPACE (1u << 3) /* the space that it occupies */
 
-/* What of a file to read. */
+/* What to read about a file. */
 #define TD_FILE_NAMES (1u << 0)
 #define TD_FILE_FLAGS (1u << 1)
 #define TD_FILE_STAT (1u << 2)
@@ -58,7 +58,7 @@ struct td_file {
 	__u64 size, inode;
 	__u32 dev_major, dev_minor;
 	__u32 nlink;
-	__u16 mode; /* as stat(2) has it */
+	__u16 mode; /* as stat(2) returns it */
 	__u8 name;  /* enum td_file_name */
 	__u8 reserved;
 	__u32 name_len; /* of the text that follows */
@@ -77,8 +77,8 @@ enum td_files_state {
 /* The longest path that the program builds. */
 #define TD_FILES_PATH 1024
 /*
- * The size of the memory for records, and how much stays free for the next: more than any record
- * takes.
+ * The size of the memory for records, and the room that is kept free for the next one: more than
+ * any record takes.
  */
 #define TD_FILES_RECORDS (1u << 19)
 #define TD_FILES_ROOM 2048
@@ -92,11 +92,12 @@ struct td_files_walk {
 	__u32 check_every; /* the number of steps between two looks at the clock */
 	__u64 max_run_ns;
 	/*
-	 * Tests that rule out files; 0: none. `types` and `deleted` are not tested where stat(2) may
-	 * show something else than the inode has; `matches` are on file systems where it does not.
+	 * Tests that rule out files; 0: none. `types` and `deleted` are not tested where stat(2)
+	 * may differ from the inode. `matches` are always tested: they name only files on file
+	 * systems where the two agree.
 	 */
 	__u32 types;   /* one bit for each type of file, S_IFMT >> 12, and 0 for none */
-	__u32 deleted; /* 1: only files without a name */
+	__u32 deleted; /* 1: only files without a link */
 	__u32 matches_count;
 	__u32 has_advanced; /* 1: this run has read something. Set by the program */
 	struct td_file_match matches[TD_FILE_MATCHES];
@@ -111,25 +112,25 @@ struct td_files_walk {
 	__u32 attempts;
 	__u64 run_start_ns, longest_run_ns;
 	__u64 address;
-	/* The process that is read. */
+	/* The process that is being read. */
 	__u64 slots, open_fds, close_on_exec;
 	__u64 word; /* of open_fds */
 	__u32 max_fds;
 	__u32 leaf_end;
 	__u32 process_filled, process_fd, process_has_links;
-	/* The path that is built, from its end. */
+	/* The path that is being built, starting at its end. */
 	__u32 position;
 	__u64 mount, dentry, root_mount, root_dentry;
 	__u32 arrived;
 	__u32 reserved;
 	/*
-	 * Set by the library. Not 0: numbers of processes, times and paths are those that this task sees
-	 * instead of the caller (Linux 6.2)
+	 * Set by the library. Not 0: pids, times and paths are those that this task sees instead of
+	 * the caller (Linux 6.2)
 	 */
 	__u64 as_task;
-	/* Of a word of open_fds: the slots, read twice, and the inodes that they lead to. */
+	/* For a word of open_fds: the slots, read twice, and the inodes that they lead to. */
 	__u64 word_slots[64], word_again[64], word_inodes[64];
-	/* The inode that this run looked at last and that is not among `matches`. */
+	/* The inode that this run looked at last and that is not in `matches`. */
 	__u64 other_inode;
 	char path[TD_FILES_PATH + 256];
 	__u32 list[TD_FILES_LISTED];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A file that is looked for, by the kernel's own numbers. */
+/* A file to look for, by the kernel's device and inode numbers. */
 #ifndef TASKDIAG_MATCH_H
 #define TASKDIAG_MATCH_H
 
-/* The maximum number of files that are looked for. */
+/* The maximum number of files to look for. */
 #define TD_FILE_MATCHES 8
 
 struct td_file_match {

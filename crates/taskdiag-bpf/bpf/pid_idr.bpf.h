@@ -19,8 +19,8 @@ static __always_inline struct pid_namespace *active_pid_ns(struct pid *pid)
 }
 
 /*
- * The root of the current task's IDR. Valid only until the RCU read section ends: the IDR gets
- * another root when it becomes higher or lower.
+ * The root of the current task's IDR. It is valid only until the RCU read section ends: the IDR
+ * gets another root when its height changes.
  */
 static __always_inline __u64 pid_idr_root(void)
 {
@@ -46,8 +46,8 @@ static __always_inline bool xa_is_pointer(__u64 entry)
 
 /*
  * Finds the leaf with the slot of a number, as xas_descend() of lib/xarray.c does; 0 if there is
- * none. Sets `end` to the number after the last of that leaf, or of the gap in its place; 0 if no
- * leaf follows.
+ * none. Sets `end` to the number after the last one of that leaf, or of the gap in its place; 0 if
+ * no leaf follows.
  */
 static __noinline __attribute__((unused)) __u64 pid_idr_leaf(__u64 root, __u32 number, __u32 *end)
 {

@@ -9,19 +9,19 @@
  * - TD_WALKS=0: the kernel calls the program for each task, and it returns the record at once. It
  *   can be pinned and serve many readers at the same time.
  *
- * It reads kernel memory only. The memory of another process may be mapped from a file whose file
- * system never answers, and a program that waits for it would hold up its reader and RCU.
+ * It reads only kernel memory. The memory of another process may be mapped from a file whose file
+ * system never answers. A program that waited for it would hold up its reader and RCU.
  *
- * A program can be preempted, and another reader may run it on the same processor meanwhile.
- * Per-CPU scratch memory would then mix the bytes of two processes, so each reader has scratch
- * memory of its own (td_reader).
+ * A program can be preempted, and another reader may then run it on the same processor. Per-CPU
+ * scratch memory would mix the bytes of two processes, so each reader has its own scratch memory
+ * (td_reader).
  *
  * The verifier follows every path through a program, and treats two paths that meet as one only if
- * all their variables are alike. So values that outlive a group are in the reader's memory and not
- * in variables, because the verifier does not track that memory. The time to load depends on that,
- * and on leaving out the groups that the handle never asked for (td_constants).
+ * all their variables are alike. So values that outlive a group are kept in the reader's memory,
+ * which the verifier does not track, and not in variables. Loading is fast because of this, and
+ * because groups that the handle never asked for are left out (td_constants).
  *
- * Nothing here takes a lock. What is freed without RCU (an mm, namespaces, a terminal) is read
+ * Nothing here takes a lock. Whatever is freed without RCU (an mm, namespaces, a terminal) is read
  * first and checked afterwards. A value that may be torn is deferred: the record says so, and the
  * library reads that group of that task from procfs.
  */

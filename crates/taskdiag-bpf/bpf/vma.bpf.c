@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Mappings: the program writes one record (vma.h) for each. A system call runs it, and it finds
- * processes and mappings itself. It needs Linux 6.11, waits for nothing and takes no lock.
+ * Mappings: the program writes one record (vma.h) for each. A system call runs the program, which
+ * finds processes and mappings itself. It needs Linux 6.11, waits for nothing and takes no lock.
  *
- * Most files are mapped by many processes, and building their paths would take longest. So a name
- * has an id within a pass, and the library finds out the path for each id.
+ * Most files are mapped by many processes, and building their paths would take the most time. So
+ * each name has an id within a pass, and the library looks up the path of each id.
  */
 #include "pid_idr.bpf.h"
 #include "vma/address_space.bpf.h"
@@ -80,7 +80,7 @@ static __always_inline bool begin_process(__u32 index)
 		}
 		return false;
 	}
-	/* The process that was not read to its end has ended or executed a program. */
+	/* The process that was being read has ended or executed a program. */
 	if (walk.from && (walk.task != address(task) || walk.mm != mm || walk.start_ns != task->start_boottime ||
 			  walk.exec_id != task->self_exec_id)) {
 		put_deferred();
@@ -94,7 +94,7 @@ static __always_inline bool begin_process(__u32 index)
 		walk.exec_id = task->self_exec_id;
 	}
 	/*
-	 * Some systems hide process 1 from all others, which procfs knows. And a leader that has
+	 * Some systems hide process 1 from everybody, and only procfs knows it. A leader that has
 	 * exited has no mm.
 	 */
 	if (pass.pid == 1 || (!mm && task->signal->nr_threads > 1)) {
@@ -125,8 +125,8 @@ static long visit(__u32 index, void *nothing)
 	read_memory(mm);
 	if (walk.op != TD_VMA_MACHINE) {
 		/*
-		 * The maps file holds a reference to the mm, but its mappings are gone with its
-		 * last user.
+		 * The maps file holds a reference to the mm, but the mappings go away with the last
+		 * user of the mm.
 		 */
 		if (*(volatile int *)&mm->mm_users.counter < 1)
 			walk.state = TD_VMA_GONE;
@@ -151,8 +151,8 @@ static long visit(__u32 index, void *nothing)
 }
 
 /*
- * Finds the processes of the next SLOTS pid numbers, and prefetches what leads to their mappings.
- * Returns the last of those numbers.
+ * Finds the processes of the next SLOTS pid numbers, and prefetches the memory that leads to their
+ * mappings. Returns the last of those numbers.
  */
 static __always_inline __u32 find_processes(void)
 {
@@ -194,9 +194,9 @@ static long visit_block(__u32 index, void *nothing)
 
 /*
  * Run by a system call. The kernel's iterator over mappings waits for mmap_lock, which the process
- * can hold, and holds up RCU meanwhile. PROCMAP_QUERY takes a system call for each mapping. This
- * program reads the tree without the lock, and checks afterwards that it did not change. It builds
- * no paths of files: for each name, the library asks PROCMAP_QUERY once.
+ * can hold, and holds up RCU while it waits. PROCMAP_QUERY takes a system call for each mapping.
+ * This program reads the tree without the lock, and checks afterwards that it did not change. It
+ * builds no paths of files: for each name, the library calls PROCMAP_QUERY once.
  */
 SEC("syscall")
 int vma_walk(void *ctx)

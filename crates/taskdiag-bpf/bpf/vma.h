@@ -16,7 +16,7 @@
 #define TD_VMA_FILE (1u << 5)
 /* Only the text has the right values: read it for all mappings of the process */
 #define TD_VMA_DEFER (1u << 9)
-/* No mapping: the process maps none of `matches` besides those that have records */
+/* Not a mapping: apart from the mappings that have records, the process maps none of `matches` */
 #define TD_VMA_NO_OTHER (1u << 10)
 
 struct td_vma {
@@ -39,24 +39,22 @@ struct td_vma_pass {
 	__u32 epoch;	    /* entries of `names` with another epoch are outdated */
 	__u32 names;	    /* 1: names are wanted */
 	__u32 page_shift;   /* of this host */
-	/*
-	 * FMODE_BACKING of this kernel: the file backs one of another file system, which was opened
-	 */
+	/* FMODE_BACKING of this kernel: a file with it backs an open file of another file system */
 	__u32 backing_mode;
 	/* Set by the program. */
 	__u32 saw_init; /* 1: the pass found process 1 */
 	__u32 next_name;
 	__u32 pid; /* the process that is read */
 	/*
-	 * Set by the library. If there are some, mappings of other files have no records, and each
-	 * process that was read has one with TD_VMA_NO_OTHER at its end.
+	 * Set by the library. If there are any, mappings of other files have no records, and each
+	 * process that was read has a record with TD_VMA_NO_OTHER at its end.
 	 */
 	__u32 matches_count;
 	__u32 reserved;
 	struct td_file_match matches[TD_FILE_MATCHES];
 };
 
-/* What the program shall do. */
+/* What the program does. */
 enum td_vma_op {
 	TD_VMA_MACHINE = 0, /* list the mappings of all processes */
 	TD_VMA_LIST = 1,    /* list the mappings of the address space of an open maps file */
@@ -70,20 +68,20 @@ enum td_vma_state {
 	TD_VMA_NOWHERE = 0, /* the structures of this kernel are not as expected */
 	TD_VMA_GOES_ON = 1, /* there is more: fetch the records and run the program again */
 	TD_VMA_ENDED = 2,
-	TD_VMA_CHANGED = 3, /* mappings changed meanwhile, so the records mean nothing */
+	TD_VMA_CHANGED = 3, /* mappings changed during the run, so the records are invalid */
 	TD_VMA_GONE = 4,    /* the address space of the maps file is gone */
 };
 
 /*
- * The number of processes that are read together, so that the processor waits for their memory
- * together.
+ * The number of processes that are read together, so that the processor's waits for their memory
+ * overlap.
  */
 #define TD_VMA_BLOCK 64
-/* The maximum number of addresses of a run. */
+/* The maximum number of addresses in a run. */
 #define TD_VMA_ADDRESSES 4096
 /*
- * The size of the memory for records, and how much stays free for the next: more than any record
- * takes.
+ * The size of the memory for records, and the room that is kept free for the next one: more than
+ * any record takes.
  */
 #define TD_VMA_RECORDS (1u << 19)
 #define TD_VMA_ROOM 1024
@@ -129,8 +127,8 @@ struct td_vma_walk {
 	__u32 slot, slots_count; /* which slots of `leaf` are read */
 	__u64 address;
 	/*
-	 * The process and the address space that are read, and the sequence of mmap_lock at the
-	 * start.
+	 * The process and the address space that are being read, and the sequence of mmap_lock at
+	 * the start.
 	 */
 	__u64 task, mm, start_ns, exec_id, sequence;
 	/* The address at which to continue; 0 at the start. */
@@ -144,7 +142,7 @@ struct td_vma_walk {
 	/* Copies of two nodes of the maple tree. */
 	__u64 branch[32], leaf[32];
 	struct td_vma_recent recent[TD_VMA_RECENT];
-	/* Ascending. */
+	/* In ascending order. */
 	__u64 addresses[TD_VMA_ADDRESSES];
 	char records[TD_VMA_RECORDS];
 };

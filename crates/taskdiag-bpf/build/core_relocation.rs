@@ -1,4 +1,4 @@
-//! CO-RE relocations: replaces the type ids of the object's own BTF by names.
+//! CO-RE relocations: replaces the type ids of the object's own BTF with names.
 
 use crate::btf::{
     without_flavour, Base, Field, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types,
@@ -210,7 +210,7 @@ fn field<'d>(types: &Types<'d>, root: Root<'d>, numbers: &[u32], fact: FieldFact
     })
 }
 
-/// Replaces the indexes of members by their names. Leaves out anonymous members, because other
+/// Replaces the indexes of members with their names. Leaves out anonymous members, because other
 /// kernels may nest them differently.
 fn path<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<Path<'d>, String> {
     let (root_index, rest) = numbers.split_first().ok_or("the access string is empty")?;

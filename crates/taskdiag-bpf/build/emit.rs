@@ -3,7 +3,7 @@
 use super::program::{Attach, Described, Program, Recipe};
 use super::Source;
 
-/// The constant of a source: its recipe, or why it has none.
+/// The constant for a source: its recipe, or the reason why it has none.
 pub fn recipe(source: &Source, recipe: &Result<Recipe, String>) -> String {
     let attribute = if source.only_for_tests { "#[cfg(test)]\n" } else { "" };
     let head = format!(
@@ -95,8 +95,8 @@ fn functions_text(functions: &[Described]) -> String {
     )
 }
 
-/// A BTF that has only the functions. The kernel needs to know of each whether it is global: it
-/// verifies global functions separately, for arguments that are any numbers.
+/// A BTF with nothing but the functions. The kernel must know which functions are global: it
+/// verifies those separately, for any numbers as arguments.
 fn function_types(functions: &[Described]) -> Vec<u8> {
     const INTEGER: u32 = 1;
     let mut strings = b"\0int\0long\0".to_vec();

@@ -11,6 +11,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use taskdiag_core::record;
+
 /// A C source, compiled with some definitions.
 pub struct Source {
     /// The name of the recipe, a Rust constant.
@@ -24,7 +26,7 @@ pub struct Source {
 }
 
 /// The environment variable that makes a build fail if the BPF programs can't be compiled. Without
-/// it the library is built, and says why it has no BPF programs.
+/// it, the library is built without BPF programs, and reports why.
 const REQUIRE_BPF: &str = "TASKDIAG_REQUIRE_BPF";
 
 /// Set by cargo where the programs are wanted.
@@ -36,6 +38,7 @@ pub fn write(sources: &[Source]) {
     println!("cargo:rerun-if-env-changed={REQUIRE_BPF}");
     println!("cargo:rerun-if-env-changed={}", clang::CLANG);
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out_dir.join("record_layout.h"), record::header::text()).expect("OUT_DIR is writable");
     let text: String = sources
         .iter()
         .map(|source| {
@@ -54,12 +57,12 @@ pub fn write(sources: &[Source]) {
 
 fn compile(source: &Source, out_dir: &Path) -> Result<program::Recipe, String> {
     let object = out_dir.join(format!("{}.bpf.o", source.name.to_lowercase()));
-    clang::compile(source, &object)?;
+    clang::compile(source, out_dir, &object)?;
     let bytes = fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?;
     program::recipe(&bytes)
 }
 
-/// The name of no file.
+/// The name of a file that never exists.
 const NEVER_THERE: &str = "bpf/never-there";
 
 fn report(source: &Source, reason: &str) {
@@ -70,7 +73,7 @@ fn report(source: &Source, reason: &str) {
     for line in reason.lines() {
         println!("cargo:warning={what} is left out: {line}");
     }
-    // What has to be installed is no file of ours: Cargo runs this again each time, because a file
-    // that it watches is never there.
+    // What must be installed is not a file of this project. Cargo runs this script again each time,
+    // because a file that it watches never exists.
     println!("cargo:rerun-if-changed={NEVER_THERE}");
 }

@@ -25,7 +25,7 @@ pub struct Function {
     pub start: usize,
     /// The number of its instructions.
     pub len: usize,
-    /// Whether it is not static. The kernel verifies global functions separately and once.
+    /// Whether it is not static. The kernel verifies each global function separately and once.
     pub is_global: bool,
 }
 

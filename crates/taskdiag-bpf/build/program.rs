@@ -41,8 +41,8 @@ pub enum Attach {
     Nothing,
 }
 
-/// What relocations refer to by index. Entries are Rust text, so that equal entries are recognized
-/// and nothing borrows from the object file.
+/// The tables that relocations refer to by index. Entries are Rust text, so that equal entries are
+/// recognized and nothing borrows from the object file.
 #[derive(Default)]
 pub struct Tables {
     pub maps: Vec<String>,
@@ -135,8 +135,8 @@ struct Assembly {
     relocations: Vec<(usize, String)>,
     /// The functions, and the index of the first instruction of each.
     placed: Vec<(usize, Function)>,
-    /// The instructions that refer to subprograms and wait for these to be placed, the next one last;
-    /// and where the subprograms start in `.text`.
+    /// The instructions that refer to subprograms not yet placed, the next one last, and where
+    /// these subprograms start in `.text`.
     references: Vec<(usize, usize)>,
     has_callbacks: bool,
 }
@@ -145,8 +145,8 @@ impl<'d> Builder<'d> {
     fn program(&mut self, main: &Function, attach: Attach) -> Result<Program, String> {
         let mut assembly = Assembly::default();
         self.place(main, &mut assembly)?;
-        // What a subprogram calls stands right behind it, as libbpf has it, so that the instructions
-        // can be compared.
+        // A subprogram directly follows its caller, as in libbpf, so that the instructions can be
+        // compared.
         while let Some((from, target)) = assembly.references.pop() {
             let to = match assembly.position(target, main.section) {
                 Some(position) => position,
@@ -188,7 +188,7 @@ impl<'d> Builder<'d> {
     }
 
     /// The number of arguments that a function is declared with. function_types() declares them to
-    /// the kernel as numbers of 64 bits.
+    /// the kernel as 64-bit numbers.
     fn arguments(&self, name: &str) -> Result<usize, String> {
         let wanted = Wanted {
             name,
@@ -214,7 +214,7 @@ impl<'d> Builder<'d> {
             .ok_or_else(|| format!("no function starts at instruction {start} of .text"))
     }
 
-    /// Appends a function, and translates what refers to something outside it.
+    /// Appends a function, and translates its references to anything outside it.
     fn place(&mut self, function: &Function, assembly: &mut Assembly) -> Result<usize, String> {
         let base = assembly.instructions.len();
         let code = self.object.instructions(function)?;
@@ -410,7 +410,7 @@ impl<'d> Builder<'d> {
 }
 
 impl Assembly {
-    /// The position of the function that starts at `start` in `.text`, if it was placed already.
+    /// The position of the function that starts at `start` in `.text`, if it has been placed.
     fn position(&self, start: usize, main: SectionIndex) -> Option<usize> {
         self.placed
             .iter()
@@ -428,7 +428,7 @@ fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
 }
 
 /// Checks that the compiler's value in the instruction is the one that the record asks for. If a
-/// record was misunderstood, only a wrong value on another kernel would show it.
+/// record was misread, only a wrong value on another kernel would show it.
 fn check_compiled(instruction: u64, fact: FieldFact, compiled: Option<&Field>) -> Result<(), String> {
     let Some(field) = compiled.filter(|field| !field.is_bit_field) else {
         return Ok(());

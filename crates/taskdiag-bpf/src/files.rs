@@ -9,7 +9,7 @@ use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::load::load_sharing;
-use crate::{iterator, recipe, records};
+use crate::{iterator, named_records, recipe};
 
 /// What a record is about: `enum td_file_use`.
 #[allow(missing_docs)] // bpf/files.h has the meanings
@@ -41,17 +41,17 @@ pub mod state {
     pub const ENDED: u32 = 2;
 }
 
-/// A flag of a [`Record`]: only procfs has the right stat(2).
+/// A flag of a [`Record`]: only procfs has the right stat(2) values.
 pub const DEFER_STAT: u16 = 1;
 /// A flag of a [`Record`]: only procfs has the right name.
 pub const DEFER_NAME: u16 = 2;
-/// A flag of a [`Record`]: only procfs has the right values. Of a process: of all its files, and no
-/// records follow.
+/// A flag of a [`Record`]: only procfs has the right values. In the record of a process: for all
+/// its files, and no records follow.
 pub const DEFER_ALL: u16 = 4;
-/// A flag of a [`Record`]: only procfs knows what the file occupies.
+/// A flag of a [`Record`]: only procfs knows how much space the file takes.
 pub const DEFER_SPACE: u16 = 8;
 
-/// What of a file to read.
+/// What to read about a file.
 #[allow(missing_docs)] // bpf/files.h has the meanings
 pub mod wants {
     pub const NAMES: u32 = 1;
@@ -87,8 +87,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Appends the record and its text for another process: without the index in the list, and with
-    /// zeros after the text, where the program's memory has bytes of earlier records.
+    /// Appends the record and its text for another process. Leaves out the index in the list, and
+    /// writes zeros after the text, where the program's memory holds bytes of earlier records.
     pub fn put(&self, text: &[u8], out: &mut Vec<u8>) {
         let len = (size_of::<Record>() + text.len()).next_multiple_of(8);
         let record = Record {
@@ -112,13 +112,13 @@ impl Record {
 ///
 /// `Malformed` if the bytes are not whole records.
 pub fn decode(bytes: &[u8], each: impl FnMut(&Record, &[u8])) -> Result<()> {
-    records::decode(bytes, each)
+    named_records::decode(bytes, each)
 }
 
-/// The longest record that [`Record::put`] makes of one of the program's.
+/// The longest record that [`Record::put`] makes from a record of the program.
 pub const LONGEST: usize = size_of::<Record>() + 1024;
 
-impl records::Record for Record {
+impl named_records::Record for Record {
     const SUBJECT: &'static str = "an open file";
 
     fn len(&self) -> usize {
@@ -130,7 +130,7 @@ impl records::Record for Record {
     }
 }
 
-/// `struct td_file_match`: a file that is looked for.
+/// `struct td_file_match`: a file to look for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 #[allow(missing_docs)] // bpf/files.h has the meanings
@@ -140,29 +140,29 @@ pub struct Match {
     pub inode: u64,
 }
 
-/// The maximum number of files that are looked for: `TD_FILE_MATCHES`.
+/// The maximum number of files to look for: `TD_FILE_MATCHES`.
 pub const MATCHES: usize = 8;
 
-/// What to read, and which files.
+/// What to read, and of which files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     /// A bit for each of [`used_as`].
     pub uses: u32,
-    /// Of [`wants`].
+    /// Bits of [`wants`].
     pub wants: u32,
-    /// A bit for each type of file, `st_mode >> 12`; 0: all types.
+    /// A bit for each type of file, `st_mode >> 12`; 0 for all types.
     pub types: u32,
-    /// Only files without a name.
+    /// Only files without a link.
     pub deleted: bool,
-    /// Files that are looked for; the first with a device and inode number of 0 ends the list. If
-    /// the first one does, all files are meant.
+    /// The files to look for. The first entry with device and inode number 0 ends the list. An
+    /// empty list means all files.
     pub matches: [Match; MATCHES],
-    /// The kernel's address of the task whose numbers of processes, times and paths the records
-    /// have, from its [`View`](taskdiag_core::record::View) (Linux 6.2). 0 for this process.
+    /// The kernel's address of the task from whose point of view pids, times and paths are given,
+    /// from its [`View`](taskdiag_core::record::View) (Linux 6.2). 0 for this process.
     pub as_task: u64,
 }
 
-/// Where in a list of processes to begin, or to go on.
+/// The place in a list of processes at which to begin or to continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The process, an index of the list.
@@ -244,7 +244,7 @@ pub struct FilesWalk {
     link: OwnedFd,
     _program: OwnedFd,
     memory: SharedMemory,
-    /// The process that loaded it. A child of it shares the memory, so it must not use the program.
+    /// The process that loaded it. A child shares its memory, so a child must not use the program.
     owner: Owner,
     max_run_ns: u64,
     check_every: u32,
@@ -283,12 +283,12 @@ impl FilesWalk {
         self.owner.is_this_process()
     }
 
-    /// Lists processes, at most [`LISTED`], whose files are to be read.
+    /// Sets the list of processes, at most [`LISTED`], whose files to read.
     pub fn begin(&mut self, pids: &[u32], asked: &Asked) {
         self.begin_at(pids, Cursor::default(), asked);
     }
 
-    /// As [`begin`](FilesWalk::begin), from a place in the list on.
+    /// As [`begin`](FilesWalk::begin), starting at a place in the list.
     pub fn begin_at(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) {
         let pids = &pids[..pids.len().min(LISTED)];
         for (offset, &pid) in (LIST_AT..).step_by(size_of::<u32>()).zip(pids) {
@@ -315,7 +315,7 @@ impl FilesWalk {
         self.memory.write(0, start).expect(LAID_OUT);
     }
 
-    /// Where the next run goes on.
+    /// Where the next run continues.
     pub fn cursor(&self) -> Cursor {
         let position: Position = self.memory.read(0).expect(LAID_OUT);
         Cursor {
@@ -329,7 +329,7 @@ impl FilesWalk {
     ///
     /// # Errors
     ///
-    /// `System`, and `Malformed` for a record that can't be.
+    /// `System`, or `Malformed` for an invalid record.
     pub fn more(&mut self, each: impl FnMut(&Record, &[u8])) -> Result<bool> {
         let position = self.run()?;
         let len = (position.filled as usize).min(RECORDS);
@@ -351,7 +351,8 @@ impl FilesWalk {
         self.memory.read::<Position>(0).expect(LAID_OUT).longest_run_ns
     }
 
-    /// Runs the program once. It runs when an iterator over a single task is read to its end.
+    /// Runs the program once: reads an iterator over a single task to its end, where the program
+    /// runs.
     fn run(&mut self) -> Result<Position> {
         iterator::run_at_end(self.link.as_fd())?;
         Ok(self.memory.read(0).expect(LAID_OUT))
@@ -362,10 +363,10 @@ impl FilesWalk {
 mod tests {
     use super::*;
 
-    /// Check that a record is decoded with its text, and that a part of one is not.
+    /// Check that a record is decoded with its text, and that a partial record is not.
     #[test]
     fn records_are_decoded() {
-        records::tests::is_decoded(Record {
+        named_records::tests::is_decoded(Record {
             len: 88,
             index: 1,
             fd: 2,
@@ -389,7 +390,7 @@ mod tests {
     }
 
     /// Check that a pass in many short runs has each descriptor of a process once and in order, and
-    /// its beginning and end.
+    /// its first and last record.
     #[cfg(feature = "programs")]
     #[test]
     fn pauses_lose_nothing() {
@@ -427,8 +428,8 @@ mod tests {
         }
     }
 
-    /// Check that all bytes of a record that is put for another process were written for it: none
-    /// keeps what was in the program's memory before.
+    /// Check that all bytes of a record for another process were written for it: none is left from
+    /// the program's memory.
     #[cfg(feature = "programs")]
     #[test]
     fn records_have_no_stale_bytes() {
@@ -443,7 +444,7 @@ mod tests {
             })
             .collect();
         let mut walk = FilesWalk::load().expect("these tests need BPF");
-        // With so many, no changing value takes all of them in turn.
+        // With this many, no changing value takes all of them in turn.
         const POISONS: [u8; 5] = [0xa5, 0x5a, 0xc3, 0x96, 0x69];
         let listed = [std::process::id(), 1, std::os::unix::process::parent_id()];
         for wants in [wants::NAMES | wants::FLAGS | wants::STAT | wants::SPACE, wants::STAT, 0] {

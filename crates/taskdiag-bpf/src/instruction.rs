@@ -12,7 +12,7 @@ const SIZE_MASK: u8 = 0x18;
 const LOAD_IMMEDIATE_64: u8 = 0x18;
 const CALL: u8 = 0x85;
 
-/// What the source register says about the number of a 64-bit load (`BPF_PSEUDO_*`).
+/// The meaning of the number in a 64-bit load, as its source register gives it (`BPF_PSEUDO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Meaning {
@@ -22,8 +22,8 @@ pub enum Meaning {
     MapFd = 1,
     /// It is the descriptor of a map, and an offset in the map's first value.
     MapValue = 2,
-    /// It is the BTF id of a kernel variable.
-    KernelType = 3,
+    /// It is the BTF id of a kernel variable or function.
+    KernelSymbol = 3,
 }
 
 /// The source register of a call whose number is the BTF id of a kernel function

@@ -13,7 +13,7 @@ pub(crate) fn start(link: BorrowedFd<'_>) -> Result<File> {
     bpf::iterate(link).map_err(|error| Error::io("starting a BPF iterator", error))
 }
 
-/// Reads once. `None` means that there may be more, but nothing was read: the kernel returns EAGAIN
+/// Reads once. `None` means that nothing was read but there may be more: the kernel returns EAGAIN
 /// after a million tasks without a record.
 pub(crate) fn read<B: Buffer<u8>>(pass: &File, buffer: B) -> Result<Option<B::Output>> {
     match rustix::io::read(pass, buffer) {
@@ -23,7 +23,7 @@ pub(crate) fn read<B: Buffer<u8>>(pass: &File, buffer: B) -> Result<Option<B::Ou
     }
 }
 
-/// Runs a program that is called at the end of its iterator and writes nothing to it.
+/// Runs a program that the kernel calls at the end of its iterator and that writes nothing to it.
 pub(crate) fn run_at_end(link: BorrowedFd<'_>) -> Result<()> {
     let pass = start(link)?;
     while read(&pass, &mut [0; 8][..])?.is_none() {}

@@ -1,4 +1,4 @@
-//! Internal to taskdiag, and promises nothing to other programs: use the crate `taskdiag`.
+//! Internal to taskdiag, without any promise to other programs: use the crate `taskdiag`.
 //!
 //! These are taskdiag's BPF programs, and the code that builds, loads, runs and pins them.
 //!
@@ -7,9 +7,12 @@
 //! | [`recipe`] | the compiled programs, as the build leaves them |
 //! | [`btf`] | reads the kernel's type information |
 //! | `relocate`, `load` | adapt a recipe to the kernel, and load it |
-//! | [`pass`], [`walk`], [`reader`] | passes over tasks |
+//! | [`pass`], [`walk`] | passes over tasks |
+//! | [`reader`] | the memory in which a program finds its settings: `struct td_reader` |
+//! | `iterator` | opens and reads the kernel's iterators |
 //! | [`vma`], [`vma_walk`] | passes over memory mappings |
 //! | [`files`] | passes over open files |
+//! | `named_records` | decodes records of mappings and open files; those of tasks: `taskdiag-core` |
 //! | [`tracing`] | events of tracepoints |
 //! | [`pin`] | pins a program for other processes |
 //! | [`rights`] | whether this thread may load programs |
@@ -19,11 +22,11 @@ pub mod files;
 mod instruction;
 mod iterator;
 mod load;
+mod named_records;
 pub mod pass;
 pub mod pin;
 pub mod reader;
 pub mod recipe;
-mod records;
 mod relocate;
 pub mod rights;
 pub mod tracing;

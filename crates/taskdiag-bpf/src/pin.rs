@@ -30,7 +30,7 @@ pub fn directory() -> PathBuf {
     Path::new(BPF_FS).join(format!("taskdiag-{}-{:016x}", record::ABI, digest()))
 }
 
-/// A version of the programs: the FNV-1a hash of their instructions.
+/// A version of the programs: FNV-1a over their instructions, 64 bits at a time.
 fn digest() -> u64 {
     let programs = recipe::TASK_CALLED.iter().flat_map(|recipe| recipe.programs);
     programs
@@ -50,7 +50,7 @@ pub fn pin() -> Result<PathBuf> {
         .mode(0o700)
         .create(&directory)
         .map_err(|error| failed(&directory, error))?;
-    // The map of readers comes last, so that the pins are complete if it exists.
+    // The map of readers comes last: if it exists, the pins are complete.
     let objects = [(PINNED, program.as_fd()), (READERS, readers.as_fd())];
     for (name, object) in objects {
         let path = directory.join(name);
@@ -89,7 +89,7 @@ fn was_removed(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Mounts the BPF file system, unless it is mounted.
+/// Mounts the BPF file system if it is not mounted.
 pub fn mount_bpf_fs() -> Result<()> {
     match rustix::fs::statfs(BPF_FS) {
         Ok(found) if found.f_type == BPF_FS_MAGIC => Ok(()),

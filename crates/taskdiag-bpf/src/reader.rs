@@ -1,5 +1,5 @@
-//! What a program knows of its reader: `struct td_reader` of `bpf/record.h`, and the constants of a
-//! program.
+//! What a program knows about its reader: `struct td_reader` of `bpf/record.h`, and the constants
+//! of a program.
 
 use taskdiag_core::field::Groups;
 use taskdiag_core::record::{KernelTest, TESTS};

@@ -20,7 +20,7 @@ pub struct Recipe {
     pub maps: &'static [&'static str],
     /// The sections of global variables.
     pub data: &'static [DataSection],
-    /// The kernel types to which the programs adapt themselves.
+    /// The kernel types that the programs are adapted to.
     pub roots: &'static [Root],
     /// The fields of these types that the programs use.
     pub fields: &'static [FieldAccess],
@@ -125,7 +125,7 @@ pub struct KernelSymbol {
     pub name: &'static str,
     /// [`Kind::Variable`] or [`Kind::Function`].
     pub kind: Kind,
-    /// Whether it may be missing; its address is 0 then.
+    /// Whether it may be missing. Its address is then 0.
     pub weak: bool,
 }
 

@@ -22,7 +22,7 @@ pub fn effective_capabilities() -> Option<CapabilitySet> {
     Some(capabilities(None).ok()?.effective)
 }
 
-/// What to do about a missing capability. `others` is the remedy for other users than root.
+/// What to do about a missing capability. `others` is the remedy for users other than root.
 pub fn capability_remedy(others: &'static str) -> &'static str {
     if geteuid().is_root() {
         "root lacks it here; in containers, --cap-add adds it"
@@ -31,7 +31,7 @@ pub fn capability_remedy(others: &'static str) -> &'static str {
     }
 }
 
-/// Whether this thread may trace every task, as far as its capabilities tell.
+/// Whether this thread may trace every task, judging by its capabilities.
 pub fn may_trace() -> Fact {
     match effective_capabilities() {
         None => Fact::unknown("the capabilities of this thread can't be read"),
@@ -43,7 +43,7 @@ pub fn may_trace() -> Fact {
     }
 }
 
-/// Whether this thread may load programs, as far as its capabilities tell.
+/// Whether this thread may load programs, judging by its capabilities.
 pub fn bpf_load() -> Fact {
     if effective_capabilities().is_none() {
         return Fact::unknown("the capabilities of this thread can't be read");

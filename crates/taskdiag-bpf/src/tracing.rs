@@ -32,8 +32,7 @@ pub const STATE_SIZE: usize = 32;
 /// The offset of `lost` in `struct td_event_state`.
 pub const LOST: usize = size_of::<Reader>();
 
-/// The number of entries of `ended`: far more than there are processes that are exiting at the same
-/// time.
+/// The number of entries of `ended`: far more than the processes that exit at the same time.
 const ENDED_ENTRIES: u32 = 1024;
 
 /// The attached programs and their ring.
@@ -100,12 +99,13 @@ impl Tracing {
         self.ring.as_fd()
     }
 
-    /// Returns the memory of the events that were read to the ring, and makes new events available.
+    /// Gives the memory of the events that were read back to the ring, and makes new events
+    /// available.
     pub fn turn(&mut self) {
         self.ring.turn();
     }
 
-    /// The bytes of the next event that was there at the last turn().
+    /// The bytes of the next event that was available at the last turn().
     pub fn next(&self) -> Option<std::result::Result<&[u8], Broken>> {
         self.ring.next()
     }
@@ -137,7 +137,7 @@ fn ended() -> std::io::Result<Map> {
     })
 }
 
-/// Finds out this process's namespaces in the kernel, by running a program in it.
+/// Finds this process's namespaces in the kernel by running a program in this process.
 fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory, options: &Options) -> Result<Reader> {
     let program = linker
         .load("find_reader", &|name| find(maps, name))
@@ -145,8 +145,8 @@ fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory,
     let link = bpf::link_tasks(program.as_fd(), TaskScope::All);
     let link = link.map_err(|error| Error::io("attaching a BPF iterator", error))?;
     let pass = iterator::start(link.as_fd())?;
-    // The program writes nothing, so one read visits all tasks, or the first million. The program
-    // runs at least once, at their end.
+    // The program writes nothing, so one read visits all tasks, or the first million, and the
+    // program runs at least once, at the end.
     iterator::read(&pass, &mut [0; 8][..])?;
     let reader: Option<Reader> = state.read(0);
     let reader = reader.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;

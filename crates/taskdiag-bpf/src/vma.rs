@@ -10,14 +10,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::files::{Match, MATCHES};
 use crate::load::load_sharing;
-use crate::{recipe, records};
+use crate::{named_records, recipe};
 
 /// A flag of a [`Record`]: the mapping is of a file. The lower bits are its permissions.
 pub const FILE: u16 = 1 << 5;
 /// A flag of a [`Record`]: only the text of the maps file has the right values.
 pub const DEFER: u16 = 1 << 9;
-/// A flag of a [`Record`]: it is no mapping; the process maps none of the files that are looked for
-/// besides those that have records.
+/// A flag of a [`Record`]: it is not a mapping. Apart from the mappings that have records, the
+/// process maps none of the files to look for.
 pub const NO_OTHER: u16 = 1 << 10;
 
 /// `struct td_vma`: a mapping, followed by its name.
@@ -39,7 +39,7 @@ pub struct Record {
     pub page_size: u64,
 }
 
-impl records::Record for Record {
+impl named_records::Record for Record {
     const SUBJECT: &'static str = "a mapping";
 
     fn len(&self) -> usize {
@@ -80,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// Begins a pass, which forgets the names of earlier passes.
+    /// Begins a pass, and forgets the names of earlier passes.
     pub fn begin(&mut self, filter: u32, names: bool) {
         self.filter = filter;
         self.names = names.into();
@@ -110,8 +110,8 @@ pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
     load_sharing(&recipe::VMA_WALK, "vma_walk", size, &[names])
 }
 
-/// `FMODE_BACKING`, the mode of files that back those of another file system (overlayfs). Linux 6.8
-/// introduced it, and 6.14 moved it.
+/// `FMODE_BACKING`, the mode of a file that backs an open file of another file system (overlayfs).
+/// Linux 6.8 introduced it, and 6.14 moved it.
 fn backing_mode(version: (u32, u32)) -> u32 {
     match version {
         (0..6, _) | (6, 0..8) => 0,
@@ -124,10 +124,10 @@ fn backing_mode(version: (u32, u32)) -> u32 {
 mod tests {
     use super::*;
 
-    /// Check that a record is decoded with its name, and that a part of one is not.
+    /// Check that a record is decoded with its name, and that a partial record is not.
     #[test]
     fn records_are_decoded() {
-        records::tests::is_decoded(Record {
+        named_records::tests::is_decoded(Record {
             len: 72,
             pid: 1,
             name_id: 7,

@@ -1,8 +1,8 @@
 //! Walks over mappings: runs the program of `bpf/vma.bpf.c`, which finds processes and mappings
 //! itself.
 //!
-//! The program gives names of files an id; mappings with the same id have the same name. The
-//! library finds out the name of each id.
+//! The program gives the name of each file an id; mappings with the same id have the same name. The
+//! library looks up the name of each id.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::files::{Match, MATCHES};
-use crate::records;
+use crate::named_records;
 use crate::vma::{self, Record, Settings};
 
 /// The state of a walk: `struct td_vma_walk` of `bpf/vma.h`, after its first member and up to its
@@ -90,16 +90,15 @@ pub mod state {
     pub const GONE: u32 = 4;
 }
 
-/// The number of blocks of a run: some hundred processes, for which there is enough memory for
-/// records.
+/// The number of blocks of a run: some hundreds of processes, whose records fit into the memory.
 const BLOCKS: u32 = 64;
 
 /// How reading an address space ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The answer is complete, and was true at one moment.
+    /// The answer is complete, and was true at a single moment.
     Whole,
-    /// Mappings changed meanwhile.
+    /// Mappings changed during the read.
     Changed,
     /// The address space is gone.
     Gone,
@@ -107,7 +106,7 @@ pub enum Outcome {
 
 /// Which mappings of an address space to read.
 #[derive(Clone, Copy, Debug)]
-pub enum Which<'a> {
+pub enum MappingSelection<'a> {
     /// Those that have all these flags.
     Passing(u32),
     /// Those that contain these addresses, which must be ascending.
@@ -120,15 +119,15 @@ pub struct VmaWalk {
     program: OwnedFd,
     memory: SharedMemory,
     settings: Settings,
-    /// The process that loaded it. A child of it shares the memory, so it must not use the program.
+    /// The process that loaded it. A child shares its memory, so a child must not use the program.
     owner: Owner,
 }
 
 impl VmaWalk {
     /// Loads the program. `None` if it can't read the mappings of this kernel.
     pub fn load() -> Result<Option<VmaWalk>> {
-        // Names need PROCMAP_QUERY (Linux 6.11). A first run shows whether all else is as the
-        // program expects.
+        // Names need PROCMAP_QUERY (Linux 6.11). A first run shows whether everything else is as
+        // the program expects.
         if host::kernel_version().is_none_or(|version| version < (6, 11)) {
             return Ok(None);
         }
@@ -155,9 +154,9 @@ impl VmaWalk {
         self.write(0, self.settings);
     }
 
-    /// Begins a pass that looks for mappings of some files, at most [`MATCHES`]. Mappings of others
-    /// have no records. At the end of each process that was read there is one with
-    /// [`vma::NO_OTHER`].
+    /// Begins a pass that looks for the mappings of some files, at most [`MATCHES`]. Mappings of
+    /// other files have no records. Each process that was read has a record with [`vma::NO_OTHER`]
+    /// at its end.
     pub fn begin_search(&mut self, files: &[Match]) {
         self.settings.begin(vma::FILE.into(), false);
         let count = files.len().min(MATCHES);
@@ -167,7 +166,7 @@ impl VmaWalk {
     }
 
     /// Passes the mappings of all processes to `each`, by ascending pid and address. If the text of
-    /// a process has to be read, it has a record with the flag [`vma::DEFER`], after which more of
+    /// a process must be read, it has a record with the flag [`vma::DEFER`], after which more of
     /// its records may be missing. Returns whether the pass found process 1.
     pub fn machine(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<bool> {
         self.begin(Position {
@@ -187,17 +186,17 @@ impl VmaWalk {
         Ok(settings.saw_init != 0)
     }
 
-    /// Passes mappings of the address space of a maps file to `each`. If the outcome is not
-    /// `Whole`, they mean nothing.
+    /// Passes mappings of the address space of a maps file to `each`. They are valid only if the
+    /// outcome is `Whole`.
     pub fn memory(
         &mut self,
         maps: BorrowedFd<'_>,
-        which: Which<'_>,
+        which: MappingSelection<'_>,
         mut each: impl FnMut(&Record, &[u8]),
     ) -> Result<Outcome> {
         let (op, filter, mut addresses) = match which {
-            Which::Passing(filter) => (op::LIST, filter, &[][..]),
-            Which::At(addresses) => (op::LOOK_UP, 0, addresses),
+            MappingSelection::Passing(filter) => (op::LIST, filter, &[][..]),
+            MappingSelection::At(addresses) => (op::LOOK_UP, 0, addresses),
         };
         self.write(offset_of!(Settings, filter), filter);
         let mut position = Position {
@@ -235,7 +234,7 @@ impl VmaWalk {
         self.memory.read(POSITION).expect(LAID_OUT)
     }
 
-    /// Whether the mappings of an address space have not changed since the operation that left the
+    /// Whether the mappings of an address space are unchanged since the operation that left the
     /// program at `position`.
     pub fn is_unchanged(&mut self, maps: BorrowedFd<'_>, mut position: Position) -> Result<bool> {
         position.op = op::CHECK;
@@ -261,7 +260,7 @@ impl VmaWalk {
         let len = (position.filled as usize).min(RECORDS);
         // SAFETY: only our program writes there, and it runs only in run().
         let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
-        records::decode(records.expect(LAID_OUT), each)
+        named_records::decode(records.expect(LAID_OUT), each)
     }
 
     fn write<T: IntoBytes>(&mut self, offset: usize, value: T) {

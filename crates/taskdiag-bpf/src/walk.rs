@@ -63,8 +63,8 @@ pub mod state {
     pub const LOST: u32 = 3;
 }
 
-/// How long one run may keep RCU waiting, in nanoseconds. The records of so short a run are still
-/// in the processor's cache when they are fetched.
+/// How long one run may keep RCU waiting, in nanoseconds. After such a short run, the records are
+/// still in the processor's cache when they are fetched.
 const MAX_RUN_NS: u64 = 400_000;
 
 /// The number of steps between two looks at the clock. A visit takes one step or more.
@@ -73,12 +73,13 @@ const CHECK_EVERY: u32 = 64;
 /// How often a walk that got lost starts again.
 const ATTEMPTS: u32 = 16;
 
-/// Whether this kernel may have what walks need (Linux 6.2).
+/// Whether this kernel may support walks (Linux 6.2).
 pub fn is_possible() -> bool {
     host::kernel_version().is_some_and(|version| version >= (6, 2))
 }
 
-/// A program that walks, through the memory that it shares with us: its `td_reader`.
+/// A program that walks, accessed through the memory that it shares with this process: its
+/// `td_reader`.
 #[derive(Debug)]
 pub struct Walk {
     memory: SharedMemory,
@@ -96,7 +97,7 @@ impl Walk {
         }
     }
 
-    /// Sets what the program reads of tasks.
+    /// Sets what the program reads about tasks.
     pub fn configure(&mut self, config: Config) {
         self.write(0, config);
     }
@@ -108,7 +109,7 @@ impl Walk {
     }
 
     /// Visits the processes in `pids`, or all if it is empty, and appends their records and rows to
-    /// `snapshot`. Ends early once that has `most` rows or more.
+    /// `snapshot`. Ends early once `snapshot` has at least `most` rows.
     pub fn run(
         &mut self,
         link: BorrowedFd<'_>,
@@ -139,7 +140,7 @@ impl Walk {
         })
     }
 
-    /// Makes one walk. False if it got lost, because the thread after which to continue has ended.
+    /// Makes one walk. False if it got lost: the thread after which to continue has ended.
     fn run_listed(
         &mut self,
         link: BorrowedFd<'_>,
@@ -178,7 +179,8 @@ impl Walk {
         self.write(POSITION, start);
     }
 
-    /// Runs the program once. It runs when an iterator over a single task is read to its end.
+    /// Runs the program once: reads an iterator over a single task to its end, where the program
+    /// runs.
     fn run_once(&mut self, link: BorrowedFd<'_>) -> Result<Position> {
         iterator::run_at_end(link)?;
         Ok(self.position())
@@ -252,7 +254,7 @@ mod tests {
         snapshot.tasks().map(|task| task.record().header().pid.get()).collect()
     }
 
-    /// Check that a walk in many short runs finds each process that exists all the time, in order
+    /// Check that a walk in many short runs finds each process that exists throughout it, in order
     /// and once.
     #[test]
     fn pauses_lose_nothing() {
@@ -308,14 +310,13 @@ mod tests {
         assert_eq!((position.state, position.filled), (state::LOST, 0));
     }
 
-    /// Check that the program writes all bytes of records: none keeps what was in its memory
-    /// before.
+    /// Check that the program writes all bytes of records: none is left from its memory.
     #[test]
     fn records_have_no_stale_bytes() {
         let groups = Groups::ALL.or(Groups::ACCESS).or(Groups::VIEW);
         let mut program = WalkingProgram::load(groups);
         let _sleepers = Sleepers::start(20);
-        // With so many, no changing value takes all of them in turn.
+        // With this many, no changing value takes all of them in turn.
         const POISONS: [u8; 5] = [0xa5, 0x5a, 0xc3, 0x96, 0x69];
         for scope in [Scope::Processes, Scope::Threads] {
             let poisoned = POISONS.map(|poison| {
@@ -337,7 +338,7 @@ mod tests {
                     continue;
                 }
                 compared += 1;
-                // The kernel's memory after the security data of a task can have anything, also
+                // The kernel's memory after the security data of a task can hold anything, even
                 // this test's bytes. The broker looks at it, and never sends it.
                 let (record, _) = Record::split_first(bytes).unwrap();
                 let views = record.attributes().filter(|attribute| attribute.kind == attr::VIEW);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use taskdiag_bpf::tracing;
 use taskdiag_core::event::wire;
-use taskdiag_core::record;
+use taskdiag_core::record::header;
 
 /// Lists (C expression, Rust value) for the size and the offsets of structures.
 macro_rules! structures {
@@ -25,145 +25,18 @@ macro_rules! structures {
     };
 }
 
-/// The size of a structure that `wire!` defines, and the offset of each member.
-macro_rules! wired {
-    ($($rust:path, $c:literal;)*) => {
-        [$(structure($c, size_of::<$rust>(), <$rust>::MEMBERS)),*].concat()
-    };
-}
-
-fn structure(name: &str, size: usize, members: &[(&str, usize)]) -> Vec<(String, usize)> {
-    let mut layout = vec![(format!("sizeof(struct {name})"), size)];
-    layout.extend(
-        members
-            .iter()
-            .map(|&(member, offset)| (format!("offsetof(struct {name}, {member})"), offset)),
-    );
-    layout
-}
-
+/// The structures and constants that C has from Rust.
 fn layout() -> Vec<(String, usize)> {
-    let mut layout = wired! {
-        record::Header, "td_record";
-        record::AttrHeader, "td_attr";
-        record::Base, "td_base";
-        record::Tty, "td_tty";
-        record::Cred, "td_cred";
-        record::Cpu, "td_cpu";
-        record::Run, "td_run";
-        record::Faults, "td_faults";
-        record::Mem, "td_mem";
-        record::Oom, "td_oom";
-        record::Namespaces, "td_namespaces";
-        record::Cgroup, "td_cgroup";
-        record::Io, "td_io";
-        record::Signals, "td_signals";
-        record::Fds, "td_fds";
-        record::Audit, "td_audit";
-        record::Layout, "td_layout";
-        record::Rollup, "td_rollup";
-        record::Access, "td_access";
-        record::UserNs, "td_user_ns";
-        record::View, "td_view";
-        record::KernelTest, "td_test";
-        record::Defer, "td_defer";
-        record::AbsentField, "td_absent";
-    };
-    layout.push((
-        "sizeof(struct td_limits)".to_owned(),
-        record::LIMITS * size_of::<record::Limit>(),
-    ));
-    layout.extend(constants());
-    layout.extend(mapping_layout());
+    let mut layout = mapping_layout();
+    for structure in header::structures() {
+        layout.push((format!("sizeof(struct {})", structure.name), structure.size));
+        layout.extend(structure.members.iter().map(|member| {
+            let expression = format!("offsetof(struct {}, {})", structure.name, member.name);
+            (expression, member.offset)
+        }));
+    }
+    layout.extend(header::constants().map(|constant| (constant.name.to_owned(), constant.value as usize)));
     layout
-}
-
-/// The constants of `bpf/record.h`.
-fn constants() -> impl Iterator<Item = (String, usize)> {
-    [
-        ("TD_ABI", record::ABI),
-        ("TD_KERNEL_THREAD", record::KERNEL_THREAD),
-        ("TD_NO_MM", record::NO_MM),
-        ("TD_DEFERRED", record::DEFERRED),
-        ("TD_HAS_ABSENT", record::HAS_ABSENT),
-        ("TD_AGAIN", record::AGAIN),
-        ("TD_NO_READER", record::NO_READER),
-        ("TD_TESTABLE", record::TESTABLE),
-        ("TD_TESTS", record::TESTS as u32),
-        ("TD_VALUE_PID", record::value::PID),
-        ("TD_VALUE_TID", record::value::TID),
-        ("TD_VALUE_PPID", record::value::PPID),
-        ("TD_VALUE_PGID", record::value::PGID),
-        ("TD_VALUE_SID", record::value::SID),
-        ("TD_VALUE_STATE", record::value::STATE),
-        ("TD_VALUE_COMM", record::value::COMM),
-        ("TD_VALUE_THREADS_COUNT", record::value::THREADS_COUNT),
-        ("TD_VALUE_KERNEL_THREAD", record::value::KERNEL_THREAD),
-        ("TD_VALUE_TTY_NR", record::value::TTY_NR),
-        ("TD_VALUE_UID", record::value::UID),
-        ("TD_VALUE_EUID", record::value::EUID),
-        ("TD_VALUE_SUID", record::value::SUID),
-        ("TD_VALUE_FSUID", record::value::FSUID),
-        ("TD_VALUE_GID", record::value::GID),
-        ("TD_VALUE_EGID", record::value::EGID),
-        ("TD_VALUE_SGID", record::value::SGID),
-        ("TD_VALUE_FSGID", record::value::FSGID),
-        ("TD_VALUE_NICE", record::value::NICE),
-        ("TD_VALUE_POLICY", record::value::POLICY),
-        ("TD_VALUE_OOM_SCORE_ADJ", record::value::OOM_SCORE_ADJ),
-        ("TD_VALUE_CGROUP", record::value::CGROUP),
-        ("TD_CPU_UNSCALED", record::CPU_UNSCALED.into()),
-        ("TD_ATTR_BASE", record::attr::BASE.into()),
-        ("TD_ATTR_NAME", record::attr::NAME.into()),
-        ("TD_ATTR_TTY", record::attr::TTY.into()),
-        ("TD_ATTR_CRED", record::attr::CRED.into()),
-        ("TD_ATTR_GROUPS", record::attr::GROUPS.into()),
-        ("TD_ATTR_CPU", record::attr::CPU.into()),
-        ("TD_ATTR_AFFINITY", record::attr::AFFINITY.into()),
-        ("TD_ATTR_FAULTS", record::attr::FAULTS.into()),
-        ("TD_ATTR_MEM", record::attr::MEM.into()),
-        ("TD_ATTR_ARGS", record::attr::ARGS.into()),
-        ("TD_ATTR_RUN", record::attr::RUN.into()),
-        ("TD_ATTR_OOM", record::attr::OOM.into()),
-        ("TD_ATTR_NAMESPACES", record::attr::NAMESPACES.into()),
-        ("TD_ATTR_NSPIDS", record::attr::NSPIDS.into()),
-        ("TD_ATTR_CGROUP", record::attr::CGROUP.into()),
-        ("TD_ATTR_CGROUP_PATH", record::attr::CGROUP_PATH.into()),
-        ("TD_ATTR_DEFER", record::attr::DEFER.into()),
-        ("TD_ATTR_ABSENT", record::attr::ABSENT.into()),
-        ("TD_ATTR_IO", record::attr::IO.into()),
-        ("TD_ATTR_SIGNALS", record::attr::SIGNALS.into()),
-        ("TD_ATTR_LIMITS", record::attr::LIMITS.into()),
-        ("TD_ATTR_ENV", record::attr::ENV.into()),
-        ("TD_ATTR_EXE", record::attr::EXE.into()),
-        ("TD_ATTR_CWD", record::attr::CWD.into()),
-        ("TD_ATTR_ROOT", record::attr::ROOT.into()),
-        ("TD_ATTR_UMASK", record::attr::UMASK.into()),
-        ("TD_ATTR_FDS", record::attr::FDS.into()),
-        ("TD_ATTR_AUDIT", record::attr::AUDIT.into()),
-        ("TD_ATTR_LAYOUT", record::attr::LAYOUT.into()),
-        ("TD_ATTR_PERSONALITY", record::attr::PERSONALITY.into()),
-        ("TD_ATTR_ROLLUP", record::attr::ROLLUP.into()),
-        ("TD_ATTR_WCHAN", record::attr::WCHAN.into()),
-        ("TD_ATTR_SECURITY_LABEL", record::attr::SECURITY_LABEL.into()),
-        ("TD_ATTR_ACCESS", record::attr::ACCESS.into()),
-        ("TD_ATTR_VIEW", record::attr::VIEW.into()),
-        ("TD_ATTR_USER_NS", record::attr::USER_NS.into()),
-        ("TD_ATTR_MM_USER_NS", record::attr::MM_USER_NS.into()),
-        ("TD_GROUP_ACCESS", record::GROUP_ACCESS),
-        ("TD_GROUP_VIEW", record::GROUP_VIEW),
-        ("TD_ACCESS_STABLE", record::ACCESS_STABLE),
-        ("TD_VIEW_NOWHERE", record::has_namespaces::NOWHERE),
-        ("TD_VIEW_WHOLE", record::has_namespaces::WHOLE),
-        ("TD_VIEW_CHANGED", record::has_namespaces::CHANGED),
-        ("TD_DUMPABLE_NOT", record::dumpable::NOT),
-        ("TD_DUMPABLE_USER", record::dumpable::USER),
-        ("TD_DUMPABLE_ROOT", record::dumpable::ROOT),
-        ("TD_DUMPABLE_NO_MM", record::dumpable::NO_MM),
-        ("TD_DUMPABLE_NO_MM_INIT", record::dumpable::NO_MM_INIT),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value as usize))
 }
 
 /// The layout of `bpf/vma.h`.
@@ -275,8 +148,10 @@ fn open_files_have_the_same_layout() {
 }
 
 fn event_layout() -> Vec<(String, usize)> {
-    let mut layout = wired! { wire::Header, "td_event"; };
     let header = size_of::<wire::Header>();
+    let mut layout = vec![("sizeof(struct td_event)".to_owned(), header)];
+    let members = wire::Header::MEMBERS.iter();
+    layout.extend(members.map(|&(member, offset)| (format!("offsetof(struct td_event, {member})"), offset)));
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([
         number("sizeof(struct td_event_fork)", header + size_of::<wire::Fork>()),
@@ -312,6 +187,7 @@ fn event_layout() -> Vec<(String, usize)> {
         number("TD_EVENT_CONNECTOR", wire::CONNECTOR.into()),
         number("TD_EVENT_GONE", wire::GONE.into()),
         number("TD_EVENT_NO_RUNTIME", wire::NO_RUNTIME.into()),
+        number("TD_EVENT_OOM_VICTIM", wire::OOM_VICTIM.into()),
         number("offsetof(struct td_event_state, lost)", tracing::LOST),
         number("sizeof(struct td_event_state)", tracing::STATE_SIZE),
     ]);
@@ -370,7 +246,7 @@ fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }
     let mut compiler = Command::new("cc")
-        .args(["-fsyntax-only", "-x", "c"])
+        .args(["-fsyntax-only", "-I", env!("OUT_DIR"), "-x", "c"])
         .args(options)
         .arg("-")
         .stdin(Stdio::piped())

@@ -1,4 +1,4 @@
-//! What `-o` and `--sort` mean, whatever the rows of a command are.
+//! The `-o` and `--sort` options, for the rows of any command.
 
 use std::cmp::Ordering;
 use std::io;
@@ -6,18 +6,18 @@ use std::ops::ControlFlow;
 
 use crate::outcome::Failure;
 
-/// What `-o` chose.
+/// The items that `-o` chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen<T> {
-    /// In order, each once.
+    /// In order, without duplicates.
     items: Vec<T>,
-    /// Whether they come on top of what is shown without `-o`.
+    /// Whether they are added to the items shown without `-o`.
     adds: bool,
 }
 
 impl<T: Copy + PartialEq> Chosen<T> {
-    /// Parses lists of names, of which `parse` says what each means. A list with `+` in front
-    /// adds to the ones before it, or to what is shown without `-o`.
+    /// Parses lists of names; `parse` gives the items that a name stands for. A list that starts
+    /// with `+` adds to the lists before it, or to the items shown without `-o`.
     pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<Vec<T>, Failure>) -> Result<Chosen<T>, Failure> {
         let mut items = Vec::new();
         let mut adds = lists.is_empty();
@@ -35,7 +35,7 @@ impl<T: Copy + PartialEq> Chosen<T> {
         Ok(Chosen { items, adds })
     }
 
-    /// The keys for programs, where `usual` are those without `-o`.
+    /// The keys for machine-readable output. `usual` are the keys without `-o`.
     pub fn keys(&self, usual: &[T]) -> Vec<T> {
         let usual = usual.iter().filter(|_| self.adds);
         let mut keys: Vec<T> = usual.copied().collect();
@@ -47,8 +47,8 @@ impl<T: Copy + PartialEq> Chosen<T> {
         keys
     }
 
-    /// The columns of a table, where `usual` are those without `-o`. What is added comes before
-    /// the last of these, which has the longest text.
+    /// The columns of a table. `usual` are the columns without `-o`. Added columns come before the
+    /// last of these, which has the longest text.
     pub fn columns<C>(&self, usual: impl IntoIterator<Item = C>, column: impl Fn(T) -> C) -> Vec<C> {
         let mut columns: Vec<C> = usual.into_iter().filter(|_| self.adds).collect();
         let end = columns.len().saturating_sub(1);
@@ -56,12 +56,12 @@ impl<T: Copy + PartialEq> Chosen<T> {
         columns
     }
 
-    /// Whether it chose this.
+    /// Whether this item was chosen.
     pub fn contains(&self, item: T) -> bool {
         self.items.contains(&item)
     }
 
-    /// What it chose or added.
+    /// The items that were chosen or added.
     pub fn items(&self) -> &[T] {
         &self.items
     }
@@ -77,7 +77,7 @@ pub struct SortBy<T> {
 }
 
 impl<T> SortBy<T> {
-    /// Parses lists of keys, each with a minus in front if the largest is to come first.
+    /// Parses lists of keys. A minus in front of a key puts the largest first.
     pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<SortBy<T>>, Failure> {
         let names = lists.iter().flat_map(|list| list.split(','));
         let by = |name: &str| {
@@ -89,8 +89,8 @@ impl<T> SortBy<T> {
         names.map(by).collect()
     }
 
-    /// Compares two rows by their values for this key. A row without a value comes last, whichever
-    /// way the others go.
+    /// Compares two rows by their values for this key. A row without a value comes last in either
+    /// direction.
     pub fn compare<V, E>(&self, a: Result<V, E>, b: Result<V, E>, order: impl Fn(&V, &V) -> Ordering) -> Ordering {
         match (a, b) {
             (Ok(a), Ok(b)) if self.descending => order(&b, &a),
@@ -100,8 +100,8 @@ impl<T> SortBy<T> {
     }
 }
 
-/// Rows that come one by one: they are written as they come, or kept until they can be sorted; up
-/// to a limit.
+/// Rows that arrive one by one, up to a limit. They are written at once, or kept until they can be
+/// sorted.
 #[derive(Debug)]
 pub struct InOrder<K> {
     is_sorted: bool,
@@ -112,7 +112,7 @@ pub struct InOrder<K> {
 }
 
 impl<K> InOrder<K> {
-    /// No rows yet. Without a limit, all that come are written.
+    /// No rows yet. Without a limit, all rows are written.
     pub fn new(is_sorted: bool, limit: Option<usize>) -> InOrder<K> {
         InOrder {
             is_sorted,
@@ -123,7 +123,7 @@ impl<K> InOrder<K> {
         }
     }
 
-    /// Takes a row, of which `keep` makes what is sorted. Breaks when no more rows are wanted.
+    /// Takes a row; `keep` makes the value to sort. Breaks when no more rows are needed.
     pub fn take(&mut self, keep: impl FnOnce() -> K, write: impl FnOnce() -> io::Result<()>) -> ControlFlow<()> {
         if self.is_sorted {
             self.kept.push(keep());
@@ -145,7 +145,7 @@ impl<K> InOrder<K> {
         self.failure.is_some()
     }
 
-    /// Writes the rows that were kept, or says why one could not be written.
+    /// Writes the kept rows, or returns the error of the row that could not be written.
     pub fn finish(
         mut self,
         compare: impl FnMut(&K, &K) -> Ordering,
@@ -159,7 +159,7 @@ impl<K> InOrder<K> {
     }
 }
 
-/// What sums are sorted by.
+/// The key that sums are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumKey {
     /// One of the numbers, by its index.
@@ -168,8 +168,8 @@ pub enum SumKey {
     Name,
 }
 
-/// The keys that `--sort` options name for sums, which have groups called `name` and these numbers.
-/// Without options, the keys are `usual`.
+/// The keys that `--sort` options name for sums. The key of the groups is called `name`; `numbers`
+/// are the other keys. Without options, the keys are `usual`.
 pub fn sum_keys(
     lists: &[String],
     usual: &str,
@@ -189,7 +189,7 @@ pub fn sum_keys(
     })
 }
 
-/// Sorts sums; those without a value come last, equal ones by their names.
+/// Sorts sums. A sum without a value comes last; equal sums are sorted by name.
 pub fn sort_sums<N: Ord, S, E: Copy, const COUNT: usize>(
     sums: &mut [(N, S)],
     orders: &[SortBy<SumKey>],
@@ -205,7 +205,7 @@ pub fn sort_sums<N: Ord, S, E: Copy, const COUNT: usize>(
     });
 }
 
-/// Says that a name is unknown, and which there are.
+/// The failure for an unknown name, with the known ones.
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let known: Vec<&str> = known.into_iter().collect();
     Failure::Unanswered(format!("unknown {what} {name:?}; known are {}", known.join(", ")))
@@ -224,7 +224,7 @@ mod tests {
         Chosen::parse(&lists, parse).expect("numbers")
     }
 
-    /// Check that names choose, that a plus adds, and that each is there once.
+    /// Check that names choose, that a plus adds, and that no item comes twice.
     #[test]
     fn names_choose_or_add() {
         let keys = |lists: &[&str]| chosen(lists).keys(&[7, 8]);
@@ -246,8 +246,8 @@ mod tests {
         );
     }
 
-    /// Check that rows are written as they come or sorted, that a limit ends both, and that nothing
-    /// is written after a failure.
+    /// Check that rows are written at once or sorted, that the limit applies to both, and that
+    /// nothing is written after a failure.
     #[test]
     fn rows_come_in_order() {
         let run = |is_sorted: bool, limit: Option<usize>, fails_at: usize| {
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(run(true, None, 2), (vec![1, 2], 3, false));
     }
 
-    /// Check the order of values, and that rows without one come last either way.
+    /// Check the order of values, and that rows without a value come last in either direction.
     #[test]
     fn rows_without_a_value_come_last() {
         let parse = |name: &str| name.parse::<u8>().map_err(|_| unknown("key", name, []));

@@ -1,8 +1,8 @@
 //! Completion in shells, and `taskdiag completions`, which prints the script that a shell loads.
 //!
-//! The script runs taskdiag itself for each completion, with [`VARIABLE`] set. So options come from
-//! the command line as clap has it, fields from the field table, and users, processes and units
-//! from what runs.
+//! The script runs taskdiag itself for each completion, with [`VARIABLE`] set. Options come from
+//! clap's definition of the command line, fields from the field table, and users, processes and
+//! units from the running processes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ use crate::ps::specifiers;
 use crate::watch::Rate;
 use crate::{cache, fields, files, maps, normalize, sockets, users};
 
-/// Print the script that completes taskdiag's command line in a shell
+/// Print a shell's completion script for taskdiag
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The shell
@@ -29,7 +29,7 @@ pub struct Args {
     shell: Shell,
 }
 
-/// A shell that has completion.
+/// A shell with completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shell {
     /// A file in /usr/share/bash-completion/completions, or ~/.bashrc
@@ -40,7 +40,7 @@ enum Shell {
     Fish,
 }
 
-/// The variable with which a script asks for completions. The value is the name of the shell.
+/// The variable that a script sets to ask for completions. Its value is the name of the shell.
 const VARIABLE: &str = "TASKDIAG_COMPLETE";
 
 const NAME: &str = "taskdiag";
@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut output = Output::new();
     shell.write_registration(VARIABLE, NAME, NAME, NAME, output.buffer())?;
     if args.shell == Shell::Zsh {
-        // zsh loads the script when it first needs it, and takes it for the function itself.
+        // zsh loads the script at the first completion, and runs it as the completion function.
         let call = b"[ \"$funcstack[1]\" = \"_taskdiag\" ] && _clap_dynamic_completer_taskdiag \"$@\"\n";
         output.buffer().extend_from_slice(call);
     }
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(Outcome::Complete)
 }
 
-/// Answers the script of a shell. Returns whether a script asked.
+/// Answers a shell's script. Returns whether a script asked.
 pub fn answer(command: impl Fn() -> Command) -> bool {
     let shells = Shells(&[&Bash, &Fish, &Zsh]);
     let environment = CompleteEnv::with_factory(|| with_values(command()))
@@ -81,9 +81,10 @@ pub fn answer(command: impl Fn() -> Command) -> bool {
         .unwrap_or_else(|error| error.exit())
 }
 
-/// Makes two words of the three that bash makes of `--sort=pid`: it takes the sign for a word.
+/// bash splits `--sort=pid` into three words, because `=` breaks words. Removes the `=`.
 fn join_values(arguments: &mut Vec<OsString>) {
-    /// Where bash says which word is completed, counted from the one behind `--`.
+    /// The variable in which bash passes the index of the completed word, counted from the word
+    /// after `--`.
     const INDEX: &str = "_CLAP_COMPLETE_INDEX";
     let index = std::env::var(INDEX).ok().and_then(|text| text.parse::<usize>().ok());
     let (Some(begin), Some(mut index)) = (arguments.iter().position(|word| word == "--"), index) else {
@@ -101,7 +102,7 @@ fn join_values(arguments: &mut Vec<OsString>) {
     std::env::set_var(INDEX, index.to_string());
 }
 
-/// What a value names.
+/// What a value stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Values {
     /// A process.
@@ -120,14 +121,13 @@ enum Values {
     Container,
     /// A signal.
     Signal,
-    /// What a command can show.
+    /// A column of the command.
     Column,
     /// A field, for a filter.
     Field,
 }
 
-/// What the value of an option or operand names: by the option, or else by the value's name in the
-/// help.
+/// What a value stands for, by the option's name, or else by the value's name in the help.
 #[rustfmt::skip]
 const VALUES: &[(&str, Values)] = &[
     ("--cgroup", Values::Cgroup),
@@ -150,9 +150,9 @@ const VALUES: &[(&str, Values)] = &[
 ];
 
 impl Values {
-    /// What an option or operand takes, if that can be listed.
+    /// What an option or operand takes, if its values can be listed.
     fn of(arg: &Arg) -> Option<Values> {
-        // Those that clap knows.
+        // clap completes these itself.
         if !arg.get_possible_values().is_empty() {
             return None;
         }
@@ -171,7 +171,7 @@ impl Values {
         })
     }
 
-    /// The candidates, with a word about each.
+    /// The candidates, each with a short description.
     fn list(self, command: &str) -> Vec<(String, String)> {
         match self {
             Values::Pid => running(Field::Pid),
@@ -190,7 +190,7 @@ impl Values {
         }
     }
 
-    /// The candidates for a value that has been begun. Lists are completed member by member.
+    /// The candidates for a partly typed value. Lists are completed member by member.
     fn complete(self, command: &str, begun: &OsStr) -> Vec<CompletionCandidate> {
         let Some(begun) = begun.to_str() else {
             return Vec::new();
@@ -215,14 +215,14 @@ impl Values {
     }
 }
 
-/// Whether a shell takes a word as it is. Names of processes, units and containers come from
-/// anybody, and shells insert a candidate unquoted: others are left out.
+/// Whether a word is safe unquoted. Any user can choose the names of processes, units and
+/// containers, and shells insert candidates unquoted, so other words are left out.
 fn is_safe(word: &str) -> bool {
     let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+".contains(&byte);
     !word.is_empty() && !word.starts_with('-') && word.bytes().all(is_safe)
 }
 
-/// The command line, with what completes its values.
+/// The command line with completion for its values.
 fn with_values(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
@@ -238,7 +238,7 @@ fn with_values(command: Command) -> Command {
     })
 }
 
-/// What `-o` and `--sort` of a command take.
+/// The names that `-o` and `--sort` of a command take.
 fn columns(command: &str) -> Vec<(String, String)> {
     let of_rows = |keys: &[RowKey]| {
         let candidate = |key: &RowKey| (key.name.to_owned(), key.meaning.to_owned());
@@ -273,8 +273,8 @@ fn columns(command: &str) -> Vec<(String, String)> {
             for group in Group::ALL {
                 all.push(named(group.name(), "group of fields".to_owned()));
             }
-            all.push(named("all", "every field that is cheap".to_owned()));
-            // A name that stands for several of these means the first one.
+            all.push(named("all", "every cheap field".to_owned()));
+            // If a name has several meanings, the first one counts.
             let mut seen = std::collections::HashSet::new();
             all.retain(|(name, _)| seen.insert(name.clone()));
             all
@@ -295,8 +295,8 @@ fn first_sentence(text: &str) -> String {
         .to_owned()
 }
 
-/// The values that a field has in the processes that run, each once; ids of processes with their
-/// names. Nothing if they can't be read: a shell has no place for messages.
+/// The values of a field in the running processes, without duplicates; process ids come with names.
+/// Nothing if the processes can't be read: a shell can't show a message.
 fn running(field: Field) -> Vec<(String, String)> {
     let query = Query::processes().fields(Field::Comm | Field::Pid | field);
     let Ok(snapshot) = Handle::new().query(&query) else {
@@ -335,7 +335,7 @@ fn name_or_number(id: u64, name: impl Fn(u32) -> Option<Vec<u8>>) -> String {
     name.unwrap_or_else(|| id.to_string())
 }
 
-/// A text without what ends a line, or what a terminal obeys.
+/// The text with line breaks and terminal escapes made visible.
 fn harmless(bytes: &[u8]) -> String {
     let mut out = Vec::new();
     text::escape(&mut out, bytes);

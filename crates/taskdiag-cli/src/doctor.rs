@@ -4,18 +4,20 @@ use std::fmt::Write as _;
 
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
+use taskdiag::events::{self, EventSource};
 use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Kind, Query, Snapshot, SourceId, Value, Verdict};
 
 use crate::listing::{Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::{member, Head};
-use crate::output::named::{key, Cell, RowKey, Rows};
+use crate::output::named::{key, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
+use crate::output::Cell;
 use crate::output::{json, people, Output};
 use crate::source::SourceOptions;
 
-/// Say what can answer on this host, what can't and why, and what to do about it
+/// Show what works on this host, what does not and why, and what to do about it
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
@@ -27,11 +29,11 @@ pub struct Args {
     no_header: bool,
 }
 
-/// What rows have.
+/// The keys of rows.
 pub const KEYS: [RowKey; 4] = [
-    key("fact", Kind::Text, "What is asked about this host."),
+    key("fact", Kind::Text, "A fact about this host."),
     key("verdict", Kind::Text, "`yes`, `no` or `unknown`."),
-    key("why", Kind::Text, "How that is known, or why it is not so."),
+    key("why", Kind::Text, "How this is known, or why it does not hold."),
     key(
         "remedy",
         Kind::Text,
@@ -39,26 +41,27 @@ pub const KEYS: [RowKey; 4] = [
     ),
 ];
 
-/// What is found out.
+/// The findings.
 #[derive(Debug)]
 struct Report {
     facts: Vec<(&'static str, Fact)>,
-    /// Which source would answer each group, in a query about all processes now.
+    /// Which source would answer each group in a query about all processes now.
     plan: Vec<(Group, Result<SourceId, String>)>,
-    /// How many tasks there are, if that is known.
+    /// The number of tasks, if known.
     tasks: Option<usize>,
     machine: String,
     kernel: String,
     euid: u32,
-    /// The capabilities that matter here and are held.
+    /// The effective capabilities that matter here.
     capabilities: Result<Vec<&'static str>, String>,
 }
 
 impl Report {
-    fn new(mut handle: Handle) -> Report {
+    fn new(from: &SourceOptions) -> Report {
+        let mut handle = from.handle();
         // In a pid namespace, /proc/loadavg has the tasks of the whole machine.
         let threads = Handle::new().one_shot().query(&Query::threads().fields(Field::Tid));
-        // Nobody has to be asked for derived fields.
+        // Derived fields need no source.
         let read = Group::ALL.into_iter().filter(|group| *group != Group::Derived);
         let plan = read.map(|group| {
             let fields: Fields = Field::ALL
@@ -76,20 +79,25 @@ impl Report {
             (group, answer)
         });
         let plan: Vec<_> = plan.collect();
-        // Some facts can only be tried. That comes after the plan, which is about a command that
-        // has loaded nothing.
+        // Some facts can only be found by trying. That comes after the plan, which describes a
+        // command that has loaded nothing.
         if handle.support().bpf_load.verdict != Verdict::No {
             let _ = handle.prepare(Fields::all());
         }
-        if handle.support().broker.verdict == Verdict::Unknown {
-            let _ = handle.prepare_broker();
+        let mut support = handle.support().clone();
+        if support.broker.verdict == Verdict::Unknown {
+            let mut broker = from.handle().with_source(SourceId::Broker);
+            let _ = broker.prepare(Fields::all());
+            support.broker = broker.support().broker.clone();
         }
-        let events = taskdiag::events::support();
-        let support = handle.support();
+        let of_events = events::support().map(|(source, fact)| match source {
+            EventSource::Connector => ("event-connector", fact),
+            _ => ("event-tracepoints", fact),
+        });
         let facts = support
             .facts()
             .map(|(name, fact)| (name, fact.clone()))
-            .chain(events.facts().map(|(name, fact)| (name, fact.clone())))
+            .chain(of_events)
             .collect();
         let system = rustix::system::uname();
         Report {
@@ -103,20 +111,20 @@ impl Report {
         }
     }
 
-    /// Why processes can't be asked about at all, if that is so.
+    /// Why no process can be read, if that is so.
     fn why_not(&self) -> Option<&str> {
         let of_base = self.plan.iter().find(|(group, _)| *group == Group::Base);
         of_base?.1.as_ref().err().map(String::as_str)
     }
 }
 
-/// How many tasks there are. This command counts as one, without the threads that read for it.
+/// The number of tasks. This command counts as one: its reading threads are left out.
 fn tasks(threads: &Snapshot) -> usize {
     let own = std::process::id();
     1 + threads.tasks().filter(|task| task.pid() != Ok(own)).count()
 }
 
-/// The effective capabilities of the caller that matter here.
+/// The caller's effective capabilities that matter here.
 fn held_capabilities() -> Result<Vec<&'static str>, String> {
     let names = [
         ("CAP_BPF", CapabilitySet::BPF),
@@ -131,16 +139,14 @@ fn held_capabilities() -> Result<Vec<&'static str>, String> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let report = Report::new(args.from.handle());
+    let report = Report::new(&args.from);
     match args.formats.format() {
         Format::Table => write_text(&report)?,
         Format::Machine(machine) => write_rows(&report, machine, !args.no_header)?,
     }
     match report.why_not() {
         None => Ok(Outcome::Complete),
-        Some(why) => Err(Failure::Unanswered(format!(
-            "nothing can answer about processes: {why}"
-        ))),
+        Some(why) => Err(Failure::Unanswered(format!("processes can't be read: {why}"))),
     }
 }
 
@@ -181,7 +187,7 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     }
     table.write(&mut output, terminal_width())?;
 
-    title(&mut output, "Who would answer a single query about all processes now:")?;
+    title(&mut output, "The sources for a single query about all processes now:")?;
     let mut by_source: Vec<(String, Vec<&str>)> = Vec::new();
     for (group, answer) in &report.plan {
         let source = match answer {

@@ -11,17 +11,19 @@ use taskdiag_core::proc_values::{self, Coverage};
 use crate::listing::{Format, Formats};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::Head;
-use crate::output::named::{self, key, Cell, RowKey, Rows};
+use crate::output::named::{self, key, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Cell;
 use crate::output::Output;
 
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// As Markdown, which is docs/fields.md
+    /// Print Markdown, as in docs/fields.md
     #[arg(long, conflicts_with_all = ["json", "jsonl", "csv", "fields", "sort", "limit"])]
     markdown: bool,
-    /// Sort by these; a minus in front puts the largest first [default: in the order of `-o all`]
+    /// Sort by these keys; a minus in front puts the largest first [default: in the order of `-o
+    /// all`]
     #[arg(long, value_name = "[-]KEY,…", allow_hyphen_values = true)]
     sort: Vec<String>,
     /// At most this many rows, after sorting
@@ -38,25 +40,25 @@ pub struct Args {
     no_header: bool,
 }
 
-/// What rows have.
+/// The keys of rows.
 pub const KEYS: [RowKey; 7] = [
     key("name", Kind::Text, "The name, everywhere."),
     key("group", Kind::Text, "The group: fields that are read together."),
-    key("kind", Kind::Text, "What the values are, with their unit."),
+    key("kind", Kind::Text, "The kind of the values, with their unit."),
     key(
         "origin",
         Kind::Text,
-        "Where /proc/PID has the value as text, or which fields it is made of.",
+        "Where /proc/PID has the value as text, or the fields that it is derived from.",
     ),
     key(
         "since",
         Kind::Text,
-        "The first kernel that has it there; absent if all supported ones do.",
+        "The first kernel version that has it there; absent if all supported kernels do.",
     ),
     key(
         "access",
         Kind::Text,
-        "What it takes to see it of another user's task; absent if nothing.",
+        "The right needed to see it for another user's task; absent if none.",
     ),
     key("meaning", Kind::Text, "What it means."),
 ];
@@ -120,8 +122,8 @@ fn cell(field: &Field, index: usize) -> Cell<'_> {
     }
 }
 
-/// What a caller needs to see the field of another user's task in `/proc`: nothing, `trace` (the
-/// right to trace it), or `nice` (`CAP_SYS_NICE`).
+/// The privilege needed to see the field of another user's task in `/proc`: none, `trace` (the
+/// right to trace the task), or `nice` (`CAP_SYS_NICE`).
 fn access(field: Field) -> &'static str {
     const TRACE: Files = Files::NS
         .union(Files::IO)
@@ -141,7 +143,7 @@ fn access(field: Field) -> &'static str {
     }
 }
 
-/// Where `/proc` has a field, or what it is made of.
+/// Where `/proc` has a field, or what the field is derived from.
 fn origin(field: Field) -> &'static str {
     static MADE_OF: LazyLock<Vec<String>> = LazyLock::new(|| {
         let names = |field: &Field| {
@@ -163,7 +165,7 @@ fn origin(field: Field) -> &'static str {
     }
 }
 
-/// The table for people, whose meanings go on in the next line where they are long.
+/// The table for people. Long meanings continue on the next line.
 fn write_table(fields: &[Field], header: bool) -> std::io::Result<()> {
     let mut table = Table::new(USUAL.map(|_| Align::Left), fields.len()).wrapping();
     if header {
@@ -188,41 +190,43 @@ const INTRODUCTION: &str = "\
 
 # Fields
 
-All values that taskdiag knows. The names are the same everywhere: in `-o` and `--sort`, as keys of
-JSON rows, as methods of `Task` in the library, in filters ([filters.md](filters.md)). The unit is
-in the name: `_bytes`, `_ns`, `_count`.
+All values that taskdiag can show. Each has the same name everywhere: in `-o` and `--sort`, as key
+of JSON rows, as method of `Task` in the library, in filters ([filters.md](filters.md)). The name
+ends in the unit: `_bytes`, `_ns`, `_count`.
 
 - *In /proc/PID*: where the kernel has the value as text. Derived fields have *made of* instead: the
-  fields that their values are made of, which are read for them.
-- *Since*: the first kernel that has it there; empty if all supported kernels have it.
-- *Access*: what it takes to see the value of another user's task: `trace` is the right to trace it
-  (the same user, or `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`; empty is nothing, unless `/proc` is
-  mounted with `hidepid`. Before Linux 6.2 `fd_count` needs the right to trace as well.
+  fields that their values are derived from, which are read for them.
+- *Since*: the first kernel version that has it there; empty if all supported kernels have it.
+- *Access*: the right needed to see the value for another user's task. `trace` is the right to trace
+  the task (the same user, or `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`. Empty means that no right
+  is needed, unless `/proc` is mounted with `hidepid`. Before Linux 6.2, `fd_count` also needs the
+  right to trace.
 
-`-o` takes the name of a group for all of its fields, and `all` for every field that is cheap. These
-are not, and must be named:
+`-o` takes the name of a group for all of its fields, and `all` for every cheap field. These fields
+are not cheap, and must be named:
 
 - the group `rollup`, which takes longer the more memory a process has ([memory.md](memory.md));
-- the group `text`, which only `/proc` has, in files of their own for each task;
+- the group `text`, which only `/proc` has, in separate files for each task;
 - `environ`, which is in the memory of processes, is large, and may hold secrets;
 - `user` and `group`, for which the user database of this host may ask the network;
-- `container_name` and `container_runtime`, for which files of container runtimes may be read.
+- `container_name` and `container_runtime`, which may need files of container runtimes.
 
 If a field and a group have the same name, the name means the field. The fields of a group cost
-about the same and are read together; a group of which no field is chosen is not read.
+about the same and are read together. A group without chosen fields is not read.
 
-A derived field is absent if a field that it is made of is absent, for the same reason. A task that
-has no terminal, unit, container or pod has an empty text there, which filters can compare:
+If a derived field depends on an absent field, it is absent for the same reason. For a task without
+a terminal, unit, container or pod, the value is an empty text, which filters can compare:
 `container_id == ''`.
 
-Names of users, groups and containers are looked up once each, by a thread of their own, and again
-after five minutes. An answer waits for them ten times as long as for a process: 2 seconds, unless
-`--patience` says otherwise. A name that is not there then is absent as `no answer`, and comes with
-a later answer.
+A separate thread looks up each name of a user, group or container once, and again after five
+minutes. An answer waits ten times as long for names as for a process: 2 seconds, unless
+`--patience` is given. A name that is still missing then is absent as `no answer`, and appears in a
+later answer.
 
-Containers and pods are found by the names of cgroups in the unified hierarchy, whoever made these.
-If hierarchies of version 1 are in use as well, containers may be in those alone. The fields are
-then absent as `unsupported` for a task that is in no container of the unified hierarchy.
+Containers and pods are found by the names of cgroups in the unified hierarchy, no matter who
+created the cgroups. If version 1 hierarchies are also in use, containers may exist only there. Then
+the fields are absent as `unsupported` for a task outside of the containers of the unified
+hierarchy.
 ";
 
 /// The introduction of the list of the kernel's values.
@@ -237,19 +241,18 @@ Every value of `stat`, `status` and other files: the field that has it, or why n
 
 fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(VALUES.as_bytes());
-    let named = |file: &'static str| move |&(value, told): &(&'static str, Coverage)| (file, value, told);
-    let stat = proc_values::STAT.iter().map(named("stat"));
-    let status = proc_values::STATUS.iter().map(named("status"));
-    for (file, value, told) in stat.chain(status).chain(proc_values::FILES.iter().copied()) {
+    for (file, value, coverage) in proc_values::all() {
         write!(out, "| {file} | {value} | ")?;
-        match told {
-            Coverage::By(fields) => {
-                let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
-                write!(out, "{}", names.join(", "))?;
+        let fields = match coverage {
+            Coverage::Named => proc_values::named(file, value),
+            Coverage::By(fields) => fields.to_vec(),
+            Coverage::Nowhere(reason) => {
+                writeln!(out, "none: {reason} |")?;
+                continue;
             }
-            Coverage::Nowhere(reason) => write!(out, "none: {reason}")?,
-        }
-        out.extend_from_slice(b" |\n");
+        };
+        let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+        writeln!(out, "{} |", names.join(", "))?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! What rows that are sums are added up by: users, programs, units, containers, cgroups.
+//! Grouping of sums: by user, program, unit, container or cgroup.
 
 use taskdiag::{Absent, Field, Task, Value};
 
-use crate::output::named::Cell;
 use crate::output::names::Names;
 use crate::output::text;
+use crate::output::Cell;
 
-/// How rows that are sums say what they are sums of.
+/// A grouping of sums.
 #[derive(Debug)]
 pub struct Grouping {
     /// The name for `--sort`.
@@ -15,7 +15,7 @@ pub struct Grouping {
     pub keys: &'static [&'static str],
     /// The heading in tables.
     pub heading: &'static str,
-    /// The fields of processes that decide the group; none if something else decides it.
+    /// The fields of processes that determine the group; none if something else does.
     pub fields: &'static [Field],
 }
 
@@ -63,13 +63,13 @@ pub static CGROUP: Grouping = Grouping {
 pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
     let path = match task.exe() {
         Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
-        // It may have slashes in it that are of no path: kworker/0:1.
+        // It may contain slashes that are not part of a path: kworker/0:1.
         Err(_) => return task.comm(),
     };
     Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
 }
 
-/// The unit of a process, of a user or of the system.
+/// The user unit or system unit of a process.
 pub fn unit<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
     first_text([task.user_unit(), task.unit()])
 }
@@ -79,7 +79,7 @@ pub fn container<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
     first_text([task.container_name(), task.container_id()])
 }
 
-/// The first text that is known and not empty; an empty one if that is all there is.
+/// The first text that is known and not empty; otherwise the second.
 fn first_text(texts: [Result<&[u8], Absent>; 2]) -> Result<&[u8], Absent> {
     let known = texts.iter().find(|text| text.is_ok_and(|text| !text.is_empty()));
     known.copied().unwrap_or(texts[1])
@@ -97,7 +97,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// The values under the keys of `grouping`, for programs.
+    /// The values under the keys of `grouping`, for machine-readable output.
     pub fn cells<'a>(&'a self, grouping: &Grouping, names: &'a mut Names) -> Vec<Cell<'a>> {
         match self {
             Name::User(uid) => {
@@ -109,7 +109,7 @@ impl Name {
         }
     }
 
-    /// Appends it as people read it.
+    /// Appends the name for people.
     pub fn write(&self, out: &mut Vec<u8>, names: &mut Names) {
         match self {
             Name::User(uid) => text::escape(out, names.user(*uid)),
@@ -119,7 +119,7 @@ impl Name {
     }
 }
 
-/// Appends the name of a group that is a text, as people read it.
+/// Appends the name of a group that is a text, for people.
 pub fn write_text(out: &mut Vec<u8>, name: &[u8]) {
     if name.is_empty() {
         out.extend_from_slice(b"\"\"");
@@ -132,7 +132,7 @@ pub fn write_text(out: &mut Vec<u8>, name: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Check that the first text that says something is the name of a group.
+    /// Check that the first known text that is not empty names the group.
     #[test]
     fn empty_names_give_way() {
         let name = |texts| first_text(texts).map(|name| name == b"x");

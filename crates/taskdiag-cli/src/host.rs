@@ -1,9 +1,9 @@
-//! What the header says of the machine: the texts of `/proc` that are not about single processes.
+//! The machine's state for the header, from the files of `/proc` that are not about one process.
 
 use std::fs;
 use std::io;
 
-/// What the processors did, in clock ticks since boot (proc_stat(5)).
+/// How the processors spent their time, in clock ticks since boot (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// User mode.
@@ -12,13 +12,13 @@ pub struct Times {
     pub nice: u64,
     /// Kernel mode.
     pub system: u64,
-    /// Interrupts, and time that the hypervisor gave to others.
+    /// Interrupts, and time that the hypervisor gave to other machines.
     pub other: u64,
-    /// Nothing, or waiting for I/O.
+    /// Idle, or waiting for I/O.
     pub idle: u64,
 }
 
-/// Parts of the time between two samples, from 0 to 1.
+/// Shares of the time between two samples, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// User mode with a nice value above 0.
@@ -32,14 +32,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All but idle time.
+    /// All except idle time.
     pub fn busy(&self) -> f64 {
         self.nice + self.user + self.system + self.other
     }
 }
 
 impl Times {
-    /// What happened since `before`. A counter that falls, as idle time may, did not grow.
+    /// The usage since `before`. A counter that went down, as idle time may, counts as unchanged.
     pub fn since(&self, before: &Times) -> Usage {
         let parts = [
             self.nice.saturating_sub(before.nice),
@@ -58,8 +58,8 @@ impl Times {
         }
     }
 
-    /// The times by name, as they are recorded: those of the kernel's documentation. `None` if one is
-    /// missing that every kernel has.
+    /// The times from recorded values, which have the names of the kernel's documentation. `None`
+    /// if one is missing that every kernel has.
     pub fn of(named: &[(&[u8], u64)]) -> Option<Times> {
         let find = |name: &str| named.iter().find(|(known, _)| *known == name.as_bytes());
         let number = |name: &str| find(name).map(|&(_, ticks)| ticks);
@@ -93,21 +93,21 @@ impl Times {
     }
 }
 
-/// What `/proc/stat` says.
+/// The contents of `/proc/stat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// All processors together.
     pub all: Times,
     /// Each processor that is online, with its number.
     pub each: Vec<(u32, Times)>,
-    /// Forks since boot, of threads too.
+    /// Forks since boot, including those of threads.
     pub forks: Option<u64>,
     /// When the machine booted, in seconds since 1970.
     pub boot_s: Option<u64>,
 }
 
 impl Stat {
-    /// Reads it. What could not be read is missing.
+    /// Reads `/proc/stat`. Values that can't be read are missing.
     pub fn read() -> Stat {
         text("/proc/stat").map_or_else(Stat::default, |text| Stat::parse(&text))
     }
@@ -149,7 +149,7 @@ impl MemInfo {
         MemInfo(entries.into_iter().map(named).collect())
     }
 
-    /// Parses the lines that are numbers of KiB. Other lines are left out.
+    /// Parses the lines whose value is in KiB. Other lines are left out.
     pub fn parse(text: &[u8]) -> MemInfo {
         let text = String::from_utf8_lossy(text);
         let line = |line: &str| {
@@ -171,16 +171,16 @@ impl MemInfo {
     }
 }
 
-/// What `/proc/meminfo` says, in bytes.
+/// Memory from `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of the machine's memory that the kernel can use.
+    /// All memory that the kernel can use.
     pub total: u64,
-    /// What is neither free nor page cache.
+    /// Memory that is neither free nor page cache.
     pub used: u64,
     /// Page cache and buffers, without shared memory, which can't be dropped.
     pub cache: u64,
-    /// What new programs could get without swapping, as the kernel estimates it.
+    /// The kernel's estimate of the memory that new programs could get without swapping.
     pub available: u64,
     /// Swap space.
     pub swap_total: u64,
@@ -189,7 +189,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes it of the numbers; `None` if there is no `MemTotal`.
+    /// Computes it from the numbers; `None` if there is no `MemTotal`.
     pub fn new(info: &MemInfo) -> Option<Memory> {
         let total = info.bytes("MemTotal")?;
         let bytes = |name| info.bytes(name).unwrap_or(0);
@@ -207,14 +207,14 @@ impl Memory {
     }
 }
 
-/// What `/proc/loadavg` says.
+/// The contents of `/proc/loadavg`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Averages over 1, 5 and 15 minutes, as the kernel writes them.
     pub averages: [String; 3],
-    /// Threads that run or want to.
+    /// Runnable threads.
     pub runnable: u64,
-    /// All threads; a recording does not have them.
+    /// All threads; recordings do not have this number.
     pub threads: Option<u64>,
 }
 
@@ -237,10 +237,10 @@ impl Load {
     }
 }
 
-/// What pressure stall information is about.
+/// The resources of pressure stall information.
 pub const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 
-/// What the header says of the machine, at one moment. What could not be read is `None`.
+/// The machine's state for the header, at one moment. Values that can't be read are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     /// Seconds since boot.
@@ -251,8 +251,8 @@ pub struct Host {
     pub stat: Stat,
     /// Memory.
     pub memory: Option<Memory>,
-    /// For each of [`PRESSURES`], the percentage of the last ten seconds in which some task had to
-    /// wait for it (Linux 4.20).
+    /// For each of [`PRESSURES`], the percentage of the last ten seconds in which some task waited
+    /// for the resource (Linux 4.20).
     pub pressure: [Option<f64>; 3],
 }
 
@@ -290,8 +290,8 @@ fn pressure(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Check the lines of /proc/stat, with processors that are offline, and kernels that write
-    /// fewer numbers.
+    /// Check the lines of /proc/stat with offline processors, and on kernels that write fewer
+    /// numbers.
     #[test]
     fn processors_have_times() {
         let text =
@@ -310,8 +310,8 @@ mod tests {
         assert_eq!(Stat::parse("cpu\ncpux 1 2 3 4\n\n"), Stat::default());
     }
 
-    /// Check that a number is found by its whole name, and that a line without a number of KiB is
-    /// left out.
+    /// Check that a number is found only by its full name, and that a line without a number of KiB
+    /// is left out.
     #[test]
     fn numbers_have_names() {
         let info = MemInfo::parse(
@@ -323,8 +323,8 @@ mod tests {
         }
     }
 
-    /// Check that parts add up to one, that a counter that falls has not grown, and that no time is
-    /// no usage.
+    /// Check that shares add up to one, that a counter that went down has not grown, and that
+    /// without elapsed time there is no usage.
     #[test]
     fn usage_is_of_the_time_between() {
         let before = Times {
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(fallen.since(&before), Usage::default());
     }
 
-    /// Check the other texts, and that nonsense is no value.
+    /// Check the other files, and that malformed text gives no value.
     #[test]
     fn texts_are_parsed() {
         let load = Load::parse("0.50 0.40 0.30 2/253 4711\n").expect("a load");
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(pressure("full avg10=1"), None);
     }
 
-    /// Check that this machine has all that every Linux has.
+    /// Check that this machine has the values that every Linux has.
     #[test]
     fn this_machine_answers() {
         let host = Host::read();

@@ -1,4 +1,4 @@
-//! What is common to commands that list tasks: formats, the answer, the report of what is missing.
+//! Common parts of commands that list tasks: options, the answer, and the report of missing values.
 
 use std::fmt;
 use std::io;
@@ -22,8 +22,8 @@ pub use crate::output::format::{Format, Formats, Machine};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Options {
-    /// Fields to show, in this order; a group stands for its fields, `all` for every field that is
-    /// cheap. See `taskdiag fields`
+    /// Fields to show, in this order; a group stands for its fields, `all` for every cheap field.
+    /// See `taskdiag fields`
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
     pub fields: Vec<String>,
     #[command(flatten)]
@@ -33,52 +33,53 @@ pub struct Options {
     /// Exact numbers in tables: bytes and nanoseconds
     #[arg(long)]
     pub bytes: bool,
-    /// Names of users, groups, capabilities and signals: instead of numbers in tables, beside them in JSON and CSV
+    /// Names of users, groups, capabilities and signals: instead of numbers in tables, beside
+    /// numbers in JSON and CSV
     #[arg(long)]
     pub names: bool,
     /// No header above tables and CSV
     #[arg(long, visible_alias = "no-headers")]
     pub no_header: bool,
-    /// Say on standard error who answered, how many tasks, and in how long
+    /// Print the sources, the number of tasks and the elapsed time to standard error
     #[arg(long)]
     pub stats: bool,
 }
 
 impl Options {
-    /// How the rows are to be written.
+    /// The output format.
     pub fn format(&self) -> Format {
         self.formats.format()
     }
 
-    /// Fails if the output is to be one JSON document, which has an end.
+    /// Fails if the format is a single JSON document, which needs an end.
     pub fn check_endless(&self) -> Result<(), Failure> {
         if self.format() != Format::Machine(Machine::Json) {
             return Ok(());
         }
         Err(Failure::Unanswered(
-            "watching has no end, and a JSON document has: use --jsonl".to_owned(),
+            "watching never ends, but a JSON document must: use --jsonl".to_owned(),
         ))
     }
 }
 
-/// What the library answered.
+/// The library's answer to a query.
 #[derive(Debug, Default)]
 pub struct Answers {
     snapshot: Snapshot,
-    /// Processes that were asked about and don't exist.
+    /// Process ids of the query that do not exist.
     missing: Vec<u32>,
     elapsed: Duration,
 }
 
 impl Answers {
-    /// Asks.
+    /// Runs the query.
     pub fn ask(handle: &mut Handle, query: &Query) -> Result<Answers, Failure> {
         let mut answers = Answers::default();
         answers.ask_again(handle, query)?;
         Ok(answers)
     }
 
-    /// Asks, and puts the answer into the place of an earlier one.
+    /// Runs the query, and replaces an earlier answer.
     pub fn ask_again(&mut self, handle: &mut Handle, query: &Query) -> Result<(), Failure> {
         let started = Instant::now();
         self.missing.clear();
@@ -96,12 +97,12 @@ impl Answers {
         Ok(())
     }
 
-    /// The answer itself.
+    /// The snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// The groups that were answered, each with who answered it.
+    /// The answered groups, each with its source.
     pub fn sources(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         let answers = self.snapshot.answers();
         answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())))
@@ -112,7 +113,8 @@ impl Answers {
         self.snapshot.tasks().collect()
     }
 
-    /// Says what was asked for and is not among the answers. `absences` come with the number of tasks they are of.
+    /// Reports what was asked for but is missing. Each element of `absences` comes with the number
+    /// of tasks that it counts.
     pub fn report(&self, absences: &[(&Absences, usize)]) -> Outcome {
         let mut outcome = Outcome::Complete;
         let mut partial = |message: fmt::Arguments<'_>| {
@@ -126,14 +128,13 @@ impl Answers {
         match counters.undecided {
             0 => {}
             count => partial(format_args!(
-                "{count} task{} left out: what {} filtered by may not be seen ({}), or is not there (`taskdiag doctor` \
-                 says what is)",
+                "{count} task{} left out: a value that the filter needs may not be seen ({}), or is not available \
+                 (`taskdiag doctor` says what is)",
                 if count == 1 { "" } else { "s" },
-                if count == 1 { "it is" } else { "they are" },
                 WhoMay::see_denied()
             )),
         }
-        // A process that a filter left out is none that was asked for, or it is counted above.
+        // A process that the filter left out was not asked for, or it is counted above.
         let silent = self.silent();
         if counters.no_answer > 0 && !silent.is_empty() {
             partial(format_args!("{}", no_answer_from(&silent)));
@@ -141,7 +142,7 @@ impl Answers {
         match counters.malformed {
             0 => {}
             count => partial(format_args!(
-                "{count} answers of the kernel made no sense and were left out: please report this"
+                "{count} invalid answers of the kernel were left out: please report this"
             )),
         }
         let denied = match counters.denied {
@@ -152,7 +153,7 @@ impl Answers {
         outcome.and(denied).and(report_absences(absences))
     }
 
-    /// The processes of which a read made no progress.
+    /// The processes for which a read made no progress.
     fn silent(&self) -> Vec<u32> {
         let fields = self.snapshot.fields();
         let is_silent = |task: &Task<'_>| fields.iter().any(|field| task.value(field) == Err(Absent::NoAnswer));
@@ -162,7 +163,7 @@ impl Answers {
         pids
     }
 
-    /// Says which part of the filter was decided where, and what was read for whom.
+    /// Prints where each part of the filter was evaluated, and what was read for which tasks.
     pub fn say_explanation(&self, explanation: &Explanation) {
         let (plan, first, last) = (explanation.plan(), explanation.decided_first(), explanation.filter());
         let counters = self.snapshot.counters();
@@ -176,29 +177,29 @@ impl Answers {
             Some((BpfWay::ToLoad, _)) => ("BPF, loaded for this", "in the kernel"),
             Some((BpfWay::Pinned, _)) => ("BPF, pinned", "in the kernel"),
             Some((BpfWay::Loaded, _)) => ("BPF", "in the kernel"),
-            None if plan.broker.is_some() => ("the broker", "there"),
-            None => ("procfs", "first, on the few files that it takes"),
+            None if plan.broker.is_some() => ("the broker", "by the broker"),
+            None => ("procfs", "first, from the few files that it needs"),
         };
         let way = if plan.one_by_one { ", one process at a time" } else { "" };
         say(format_args!("read by {source}{way}: {groups}"));
         if let Some(first) = first {
-            say(format_args!("decided {place}: {first}"));
+            say(format_args!("evaluated {place}: {first}"));
         }
         if let Some(last) = last {
             let whom = if first.is_some() {
-                "tasks that passed"
+                "the tasks that passed"
             } else {
                 "all tasks"
             };
             say(format_args!(
-                "decided here, on what was read of {whom} ({}): {last}",
+                "evaluated here, on {whom} ({}): {last}",
                 counters.candidates
             ));
         }
         say(format_args!("rows: {}", counters.tasks));
     }
 
-    /// Says who answered, how many tasks, and in how long.
+    /// Prints the sources, the number of tasks and the elapsed time.
     pub fn say_stats(&self, tasks: usize) {
         let mut by_source: Vec<(&str, Vec<&str>)> = Vec::new();
         for (group, answer) in self.snapshot.answers() {
@@ -236,7 +237,7 @@ impl Answers {
         ));
     }
 
-    /// Writes tasks for programs. With depths, each row has its own.
+    /// Writes tasks for machine-readable output. With depths, each row has its depth.
     pub fn write(
         &self,
         command: &str,
@@ -268,7 +269,7 @@ impl Answers {
             document.row(output.buffer(), |out| match machine {
                 Machine::Csv => csv::row(out, listing.fields, task, &extras, names.as_mut(), absences),
                 Machine::Json => rows.write(out, task, &extras, absences),
-                // The line of the sample has the time.
+                // The line that starts the sample has the time.
                 Machine::Jsonl => rows.write(out, task, &extras[..extras.len().min(1)], absences),
             });
             output.row_ended()?;
@@ -278,27 +279,27 @@ impl Answers {
     }
 }
 
-/// What to write for programs.
+/// What to write in machine-readable output.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
     /// The fields, in order.
     pub fields: &'a [Field],
     /// The tasks, in order.
     pub tasks: &'a [Task<'a>],
-    /// How deep each task is in the tree, if it is one.
+    /// The depth of each task, if the tasks form a tree.
     pub depths: Option<&'a [u32]>,
-    /// Which sample it is, if there are several.
+    /// The sample that the tasks belong to, if there are several samples.
     pub sample: Option<Sample<'a>>,
-    /// What the tasks add up to, for the end of a JSON document.
+    /// Sums over the tasks, for the end of a JSON document.
     pub total: Total<'a>,
-    /// Whether there is a header above CSV.
+    /// Whether CSV has a header.
     pub header: bool,
-    /// Whether names stand beside the numbers that have them.
+    /// Whether names are written beside numbers.
     pub names: bool,
 }
 
 impl<'a> Listing<'a> {
-    /// What a row has behind its fields.
+    /// The cells after the fields of a row.
     fn extras(&self, index: usize) -> Vec<(&'static str, Result<Extra<'a>, &'static str>)> {
         let depth = self.depths.and_then(|depths| depths.get(index));
         match (self.sample, depth) {
@@ -315,7 +316,8 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Says which values are missing. `absences` come with the number of tasks they are of, 0 where that says nothing.
+/// Reports missing values. Each element of `absences` comes with the number of tasks that it
+/// counts, or 0 where that number means nothing.
 pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
     let mut outcome = Outcome::Complete;
     for (absences, tasks) in absences {
@@ -339,17 +341,22 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
     outcome
 }
 
-/// What to do about values that are missing for this reason. `None`: that depends on who may see
-/// them.
+/// What the user can do about values that are missing for this reason. `None`: that depends on who
+/// may see the values.
 fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
+    let is_past = history::shown().is_some();
     Some(match reason {
+        // Whoever reads a recording, with whatever options, sees no more.
+        Absent::Denied if is_past && WhoMay::see_denied() != WhoMay::Nobody => {
+            "the recorder was not allowed to read it"
+        }
+        Absent::Unsupported if is_past => "it was not recorded: `taskdiag record` has -o and --pss-budget",
+        Absent::NoAnswer if is_past => "it kept the recorder waiting",
+        Absent::OverBudget if is_past => "walking its memory would have taken too long: `taskdiag record --pss-budget`",
         Absent::NoAnswer if fields.iter().all(|field| field.group() == Group::Derived) => {
             "the user database, or a file of a container runtime: --patience waits longer"
         }
         Absent::Denied => return None,
-        Absent::Unsupported if history::shown().is_some() => {
-            "it was not recorded: `taskdiag record` has -o and --pss-budget"
-        }
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",

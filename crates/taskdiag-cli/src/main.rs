@@ -1,10 +1,10 @@
 //! `taskdiag`: asks a Linux kernel about its processes, for people and for scripts.
 //!
-//! One file for each command. A command parses its options completely before it asks anything, so
-//! that wrong usage never costs a query. [`listing`] has what commands that list tasks have in
-//! common; [`output`] has how rows are written.
+//! Each command has its own module. A command parses all its options before it runs a query, so
+//! that wrong usage never costs one. [`listing`] has the common parts of commands that list tasks;
+//! [`output`] writes rows.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cache;
 mod choice;
@@ -12,6 +12,7 @@ mod complete;
 mod doctor;
 mod events;
 mod fields;
+mod file;
 mod files;
 mod grouping;
 mod history;
@@ -50,18 +51,18 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use outcome::{Failure, Outcome};
 use output::terminal::{choose_color, Color};
-use output::Output;
+use output::{check_open, Output};
 
 /// Ask a Linux kernel about its processes, their memory, and the page cache
 ///
-/// BPF programs answer where that is allowed, /proc where it is not; both give the same values.
+/// BPF programs answer where they are allowed, /proc elsewhere; both give the same values.
 #[derive(Debug, Parser)]
 #[command(
     name = "taskdiag",
     disable_version_flag = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 all answered; 1 something asked for was not there or partly unreadable (the rest is \
-                  printed, the reason is on standard error); 2 wrong usage, or nothing could be answered."
+    after_help = "Exit status: 0 complete answer; 1 something requested was missing or could not be read (the rest is \
+                  printed, the reason is on standard error); 2 wrong usage, or no answer."
 )]
 struct Cli {
     /// Print the version, the commit and the features
@@ -113,15 +114,16 @@ enum Command {
     Man(manual::Args),
     #[command(hide = true)]
     Completions(complete::Args),
-    /// What `record`, and commands that look at a recording, start
+    /// Run by `record`, and by commands that read a recording
     #[command(hide = true)]
     RecordingFiles,
 }
 
-/// The commands that a link can be named after.
+/// The commands that run when a link has their name.
 const LINKS: [&str; 4] = ["ps", "pgrep", "pkill", "top"];
 
-/// The arguments, with the command that a link is named after in its place; and whether there was a link.
+/// The arguments, with the command that the link is named after; and whether the program was
+/// started through a link.
 fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     let name = arguments.first().and_then(|program| Path::new(program).file_name());
     let link = LINKS.into_iter().find(|link| name == Some(OsStr::new(link)));
@@ -131,8 +133,9 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     (arguments, link.is_some())
 }
 
-/// Parses the arguments. The options of a command are made when it is named, because those of all
-/// take as long as reading some hundred processes. Help and errors can be about all of them.
+/// Parses the arguments. The options of a command are defined only when the command is named:
+/// defining those of all commands takes as long as reading some hundred processes. Help and errors
+/// may need all of them.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(&arguments)
         .or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
@@ -156,6 +159,7 @@ fn main() -> ExitCode {
             Ok(cli) => cli,
             Err(wrong) if wrong.use_stderr() => wrong.exit(),
             Err(help) => {
+                check_open()?;
                 help.print()?;
                 return Ok(Outcome::Complete);
             }
@@ -213,7 +217,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
 
-    /// Check that a link stands for its command, whatever its directory, and that other names do not.
+    /// Check that a link selects its command in any directory, and that other names do not.
     #[test]
     fn links_stand_for_commands() {
         let line = |words: &[&str]| {

@@ -1,7 +1,7 @@
 //! `taskdiag man`: the manual pages, which `make install` installs.
 //!
-//! Names, synopses and options come from the command line as clap has it. Each page ends with
-//! sections that are written by hand, in `manual/`.
+//! Names, synopses and options come from clap's definition of the command line. The last sections
+//! of each page are written by hand, in `manual/`.
 
 use clap::{Args as ClapArgs, Command};
 use clap_mangen::roff::{bold, italic, roman, Roff};
@@ -12,19 +12,19 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::Output;
 use crate::ps::options::{Takes, OPTIONS};
 
-/// Print a manual page, or the names of those there are
+/// Print a manual page, or the names of all pages
 ///
 /// To read one: taskdiag man ps | man -l -
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The name of a page, such as taskdiag-ps.1; ps does as well
+    /// The name of a page, such as taskdiag-ps.1; the command's name is enough
     name: Option<String>,
 }
 
-/// The sections of a page that are written by hand.
+/// The handwritten sections of a page.
 struct Written {
     command: &'static str,
-    /// The pages of other projects that are related.
+    /// Related pages of other projects.
     related: &'static [&'static str],
     /// Roff: sections such as EXAMPLES, FILES and ENVIRONMENT.
     sections: &'static str,
@@ -66,19 +66,19 @@ const WRITTEN: &[Written] = &[
     written!("unpin", ["bpf(2)"]),
 ];
 
-/// The exit status of commands whose sections do not have their own.
+/// The exit status, for commands whose sections do not describe their own.
 const EXIT_STATUS: &str = "\
 .SH \"EXIT STATUS\"
 .TP
 .B 0
-All was answered.
+The answer is complete.
 .TP
 .B 1
-Something that was asked for was not there, or could not be read in part. The rest is printed, and
-the reason is on standard error.
+Something that was requested was missing or could not be read. The rest is printed, and the reason
+is on standard error.
 .TP
 .B 2
-Wrong usage, or nothing could be answered.
+Wrong usage, or no answer.
 ";
 
 /// Runs the command.
@@ -106,7 +106,8 @@ pub fn run(args: Args, cli: Command) -> Result<Outcome, Failure> {
     Ok(Outcome::Complete)
 }
 
-/// All pages, with their file names. A page is about `taskdiag`, or about one command.
+/// All pages, with their file names. One page is about `taskdiag`, each of the others about a
+/// command.
 fn pages(cli: Command) -> Vec<(String, String)> {
     let mut cli = cli
         .disable_help_subcommand(true)
@@ -133,16 +134,16 @@ fn page_name(command: &Command) -> String {
         .to_owned()
 }
 
-/// A page. `pages` are the names of all.
+/// One page. `pages` are the names of all pages.
 fn page(mut command: Command, pages: &[String]) -> String {
     let name = page_name(&command);
     let written = WRITTEN.iter().find(|written| written.command == command.get_name());
     let sections = written.map_or("", |written| written.sections);
-    // The synopsis of `--help`: all options by name would be longer than a page.
+    // The synopsis of `--help`: one with all options would be longer than a page.
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();
     let man = Man::new(with_aliases(command.clone()).override_usage(usage));
-    // A title without a date: pages of the same source are the same.
+    // A title without a date, so that the same source gives the same pages.
     let mut text = format!(
         ".TH \"{}\" \"1\" \"\" \"taskdiag {}\" \"taskdiag\"\n",
         name.to_uppercase().replace('-', "\\-"),
@@ -153,7 +154,7 @@ fn page(mut command: Command, pages: &[String]) -> String {
         man.render_synopsis_section(out)?;
         man.render_description_section(out)
     }));
-    // One section with parts, not a section for each heading.
+    // One section with subsections, not a section for each heading.
     let options = rendered(|out| man.render_options_section(out));
     text.push_str(".SH OPTIONS\n");
     text.push_str(&options.replace(".SH OPTIONS\n", "").replace("\n.SH ", "\n.SS "));
@@ -171,16 +172,16 @@ fn page(mut command: Command, pages: &[String]) -> String {
     text
 }
 
-/// What `render` writes.
+/// The output of `render`.
 fn rendered(render: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     render(&mut out).expect("memory can be written to");
     let text = String::from_utf8(out).expect("help is UTF-8");
-    // Two breaks, which formatters complain about, are one empty line.
+    // Formatters complain about two breaks; one empty line looks the same.
     text.replace("\n.br\n\n.br\n", "\n.sp\n")
 }
 
-/// The command with the other names of options in their help: clap_mangen leaves them out.
+/// The command, with the aliases of options added to their help: clap_mangen leaves them out.
 fn with_aliases(command: Command) -> Command {
     let is_ps = command.get_name() == "ps";
     command.mut_args(|arg| {
@@ -243,13 +244,13 @@ fn without_dash() -> String {
     rendered(|out| out.write_all(roff.render().as_bytes()))
 }
 
-/// The section about related pages: ours, but not the page itself, and others.
+/// The section of related pages: other pages of taskdiag, and pages of other projects.
 fn see_also(name: &str, pages: &[String], related: &[&str]) -> String {
     let ours = pages
         .iter()
         .filter(|page| *page != name)
         .map(|page| (page.clone(), "1".to_owned()));
-    // A command names the first page only, which has the list.
+    // A command's page refers to the main page only, which has the list.
     let ours: Vec<(String, String)> = match name {
         "taskdiag" => ours.chain([("taskdiagd".to_owned(), "8".to_owned())]).collect(),
         _ => ours.take(1).collect(),
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
     use crate::{pkill, ps, Cli};
 
-    /// The words of a line, as a shell splits it. Quotes of both kinds are taken away.
+    /// Splits a line into words as a shell does. Removes both kinds of quotes.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quote = None;
@@ -305,7 +306,7 @@ mod tests {
         text
     }
 
-    /// Check that all examples are valid command lines, and that all commands have some.
+    /// Check that all examples are valid command lines, and that every command has one.
     #[test]
     fn examples_are_valid() {
         for written in WRITTEN {
@@ -331,8 +332,8 @@ mod tests {
         }
     }
 
-    /// Check that each page has the usual sections, once each, and that hand-written sections belong
-    /// to a command.
+    /// Check that each page has each of the usual sections once, and that handwritten sections
+    /// belong to a command.
     #[test]
     fn pages_have_the_usual_sections() {
         let pages = pages(Cli::command());

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _};
 
 use clap::Args as ClapArgs;
-use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place, Reason};
+use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
 
 use crate::listing::Format;
@@ -11,15 +11,16 @@ use crate::maps::{address, build_id_cell, SourceOptions};
 use crate::outcome::{say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
-use crate::output::named::{self, key, Cell, RowKey, Rows};
+use crate::output::named::{self, key, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Cell;
 use crate::output::{cell, text, Output};
 use crate::quantity;
 
-/// Turn addresses of a process into offsets in files, with the files' build ids
+/// Turn addresses of a process into file offsets, with the files' build ids
 ///
-/// There is a row for each address, in the order given. An address that is in no file has a reason
-/// instead: unmapped, anonymous (heap, stack, or code made by the program), vdso (the kernel's
+/// Prints one row per address, in the given order. An address outside of any file has a reason
+/// instead: unmapped, anonymous (heap, stack, or code that the program made), vdso (the kernel's
 /// library, which has a build id) or special (other mappings of the kernel).
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -41,10 +42,10 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// What rows have.
+/// The keys of rows.
 pub const KEYS: [RowKey; 5] = [
     key("addr", Kind::Address, "The address."),
-    key("file_offset", Kind::Bytes, "Where that is in the file."),
+    key("file_offset", Kind::Bytes, "The offset of the address in the file."),
     key(
         "name",
         Kind::Text,
@@ -54,7 +55,7 @@ pub const KEYS: [RowKey; 5] = [
     key("deleted", Kind::Flag, "Whether the file is deleted."),
 ];
 
-/// The addresses that the words mean.
+/// The addresses that the arguments give.
 fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) -> Result<Vec<u64>, Failure> {
     let mut input = Some(input);
     let mut addresses = Vec::with_capacity(words.len());
@@ -80,9 +81,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let chosen = named::chosen(&args.fields, &KEYS)?;
     let shown = chosen.keys(&[0, 1, 2, 3, 4]);
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
-    let source = args.from.source()?;
-    let normalized = source
-        .open(args.pid)
+    let mut handle = args.from.handle()?;
+    let normalized = handle
+        .maps(args.pid)
         .and_then(|mut maps| Normalizer::new().normalize(&mut maps, &addresses));
     let normalized = normalized.map_err(|error| {
         Failure::Unanswered(match error.kind() {
@@ -99,7 +100,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let unmapped = normalized
         .outcomes
         .iter()
-        .filter(|place| **place == Place::Nowhere(Reason::Unmapped))
+        .filter(|place| **place == Place::Unmapped)
         .count();
     match args.output.format() {
         Format::Table if args.fields.is_empty() => write_table(&args, rows())?,
@@ -118,7 +119,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 ("mappings", normalized.mappings as u64),
                 ("files", normalized.files.len() as u64),
             ];
-            let head = Head::new("normalize", vec![("maps", source.name(normalized.source))], counters);
+            let head = Head::new("normalize", vec![("maps", normalized.source.name())], counters);
             let keys = shown.iter().map(|&key| KEYS[key].name).collect();
             let mut output = Rows::begin(machine, &head, keys, !args.output.no_header);
             for row in rows() {
@@ -152,12 +153,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }))
 }
 
-/// What is known of an address.
+/// The findings about an address.
 struct AddressRow<'a> {
     address: u64,
     file_offset: Result<u64, &'static str>,
     name: Result<&'a [u8], &'static str>,
-    /// `None` for what can't have one.
+    /// `None` if the mapping can't have one.
     build_id: Known<Option<BuildId>>,
     written_build_id: String,
     deleted: Result<bool, &'static str>,
@@ -185,13 +186,13 @@ impl<'a> AddressRow<'a> {
                     deleted: Ok(file.deleted),
                 }
             }
-            Place::Nowhere(Reason::Vdso { build_id, .. }) => AddressRow {
+            Place::Vdso { build_id, .. } => AddressRow {
                 name: Ok(b"[vdso]"),
                 build_id,
                 ..nowhere("vdso")
             },
-            Place::Nowhere(Reason::Unmapped) => nowhere("unmapped"),
-            Place::Nowhere(Reason::Anonymous) => nowhere("anonymous"),
+            Place::Unmapped => nowhere("unmapped"),
+            Place::Anonymous => nowhere("anonymous"),
             _ => nowhere("special"),
         };
         if let Ok(Some(id)) = row.build_id {
@@ -266,8 +267,8 @@ mod tests {
         addresses(&words, read).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Check that addresses come from arguments and from standard input, in order, and that input
-    /// is read once.
+    /// Check that addresses come from arguments and standard input, in order, and that standard
+    /// input is read only once.
     #[test]
     fn addresses_come_from_both_places() {
         assert_eq!(words(&["1", "-", "0x2"], "0x10\n\n 17 \n"), Ok(vec![1, 16, 17, 2]));

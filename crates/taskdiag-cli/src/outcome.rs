@@ -1,4 +1,4 @@
-//! How a command ends: its exit status, and what it says on standard error.
+//! How a command ends: its exit status, and its messages on standard error.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_sys::host::is_initial_user_namespace;
 
-/// How a command ended that could do what it was asked to do.
+/// How a command that could run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All was answered.
     Complete,
-    /// Something asked for was not there or could not be read; standard error says what and why.
+    /// Something asked for was missing or could not be read; standard error says what and why.
     Partial,
 }
 
@@ -27,19 +27,19 @@ impl Outcome {
     }
 }
 
-/// Why a command could not do what it was asked to do.
+/// Why a command could not run.
 #[derive(Debug)]
 pub enum Failure {
     /// Wrong usage, or nothing could be answered.
     Unanswered(String),
-    /// The same for pgrep and pkill, if the usage is right.
+    /// Like `Unanswered`, for pgrep and pkill with correct usage.
     Fatal(String),
     /// The answer could not be written.
     Output(io::Error),
 }
 
 impl Failure {
-    /// What it says.
+    /// The message.
     pub fn message(&self) -> String {
         match self {
             Failure::Unanswered(message) | Failure::Fatal(message) => message.clone(),
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The same failure; if the usage was wrong, with more about what is right.
+    /// The same failure. If nothing was answered, the message is followed by `more`.
     pub fn with(self, more: &str) -> Failure {
         match self {
             Failure::Unanswered(message) => Failure::Unanswered(message + more),
@@ -77,13 +77,13 @@ pub fn say(message: impl fmt::Display) {
 /// Who may see what was denied to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoMay {
-    /// Root, which this process is not.
+    /// Root, if this process is not root.
     Root,
     /// Root with capabilities that this process lacks.
     WholeRoot,
-    /// Root of a user namespace around the one of this process.
+    /// Root of an outer user namespace.
     OuterRoot,
-    /// Nobody: this process has all that it takes.
+    /// Nobody: this process already has every right.
     Nobody,
 }
 
@@ -95,7 +95,7 @@ impl WhoMay {
     }
 
     fn beyond(is_root: bool, held: Option<CapabilitySet>, is_initial: bool) -> WhoMay {
-        // Processes, their files and the page cache each need one of these.
+        // Access to processes, their files and the page cache depends on these.
         let needed =
             CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
         match (is_root, held.is_some_and(|held| held.contains(needed)), is_initial) {
@@ -107,19 +107,20 @@ impl WhoMay {
     }
 }
 
-/// The next step.
+/// What the user can do.
 impl fmt::Display for WhoMay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             WhoMay::Root => "root may: try sudo",
             WhoMay::WholeRoot => "root may, but this one lacks capabilities, as in containers",
             WhoMay::OuterRoot => "root outside of this user namespace may",
-            WhoMay::Nobody => "the kernel keeps it from root too",
+            WhoMay::Nobody => "the kernel denies it even to root",
         })
     }
 }
 
-/// Says that something was denied, and who may see it. What nobody may see is not lacking.
+/// Reports that something was denied, and who may see it. What nobody may see does not count as
+/// missing.
 pub fn say_denied(message: impl fmt::Display) -> Outcome {
     let who = WhoMay::see_denied();
     say(format_args!("{message} ({who})"));
@@ -139,7 +140,7 @@ pub fn no_answer_from(pids: &[u32]) -> String {
     }
 }
 
-/// A number of things, of which `one` is the word for one: `1 file`, `2 processes`.
+/// A count with its noun; `one` is the singular: `1 file`, `2 processes`.
 pub fn counted(count: u64, one: &str) -> String {
     let ending = match count {
         1 => "",
@@ -168,7 +169,7 @@ pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
             say(message);
             ExitCode::from(3)
         }
-        // The reader has enough, as in `taskdiag ps | head`: not a failure.
+        // The reader closed the pipe, as in `taskdiag ps | head`: not a failure.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => {
             say(format_args!("writing the output: {}", self::message(&error)));
@@ -181,7 +182,7 @@ pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Check that one thing is no things.
+    /// Check the plural, also for a count of zero.
     #[test]
     fn numbers_have_plurals() {
         let all = [0, 1, 2].map(|count| (counted(count, "file"), counted(count, "process")));
@@ -196,7 +197,7 @@ mod tests {
         );
     }
 
-    /// Check that nobody is said to be kept from a value who only lacks a right to it.
+    /// Check that a message offers more rights only if the process lacks some.
     #[test]
     fn who_may_is_who_has_more() {
         let all = Some(CapabilitySet::all());

@@ -25,7 +25,7 @@ use crate::version;
 /// The criteria of pgrep(1). A process matches if it meets all of them.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Criteria {
-    /// Print how many match instead of their ids; pkill signals them all the same
+    /// Print the number of matching processes instead of their ids; pkill also signals them
     #[arg(short, long)]
     pub count: bool,
     /// Match the whole command line rather than the name
@@ -46,7 +46,7 @@ pub struct Criteria {
     /// Only the one that started first
     #[arg(short, long, conflicts_with = "inverse")]
     oldest: bool,
-    /// Only those that started so many seconds ago or earlier
+    /// Only those that started at least this many seconds ago
     #[arg(short = 'O', long, value_name = "SECONDS")]
     older: Option<u64>,
     /// Only children of these processes
@@ -64,7 +64,7 @@ pub struct Criteria {
     /// Only of these real users, by name or number
     #[arg(short = 'U', long, value_name = "USER,…", value_delimiter = ',')]
     uid: Vec<String>,
-    /// All but those that match
+    /// Select the processes that do not match
     #[arg(long)]
     pub inverse: bool,
     /// Match the whole name or command line
@@ -73,7 +73,7 @@ pub struct Criteria {
     /// Only the process whose id is in this file
     #[arg(short = 'F', long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
-    /// Fail if the file with the id is not locked, as it is while its process runs
+    /// Fail if no process has locked that file, as the running process should
     #[arg(short = 'L', long, requires = "pidfile")]
     logpidfile: bool,
     /// Only in these states: R, S, D, I, T, t, Z …
@@ -82,16 +82,16 @@ pub struct Criteria {
     /// Leave out this command's own ancestors
     #[arg(short = 'A', long)]
     ignore_ancestors: bool,
-    /// Only in these cgroups of the unified hierarchy: paths as the field cgroup has them
+    /// Only in these cgroups of the unified hierarchy; paths as in the field cgroup
     #[arg(long, value_name = "PATH,…", value_delimiter = ',')]
     cgroup: Vec<OsString>,
     /// Only in the same namespaces as this process
     #[arg(long, value_name = "PID")]
     ns: Option<u32>,
-    /// With --ns: only these namespaces matter: ipc, mnt, net, pid, user, uts, cgroup, time
+    /// With --ns: compare only these namespaces: ipc, mnt, net, pid, user, uts, cgroup, time
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "ns")]
     nslist: Vec<String>,
-    /// Only those that this is true of: see `taskdiag ps`
+    /// Only those for which this expression is true: see `taskdiag ps`
     #[arg(long = "where", value_name = "EXPR")]
     filter: Option<String>,
     /// Print the version
@@ -106,21 +106,22 @@ pub struct Criteria {
 /// A task that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// Its process.
+    /// The process id.
     pub pid: u32,
-    /// Its thread, which of a process is the same.
+    /// The thread id; for a process, the same as `pid`.
     pub tid: u32,
-    /// Which task it is.
+    /// The identity of the task.
     pub identity: Identity,
     /// When it started, in nanoseconds since boot.
     pub start_ns: u64,
     /// Its name.
     pub name: Vec<u8>,
-    /// Its command line; in brackets its name if it has none, or none was asked for.
+    /// The command line; or the name in brackets, if the task has no command line or none was
+    /// requested.
     pub cmdline: Vec<u8>,
 }
 
-/// What the command needs besides processes.
+/// What to read besides the matching processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// Threads rather than processes.
@@ -131,11 +132,11 @@ pub struct Wanted {
     pub catches: Option<u32>,
 }
 
-/// The kernel keeps so many bytes of a name, except for kernel threads.
+/// The kernel keeps at most this many bytes of a name, except for kernel threads.
 const LONGEST_NAME: usize = 15;
 
 impl Criteria {
-    /// Prints the version if that is asked for.
+    /// Prints the version if requested. Returns whether it was.
     pub fn print_version(&self) -> Result<bool, Failure> {
         if self.version {
             let mut output = Output::new();
@@ -150,7 +151,7 @@ impl Criteria {
         self.from.handle()
     }
 
-    /// Those that match, by their ids.
+    /// The matching tasks, in order of their ids.
     pub fn matches(&self, handle: &mut Handle, wanted: Wanted) -> Result<Vec<Match>, Failure> {
         let pattern = self.pattern()?;
         let pid = match &self.pidfile {
@@ -175,7 +176,7 @@ impl Criteria {
         };
         let filter = self.filter(handle, pid, namespaces)?;
         if pattern.is_none() && filter.is_none() && !self.newest && !self.oldest {
-            let message = "nothing says which processes are meant: give a pattern, or an option such as -u";
+            let message = "no criteria: give a pattern, or an option such as -u";
             return Err(Failure::Unanswered(message.to_owned()));
         }
         let mut fields = Field::Comm | Field::StartNs;
@@ -194,7 +195,7 @@ impl Criteria {
             Query::processes()
         };
         query = query.fields(fields);
-        // With --inverse, the tasks that do not match the filter are needed, too.
+        // --inverse also needs the tasks that do not match the filter.
         match (&filter, self.inverse) {
             (Some(filter), false) => query = query.filter(filter.clone()),
             (Some(filter), true) => query = query.with_fields_read(filter.fields()),
@@ -221,7 +222,7 @@ impl Criteria {
         if self.oldest {
             matches = matches.into_iter().min_by_key(by_start).into_iter().collect();
         }
-        // As with pgrep, the exit status only says whether there is a match.
+        // As in pgrep, the exit status only says whether anything matched.
         answers.report(&[]);
         Ok(matches)
     }
@@ -250,10 +251,10 @@ impl Criteria {
             .build();
         regex
             .map(Some)
-            .map_err(|error| Failure::Unanswered(format!("{pattern:?} is no regular expression: {error}")))
+            .map_err(|error| Failure::Unanswered(format!("{pattern:?} is not a regular expression: {error}")))
     }
 
-    /// Whether the pattern matches the name, or the command line with --full.
+    /// Whether the pattern matches the name or, with --full, the command line.
     fn has(&self, pattern: &Regex, task: &Task<'_>) -> bool {
         if self.full {
             return pattern.is_match(&cmdline(task));
@@ -261,7 +262,7 @@ impl Criteria {
         task.comm().is_ok_and(|name| pattern.is_match(name))
     }
 
-    /// This process, and with -A its ancestors.
+    /// The processes that never match: this one and, with -A, its ancestors.
     fn left_out(&self, tasks: &[Task<'_>]) -> Vec<u32> {
         let mut left_out = vec![getpid().as_raw_nonzero().get().unsigned_abs()];
         let parent_of = |pid: u32| {
@@ -270,7 +271,7 @@ impl Criteria {
         };
         if self.ignore_ancestors {
             while let Some(parent) = left_out.last().and_then(|&pid| parent_of(pid)) {
-                // Ids are reused: two tasks may look like each other's parent.
+                // Ids are reused, so two tasks may appear to be each other's parent.
                 if left_out.contains(&parent) {
                     break;
                 }
@@ -280,8 +281,8 @@ impl Criteria {
         left_out
     }
 
-    /// The criteria other than the pattern. `None` if there are none. `pid` is the one in a file,
-    /// `expressions` is what --ns means.
+    /// The filter for all criteria except the pattern. `None` if there are none. `pid` is the id
+    /// from the pid file; `expressions` are the filters of --ns.
     fn filter(
         &self,
         handle: &mut Handle,
@@ -338,7 +339,7 @@ impl Match {
     }
 }
 
-/// Whether a task catches a signal. Signal 0 is none.
+/// Whether a task catches a signal. Nothing catches signal 0.
 fn has_handler(task: &Task<'_>, signal: u32) -> bool {
     match (task.value(Field::SigCaught), signal.checked_sub(1)) {
         (Ok(Value::Mask(caught)), Some(bit)) => caught >> bit & 1 != 0,
@@ -346,7 +347,7 @@ fn has_handler(task: &Task<'_>, signal: u32) -> bool {
     }
 }
 
-/// The command line. As with pgrep, a task without one has its name in brackets.
+/// The command line. As in pgrep, a task without one has its name in brackets.
 fn cmdline(task: &Task<'_>) -> Vec<u8> {
     let line = match task.value(Field::Cmdline) {
         Ok(Value::Texts(arguments)) => joined(arguments),
@@ -367,23 +368,21 @@ fn joined(arguments: Arguments<'_>) -> Vec<u8> {
     parts.join(&b' ')
 }
 
-/// The id in a file. With `must_be_locked` a file that no process has locked is refused.
+/// Reads the id in a file. With `must_be_locked`, fails unless another process has locked the file.
 fn pid_in(path: &Path, must_be_locked: bool) -> Result<u32, String> {
     let refused = |reason: String| format!("--pidfile {path:?}: {reason}");
     let file = fs::File::open(path).map_err(|error| refused(message(&error)))?;
-    // It may be any file: read no more than an id takes.
+    // This may be any file: read no more than an id needs.
     let mut text = String::new();
     io::Read::read_to_string(&mut io::Read::take(&file, 64), &mut text).map_err(|error| refused(message(&error)))?;
-    // Programs in C may write the NUL that ends their text.
+    // C programs may write the terminating NUL of their string.
     let mut words = text.split(|c: char| c == '\0' || c.is_whitespace());
     let pid = words.find(|word| !word.is_empty()).and_then(|word| word.parse().ok());
     let Some(pid @ 1..) = pid else {
-        return Err(refused("there is no process id in it".to_owned()));
+        return Err(refused("it contains no process id".to_owned()));
     };
     if must_be_locked && !is_locked(&file) {
-        return Err(refused(
-            "nobody has locked it, so its process may have ended".to_owned(),
-        ));
+        return Err(refused("it is not locked, so its process may have ended".to_owned()));
     }
     Ok(pid)
 }
@@ -395,8 +394,8 @@ fn is_locked(file: &fs::File) -> bool {
     by_flock || taskdiag_sys::lock::is_locked(file.as_fd())
 }
 
-/// Ids of process groups or sessions, with the command's own in place of 0. That one is 0, too, if
-/// its leader is outside of the command's pid namespace.
+/// Ids of process groups or sessions, in which 0 stands for the command's own. The own id is also 0
+/// if the leader is outside of the command's pid namespace.
 fn or_own(handle: &mut Handle, field: Field, ids: &[u32]) -> Result<Vec<u32>, Failure> {
     if !ids.contains(&0) {
         return Ok(ids.to_vec());
@@ -410,20 +409,20 @@ fn or_own(handle: &mut Handle, field: Field, ids: &[u32]) -> Result<Vec<u32>, Fa
     Ok(ids.iter().map(|&id| if id == 0 { own } else { id }).collect())
 }
 
-/// A filter expression for processes in one of these states: letters, with or without commas.
+/// A filter expression for these states. They are letters, with or without commas.
 fn in_states(states: &str) -> Result<String, String> {
     let is_state = |state: &char| state.is_ascii_alphabetic();
     let states: Vec<char> = states.chars().filter(|&state| state != ',').collect();
     match states.iter().find(|state| !is_state(state)) {
         None if states.is_empty() => {
-            Err("--runstates: there is no state: they are letters such as R, S and Z".to_owned())
+            Err("--runstates: no state is given: states are letters such as R, S and Z".to_owned())
         }
         None => {
             let states: Vec<String> = states.iter().map(|state| format!("state == '{state}'")).collect();
             Ok(states.join(" or "))
         }
         Some(state) => Err(format!(
-            "--runstates: {state:?} is no state: they are letters such as R, S and Z"
+            "--runstates: {state:?} is not a state: states are letters such as R, S and Z"
         )),
     }
 }
@@ -440,7 +439,7 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
         ("cgroup", Field::NsCgroup),
         ("time", Field::NsTime),
     ];
-    // Without a list those that pgrep knows.
+    // Without a list, the namespaces that pgrep compares.
     let fields: Result<Vec<Field>, Failure> = match names {
         [] => Ok(NAMED[..6].iter().map(|&(_, field)| field).collect()),
         names => names
@@ -448,7 +447,7 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
             .map(|name| match NAMED.iter().find(|(has, _)| has == name) {
                 Some(&(_, field)) => Ok(field),
                 None => Err(Failure::Unanswered(format!(
-                    "--nslist: {name:?} is no namespace: there are ipc, mnt, net, pid, user, uts, cgroup and time"
+                    "--nslist: {name:?} is not a namespace: namespaces are ipc, mnt, net, pid, user, uts, cgroup and time"
                 ))),
             })
             .collect(),
@@ -475,7 +474,7 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
     })
 }
 
-/// A filter for processes in one of these cgroups, and not below them.
+/// A filter for processes that are directly in one of these cgroups.
 fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
     let mut expressions = Vec::new();
     for path in paths {
@@ -494,9 +493,9 @@ fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
 
 /// Find processes by name and other criteria
 ///
-/// Prints the ids of those that match all criteria. Takes the options of pgrep(1); -d -l -a -v and
-/// -w are its own, the others are those of pkill, too. The exit status is 0 if any matches, 1 if
-/// none does, 2 for wrong usage, 3 if processes could not be read.
+/// Prints the ids of the processes that match all criteria. Takes the options of pgrep(1). The
+/// options -d -l -a -v and -w exist only here; pkill has all others. The exit status is 0 if any
+/// process matches, 1 if none does, 2 for wrong usage, 3 if processes could not be read.
 #[derive(Debug, ClapArgs)]
 #[command(
     infer_long_args = true,
@@ -504,22 +503,22 @@ fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
     taskdiag pgrep --where 'rss_bytes > 1G' -l"
 )]
 pub struct Args {
-    /// What stands between ids
+    /// The text between ids
     #[arg(short, long, default_value = "\n", value_name = "TEXT", hide_default_value = true)]
     delimiter: String,
-    /// Print the name behind the id
+    /// Print the name after the id
     #[arg(short, long)]
     list_name: bool,
-    /// Print the command line behind the id
+    /// Print the command line after the id
     #[arg(short = 'a', long)]
     list_full: bool,
-    /// All but those that match
+    /// Select the processes that do not match
     #[arg(short = 'v', conflicts_with_all = ["newest", "oldest"])]
     is_inverse: bool,
-    /// Threads rather than processes
+    /// Match threads instead of processes
     #[arg(short = 'w', long)]
     lightweight: bool,
-    /// Print nothing: the exit status says whether there is one
+    /// Print nothing: the exit status says whether any matches
     #[arg(short = 'Q', long)]
     quiet: bool,
     #[command(flatten)]
@@ -558,7 +557,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     Ok(found_any(&matches))
 }
 
-/// What is not about the usage has a status of its own.
+/// Errors other than wrong usage have their own exit status.
 pub fn fatal(failure: Failure) -> Failure {
     match failure {
         Failure::Unanswered(message) => Failure::Fatal(message),
@@ -569,12 +568,12 @@ pub fn fatal(failure: Failure) -> Failure {
     }
 }
 
-/// Writes what is left of the output.
+/// Writes the rest of the output.
 pub fn finish(output: Output) -> Result<(), Failure> {
     output.finish().map_err(|error| fatal(error.into()))
 }
 
-/// The exit status of pgrep and pkill: whether there was one.
+/// The exit status of pgrep and pkill: whether anything matched.
 pub fn found_any(matches: &[Match]) -> Outcome {
     if matches.is_empty() {
         Outcome::Partial
@@ -584,7 +583,7 @@ pub fn found_any(matches: &[Match]) -> Outcome {
 }
 
 impl Match {
-    /// Appends the id, and the name or the command line behind it.
+    /// Appends the id, followed by the name or the command line if requested.
     pub fn write(&self, out: &mut Vec<u8>, name: bool, cmdline: bool) {
         out.extend_from_slice(self.tid.to_string().as_bytes());
         if name || cmdline {

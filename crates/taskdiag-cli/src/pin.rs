@@ -7,13 +7,13 @@ use crate::output::Output;
 
 /// Load the BPF programs now and keep them in the BPF file system
 ///
-/// Loading them takes tens of milliseconds. Pinned programs answer at once, until the machine
-/// restarts or until `taskdiag unpin`. Needs root, or CAP_BPF, CAP_PERFMON and a writable BPF file
-/// system.
+/// Loading them takes tens of milliseconds. Pinned programs can be used at once, until the machine
+/// restarts or `taskdiag unpin` removes them. Needs root, or CAP_BPF, CAP_PERFMON and a writable
+/// BPF file system.
 #[derive(Debug, Args)]
 pub struct PinArgs {}
 
-/// Remove what `taskdiag pin` left in the BPF file system
+/// Remove the BPF programs that `taskdiag pin` left in the BPF file system
 #[derive(Debug, Args)]
 pub struct UnpinArgs {}
 

@@ -18,13 +18,13 @@ use crate::pgrep::{fatal, finish, found_any, Criteria, Match, Wanted};
 
 /// Signal processes by name and other criteria
 ///
-/// Sends a signal, TERM unless another is named, to the processes that match all criteria. Takes
-/// the options of pkill(1), -HUP and -9, too. A process is signalled by a descriptor, after a check
-/// that it is the one that matched: one that took over its number is never hit. Asks first if more
-/// than one matches and there is a terminal to ask at.
+/// Sends a signal, TERM by default, to the processes that match all criteria. Takes the options of
+/// pkill(1), including -HUP and -9. Signals a process through a pidfd, after checking that it is
+/// the one that matched, so a process that reuses the id is never signalled. Asks first if more
+/// than one process matches and there is a terminal.
 ///
-/// The exit status is 0 if at least one was signalled, 1 if none was, 2 for wrong usage, 3 if
-/// processes could not be read.
+/// The exit status is 0 if at least one process was signalled, 1 if none was, 2 for wrong usage, 3
+/// if processes could not be read.
 #[derive(Debug, ClapArgs)]
 #[command(
     infer_long_args = true,
@@ -32,7 +32,7 @@ use crate::pgrep::{fatal, finish, found_any, Criteria, Match, Wanted};
     taskdiag pkill --yes -f 'python.*worker'"
 )]
 pub struct Args {
-    /// The signal, by name or number; -NAME and -NUMBER do as well
+    /// The signal, by name or number; -NAME and -NUMBER also work
     #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
     signal: String,
     /// Print the name and id of each process that is signalled
@@ -44,14 +44,26 @@ pub struct Args {
     /// Only processes that have a handler for the signal
     #[arg(short = 'H', long)]
     require_handler: bool,
-    /// Signal nothing: print what would be signalled
+    /// Print what would be signalled, but send no signal
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     criteria: Criteria,
+}
+
+/// The number of a signal. 0 is EXIT, as for pkill(1): nobody gets it.
+fn signal(name: &str) -> Option<u32> {
+    let upper = name.to_ascii_uppercase();
+    let short = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let is_zero = !short.is_empty() && short.bytes().all(|byte| byte == b'0');
+    if is_zero || short == "EXIT" {
+        Some(0)
+    } else {
+        names::signal(name)
+    }
 }
 
 /// Turns `-HUP` and `-9` of pkill into `--signal`, which clap can parse.
@@ -63,14 +75,15 @@ pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
         let Some(name) = arguments[index].to_str().and_then(|word| word.strip_prefix('-')) else {
             continue;
         };
-        // What follows is the pattern.
+        // The pattern follows.
         if name == "-" {
             break;
         }
-        // `-q -5` is a value, and a single letter is an option. As with pkill, `-io` is a signal.
+        // In `-q -5`, `-5` is a value. A single letter is an option. As with pkill, `-io` is a
+        // signal.
         let is_value = arguments[index - 1] == "-q" || arguments[index - 1] == "--queue";
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_name = name.len() > 1 && names::signal(name).is_some();
+        let is_name = name.len() > 1 && signal(name).is_some();
         if !is_value && (is_number || is_name) {
             arguments[index] = format!("--signal={name}").into();
             break;
@@ -79,7 +92,7 @@ pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// How many processes are opened at a time.
+/// The number of processes that are opened at a time.
 const AT_ONCE: usize = 256;
 
 /// Runs the command.
@@ -87,11 +100,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.criteria.print_version()? {
         return Ok(Outcome::Complete);
     }
-    let number = match args.signal.as_str() {
-        "0" => 0,
-        name => names::signal(name)
-            .ok_or_else(|| Failure::Unanswered(format!("--signal: {name:?} is no signal: `kill -l` lists them")))?,
-    };
+    let number = signal(&args.signal).ok_or_else(|| {
+        Failure::Unanswered(format!(
+            "--signal: {:?} is not a signal: `kill -l` lists them",
+            args.signal
+        ))
+    })?;
     let wanted = Wanted {
         catches: args.require_handler.then_some(number),
         ..Wanted::default()
@@ -126,7 +140,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(found_any(&signalled))
 }
 
-/// Sends the signal to the processes that matched and still exist. Returns those that got it.
+/// Sends the signal to the matching processes that still exist. Returns those that got it.
 fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>) -> Result<Vec<Match>, Failure> {
     let open = |found: &Match| -> Option<(Match, OwnedFd)> {
         let pid = Pid::from_raw(found.pid as i32)?;
@@ -140,7 +154,8 @@ fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>)
         }
     };
     let opened: Vec<(Match, OwnedFd)> = matches.iter().filter_map(open).collect();
-    // If a process has ended since, its id belongs to a process that started later, or to nobody.
+    // If a process has ended in between, its id is unused or belongs to a process that started
+    // later.
     let query = Query::these(opened.iter().map(|(found, _)| found.pid)).fields(Field::StartNs);
     let snapshot = handle.query(&query).map_err(|error| fatal(error.into()))?;
     let is_same = |found: &Match| snapshot.tasks().any(|task| task.identity() == Ok(found.identity));
@@ -170,7 +185,7 @@ fn print(matches: &[Match], what: &str) -> Result<(), Failure> {
     finish(output)
 }
 
-/// Asks at the terminal whether these processes are meant.
+/// Asks at the terminal for confirmation.
 fn confirms(matches: &[Match], signal: &str) -> Result<bool, Failure> {
     const SHOWN: usize = 20;
     let mut text = Vec::new();
@@ -198,8 +213,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that a process is not signalled if it has the number of the one that matched, but
-    /// started at another time.
+    /// Check that a process is not signalled if it has the id of the one that matched but another
+    /// start time.
     #[test]
     fn another_process_with_the_number_is_left_alone() {
         let mut child = Command::new("sleep")
@@ -235,7 +250,7 @@ mod tests {
         assert_eq!(signalled(&found).expect("an answer"), []);
     }
 
-    /// Check which words are signals, and that other commands are left alone.
+    /// Check which words are taken as signals, and that other commands keep their arguments.
     #[test]
     fn some_words_are_signals() {
         let line = |words: &str| {
@@ -250,6 +265,9 @@ mod tests {
             ("taskdiag pkill -9 x", "taskdiag pkill --signal=9 x"),
             ("taskdiag pkill -x -HUP x", "taskdiag pkill -x --signal=HUP x"),
             ("taskdiag pkill -SIGTERM x", "taskdiag pkill --signal=SIGTERM x"),
+            ("taskdiag pkill -SIG0 x", "taskdiag pkill --signal=SIG0 x"),
+            ("taskdiag pkill -exit x", "taskdiag pkill --signal=exit x"),
+            ("taskdiag pkill -SIG x", "taskdiag pkill -SIG x"),
             ("taskdiag pkill -q -5 -INT x", "taskdiag pkill -q -5 --signal=INT x"),
             ("taskdiag pkill -f -- -", "taskdiag pkill -f -- -"),
             ("taskdiag pkill -f -- -9", "taskdiag pkill -f -- -9"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskdiag::pagecache::ByteRange;
 
-/// Parses a size: a number of bytes, or of a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
+/// Parses a size: a number of bytes, or a number with a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size: give bytes, or a number with K, M, G, T, P or E, like 4K or 1.5G");
     let digits = text
@@ -30,7 +30,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     ) else {
         return Err(wrong());
     };
-    // Digits beyond these are below a byte in any unit.
+    // Further digits are below one byte in any unit.
     let fraction = &fraction[..fraction.len().min(18)];
     let parts: u128 = fraction.parse().map_err(|_| wrong())?;
     let bytes = (u128::from(whole) << shift) + (parts << shift) / 10_u128.pow(fraction.len() as u32);
@@ -42,7 +42,7 @@ pub fn size_or_none(text: &str) -> Result<Limit<u64>, String> {
     limit(text, size)
 }
 
-/// Parses a range: `OFF:LEN`, `OFF:` for all that follows, `:LEN` for the beginning.
+/// Parses a range: `OFF:LEN`, `OFF:` to the end, or `:LEN` from the start.
 pub fn range(text: &str) -> Result<ByteRange, String> {
     let Some((offset, len)) = text.split_once(':') else {
         return Err(format!(
@@ -52,7 +52,7 @@ pub fn range(text: &str) -> Result<ByteRange, String> {
     let or_zero = |part: &str| if part.is_empty() { Ok(0) } else { size(part) };
     let (offset, bytes) = (or_zero(offset)?, or_zero(len)?);
     if bytes == 0 && !len.is_empty() {
-        return Err("a range of 0 bytes has no pages: leave LEN out for all up to the end of the file".to_owned());
+        return Err("a range of 0 bytes has no pages: leave out LEN to reach the end of the file".to_owned());
     }
     ByteRange::new(offset, bytes).ok_or_else(|| format!("{text:?} ends beyond 64 bits"))
 }
@@ -88,7 +88,7 @@ pub fn duration_or_none(text: &str) -> Result<Limit<Duration>, String> {
     limit(text, duration)
 }
 
-/// Parses a time that is long enough to sleep, or to wait for an answer: 10 ms at least.
+/// Parses an interval to sleep or to wait for an answer: at least 10 ms.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     if interval < Duration::from_millis(10) {
@@ -98,7 +98,7 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A limit, or none. Not an `Option`, which clap takes for an option that may be left out.
+/// A limit, or none. Not an `Option`, because clap treats an `Option` as an optional argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit<T>(pub Option<T>);
 
@@ -150,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Check that both ends of a range can be left out, and that no range is empty or endless by
-    /// accident.
+    /// Check that either end of a range can be left out, and that no range becomes empty or endless
+    /// by accident.
     #[test]
     fn ranges_have_two_ends() {
         assert_eq!(range("4K:8K"), Ok(ByteRange::new(4096, 8192).expect("a range")));
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Check that process ids are numbers.
+    /// Check that only numbers are process ids.
     #[test]
     fn process_ids_are_numbers() {
         assert_eq!(pid("1234"), Ok(1234));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any text is parsed without a panic, and that whole numbers are themselves.
+        /// Check that no text causes a panic, and that whole numbers keep their value.
         #[test]
         fn any_text_is_parsed(text in ".{0,24}", number in any::<u64>(), seconds in any::<u32>()) {
             let _ = (size(&text), range(&text), duration(&text));

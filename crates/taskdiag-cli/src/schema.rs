@@ -1,8 +1,8 @@
-//! `taskdiag schema`: JSON Schemas of the documents that commands write, which `docs/schema/` has.
+//! `taskdiag schema`: the JSON Schemas of the documents that commands write, as in `docs/schema/`.
 //!
-//! They are made of the same tables as the documents: fields, events, and the keys of other rows.
+//! They are made from the same tables as the documents: fields, events, and the keys of other rows.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum as _};
 use serde_json::{json, Map, Value};
 use taskdiag::{EventField, Field, Kind};
 
@@ -17,7 +17,7 @@ use crate::output::{Key, Output};
 use crate::watch::Rate;
 use crate::{doctor, fields, files, maps, normalize, sockets};
 
-/// Print a JSON Schema, or the names of those there are
+/// Print a JSON Schema, or the names of all schemas
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The name of a schema
@@ -51,108 +51,77 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 /// All schemas, by their names.
 fn schemas() -> Vec<(&'static str, Value)> {
-    let system = of_keys(&mem::SYSTEM_KEYS);
     let mut mem_members = Map::new();
     mem_members.insert(
         "total".to_owned(),
-        of_row(sum_keys(), "The sum of all processes, those beyond --limit too."),
+        of_row(sum_keys(), "The sum of all processes, including those beyond --limit."),
     );
     let mut files_members = Map::new();
     files_members.insert(
         "total".to_owned(),
         of_row(
             file_sum_keys(),
-            "The sum of all files, those beyond --limit too; with --by and --deleted.",
+            "The sum of all files, including those beyond --limit; with --by and --deleted.",
         ),
     );
+    let with = |command, row, members: &Map<String, Value>| document(&[command], row, members.clone());
+    let plain = |command, row| document(&[command], row, Map::new());
+    let files = of_row(keys_with_descriptors(&files::KEYS), "A row.");
+    let sockets = of_row(keys_with_descriptors(&sockets::KEYS), "A socket.");
+    let tasks = of_row(task_keys(), "A task.");
     vec![
-        (
-            "tasks",
-            document(
-                &["ps", "tree", "mem"],
-                of_row(task_keys(), "A task."),
-                mem_members.clone(),
-            ),
-        ),
+        ("tasks", document(&["ps", "tree", "mem"], tasks, mem_members.clone())),
         (
             "cache",
-            document(
-                &["cache"],
-                of_row(cache_keys(), "A file, or a directory with its files."),
-                Map::new(),
-            ),
+            plain("cache", of_row(cache_keys(), "A file, or a directory with its files.")),
         ),
         (
             "cache-map",
-            document(
-                &["cache"],
-                of_row(run_keys(), "Pages of a file that are alike."),
-                Map::new(),
+            plain(
+                "cache",
+                of_row(run_keys(), "Consecutive pages of a file in the same state."),
             ),
         ),
-        (
-            "doctor",
-            document(&["doctor"], of_keys(&doctor::KEYS), doctor_members()),
-        ),
-        (
-            "events",
-            document(&["events"], of_row(event_keys(), "An event."), Map::new()),
-        ),
-        ("fields", document(&["fields"], of_keys(&fields::KEYS), Map::new())),
-        (
-            "files",
-            document(
-                &["files"],
-                of_row(keys_with_descriptors(&files::KEYS), "A row."),
-                files_members.clone(),
-            ),
-        ),
+        ("doctor", with("doctor", of_keys(&doctor::KEYS), &doctor_members())),
+        ("events", plain("events", of_row(event_keys(), "An event."))),
+        ("fields", plain("fields", of_keys(&fields::KEYS))),
+        ("files", with("files", files, &files_members)),
         (
             "files-by",
-            document(&["files"], of_row(file_group_keys(), "Files added up."), files_members),
+            with("files", of_row(file_group_keys(), "Files added up."), &files_members),
         ),
-        (
-            "inspect",
-            document(&["inspect"], of_row(inspect_keys(), "A process."), Map::new()),
-        ),
-        ("maps", document(&["maps"], of_keys(&maps::KEYS), Map::new())),
+        ("inspect", plain("inspect", of_row(inspect_keys(), "A process."))),
+        ("maps", plain("maps", of_keys(&maps::KEYS))),
         (
             "mem-by",
-            document(&["mem"], of_row(group_keys(), "Processes added up."), mem_members),
+            with("mem", of_row(group_keys(), "Processes added up."), &mem_members),
         ),
-        ("mem-system", document(&["mem"], system, Map::new())),
-        (
-            "normalize",
-            document(&["normalize"], of_keys(&normalize::KEYS), Map::new()),
-        ),
+        ("mem-system", plain("mem", of_keys(&mem::SYSTEM_KEYS))),
+        ("normalize", plain("normalize", of_keys(&normalize::KEYS))),
         ("sample", sample()),
-        (
-            "sockets",
-            document(
-                &["sockets"],
-                of_row(keys_with_descriptors(&sockets::KEYS), "A socket."),
-                Map::new(),
-            ),
-        ),
+        ("sockets", plain("sockets", sockets)),
         (
             "sockets-by",
-            document(
-                &["sockets"],
+            with(
+                "sockets",
                 of_row(socket_group_keys(), "Sockets added up."),
-                socket_members(),
+                &socket_members(),
             ),
         ),
     ]
 }
 
-/// The members of `sockets --by --json` beside its rows.
+/// The members of `sockets --by --json` other than its rows.
 fn socket_members() -> Map<String, Value> {
     let keys = sockets::Sum::KEYS.into_iter().map(|key| count(key, ""));
-    let total = of_row(keys.collect(), "The sum of all sockets, those beyond --limit too.");
+    let total = of_row(
+        keys.collect(),
+        "The sum of all sockets, including those beyond --limit.",
+    );
     Map::from_iter([("total".to_owned(), total)])
 }
 
-/// The members of `doctor --json` beside its rows.
+/// The members of `doctor --json` other than its rows.
 fn doctor_members() -> Map<String, Value> {
     let mut members = Map::new();
     for (name, schema) in [
@@ -172,7 +141,7 @@ fn doctor_members() -> Map<String, Value> {
             "capabilities",
             json!({
                 "type": "array", "items": {"type": "string"},
-                "description": "The effective capabilities of the caller that matter here.",
+                "description": "The caller's effective capabilities that matter here.",
             }),
         ),
         (
@@ -190,13 +159,13 @@ fn doctor_members() -> Map<String, Value> {
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// The schema of a document with these rows, and with further members of its own.
+/// The schema of a document with these rows and further members.
 fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value {
     let mut properties = members;
     for (name, schema) in [
         (
             "schema",
-            json!({"const": 1, "description": "Raised when a key goes or changes its meaning."}),
+            json!({"const": 1, "description": "Raised when a key is removed or changes its meaning."}),
         ),
         ("command", json!({"enum": commands})),
         (
@@ -209,7 +178,7 @@ fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value
         ),
         (
             "boot_id",
-            json!({"type": "string", "description": "The id of this boot of the kernel; absent where /proc/sys is not mounted."}),
+            json!({"type": "string", "description": "The id of this boot of the kernel; absent if /proc/sys is not mounted."}),
         ),
         (
             "kernel",
@@ -219,14 +188,14 @@ fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value
             "sources",
             json!({
                 "type": "object", "additionalProperties": {"type": "string"},
-                "description": "Who answered: for each group of fields that was asked for, the source.",
+                "description": "The source of each requested group of fields.",
             }),
         ),
         (
             "counters",
             json!({
                 "type": "object", "additionalProperties": {"type": ["integer", "boolean"]},
-                "description": "What was counted: rows, and what was lost, left out or asked again.",
+                "description": "Counts of rows, and of what was lost, left out or read again.",
             }),
         ),
         ("rows", json!({"type": "array", "items": {"$ref": "#/$defs/row"}})),
@@ -256,7 +225,7 @@ fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value
     })
 }
 
-/// The line before the rows of a sample in lines of JSON.
+/// The line that precedes the rows of a sample in JSON lines.
 fn sample() -> Value {
     json!({
         "$schema": DRAFT,
@@ -265,7 +234,7 @@ fn sample() -> Value {
         "properties": {
             "sample": {"type": "integer", "minimum": 0, "description": "The number of the sample."},
             "time": {"type": "string", "format": "date-time", "description": "When it was taken, in UTC."},
-            "rows": {"type": "integer", "minimum": 0, "description": "How many rows it has. No row has this key."},
+            "rows": {"type": "integer", "minimum": 0, "description": "The number of its rows. No row has this key."},
         },
         "required": ["sample", "time", "rows"],
         "additionalProperties": false,
@@ -275,7 +244,7 @@ fn sample() -> Value {
 /// A key with the schema of its values.
 type Property = (String, Value);
 
-/// A row with these keys. Each may be missing, for the reason that `absent` has.
+/// A row with these keys. Each may be missing; `absent` has the reason.
 fn of_row(properties: Vec<Property>, description: &str) -> Value {
     let mut properties: Map<String, Value> = properties.into_iter().collect();
     let absent = json!({
@@ -293,7 +262,7 @@ fn of_keys(keys: &[RowKey]) -> Value {
     of_row(keys.iter().map(property).collect(), "A row.")
 }
 
-/// The keys of fields, and of what else rows of tasks have.
+/// The keys of fields, and the other keys of task rows.
 fn task_keys() -> Vec<Property> {
     let mut keys = Vec::new();
     for &field in Field::ALL {
@@ -304,7 +273,7 @@ fn task_keys() -> Vec<Property> {
         keys.extend(names(field));
     }
     keys.extend([
-        count("depth", "How many ancestors it has in the tree."),
+        count("depth", "The number of its ancestors in the tree."),
         number_of_sample(),
     ]);
     for rate in Rate::ALL {
@@ -364,7 +333,7 @@ fn sum_keys() -> Vec<Property> {
 fn group_keys() -> Vec<Property> {
     let mut keys = sum_keys();
     keys.push(number_of_sample());
-    for key in By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
+    for key in By::value_variants().iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "euid" { Kind::User } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }
@@ -377,14 +346,14 @@ fn file_sum_keys() -> Vec<Property> {
 
 fn file_group_keys() -> Vec<Property> {
     let mut keys = file_sum_keys();
-    for key in files::By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
+    for key in files::By::value_variants().iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "euid" { Kind::User } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }
     keys
 }
 
-/// Keys of rows, of which some are lists of descriptors.
+/// Keys of rows, some of which are lists of descriptors.
 fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
     let property = |key: &RowKey| {
         let schema = match key.name {
@@ -407,7 +376,7 @@ fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
     keys.iter().map(property).collect()
 }
 
-/// The sections of the page about a process.
+/// The sections of a process's page.
 fn inspect_keys() -> Vec<Property> {
     let of_fields = |fields: &[Field], meaning: &str| {
         let property = |field: &Field| {
@@ -444,7 +413,7 @@ fn inspect_keys() -> Vec<Property> {
 
 fn socket_group_keys() -> Vec<Property> {
     let mut keys: Vec<Property> = sockets::Sum::KEYS.into_iter().map(|key| count(key, "")).collect();
-    for key in sockets::By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
+    for key in sockets::By::value_variants().iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "local_port" { Kind::Id } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }

@@ -1,4 +1,4 @@
-//! What the options of a listing mean: fields, orders, processes.
+//! The options of a listing: which fields, which order, which processes.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ use crate::ps::specifiers::field_of;
 use crate::quantity;
 use crate::users;
 
-/// The fields that `-o` options name, in order, each once.
+/// The fields that `-o` options name, in order, without duplicates.
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     let mut fields = Vec::new();
     for name in lists.iter().flat_map(|list| list.split(',')) {
@@ -58,8 +58,8 @@ pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
         .collect()
 }
 
-/// Sorts tasks by fields: numbers by value, text by its bytes, tasks without a value last. Equal
-/// ones keep their order.
+/// Sorts tasks by fields: numbers by value, text by bytes. A task without a value comes last. Equal
+/// tasks keep their order.
 pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortKey], absences: &mut Absences, counted: impl Fn(Field) -> bool) {
     let descending: Vec<bool> = by.iter().map(|key| key.descending).collect();
     sort_by(tasks, &descending, |task, index| {
@@ -67,8 +67,7 @@ pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortKey], absences: &mut Absenc
     });
 }
 
-/// What a task is ordered by, if it is the value of a field. Without one it counts as an absence if
-/// `counted` says so.
+/// The sort key of a task for a field. A missing value counts as an absence if `counted` says so.
 pub fn key<'a>(
     task: &Task<'a>,
     field: Field,
@@ -82,8 +81,8 @@ pub fn key<'a>(
     value.ok().map(Key::from)
 }
 
-/// Sorts tasks by as many keys as there are directions: `key_of` makes one of a task and the key's
-/// index. A task without a key comes last, equal ones keep their order.
+/// Sorts tasks by several keys. `descending` has the direction of each; `key_of` gives the key of a
+/// task with an index. A task without a key comes last; equal tasks keep their order.
 pub fn sort_by<'a>(
     tasks: &mut Vec<Task<'a>>,
     descending: &[bool],
@@ -112,12 +111,12 @@ fn compare(a: &Option<Key<'_>>, b: &Option<Key<'_>>, descending: bool) -> Orderi
     match (a, b) {
         (Some(a), Some(b)) if descending => b.compare(a),
         (Some(a), Some(b)) => a.compare(b),
-        // Whichever way the others go.
+        // A missing key comes last in either direction.
         (a, b) => b.is_some().cmp(&a.is_some()),
     }
 }
 
-/// What tasks are ordered by.
+/// A sort key of a task.
 #[derive(Debug)]
 pub enum Key<'a> {
     /// A number, by its value.
@@ -167,6 +166,23 @@ impl<'a> From<Value<'a>> for Key<'a> {
     }
 }
 
+/// The options of [`Processes`], for arguments that do not go together with them.
+pub const OF_PROCESSES: [&str; 7] = [
+    "pids",
+    "children",
+    "descendants",
+    "users",
+    "cgroup",
+    "unit",
+    "container",
+];
+
+/// The options of [`Selection`].
+pub const SELECTING: [&str; 8] = {
+    let [pids, children, descendants, users, cgroup, unit, container] = OF_PROCESSES;
+    [pids, children, descendants, users, cgroup, unit, container, "filter"]
+};
+
 /// Which processes: the options of all commands that have processes.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Processes {
@@ -182,12 +198,12 @@ pub struct Processes {
     /// Only tasks of these effective users, by name or number
     #[arg(short = 'u', long = "user", value_name = "USER,…", value_delimiter = ',')]
     users: Vec<String>,
-    /// Only tasks in this cgroup of the unified hierarchy or one below it: a path as the field
-    /// cgroup has it
+    /// Only tasks in this cgroup of the unified hierarchy or in one below it; a path as in the
+    /// field cgroup
     #[arg(long, value_name = "PATH")]
     cgroup: Option<OsString>,
-    /// Only tasks of this systemd unit, of the system or of a user; a name without a dot is that of
-    /// a service
+    /// Only tasks of this systemd unit, of the system or of a user; a name without a dot means a
+    /// service
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Only tasks in this container, by its name or the first digits of its id
@@ -195,14 +211,14 @@ pub struct Processes {
     container: Option<String>,
 }
 
-/// Which tasks: the options of all commands that list tasks.
+/// The options that select tasks.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Selection {
     #[command(flatten)]
     processes: Processes,
-    /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes or
-    /// other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals, lists),
-    /// and, or, not, ( ). A comparison with a missing value is neither true nor false
+    /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes
+    /// or other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals,
+    /// lists), and, or, not, ( ). A comparison with a missing value is neither true nor false
     #[arg(long = "where", value_name = "EXPR")]
     filter: Option<String>,
 }
@@ -218,7 +234,7 @@ impl Selection {
         self.processes.scope(threads)
     }
 
-    /// Keeps of a query the tasks that the other options select.
+    /// Restricts a query to the tasks that the other options select.
     pub fn narrow(&self, query: Query) -> Result<Query, Failure> {
         let query = self.processes.narrow(query)?;
         match &self.filter {
@@ -242,7 +258,7 @@ impl Selection {
         &self.processes.pids
     }
 
-    /// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
+    /// Reports a `--cgroup` that does not exist, if no task was found.
     pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
         self.processes.check_cgroup(handle, answers)
     }
@@ -277,7 +293,7 @@ impl Processes {
         })
     }
 
-    /// Keeps of a query the tasks that the other options select.
+    /// Restricts a query to the tasks that the other options select.
     pub fn narrow(&self, mut query: Query) -> Result<Query, Failure> {
         let users = users::users(&self.users)?;
         if !users.is_empty() {
@@ -305,7 +321,7 @@ impl Processes {
         !self.users.is_empty() || self.cgroup.is_some() || self.unit.is_some() || self.container.is_some()
     }
 
-    /// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
+    /// Reports a `--cgroup` that does not exist, if no task was found.
     pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
         match &self.cgroup {
             Some(path) if answers.snapshot().is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
@@ -328,7 +344,7 @@ fn in_unit(name: &str) -> Result<Filter, Failure> {
 
 /// The filter for tasks in a container.
 fn in_container(name: &str) -> Result<Filter, Failure> {
-    /// As few digits as container runtimes take.
+    /// The minimum that container runtimes accept.
     const DIGITS: usize = 4;
     let text = quoted("--container", name)?;
     let is_id = name.len() >= DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -339,7 +355,7 @@ fn in_container(name: &str) -> Result<Filter, Failure> {
     filter(&format!("container_name == {text}"))
 }
 
-/// A text for an expression.
+/// A text as a quoted string of a filter expression.
 fn quoted(option: &str, text: &str) -> Result<String, Failure> {
     match text {
         text if !text.contains('\'') => Ok(format!("'{text}'")),
@@ -355,12 +371,12 @@ pub fn chosen_fields(lists: &[String]) -> Result<Chosen<Field>, Failure> {
     Chosen::parse(lists, |name| fields(&[name.to_owned()]))
 }
 
-/// The filter of `--where`. Names in it stand for users and groups, specifiers of ps(1) for fields.
+/// The filter of `--where`. It may name users and groups, and use specifiers of ps(1) for fields.
 pub fn filter(expression: &str) -> Result<Filter, Failure> {
     parse_filter(expression).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
 }
 
-/// The same, with what is wrong and where.
+/// Like [`filter`], with the error and its position.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
     let number = |field: Field, name: &[u8]| match field.info().kind {
         Kind::User => users::user_named(name),
@@ -380,8 +396,8 @@ mod tests {
         fields(&lists).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Check that groups stand for their fields, that a field of the same name comes first, and
-    /// that nothing comes twice.
+    /// Check that groups stand for their fields, that a field takes precedence over a group of the
+    /// same name, and that no field comes twice.
     #[test]
     fn names_are_of_fields_then_groups() {
         assert_eq!(names(&["comm,pid", "pid"]), Ok(vec![Field::Comm, Field::Pid]));
@@ -404,8 +420,8 @@ mod tests {
         );
     }
 
-    /// Check that numbers go by value, text by bytes, and that tasks without a value come last
-    /// either way.
+    /// Check that numbers are sorted by value and text by bytes, and that tasks without a value
+    /// come last in either direction.
     #[test]
     fn missing_values_come_last() {
         let key = |value: u64| Some(Key::from(Value::Unsigned(value)));
@@ -424,6 +440,17 @@ mod tests {
             assert_eq!(compare(&key(0), &None, descending), Ordering::Less);
             assert_eq!(compare(&None, &None, descending), Ordering::Equal);
         }
+    }
+
+    /// Check that the lists of options have all of them.
+    #[test]
+    fn options_are_listed() {
+        let listed = |command: clap::Command| -> Vec<String> {
+            let arguments = command.get_arguments();
+            arguments.map(|argument| argument.get_id().to_string()).collect()
+        };
+        assert_eq!(listed(Processes::augment_args(clap::Command::new("x"))), OF_PROCESSES);
+        assert_eq!(listed(Selection::augment_args(clap::Command::new("x"))), SELECTING);
     }
 
     /// Check that a unit is a service unless its name says otherwise, and that a container is named

@@ -1,4 +1,4 @@
-//! The options `--source`, `--socket` and `--patience`: which source to ask, and how long to wait.
+//! The options `--source`, `--socket` and `--patience`: which source to use, and how long to wait.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use taskdiag::{Handle, SourceId};
 
 use crate::quantity;
 
-/// What `--source` takes in a command: a name, what it stands for, and a line of help.
+/// The values of a command's `--source`: name, meaning, and a line of help.
 pub type Choices<S> = [(&'static str, S, &'static str)];
 
-/// The one source that may answer; `None` leaves the choice to the library. Not an `Option`, which
-/// clap takes for an option that may be left out.
+/// The one source that may answer; `None` leaves the choice to the library. Not an `Option`,
+/// because clap treats an `Option` as an optional argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Only<S>(pub Option<S>);
 
@@ -46,7 +46,7 @@ const TASK_SOURCES: &Choices<Only<SourceId>> = &[
 /// Options about sources of tasks.
 #[derive(Clone, Debug, Args)]
 pub struct SourceOptions {
-    /// The source to ask. If it can't answer, that is an error
+    /// The source to use; an error if it can't answer
     #[arg(
         long,
         value_name = "SOURCE",
@@ -61,31 +61,31 @@ pub struct SourceOptions {
     broker: BrokerOptions,
 }
 
-/// How long processes are waited for.
+/// How long to wait for processes.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Patience {
-    /// How long one system call on a process may make no progress before it is given up as "no
+    /// How long a system call about one process may make no progress before its values count as "no
     /// answer"
     #[arg(long, value_name = "SECONDS", default_value = "0.2", env = "TASKDIAG_PATIENCE", value_parser = quantity::interval)]
     pub patience: Duration,
 }
 
-/// Where the broker is. A command whose `--source` can be the broker asks it by default if a socket
+/// The broker's socket. A command whose `--source` can be the broker uses it by default if a socket
 /// is given.
 #[derive(Clone, Debug, Args)]
 pub struct BrokerOptions {
-    /// Ask the broker that listens on this socket [default: /run/taskdiag/taskdiag.sock]
+    /// Use the broker that listens on this socket [default: /run/taskdiag/taskdiag.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
 impl SourceOptions {
-    /// How long processes are waited for.
+    /// How long to wait for processes.
     pub fn patience(&self) -> Duration {
         self.patience.patience
     }
 
-    /// A handle for a single query: nothing is kept for a next one.
+    /// A handle for a single query: it keeps nothing for another one.
     pub fn handle(&self) -> Handle {
         self.handle_for_many().one_shot()
     }
@@ -95,20 +95,28 @@ impl SourceOptions {
         self.source == Only(None)
     }
 
-    /// The broker's socket, if the broker is to answer; `None` is the usual one.
-    pub fn broker(&self) -> Option<Option<PathBuf>> {
-        (self.source == Only(Some(SourceId::Broker))).then(|| self.broker.socket.clone())
-    }
-
     /// A handle for many queries.
     pub fn handle_for_many(&self) -> Handle {
-        let mut handle = Handle::new().with_patience(self.patience.patience);
-        if let Some(path) = &self.broker.socket {
-            handle = handle.with_socket(path);
-        }
-        if let Only(Some(source)) = self.source {
-            handle = handle.with_source(source);
-        }
-        handle
+        handle(self.source, self.patience, &self.broker)
     }
+
+    /// A handle for mappings. The sources of tasks do not have all values of mappings, so only the
+    /// broker is an obligatory source.
+    pub fn handle_for_maps(&self) -> Handle {
+        let Only(source) = self.source;
+        let source = source.filter(|&source| source == SourceId::Broker);
+        handle(Only(source), self.patience, &self.broker)
+    }
+}
+
+/// A handle with the settings that options describe.
+pub fn handle(source: Only<SourceId>, patience: Patience, broker: &BrokerOptions) -> Handle {
+    let mut handle = Handle::new().with_patience(patience.patience);
+    if let Some(path) = &broker.socket {
+        handle = handle.with_socket(path);
+    }
+    if let Only(Some(source)) = source {
+        handle = handle.with_source(source);
+    }
+    handle
 }

@@ -17,9 +17,9 @@ use crate::selection::{self, Selection, SortKey};
 
 /// Show processes below their parents
 ///
-/// The roots are the processes whose parent is not among those that are shown: init, kthreadd, and
-/// in a container whatever was started from outside. In JSON and CSV each row has its `depth` and comes after the
-/// row of its parent.
+/// The roots are the processes whose parent is not shown: init, kthreadd, and in a container any
+/// process started from outside. In JSON and CSV each row has its `depth` and follows the row of
+/// its parent.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag tree 1234\n  \
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     });
     let sorted_by: Fields = sort.iter().map(|key| key.field).collect();
     let query = args.selection.query(false)?.fields(asked | sorted_by | Field::Ppid);
-    let mut handle = args.past.handle(|| options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(|| options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
     let mut hidden = Absences::new();
@@ -103,7 +103,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if options.stats {
         answers.say_stats(lines.len());
     }
-    let outcome = answers.report(&[(&hidden, all.len()), (&missing, lines.len())]);
+    let outcome = whole.and(answers.report(&[(&hidden, all.len()), (&missing, lines.len())]));
     match args.root {
         Some(pid) if is_missing => {
             say(format_args!("pid {pid}: no such process"));
@@ -154,14 +154,14 @@ fn columns(chosen: &[Field]) -> Vec<Column> {
     std::iter::once(id).chain(chosen).chain([tree]).collect()
 }
 
-/// The characters of branches.
+/// The characters that branches are drawn with.
 #[derive(Debug)]
 pub struct Branches {
-    /// An ancestor has more children further down.
+    /// An ancestor with more children below.
     passing: &'static str,
-    /// An ancestor has no more children.
+    /// An ancestor without more children.
     none: &'static str,
-    /// A child that is not the last.
+    /// A child, not the last one.
     child: &'static str,
     /// The last child.
     last: &'static str,
@@ -175,7 +175,7 @@ pub const UTF8: Branches = Branches {
     last: "└─",
 };
 
-/// For others.
+/// For other terminals.
 pub const ASCII: Branches = Branches {
     passing: "| ",
     none: "  ",
@@ -183,7 +183,7 @@ pub const ASCII: Branches = Branches {
     last: "`-",
 };
 
-/// Processes deeper than this have the number of their depth in front instead of branches.
+/// Deeper processes get the number of their depth instead of branches.
 const DRAWN: u32 = 100;
 
 /// Draws the branches in front of processes, line by line.
@@ -194,14 +194,14 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// Goes over a line that is not drawn.
+    /// Accounts for a line that is not drawn.
     pub fn pass(&mut self, line: &Line) {
         if self.above(line) {
             self.last.push(line.last);
         }
     }
 
-    /// Forgets the ancestors of the line before. Returns whether this one has any.
+    /// Drops the ancestors that this line does not have. Returns whether it has any.
     fn above(&mut self, line: &Line) -> bool {
         self.last.truncate(line.depth.saturating_sub(1) as usize);
         line.depth > 0
@@ -241,7 +241,8 @@ mod tests {
         forest.lines().iter().map(draw).collect()
     }
 
-    /// Check branches, that children keep their order, and a root whose parent is not there.
+    /// Check the branches, that children keep their order, and that a process whose parent is
+    /// missing is a root.
     #[test]
     fn children_are_below_their_parents() {
         let mut pairs = [(1, 0), (3, 1), (4, 3), (5, 3), (6, 4), (7, 1), (9, 8)];
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(drawn(&pairs), ["9", "1", "├─7", "└─3", "  ├─5", "  └─4", "    └─6"]);
     }
 
-    /// Check that cycles, which reused ids can make, end, and that no process is lost.
+    /// Check that cycles, which reused ids can cause, end, and that no process is lost.
     #[test]
     fn cycles_end() {
         assert_eq!(drawn(&[(2, 3), (3, 2), (4, 4)]), ["4", "2", "└─3"]);

@@ -1,5 +1,5 @@
-//! Users and groups of this host, by name and by number. Whoever may not wait for the user database,
-//! which may ask the network, asks [`Names`](crate::output::names::Names).
+//! Users and groups of this host, by name and by number. The user database may ask the network;
+//! code that must not wait for it uses [`Names`](crate::output::names::Names).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -35,17 +35,13 @@ pub fn users(names: &[String]) -> Result<Vec<u32>, Failure> {
 /// The id of a user. A name comes before a number: a user may be called `1000`.
 pub fn user(name: &str) -> Result<u32, String> {
     let id = user_named(name.as_bytes()).or_else(|| name.parse().ok());
-    id.ok_or_else(|| {
-        format!("unknown user {name:?}\n`getent passwd` lists those that this host knows; a number does as well")
-    })
+    id.ok_or_else(|| format!("unknown user {name:?}\n`getent passwd` lists those of this host; a number also works"))
 }
 
 /// The id of a group, in the same way.
 pub fn group(name: &str) -> Result<u32, String> {
     let id = group_named(name.as_bytes()).or_else(|| name.parse().ok());
-    id.ok_or_else(|| {
-        format!("unknown group {name:?}\n`getent group` lists those that this host knows; a number does as well")
-    })
+    id.ok_or_else(|| format!("unknown group {name:?}\n`getent group` lists those of this host; a number also works"))
 }
 
 #[cfg(test)]

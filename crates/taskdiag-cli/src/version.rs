@@ -1,10 +1,10 @@
-//! `taskdiag --version`: what was built, and of what.
+//! `taskdiag --version`: the version and build of this program.
 
 use std::fmt::Write as _;
 
 use taskdiag::Handle;
 
-/// The version, the commit if the build knew it, and the features.
+/// The version, the commit if known at build time, and the features.
 pub fn text() -> String {
     let mut text = format!("taskdiag {}\n", env!("CARGO_PKG_VERSION"));
     let commit = match env!("TASKDIAG_BUILT_COMMIT") {

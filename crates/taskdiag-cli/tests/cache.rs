@@ -1,4 +1,4 @@
-//! `taskdiag cache` from outside.
+//! `taskdiag cache`, run as a program.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, start};
 use serde_json::{json, Value};
 
-/// A directory in memory, whose files are cached and never dirty. It is removed when dropped.
+/// A directory in memory, whose files are cached and never dirty. Removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -126,7 +126,7 @@ fn files_have_rows() {
     );
 }
 
-/// Check that directories add up, to any level, and that each PATH has a sum of its own.
+/// Check that directories add up at every level, and that each PATH has its own sum.
 #[test]
 fn directories_add_up() {
     let scratch = Scratch::with_files("sums", TREE);
@@ -148,7 +148,7 @@ fn directories_add_up() {
     assert_eq!(sizes(&["-d", "9", &root]), all);
     assert_eq!(sizes(&["-s", &root, &a, &b]), all);
     assert_eq!(sizes(&["-s", &scratch.path("four")]), [(scratch.path("four"), 3)]);
-    // Rows of files come once.
+    // Each file has only one row.
     assert_eq!(sizes(&[&root, &a]).len(), 4);
 }
 
@@ -183,7 +183,7 @@ fn rows_are_sorted_and_chosen() {
     assert_eq!(csv, format!("path,size_bytes\n{},3\n", scratch.path("four")));
 }
 
-/// Check that a range is applied to each file, and that the percentage is of the range.
+/// Check that a range applies to each file, and that percentages refer to the range.
 #[test]
 fn ranges_are_parts_of_files() {
     let scratch = Scratch::new("range");
@@ -251,7 +251,8 @@ fn names_come_from_lists() {
     assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
 }
 
-/// Check that FIFOs are not opened, links below a PATH not followed, and other files refused.
+/// Check that FIFOs are not opened, that links below a PATH are not followed, and that other files
+/// are refused.
 #[test]
 fn only_regular_files_are_opened() {
     let scratch = Scratch::with_files("kinds", &[("d/file", 1)]);
@@ -269,7 +270,7 @@ fn only_regular_files_are_opened() {
     }
 }
 
-/// Check that names of files can't control a terminal.
+/// Check that file names can't control a terminal.
 #[test]
 fn names_are_made_harmless() {
     let scratch = Scratch::new("names");
@@ -278,7 +279,7 @@ fn names_are_made_harmless() {
     assert!(text.contains("\\x1b]0;owned\\x07") && !text.contains('\x1b'), "{text}");
 }
 
-/// Check that wrong usage is refused before anything is read.
+/// Check that wrong usage is rejected before anything is read.
 #[test]
 fn wrong_usage_is_refused() {
     for (args, part) in [
@@ -286,7 +287,7 @@ fn wrong_usage_is_refused() {
         (&["cache", "-o", "cached", "."], "cached_bytes"),
         (&["cache", "--sort", "-size", "."], "size_bytes"),
         (&["cache", "--range", "5", "."], "OFF:LEN"),
-        (&["cache", "--range", "1:0", "."], "leave LEN out"),
+        (&["cache", "--range", "1:0", "."], "leave out LEN"),
         (&["cache", "--min", "x", "."], "is not a size"),
         (&["cache", "-s", "-d", "1", "."], "cannot be used with"),
         (&["cache", "--map", "/etc/passwd", "."], "cannot be used with"),
@@ -300,7 +301,8 @@ fn wrong_usage_is_refused() {
     }
 }
 
-/// Check that nobody gets nothing about root's files, by any source, and that this is reported.
+/// Check that the user nobody sees nothing about root's files, through any source, and that this is
+/// reported.
 #[test]
 fn roots_files_are_denied_to_nobody() {
     let scratch = Scratch::with_files("denied", TREE);
@@ -322,7 +324,7 @@ fn roots_files_are_denied_to_nobody() {
             assert!(row["size_bytes"].is_u64() && row["cached_bytes"].is_null(), "{row}");
             assert_eq!(row["absent"]["cached_bytes"], "denied");
         }
-        // A sum of denied values is denied.
+        // The sum of denied values is denied.
         let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
         let document = run.json();
         let row = &document["rows"][0];
@@ -346,7 +348,7 @@ fn roots_files_are_denied_to_nobody() {
         );
         std::os::unix::fs::chown(&own, Some(0), Some(0)).expect("root may");
     }
-    // The files that processes hold are root's as well.
+    // The files that processes hold also belong to root.
     let top = run_as_nobody(&["cache", "--top", "3"]).expect("as before");
     assert_eq!(top.code, Some(1));
     assert!(
@@ -359,7 +361,7 @@ fn roots_files_are_denied_to_nobody() {
     assert!(map.stderr.contains("owner"), "{}", map.stderr);
 }
 
-/// Check that a source can be forced, and that values that mincore does not have are unsupported.
+/// Check that a source can be forced, and that the values that mincore lacks are unsupported.
 #[test]
 fn mincore_has_fewer_values() {
     let scratch = Scratch::with_files("mincore", TREE);
@@ -373,7 +375,7 @@ fn mincore_has_fewer_values() {
     assert_eq!(document["rows"][0]["absent"]["dirty_bytes"], "unsupported");
     let text = run(&["cache", "--source", "mincore", &scratch.root()]).complete();
     assert!(text.starts_with("CACHED") && !text.contains("DIRTY"), "{text}");
-    // A chosen column that the source never has makes the answer partial.
+    // Choosing a column that the source never has makes the answer partial.
     let asked = run(&[
         "cache",
         "--source",
@@ -400,7 +402,7 @@ fn mincore_has_fewer_values() {
     }
 }
 
-/// Check the map of a file: a bar that fills a line, and exact runs for programs.
+/// Check the map of a file: a bar that fills a line, and exact runs in machine-readable output.
 #[test]
 fn maps_show_parts() {
     let scratch = Scratch::new("map");
@@ -458,7 +460,7 @@ fn files_of_processes_are_shown() {
     let _ = holder.kill();
     let _ = holder.wait();
     assert_eq!(run_of.code, Some(1));
-    // Without privileges, its program is denied.
+    // Without privileges, the process's program is denied.
     let message = format!("taskdiag: pid {missing}: no such process\n");
     assert!(run_of.stderr.starts_with(&message), "{}", run_of.stderr);
     let pages = 5000_u64.div_ceil(page_size()) * page_size();
@@ -486,11 +488,11 @@ fn files_of_processes_are_shown() {
     assert!(document["counters"]["machine_cached_bytes"].as_u64() > Some(0));
 }
 
-/// Check that Ctrl-C ends a walk with the rows found until then, in a complete document.
+/// Check that Ctrl-C ends a walk with a complete document of the rows found so far.
 #[test]
 fn an_interrupt_prints_what_is_known() {
     let scratch = Scratch::new("interrupt");
-    // Its output is a pipe that is not read until the interrupt, so that it can't finish before.
+    // The output pipe is not read before the interrupt, so the walk can't finish earlier.
     for index in 0..30_000 {
         let directory = scratch.0.join(format!("a directory with a long name {}", index / 1000));
         if index % 1000 == 0 {
@@ -539,7 +541,7 @@ fn outputs_can_end() {
 /// walk reaches them are not in the answer.
 #[test]
 fn rows_stream() {
-    // More than what output buffer, pipe and threads hold.
+    // More than the output buffer, the pipe and the threads can hold.
     const FILES: usize = 60_000;
     let scratch = Scratch::new("stream");
     for index in 0..FILES {
@@ -552,7 +554,7 @@ fn rows_stream() {
     let mut child = start(&["cache", &scratch.root()]);
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut [0]).expect("it begins to write");
-    // Long enough for a walk that does not wait.
+    // Long enough for a walk that does not wait to finish.
     std::thread::sleep(Duration::from_secs(1));
     fs::remove_dir_all(&scratch.0).expect("our own directory");
     let mut text = String::new();

@@ -1,7 +1,8 @@
-//! `tree`, `fields`, `doctor`, `pin`, help and version, run from outside.
+//! `tree`, `fields`, `doctor`, `pin`, help and version, run as programs.
 
 mod common;
 
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use common::{check_closed_pipe, free_pid, run, run_as_nobody, Run, Sleeper};
@@ -30,7 +31,7 @@ fn children_are_below_their_parents() {
     assert_eq!((&leaf["depth"], leaf["ppid"].to_string()), (&json!(1), here));
 }
 
-/// Check that the tree has every process once, and that a process that does not exist is reported.
+/// Check that the tree contains every process once, and that a missing process is reported.
 #[test]
 fn the_tree_has_every_process() {
     let text = run(&["tree", "--csv", "--no-header", "-o", "pid"]).complete();
@@ -47,7 +48,7 @@ fn the_tree_has_every_process() {
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
 }
 
-/// Check that children are sorted by what is asked for, and that rows are limited after that.
+/// Check that children are sorted by the given fields, and that rows are limited after sorting.
 #[test]
 fn trees_are_sorted() {
     let here = std::process::id().to_string();
@@ -72,7 +73,8 @@ fn trees_are_sorted() {
     );
 }
 
-/// Check that a long chain of processes is drawn, with a number in place of too many branches.
+/// Check that a long chain of processes is drawn, with the depth as a number instead of too many
+/// branches.
 #[test]
 fn deep_trees_are_drawn() {
     // Each shell starts the next one and waits. The last one reads until its standard input is
@@ -97,7 +99,8 @@ fn deep_trees_are_drawn() {
     );
 }
 
-/// Check that all fields are listed in all forms, and that they can be chosen, sorted and limited.
+/// Check that all fields are listed in all formats, and that they can be chosen, sorted and
+/// limited.
 #[test]
 fn all_fields_are_listed() {
     let text = run(&["fields"]).complete();
@@ -123,7 +126,7 @@ fn all_fields_are_listed() {
     );
 }
 
-/// Check that docs/fields.md is made of the table of fields as it is now.
+/// Check that docs/fields.md is up to date with the table of fields.
 #[test]
 fn the_documentation_of_fields_is_fresh() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fields.md");
@@ -135,12 +138,12 @@ fn the_documentation_of_fields_is_fresh() {
     );
 }
 
-/// Check that the doctor has a verdict on every fact and knows which source would answer, with and without
-/// privileges.
+/// Check that the doctor has a verdict on every fact and knows which source would answer, with and
+/// without privileges.
 #[test]
 fn the_doctor_has_a_verdict_on_everything() {
     let text = run(&["doctor"]).complete();
-    for part in ["kernel", "procfs", "bpf-load", "Who would answer"] {
+    for part in ["kernel", "procfs", "bpf-load", "The sources for"] {
         assert!(text.contains(part), "{text}");
     }
     for run in [Some(run(&["doctor", "--json"])), run_as_nobody(&["doctor", "--json"])]
@@ -162,7 +165,7 @@ fn the_doctor_has_a_verdict_on_everything() {
     }
 }
 
-/// Check that the doctor tries the broker at the socket that it is given.
+/// Check that the doctor tries the broker at the given socket.
 #[test]
 fn the_doctor_tries_the_broker() {
     let path = std::env::temp_dir().join(format!("taskdiag-test-{}.sock", std::process::id()));
@@ -172,12 +175,15 @@ fn the_doctor_tries_the_broker() {
         let rows = document["rows"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["fact"] == "broker").expect("a verdict");
         assert_eq!(row["verdict"], "no", "{row}");
-        row["why"].as_str().expect("a reason").to_owned()
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        (text("why"), text("remedy"))
     };
-    assert!(fact().contains(socket));
+    let (why, remedy) = fact();
+    assert!(why.starts_with(&format!("no broker answers at {socket}: ")), "{why}");
+    assert_eq!(remedy, format!("start it as root: taskdiagd --socket {socket}"));
     // A socket of another kind does not belong to a broker.
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-    let why = fact();
+    let (why, _) = fact();
     drop(listener);
     std::fs::remove_file(&path).expect("it is ours");
     assert!(why.contains(socket) && !why.contains("not tried"), "{why}");
@@ -201,7 +207,7 @@ fn the_doctor_counts_the_tasks_of_its_namespace() {
     assert!(tasks(run(&["doctor", "--json"])) > 2);
 }
 
-/// Check that a socket alone means the broker, for every command that can ask it.
+/// Check that --socket alone selects the broker, for every command that can use it.
 #[test]
 fn a_socket_means_the_broker() {
     let socket = std::env::temp_dir().join(format!("taskdiag-test-no-{}.sock", std::process::id()));
@@ -219,15 +225,30 @@ fn a_socket_means_the_broker() {
         let run = run(&[args, &["--socket", socket]].concat());
         assert_eq!(run.code, Some(2), "{args:?}");
         assert!(
-            run.stderr.contains(socket) && run.stderr.contains("broker"),
-            "{}",
+            run.stderr.contains(&format!("no broker answers at {socket}: "))
+                && run
+                    .stderr
+                    .contains(&format!("start it as root: taskdiagd --socket {socket}")),
+            "{args:?}: {}",
             run.stderr
         );
     }
     run(&["ps", "-p", "1", "--socket", socket, "--source", "procfs"]).complete();
+    // The sockets of most other programs.
+    let _listener = UnixListener::bind(socket).expect("a socket");
+    for args in [&["ps"][..], &["maps", "1"], &["sockets"]] {
+        let run = run(&[args, &["--socket", socket]].concat());
+        assert_eq!(run.code, Some(2), "{args:?}");
+        assert!(
+            run.stderr.contains(&format!("the server at {socket} is not a broker")),
+            "{args:?}: {}",
+            run.stderr
+        );
+    }
+    std::fs::remove_file(socket).expect("it is ours");
 }
 
-/// Check that the version says what was built: the version first, then the commit and the features.
+/// Check that the version describes the build: the version first, then the commit and the features.
 #[test]
 fn the_version_says_what_was_built() {
     for option in ["-V", "--version"] {
@@ -245,7 +266,7 @@ fn the_version_says_what_was_built() {
     }
 }
 
-/// Check that pinning says why it can't be done, and what to do.
+/// Check that pinning reports why it can't be done, and what to do.
 #[test]
 fn nobody_can_pin() {
     let Some(run) = run_as_nobody(&["pin"]) else { return };
@@ -272,7 +293,7 @@ const COMMANDS: [&str; 12] = [
     "unpin",
 ];
 
-/// Check that all commands have help, which is found in two ways.
+/// Check that all commands have help, which can be requested in two ways.
 #[test]
 fn commands_have_help() {
     let all = run(&["help"]).complete();
@@ -294,7 +315,7 @@ fn commands_have_help() {
     assert!(none.stderr.contains("Usage: taskdiag"), "{}", none.stderr);
 }
 
-/// Check that options that several commands have are called the same everywhere.
+/// Check that options of several commands have the same names everywhere.
 #[test]
 fn commands_share_a_vocabulary() {
     let has = |name: &str, option: &str| {
@@ -303,95 +324,26 @@ fn commands_share_a_vocabulary() {
         words.any(|word| word == option)
     };
     for (option, names) in [
+        ("--json", "ps tree maps normalize cache events mem fields doctor"),
         (
-            "--json",
-            &[
-                "ps",
-                "tree",
-                "maps",
-                "normalize",
-                "cache",
-                "events",
-                "mem",
-                "fields",
-                "doctor",
-            ][..],
+            "--jsonl --csv --no-header",
+            "ps tree watch maps normalize cache events mem fields doctor",
         ),
-        (
-            "--jsonl",
-            &[
-                "ps",
-                "tree",
-                "watch",
-                "maps",
-                "normalize",
-                "cache",
-                "events",
-                "mem",
-                "fields",
-                "doctor",
-            ],
-        ),
-        (
-            "--csv",
-            &[
-                "ps",
-                "tree",
-                "watch",
-                "maps",
-                "normalize",
-                "cache",
-                "events",
-                "mem",
-                "fields",
-                "doctor",
-            ],
-        ),
-        (
-            "-o",
-            &[
-                "ps",
-                "tree",
-                "watch",
-                "maps",
-                "normalize",
-                "cache",
-                "events",
-                "mem",
-                "fields",
-            ],
-        ),
-        ("--sort", &["ps", "tree", "watch", "maps", "cache", "mem", "fields"]),
-        ("--limit", &["ps", "tree", "watch", "maps", "cache", "mem", "fields"]),
-        (
-            "--bytes",
-            &["ps", "tree", "watch", "maps", "normalize", "cache", "events", "mem"],
-        ),
-        (
-            "--no-header",
-            &[
-                "ps",
-                "tree",
-                "watch",
-                "maps",
-                "normalize",
-                "cache",
-                "events",
-                "mem",
-                "fields",
-                "doctor",
-            ],
-        ),
-        ("--count", &["watch", "events", "mem"]),
-        ("--color", &COMMANDS),
+        ("-o", "ps tree watch maps normalize cache events mem fields"),
+        ("--sort --limit", "ps tree watch maps cache mem fields"),
+        ("--bytes", "ps tree watch maps normalize cache events mem"),
+        ("--count", "watch events mem"),
+        ("--color", &COMMANDS.join(" ")),
     ] {
-        for name in names {
-            assert!(has(name, option), "{name} {option}");
+        for option in option.split(' ') {
+            for name in names.split(' ') {
+                assert!(has(name, option), "{name} {option}");
+            }
         }
     }
 }
 
-/// Check that all commands end silently when nobody reads, in each format.
+/// Check that all commands end silently if their output has no reader, in each format.
 #[test]
 fn closed_pipes_are_silent() {
     let here = std::process::id().to_string();
@@ -416,6 +368,39 @@ fn closed_pipes_are_silent() {
     ] {
         check_closed_pipe(args);
     }
+}
+
+/// Check that an answer for which there is no standard output is a failure, as for other tools, and
+/// that nothing is missing where nothing is written.
+#[test]
+fn a_closed_output_is_a_failure() {
+    let closed = |args: &[&str]| {
+        let mut shell = std::process::Command::new("sh");
+        let program = common::command(&[]).get_program().to_owned();
+        shell.args(["-c", "exec \"$@\" >&-", "sh"]).arg(program).args(args);
+        Run::new(shell.output().expect("a shell"))
+    };
+    for args in [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["files", "1"],
+        &["fields"],
+        &["--version"],
+        &["ps", "--help"],
+        &["report", "-o", "-"],
+    ] {
+        let run = closed(args);
+        let said = "taskdiag: writing the output: Bad file descriptor\n";
+        assert_eq!((run.code, run.stderr.as_str()), (Some(1), said), "{args:?}");
+    }
+    let found = closed(&["pgrep", "."]);
+    assert_eq!(
+        (found.code, found.stderr.contains("Bad file")),
+        (Some(3), true),
+        "{found:?}"
+    );
+    let quiet = closed(&["pgrep", "td-nobody-here"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(1), ""));
 }
 
 /// Check that wrong usage names the option, what it takes, and ends with status 2.
@@ -455,6 +440,11 @@ fn wrong_usage_names_the_option() {
             "possible values: auto, bpf, connector",
         ),
         (&["tree", "--color", "blue"], "possible values: auto, always, never"),
+        (&["maps", "--all", "1"], "--all"),
+        (&["maps", "--where", "pid == 1", "1"], "--where"),
+        (&["files", "--unit", "ssh", "1"], "--unit"),
+        (&["sockets", "-u", "root", "1"], "--user"),
+        (&["mem", "--system", "--where", "pid == 1"], "--where"),
         (&["maps", "-o", "size", "1"], "size_bytes"),
         (&["maps", "--sort", "size", "1"], "size_bytes"),
         (&["maps", "--all", "-o", "rss_bytes"], "--all has no rss_bytes"),
@@ -467,7 +457,7 @@ fn wrong_usage_names_the_option() {
     }
 }
 
-/// Check that help which can't be written is a failure, and that a closed pipe is none.
+/// Check that help that can't be written is a failure, but a closed pipe is not.
 #[test]
 fn help_that_is_not_written_is_a_failure() {
     for args in [&["ps", "--help"][..], &["help", "pkill"], &["--help"]] {

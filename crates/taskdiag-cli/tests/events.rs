@@ -1,4 +1,4 @@
-//! `taskdiag events` from outside.
+//! `taskdiag events`, run as a program.
 
 mod common;
 
@@ -11,14 +11,14 @@ use common::{free_pid, run, run_as_nobody, start, Run};
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup_mount;
 
-/// A run of `taskdiag events` that has begun to watch.
+/// A run of `taskdiag events` that has started to watch.
 struct Watch {
     child: Child,
     stdout: BufReader<std::process::ChildStdout>,
 }
 
 impl Watch {
-    /// Begins to watch, as CSV with a header. When the header comes, the programs are attached.
+    /// Starts to watch, as CSV with a header. Once the header appears, the programs are attached.
     fn new(args: &[&str]) -> Watch {
         let mut child = start(&[&["events", "--csv"], args].concat());
         let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -48,7 +48,7 @@ impl Watch {
     }
 }
 
-/// Returns when `taskdiag events` waits for events. It writes nothing before the first one.
+/// Returns when `taskdiag events` waits for events. It writes nothing before the first event.
 fn wait_until_it_waits(watching: &Child) {
     let place = format!("/proc/{}/wchan", watching.id());
     let start = Instant::now();
@@ -82,7 +82,7 @@ fn rows(run: &Run) -> Vec<Value> {
         .collect()
 }
 
-/// Check that a process is watched with its descendants, until none is left.
+/// Check that a process is watched with its descendants until all have ended.
 #[test]
 fn a_family_is_watched_to_its_end() {
     let script = "(exit 3); sh -c 'kill -9 $$'; sh -c '/bin/true & wait'; exit 7";
@@ -114,11 +114,11 @@ fn a_family_is_watched_to_its_end() {
     );
 }
 
-/// A cgroup, which is removed with its slice when this is dropped.
+/// A cgroup, removed with its slice when dropped.
 struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// A new one, `tdevents<pid>.slice/<name>`. `None` where the unified hierarchy is not mounted.
+    /// Creates `tdevents<pid>.slice/<name>`. `None` if the unified hierarchy is not mounted.
     fn new(name: &str) -> Option<Cgroup> {
         let slice = format!("tdevents{}.slice", std::process::id());
         let path = cgroup_mount()?.join(slice).join(name);
@@ -126,7 +126,7 @@ impl Cgroup {
         Some(Cgroup(path))
     }
 
-    /// A shell that enters it, runs a program, and ends.
+    /// Runs a shell that enters the cgroup, runs a program, and ends.
     fn run(&self, program: &str) -> u32 {
         let script = format!("echo $$ >{}/cgroup.procs && {program} && :", self.0.display());
         let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh exists");
@@ -137,7 +137,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Who has ended may be in it for a moment.
+        // A process that has ended may stay in the cgroup for a moment.
         let start = Instant::now();
         while std::fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(10));
@@ -146,8 +146,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Check that events are selected by what their process is in, also where that is new and is gone
-/// when the event is read.
+/// Check that events are selected by the cgroup of their process, even if the cgroup is new, or
+/// gone when the event is read.
 #[test]
 fn events_are_selected_by_cgroup() {
     let unit = format!("events{}.service", std::process::id());
@@ -171,7 +171,7 @@ fn events_are_selected_by_cgroup() {
     }
 }
 
-/// Check that children are watched, and not their parent.
+/// Check that children are watched, but not their parent.
 #[test]
 fn children_are_watched() {
     let mut parent = Command::new("sh")
@@ -222,7 +222,7 @@ fn the_table_shows_chosen_kinds() {
     );
 }
 
-/// Check that one document has rows, the source and counters.
+/// Check that the JSON document has rows, the source and counters.
 #[test]
 fn a_document_is_whole_at_the_end() {
     let (_, run) = watch_shell("(exit 3); :", &["--json", "--count", "2"]);
@@ -243,13 +243,13 @@ fn a_document_is_whole_at_the_end() {
     );
 }
 
-/// Check that rows come at once, and that both signals end it with the counters.
+/// Check that rows appear at once, and that both signals end the command with the counters.
 #[test]
 fn signals_end_it_with_its_counters() {
     for signal in ["-INT", "-TERM"] {
         let mut watch = Watch::new(&["--kind", "exec", "-o", "event,filename"]);
         let start = Instant::now();
-        // Another process's row may come before ours.
+        // Another process's row may come first.
         let marker = format!("/bin/../bin/{}true", "./".repeat(7));
         Command::new(&marker).status().expect("true exists");
         while watch.line() != format!("exec,{marker}") {}
@@ -263,7 +263,8 @@ fn signals_end_it_with_its_counters() {
     }
 }
 
-/// Check that it ends when its reader goes away, without waiting for an event, and silently.
+/// Check that the command ends when its reader goes away: silently, and without waiting for an
+/// event.
 #[test]
 fn a_closed_pipe_is_silent() {
     let Watch { mut child, stdout } = Watch::new(&["-u", "4000000000"]);
@@ -281,7 +282,7 @@ fn a_closed_pipe_is_silent() {
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
-/// Check that it uses no processor time while it waits.
+/// Check that the command uses no processor time while it waits.
 #[test]
 fn waiting_costs_nothing() {
     let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
@@ -295,7 +296,7 @@ fn waiting_costs_nothing() {
             .sum()
     };
     wait_until_it_waits(&watch.child);
-    // Processes of other tests wake it now and then, so one quiet second is enough.
+    // Processes of other tests wake it sometimes, so one quiet second is enough.
     let costs_nothing = || {
         let before = ticks();
         std::thread::sleep(Duration::from_secs(1));
@@ -308,7 +309,7 @@ fn waiting_costs_nothing() {
     assert_eq!((rest.as_str(), code), ("", Some(0)), "{said}");
 }
 
-/// Check that it ends after a time, with each source.
+/// Check that the command ends after the given time, with each source.
 #[test]
 fn it_ends_in_time() {
     for source in ["bpf", "connector"] {
@@ -351,7 +352,7 @@ fn wrong_usage_is_refused() {
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
 }
 
-/// Check that nobody is refused with the missing capabilities and what to do.
+/// Check that the user nobody gets a refusal with the missing capabilities and what to do.
 #[test]
 fn nobody_is_refused_with_the_reason() {
     let Some(run) = run_as_nobody(&["events", "--source", "bpf", "--for", "1"]) else {

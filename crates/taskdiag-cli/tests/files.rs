@@ -1,4 +1,4 @@
-//! `taskdiag files` from outside.
+//! `taskdiag files`, run as a program.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn own() -> String {
     std::process::id().to_string()
 }
 
-/// A directory of ours, with files that are open.
+/// A directory of this test, with open files.
 struct Scratch {
     path: PathBuf,
     files: Vec<File>,
@@ -70,8 +70,8 @@ fn row_of<'a>(rows: &'a [Value], file: &File) -> &'a Value {
     found.unwrap_or_else(|| panic!("no row of {fd}: {rows:?}"))
 }
 
-/// Check that a row is what stat(2) and `/proc` say, from each source, and that what a row has not
-/// has a reason.
+/// Check that a row agrees with stat(2) and `/proc`, from each source, and that missing values have
+/// reasons.
 #[test]
 fn rows_are_those_of_proc() {
     let mut scratch = Scratch::new("rows");
@@ -100,7 +100,7 @@ fn rows_are_those_of_proc() {
     }
 }
 
-/// Check the forms for programs, and that control characters are harmless in tables.
+/// Check the machine-readable formats, and that control characters are harmless in tables.
 #[test]
 fn files_have_all_forms() {
     let mut scratch = Scratch::new("forms");
@@ -140,12 +140,13 @@ fn files_have_all_forms() {
     );
 }
 
-/// Check that deleted files are found, and that the space that they hold counts each file once.
+/// Check that deleted files are found, and that the space that they hold counts each file only
+/// once.
 #[test]
 fn deleted_files_hold_space() {
     let mut scratch = Scratch::new("deleted");
     let file = scratch.open("gone", 1 << 20);
-    // The kernel may not have decided yet what it occupies.
+    // The kernel may not have decided yet how much space the file occupies.
     file.sync_all().expect("it is written");
     let again = [
         file.try_clone().expect("a descriptor"),
@@ -190,7 +191,8 @@ fn deleted_files_hold_space() {
     drop((again, kept));
 }
 
-/// Check who has a path open: a file by another name, a directory, and one that does not exist.
+/// Check which processes have a path open: a file with another name, a directory, and a missing
+/// file.
 #[test]
 fn paths_are_looked_for() {
     let mut scratch = Scratch::new("paths");
@@ -229,14 +231,15 @@ fn paths_are_looked_for() {
     assert_eq!(none.code, Some(2), "{none:?}");
 }
 
-/// Check that a file below a directory, whose name is too long to be read, is left out aloud.
+/// Check that a file below a directory is left out with a message if its path is too long to be
+/// read.
 #[test]
 fn names_that_are_too_long_are_counted() {
     let scratch = Scratch::new("long");
     let name = CString::new("x".repeat(250)).expect("no NUL");
     let mut sleep = Command::new("sleep");
     sleep.current_dir(&scratch.path);
-    // No path leads there in one go.
+    // No single path leads there.
     // SAFETY: mkdir(2) and chdir(2) may be called between fork and exec.
     unsafe {
         sleep.pre_exec(move || {
@@ -270,7 +273,7 @@ fn names_that_are_too_long_are_counted() {
     }
 }
 
-/// Check the options that choose and order rows.
+/// Check the options that select and sort rows.
 #[test]
 fn rows_are_chosen_and_ordered() {
     let mut scratch = Scratch::new("orders");
@@ -311,7 +314,7 @@ fn rows_are_chosen_and_ordered() {
     }
 }
 
-/// Check the sums by each thing, and that the total is that of all groups.
+/// Check the sums of each grouping, and that the total is the sum of all groups.
 #[test]
 fn files_are_added_up() {
     let mut scratch = Scratch::new("sums");
@@ -324,7 +327,8 @@ fn files_are_added_up() {
                 "--json",
                 "--by",
                 by,
-                // A child that another test starts has copies of all descriptors until it executes.
+                // A child that another test starts has copies of all descriptors until it calls
+                // exec.
                 "-p",
                 &own(),
                 "--path",
@@ -358,7 +362,7 @@ fn files_are_added_up() {
     drop(again);
 }
 
-/// Check that details are those of fdinfo, and only there if they are asked for.
+/// Check that details agree with fdinfo, and are shown only on request.
 #[test]
 fn details_are_those_of_fdinfo() {
     let zoo = Zoo::new().expect("a zoo");
@@ -383,7 +387,7 @@ fn details_are_those_of_fdinfo() {
     }
 }
 
-/// Check that a file system that never answers holds nobody.
+/// Check that a file system that never answers does not block the command.
 #[test]
 fn silent_file_systems_hold_nobody() {
     let zoo = Zoo::new().expect("a zoo");
@@ -400,7 +404,7 @@ fn silent_file_systems_hold_nobody() {
     }
 }
 
-/// Runs the command, which ends in time or fails, whatever holds it.
+/// Runs the command. Fails unless it ends in time.
 fn run_in_time(args: &[&str]) -> Run {
     let mut command = common::command(args);
     command
@@ -420,8 +424,8 @@ fn run_in_time(args: &[&str]) -> Run {
     Run::new(child.wait_with_output().expect("its output"))
 }
 
-/// Check that paths are looked up on a file system whose server answers nothing, so that whoever
-/// waits for it can't be killed: the command ends.
+/// Check that the command ends even if paths are on a file system whose server never answers, so
+/// that a process that waits for it can't be killed.
 #[test]
 fn deaf_servers_hold_nobody() {
     let zoo = Zoo::new().expect("a zoo");
@@ -432,7 +436,7 @@ fn deaf_servers_hold_nobody() {
     let name = format!("{mount}/silent");
     for source in ["auto", "procfs", "bpf"] {
         let ask = |more: &[&str]| run_in_time(&[&["files", "--jsonl", "--source", source, "-p", &pid], more].concat());
-        // It also has a file open whose name looks like that of a buffer of devices.
+        // It also has a file open whose name looks like a buffer of devices.
         let all = ask(&["--use", "all", "-o", "use,kind,name"]).complete();
         let buffer = r#"{"use":"fd","kind":"file","name":"/dmabuf:silent"}"#;
         assert!(all.contains(buffer), "{source}: {all}");
@@ -441,7 +445,7 @@ fn deaf_servers_hold_nobody() {
             found.contains(r#"{"use":"cwd"}"#) && found.contains(r#"{"use":"fd"}"#),
             "{source}: {found}"
         );
-        // A name has to be looked up, and its server does not answer.
+        // The name must be looked up, and its server does not answer.
         let none = ask(&["--path", &name]);
         assert_eq!((none.code, none.stdout.len()), (Some(2), 0), "{source}: {none:?}");
         let said = format!("{name}: no answer from its file system");
@@ -451,7 +455,8 @@ fn deaf_servers_hold_nobody() {
     }
 }
 
-/// Check that who may load BPF, and not trace others, gets what BPF shows without asking for it.
+/// Check that a caller that may load BPF programs but not trace others gets the values that BPF
+/// reads, without asking for BPF.
 #[test]
 fn two_capabilities_are_used() {
     let pid = own();
@@ -469,7 +474,8 @@ fn two_capabilities_are_used() {
     assert_eq!(ps["rows"][0]["exe"], json!(exe.to_str().expect("UTF-8")), "{ps}");
 }
 
-/// Check that nobody is told what is missing, and that sources that can't answer are errors.
+/// Check that the user nobody is informed of missing values, and that sources that can't answer are
+/// errors.
 #[test]
 fn what_is_missing_is_said() {
     if let Some(run) = run_as_nobody(&["files", "--json"]) {
@@ -485,7 +491,8 @@ fn what_is_missing_is_said() {
         assert_eq!(run.code, Some(2), "{run:?}");
         assert!(run.stderr.contains("CAP_BPF"), "{run:?}");
     }
-    // BPF shows all but mapped files, which two capabilities show from Linux 6.13 on.
+    // BPF shows everything except mapped files. From Linux 6.13 on, two capabilities show those
+    // too.
     let args = ["files", "--json", "--use", "all", "-p", &own(), "--source", "bpf"];
     if let Some(run) = run_with_two_capabilities(&args) {
         let rows = run.json()["rows"].as_array().expect("rows").clone();
@@ -502,7 +509,7 @@ fn what_is_missing_is_said() {
     assert!(broker.stderr.contains("/nonexistent"), "{broker:?}");
 }
 
-/// Check that an error says so where `/proc` is missing, which each answer takes.
+/// Check that without `/proc`, which every answer needs, the command fails with a message.
 #[test]
 fn nothing_is_answered_without_proc() {
     for args in [
@@ -520,7 +527,8 @@ fn nothing_is_answered_without_proc() {
     }
 }
 
-/// Check that values that nobody may see, like those of a shielded process 1, are no lack of sums either.
+/// Check that values that nobody may see, such as those of a shielded process 1, do not make sums
+/// partial either.
 #[test]
 fn sums_lack_what_lists_lack() {
     let [list, sums] = [&["files", "1"][..], &["files", "--by", "path", "1"]].map(run);
@@ -534,7 +542,7 @@ fn output_errors_are_reported() {
     check_full_disk(&["files", "--jsonl"]);
 }
 
-/// Check that the user of the process is shown, and only where it is asked for.
+/// Check that the user of the process is shown only on request.
 #[test]
 fn users_are_shown_on_request() {
     let id = Command::new("id").arg("-un").output().expect("id");
@@ -551,7 +559,7 @@ fn users_are_shown_on_request() {
         .all(|row| row.get("user").is_none()));
 }
 
-/// Check that other ends are shown in each format, and only where they are asked for.
+/// Check that peers are shown in each format, and only on request.
 #[test]
 fn peers_have_three_forms() {
     let mut child = Command::new("cat");

@@ -1,4 +1,4 @@
-//! `taskdiag ps --where` and its like from outside.
+//! Commands with `--where`, run as programs.
 
 mod common;
 
@@ -9,7 +9,7 @@ fn pids(text: &str) -> Vec<u32> {
     pids.collect()
 }
 
-/// Check that a mistake in an expression is wrong usage, and that its place is shown.
+/// Check that a mistake in an expression is wrong usage, and that the message shows its position.
 #[test]
 fn wrong_expressions_are_pointed_at() {
     for (expression, part) in [
@@ -40,7 +40,7 @@ fn wrong_expressions_are_pointed_at() {
 }
 
 /// Check that only tasks for which an expression is true are listed, and that --explain says where
-/// it was decided.
+/// it was evaluated.
 #[test]
 fn expressions_choose_rows() {
     let sleeper = Sleeper::new("sleep");
@@ -73,7 +73,7 @@ fn expressions_choose_rows() {
     assert_eq!(explained.code, Some(0));
     for part in [
         "read by procfs: base, args",
-        "decided first",
+        "evaluated first, from the few files that it needs: ",
         &format!("pid == {pid} and comm == 'sleep' and not kernel_thread\n"),
         "rows: 1",
     ] {
@@ -81,7 +81,8 @@ fn expressions_choose_rows() {
     }
 }
 
-/// Check that comparisons with fields, lists, members, limits, durations and local times choose rows.
+/// Check that comparisons with fields, lists, members, limits, durations and local times select
+/// rows.
 #[test]
 fn forms_of_comparisons_choose_rows() {
     let sleeper = Sleeper::new("sleep");
@@ -108,7 +109,7 @@ fn forms_of_comparisons_choose_rows() {
     ] {
         assert_eq!(chosen(expression, "UTC"), expected, "{expression}");
     }
-    // Local times are those of the caller's time zone.
+    // Local times are in the caller's time zone.
     let start = run(&["ps", "--csv", "--no-header", "-o", "start_time", "-p", &pid]).complete();
     let (day, time) = start.trim().trim_end_matches('Z').split_once('T').expect("a time");
     let local = format!("start_time == '{day} {time}'");
@@ -120,7 +121,8 @@ fn forms_of_comparisons_choose_rows() {
     assert!(chosen(&format!("start_time == '{day}T{time}Z'"), "Asia/Tokyo"));
 }
 
-/// Check that derived fields are in every output, by the names and types of the table, and that they sort.
+/// Check that derived fields are in every output, with the names and types of the field table, and
+/// that they can be sorted by.
 #[test]
 fn derived_fields_are_in_every_output() {
     let sleepers = [Sleeper::new("sleep"), Sleeper::new("sleep")];
@@ -171,7 +173,7 @@ fn derived_fields_are_in_every_output() {
     }
 }
 
-/// Check that `all` is every field that is cheap, and that the others are named.
+/// Check that `all` is every cheap field, and that the message names the others.
 #[test]
 fn all_is_every_cheap_field() {
     let here = std::process::id().to_string();
@@ -199,7 +201,7 @@ fn all_is_every_cheap_field() {
     assert!(row["environ"].is_array() && row["user"].is_string(), "{row}");
 }
 
-/// Check that descendants are listed, and that a process that does not exist is reported.
+/// Check that descendants are listed, and that a missing process is reported.
 #[test]
 fn descendants_are_listed() {
     let sleeper = Sleeper::new("sleep");
@@ -216,8 +218,8 @@ fn descendants_are_listed() {
     );
 }
 
-/// Check that all commands that list tasks select the same ones, and that selections narrow each
-/// other down.
+/// Check that all commands that list tasks have the same selection, and that several selecting
+/// options are combined with "and".
 #[test]
 fn all_commands_take_the_same_selection() {
     let sleeper = Sleeper::new("sleep");
@@ -264,7 +266,7 @@ fn all_commands_take_the_same_selection() {
     }
 }
 
-/// Check that tasks for which a filter can't be decided make the answer partial.
+/// Check that the answer is partial if a filter can't be decided for some tasks.
 #[test]
 fn undecided_tasks_make_the_answer_partial() {
     let Some(run) = run_as_nobody(&["ps", "-o", "pid", "--where", "read_chars >= 0"]) else {
@@ -272,14 +274,13 @@ fn undecided_tasks_make_the_answer_partial() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.contains("left out: what they are filtered by"),
+        run.stderr.contains("left out: a value that the filter needs"),
         "{}",
         run.stderr
     );
 }
 
-/// Check that names are beside numbers, whose types stay the same, and that tables show names
-/// alone.
+/// Check that names are beside numbers, whose types stay the same, and that tables show only names.
 #[test]
 fn numbers_have_names() {
     let here = std::process::id().to_string();
@@ -317,8 +318,7 @@ fn numbers_have_names() {
     assert_eq!(cells, [name, &here]);
 }
 
-/// Check that a cgroup that does not exist is reported, and that a cgroup without matching tasks is
-/// not.
+/// Check that a missing cgroup is reported, but not a cgroup without matching tasks.
 #[test]
 fn missing_cgroups_are_reported() {
     for command in [

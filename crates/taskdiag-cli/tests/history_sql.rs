@@ -4,10 +4,13 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use common::{copy_program, place_for_recordings, run, Sleeper};
+use common::{copy_program, place_for_recordings, run, Recording, Sleeper};
 use serde_json::Value;
+use taskdiag_testkit::cgroup::MemoryGroup;
+use taskdiag_testkit::temporary::Directory;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -20,11 +23,11 @@ fn questions() -> Vec<String> {
     let questions: Vec<String> = blocks
         .map(|block| block.split("```").next().expect("a block ends").to_owned())
         .collect();
-    assert_eq!(questions.len(), 5);
+    assert_eq!(questions.len(), 6);
     questions
 }
 
-/// Check that the document has the tables as they are.
+/// Check that the document describes the tables as they are.
 #[test]
 fn tables_are_documented() {
     let tables = run(&["history", "tables"]).complete();
@@ -35,7 +38,7 @@ fn tables_are_documented() {
     );
 }
 
-/// Runs a query in a directory. The rows, as objects.
+/// Runs a query in a directory. Returns the rows as objects.
 #[track_caller]
 fn query(directory: &Path, sql: &str) -> Vec<Value> {
     const SCRIPT: &str = "import sys, json, duckdb\n\
@@ -54,7 +57,7 @@ fn query(directory: &Path, sql: &str) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Check that of many hosts' tables a question about one reads only its files.
+/// Check that a question about one host reads only that host's files, not those of all hosts.
 #[track_caller]
 fn check_fleet(export: &Path, fleet: &Path) {
     let output = Command::new(root().join("dev/duckdb.sh").canonicalize().expect("the script"))
@@ -75,7 +78,7 @@ fn check_fleet(export: &Path, fleet: &Path) {
     }
 }
 
-/// Check that the questions of the document have answers, and that the answers are right.
+/// Check that the questions of the document have answers, and that these are right.
 #[test]
 fn questions_have_answers() {
     let directory = std::env::temp_dir().join(format!("taskdiag-sql-{}", std::process::id()));
@@ -96,11 +99,20 @@ fn questions_have_answers() {
         "-c",
         "while :; do /bin/true; i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; done",
     ]));
+    let group = MemoryGroup::new("sql");
+    group.limit(16 << 20);
+    let victim = format!(
+        "echo $$ >{}; sleep 0.3; exec tail /dev/zero",
+        group.processes().display()
+    );
+    let script = format!("while :; do sh -c '{victim}'; done");
+    let victims = Sleeper::run(Command::new("sh").args(["-c", &script]));
     record("6");
+    drop(victims);
     let args = ["history", "export", history, "--parquet", out.to_str().expect("a path")];
     let exported = run(&args);
     assert_eq!(exported.code, Some(0), "{exported:?}");
-    // Once more makes no copies.
+    // Exporting again makes no copies.
     assert_eq!(run(&args).code, Some(0));
 
     let counted = query(
@@ -114,7 +126,7 @@ fn questions_have_answers() {
         &format!("SELECT comm, cmdline, uid, host FROM 'processes/*/*/*.parquet' WHERE pid = {pid} ORDER BY time"),
     );
     assert_eq!(row.len(), 6);
-    // It is the same process in all of them.
+    // All tables have the same process.
     let which = format!(
         "SELECT count(DISTINCT start_ns || boot_id) AS processes FROM 'processes/*/*/*.parquet' WHERE pid = {pid}"
     );
@@ -125,7 +137,7 @@ fn questions_have_answers() {
         serde_json::json!({"comm": "newprogram", "cmdline": format!("{} 1000", program.display()), "uid": rustix::process::getuid().as_raw(), "host": host})
     );
 
-    // The recording was made just now.
+    // The recording is new.
     let last = run(&["ps", "--history", history, "--json", "-o", "pid"]).json();
     let last = last["time"].as_str().expect("a time").to_owned();
     let moment = |sql: &String| {
@@ -142,14 +154,20 @@ fn questions_have_answers() {
         "{:?}",
         answers[0]
     );
-    assert!(answers[1][0]["forks"].as_u64() > Some(10), "{:?}", answers[1]);
-    let new: Vec<&Value> = answers[2].iter().map(|row| &row["comm"]).collect();
+    let kills = &answers[1];
+    assert!(kills.len() as u64 <= group.oom_kills(), "{kills:?}");
+    let kill = kills.last().expect("some were killed");
+    assert_eq!(kill["comm"], "tail", "{kill}");
+    assert!(kill["peak_rss_bytes"].as_u64() > Some(8 << 20), "{kill}");
+    assert!(kill["last_rss_bytes"].as_u64() > Some(0), "{kill}");
+    assert!(answers[2][0]["forks"].as_u64() > Some(10), "{:?}", answers[2]);
+    let new: Vec<&Value> = answers[3].iter().map(|row| &row["comm"]).collect();
     assert!(
         new.contains(&&Value::from("newprogram")) && !new.contains(&&Value::from("init")),
         "{new:?}"
     );
-    assert!(answers[3][0]["p99_bytes"].as_f64() > Some(0.0), "{:?}", answers[3]);
-    let shell = answers[4]
+    assert!(answers[4][0]["p99_bytes"].as_f64() > Some(0.0), "{:?}", answers[4]);
+    let shell = answers[5]
         .iter()
         .find(|row| row["pid"] == busy.pid().parse::<u64>().expect("a number"));
     let percent = shell.and_then(|row| row["cpu_percent"].as_f64()).expect("it ran");
@@ -157,4 +175,95 @@ fn questions_have_answers() {
     check_fleet(&out, &directory.join("fleet"));
     fs::remove_dir_all(history).expect("it is ours");
     fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+/// What is below a directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] })
+        .collect()
+}
+
+/// Check that incomplete output does not exist, and that an export that is killed, and several at
+/// once, leave nothing that looks complete but is not.
+#[test]
+fn exports_are_whole_or_not_there() {
+    let history = Recording::new("export-whole");
+    let recorded = run(&["record", "--dir", history.path(), "--every", "0.2", "-n", "5"]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let place = Directory::new("export-whole-out");
+    let (out, page) = (place.join("out"), place.join("page.html"));
+    let words = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let export = ["history", "export", history.path(), "--parquet", &words(&out)].map(str::to_owned);
+    let report = ["report", "--history", history.path(), "-o", &words(&page)].map(str::to_owned);
+    // Limits the size of files to this many blocks of 512 bytes.
+    for args in [&export, &report] {
+        let limited = Command::new("sh")
+            .args([
+                "-c",
+                "trap '' XFSZ; ulimit -f 4; exec \"$@\"",
+                "sh",
+                env!("CARGO_BIN_EXE_taskdiag"),
+            ])
+            .args(args)
+            .output()
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&limited.stderr);
+        assert!(
+            limited.status.code() == Some(2) && said.contains("File too large"),
+            "{said}"
+        );
+        let left: Vec<PathBuf> = files_below(&place);
+        assert!(
+            left.iter().all(|path| path.extension() == Some("parquet".as_ref())),
+            "{left:?}"
+        );
+        check_whole(&left);
+    }
+    let start = |args: &[String]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
+        command
+            .args(args)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs")
+    };
+    for ms in [10, 60, 200] {
+        for args in [&export, &report] {
+            let mut child = start(args);
+            std::thread::sleep(Duration::from_millis(ms));
+            child.kill().expect("our own child");
+            child.wait().expect("our own child");
+        }
+        check_whole(&files_below(&place));
+    }
+    let together = [(); 4].map(|()| start(&export));
+    for mut child in together {
+        assert_eq!(child.wait().expect("our own child").code(), Some(0));
+    }
+    let all = files_below(&out);
+    check_whole(&all);
+    assert!(
+        all.iter()
+            .filter(|path| path.extension() == Some("parquet".as_ref()))
+            .count()
+            >= 3,
+        "{all:?}"
+    );
+}
+
+/// Check that files whose names say that they are whole begin and end as such do.
+#[track_caller]
+fn check_whole(files: &[PathBuf]) {
+    for path in files {
+        let bytes = fs::read(path).expect("it is ours");
+        let is_whole = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("parquet") => bytes.len() > 8 && bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"),
+            Some("html") => bytes.ends_with(b"</html>\n"),
+            extension => extension == Some("unfinished"),
+        };
+        assert!(is_whole, "{} has {} bytes", path.display(), bytes.len());
+    }
 }

@@ -1,5 +1,5 @@
-//! The command beside processes that keep their readers waiting. `ps` hangs; taskdiag reports them
-//! and ends.
+//! The command next to processes that block their readers. `ps` hangs; taskdiag reports them and
+//! ends.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn holders(count: usize) -> Vec<Animal> {
     holders.collect::<Result<_, _>>().expect("holders")
 }
 
-/// Runs the command with the default patience. Returns how long that took.
+/// Runs the command with the default patience. Returns how long it took.
 fn run(args: &[&str]) -> (Run, Duration) {
     let mut command = common::command(args);
     command.env_remove("TASKDIAG_PATIENCE");
@@ -45,8 +45,8 @@ fn ends_within(child: &mut Child, time: Duration) -> bool {
     false
 }
 
-/// Check the claim of the README: `ps` and `cat` wait as long as the process likes, and taskdiag
-/// does not.
+/// Check the claim of the README: `ps` and `cat` wait as long as the process wants, taskdiag does
+/// not.
 #[test]
 fn ps_hangs_and_taskdiag_does_not() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,8 +67,8 @@ fn ps_hangs_and_taskdiag_does_not() {
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
 }
 
-/// Check that a recording on a file system that answers nothing, whose callers can't even be killed, is
-/// told to whoever records there or looks at it, and holds nobody.
+/// Check that commands which write or read a recording end with a message if its file system never
+/// answers, even if its callers can't be killed.
 #[test]
 fn recordings_that_do_not_answer_hold_nobody() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ fn recordings_that_do_not_answer_hold_nobody() {
     }
 }
 
-/// Check that a process that does not answer, but is none of those asked for, is not reported.
+/// Check that a process that does not answer is not reported if the filter leaves it out.
 #[test]
 fn holders_that_a_filter_leaves_out_are_not_reported() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +107,8 @@ fn holders_that_a_filter_leaves_out_are_not_reported() {
     assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
 }
 
-/// Check that each source ends in time with status 1, reports the holders as not answering, and has
-/// all other processes.
+/// Check that each source ends in time with status 1, reports the processes that do not answer, and
+/// has all other processes.
 #[test]
 fn each_way_to_ask_ends_in_time() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ fn each_way_to_ask_ends_in_time() {
     let holders = holders(2);
     for source in ["auto", "bpf", "procfs"] {
         for fields in ["pid,cmdline", "pid,comm,cmdline,environ", "pid,args"] {
-            // The time for loading, and that of a busy machine, is not patience.
+            // Patience does not include the time for loading, nor that of a busy machine.
             let (loading, base) = run(&[
                 "ps",
                 "--source",
@@ -184,7 +184,7 @@ fn mem_ends_at_its_deadline() {
     }
 }
 
-/// Check that tasks that can't be compared for want of an answer are reported as left out.
+/// Check that tasks are reported as left out if they can't be compared because they do not answer.
 #[test]
 fn filters_say_whom_they_could_not_decide() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +207,7 @@ fn filters_say_whom_they_could_not_decide() {
     }
 }
 
-/// Check that the other commands end as well.
+/// Check that the other commands also end.
 #[test]
 fn other_commands_end() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,9 +233,9 @@ fn other_commands_end() {
     }
 }
 
-/// Check that a user database that does not answer holds nobody: numbers stand for names, and the
-/// command says so. A name service cache daemon (nscd) that only accepts connections is such a one:
-/// the C library waits for it for five seconds.
+/// Check that a silent user database does not block the command: it shows numbers instead of names
+/// and reports this. A name service cache daemon (nscd) that only accepts connections is such a
+/// database: the C library waits five seconds for it.
 #[test]
 fn a_silent_user_database_holds_nobody() {
     let directory = std::env::temp_dir().join(format!("taskdiag-nscd-{}", std::process::id()));
@@ -263,8 +263,9 @@ fn a_silent_user_database_holds_nobody() {
     assert!(took < Duration::from_millis(4500), "{took:?}");
 }
 
-/// Check that a process that holds the lock of its memory, one whose mount does not answer, and one
-/// that holds the lock of a socket each have a page in time, on which is said what did not answer.
+/// Check that the page of a process is complete in time and lists what did not answer: for a
+/// process that holds its memory lock, one whose mount does not answer, and one that holds a socket
+/// lock.
 #[test]
 fn pages_say_what_does_not_answer() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

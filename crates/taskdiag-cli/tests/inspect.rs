@@ -1,4 +1,4 @@
-//! `taskdiag inspect` from outside: its numbers are those of `/proc`.
+//! `taskdiag inspect`, run as a program: its numbers equal those of `/proc`.
 
 mod common;
 
@@ -16,7 +16,7 @@ use serde_json::{json, Value};
 use taskdiag_testkit::cgroup_mount;
 use unicode_width::UnicodeWidthStr as _;
 
-/// The row of the document about a process.
+/// The row of the document for a process.
 #[track_caller]
 fn inspect(args: &[&str]) -> Value {
     let run = run(&[&["inspect", "--json"], args].concat());
@@ -42,7 +42,7 @@ fn row<'a>(list: &'a Value, key: &str, value: impl Into<Value>) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {key} {value}: {list}"))
 }
 
-/// A line of a file of `/proc` that begins with this, split into words.
+/// The line of a file of `/proc` that starts with `begin`, split into words.
 fn words(pid: &str, file: &str, begin: &str) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process exists");
     let line = text.lines().find_map(|line| line.strip_prefix(begin));
@@ -54,8 +54,7 @@ fn kib(pid: &str, file: &str, key: &str) -> u64 {
     words(pid, file, key)[0].parse::<u64>().expect("a number") * 1024
 }
 
-/// Check limits, what is used of them, memory, namespaces and threads against `/proc`, from each
-/// source.
+/// Check limits and their use, memory, namespaces and threads against `/proc`, from each source.
 #[test]
 fn numbers_are_those_of_proc() {
     let sleeper = Sleeper::new("inspected");
@@ -120,7 +119,7 @@ fn numbers_are_those_of_proc() {
     }
 }
 
-/// Check that what each mapped file has resident is what `smaps` says, the largest first.
+/// Check that the resident size of each mapped file equals the sum in `smaps`, largest first.
 #[test]
 fn mappings_are_those_of_smaps() {
     let sleeper = Sleeper::new("mapped");
@@ -146,7 +145,7 @@ fn mappings_are_those_of_smaps() {
     assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
 }
 
-/// Check that parents come one after the other, up to the first process.
+/// Check that parents follow one another up to the first process.
 #[test]
 fn parents_lead_to_the_first_process() {
     let sleeper = Sleeper::new("child");
@@ -168,7 +167,7 @@ fn threads_of_the_user_are_counted() {
     let Some(run) = run_as_nobody(&["inspect", "1", "--json"]) else {
         return;
     };
-    // It may be hidden from nobody, but is no error of the command.
+    // The count may be hidden from the user nobody, but the command does not fail.
     assert!(matches!(run.code, Some(0..=2)), "{run:?}");
     let page = inspect(&[&own()]);
     let counted = row(&page["limits"], "limit", "nproc")["used"]
@@ -182,11 +181,11 @@ fn threads_of_the_user_are_counted() {
             threads += fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count) as u64;
         }
     }
-    // Other tests begin and end processes.
+    // Other tests start and end processes.
     assert!(counted > 0 && counted.abs_diff(threads) < 200, "{counted} {threads}");
 }
 
-/// Check kinds of descriptors, and sockets with who is at the other end.
+/// Check kinds of descriptors, and sockets with their peers.
 #[test]
 fn descriptors_and_sockets_are_there() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
@@ -209,7 +208,7 @@ fn descriptors_and_sockets_are_there() {
     assert!(sockets >= Some(3), "{}", page["files"]);
 }
 
-/// Check that the environment is shown only if it is asked for, and only what is.
+/// Check that the environment is shown only on request, and only the requested variables.
 #[test]
 fn the_environment_is_shown_on_request() {
     let mut sleep = Command::new("sleep");
@@ -231,7 +230,7 @@ fn the_environment_is_shown_on_request() {
     );
 }
 
-/// Check that names which are hostile do no harm, and that no line is too long for a terminal.
+/// Check that hostile names are harmless, and that no line is too long for a terminal.
 #[test]
 fn hostile_names_are_harmless() {
     let sleeper = Sleeper::new("\u{1b}]0;x\u{7}\n| evil");
@@ -250,8 +249,8 @@ fn hostile_names_are_harmless() {
     assert_eq!(page["process"]["cmdline"][0], "\u{1b}]0;x\u{7}\n| evil");
 }
 
-/// Check the messages and statuses where there is nothing to show: no such process, a thread, no
-/// number, no process of its own.
+/// Check the messages and statuses if there is nothing to show: a missing process, a thread, text
+/// that is not a number, wrong options; and that a source that needs no /proc still answers.
 #[test]
 fn what_is_no_process_is_an_error() {
     let said = |args: &[&str], said: &str| {
@@ -301,8 +300,8 @@ fn zombies_have_a_page() {
     child.wait().expect("our own child");
 }
 
-/// Check that a user sees all of the own processes, that what is another's is denied, and that two
-/// capabilities show what BPF reads.
+/// Check that a user sees everything about their own processes, that values of other users'
+/// processes are denied, and that two capabilities show what BPF reads.
 #[test]
 fn what_is_denied_is_said() {
     let roots = Sleeper::new("of root");
@@ -338,7 +337,7 @@ fn what_is_denied_is_said() {
     assert!(page["files"].is_array());
 }
 
-/// A cgroup of ours. `None` where there is no unified hierarchy.
+/// A cgroup of this test. `None` without a unified hierarchy.
 struct Cgroup {
     path: PathBuf,
     members: Vec<Sleeper>,
@@ -374,11 +373,11 @@ impl Drop for Cgroup {
     }
 }
 
-/// Check the figures of a cgroup against its files; that what it does not have is absent.
+/// Check the figures of a cgroup against its files, and that missing ones are absent.
 #[test]
 fn cgroups_have_figures() {
     let Some(mut cgroup) = Cgroup::new(&format!("taskdiag-inspect-{}", own())) else {
-        // The whole section then says that there is none.
+        // The whole section is then absent.
         assert_eq!(inspect(&[&own()])["absent"]["cgroup_use"], "unsupported");
         return;
     };
@@ -406,7 +405,7 @@ fn cgroups_have_figures() {
     let stat = cgroup.text("cpu.stat").expect("each cgroup has it");
     let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
     let usage: u64 = usage.and_then(|usage| usage.parse().ok()).expect("a number");
-    // The member sleeps.
+    // The member sleeps, so its time does not change.
     assert_eq!(used["cpu_ns"], json!(usage * 1000));
     match cgroup.text("cpu.pressure") {
         Some(_) => assert!(row(&page["pressure"], "resource", "cpu")["avg10_percent"].is_number()),
@@ -414,7 +413,7 @@ fn cgroups_have_figures() {
     }
 }
 
-/// Files of a unit, until this is dropped.
+/// The files of a unit, removed when dropped.
 struct Unit(Vec<PathBuf>);
 
 impl Unit {
@@ -437,8 +436,8 @@ impl Drop for Unit {
     }
 }
 
-/// Check that credentials are compared with the settings of the unit, its drop-ins included, and
-/// that it is said if there is no unit, or no file of it.
+/// Check that credentials are compared with the settings of the unit and its drop-ins, and that a
+/// missing unit or unit file is reported.
 #[test]
 fn credentials_are_compared_with_the_unit() {
     let name = format!("taskdiag-inspect-{}.service", own());
@@ -479,7 +478,7 @@ fn credentials_are_compared_with_the_unit() {
     drop(unit);
 }
 
-/// Check that `--jsonl` is the row alone, and that long lists are cut on the page only.
+/// Check that `--jsonl` is only the row, and that long lists are cut only on the page.
 #[test]
 fn forms_have_the_same_rows() {
     let sleeper = Sleeper::new("lists");

@@ -11,7 +11,7 @@ use std::process::Command;
 use common::{copy_program, run};
 use taskdiag_testkit::temporary::Directory;
 
-/// Runs make in the repository, for programs in a directory.
+/// Runs make in the repository, with the programs of a directory.
 #[track_caller]
 fn make(target: &str, programs: &Path, root: &Path) {
     let mut command = Command::new("make");
@@ -23,7 +23,7 @@ fn make(target: &str, programs: &Path, root: &Path) {
     ]);
     command.arg(format!("PROGRAMS={}", programs.display()));
     command.arg(format!("DESTDIR={}", root.display()));
-    // The make that runs the tests is another one.
+    // Independent of the make that runs the tests.
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     let output = command.output().expect("make");
     assert!(output.status.success(), "{output:?}");
@@ -49,8 +49,8 @@ fn files(root: &Path) -> BTreeSet<(String, u32)> {
     files
 }
 
-/// Check what is installed where, that the programs are stripped and run, that the unit starts the
-/// program where it is, and that nothing is left in the end.
+/// Check which files are installed, that the programs are stripped and run, that the unit starts
+/// the installed program, and that uninstalling leaves nothing.
 #[test]
 fn everything_is_installed_and_removed() {
     let directory = Directory::new("install");
@@ -58,7 +58,7 @@ fn everything_is_installed_and_removed() {
     fs::create_dir(&programs).expect("a directory");
     let command = Path::new(env!("CARGO_BIN_EXE_taskdiag"));
     copy_program(command, &programs.join("taskdiag")).expect("a copy");
-    // Tests of this package do not build these. Any file does.
+    // The tests of this package do not build these files. Any content works.
     fs::write(programs.join("LICENSE-CRATES"), "MIT\n").expect("a file");
     let library = format!("libtaskdiag.so.{}", env!("CARGO_PKG_VERSION"));
     for name in ["taskdiagd", "libtaskdiag.so.0", &library] {
@@ -72,7 +72,7 @@ fn everything_is_installed_and_removed() {
     expect("bin/taskdiag", 0o755);
     expect("sbin/taskdiagd", 0o755);
     expect(&format!("lib/{library}"), 0o755);
-    // Links to it.
+    // Symbolic links to it.
     expect("lib/libtaskdiag.so.0", 0o777);
     expect("lib/libtaskdiag.so", 0o777);
     for page in run(&["man"]).complete().lines() {

@@ -1,4 +1,4 @@
-//! Manual pages and completions have what `--help` has.
+//! Manual pages and completions contain everything that `--help` contains.
 
 mod common;
 
@@ -26,10 +26,10 @@ fn commands() -> Vec<String> {
 fn options(name: &str) -> BTreeSet<String> {
     let help = run(&[name, "--help"]).complete();
     let heads = help.lines().filter(|line| line.trim_start().starts_with('-'));
-    // A head is less indented than what is said about it.
+    // An option line is indented less than its description.
     let heads = heads.filter(|line| (2..=6).contains(&(line.len() - line.trim_start().len())));
     let words = heads.flat_map(|line| line.split([' ', ',']).filter(|word| word.starts_with('-')));
-    // What an option may have stands in brackets: `--environ[=<NAME,…>...]`.
+    // Optional values are in brackets: `--environ[=<NAME,…>...]`.
     let names = words.filter_map(|word| word.split("[=").next());
     names.map(str::to_owned).collect()
 }
@@ -43,8 +43,8 @@ fn aliases(name: &str) -> Vec<String> {
     aliases.map(str::to_owned).collect()
 }
 
-/// Check that each command has a page, that it has all options of the command's `--help`, and that
-/// pages can be had by short names.
+/// Check that each command has a page with all options of the command's `--help`, and that short
+/// names select pages.
 #[test]
 fn each_command_has_a_page_with_its_options() {
     let names = run(&["man"]).complete();
@@ -74,7 +74,7 @@ fn each_command_has_a_page_with_its_options() {
     assert!(wrong.stderr.contains("unknown manual page"), "{}", wrong.stderr);
 }
 
-/// What completes the last of these words, one candidate a line.
+/// The candidates for the last of these words, one per line.
 fn candidates(shell: &str, words: &[&str]) -> Vec<String> {
     let mut command = command(&["--", "taskdiag"]);
     command.args(words).env("TASKDIAG_COMPLETE", shell);
@@ -135,8 +135,8 @@ fn values_are_completed() {
     has(&["ps", "-u", ""], user.trim());
 }
 
-/// Check that names that a shell would run, or a terminal obey, are not offered. Shells insert
-/// candidates as they are.
+/// Check that names which a shell would interpret, or that control a terminal, are not offered.
+/// Shells insert candidates unquoted.
 #[test]
 fn hostile_names_are_not_offered() {
     let directory = tempfile_directory();

@@ -1,4 +1,4 @@
-//! `taskdiag maps` and `taskdiag normalize` from outside.
+//! `taskdiag maps` and `taskdiag normalize`, run as programs.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn settle(sleeper: &Sleeper) {
     }
 }
 
-/// A process with a file mapped under a strange name: its own executable.
+/// A process that has a file with a strange name mapped: its own executable.
 struct Strange {
     sleeper: Sleeper,
     path: std::path::PathBuf,
@@ -64,7 +64,7 @@ impl Drop for Strange {
     }
 }
 
-/// Check that rows are equal to the kernel's text, from each source.
+/// Check that rows equal the kernel's text, from each source.
 #[test]
 fn rows_are_those_of_the_text() {
     let sleeper = sleeper("mapped");
@@ -107,7 +107,7 @@ fn rows_are_those_of_the_text() {
     }
 }
 
-/// Check the three forms for programs, and that a table shows the same.
+/// Check the three machine-readable formats, and that a table shows the same.
 #[test]
 fn mappings_have_all_forms() {
     let sleeper = sleeper("forms");
@@ -172,7 +172,7 @@ fn strange_names_are_lossless_and_harmless() {
     fs::write(&strange.path, "").expect("the directory is ours");
 }
 
-/// Check that sizes in memory come with -x, and that they are plausible.
+/// Check that sizes in memory appear with -x, and that they are plausible.
 #[test]
 fn usage_is_shown() {
     let sleeper = sleeper("usage");
@@ -189,8 +189,7 @@ fn usage_is_shown() {
     );
 }
 
-/// Check that mappings are sorted by what is asked for, limited after that, and that fields are
-/// chosen or added.
+/// Check that mappings are sorted and limited after that, and that fields are chosen or added.
 #[test]
 fn mappings_are_sorted_and_chosen() {
     let sleeper = sleeper("sorted");
@@ -220,7 +219,7 @@ fn mappings_are_sorted_and_chosen() {
     assert_eq!((offsets.code, offsets.text().as_str()), (Some(1), "addr,name\n0x10,\n"));
 }
 
-/// Check that build ids are shown if asked for, and that a mapping without one has a reason.
+/// Check that build ids are shown on request, and that a mapping without one has a reason.
 #[test]
 fn build_ids_are_shown() {
     let sleeper = sleeper("ids");
@@ -238,7 +237,7 @@ fn build_ids_are_shown() {
         .all(|row| row["build_id"].is_string() != row["absent"]["build_id"].is_string()));
 }
 
-/// Check that missing things are reported, and the rest is printed.
+/// Check that what is missing is reported, and the rest is printed.
 #[test]
 fn missing_things_are_reported() {
     let sleeper = sleeper("there");
@@ -263,7 +262,7 @@ fn missing_things_are_reported() {
     assert_eq!(normalized.stderr, format!("taskdiag: pid {missing}: no such process\n"));
 }
 
-/// Check that wrong usage is refused before anything is asked.
+/// Check that wrong usage is rejected before anything is read.
 #[test]
 fn wrong_usage_is_refused() {
     for args in [
@@ -286,8 +285,8 @@ fn wrong_usage_is_refused() {
     assert!(run(&["normalize", "1", "cafe"]).stderr.contains("0xcafe, perhaps?"));
 }
 
-/// Check that addresses become offsets, from arguments and from standard input, in the order given,
-/// in all forms.
+/// Check that addresses become offsets, from arguments and standard input, in the given order, in
+/// all formats.
 #[test]
 fn addresses_are_normalized() {
     let sleeper = sleeper("normal");
@@ -343,7 +342,7 @@ fn addresses_are_normalized() {
     assert_eq!(json!(lines), expected);
 }
 
-/// Check that an address where nothing is mapped is reported and has its reason.
+/// Check that an unmapped address is reported and has its reason.
 #[test]
 fn unmapped_addresses_are_reported() {
     let sleeper = sleeper("gap");
@@ -371,7 +370,7 @@ fn all_processes_are_listed() {
     assert!(document["counters"]["denied"].is_u64() && document["sources"]["maps"] == json!("procfs"));
 }
 
-/// Check that denied mappings are reported to nobody, with what to do.
+/// Check that the user nobody is informed of denied mappings, and what to do.
 #[test]
 fn denied_mappings_are_reported() {
     let sleeper = sleeper("root's");
@@ -412,8 +411,8 @@ fn output_that_fails_is_reported() {
     }
 }
 
-/// Check that a process that keeps its memory locked, and one whose file does not answer, are
-/// reported, that the command ends soon, and that the rest is there.
+/// Check that a process that holds its memory lock, and one whose file does not answer, are
+/// reported; that the command ends soon; and that the rest is there.
 #[test]
 fn silent_processes_hold_nobody() {
     let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
@@ -465,7 +464,7 @@ fn silent_processes_hold_nobody() {
     }
 }
 
-/// Check that no process is said not to exist where `/proc` is missing.
+/// Check that without `/proc`, no process is reported as missing.
 #[test]
 fn a_missing_proc_is_no_missing_process() {
     for args in [

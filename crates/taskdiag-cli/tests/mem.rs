@@ -1,4 +1,4 @@
-//! `taskdiag mem` from outside.
+//! `taskdiag mem`, run as a program.
 
 mod common;
 
@@ -19,12 +19,13 @@ fn said(pid: &str, line: &str) -> u64 {
     kib.parse::<u64>().expect("a number") * 1024
 }
 
-/// Check that the values of a quiet process are equal to the kernel's, in all forms.
+/// Check that the values of a quiet process equal the kernel's, in all formats.
 #[test]
 fn values_are_the_kernels() {
     let sleeper = Sleeper::new("quiet");
     let pid = sleeper.pid();
-    // Other processes, also this command, change which pages of libraries are shared and clean.
+    // Other processes, including this command, change which pages of libraries are shared and
+    // clean.
     let is_so = (0..50).any(|_| {
         let before = [said(&pid, "Pss_Anon"), said(&pid, "Private_Dirty"), said(&pid, "Rss")];
         let shown = "pid,pss_anon_bytes,private_dirty_bytes,rollup_rss_bytes,pss_bytes,uss_bytes,rollup_swap_bytes";
@@ -55,7 +56,7 @@ fn values_are_the_kernels() {
     assert!(number(&row, "rollup_age_ns") < 5_000_000_000, "{row}");
 }
 
-/// Check the table: the largest first, all sizes in one unit, a total at the end that is the sum of
+/// Check the table: largest first, all sizes in one unit, and a total at the end that is the sum of
 /// the rows.
 #[test]
 fn tables_are_sorted_and_add_up() {
@@ -75,7 +76,7 @@ fn tables_are_sorted_and_add_up() {
     assert!(table.trim_end().ends_with("processes"), "{table}");
 }
 
-/// Check that groups add up to the total, for all kinds of groups.
+/// Check that groups add up to the total, in every grouping.
 #[test]
 fn groups_add_up() {
     let _sleepers = [Sleeper::new("one"), Sleeper::new("two")];
@@ -114,7 +115,7 @@ fn groups_add_up() {
     assert_eq!(total.lines().count(), 2);
 }
 
-/// Check that all sizes of a row are of one moment, even if the process grows: no part is larger
+/// Check that all sizes of a row are from one moment, even if the process grows: no part is larger
 /// than the whole.
 #[test]
 fn sizes_of_a_row_go_together() {
@@ -139,8 +140,8 @@ fn sizes_of_a_row_go_together() {
     }
 }
 
-/// Check that sums of denied values are missing, and that others say how many processes are in
-/// them.
+/// Check that sums of denied values are missing, and that other sums show how many processes they
+/// cover.
 #[test]
 fn sums_say_what_is_missing() {
     let _sleeper = Sleeper::new("secret");
@@ -232,7 +233,7 @@ fn the_machine_adds_up() {
     assert_eq!(run(&["mem", "--system", "--by", "user"]).code, Some(2));
 }
 
-/// Check that what the budget leaves out is reported, with what to do, and makes the answer
+/// Check that processes beyond the budget are reported, with what to do, and make the answer
 /// partial.
 #[test]
 fn budgets_are_reported() {
@@ -267,7 +268,7 @@ fn budgets_are_reported() {
     assert!(all.contains("\"pss_bytes\":"), "{all}");
 }
 
-/// Check that samples of a process that does nothing have an age, and are not read again too soon.
+/// Check that samples of an idle process have an age, and are not read again too soon.
 #[test]
 fn samples_have_ages() {
     let sleeper = Sleeper::new("watched");
@@ -323,7 +324,7 @@ fn samples_have_ages() {
     assert!(json.stderr.contains("--jsonl"));
 }
 
-/// Check wrong usage, missing processes, and those that are denied.
+/// Check wrong usage, missing processes, and denied ones.
 #[test]
 fn failures_are_reported() {
     for args in [

@@ -1,4 +1,4 @@
-//! `taskdiag pgrep` beside Debian's pgrep, and `taskdiag pkill` on processes of its own.
+//! `taskdiag pgrep` compared with Debian's pgrep, and `taskdiag pkill` on processes of this test.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{run, Run, Sleeper};
 
-/// A name that nothing else has: that of a shell which waits.
+/// Shells that wait, under a name that no other process has.
 struct Named(Vec<Child>);
 
 impl Named {
@@ -37,7 +37,7 @@ impl Named {
         self.0.iter().map(Child::id).collect()
     }
 
-    /// The signals that ended those that have ended so far, given some time for the first.
+    /// The signals that have ended processes so far. Waits a while for the first.
     fn ended(&mut self) -> Vec<Option<i32>> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5) {
@@ -82,7 +82,7 @@ fn numbers(run: &Run) -> BTreeSet<u32> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Check that the options find what those of pgrep find.
+/// Check that options find the same processes as pgrep.
 #[test]
 fn options_find_what_pgrep_finds() {
     let named = Named::start("td-pgrep-same", 3);
@@ -138,12 +138,12 @@ fn options_find_what_pgrep_finds() {
         assert_eq!((mine.code, numbers(&mine)), (theirs.code, numbers(&theirs)), "{args:?}");
         assert_eq!(numbers(&mine), pids, "{args:?}");
     }
-    // All others: what comes and goes meanwhile apart.
+    // All other processes, except those that come and go.
     let others = numbers(&ours(&["-v", "td-pgrep-same"]));
     assert!(others.contains(&std::process::id()) && others.is_disjoint(&pids));
 }
 
-/// Check expressions, files of ids, ancestors, silence, and that the command does not find itself.
+/// Check expressions, pid files, ancestors, --quiet, and that the command does not find itself.
 #[test]
 fn other_criteria_narrow_down() {
     let named = Named::start("td-pgrep-file", 2);
@@ -193,8 +193,8 @@ fn other_criteria_narrow_down() {
     assert!(!numbers(&ours(&["-A", "-f", "pgrep"])).contains(&here));
 }
 
-/// Check that 0 means the command's own session and process group, also in a pid namespace that
-/// their leaders are not in: their ids are 0 there.
+/// Check that 0 means the command's own session and process group, also if their leaders are
+/// outside of its pid namespace, where both ids are 0.
 #[test]
 fn own_session_and_group_may_be_of_another_namespace() {
     let script = "sleep 1000 & \"$0\" pgrep -s 0 -g 0 -x sleep; \"$0\" pgrep -s 1 -x sleep; kill $!";
@@ -205,8 +205,8 @@ fn own_session_and_group_may_be_of_another_namespace() {
     assert_eq!((numbers(&run).len(), run.stderr.as_str()), (1, ""), "{run:?}");
 }
 
-/// Check that the newest and the oldest of all can be asked for, and that long options can be
-/// shortened, as with procps.
+/// Check that the newest and the oldest process can be selected without other criteria, and that
+/// long options can be shortened, as in procps.
 #[test]
 fn criteria_can_be_few_and_short() {
     let named = Named::start("td-pgrep-short", 2);
@@ -227,7 +227,7 @@ fn criteria_can_be_few_and_short() {
     assert!(shortened.contains(&format!("(pid {})", named.0[1].id())), "{shortened}");
 }
 
-/// Check that wrong usage is said.
+/// Check that wrong usage is reported.
 #[test]
 fn what_is_wrong_is_said() {
     for (options, said) in [
@@ -251,7 +251,7 @@ fn what_is_wrong_is_said() {
     }
 }
 
-/// Check that what is not about the usage has a status of its own.
+/// Check that failures other than wrong usage have their own status.
 #[test]
 fn failures_have_a_status_of_their_own() {
     for command in ["pgrep", "pkill"] {
@@ -271,7 +271,7 @@ fn failures_have_a_status_of_their_own() {
     assert!(unwritten.stderr.contains("output"), "{}", unwritten.stderr);
 }
 
-/// Check which signal reaches whom, by name, by number, and in the old way.
+/// Check which processes get a signal, by name, by number, and in the old syntax.
 #[test]
 fn signals_reach_those_that_match() {
     for (options, signal) in [
@@ -295,8 +295,8 @@ fn signals_reach_those_that_match() {
     assert_eq!(wrong.code, Some(2));
 }
 
-/// Check that a rehearsal, signal 0 and a count signal nobody, that several are signalled without a
-/// terminal, and that they are named.
+/// Check that --dry-run, signal 0 and --count signal nothing; that several processes are signalled
+/// without a terminal; and that they are named.
 #[test]
 fn rehearsals_signal_nobody() {
     let mut named = Named::start("td-pkill-dry", 2);
@@ -308,7 +308,9 @@ fn rehearsals_signal_nobody() {
             "{dry}"
         );
     }
-    assert_eq!(run(&["pkill", "-0", "td-pkill-dry"]).code, Some(0));
+    for nothing in ["-0", "-SIG0", "-sig00", "-EXIT", "--signal=SIGEXIT"] {
+        assert_eq!(run(&["pkill", nothing, "td-pkill-dry"]).code, Some(0), "{nothing}");
+    }
     assert_eq!(run(&["pkill", "-H", "-USR2", "td-pkill-dry"]).code, Some(1));
     for child in &mut named.0 {
         assert!(child.try_wait().expect("a child").is_none());
@@ -329,7 +331,7 @@ fn rehearsals_signal_nobody() {
     }
 }
 
-/// Check that nobody may signal root's processes, and is told.
+/// Check that the user nobody may not signal root's processes, and gets a message.
 #[test]
 fn others_may_not_signal() {
     let sleeper = Sleeper::start(Command::new("sleep").arg0("td-of-root"));
@@ -345,7 +347,7 @@ fn others_may_not_signal() {
     );
 }
 
-/// Check that on a terminal several are signalled only after a yes.
+/// Check that on a terminal, several processes are signalled only after a yes.
 #[test]
 fn a_terminal_is_asked() {
     use std::io::Write as _;

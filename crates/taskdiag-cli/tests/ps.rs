@@ -1,4 +1,4 @@
-//! `taskdiag ps` from outside.
+//! `taskdiag ps`, run as a program.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, status, Run, Sleeper};
 use serde_json::json;
 
-/// Check that a misspelt field is wrong usage, and that the right names are shown.
+/// Check that a misspelt field is wrong usage, and that the message suggests the right names.
 #[test]
 fn unknown_fields_name_near_ones() {
     for args in [["ps", "-o", "pid,rss_byte"], ["ps", "--sort", "-rss_byte"]] {
@@ -35,7 +35,7 @@ fn unknown_fields_name_near_ones() {
     }
 }
 
-/// Check that of several processes a missing one is said and the others are printed.
+/// Check that a missing process among several is reported and the others are printed.
 #[test]
 fn a_missing_process_does_not_hide_the_others() {
     let (here, missing) = (std::process::id().to_string(), free_pid());
@@ -46,7 +46,7 @@ fn a_missing_process_does_not_hide_the_others() {
     assert_eq!(lines, ["PID", &here]);
 }
 
-/// Check that many processes can be asked about as well, which takes another way.
+/// Check that many processes can be named, which is implemented differently.
 #[test]
 fn many_processes_can_be_named() {
     let (here, missing) = (std::process::id(), free_pid());
@@ -60,13 +60,13 @@ fn many_processes_can_be_named() {
     assert_eq!(run.text().trim(), here.to_string());
 }
 
-/// Check that nothing is said of a reader who has had enough.
+/// Check that a closed pipe causes no message.
 #[test]
 fn a_closed_pipe_is_silent() {
     check_closed_pipe(&["ps", "-T", "--jsonl"]);
 }
 
-/// Check that a full disk is a failure that is said.
+/// Check that a full disk is a reported failure.
 #[test]
 fn a_full_disk_is_reported() {
     for args in [&["ps"][..], &["ps", "--json"], &["tree"], &["fields"], &["doctor"]] {
@@ -74,7 +74,7 @@ fn a_full_disk_is_reported() {
     }
 }
 
-/// Check that every source says of a process what /proc says, in a document with all its parts.
+/// Check that every source agrees with /proc about a process, in a complete document.
 #[test]
 fn json_agrees_with_proc() {
     let sleeper = Sleeper::new("a \"name\"\n");
@@ -111,7 +111,8 @@ fn json_agrees_with_proc() {
     }
 }
 
-/// Check that rows stand alone in JSON lines, with the default fields, and that what has no value has a reason.
+/// Check that JSON lines have only the rows, with the default fields, and that missing values have
+/// a reason.
 #[test]
 fn json_lines_have_reasons_for_what_is_missing() {
     let text = run(&["ps", "--jsonl"]).complete();
@@ -132,7 +133,7 @@ fn json_lines_have_reasons_for_what_is_missing() {
     }
 }
 
-/// Check that text that is no UTF-8 survives in JSON, and does no harm in a table.
+/// Check that text that is not UTF-8 survives in JSON, and is harmless in a table.
 #[test]
 fn strange_names_are_lossless_in_json_and_harmless_in_tables() {
     use std::os::unix::ffi::OsStrExt;
@@ -144,7 +145,7 @@ fn strange_names_are_lossless_in_json_and_harmless_in_tables() {
         rows["rows"][0]["cmdline"],
         json!([{"base64": "/xtbMzFtLCJ4Ig0K"}, "1000"])
     );
-    // Our table has escapes that can be read back, that of ps marks.
+    // This table has reversible escapes; that of ps has question marks.
     let table = run(&["ps", "--where", &format!("pid == {pid}")]).complete();
     assert!(table.ends_with("\\xff\\x1b[31m,\"x\"\\r\\n 1000\n"), "{table}");
     assert_eq!(table.lines().count(), 2);
@@ -155,7 +156,7 @@ fn strange_names_are_lossless_in_json_and_harmless_in_tables() {
     assert_eq!(csv.stdout, b"comm,cmdline\nsleep,\"\xff\x1b[31m,\"\"x\"\"\r\n 1000\"\n");
 }
 
-/// Check the order and number of rows, and that what is only sorted by is not shown.
+/// Check the order and number of rows, and that fields used only for sorting are not shown.
 #[test]
 fn rows_are_sorted_then_limited() {
     let sizes = |args: &[&str]| -> Vec<u64> {
@@ -175,7 +176,7 @@ fn rows_are_sorted_then_limited() {
     assert_eq!(by_hidden.lines().next(), Some("comm"));
 }
 
-/// Check that users are meant by their effective id, by name or number.
+/// Check that users are selected by effective id, by name or number.
 #[test]
 fn users_are_filtered_by() {
     let by_name = run(&["ps", "-u", "root", "-o", "euid", "--csv", "--no-header"]).complete();
@@ -184,7 +185,7 @@ fn users_are_filtered_by() {
     assert_eq!((nobody_has_it.code, nobody_has_it.text().as_str()), (Some(1), ""));
 }
 
-/// Check that threads have rows of their own, and that children are those of the kernel.
+/// Check that threads have their own rows, and that children agree with the kernel.
 #[test]
 fn threads_and_children_have_rows() {
     let here = std::process::id().to_string();
@@ -205,7 +206,7 @@ fn threads_and_children_have_rows() {
     assert!(missing.stderr.contains("no such process"));
 }
 
-/// Check that sizes are for people unless exact ones are asked for.
+/// Check that sizes are for people unless exact numbers are requested.
 #[test]
 fn tables_have_sizes_for_people_or_exact_ones() {
     let here = std::process::id().to_string();
@@ -215,7 +216,7 @@ fn tables_have_sizes_for_people_or_exact_ones() {
     assert!(exact.trim().parse::<u64>().is_ok(), "{exact}");
 }
 
-/// Check that the statistics say who answered, on standard error.
+/// Check that the statistics name the source, on standard error.
 #[test]
 fn statistics_say_who_answered() {
     let here = std::process::id().to_string();
@@ -234,7 +235,7 @@ fn statistics_say_who_answered() {
     assert!(line.ends_with(" ms (base, args: procfs)\n"), "{line}");
 }
 
-/// Check that a source that is forced and can't answer fails, with the reason.
+/// Check that a forced source that can't answer fails with the reason.
 #[test]
 fn bpf_is_refused_to_nobody() {
     let Some(run) = run_as_nobody(&["ps", "--source", "bpf"]) else {
@@ -248,7 +249,7 @@ fn bpf_is_refused_to_nobody() {
     );
 }
 
-/// Check that nobody gets all that nobody may see, and is told of the rest.
+/// Check that the user nobody gets all values that it may see, and a message about the rest.
 #[test]
 fn nobody_is_told_what_was_denied() {
     let Some(run) = run_as_nobody(&["ps"]) else { return };
@@ -269,8 +270,8 @@ fn nobody_is_told_what_was_denied() {
     );
 }
 
-/// Check that root, with all capabilities, gets status 0 also where a value is denied to it: some
-/// kernels show process 1 to nobody. Root without capabilities gets status 1.
+/// Check that root with all capabilities gets status 0 even if a value is denied: some kernels show
+/// process 1 to nobody. Root without capabilities gets status 1.
 #[test]
 fn what_nobody_may_see_is_no_failure() {
     let ask = ["ps", "-p", "1", "-o", "pid,exe", "--source", "procfs"];
@@ -278,7 +279,7 @@ fn what_nobody_may_see_is_no_failure() {
     for ask in [&ask[..], &["files", "1"], &["maps", "1"], &["maps", "-p", "1"]] {
         let all = run(ask);
         assert_eq!(
-            (all.code, all.stderr.contains("from root too")),
+            (all.code, all.stderr.contains("even to root")),
             (Some(0), is_hidden),
             "{all:?}"
         );
@@ -296,7 +297,7 @@ fn what_nobody_may_see_is_no_failure() {
     assert!(few.stderr.contains("lacks capabilities"), "{few:?}");
 }
 
-/// Check that root of a user namespace is told who may see what it may not.
+/// Check that the message for root of a user namespace says who may see the denied values.
 #[test]
 fn root_of_a_user_namespace_is_told_who_may() {
     let sleeper = Sleeper::new("outside");
@@ -319,8 +320,8 @@ fn root_of_a_user_namespace_is_told_who_may() {
     }
 }
 
-/// Check that limits of memory are in the order of their size, the unlimited last, and scheduling
-/// classes in the order of the kernel's numbers, as those of ps(1).
+/// Check that memory limits are sorted by size, unlimited last, and scheduling classes by the
+/// kernel's numbers, as in ps(1).
 #[test]
 fn limits_and_classes_are_sorted_by_their_numbers() {
     let sleeping = |command: &[&str]| Sleeper::start(Command::new(command[0]).args(&command[1..]).arg("sleep"));
@@ -328,7 +329,7 @@ fn limits_and_classes_are_sorted_by_their_numbers() {
     let many = sleeping(&["prlimit", "--rss=10000000"]);
     let (batch, idle) = (sleeping(&["chrt", "-b", "0"]), sleeping(&["chrt", "-i", "0"]));
     let pids = [&few, &many, &batch, &idle].map(Sleeper::pid);
-    // Until each of them is what it is to be.
+    // Until each process has reached its final state.
     let is_sleep = |pid: &String| status(pid, "Name") == "sleep";
     while !pids.iter().all(is_sleep) {
         std::thread::yield_now();

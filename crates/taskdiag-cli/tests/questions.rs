@@ -1,8 +1,8 @@
-//! The questions of docs/files.md and docs/sockets.md: the commands beside each are run, and all say
-//! the same of who has what.
+//! The questions of docs/files.md and docs/sockets.md: all commands listed for a question are run,
+//! and must give the same answer.
 //!
-//! Processes that have files and sockets of many kinds are started for that, in namespaces of the
-//! test's thread. They take root; the commands they are compared with are installed by dev/setup.sh.
+//! The test starts processes with files and sockets of many kinds, in namespaces of the test's
+//! thread. This needs root. dev/setup.sh installs the commands for comparison.
 
 mod common;
 
@@ -20,7 +20,7 @@ use std::process::{Command, Output};
 use common::{copy_program, Sleeper};
 use serde_json::Value;
 
-/// A row of a table: a question, the commands of others, and ours.
+/// A row of a table: a question, the commands of other projects, and taskdiag's.
 #[derive(Debug)]
 struct Question {
     text: String,
@@ -40,7 +40,7 @@ fn questions(document: &str) -> Vec<Question> {
             .split('|')
             .map(|cell| cell.trim().replace('\0', "|"))
             .collect();
-        // What is in backquotes.
+        // The texts in backquotes.
         let commands = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         Question {
             text: cells[1].clone(),
@@ -51,18 +51,18 @@ fn questions(document: &str) -> Vec<Question> {
     rows.filter(|row| row.text != "question").collect()
 }
 
-/// Who has what: a process, and a descriptor or another use.
+/// A use: a process, and a descriptor or another kind of use.
 type Use = (u32, String);
 
-/// What an output says.
+/// The contents of an output.
 #[derive(Debug)]
 enum Answer {
-    /// Processes alone.
+    /// Only processes.
     Processes(BTreeSet<u32>),
     Uses(BTreeSet<Use>),
 }
 
-/// What a process uses a file for, in our words. `None`: for nothing that is a file here.
+/// How a process uses a file, in taskdiag's words. `None` if the use does not count here.
 fn used_for(word: &str) -> Option<String> {
     let digits = word.trim_end_matches(|end: char| !end.is_ascii_digit());
     let name = match word {
@@ -76,7 +76,7 @@ fn used_for(word: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// The numbers behind `before` and `between` wherever these are in a text: `pid=1,fd=2`.
+/// The numbers after `before` and `between` wherever these occur in a text: `pid=1,fd=2`.
 fn pairs(text: &str, before: &str, between: &str) -> BTreeSet<Use> {
     let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
     let found = text.split(before).skip(1).filter_map(|rest| {
@@ -87,7 +87,7 @@ fn pairs(text: &str, before: &str, between: &str) -> BTreeSet<Use> {
     found.collect()
 }
 
-/// Owners in a table of ours: `PID/COMM:FD`.
+/// The owners in a taskdiag table: `PID/COMM:FD`.
 fn owners(text: &str) -> BTreeSet<Use> {
     let words = text.split_ascii_whitespace().filter_map(|word| {
         let (pid, rest) = word.split_once('/')?;
@@ -98,7 +98,7 @@ fn owners(text: &str) -> BTreeSet<Use> {
     words.collect()
 }
 
-/// The uses in lines of JSON of ours.
+/// The uses in taskdiag's JSON lines.
 fn of_json(text: &str) -> BTreeSet<Use> {
     let rows = text
         .lines()
@@ -135,7 +135,7 @@ fn of_table(headings: &str, lines: &str) -> BTreeSet<Use> {
     uses.collect()
 }
 
-/// Reads what a command says.
+/// Parses the output of a command.
 fn answer(command: &str, output: &Output) -> Answer {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -154,7 +154,7 @@ fn answer(command: &str, output: &Output) -> Answer {
     if command.starts_with("ss ") {
         return Answer::Uses(pairs(&text, "pid=", ",fd="));
     }
-    // It names the kernel, too, which is no process.
+    // The command also lists the kernel, which is not a process.
     if command.starts_with("fuser ") || are_numbers && !text.is_empty() {
         let pids = text.split_ascii_whitespace().filter_map(|word| word.parse().ok());
         return Answer::Processes(pids.collect());
@@ -172,7 +172,7 @@ fn answer(command: &str, output: &Output) -> Answer {
     Answer::Uses(BTreeSet::new())
 }
 
-/// What of an answer is about our processes.
+/// The part of an answer that is about the processes of the test.
 fn about(ours: &BTreeMap<u32, &'static str>, answer: Answer) -> Answer {
     match answer {
         Answer::Processes(pids) => Answer::Processes(pids.into_iter().filter(|pid| ours.contains_key(pid)).collect()),
@@ -188,7 +188,7 @@ impl Answer {
         }
     }
 
-    /// Whether it says the same as another one, as far as both say something.
+    /// Whether two answers agree, as far as both have details.
     fn agrees(&self, other: &Answer) -> bool {
         match (self, other) {
             (Answer::Uses(one), Answer::Uses(other)) => one == other,
@@ -197,17 +197,17 @@ impl Answer {
     }
 }
 
-/// The processes of a test, and what the names in the documents stand for.
+/// The processes of a test, and the meaning of the names in the documents.
 struct World {
     directory: PathBuf,
     processes: Vec<(&'static str, Sleeper)>,
-    /// What is held by nobody else.
+    /// Descriptors that no other process holds.
     stays: Vec<OwnedFd>,
     names: Vec<(&'static str, String)>,
 }
 
 impl World {
-    /// A directory that everybody can enter, and a program in it whose name is its name's.
+    /// Creates a directory that every user can enter, with a program of the same name.
     fn new(name: &str) -> World {
         let directory = std::env::temp_dir().join(format!("taskdiag-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
@@ -230,12 +230,12 @@ impl World {
         self.directory.join(name)
     }
 
-    /// Makes a name of the documents stand for something here.
+    /// Gives a name of the documents a meaning here.
     fn means(&mut self, name: &'static str, here: impl Into<String>) {
         self.names.push((name, here.into()));
     }
 
-    /// Starts a process that has these, and nobody else has. Returns their numbers there.
+    /// Starts a process that alone has these descriptors. Returns their numbers in it.
     fn start(&mut self, about: &'static str, command: &mut Command, held: Vec<OwnedFd>) -> u32 {
         let fds: Vec<i32> = held.iter().map(|file| file.as_raw_fd()).collect();
         let keep = move || {
@@ -260,7 +260,7 @@ impl World {
         self.processes.iter().map(pid).collect()
     }
 
-    /// A command of a document, with what its names mean.
+    /// A command of a document, with its names replaced.
     fn meant(&self, command: &str) -> String {
         let (mut meant, mut rest) = (String::new(), command);
         while let Some(next) = rest.chars().next() {
@@ -279,7 +279,7 @@ impl World {
         let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("sh");
         shell.args(["-c", &command]).env("PATH", path).env("LC_ALL", "C.UTF-8");
-        // On a busy machine, even a process that holds no lock may take long to answer.
+        // On a busy machine, even a process that holds no lock may answer slowly.
         let output = shell.env("TASKDIAG_PATIENCE", "5").output().expect("a shell");
         assert_ne!(
             output.status.code(),
@@ -289,12 +289,12 @@ impl World {
         output
     }
 
-    /// Compares what the commands beside a question say. Returns what differs, or that they name
-    /// nobody.
+    /// Compares the answers of the commands listed for a question. An error lists the differences,
+    /// or says that no process was found.
     fn compare(&self, question: &Question) -> Result<(), String> {
         let pids = self.pids();
         let commands = question.theirs.iter().chain(&question.ours);
-        // It asks as ss does, and is in another package.
+        // netstat uses the same interface as ss, and is in another package.
         let commands = commands.filter(|command| !command.starts_with("netstat "));
         let answers: Vec<(&String, Output, Answer)> = commands
             .map(|command| {
@@ -321,7 +321,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares all questions of a document but some, and runs our commands beside the others.
+    /// Compares the answers to all questions of a document except `others`.
     fn compare_all(&self, document: &str, others: &[&str]) {
         let questions = questions(document);
         for other in others {
@@ -356,7 +356,7 @@ fn c_string(path: &Path) -> CString {
     CString::new(path.to_str().expect("UTF-8")).expect("no NUL")
 }
 
-/// Moves this thread into a mount namespace of its own, and mounts a file system at a directory.
+/// Moves this thread into a new mount namespace, and mounts a file system on a directory.
 fn mount_tmpfs(at: &Path) {
     // SAFETY: a system call without pointers.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNS) });
@@ -371,7 +371,7 @@ fn mount_tmpfs(at: &Path) {
 
 const WWW_DATA: u32 = 33;
 
-/// Processes with files of all kinds.
+/// Starts processes with files of all kinds.
 fn files() -> World {
     let mut world = World::new("files");
     let [srv, usb, log, library, gone] = ["srv", "usb", "log", "libfoo.so", "gone"].map(|name| world.path(name));
@@ -394,7 +394,7 @@ fn files() -> World {
         command.current_dir(&world.directory);
         command
     };
-    // Like descriptor 3 of the documents.
+    // Corresponds to descriptor 3 of the documents.
     let third = open(&log);
     // SAFETY: the number is that of a descriptor that nobody else in this program uses.
     let third = unsafe { OwnedFd::from_raw_fd(checked(libc::fcntl(third.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 60))) };
@@ -433,7 +433,7 @@ fn files() -> World {
         vec![one.into(), fifo.into()],
     );
     world.stays.push(other.into());
-    // Any library does.
+    // Any library will do.
     let maps = fs::read_to_string("/proc/self/maps").expect("our own mappings");
     let mut names = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
     let libc = names.find(|name| name.contains("/libgcc_s")).expect("a library");
@@ -455,31 +455,33 @@ fn files() -> World {
     world
 }
 
-/// A file of 20 MB, without any content.
+/// An empty file with a size of 20 MB.
 fn large(path: &Path) -> File {
     let file = File::create(path).expect("a file");
     file.set_len(20_000_000).expect("a size");
     file
 }
 
-/// Check that lsof, fuser and lsfd answer the questions about files as our commands beside them do.
+/// Check that lsof, fuser and lsfd answer the questions about files as taskdiag does.
 #[test]
 fn files_agree() {
     let world = files();
     world.compare_all(
         "files.md",
         &[
-            // Nobody else answers: see tests/files.rs and tests/filters.rs.
+            // No other command answers these: see tests/files.rs and tests/filters.rs.
             "a unit's, a container's, all that a process has started?",
             "which file is open most often?",
-            // Their answers are statuses or dead processes: below.
+            // The answers are exit statuses or ended processes: see below.
             "is it open, for a script?",
             "end who has it open",
-            // It takes a block device that is mounted, a server, NFS: the path is that of the mount point.
+            // This needs a mounted block device, a server, or NFS: the path is that of the mount
+            // point.
             "by its device?",
             "what if its server does not answer?",
             "what is open on NFS?",
-            // Their answers have other forms: tests/sockets/peers.rs of the library, tests/files.rs.
+            // The formats of the answers differ: see tests/sockets/peers.rs of the library, and
+            // tests/files.rs.
             "who is at the other end of pipes and sockets?",
             "what does an epoll wait for, what is in an eventfd?",
             "who has most files open?",
@@ -490,7 +492,8 @@ fn files_agree() {
     );
 }
 
-/// Check that a script learns whether a file is open, and that who has it can be ended.
+/// Check that a script learns whether a file is open, and that the processes that have it open can
+/// be ended.
 #[test]
 fn scripts_agree() {
     let mut world = World::new("scripts");
@@ -543,7 +546,7 @@ fn set<T>(socket: &OwnedFd, option: i32, value: &T) {
     checked(set);
 }
 
-/// Moves this thread into a network namespace of its own, with addresses.
+/// Moves this thread into a new network namespace, with addresses.
 fn enter_network() {
     // SAFETY: a system call without pointers.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) });
@@ -553,7 +556,7 @@ fn enter_network() {
     }
 }
 
-/// Processes with sockets of all kinds.
+/// Starts processes with sockets of all kinds.
 fn sockets() -> World {
     let mut world = World::new("sockets");
     enter_network();
@@ -564,7 +567,7 @@ fn sockets() -> World {
     let listener = TcpListener::bind("10.0.0.1:80").expect("a listener");
     let client = TcpStream::connect("10.0.0.1:80").expect("a connection");
     let (server, _) = listener.accept().expect("its other end");
-    // Its other end sends no more, and it does not close.
+    // The peer sends nothing more, and does not close the connection.
     let left = TcpStream::connect("10.0.0.1:80").expect("a connection");
     let (mut lazy, _) = listener.accept().expect("its other end");
     left.shutdown(std::net::Shutdown::Write).expect("one direction");
@@ -611,29 +614,29 @@ fn sockets() -> World {
     world
 }
 
-/// Check that ss, lsof and fuser answer the questions about sockets as our commands beside them do.
+/// Check that ss, lsof and fuser answer the questions about sockets as taskdiag does.
 #[test]
 fn sockets_agree() {
     let world = sockets();
     world.compare_all(
         "sockets.md",
         &[
-            // Nobody else answers: see tests/sockets.rs and tests/filters.rs.
+            // No other command answers these: see tests/sockets.rs and tests/filters.rs.
             "a unit's, a container's?",
             "which has root created?",
             "which local ports have most connections?",
-            // ss names nobody who has netlink sockets, and few kernels have the others: tests/sockets/
-            // of the library.
+            // ss lists no owners of netlink sockets, and few kernels have the other kinds: see
+            // tests/sockets/ of the library.
             "of netlink?",
             "of virtual machines?",
-            // Their answers are dead processes, sockets that nobody has, or other namespaces: below,
-            // and tests/sockets/ of the library.
+            // The answers are ended processes, sockets without an owner, or other namespaces: see
+            // below, and tests/sockets/ of the library.
             "end who has it",
             "which wait for their end?",
             "what is in other network namespaces?",
             "in one of them?",
             "who is at the other end, on this machine?",
-            // They show numbers, which tests/sockets/ of the library compares with the kernel's.
+            // These show numbers, which tests/sockets/ of the library compares with the kernel's.
             "how many connections are in which state?",
             "who does not read, whose peer does not read?",
             "whose backlog is full?",

@@ -1,4 +1,4 @@
-//! Documents that commands really write, against the JSON Schemas of docs/schema.
+//! Checks the documents that commands write against the JSON Schemas of docs/schema.
 
 mod common;
 
@@ -46,7 +46,7 @@ impl Checker {
     }
 }
 
-/// Check that the schemas are made of the tables as they are now, and that there are no others.
+/// Check that docs/schema is up to date with the tables, and has no other schemas.
 #[test]
 fn schemas_are_fresh() {
     let names = run(&["schema"]).complete();
@@ -68,7 +68,7 @@ fn schemas_are_fresh() {
     assert_eq!(files, names.iter().map(|&name| name.to_owned()).collect());
 }
 
-/// Check that a schema refuses what it should: this test would notice if all passed.
+/// Check that a schema rejects wrong documents. Otherwise the other tests would prove nothing.
 #[test]
 fn schemas_refuse_other_documents() {
     let tasks = Checker::of_documents("tasks");
@@ -88,7 +88,8 @@ fn schemas_refuse_other_documents() {
     assert!(change("rows", json!([])));
 }
 
-/// A file without a name: where no process holds another, `files --deleted` has this row.
+/// An open file without a name, so that `files --deleted` has a row even if no other process has
+/// one.
 fn open_deleted_file() -> fs::File {
     let path = std::env::temp_dir().join(format!("taskdiag-schema-{}", std::process::id()));
     let file = fs::File::create(&path).expect("a file");
@@ -139,7 +140,8 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
     lists.iter().map(|(name, list)| (*name, owned(list))).collect()
 }
 
-/// Check that documents and lines of all commands fit their schemas, for root and for nobody.
+/// Check that documents and JSON lines of all commands match their schemas, for root and for
+/// nobody.
 #[test]
 fn documents_fit_their_schemas() {
     let sleeper = Sleeper::new("schema \u{1b}[31m");
@@ -152,7 +154,7 @@ fn documents_fit_their_schemas() {
         let lines = [&args[..], &["--jsonl"]].concat();
         let runs = [Some(run(&document)), run_as_nobody(&document)];
         for run in runs.into_iter().flatten() {
-            // Some commands can answer nothing to nobody.
+            // Some commands have no answer for the user nobody.
             if run.code == Some(2) {
                 assert!(run.stdout.is_empty(), "{args:?}: {run:?}");
                 continue;
@@ -174,8 +176,8 @@ fn documents_fit_their_schemas() {
     }
 }
 
-/// Check that samples fit their schemas, and that the line before them says how many rows they
-/// have.
+/// Check that samples match their schemas, and that the line before their rows has the number of
+/// rows.
 #[test]
 fn samples_fit_their_schemas() {
     let busy = Sleeper::run(std::process::Command::new("sh").args(["-c", "while :; do :; done"]));
@@ -223,7 +225,7 @@ fn samples_fit_their_schemas() {
     }
 }
 
-/// Check that events fit their schema, with and without names.
+/// Check that events match their schema, with and without names.
 #[test]
 fn events_fit_their_schema() {
     let documents = Checker::of_documents("events");

@@ -1,4 +1,4 @@
-//! What the library serializes is what the command writes as JSON.
+//! The library's serialized values equal the JSON that the command writes.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{run, start, Run, Sleeper};
 use serde_json::{to_value, Value};
 use taskdiag::events::{Events, Options};
-use taskdiag::maps::{Filter, Maps, Wants};
+use taskdiag::maps::{Filter, MapField};
 use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
 
 /// The rows of a JSON document.
@@ -19,7 +19,7 @@ fn rows(args: &[&str]) -> Value {
     run.json()["rows"].clone()
 }
 
-/// Calls a function until it returns two equal values: a process may have changed between them.
+/// Calls a function until it returns two equal values: a process may change between the two reads.
 fn check_equal(mut both: impl FnMut() -> [Value; 2]) {
     let start = Instant::now();
     let [mut library, mut command] = both();
@@ -33,7 +33,7 @@ fn check_equal(mut both: impl FnMut() -> [Value; 2]) {
 /// Check all fields of a process and of a kernel thread, which lacks many.
 #[test]
 fn tasks() {
-    // Proportional sizes change with other processes, and time passes.
+    // Proportional sizes depend on other processes, and time passes.
     let moving = Field::ElapsedNs | Field::CpuPercent;
     let fields = Fields::all().without(Fields::of_group(Group::Rollup) | moving);
     let names: Vec<&str> = fields.iter().map(Field::name).collect();
@@ -47,8 +47,8 @@ fn tasks() {
                 .expect("the process exists");
             let library = to_value(&snapshot).expect("tasks are JSON");
             let run = run(&["ps", "--source", "procfs", "--json", "-o", &names.join(","), "-p", pid]);
-            // Where hierarchies of cgroups of version 1 are in use, containers are unsupported. Not
-            // every host has a security module with labels.
+            // With cgroup version 1 hierarchies, containers are unsupported. Not every host has a
+            // security module with labels.
             let is_known = |line: &str| {
                 let (names, reason) = line.split_once(": unsupported ").unwrap_or_default();
                 let lacking = [
@@ -71,21 +71,22 @@ fn tasks() {
     }
 }
 
-/// Check the mappings of a process, with all that can be asked for.
+/// Check the mappings of a process, with all optional values.
 #[test]
 fn mappings() {
     let sleeper = Sleeper::new("serialized");
     let pid = sleeper.pid();
     check_equal(|| {
-        let mut maps = Maps::open(pid.parse().expect("a number")).expect("the process exists");
-        let wants = Wants::NAMES | Wants::PAGE_SIZES | Wants::BUILD_IDS | Wants::USAGE;
-        let list = maps.list(Filter::default(), wants).expect("the process exists");
+        let maps = Handle::new().maps(pid.parse().expect("a number"));
+        let mut maps = maps.expect("the process exists");
+        let fields = MapField::Name | MapField::PageSizeBytes | MapField::BuildId | MapField::RssBytes;
+        let list = maps.list(Filter::default(), fields).expect("the process exists");
         let library = to_value(&list).expect("mappings are JSON");
         [library, rows(&["maps", "--build-id", "--usage", "--json", &pid])]
     });
 }
 
-/// Check the open files of a process, with all that can be asked for.
+/// Check the open files of a process, with all optional values.
 #[test]
 fn open_files() {
     let sleeper = Sleeper::new("serialized");
@@ -103,12 +104,12 @@ fn open_files() {
         });
         answer.expect("the process exists");
         let run = run(&["files", "--source", "procfs", "--json", "-o", "all", &pid]);
-        // A process that the kernel hides from everybody may have the other end of a pipe that the
-        // process has inherited.
-        let is_known = run.stderr.is_empty() || run.stderr.contains("keeps it from root too");
+        // The other end of an inherited pipe may be in a process that the kernel hides from
+        // everybody.
+        let is_known = run.stderr.is_empty() || run.stderr.contains("denies it even to root");
         assert!(run.code == Some(0) && is_known, "{run:?}");
         let mut command = run.json()["rows"].clone();
-        // The process is beside the file in the library.
+        // In the library, the process is not part of the file.
         for row in command.as_array_mut().expect("rows") {
             let row = row.as_object_mut().expect("an object");
             assert!(["pid", "comm", "user"].iter().all(|&key| row.remove(key).is_some()));
@@ -117,17 +118,17 @@ fn open_files() {
     });
 }
 
-/// Check the sockets of a process, with all that can be asked for.
+/// Check the sockets of a process, with all optional values.
 #[test]
 fn sockets() {
     let pair = std::os::unix::net::UnixStream::pair().expect("two sockets");
     let own = std::process::id();
     let query = Query::process(own).fields(Field::StartNs | Field::Comm);
     let mut request = taskdiag::sockets::Request::default();
-    request.kinds = taskdiag::sockets::Kinds::UNIX;
+    request.kinds = taskdiag::sockets::Kind::Unix.into();
     request.fields = taskdiag::sockets::SocketField::ALL.iter().copied().collect();
     request.owned = true;
-    request.place = taskdiag::sockets::Where::Here;
+    request.own_namespace = true;
     check_equal(|| {
         let mut handle = Handle::new();
         let snapshot = handle.query(&query).expect("the process exists");
@@ -154,15 +155,15 @@ fn sockets() {
     drop(pair);
 }
 
-/// Check the events of a process that calls fork and exec and ends.
+/// Check the events of a process that calls fork and exec, and ends.
 #[test]
 fn events() {
     let mut events = Events::open(&Options::default()).expect("we may watch");
     let mut command = start(&["events", "--jsonl", "-o", "all", "--count", "40"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut library = BTreeMap::new();
-    // The same event of both has the same kind and task. Both read the clock, and one reads it
-    // first.
+    // The same event has the same kind and task in both. The times differ: each reads the clock,
+    // one after the other.
     let key = |event: &Value| (event["event"].to_string(), event["tid"].as_u64());
     let mut collect = |library: &mut BTreeMap<_, _>| {
         for event in events.read().expect("we may watch") {

@@ -1,7 +1,7 @@
-//! `taskdiag sockets` from outside.
+//! `taskdiag sockets`, run as a program.
 //!
-//! Each test makes its sockets in a network namespace of its own thread, which commands that the
-//! thread starts inherit. That takes root.
+//! Each test creates its sockets in a network namespace of its own thread, which commands started
+//! by the thread inherit. This needs root.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn enter_new_network() {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Sockets of a test.
+/// The sockets of a test.
 struct Network {
     listener: TcpListener,
     client: TcpStream,
@@ -68,7 +68,7 @@ fn inode(file: &impl std::os::fd::AsRawFd) -> u64 {
     std::fs::metadata(path).expect("our own socket").ino()
 }
 
-/// Runs it for this network namespace alone, where all can be answered.
+/// Runs the command for this network namespace only, where everything can be answered.
 fn complete(args: &[&str]) -> Run {
     let run = run(&[&["sockets", "--own-netns"], args].concat());
     assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
@@ -132,7 +132,7 @@ fn rows_have_values() {
     assert_eq!(unix["absent"]["local_port"], "none");
 }
 
-/// Check that each option chooses, and that several add up as they say.
+/// Check that each option selects sockets, and how several options combine.
 #[test]
 fn options_choose_sockets() {
     let network = Network::new();
@@ -172,8 +172,8 @@ fn options_choose_sockets() {
     assert_eq!(order, tcp.iter().rev().copied().collect::<Vec<u64>>());
 }
 
-/// Check the table: what ss shows, with harmless names, and without the number of the only
-/// namespace.
+/// Check the table: the columns of ss, with harmless names, and without a namespace column if there
+/// is only one namespace.
 #[test]
 fn tables_are_for_people() {
     let network = Network::new();
@@ -216,7 +216,7 @@ fn tables_are_for_people() {
     );
 }
 
-/// Check CSV and lines of JSON, with owners as one text and as objects.
+/// Check CSV and JSON lines, with owners as text and as objects.
 #[test]
 fn formats_have_owners() {
     let network = Network::new();
@@ -235,7 +235,7 @@ fn formats_have_owners() {
     assert_eq!(row["owners"][0]["fd"], network.listener.as_raw_fd());
 }
 
-/// Check sums by program, port and state, which count a socket once.
+/// Check sums by program, port and state, which count each socket once.
 #[test]
 fn sums_count_sockets_once() {
     let network = Network::new();
@@ -288,7 +288,7 @@ fn sums_count_sockets_once() {
     drop(copy);
 }
 
-/// Check that other network namespaces are listed, too, and their column is there.
+/// Check that other network namespaces are also listed, with their column.
 #[test]
 fn other_namespaces_are_listed() {
     let network = Network::new();
@@ -314,7 +314,7 @@ fn other_namespaces_are_listed() {
     assert!(table.contains(&format!(" {} ", inode(&held))), "{table}");
 }
 
-/// Check what is wrong usage, and what is said then.
+/// Check what counts as wrong usage, and the messages.
 #[test]
 fn wrong_usage_is_named() {
     for (args, part) in [
@@ -336,7 +336,7 @@ fn wrong_usage_is_named() {
     assert_eq!(missing.code, Some(1), "{missing:?}");
 }
 
-/// Check that nobody sees their own namespace, and is told what is missing.
+/// Check that the user nobody sees their own namespace, and is informed of what is missing.
 #[test]
 fn nobody_is_told_what_is_missing() {
     let network = Network::new();
@@ -366,7 +366,7 @@ fn outputs_can_fail() {
     check_full_disk(&["sockets", "--own-netns"]);
 }
 
-/// Check that the other end of a connection is shown, and only if it is asked for.
+/// Check that peers are shown only on request.
 #[test]
 fn peers_are_shown_on_request() {
     let network = Network::new();

@@ -1,4 +1,4 @@
-//! What the command does on terminals of any size, and how it does without one.
+//! How commands behave on terminals of any size, and without a terminal.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use common::{command, run, run_on_terminal, Sleeper};
 use unicode_width::UnicodeWidthStr;
 
-/// The commands that write tables, with arguments that make them short.
+/// The commands that write tables, with arguments that keep the tables short.
 fn tables(pid: &str) -> Vec<Vec<String>> {
     let only = format!("pid == {pid}");
     let lists: [&[&str]; 24] = [
@@ -42,7 +42,7 @@ fn tables(pid: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Text without the sequences that control a terminal.
+/// Text without control sequences.
 fn visible(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -58,8 +58,8 @@ fn sleeper() -> Sleeper {
     Sleeper::new("a long name of a process with wide characters 日本語日本語日本語日本語 and\nmore")
 }
 
-/// Check that no table has a line that is longer than the terminal, whatever its width, and that it
-/// still has lines.
+/// Check that no line of a table is longer than the terminal, at any width, and that there are
+/// lines.
 #[test]
 fn tables_fit_every_terminal() {
     let sleeper = sleeper();
@@ -77,7 +77,7 @@ fn tables_fit_every_terminal() {
     }
 }
 
-/// Check that events, whose rows come one by one, fit as well.
+/// Check that events, whose rows arrive one by one, also fit.
 #[test]
 fn events_fit_every_terminal() {
     for columns in [12, 40, 80] {
@@ -91,8 +91,8 @@ fn events_fit_every_terminal() {
     }
 }
 
-/// Check that a terminal that does not know its size is one of 80 by 24, and that an ellipsis marks
-/// what was cut.
+/// Check that a terminal without a known size counts as 80 by 24, and that an ellipsis marks cut
+/// text.
 #[test]
 fn a_terminal_without_size_is_a_usual_one() {
     let sleeper = sleeper();
@@ -106,12 +106,12 @@ fn a_terminal_without_size_is_a_usual_one() {
     let text = run_on_terminal(&mut command(&samples), 0, 0).text();
     let lines = visible(&text).lines().count();
     assert!((2..=23).contains(&lines), "{lines}: {text}");
-    // Without UTF-8 a plus does it.
+    // Without UTF-8, the mark is a plus.
     let ascii = run_on_terminal(command(&args).env("LC_ALL", "C"), 80, 24).text();
     assert!(visible(&ascii).trim_end().ends_with('+'), "{ascii}");
 }
 
-/// Check that nothing is cut, left out or coloured where output is not a terminal.
+/// Check that nothing is cut, left out or coloured if the output is not a terminal.
 #[test]
 fn pipes_get_everything() {
     let sleeper = sleeper();
@@ -122,8 +122,8 @@ fn pipes_get_everything() {
     assert!(text.contains("and\\nmore 1000"), "{text}");
 }
 
-/// Check who gets colours: terminals, unless NO_COLOR or --color says otherwise; never JSON and
-/// CSV.
+/// Check when colours are used: on terminals, unless NO_COLOR or --color says otherwise; never in
+/// JSON and CSV.
 #[test]
 fn colours_are_for_terminals() {
     let sleeper = sleeper();

@@ -1,4 +1,4 @@
-//! `taskdiag watch` from outside.
+//! `taskdiag watch`, run as a program.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn signal(sleeper: &Sleeper, signal: Signal) {
     kill_process(pid.expect("a pid"), signal).expect("it is ours");
 }
 
-/// The rows of a watch, until it is dropped.
+/// The rows of a running `taskdiag watch`, which ends when dropped.
 struct Watch {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -71,7 +71,8 @@ fn check_has_no_rate_yet(row: &Value) {
     assert_eq!(row["absent"], json!({"cpu_percent": "no earlier sample"}), "{row}");
 }
 
-/// Check that watching shows samples, with rates from the second one on, and refuses wrong usage.
+/// Check that watching shows samples, with rates from the second sample on, and rejects wrong
+/// usage.
 #[test]
 fn watching_shows_rates() {
     let busy = busy();
@@ -127,8 +128,8 @@ fn watching_shows_rates() {
     }
 }
 
-/// Check that samples without rows are announced as well: in lines of JSON by their line, in CSV by
-/// a row of empty cells.
+/// Check that samples without rows are also announced: in JSON lines by their line, in CSV by a row
+/// of empty cells.
 #[test]
 fn empty_samples_are_announced() {
     let args = [
@@ -166,8 +167,8 @@ fn empty_samples_are_announced() {
     }
 }
 
-/// Check that a task that begins to match has no rates yet: what it did before was not done in one
-/// interval.
+/// Check that a task that starts to match has no rates yet: it did not do its earlier work within
+/// one interval.
 #[test]
 fn a_task_that_begins_to_match_has_no_rates_yet() {
     let (pacer, late) = (busy(), busy());
@@ -187,7 +188,7 @@ fn a_task_that_begins_to_match_has_no_rates_yet() {
     }
 }
 
-/// Check that a task that starts while watching has rates at once, with and without a filter.
+/// Check that a task that starts during watching has rates at once, with and without a filter.
 #[test]
 fn new_tasks_have_rates() {
     let here = std::process::id().to_string();
@@ -210,7 +211,8 @@ fn new_tasks_have_rates() {
     }
 }
 
-/// Check that missing processes are reported, once, and that denied values make the answer partial.
+/// Check that missing processes are reported only once, and that denied values make the answer
+/// partial.
 #[test]
 fn missing_things_are_reported_once() {
     let gone = free_pid();
@@ -234,8 +236,8 @@ fn missing_things_are_reported_once() {
     }
 }
 
-/// Check that filters mean the `cpu_percent` that the column shows, of the time since the sample
-/// before: no row is without one, and each is one that the filter is true of.
+/// Check that filters use the same `cpu_percent` as the column, for the time since the previous
+/// sample: every row has a value, and the filter is true for it.
 #[test]
 fn filters_are_about_the_time_between_samples() {
     let busy = busy();
@@ -253,8 +255,7 @@ fn filters_are_about_the_time_between_samples() {
     assert_eq!(lines.lines().count(), 3, "{lines}");
 }
 
-/// Check that watching ends when all processes that were named have ended, and not while one that
-/// does nothing is left.
+/// Check that watching ends when all named processes have ended, but not while an idle one is left.
 #[test]
 fn watching_ends_with_its_processes() {
     let idle = Sleeper::new("idle");
@@ -269,8 +270,8 @@ fn watching_ends_with_its_processes() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Check that a line about the machine is above each table, unless no header is wanted, and that
-/// threads have names of their own.
+/// Check that a line about the machine precedes each table unless --no-header is given, and that
+/// threads have their own names.
 #[test]
 fn tables_have_a_summary_and_threads_names() {
     let threads = Sleeper::new("another name");

@@ -1,4 +1,4 @@
-//! How much walking page tables may cost.
+//! How much time walking page tables may take.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::absent::Absent;
 use crate::field::Group;
 use crate::field::{Field, Fields};
 
-/// How much a query for [`Group::Rollup`] may cost. The kernel walks page tables for these fields,
-/// and the process waits meanwhile if it wants to change its mappings. What does not fit is
-/// [`Absent::OverBudget`].
+/// Limits what a query for [`Group::Rollup`] may cost. The kernel walks page tables for these
+/// fields. A process that wants to change its mappings waits during the walk. What exceeds the
+/// budget is [`Absent::OverBudget`].
 ///
 /// ```
 /// # mod taskdiag { pub use taskdiag_core::{budget::Budget, field::Field, query::Query}; }
@@ -50,27 +50,27 @@ impl Budget {
         max_age: Duration::ZERO,
     };
 
-    /// How long the whole query may take. `None`: as long as it takes.
+    /// The longest time for the whole query. `None`: no limit.
     pub const fn deadline(mut self, deadline: Option<Duration>) -> Budget {
         self.deadline = deadline;
         self
     }
 
-    /// Processes with more resident memory than this, in bytes, are left out: this bounds how long
-    /// one of them may have to wait. `None`: none is left out.
+    /// Leaves out processes with a larger resident set than this, in bytes, which bounds how long a
+    /// single process may have to wait. `None`: no limit.
     pub const fn max_rss_bytes(mut self, bytes: Option<u64>) -> Budget {
         self.max_rss_bytes = bytes;
         self
     }
 
-    /// How old the values of a process may be that shows no sign of change. Zero: every process is
-    /// read every time.
+    /// The greatest age of values that may be reused for a process that shows no sign of change.
+    /// Zero: every process is read every time.
     pub const fn max_age(mut self, age: Duration) -> Budget {
         self.max_age = age;
         self
     }
 
-    /// The fields that have to be read of a task before its page tables are walked.
+    /// The fields that must be read before page tables are walked.
     #[doc(hidden)]
     pub fn fields(&self) -> Fields {
         let mut fields = Field::StartNs | Field::RssBytes | Field::SwapBytes | Field::PageTableBytes;

@@ -1,61 +1,51 @@
-//! What the path of a cgroup tells about systemd units, containers and pods. Nothing here reads a
+//! What the path of a cgroup says about systemd units, containers and pods. Nothing here reads a
 //! file.
 //!
-//! Paths are those of the unified hierarchy, as [`Field::Cgroup`](crate::field::Field::Cgroup) has
-//! them. Names in them are chosen by whoever made the cgroups: what looks like a container's cgroup
-//! is taken for one.
+//! Paths are those of the unified hierarchy, as in [`Field::Cgroup`](crate::field::Field::Cgroup).
+//! The names in them are chosen by whoever made the cgroups: any cgroup whose path looks like a
+//! container's is taken for one.
 
-/// What started a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Runtime {
-    Docker,
-    Containerd,
-    CriO,
-    Podman,
-    Nspawn,
-    Lxc,
-}
-
-impl Runtime {
-    /// The value of [`Field::ContainerRuntime`](crate::field::Field::ContainerRuntime).
-    pub fn name(self) -> &'static str {
-        match self {
-            Runtime::Docker => "docker",
-            Runtime::Containerd => "containerd",
-            Runtime::CriO => "cri-o",
-            Runtime::Podman => "podman",
-            Runtime::Nspawn => "systemd-nspawn",
-            Runtime::Lxc => "lxc",
-        }
+crate::named_enum! {
+    /// What started a container.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[allow(missing_docs)]
+    pub enum Runtime {
+        Docker => "docker",
+        Containerd => "containerd",
+        CriO => "cri-o",
+        Podman => "podman",
+        Nspawn => "systemd-nspawn",
+        Lxc => "lxc",
     }
+    /// The value of [`Field::ContainerRuntime`](crate::field::Field::ContainerRuntime).
+    pub fn name;
 }
 
-/// A container, as far as the path of its cgroup tells.
+/// A container, as described by the path of its cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Container<'a> {
     /// What started it. Some runtimes use the same paths in Kubernetes.
     pub runtime: Option<Runtime>,
-    /// Its id, or its name as the path has it.
+    /// Its id, or its name as in the path.
     pub id: &'a [u8],
     /// Whether `id` is a name. systemd escapes names: see [`unescape`].
     pub is_name: bool,
 }
 
-/// The names in a path, from the root. A path from outside of the reader's cgroup namespace begins
-/// with `..`.
+/// The names in a path, from the root. A path outside the reader's cgroup namespace begins with
+/// `..`.
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     path.split(|&byte| byte == b'/')
         .filter(|name| !name.is_empty() && *name != b"..")
 }
 
-/// The systemd unit of the system manager: the first name behind the slices (`sd_pid_get_unit(3)`).
+/// The systemd unit of the system manager: the first name after the slices (`sd_pid_get_unit(3)`).
 pub fn unit(path: &[u8]) -> Option<&[u8]> {
     unit_behind_slices(names(path))
 }
 
-/// The systemd unit of a user's manager, behind the manager's own unit or behind a session
+/// The systemd unit of a user's manager: after the manager's own unit or after a session
 /// (`sd_pid_get_user_unit(3)`).
 pub fn user_unit(path: &[u8]) -> Option<&[u8]> {
     let mut names = names(path).skip_while(|name| is_slice(name));
@@ -79,7 +69,7 @@ fn unit_behind_slices<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<&'a [
     (is_unit(name, true) && !name.ends_with(b".slice")).then_some(name)
 }
 
-/// A name without the `_` that systemd puts before names which the kernel could take for its own
+/// A name without the `_` that systemd puts before names that the kernel could take for its own
 /// files.
 fn without_escape(name: &[u8]) -> &[u8] {
     name.strip_prefix(b"_").unwrap_or(name)
@@ -89,7 +79,7 @@ fn is_slice(name: &[u8]) -> bool {
     name.ends_with(b".slice") && is_unit(without_escape(name), false)
 }
 
-/// Whether a name is that of a unit: `prefix.type`, or with an instance `prefix@instance.type`.
+/// Whether a name is a unit's: `prefix.type`, or with an instance `prefix@instance.type`.
 fn is_unit(name: &[u8], may_have_instance: bool) -> bool {
     const TYPES: [&[u8]; 11] = [
         b"service",
@@ -130,13 +120,14 @@ fn is_session(name: &[u8]) -> bool {
     between(name, b"session-", b".scope").is_some_and(|id| id.iter().all(u8::is_ascii_alphanumeric))
 }
 
-/// What stands between a beginning and an end, if that is something.
+/// The part between a beginning and an end. `None` if it is empty.
 fn between<'a>(name: &'a [u8], begin: &[u8], end: &[u8]) -> Option<&'a [u8]> {
     let rest = name.strip_prefix(begin)?.strip_suffix(end)?;
     (!rest.is_empty()).then_some(rest)
 }
 
-/// The user whose slice the path is in: of a container without root's rights, the one who runs it.
+/// The user whose slice the path is in. For a container without root's rights, this is the user who
+/// runs it.
 pub fn owner(path: &[u8]) -> Option<u32> {
     let uid = names(path).find_map(|name| between(name, b"user-", b".slice"))?;
     std::str::from_utf8(uid).ok()?.parse().ok()
@@ -160,7 +151,7 @@ pub fn container(path: &[u8]) -> Option<Container<'_>> {
 }
 
 /// LXC, LXD and Incus: `lxc.payload.NAME`, `lxc.payload/NAME` or `lxc/NAME`. `lxc.monitor.NAME` is
-/// not in the container.
+/// outside the container.
 fn lxc<'a>(name: &'a [u8], outer: &[u8]) -> Option<Container<'a>> {
     let id = match name.strip_prefix(b"lxc.payload.") {
         Some(rest) if !rest.is_empty() => rest,
@@ -174,9 +165,9 @@ fn lxc<'a>(name: &'a [u8], outer: &[u8]) -> Option<Container<'a>> {
     })
 }
 
-/// systemd-nspawn: `systemd-nspawn@NAME.service` or `machine-NAME.scope`, below which `payload` is
-/// the container and `supervisor` is not. Virtual machines have scopes of the same name, without a
-/// payload.
+/// systemd-nspawn: `systemd-nspawn@NAME.service` or `machine-NAME.scope`. The container is below it
+/// in `payload`; `supervisor` is outside the container. Virtual machines have scopes of the same
+/// form without `payload`.
 fn nspawn<'a>(name: &'a [u8], inner: &[u8]) -> Option<Container<'a>> {
     let id = match between(name, b"systemd-nspawn@", b".service") {
         Some(id) if inner != b"supervisor" => id,
@@ -219,7 +210,7 @@ fn with_id<'a>(name: &'a [u8], outer: &[u8]) -> Option<Container<'a>> {
         b"cri-containerd" | b"nerdctl" => made(Some(Runtime::Containerd), id),
         b"crio" => made(Some(Runtime::CriO), id),
         b"libpod" | b"libpod-payload" => made(Some(Runtime::Podman), id),
-        // The process that watches a container is not in it.
+        // The process that monitors a container is not in it.
         prefix if prefix.ends_with(b"-conmon") => None,
         _ => made(None, id),
     }
@@ -235,7 +226,7 @@ fn is_id(name: &[u8]) -> bool {
     }
 }
 
-/// The UID of the innermost Kubernetes pod of a path, which systemd's slices have with underscores:
+/// The UID of the innermost Kubernetes pod of a path. systemd's slices contain it with underscores:
 /// see [`pod_uid_text`].
 pub fn pod_uid(path: &[u8]) -> Option<&[u8]> {
     names(path).rev().find_map(|name| {
@@ -252,7 +243,7 @@ pub fn pod_uid(path: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// A UUID, with dashes or underscores, or 32 hexadecimal digits: of static pods it is a hash.
+/// A UUID with dashes or underscores, or 32 hexadecimal digits: the UID of a static pod is a hash.
 fn is_pod_uid(uid: &[u8]) -> bool {
     let is_uuid = |(at, byte): (usize, &u8)| match at {
         8 | 13 | 18 | 23 => b"-_".contains(byte),
@@ -297,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// Where there is none.
+    /// Where nothing is expected.
     const NONE: Option<&str> = None;
 
     fn text(bytes: Option<&[u8]>) -> Option<&str> {
@@ -384,8 +375,8 @@ mod tests {
     const POD: &str = "0b2c3d4e-1f2a-4b3c-8d4e-5f6a7b8c9d0e";
     const HASH: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Check the paths of each runtime: with cgroup drivers `cgroupfs` and `systemd`, alone, in
-    /// Kubernetes, rootless, and in each other.
+    /// Check the paths of each runtime: with the cgroup drivers `cgroupfs` and `systemd`, alone, in
+    /// Kubernetes, rootless, and nested.
     #[test]
     fn paths_tell_containers() {
         let docker = Some(Runtime::Docker);
@@ -408,7 +399,7 @@ mod tests {
                 NONE,
             ),
             (format!("/my-parent/{ID}"), Some((none, ID)), NONE),
-            // In Docker: Docker, and a node of kind.
+            // Within Docker: Docker, and a node of kind.
             (format!("/docker/{OTHER}/docker/{ID}"), Some((docker, ID)), NONE),
             (
                 format!(
@@ -456,7 +447,7 @@ mod tests {
             // containerd without Kubernetes.
             (format!("/system.slice/nerdctl-{ID}.scope"), Some((containerd, ID)), NONE),
             (format!("/default/{ID}"), Some((none, ID)), NONE),
-            // CRI-O: a container, with a cgroup of crun, by cgroupfs, and what watches it.
+            // CRI-O: a container, one with a cgroup of crun, one by cgroupfs, and its monitor.
             (
                 format!(
                     "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/crio-{ID}.scope",
@@ -479,7 +470,7 @@ mod tests {
                 None,
                 Some(POD),
             ),
-            // Podman: root, rootless, cgroupfs, in a unit, in a pod, and what watches it.
+            // Podman: root, rootless, cgroupfs, in a unit, in a pod, and its monitor.
             (format!("/machine.slice/libpod-{ID}.scope/container"), Some((podman, ID)), NONE),
             (
                 format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"),
@@ -522,7 +513,7 @@ mod tests {
             ),
             ("/machine.slice/machine-deb.scope/supervisor".to_owned(), None, NONE),
             ("/machine.slice/machine-qemu\\x2d1\\x2dwin.scope/libvirt/emulator".to_owned(), None, NONE),
-            // LXC, old and new, LXD, Proxmox, and what watches it.
+            // LXC, old and new, LXD, Proxmox, and a monitor.
             ("/lxc/web".to_owned(), Some((lxc, "web")), NONE),
             ("/lxc.payload/web/init.scope".to_owned(), Some((lxc, "web")), NONE),
             ("/lxc.payload.web/system.slice/cron.service".to_owned(), Some((lxc, "web")), NONE),
@@ -557,7 +548,7 @@ mod tests {
         }
     }
 
-    /// Check whose containers rootless ones are.
+    /// Check who owns rootless containers.
     #[test]
     fn rootless_containers_have_owners() {
         assert_eq!(
@@ -568,7 +559,7 @@ mod tests {
         assert_eq!(owner(b"/user-x.slice"), None);
     }
 
-    /// Check that escapes are undone, and that what only looks like one stays.
+    /// Check that escapes are undone, and that text that only resembles one stays.
     #[test]
     fn names_are_unescaped() {
         for (name, expected) in [
@@ -586,7 +577,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any path is looked at to its end, and that what is found is a part of it.
+        /// Check that any path can be parsed, and that each result is a part of it.
         #[test]
         fn any_path_is_looked_at(path in proptest::collection::vec(any::<u8>(), 0..80)) {
             let is_part = |part: &[u8]| part.is_empty() || path.windows(part.len()).any(|window| window == part);
@@ -598,7 +589,7 @@ mod tests {
             let _ = owner(&path);
         }
 
-        /// Check the same of paths that are nearly right.
+        /// Check the same with paths that are nearly right.
         #[test]
         fn nearly_right_paths_are_looked_at(names in proptest::collection::vec(
             prop_oneof![

@@ -45,7 +45,7 @@ pub struct Counters {
     /// The longest run of a BPF program, in nanoseconds, for which RCU had to wait. 0 where the
     /// kernel calls the program once for each task.
     pub longest_run_ns: u64,
-    /// Records that made no sense and were left out. Anything but 0 is a defect.
+    /// Malformed records, which were left out. Anything but 0 is a defect.
     pub malformed: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Derived fields: their values are made of those of other fields, by a pure function.
+//! Derived fields. A pure function makes their values from those of other fields.
 //!
-//! What is not in the other values, such as the time and the names of users, is the [`Context`]. A
-//! derived value is absent if a value that it is made of is absent, for the same reason. A task
-//! that has no terminal, unit or container has an empty text as value: that is known of it, and
-//! nothing is absent.
+//! Everything else that they depend on, such as the time and the names of users, is in the
+//! [`Context`]. If a value that a derived value is made of is absent, the derived value is absent
+//! for the same reason. For a task without a terminal, unit or container the value is an empty
+//! text: this is a known value, not an absent one.
 
 use std::io::Write as _;
 
@@ -26,23 +26,23 @@ const SECOND_NS: i64 = 1_000_000_000;
 pub struct Context<'a> {
     /// Time since boot when the answer was complete (`CLOCK_BOOTTIME`), in nanoseconds.
     pub now_ns: u64,
-    /// When the machine booted, by the clock as it is set now: nanoseconds since 1970.
+    /// When the machine booted according to the clock's present setting: nanoseconds since 1970.
     pub boot_ns: i64,
     /// A clock tick of `/proc`, in nanoseconds.
     pub tick_ns: u64,
     /// The memory of the machine. 0 if that is not known.
     pub memory_bytes: u64,
-    /// Whether version 1 hierarchies are in use. Containers may be in cgroups of those and in none
-    /// of the unified one.
+    /// Whether version 1 hierarchies are in use. Containers may have cgroups in those and none in
+    /// the unified hierarchy.
     pub has_cgroup1: bool,
-    /// If percentages of processor time are to be of a part of the task's life: the processor time that it
-    /// had used before, and how long that part was, in nanoseconds.
+    /// For percentages of processor time over part of a task's life: the processor time used before
+    /// that part, and the length of the part, both in nanoseconds.
     pub part: Option<(u64, u64)>,
-    /// Who knows names.
+    /// The source of names.
     pub names: &'a dyn Names,
 }
 
-/// Names that others know: the user database, `/dev`, container runtimes.
+/// Names from outside the kernel: the user database, `/dev`, container runtimes.
 pub trait Names {
     /// The name of a user, or its number in decimal.
     fn user(&self, uid: u32) -> Result<&[u8], Absent>;
@@ -56,8 +56,8 @@ pub trait Names {
     fn container_name(&self, id: &[u8]) -> Result<&[u8], Absent>;
 }
 
-/// Appends the value of a derived field, as [`FromDerived`](crate::value::FromDerived) reads it. If it is absent, nothing is
-/// appended.
+/// Appends the value of a derived field, in the form that
+/// [`FromDerived`](crate::value::FromDerived) reads. Appends nothing if it is absent.
 pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
     let elapsed_ns = || Ok::<_, Absent>(context.now_ns.saturating_sub(number(task, Field::StartNs)?));
     match field {
@@ -128,8 +128,8 @@ fn percent(part: u64, whole: u64) -> f64 {
     ((part * 100_000 + whole / 2) / whole) as f64 / 1000.0
 }
 
-/// The second in which a task started. Only whole ticks are looked at: not all sources know more,
-/// and all should say the same.
+/// The second in which a task started. Uses only whole ticks: some sources know no more, and all
+/// should give the same value.
 fn start_time(start_ns: u64, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
     let ticks_ns = start_ns - start_ns % context.tick_ns.max(1);
     let started_ns = i64::try_from(ticks_ns)
@@ -195,7 +195,7 @@ fn path<R: HasFields>(task: &R) -> Result<&[u8], Absent> {
     }
 }
 
-/// Makes records of derived values. It can be kept for its memory.
+/// Makes records of derived values. Keep it to reuse its memory.
 #[derive(Debug, Default)]
 pub struct Maker {
     fields: Vec<Field>,
@@ -204,7 +204,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// Begins an answer, with the derived fields among `fields`.
+    /// Begins an answer with the derived fields that are among `fields`.
     pub fn begin(&mut self, fields: Fields) {
         self.fields.clear();
         let derived = fields.iter().filter(|field| field.group() == Group::Derived);
@@ -246,7 +246,7 @@ mod tests {
     use crate::snapshot::{Place, Snapshot};
     use crate::value::FromDerived as _;
 
-    /// Knows some names.
+    /// Has some names.
     struct Known;
 
     impl Names for Known {
@@ -307,7 +307,7 @@ mod tests {
         Made(values.iter().map(|&(field, value)| (field, Ok(value))).collect())
     }
 
-    /// Check that percentages are of the right whole, and rounded to a thousandth.
+    /// Check that percentages are of the right whole, and are rounded to a thousandth.
     #[test]
     fn percentages_are_of_their_whole() {
         let float = |field, row: &Made| derived(field, row).map(|bytes| f64::from_bytes(&bytes).unwrap());
@@ -329,7 +329,7 @@ mod tests {
             (Field::StimeNs, Value::Unsigned(0)),
         ]);
         assert_eq!(float(Field::CpuPercent, &fresh), Ok(0.0));
-        // Of ten seconds, after six of them had been used: four of ten.
+        // Of ten seconds, after six had been used before: four of ten.
         let part = Context {
             part: Some((6 * SECOND_NS as u64, 10 * SECOND_NS as u64)),
             ..context()
@@ -475,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Check that each derived field is derived, and looks at what the table says and at nothing
-    /// else.
+    /// Check that each derived field can be derived, and reads exactly the fields that the table
+    /// names.
     #[test]
     fn fields_are_made_of_what_the_table_says() {
         struct Watched(std::cell::RefCell<Fields>);
@@ -504,7 +504,7 @@ mod tests {
         );
     }
 
-    /// Check that values and reasons are read from a snapshot as they were put there.
+    /// Check that values and reasons are read from a snapshot as they were written.
     #[test]
     fn records_are_read_again() {
         let fields = Field::User | Field::Group | Field::ElapsedNs | Field::MemPercent | Field::Tty | Field::Pid;

@@ -4,10 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-/// What went wrong, with what to do about it where there is something to do.
+/// What went wrong, and where possible what to do about it.
 ///
-/// `{}` prints the message alone, `{:#}` also what caused it. [`source`](StdError::source) has the
-/// cause, an [`io::Error`] if a system call failed.
+/// `{}` prints only the message, `{:#}` also its cause. [`source`](StdError::source) returns the
+/// cause, which is an [`io::Error`] if a system call failed.
 ///
 /// A missing *value* is not an error but an [`Absent`](crate::absent::Absent).
 #[derive(Debug)]
@@ -17,49 +17,33 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// There is no such process or thread, or it is hidden from the caller.
-    NoSuchTask,
-    /// The process has no address space: it is a kernel thread or a zombie, or it has ended or
-    /// replaced its memory by execve(2).
-    NoMemory,
-    /// The caller lacks a permission.
-    Denied,
-    /// This kernel can't do it, or this host is not configured for it.
-    Unsupported,
-    /// A process kept its reader waiting for longer than the patience.
-    NoAnswer,
-    /// A source sent something that can't be right.
-    Malformed,
-    /// The caller asked for something that does not exist: a field, a file of another kind.
-    InvalidInput,
-    /// A system call failed for another reason.
-    System,
-}
-
-impl ErrorKind {
+crate::named_enum! {
+    /// The kinds of [`Error`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ErrorKind {
+        /// There is no such process or thread, or it is hidden from the caller.
+        NoSuchTask => "no such task",
+        /// The process has no address space: it is a kernel thread or a zombie, or it has ended or
+        /// replaced its memory by execve(2).
+        NoMemory => "no memory",
+        /// The caller lacks a permission.
+        Denied => "denied",
+        /// This kernel can't do it, or this host is not configured for it.
+        Unsupported => "unsupported",
+        /// A process kept its reader waiting longer than the patience.
+        NoAnswer => "no answer",
+        /// A source sent invalid data.
+        Malformed => "malformed",
+        /// The caller asked for something that does not exist, such as an unknown field or a file
+        /// of another kind.
+        InvalidInput => "invalid input",
+        /// A system call failed for another reason.
+        System => "system error",
+    }
     /// The kind in a few words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ErrorKind::NoSuchTask => "no such task",
-            ErrorKind::NoMemory => "no memory",
-            ErrorKind::Denied => "denied",
-            ErrorKind::Unsupported => "unsupported",
-            ErrorKind::NoAnswer => "no answer",
-            ErrorKind::Malformed => "malformed",
-            ErrorKind::InvalidInput => "invalid input",
-            ErrorKind::System => "system error",
-        }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    pub fn as_str;
+    impl Display;
 }
 
 impl Error {
@@ -73,7 +57,7 @@ impl Error {
         }
     }
 
-    /// A failed system call. `what` says what was being done; the kind follows from `cause`.
+    /// A failed system call. `what` names the operation; the kind follows from `cause`.
     #[doc(hidden)]
     pub fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Error {
         let cause = cause.into();
@@ -107,7 +91,7 @@ impl Error {
         self
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -136,7 +120,7 @@ impl StdError for Error {
 /// A result whose error is an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What has this name. The error has the names that are known.
+/// Finds the value with this name. The error lists the known names.
 pub(crate) fn named<T>(name: &str, known: impl Iterator<Item = (&'static str, T)> + Clone) -> Result<T> {
     let found = known.clone().find(|(known, _)| *known == name);
     found.map(|(_, value)| value).ok_or_else(|| {
@@ -151,7 +135,7 @@ mod tests {
     use crate::field::Field;
     use crate::filter::Filter;
 
-    /// Check that a message and its cause are printed once each, and that the cause can be reached.
+    /// Check that a message and its cause are each printed once, and that the cause can be reached.
     #[test]
     fn causes_are_chained() {
         let denied = || Error::io("/proc/1/io", io::Error::from_raw_os_error(libc::EACCES));
@@ -166,7 +150,7 @@ mod tests {
         assert!(Error::no_such_process(7).source().is_none());
     }
 
-    /// Check that `?` takes what parsing refuses.
+    /// Check that `?` converts the errors of parsers.
     #[test]
     fn refused_names_and_filters_are_errors() {
         let field = || -> Result<Field> { Ok("rss".parse::<Field>()?) };

@@ -37,8 +37,8 @@ impl Forest {
         Forest::of(tasks.iter().map(pair))
     }
 
-    /// The forest of processes given by their id and their parent's, in the order that children are
-    /// to have.
+    /// The forest of processes given as pairs of their id and their parent's id, in the order in
+    /// which children are to be listed.
     pub fn of(pairs: impl Iterator<Item = (u32, u32)>) -> Forest {
         let (pids, parents): (Vec<u32>, Vec<u32>) = pairs.unzip();
         let mut sorted = pids.clone();
@@ -68,8 +68,8 @@ impl Forest {
         self.roots
             .iter()
             .for_each(|&root| self.descend(root, &mut seen, &mut lines));
-        // Ids are used again, so parents read at different times can form a cycle. What was not
-        // reached comes at the end.
+        // Ids are reused, so parents read at different times can form a cycle. Processes that were
+        // not reached come at the end.
         for index in 0..self.pids.len() {
             if !seen[index] {
                 self.descend(index, &mut seen, &mut lines);
@@ -78,7 +78,7 @@ impl Forest {
         lines
     }
 
-    /// A process and all below it, each after its parent.
+    /// A process and all its descendants, each after its parent.
     pub fn lines_below(&self, root: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         self.descend(root, &mut vec![false; self.pids.len()], &mut lines);

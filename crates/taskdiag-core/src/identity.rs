@@ -1,16 +1,16 @@
 //! The identity of a task, by which tasks of two answers are compared.
 //!
-//! The kernel uses numbers of tasks again, so the time when a task started is part of its identity.
-//! `/proc` has that time in whole clock ticks and BPF has it in nanoseconds, and the source can
-//! change from one answer to the next. So identities compare ticks. No other code compares tasks.
+//! The kernel reuses the ids of tasks, so a task's start time is part of its identity. `/proc` has
+//! the start time in whole clock ticks and BPF has it in nanoseconds, and the source can change
+//! from one answer to the next. So identities compare ticks. No other code compares tasks.
 
 use crate::record::Header;
 
-/// A clock tick of `/proc` in nanoseconds (`USER_HZ` is 100 on all machines that we support).
+/// A clock tick of `/proc` in nanoseconds (`USER_HZ` is 100 on all supported machines).
 pub const TICK_NS: u64 = 10_000_000;
 
-/// Which process or thread it is: its number, and when it started. Two tasks that had the same
-/// number at different times have different identities.
+/// Which process or thread it is: its id and its start time. Two tasks that had the same id at
+/// different times have different identities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     tid: u32,
@@ -25,7 +25,7 @@ impl Identity {
         Identity::new(header.tid.get(), header.start_ns.get())
     }
 
-    /// The task with this id that started at this time since boot.
+    /// The task with this id and this start time since boot.
     #[doc(hidden)]
     pub fn new(tid: u32, start_ns: u64) -> Identity {
         Identity {
@@ -67,8 +67,8 @@ mod tests {
         })
     }
 
-    /// Check that both sources give a task the same identity, and that another id or another tick
-    /// makes another task.
+    /// Check that both sources give a task the same identity, and that another id or tick gives
+    /// another identity.
     #[test]
     fn tasks_are_the_same_in_whole_ticks() {
         let (by_bpf, by_procfs) = (identity(7, 1_441_868_994_326), identity(7, 1_441_860_000_000));
@@ -78,8 +78,8 @@ mod tests {
         assert_ne!(by_procfs, identity(7, 1_441_859_999_999));
     }
 
-    /// Check that a task that started in the tick of a moment counts as started after it, whichever
-    /// source gave the start time.
+    /// Check that a task that started in the same tick as a moment counts as started after it,
+    /// whichever source gave the start time.
     #[test]
     fn starts_are_compared_in_whole_ticks() {
         for start_ns in [1_441_868_994_326, 1_441_860_000_000] {

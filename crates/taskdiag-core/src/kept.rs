@@ -1,4 +1,4 @@
-//! What a handle remembers of tasks from one answer to the next: times, and arguments.
+//! What a handle remembers about tasks from one answer to the next: times and arguments.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::identity::Identity;
 use crate::record::{attr, Cpu, Record, Run};
 use crate::snapshot::{Place, Snapshot};
 
-/// A value for each of some tasks. Values put during one answer can be found in the next.
+/// One value for each of some tasks. Values that are set during one answer can be found from the
+/// next answer on.
 #[derive(Debug)]
 struct PerTask<T> {
     /// Entries of earlier answers, by ascending id, at most one for each id.
@@ -17,11 +18,19 @@ struct PerTask<T> {
     next: usize,
     /// Entries of the current answer.
     fresh: Vec<Entry<T>>,
+    /// The number of the current answer.
+    turn: u32,
+    /// The number of the answer after which entries were forgotten last.
+    forgotten_at: u32,
+    /// The maximum number of entries; beyond it, some are forgotten.
+    most: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<T> {
     task: Identity,
+    /// The answer that it was in last.
+    turn: u32,
     value: T,
 }
 
@@ -31,9 +40,16 @@ impl<T> Default for PerTask<T> {
             known: Vec::new(),
             next: 0,
             fresh: Vec::new(),
+            turn: 0,
+            forgotten_at: 0,
+            most: MOST,
         }
     }
 }
+
+/// A caller that queries only single tasks never reports which have ended. At this many entries,
+/// those are forgotten that have been in no answer since entries were last forgotten.
+const MOST: usize = 1 << 16;
 
 /// Fewer fresh entries than this are inserted one by one; more are merged by sorting.
 const FEW: usize = 64;
@@ -49,13 +65,29 @@ impl<T: Copy> PerTask<T> {
         Some(entry.value)
     }
 
-    /// Sets the value of a task, from the next answer on.
+    /// Sets the value of a task, for later answers.
     fn put(&mut self, task: Identity, value: T) {
-        self.fresh.push(Entry { task, value });
+        self.fresh.push(Entry {
+            task,
+            turn: self.turn,
+            value,
+        });
     }
 
     /// Ends an answer. If it was about all tasks, forgets the tasks that were not in it.
     fn end_answer(&mut self, is_of_all: bool) {
+        self.merge(is_of_all);
+        if self.known.len() > self.most {
+            let since = self.forgotten_at;
+            self.known
+                .retain(|entry| entry.turn.wrapping_sub(since) <= u32::MAX / 2);
+            self.forgotten_at = self.turn.wrapping_add(1);
+            self.most = MOST.max(2 * self.known.len());
+        }
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    fn merge(&mut self, is_of_all: bool) {
         self.next = 0;
         if self.fresh.is_empty() && !is_of_all {
             return;
@@ -74,7 +106,7 @@ impl<T: Copy> PerTask<T> {
             return;
         }
         if !is_of_all {
-            // The sort is stable, so of two entries with one id the fresh one stays.
+            // The sort is stable, so of two entries with the same id the fresh one is kept.
             self.fresh.append(&mut self.known);
         }
         self.fresh.sort_by_key(|entry| entry.task.tid());
@@ -88,15 +120,17 @@ impl<T: Copy> PerTask<T> {
     }
 }
 
-/// The times that a handle reported of tasks. The kernel never lets a time in `/proc` decrease. BPF
-/// only reads what these times are computed from, so the handle has to make sure of the same.
+/// The times that a handle has reported for tasks. The kernel never lets a time in `/proc`
+/// decrease. BPF reads only the values from which these times are computed, so the handle must
+/// ensure the same.
 #[derive(Debug, Default)]
 pub struct Times(PerTask<[u64; TIMES]>);
 
 const TIMES: usize = 7;
 
 impl Times {
-    /// Raises the times of a record to those reported of the task before, and remembers them.
+    /// Raises the times of a record to those that were reported for the task before, and remembers
+    /// them.
     pub fn raise(&mut self, task: Identity, cpu: &mut Cpu) {
         if let Some(before) = self.0.find(task) {
             for (now, before) in Times::of(cpu).into_iter().zip(before) {
@@ -131,21 +165,21 @@ impl Times {
     }
 }
 
-/// The arguments of processes, with the run time and context switches at which they were read: a
+/// The arguments of processes, with the run time and context switches at which they were read. A
 /// process that has not run since then has not changed its arguments.
 #[derive(Debug, Default)]
 pub struct Arguments {
     known: PerTask<(u64, u64, Place)>,
-    /// The memory that the [`Place`]s refer to: records, of which only some are still needed.
+    /// The memory that the [`Place`]s refer to: records, only some of which are still needed.
     chunks: Vec<Arc<Vec<u8>>>,
     /// The bytes that were needed when chunks were last joined.
     needed: usize,
 }
 
-/// More chunks than this are joined into one.
+/// If there are more chunks than this, they are joined into one.
 const MOST_CHUNKS: usize = 512;
 
-/// Chunks are joined once they hold twice the needed bytes and this many more. A chunk also has the
+/// Chunks are joined once they hold twice the needed bytes plus this many. A chunk also holds
 /// records of processes whose arguments were read again since, which can be megabytes.
 const MOST_UNNEEDED: usize = 4 << 20;
 
@@ -194,12 +228,12 @@ impl Arguments {
         }
     }
 
-    /// The bytes that all chunks occupy.
+    /// The total size of all chunks, in bytes.
     fn held(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.capacity()).sum()
     }
 
-    /// Copies what is needed of all chunks into one.
+    /// Copies the needed parts of all chunks into one.
     fn join(&mut self) {
         let mut joined = Vec::new();
         let chunks = std::mem::take(&mut self.chunks);
@@ -241,7 +275,7 @@ mod tests {
         })
     }
 
-    /// Check that a value is found for its own task only, whatever was looked up before.
+    /// Check that a value is found only for its own task, whatever was looked up before.
     #[test]
     fn start_times_distinguish_tasks() {
         const START: u64 = 1 << 40;
@@ -270,6 +304,33 @@ mod tests {
         kept.put(ninth, 2);
         kept.end_answer(true);
         assert_eq!((kept.find(later), kept.find(ninth)), (None, Some(2)));
+    }
+
+    /// Check that entries of single tasks, whose end is never reported, do not accumulate, and that
+    /// those that appear in answers again and again are kept.
+    #[test]
+    fn ended_tasks_are_forgotten() {
+        const OFTEN: u32 = 4_000_000;
+        let often = task(OFTEN, 0);
+        let mut kept = PerTask::default();
+        let mut largest = 0;
+        for turn in 0..3 * MOST as u32 {
+            kept.put(task(turn, 0), turn);
+            if turn % 1000 == 0 {
+                kept.put(often, turn);
+            }
+            kept.end_answer(false);
+            largest = largest.max(kept.known.len());
+            assert!(kept.find(often).is_some() && kept.find(task(turn, 0)) == Some(turn));
+        }
+        assert!(largest <= 2 * MOST + 8, "{largest}");
+        // The entries of large answers are all kept.
+        for round in 0..3 {
+            let all = 0..3 * MOST as u32;
+            all.clone().for_each(|id| kept.put(task(id, 1 << 40), id + round));
+            kept.end_answer(false);
+            assert!(all.clone().all(|id| kept.find(task(id, 1 << 40)) == Some(id + round)));
+        }
     }
 
     /// Check that remembered arguments do not keep much else of their chunks in memory.
@@ -305,8 +366,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no time of a task decreases from one answer to the next, whatever the
-        /// kernel's raw times do, as long as the run time grows.
+        /// Check that no time of a task decreases from one answer to the next as long as the run
+        /// time grows, whatever the kernel's raw times are.
         #[test]
         fn times_never_decrease(raw in proptest::collection::vec((0..1000_u64, 0..1000_u64, 0..50_u64, any::<bool>()), 1..20)) {
             let mut times = Times::default();

@@ -1,8 +1,8 @@
-//! Internal to taskdiag, and promises nothing to other programs: use the crate `taskdiag`.
+//! Internal to taskdiag, without any promise to other programs: use the crate `taskdiag`.
 //!
-//! This is the part that does no I/O: fields and values, records (the bytes that sources write and
-//! snapshots keep), the filter, the planner that chooses the sources, and one parser for each text
-//! file of the kernel.
+//! The crate holds the parts that do no I/O: fields and values, records (the bytes that sources
+//! write and snapshots keep), the filter, the planner that chooses the sources, and a parser for
+//! each text file of the kernel.
 
 pub mod absent;
 pub mod budget;
@@ -17,6 +17,7 @@ pub mod forest;
 pub mod identity;
 pub mod kept;
 pub mod mapping;
+pub mod named_enum;
 pub mod names;
 pub mod open_file;
 pub mod plan;
@@ -26,6 +27,7 @@ pub mod record;
 #[cfg(feature = "serde")]
 pub mod serialize;
 pub mod set;
+pub mod setting;
 pub mod snapshot;
 pub mod socket;
 pub mod support;

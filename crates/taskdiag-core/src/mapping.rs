@@ -6,7 +6,7 @@ use bitflags::bitflags;
 
 bitflags! {
     /// The permissions of a mapping.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Perms: u8 {
         /// It can be read.
         const READ = 1;
@@ -14,7 +14,7 @@ bitflags! {
         const WRITE = 2;
         /// It can be executed.
         const EXEC = 4;
-        /// It is shared (`MAP_SHARED`), not private.
+        /// It is shared (`MAP_SHARED`) rather than private.
         const SHARED = 8;
     }
 }
@@ -66,7 +66,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// From the form of stat(2), `st_dev`.
+    /// Converts from the form of stat(2), `st_dev`.
     pub fn from_raw(device: u64) -> Device {
         Device {
             major: libc::major(device),
@@ -74,7 +74,7 @@ impl Device {
         }
     }
 
-    /// In the form of stat(2), `st_dev`.
+    /// Converts to the form of stat(2), `st_dev`.
     pub fn to_raw(self) -> u64 {
         libc::makedev(self.major, self.minor)
     }
@@ -82,7 +82,6 @@ impl Device {
 
 /// How much of a mapping is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Usage {
     /// Resident bytes: `Rss` of smaps.
     pub rss_bytes: u64,

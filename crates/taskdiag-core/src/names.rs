@@ -45,15 +45,15 @@ pub const CAPABILITIES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// The signals by their numbers less one, without `SIG` (signal(7)), as x86, Arm, RISC-V and most
-/// other machines number them.
+/// The signals by their numbers minus one, without `SIG` (signal(7)). The numbers are those of x86,
+/// Arm, RISC-V and most other machines.
 pub const SIGNALS: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
     "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
     "PWR", "SYS",
 ];
 
-/// The first real-time signal that programs may use: the C library keeps the two before it.
+/// The first real-time signal that programs may use: glibc uses the two before it (signal(7)).
 const RTMIN: u32 = 34;
 
 /// The last real-time signal.
@@ -80,7 +80,7 @@ pub fn signal(name: &str) -> Option<u32> {
     let found = match name {
         "RTMIN" => Some(RTMIN),
         "RTMAX" => Some(RTMAX),
-        // Other names of signals above.
+        // Other names for signals above.
         "IOT" => Some(6),
         "CLD" => Some(17),
         "POLL" => Some(29),

@@ -6,57 +6,36 @@ use std::str::FromStr;
 use crate::error::{named, Error, Result};
 use crate::set::{Member, Set};
 
-/// What a process has a file for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Use {
-    /// An open descriptor: `/proc/PID/fd`.
-    Fd,
-    /// The working directory.
-    Cwd,
-    /// The root directory.
-    Root,
-    /// The program that it executes.
-    Exe,
-    /// A mapping of the file.
-    Map,
+crate::named_enum! {
+    /// How a process uses a file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum Use {
+        /// An open descriptor: `/proc/PID/fd`.
+        Fd => "fd",
+        /// The working directory.
+        Cwd => "cwd",
+        /// The root directory.
+        Root => "root",
+        /// The program that it executes.
+        Exe => "exe",
+        /// A mapping of the file.
+        Map => "map",
+    }
+    /// The name: `fd`, `cwd`, `root`, `exe`, `map`.
+    pub fn name;
+    impl Display;
+    impl Member(ALL);
 }
 
 impl Use {
     /// All of them, in the order in which a process's files are listed.
     pub const ALL: [Use; 5] = [Use::Cwd, Use::Root, Use::Exe, Use::Map, Use::Fd];
-
-    /// The name: `fd`, `cwd`, `root`, `exe`, `map`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Use::Fd => "fd",
-            Use::Cwd => "cwd",
-            Use::Root => "root",
-            Use::Exe => "exe",
-            Use::Map => "map",
-        }
-    }
-}
-
-impl fmt::Display for Use {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl Member for Use {
-    fn members() -> impl Iterator<Item = Use> {
-        Use::ALL.into_iter()
-    }
-
-    fn place(self) -> usize {
-        self as usize
-    }
 }
 
 crate::set_by_or!(Use);
 
-/// The use with this name, or all of them for `all`. The error has the names that are known.
+/// Parses the name of a use, or `all`. The error lists the known names.
 impl FromStr for Set<Use> {
     type Err = Error;
 
@@ -66,11 +45,11 @@ impl FromStr for Set<Use> {
     }
 }
 
-/// What kind of file it is: the type that stat(2) has, or an object that has no file type.
+/// What kind of file it is: the file type of stat(2), or a kernel object without a file type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A regular file, also one without a name (memfd_create(2)).
+    /// A regular file, including one without a name (memfd_create(2)).
     File,
     /// A directory.
     Dir,
@@ -82,48 +61,55 @@ pub enum Kind {
     Fifo,
     /// A socket.
     Socket,
-    /// A symbolic link, which only `O_PATH` opens.
+    /// A symbolic link. Only `O_PATH` opens one.
     Link,
-    /// An object of the kernel that only has a descriptor.
+    /// A kernel object that has only a descriptor.
     Anon(AnonKind),
 }
 
-/// An object of the kernel that has a descriptor and no file type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum AnonKind {
-    /// eventfd(2).
-    Eventfd,
-    /// epoll(7).
-    Epoll,
-    /// timerfd_create(2).
-    Timerfd,
-    /// signalfd(2).
-    Signalfd,
-    /// inotify(7).
-    Inotify,
-    /// pidfd_open(2).
-    Pidfd,
-    /// A program, map, link or type information of bpf(2).
-    Bpf,
-    /// io_uring(7).
-    IoUring,
-    /// userfaultfd(2).
-    Userfaultfd,
-    /// perf_event_open(2).
-    Perf,
-    /// A buffer that devices share.
-    Dmabuf,
-    /// Another one: the name says which.
-    Other,
+crate::named_enum! {
+    /// A kernel object that has a descriptor and no file type.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum AnonKind {
+        /// eventfd(2).
+        Eventfd => "eventfd",
+        /// epoll(7).
+        Epoll => "epoll",
+        /// timerfd_create(2).
+        Timerfd => "timerfd",
+        /// signalfd(2).
+        Signalfd => "signalfd",
+        /// inotify(7).
+        Inotify => "inotify",
+        /// pidfd_open(2).
+        Pidfd => "pidfd",
+        /// A program, map, link or type information of bpf(2).
+        Bpf => "bpf",
+        /// io_uring(7).
+        IoUring => "io_uring",
+        /// userfaultfd(2).
+        Userfaultfd => "userfaultfd",
+        /// perf_event_open(2).
+        Perf => "perf",
+        /// A buffer shared between devices.
+        Dmabuf => "dmabuf",
+        /// Any other; its name identifies it.
+        Other => "other",
+    }
+    /// All kinds of objects.
+    pub const ALL;
+    /// The name: `eventfd`, `epoll`, `io_uring` and so on.
+    pub fn name;
+    impl Display;
 }
 
 impl Kind {
     /// The kind of a file with this `st_mode` of stat(2), and this text of readlink(2) on its
-    /// descriptor. `None`: the mode has a type that no kernel has.
+    /// descriptor. `None`: the mode has an unknown file type.
     #[doc(hidden)]
     pub fn new(mode: u32, name: &[u8]) -> Option<Kind> {
-        // Linux 6.9 put pidfds into a file system of their own, at first with names of their own.
+        // Linux 6.9 moved pidfds into a separate file system, at first with different names.
         if name.starts_with(b"anon_inode:") || name.starts_with(b"pidfd:[") {
             return Some(Kind::Anon(AnonKind::new(name)));
         }
@@ -153,14 +139,6 @@ impl Kind {
             Kind::Anon(_) => "anon",
         }
     }
-
-    /// Which object it is, if it is [`Kind::Anon`].
-    pub fn anon(self) -> Option<AnonKind> {
-        match self {
-            Kind::Anon(kind) => Some(kind),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Kind {
@@ -170,22 +148,6 @@ impl fmt::Display for Kind {
 }
 
 impl AnonKind {
-    /// All of them.
-    pub const ALL: [AnonKind; 12] = [
-        AnonKind::Eventfd,
-        AnonKind::Epoll,
-        AnonKind::Timerfd,
-        AnonKind::Signalfd,
-        AnonKind::Inotify,
-        AnonKind::Pidfd,
-        AnonKind::Bpf,
-        AnonKind::IoUring,
-        AnonKind::Userfaultfd,
-        AnonKind::Perf,
-        AnonKind::Dmabuf,
-        AnonKind::Other,
-    ];
-
     /// The object with this text of readlink(2) on its descriptor.
     #[doc(hidden)]
     pub fn new(name: &[u8]) -> AnonKind {
@@ -207,33 +169,9 @@ impl AnonKind {
             _ => AnonKind::Other,
         }
     }
-
-    /// The name: `eventfd`, `epoll`, `io_uring` and so on.
-    pub fn name(self) -> &'static str {
-        match self {
-            AnonKind::Eventfd => "eventfd",
-            AnonKind::Epoll => "epoll",
-            AnonKind::Timerfd => "timerfd",
-            AnonKind::Signalfd => "signalfd",
-            AnonKind::Inotify => "inotify",
-            AnonKind::Pidfd => "pidfd",
-            AnonKind::Bpf => "bpf",
-            AnonKind::IoUring => "io_uring",
-            AnonKind::Userfaultfd => "userfaultfd",
-            AnonKind::Perf => "perf",
-            AnonKind::Dmabuf => "dmabuf",
-            AnonKind::Other => "other",
-        }
-    }
 }
 
-impl fmt::Display for AnonKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The kinds but those of objects of the kernel.
+/// The kinds other than kernel objects.
 const PLAIN: [Kind; 7] = [
     Kind::File,
     Kind::Dir,
@@ -265,8 +203,8 @@ impl Member for Kind {
 
 crate::set_by_or!(Kind);
 
-/// The kind with this name, such as `socket` or `epoll`, or all of objects for `anon`. The error has
-/// the names that are known.
+/// Parses the name of a kind, such as `socket` or `epoll`, or `anon` for all kernel objects. The
+/// error lists the known names.
 impl FromStr for Set<Kind> {
     type Err = Error;
 
@@ -278,12 +216,13 @@ impl FromStr for Set<Kind> {
     }
 }
 
-/// What a descriptor with these flags of open(2), as `/proc/PID/fdinfo` has them, was opened for.
+/// What a descriptor was opened for, from the open(2) flags in `/proc/PID/fdinfo`.
 pub fn access(flags: u32) -> Access {
     let flags = flags as i32;
     if flags & libc::O_PATH != 0 {
         return Access::Path;
     }
+    // musl's O_ACCMODE includes O_PATH.
     match flags & libc::O_ACCMODE & 3 {
         libc::O_RDONLY => Access::Read,
         libc::O_WRONLY => Access::Write,
@@ -292,46 +231,33 @@ pub fn access(flags: u32) -> Access {
     }
 }
 
-/// What a descriptor was opened for: `O_ACCMODE` of open(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Access {
-    /// `O_RDONLY`.
-    Read,
-    /// `O_WRONLY`.
-    Write,
-    /// `O_RDWR`.
-    ReadWrite,
-    /// Mode 3 of Linux: neither reading nor writing, for ioctl(2) only.
-    Ioctl,
-    /// `O_PATH`: it only stands for a place in a file system.
-    Path,
-}
-
-impl Access {
+crate::named_enum! {
+    /// What a descriptor was opened for: `O_ACCMODE` of open(2).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum Access {
+        /// `O_RDONLY`.
+        Read => "r",
+        /// `O_WRONLY`.
+        Write => "w",
+        /// `O_RDWR`.
+        ReadWrite => "rw",
+        /// Mode 3, specific to Linux: neither reading nor writing, only ioctl(2).
+        Ioctl => "ioctl",
+        /// `O_PATH`: only identifies a place in a file system.
+        Path => "path",
+    }
     /// The name: `r`, `w`, `rw`, `ioctl`, `path`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Access::Read => "r",
-            Access::Write => "w",
-            Access::ReadWrite => "rw",
-            Access::Ioctl => "ioctl",
-            Access::Path => "path",
-        }
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    pub fn name;
+    impl Display;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that modes and names make kinds, and that a path that looks like an object is a file.
+    /// Check that modes and names determine kinds, and that a path that looks like an object is a
+    /// file.
     #[test]
     fn kinds_are_of_modes_and_names() {
         let kind = |mode, name: &str| Kind::new(mode, name.as_bytes());
@@ -358,14 +284,14 @@ mod tests {
         }
     }
 
-    /// Check that kinds and uses have names, and that an error has those that are known.
+    /// Check that kinds and uses have names, and that an error lists the known ones.
     #[test]
     fn kinds_and_uses_have_names() {
         let kinds = |name: &str| name.parse::<Set<Kind>>();
         let uses = |name: &str| name.parse::<Set<Use>>();
         let same = |name, expected| kinds(name).is_ok_and(|found| found == expected);
         for kind in Kind::members() {
-            let is_object = kind.anon().is_some();
+            let is_object = matches!(kind, Kind::Anon(_));
             assert!(
                 kinds("anon").is_ok_and(|anon| anon.contains(kind) == is_object),
                 "{kind:?}"
@@ -382,7 +308,7 @@ mod tests {
         assert!(uses("mem").is_err_and(|error| error.to_string().contains("map")));
     }
 
-    /// Check the access modes, and that `O_PATH` comes before them.
+    /// Check the access modes, and that `O_PATH` takes precedence over them.
     #[test]
     fn access_is_of_flags() {
         let names = [0o0, 0o100_001, 0o2_002_002, 0o3, 0o10_000_000, 0o12_000_002].map(|flags| access(flags).name());

@@ -1,17 +1,19 @@
-//! Every value in the text files of `/proc/PID`, with its field, or the reason why it has none.
+//! Every value in the text files of `/proc/PID`, with its field, or the reason why it has no field.
 
 use crate::field::Field;
 
 /// Whether fields cover a value of `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// These fields have the value.
+    /// The fields whose rows of the table name this place.
+    Named,
+    /// These fields have the value. The rows of some name another place.
     By(&'static [Field]),
     /// No field has it, for this reason.
     Nowhere(&'static str),
 }
 
-use Coverage::{By, Nowhere};
+use Coverage::{By, Named, Nowhere};
 use Field as F;
 
 const ZERO: &str = "always 0, kept so that the others stay in their places";
@@ -24,33 +26,33 @@ const ONE_ARCHITECTURE: &str = "shadow stacks and the like: names of one archite
 /// The values of `stat`, in order (proc_pid_stat(5)).
 pub const STAT: [(&str, Coverage); 52] = [
     ("pid", By(&[F::Pid, F::Tid])),
-    ("comm", By(&[F::Comm])),
-    ("state", By(&[F::State])),
-    ("ppid", By(&[F::Ppid])),
-    ("pgrp", By(&[F::Pgid])),
-    ("session", By(&[F::Sid])),
-    ("tty_nr", By(&[F::TtyNr])),
-    ("tpgid", By(&[F::Tpgid])),
+    ("comm", Named),
+    ("state", Named),
+    ("ppid", Named),
+    ("pgrp", Named),
+    ("session", Named),
+    ("tty_nr", Named),
+    ("tpgid", Named),
     ("flags", By(&[F::Flags, F::KernelThread])),
-    ("minflt", By(&[F::MinFaults])),
-    ("cminflt", By(&[F::ChildMinFaults])),
-    ("majflt", By(&[F::MajFaults])),
-    ("cmajflt", By(&[F::ChildMajFaults])),
-    ("utime", By(&[F::UtimeNs])),
-    ("stime", By(&[F::StimeNs])),
-    ("cutime", By(&[F::CutimeNs])),
-    ("cstime", By(&[F::CstimeNs])),
-    ("priority", By(&[F::Priority])),
-    ("nice", By(&[F::Nice])),
-    ("num_threads", By(&[F::ThreadsCount])),
+    ("minflt", Named),
+    ("cminflt", Named),
+    ("majflt", Named),
+    ("cmajflt", Named),
+    ("utime", Named),
+    ("stime", Named),
+    ("cutime", Named),
+    ("cstime", Named),
+    ("priority", Named),
+    ("nice", Named),
+    ("num_threads", Named),
     ("itrealvalue", Nowhere(ZERO)),
-    ("starttime", By(&[F::StartNs])),
+    ("starttime", Named),
     ("vsize", By(&[F::VsizeBytes])),
     ("rss", By(&[F::RssBytes])),
     ("rsslim", By(&[F::Limits])),
-    ("startcode", By(&[F::StartCode])),
-    ("endcode", By(&[F::EndCode])),
-    ("startstack", By(&[F::StartStack])),
+    ("startcode", Named),
+    ("endcode", Named),
+    ("startstack", Named),
     ("kstkesp", Nowhere("0 but for a task that is dumping core")),
     ("kstkeip", Nowhere("0 but for a task that is dumping core")),
     ("signal", OLD_SIGNALS),
@@ -63,20 +65,20 @@ pub const STAT: [(&str, Coverage); 52] = [
     ),
     ("nswap", Nowhere(ZERO)),
     ("cnswap", Nowhere(ZERO)),
-    ("exit_signal", By(&[F::ExitSignal])),
-    ("processor", By(&[F::Processor])),
-    ("rt_priority", By(&[F::RtPriority])),
-    ("policy", By(&[F::Policy])),
-    ("delayacct_blkio_ticks", By(&[F::BlockDelayNs])),
-    ("guest_time", By(&[F::GuestNs])),
-    ("cguest_time", By(&[F::CguestNs])),
-    ("start_data", By(&[F::StartData])),
-    ("end_data", By(&[F::EndData])),
-    ("start_brk", By(&[F::StartBrk])),
-    ("arg_start", By(&[F::ArgStart])),
-    ("arg_end", By(&[F::ArgEnd])),
-    ("env_start", By(&[F::EnvStart])),
-    ("env_end", By(&[F::EnvEnd])),
+    ("exit_signal", Named),
+    ("processor", Named),
+    ("rt_priority", Named),
+    ("policy", Named),
+    ("delayacct_blkio_ticks", Named),
+    ("guest_time", Named),
+    ("cguest_time", Named),
+    ("start_data", Named),
+    ("end_data", Named),
+    ("start_brk", Named),
+    ("arg_start", Named),
+    ("arg_end", Named),
+    ("env_start", Named),
+    ("env_end", Named),
     (
         "exit_code",
         Nowhere("the text has a 0 for it, like for a task that ended well, wherever the reader may not trace the task"),
@@ -86,7 +88,7 @@ pub const STAT: [(&str, Coverage); 52] = [
 /// The lines of `status` (proc_pid_status(5)). Not all kernels have all of them.
 pub const STATUS: [(&str, Coverage); 62] = [
     ("Name", By(&[F::Comm])),
-    ("Umask", By(&[F::Umask])),
+    ("Umask", Named),
     ("State", By(&[F::State])),
     ("Tgid", By(&[F::Pid])),
     (
@@ -95,36 +97,36 @@ pub const STATUS: [(&str, Coverage); 62] = [
     ),
     ("Pid", By(&[F::Tid])),
     ("PPid", By(&[F::Ppid])),
-    ("TracerPid", By(&[F::TracerPid])),
-    ("Uid", By(&[F::Uid, F::Euid, F::Suid, F::Fsuid])),
-    ("Gid", By(&[F::Gid, F::Egid, F::Sgid, F::Fsgid])),
-    ("FDSize", By(&[F::FdTableSize])),
-    ("Groups", By(&[F::Groups])),
+    ("TracerPid", Named),
+    ("Uid", Named),
+    ("Gid", Named),
+    ("FDSize", Named),
+    ("Groups", Named),
     (
         "NStgid",
         Nowhere("nspids has the thread ids, of which the leader's are the process's"),
     ),
-    ("NSpid", By(&[F::Nspids])),
+    ("NSpid", Named),
     ("NSpgid", Nowhere("pgid has it as the reader's namespace sees it")),
     ("NSsid", Nowhere("sid has it as the reader's namespace sees it")),
     ("Kthread", By(&[F::KernelThread])),
-    ("VmPeak", By(&[F::PeakVsizeBytes])),
-    ("VmSize", By(&[F::VsizeBytes])),
-    ("VmLck", By(&[F::LockedBytes])),
-    ("VmPin", By(&[F::PinnedBytes])),
-    ("VmHWM", By(&[F::PeakRssBytes])),
-    ("VmRSS", By(&[F::RssBytes])),
-    ("RssAnon", By(&[F::RssAnonBytes])),
-    ("RssFile", By(&[F::RssFileBytes])),
-    ("RssShmem", By(&[F::RssShmemBytes])),
-    ("VmData", By(&[F::DataBytes])),
-    ("VmStk", By(&[F::StackBytes])),
-    ("VmExe", By(&[F::TextBytes])),
-    ("VmLib", By(&[F::LibBytes])),
-    ("VmPTE", By(&[F::PageTableBytes])),
+    ("VmPeak", Named),
+    ("VmSize", Named),
+    ("VmLck", Named),
+    ("VmPin", Named),
+    ("VmHWM", Named),
+    ("VmRSS", Named),
+    ("RssAnon", Named),
+    ("RssFile", Named),
+    ("RssShmem", Named),
+    ("VmData", Named),
+    ("VmStk", Named),
+    ("VmExe", Named),
+    ("VmLib", Named),
+    ("VmPTE", Named),
     ("VmPMD", Nowhere("part of VmPTE since 4.15")),
-    ("VmSwap", By(&[F::SwapBytes])),
-    ("HugetlbPages", By(&[F::HugetlbBytes])),
+    ("VmSwap", Named),
+    ("HugetlbPages", Named),
     ("CoreDumping", Nowhere("true for the moment of a dump only")),
     (
         "THP_enabled",
@@ -136,30 +138,30 @@ pub const STATUS: [(&str, Coverage); 62] = [
     ),
     ("Threads", By(&[F::ThreadsCount])),
     ("SigQ", By(&[F::SigQueuedCount, F::Limits])),
-    ("SigPnd", By(&[F::SigPending])),
-    ("ShdPnd", By(&[F::SigSharedPending])),
-    ("SigBlk", By(&[F::SigBlocked])),
-    ("SigIgn", By(&[F::SigIgnored])),
-    ("SigCgt", By(&[F::SigCaught])),
-    ("CapInh", By(&[F::CapInheritable])),
-    ("CapPrm", By(&[F::CapPermitted])),
-    ("CapEff", By(&[F::CapEffective])),
-    ("CapBnd", By(&[F::CapBounding])),
-    ("CapAmb", By(&[F::CapAmbient])),
-    ("NoNewPrivs", By(&[F::NoNewPrivs])),
-    ("Seccomp", By(&[F::Seccomp])),
+    ("SigPnd", Named),
+    ("ShdPnd", Named),
+    ("SigBlk", Named),
+    ("SigIgn", Named),
+    ("SigCgt", Named),
+    ("CapInh", Named),
+    ("CapPrm", Named),
+    ("CapEff", Named),
+    ("CapBnd", Named),
+    ("CapAmb", Named),
+    ("NoNewPrivs", Named),
+    ("Seccomp", Named),
     (
         "Seccomp_filters",
         Nowhere("how many programs the filter is made of; seccomp says whether there is one"),
     ),
     ("Speculation_Store_Bypass", Nowhere(SPECULATION)),
     ("SpeculationIndirectBranch", Nowhere(SPECULATION)),
-    ("Cpus_allowed", By(&[F::Affinity])),
+    ("Cpus_allowed", Named),
     ("Cpus_allowed_list", By(&[F::Affinity])),
     ("Mems_allowed", Nowhere("the nodes of its cpuset, which its cgroup has")),
     ("Mems_allowed_list", Nowhere(DISPLAY)),
-    ("voluntary_ctxt_switches", By(&[F::VoluntarySwitches])),
-    ("nonvoluntary_ctxt_switches", By(&[F::InvoluntarySwitches])),
+    ("voluntary_ctxt_switches", Named),
+    ("nonvoluntary_ctxt_switches", Named),
     ("x86_Thread_features", Nowhere(ONE_ARCHITECTURE)),
     ("x86_Thread_features_locked", Nowhere(ONE_ARCHITECTURE)),
 ];
@@ -173,13 +175,13 @@ pub const FILES: [(&str, &str, Coverage); 59] = [
     ("statm", "lib", Nowhere(ZERO)),
     ("statm", "data", By(&[F::DataBytes, F::StackBytes])),
     ("statm", "dt", Nowhere(ZERO)),
-    ("io", "rchar", By(&[F::ReadChars])),
-    ("io", "wchar", By(&[F::WriteChars])),
-    ("io", "syscr", By(&[F::ReadSyscalls])),
-    ("io", "syscw", By(&[F::WriteSyscalls])),
-    ("io", "read_bytes", By(&[F::ReadBytes])),
-    ("io", "write_bytes", By(&[F::WriteBytes])),
-    ("io", "cancelled_write_bytes", By(&[F::CancelledWriteBytes])),
+    ("io", "rchar", Named),
+    ("io", "wchar", Named),
+    ("io", "syscr", Named),
+    ("io", "syscw", Named),
+    ("io", "read_bytes", Named),
+    ("io", "write_bytes", Named),
+    ("io", "cancelled_write_bytes", Named),
     ("schedstat", "time on a processor", By(&[F::RuntimeNs])),
     ("schedstat", "time waiting for one", By(&[F::RunDelayNs])),
     ("schedstat", "timeslices", By(&[F::TimeslicesCount])),
@@ -200,54 +202,64 @@ pub const FILES: [(&str, &str, Coverage); 59] = [
         Nowhere("hierarchies of version 1, one for each controller, which new systems do not mount"),
     ),
     ("limits", "16 limits, soft and hard", By(&[F::Limits])),
-    ("oom_score", "", By(&[F::OomScore])),
-    ("oom_score_adj", "", By(&[F::OomScoreAdj])),
+    ("oom_score", "", Named),
+    ("oom_score_adj", "", Named),
     ("oom_adj", "", Nowhere("oom_score_adj on an older scale")),
-    ("loginuid", "", By(&[F::Loginuid])),
-    ("sessionid", "", By(&[F::AuditSession])),
-    ("timerslack_ns", "", By(&[F::TimerSlackNs])),
-    ("personality", "", By(&[F::Personality])),
-    ("cmdline", "", By(&[F::Cmdline])),
-    ("wchan", "", By(&[F::Wchan])),
-    ("attr/current", "", By(&[F::SecurityLabel])),
-    ("environ", "", By(&[F::Environ])),
-    ("smaps_rollup", "Rss", By(&[F::RollupRssBytes])),
-    ("smaps_rollup", "Pss", By(&[F::PssBytes])),
-    ("smaps_rollup", "Pss_Dirty", By(&[F::PssDirtyBytes])),
-    ("smaps_rollup", "Pss_Anon", By(&[F::PssAnonBytes])),
-    ("smaps_rollup", "Pss_File", By(&[F::PssFileBytes])),
-    ("smaps_rollup", "Pss_Shmem", By(&[F::PssShmemBytes])),
-    ("smaps_rollup", "Shared_Clean", By(&[F::SharedCleanBytes])),
-    ("smaps_rollup", "Shared_Dirty", By(&[F::SharedDirtyBytes])),
-    ("smaps_rollup", "Private_Clean", By(&[F::PrivateCleanBytes])),
-    ("smaps_rollup", "Private_Dirty", By(&[F::PrivateDirtyBytes])),
-    ("smaps_rollup", "Referenced", By(&[F::ReferencedBytes])),
-    ("smaps_rollup", "Anonymous", By(&[F::AnonymousBytes])),
-    ("smaps_rollup", "KSM", By(&[F::KsmBytes])),
-    ("smaps_rollup", "LazyFree", By(&[F::LazyfreeBytes])),
-    ("smaps_rollup", "AnonHugePages", By(&[F::AnonHugeBytes])),
-    ("smaps_rollup", "ShmemPmdMapped", By(&[F::ShmemHugeBytes])),
-    ("smaps_rollup", "FilePmdMapped", By(&[F::FileHugeBytes])),
-    ("smaps_rollup", "Shared_Hugetlb", By(&[F::SharedHugetlbBytes])),
-    ("smaps_rollup", "Private_Hugetlb", By(&[F::PrivateHugetlbBytes])),
-    ("smaps_rollup", "Swap", By(&[F::RollupSwapBytes])),
-    ("smaps_rollup", "SwapPss", By(&[F::SwapPssBytes])),
-    ("smaps_rollup", "Locked", By(&[F::RollupLockedBytes])),
+    ("loginuid", "", Named),
+    ("sessionid", "", Named),
+    ("timerslack_ns", "", Named),
+    ("personality", "", Named),
+    ("cmdline", "", Named),
+    ("wchan", "", Named),
+    ("attr/current", "", Named),
+    ("environ", "", Named),
+    ("smaps_rollup", "Rss", Named),
+    ("smaps_rollup", "Pss", Named),
+    ("smaps_rollup", "Pss_Dirty", Named),
+    ("smaps_rollup", "Pss_Anon", Named),
+    ("smaps_rollup", "Pss_File", Named),
+    ("smaps_rollup", "Pss_Shmem", Named),
+    ("smaps_rollup", "Shared_Clean", Named),
+    ("smaps_rollup", "Shared_Dirty", Named),
+    ("smaps_rollup", "Private_Clean", Named),
+    ("smaps_rollup", "Private_Dirty", Named),
+    ("smaps_rollup", "Referenced", Named),
+    ("smaps_rollup", "Anonymous", Named),
+    ("smaps_rollup", "KSM", Named),
+    ("smaps_rollup", "LazyFree", Named),
+    ("smaps_rollup", "AnonHugePages", Named),
+    ("smaps_rollup", "ShmemPmdMapped", Named),
+    ("smaps_rollup", "FilePmdMapped", Named),
+    ("smaps_rollup", "Shared_Hugetlb", Named),
+    ("smaps_rollup", "Private_Hugetlb", Named),
+    ("smaps_rollup", "Swap", Named),
+    ("smaps_rollup", "SwapPss", Named),
+    ("smaps_rollup", "Locked", Named),
 ];
+
+/// All values in these files: file, value, and coverage.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str, Coverage)> {
+    let of = |file| move |&(value, coverage): &(&'static str, Coverage)| (file, value, coverage);
+    let stat = STAT.iter().map(of("stat"));
+    let status = STATUS.iter().map(of("status"));
+    stat.chain(status).chain(FILES)
+}
+
+/// The fields whose rows of the table name this place.
+pub fn named(file: &str, value: &str) -> Vec<Field> {
+    let is_named = |field: &&Field| {
+        let origin = field.info().origin.split(',').next().unwrap_or_default();
+        origin.split_once(' ').unwrap_or((origin, "")) == (file, value)
+    };
+    Field::ALL.iter().filter(is_named).copied().collect()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn covers(file: &str, value: &str, field: Field) -> bool {
-        let stat = STAT.iter().map(|&(name, told)| ("stat", name, told));
-        let status = STATUS.iter().map(|&(name, told)| ("status", name, told));
-        stat.chain(status)
-            .chain(FILES)
-            .any(|row| matches!(row, (f, v, By(fields)) if (f, v) == (file, value) && fields.contains(&field)))
-    }
-
-    /// Check that the value that the field table names is said to have that field.
+    /// Check that each place that the field table names is listed, and that each value that is said
+    /// to have a field has one.
     #[test]
     fn every_field_has_its_value() {
         let mut count = 0;
@@ -256,9 +268,18 @@ mod tests {
             let Some((file @ ("stat" | "status" | "io"), value)) = origin.split_once(' ') else {
                 continue;
             };
-            assert!(covers(file, value, field), "{field}: {origin}");
+            assert!(all().any(|row| (row.0, row.1) == (file, value)), "{field}: {origin}");
             count += 1;
         }
         assert!(count > 80, "{count}");
+        for (file, value, coverage) in all() {
+            let named = named(file, value);
+            let is_right = match coverage {
+                Named => !named.is_empty(),
+                By(fields) => named.iter().all(|field| fields.contains(field)),
+                Nowhere(_) => named.is_empty(),
+            };
+            assert!(is_right, "{file} {value}: {coverage:?}, {named:?}");
+        }
     }
 }

@@ -19,7 +19,8 @@ pub enum Scope {
     ThreadsOf(u32),
     /// The children of one process.
     ChildrenOf(u32),
-    /// The children of one process, their children, and so on, as one pass finds them.
+    /// The descendants of one process: its children, their children, and so on, as one pass finds
+    /// them.
     DescendantsOf(u32),
     /// The processes in [`Query::pids`].
     Listed,
@@ -41,7 +42,8 @@ impl Scope {
 
 /// Asks for some fields of some tasks.
 ///
-/// Only the fields that are asked for are read, so they decide what the kernel has to do.
+/// Only the fields that are asked for are read, so the choice of fields decides how much work the
+/// kernel does.
 ///
 /// ```
 /// # mod taskdiag { pub use taskdiag_core::{field::Field, filter::{Filter, ParseError}, query::Query}; }
@@ -64,22 +66,22 @@ pub struct Query {
     /// Which fields.
     #[doc(hidden)]
     pub fields: Fields,
-    /// Which of the tasks.
+    /// Which tasks of the scope.
     #[doc(hidden)]
     pub filter: Option<Filter>,
     /// Only tasks that have changed: see [`Query::only_changed`].
     #[doc(hidden)]
     pub changed: bool,
-    /// How much reading [`Group::Rollup`] may cost, if the query asks for it.
+    /// What reading [`Group::Rollup`] may cost, if the query asks for it.
     #[doc(hidden)]
     pub budget: Budget,
-    /// The patience of this query; that of the handle if there is none.
+    /// The patience of this query. `None`: that of the handle.
     #[doc(hidden)]
     pub patience: Option<Duration>,
 }
 
 impl Query {
-    /// Asks about the tasks of a scope. Until [`fields`](Query::fields) says otherwise, it asks for
+    /// Asks about the tasks of a scope. Without a call of [`fields`](Query::fields), it asks for
     /// [`Field::Pid`] and [`Field::Tid`].
     #[doc(hidden)]
     pub fn new(scope: Scope) -> Query {
@@ -116,8 +118,8 @@ impl Query {
         Query::new(Scope::ThreadsOf(pid))
     }
 
-    /// Asks about the children of one process, of which it may have none. If the process does not
-    /// exist the query fails with [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
+    /// Asks about the children of one process, which may have none. If the process does not exist
+    /// the query fails with [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
     pub fn children_of(pid: u32) -> Query {
         Query::new(Scope::ChildrenOf(pid))
     }
@@ -148,7 +150,7 @@ impl Query {
         self
     }
 
-    /// Asks for `fields`, and [`Field::Pid`] and [`Field::Tid`], which every answer has.
+    /// Asks for `fields`, in addition to [`Field::Pid`] and [`Field::Tid`], which every answer has.
     pub fn fields(mut self, fields: impl Into<Fields>) -> Query {
         self.fields = fields.into() | Field::Pid | Field::Tid;
         self
@@ -177,10 +179,9 @@ impl Query {
         self
     }
 
-    /// How long one system call on a process may take without progress. A process can make it take
-    /// for ever, by keeping a lock. What could not be read then is
-    /// [`Absent::NoAnswer`](crate::absent::Absent::NoAnswer). The handle has a default: 0.2
-    /// seconds.
+    /// How long one system call about a process may make no progress. By holding a lock, a process
+    /// can make it take for ever. Values that could not be read in this time are
+    /// [`Absent::NoAnswer`](crate::absent::Absent::NoAnswer). The handle's default is 0.2 seconds.
     pub fn patience(mut self, patience: Duration) -> Query {
         self.patience = Some(patience);
         self
@@ -193,7 +194,7 @@ impl Query {
         self
     }
 
-    /// All fields that have to be read: those asked for, those that select the tasks, and those that
+    /// All fields that must be read: those asked for, those that select the tasks, and those that
     /// derived fields among them are made of.
     #[doc(hidden)]
     pub fn fields_read(&self) -> Fields {

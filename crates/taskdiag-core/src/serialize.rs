@@ -1,14 +1,14 @@
-//! `Serialize`, with the feature `serde`: the shape of the command's JSON.
+//! `Serialize`, with the feature `serde`, in the shape of the command's JSON.
 //!
-//! A row is a map from the names of fields to their values. A missing value has no key: its reason
-//! is in a map under the key `absent`. Text that is not UTF-8 is a map `{"base64": …}`, bit masks
+//! A row is a map from the names of fields to their values. A missing value has no key; its reason
+//! is in a map under the key `absent`. Text that is not UTF-8 is a map `{"base64": …}`. Bit masks
 //! are strings in hexadecimal.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::absent::Absent;
+use crate::absent::{Absent, Known};
 use crate::event::{Event, EventField, EventKind};
 use crate::field::{Field, Group, Mask};
 use crate::snapshot::{Counters, Snapshot, SourceId, Task};
@@ -17,6 +17,16 @@ use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
 /// A value of a row with its name, or why it is missing.
 #[doc(hidden)]
 pub type Cell<'a> = (&'static str, Result<Value<'a>, &'static str>);
+
+/// The value for a name, or why it is missing; `None` if it was not asked for.
+#[doc(hidden)]
+pub fn cell<V>(name: &'static str, found: Known<Option<V>>) -> Option<(&'static str, Result<V, &'static str>)> {
+    match found {
+        Ok(found) => Some((name, found.ok_or("none"))),
+        Err(Absent::NotAsked) => None,
+        Err(reason) => Some((name, Err(reason.as_str()))),
+    }
+}
 
 /// Serializes a row.
 #[doc(hidden)]
@@ -76,6 +86,7 @@ impl Serialize for Value<'_> {
             Value::Ids(ids) => ids.serialize(serializer),
             Value::Cpus(cpus) => cpus.serialize(serializer),
             Value::Limits(limits) => limits.serialize(serializer),
+            Value::Owners(owners) => owners.serialize(serializer),
         }
     }
 }

@@ -7,16 +7,16 @@ use std::ops::{BitOr, BitOrAssign};
 
 /// What a [`Set`] can hold: an enum of this project.
 pub trait Member: Copy + Eq + Hash + 'static {
-    /// All of them, in the order in which a set passes them on.
+    /// All of them, in the order in which a set iterates over them.
     fn members() -> impl Iterator<Item = Self>;
 
-    /// Its place in a set: a number of its own, below 256.
+    /// Its place in a set: a unique number below 256.
     fn place(self) -> usize;
 }
 
 /// A set of values of an enum, such as fields, or kinds of files.
 ///
-/// `|` makes one of single values, and so does [`From`] of an array:
+/// `|` between values makes a set, and so does [`From`] an array:
 ///
 /// ```
 /// # mod taskdiag { pub use taskdiag_core::{field::Field, set::Set}; }
@@ -31,7 +31,7 @@ pub struct Set<T> {
 }
 
 impl<T> Set<T> {
-    /// The set without values.
+    /// The empty set.
     pub const NONE: Set<T> = Set {
         words: [0; 4],
         of: PhantomData,
@@ -123,7 +123,7 @@ impl<T: Member, U: Into<Set<T>>> BitOrAssign<U> for Set<T> {
     }
 }
 
-/// Lets `|` make a [`Set`] of values of an enum: `set_by_or!(Field)`.
+/// Lets `|` make a [`Set`] from values of an enum: `set_by_or!(Field)`.
 #[macro_export]
 macro_rules! set_by_or {
     ($of:ty) => {
@@ -143,9 +143,9 @@ mod tests {
     use crate::event::EventKind;
     use crate::field::Field;
     use crate::open_file::{Kind, Use};
-    use crate::socket::{SocketField, State};
+    use crate::socket::{self, SocketField, State};
 
-    /// Check of an enum that each value has a place of its own.
+    /// Checks that each value of an enum has a unique place.
     fn check<T: Member + fmt::Debug>() {
         let all: Set<T> = T::members().collect();
         assert!(T::members().count() > 2);
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(all.without(all), Set::NONE);
     }
 
-    /// Check that a set has what was put into it, and nothing else.
+    /// Check that a set has exactly the values that were put into it.
     #[test]
     fn each_value_has_a_place() {
         check::<Field>();
@@ -167,6 +167,7 @@ mod tests {
         check::<Kind>();
         check::<Use>();
         check::<State>();
+        check::<socket::Kind>();
         check::<EventKind>();
         assert_eq!(format!("{:?}", Use::Fd | Use::Cwd), "{Cwd, Fd}");
     }

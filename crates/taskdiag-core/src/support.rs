@@ -6,45 +6,33 @@ use std::fmt;
 use crate::error::ErrorKind;
 use crate::field::Groups;
 
-/// Whether something is so, as far as the probe could tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is so.
-    Yes,
-    /// It is not so.
-    No,
-    /// The probe could not tell.
-    Unknown,
-}
-
-impl Verdict {
+crate::named_enum! {
+    /// Whether a statement is true, as far as the probe could tell.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// It is true.
+        Yes => "yes",
+        /// It is not true.
+        No => "no",
+        /// The probe could not tell.
+        Unknown => "unknown",
+    }
     /// The verdict in a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Yes => "yes",
-            Verdict::No => "no",
-            Verdict::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+    pub fn as_str;
+    impl Display;
 }
 
 /// A verdict with its reason. Displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fact {
-    /// Whether it is so.
+    /// Whether it is true.
     pub verdict: Verdict,
-    /// How we know, or why it is not so.
+    /// How this is known, or why it is not true.
     pub why: Cow<'static, str>,
     /// What to do about it; empty if nothing can be done.
     pub remedy: Cow<'static, str>,
-    /// Whether it would be so for a caller with more rights.
+    /// Whether it would be true for a caller with more rights.
     is_denied: bool,
 }
 
@@ -69,7 +57,7 @@ impl Fact {
         }
     }
 
-    /// It is not so for a caller who lacks a right.
+    /// It is not true because the caller lacks a right.
     #[doc(hidden)]
     pub fn denied(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
@@ -88,7 +76,7 @@ impl Fact {
         }
     }
 
-    /// Whether it is certainly so.
+    /// Whether it is certainly true.
     pub fn is_yes(&self) -> bool {
         self.verdict == Verdict::Yes
     }
@@ -105,7 +93,7 @@ impl Fact {
 }
 
 impl Default for Fact {
-    /// Not known.
+    /// Unknown.
     fn default() -> Fact {
         Fact::unknown("not tried yet")
     }
@@ -117,7 +105,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// The kind of error that these facts are the reason for: denied if a right would help.
+/// The kind of the error that these facts cause: denied if a right would help.
 #[doc(hidden)]
 pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
     if facts.iter().any(|fact| fact.is_denied) {
@@ -133,10 +121,10 @@ pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
 pub struct Support {
     /// `/proc` is mounted and shows the caller's own pid namespace.
     pub procfs: Fact,
-    /// `/proc` shows every task: it is not mounted with `hidepid` or `subset=pid` against the
+    /// `/proc` shows every task: no mount option `hidepid` or `subset=pid` hides any from the
     /// caller.
     pub procfs_complete: Fact,
-    /// The caller may trace every task, so that `/proc` denies it no values (`CAP_SYS_PTRACE`,
+    /// The caller may trace every task, so `/proc` denies it no values (`CAP_SYS_PTRACE`,
     /// ptrace(2)). BPF does not need this.
     pub may_trace: Fact,
     /// taskdiag was built with its BPF programs.
@@ -146,9 +134,9 @@ pub struct Support {
     /// The caller may load BPF programs: it has `CAP_BPF` and `CAP_PERFMON` in the initial user
     /// namespace (capabilities(7)).
     pub bpf_load: Fact,
-    /// The kernel has task iterators and all else that the BPF programs need (Linux 5.17).
+    /// The kernel has task iterators and everything else that the BPF programs need (Linux 5.17).
     pub task_iterator: Fact,
-    /// Iterators can visit one process only (Linux 6.1).
+    /// Iterators can be limited to one process (Linux 6.1).
     pub iterator_by_pid: Fact,
     /// Programs can find tasks themselves (Linux 6.2). Pinned programs never do.
     pub task_walk: Fact,
@@ -156,8 +144,8 @@ pub struct Support {
     pub pinned: Fact,
     /// A broker (`taskdiagd`) listens and answers. Probed only when a query may need it.
     pub broker: Fact,
-    /// The groups that the broker shows of every task, even of tasks that the caller may not trace.
-    /// Known once the broker was tried.
+    /// The groups that the broker shows for every task, even for tasks that the caller may not
+    /// trace. Known once the broker has been tried.
     #[doc(hidden)]
     pub broker_shows: Groups,
     /// The unified cgroup hierarchy exists (cgroups(7)).
@@ -173,9 +161,9 @@ pub struct Support {
     /// BPF programs can read the processor times of tasks: no processor runs without ticks
     /// (`nohz_full`).
     pub plain_times: Fact,
-    /// How many tasks this machine had when it was probed, threads included, if known.
+    /// The number of tasks on this machine when it was probed, threads included, if known.
     pub tasks: Option<u32>,
-    /// How many processes this machine had when it was probed, if known.
+    /// The number of processes on this machine when it was probed, if known.
     pub processes: Option<u32>,
     /// How many processors the caller may use.
     pub processors: u32,

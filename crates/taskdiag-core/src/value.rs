@@ -1,4 +1,4 @@
-//! Values of fields. Those that are more than a number borrow from the snapshot.
+//! Values of fields. Values other than numbers borrow from the snapshot.
 
 use std::fmt::{self, Write as _};
 use std::slice::ChunksExact;
@@ -6,12 +6,13 @@ use std::slice::ChunksExact;
 use zerocopy::FromBytes;
 
 use crate::record::Limit;
+use crate::socket::Owner;
 
 /// A bit mask, such as a capability set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mask(pub u64);
 
-/// A value of any field. [`Kind`](crate::field::Kind) has what it means, with its unit.
+/// A value of any field. [`Kind`](crate::field::Kind) gives its meaning and unit.
 ///
 /// Displays in one line, with control characters escaped.
 #[derive(Clone, Copy, PartialEq)]
@@ -39,6 +40,8 @@ pub enum Value<'a> {
     Cpus(CpuSet<'a>),
     /// Resource limits.
     Limits(Limits<'a>),
+    /// Descriptors of processes. Displays as `PID/COMM:FD`, with commas between them.
+    Owners(&'a [Owner]),
 }
 
 macro_rules! from {
@@ -64,6 +67,7 @@ from! {
     Ids<'a> => Ids(v) v;
     CpuSet<'a> => Cpus(v) v;
     Limits<'a> => Limits(v) v;
+    &'a [Owner] => Owners(v) v;
 }
 
 impl fmt::Display for Value<'_> {
@@ -80,6 +84,7 @@ impl fmt::Display for Value<'_> {
             Value::Ids(ids) => ids.fmt(f),
             Value::Cpus(cpus) => cpus.fmt(f),
             Value::Limits(limits) => limits.fmt(f),
+            Value::Owners(owners) => write_owners(f, owners),
         }
     }
 }
@@ -92,6 +97,7 @@ impl fmt::Debug for Value<'_> {
             Value::Text(bytes) => Quoted(bytes).fmt(f),
             Value::Texts(texts) => texts.fmt(f),
             Value::Ids(ids) => ids.fmt(f),
+            Value::Owners(owners) => owners.fmt(f),
             Value::Unsigned(_)
             | Value::Signed(_)
             | Value::Float(_)
@@ -103,7 +109,16 @@ impl fmt::Debug for Value<'_> {
     }
 }
 
-/// Writes bytes as text in which control characters and what is not UTF-8 are escaped.
+fn write_owners(f: &mut fmt::Formatter<'_>, owners: &[Owner]) -> fmt::Result {
+    for (index, owner) in owners.iter().enumerate() {
+        write!(f, "{}{}/", if index > 0 { "," } else { "" }, owner.pid)?;
+        write_escaped(f, owner.comm.as_deref().unwrap_or_default())?;
+        write!(f, ":{}", owner.fd)?;
+    }
+    Ok(())
+}
+
+/// Writes bytes as text. Control characters and bytes that are not UTF-8 are escaped.
 fn write_escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -141,6 +156,7 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// The arguments in the bytes of `/proc/PID/cmdline` or `environ` (proc_pid_cmdline(5)), each
     /// ended by a NUL; the last NUL may be missing.
+    #[doc(hidden)]
     pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
         Arguments { bytes }
     }
@@ -300,7 +316,7 @@ impl<'a> Limits<'a> {
         "rttime",
     ];
 
-    /// The limits in the bytes of an array of `struct rlimit`. All ones mean no limit.
+    /// The limits in the bytes of an array of `struct rlimit`. All bits set means no limit.
     #[doc(hidden)]
     pub fn new(bytes: &'a [u8]) -> Limits<'a> {
         Limits { bytes }
@@ -430,7 +446,7 @@ impl<'a> IntoIterator for CpuSet<'a> {
     }
 }
 
-/// Sets are equal if they have the same processors, however long their masks are.
+/// Sets are equal if they have the same processors, whatever the lengths of their masks.
 impl PartialEq for CpuSet<'_> {
     fn eq(&self, other: &CpuSet<'_>) -> bool {
         self.iter().eq(other.iter())
@@ -465,7 +481,8 @@ impl fmt::Debug for CpuSet<'_> {
     }
 }
 
-/// A value that can be read from the bytes of a [`DERIVED`](crate::record::attr::DERIVED) attribute.
+/// A value that can be read from the bytes of a [`DERIVED`](crate::record::attr::DERIVED)
+/// attribute.
 pub trait FromDerived<'a>: Sized {
     /// `None` if the bytes are not such a value.
     fn from_bytes(bytes: &'a [u8]) -> Option<Self>;
@@ -492,6 +509,7 @@ impl FromDerived<'_> for f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::absent::Absent;
 
     /// Check that arguments are split at NULs, with and without the last NUL.
     #[test]
@@ -518,7 +536,7 @@ mod tests {
         assert_eq!(text(&[0, 0, 5]), "128,130");
     }
 
-    /// Check that a processor is listed if it is in the set, at the edges of words too.
+    /// Check that a processor is listed exactly if it is in the set, also at the edges of words.
     #[test]
     fn processor_sets_list_what_they_contain() {
         let words = [1 | 1 << 63, 0, 1 << 63 | 1 << 31, 1];
@@ -529,7 +547,8 @@ mod tests {
         assert!(set.iter().eq([0, 63, 159, 191, 192]));
     }
 
-    /// Check that values print in one line, and that no process can send anything to a terminal.
+    /// Check that values print on one line, and that no process can send control characters to a
+    /// terminal.
     #[test]
     fn values_print_harmlessly() {
         let texts = Arguments::new("é\x1b[2J\0-x\0".as_bytes());
@@ -554,5 +573,7 @@ mod tests {
             assert_eq!(value.to_string(), text);
             assert_eq!(format!("{value:?}"), debug);
         }
+        let owners = [Owner::new(7, 3, Ok(b"a\n")), Owner::new(8, 4, Err(Absent::NotAsked))];
+        assert_eq!(Value::Owners(&owners).to_string(), "7/a\\n:3,8/:4");
     }
 }

@@ -1,14 +1,15 @@
-//! What a segment says of itself, in its first piece.
+//! What a segment says about itself, in its first piece: its origin ([`About`]), and the columns of
+//! its task table ([`Schema`]).
 
 use crate::varint::{self, Input};
 use crate::Damage;
 
-/// What a segment is about. Texts that are not known are empty.
+/// The description of a segment. Unknown texts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The name of the machine.
     pub host: String,
-    /// The random id of the boot (random(4)): times since boot count from that boot.
+    /// The random id of the boot (random(4)). Times since boot count from this boot.
     pub boot_id: String,
     /// The version of the kernel.
     pub kernel: String,
@@ -16,26 +17,26 @@ pub struct About {
     pub version: String,
     /// The tier: how fine it is.
     pub tier: String,
-    /// The time between two samples, in nanoseconds, as it was asked for.
+    /// The requested interval between two samples, in nanoseconds.
     pub every_ns: u64,
-    /// The fields of tasks that were asked for, by name.
+    /// The names of the requested fields of tasks.
     pub fields: Vec<String>,
-    /// What is missing in it, in words: no events, for this reason.
+    /// What is missing, in words: for example, why there are no events.
     pub notes: Vec<String>,
 }
 
-/// The columns of a segment's tasks, and the names of what their values refer to.
+/// The columns of a segment's task table, and the names that their values refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
-    /// The columns: their names, and those whose changes add up to the change that is expected.
+    /// The columns: the name, and the columns whose changes add up to the expected change.
     pub columns: Vec<(String, Vec<usize>)>,
     /// The attributes of records, in the order of their bits.
     pub attributes: Vec<String>,
-    /// The fields, in the order of their numbers in lists of absent values.
+    /// The fields. Lists of absent values refer to them by their position here.
     pub fields: Vec<String>,
 }
 
-/// More columns than any version has.
+/// No version has this many columns.
 const MOST_COLUMNS: usize = 4096;
 
 pub(crate) fn encode(about: &About, schema: &Schema, out: &mut Vec<u8>) {

@@ -1,5 +1,6 @@
-//! Reading a segment.
+//! Decoding a segment.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -8,23 +9,24 @@ use taskdiag_core::field::{Fields, Group, Groups};
 use taskdiag_core::snapshot::{Indexer, Snapshot, SourceId};
 
 use crate::about::{self, About};
+use crate::coder::Reader;
 use crate::encode::COUNTED;
 use crate::events::{self, Happened};
 use crate::figures::{Figure, Figures, Read};
 use crate::piece::{self, Next, Time, MAGIC};
-use crate::table::{Row, Table};
+use crate::table::{Numbers, Table};
 use crate::tasks::Reading;
 use crate::texts::Texts;
 use crate::varint::Input;
 use crate::{Damage, MOST_BYTES};
 
-/// A segment that is being read: what is known after the last sample that was read.
+/// A segment that is being read, and its state after the last sample that was read.
 pub struct Decoder {
-    /// What it says of itself.
+    /// The description of the segment.
     pub about: About,
     /// When the sample was taken.
     pub time: Time,
-    /// What happened before it.
+    /// What happened before the sample.
     pub happened: Happened,
     fields: Fields,
     reading: Reading,
@@ -32,6 +34,7 @@ pub struct Decoder {
     texts: Texts,
     table: Table,
     figures: Read,
+    events: events::Habits,
     decompressor: zstd::stream::write::Decoder<'static, Limited>,
     bytes: Vec<u8>,
     /// Where the next piece begins.
@@ -47,12 +50,12 @@ impl fmt::Debug for Decoder {
     }
 }
 
-/// Why reading ended.
+/// Why the samples ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There is nothing more.
+    /// The segment ends after a complete sample.
     Whole,
-    /// The last sample was not written completely: so many bytes.
+    /// The last sample is incomplete; it has this many bytes.
     Torn(usize),
 }
 
@@ -72,12 +75,12 @@ impl fmt::Display for Broken {
 }
 
 impl Decoder {
-    /// Begins to read a segment: its first piece, no sample yet. `None` if it ends within that, as one
-    /// does that was just begun.
+    /// Opens a segment and reads its first piece, but no sample. `None` if the segment ends within
+    /// its first piece, as it does when it was just created.
     ///
     /// # Errors
     ///
-    /// If the bytes are no segment, or one of a later version.
+    /// If the bytes are not a segment, or have another version.
     pub fn open(bytes: Vec<u8>) -> Result<Option<Decoder>, Broken> {
         let lost_bytes = bytes.len();
         Decoder::begin(bytes).map_err(|damage| Broken { damage, lost_bytes })
@@ -91,20 +94,27 @@ impl Decoder {
                 Err(NOT_OURS)
             };
         };
-        if *magic != MAGIC {
-            return Err(if magic[..7] == MAGIC[..7] {
-                Damage("it is of a later version of taskdiag")
-            } else {
-                NOT_OURS
-            });
+        let [name @ .., version] = *magic;
+        let [ours @ .., our_version] = MAGIC;
+        if name != ours {
+            return Err(NOT_OURS);
+        }
+        match version.cmp(&our_version) {
+            Ordering::Equal => {}
+            Ordering::Less => {
+                return Err(Damage(
+                    "it is of an earlier version of taskdiag, and only that reads it",
+                ))
+            }
+            Ordering::Greater => return Err(Damage("it is of a later version of taskdiag")),
         }
         let Next::Piece(time, body, rest) = piece::split(rest)? else {
             return Ok(None);
         };
         let decompressor = zstd::stream::write::Decoder::new(Limited::default());
         let mut decompressor = decompressor.map_err(|_| Damage("there is no memory to decompress it"))?;
-        let body = decompress(&mut decompressor, body)?;
-        let (about, schema) = about::decode(Input(&body))?;
+        let text = decompress(&mut decompressor, Input(body).text()?)?;
+        let (about, schema) = about::decode(Input(&text))?;
         Ok(Some(Decoder {
             fields: about
                 .fields
@@ -119,6 +129,7 @@ impl Decoder {
             texts: Texts::default(),
             table: Table::default(),
             figures: Read::default(),
+            events: events::Habits::default(),
             decompressor,
             at: bytes.len() - rest.len(),
             bytes,
@@ -129,7 +140,7 @@ impl Decoder {
         &self.bytes[self.at..]
     }
 
-    /// When the next sample was taken; `None` if there is none.
+    /// The time of the next sample; `None` if there is none.
     pub fn next_time(&self) -> Option<Time> {
         match piece::split(self.rest()) {
             Ok(Next::Piece(time, ..)) => Some(time),
@@ -137,11 +148,11 @@ impl Decoder {
         }
     }
 
-    /// Reads the next sample. `None` if there was one.
+    /// Reads the next sample. Returns `None` if there was one, otherwise why the samples ended.
     ///
     /// # Errors
     ///
-    /// If it is damaged. Nothing behind it can be read.
+    /// If the sample is damaged. The rest of the segment is then lost.
     pub fn advance(&mut self) -> Result<Option<End>, Broken> {
         let lost_bytes = self.rest().len();
         self.read_next().map_err(|damage| {
@@ -158,13 +169,17 @@ impl Decoder {
             Next::Piece(time, body, rest) => (time, body, rest),
         };
         let after = self.bytes.len() - rest.len();
-        let body = decompress(&mut self.decompressor, body)?;
-        let mut input = Input(&body);
-        self.texts.decode(&mut input)?;
-        self.table.decode(&mut input, &self.expected)?;
-        self.figures.decode(&mut input)?;
-        self.happened = events::decode(&mut input, &self.texts)?;
-        // A later version may have more here.
+        let mut input = Input(body);
+        let compressed = input.text()?;
+        if !compressed.is_empty() {
+            let text = decompress(&mut self.decompressor, compressed)?;
+            self.texts.decode(&mut Input(&text))?;
+        }
+        let mut coder = Reader::new(input.0);
+        self.table.decode(&self.expected, &mut coder)?;
+        self.figures.decode(&mut coder)?;
+        self.happened = self.events.decode(&self.texts, &mut coder)?;
+        // Later versions may append data here.
         (self.time, self.at) = (time, after);
         Ok(None)
     }
@@ -183,25 +198,25 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If one of them is named by a text that is not there.
+    /// If a figure refers to a text that does not exist.
     pub fn figures(&self) -> Result<Figures, Damage> {
         self.figures.all(&self.texts)
     }
 
-    /// The numbers of one object, with their keys: cheaper than all [`figures`](Decoder::figures).
+    /// The numbers of one object, with their keys. Cheaper than all [`figures`](Decoder::figures).
     pub fn numbers(&self, object: &[u8]) -> Vec<(&[u8], u64)> {
         self.figures.numbers(object, &self.texts)
     }
 
-    /// Puts all processes into a snapshot, whose fields say what is asked for.
+    /// Puts all processes into a snapshot. The snapshot's `fields` are the requested ones.
     ///
     /// # Errors
     ///
-    /// If a row has a text that is not there.
+    /// If a row refers to a text that does not exist.
     pub fn tasks_into(&self, figures: &Figures, snapshot: &mut Snapshot) -> Result<(), Damage> {
         let asked: Fields = snapshot.fields.without(Fields::of_group(Group::Derived));
         let missing = asked.without(self.fields);
-        let mut rows: Vec<&Row> = self.table.rows().collect();
+        let mut rows: Vec<&Numbers> = self.table.rows().collect();
         rows.sort_unstable_by_key(|row| self.reading.tid(row));
         let (records, mut indexer) = Indexer::split(snapshot);
         for row in rows {
@@ -210,7 +225,7 @@ impl Decoder {
         }
         indexer
             .index(records, 0)
-            .map_err(|_| Damage("a process makes no sense"))?;
+            .map_err(|_| Damage("a process is malformed"))?;
         for group in Groups::of(asked).iter() {
             snapshot.answers[group as usize] = Some(answer(figures, group));
         }
@@ -222,7 +237,7 @@ impl Decoder {
                 "denied" => counters.denied = count,
                 "hidden" => counters.hidden = count,
                 "malformed" => counters.malformed = count,
-                // They are counted of all fields that were recorded, not of those that are asked for.
+                // These count all recorded fields, not only the requested ones.
                 _ => {}
             }
         }
@@ -230,9 +245,9 @@ impl Decoder {
     }
 }
 
-const NOT_OURS: Damage = Damage("it is no file of a recording");
+const NOT_OURS: Damage = Damage("it is not a file of a recording");
 
-/// A number among figures.
+/// Looks up a number among figures.
 pub fn number(figures: &Figures, object: &[u8], key: &[u8]) -> Option<u64> {
     match figures.get(&(object.into(), key.into()))? {
         Figure::Number(number) => Some(*number),
@@ -240,7 +255,7 @@ pub fn number(figures: &Figures, object: &[u8], key: &[u8]) -> Option<u64> {
     }
 }
 
-/// A text among figures.
+/// Looks up a text among figures.
 pub fn text<'f>(figures: &'f Figures, object: &[u8], key: &[u8]) -> Option<&'f [u8]> {
     match figures.get(&(object.into(), key.into()))? {
         Figure::Text(text) => Some(text),
@@ -248,23 +263,20 @@ pub fn text<'f>(figures: &'f Figures, object: &[u8], key: &[u8]) -> Option<&'f [
     }
 }
 
-/// Who answered a group.
+/// Which source answered a group.
 fn answer(figures: &Figures, group: Group) -> Result<SourceId, Absent> {
-    const SOURCES: [SourceId; 5] = [
-        SourceId::Bpf,
-        SourceId::Procfs,
-        SourceId::SmapsRollup,
-        SourceId::Smaps,
-        SourceId::Broker,
-    ];
     let name = text(figures, b"sources", group.name().as_bytes());
-    let source = name.and_then(|name| SOURCES.into_iter().find(|source| source.name().as_bytes() == name));
+    let source = name.and_then(|name| {
+        SourceId::ALL
+            .into_iter()
+            .find(|source| source.name().as_bytes() == name)
+    });
     let reason = number(figures, b"absent", group.name().as_bytes());
     let reason = reason.map_or(Absent::Unsupported, |reason| Absent::from_wire(reason as u16));
     source.ok_or(reason)
 }
 
-/// Memory for a body that is being decompressed: a few bytes can stand for very many.
+/// The output of the decompressor, with a limit: a few bytes can decompress to very many.
 #[derive(Debug, Default)]
 struct Limited(Vec<u8>);
 
@@ -294,22 +306,34 @@ fn decompress(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coder::{Coder as _, NumberModel, Writer};
     use crate::encode::Encoder;
+    use crate::figures::{Part, Written};
+    use crate::table::Changes;
     use crate::tasks::Layout;
+    use crate::texts::Interned;
     use crate::{varint, MOST_VALUES};
 
-    /// A segment with a sample of these bytes.
-    fn segment(body: &[u8]) -> Decoder {
+    /// Makes a segment with one sample: these texts, and these numbers after an unchanged table and
+    /// the figures.
+    fn segment(texts: &[u8], figures: &Figures, put: impl Fn(&mut Interned, &mut Writer<'_>)) -> Decoder {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
-        encoder.append_body(Time::default(), body, &mut bytes).expect("memory");
+        let mut numbers = Vec::new();
+        let mut coder = Writer::new(&mut numbers);
+        let mut interned = Interned::default();
+        Table::default().encode(Changes::default(), &[], &mut coder);
+        let part = Part { figures, version: 1 };
+        Written::default().encode(&[part], &mut interned, &mut coder);
+        put(&mut interned, &mut coder);
+        coder.finish();
+        encoder
+            .append_parts(Time::default(), texts, &numbers, &mut bytes)
+            .expect("memory");
         Decoder::open(bytes).expect("a segment").expect("its first piece")
     }
 
-    /// The number of rows that ended, changed and began: none.
-    const NO_ROWS: [u8; 4] = [0; 4];
-
-    /// A text of 1 MiB, and 300 short ones behind it.
+    /// Encodes a text of 1 MiB, followed by 300 short ones.
     fn texts() -> Vec<u8> {
         let mut out = Vec::new();
         varint::number(&mut out, 301);
@@ -326,47 +350,72 @@ mod tests {
         }
     }
 
-    /// Check that a short sample that names a long text very often is not made of it.
+    /// Check that segments of other versions are refused, with the reason.
+    #[test]
+    fn other_versions_are_refused() {
+        let mut bytes = Vec::new();
+        Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
+        for (byte, said) in [
+            (1, "an earlier version"),
+            (u8::MAX, "a later version"),
+            (0, "not a file"),
+        ] {
+            let mut bytes = bytes.clone();
+            bytes[if said == "not a file" { 0 } else { 7 }] = byte;
+            check_damage(Decoder::open(bytes).map_err(|broken| broken.damage), said);
+        }
+    }
+
+    /// Check that a short sample that refers to a long text very often is refused.
     #[test]
     fn long_texts_are_not_named_often() {
-        // Figures, all of the object with the long name.
-        let mut body = [&texts()[..], &NO_ROWS].concat();
-        body.push(0);
-        varint::number(&mut body, 300);
-        (0..300).for_each(|_| body.extend_from_slice(&[0, 1]));
-        (0..300).for_each(|_| body.extend_from_slice(&[0, 2]));
-        body.extend_from_slice(&[0; 3]);
-        let mut decoder = segment(&body);
+        // All figures have the object with the long name: texts are numbered in order of first use.
+        let mut figures = Figures::new();
+        for key in 0..300_u32 {
+            crate::figures::set(&mut figures, b"", &key.to_be_bytes(), Figure::Number(1));
+        }
+        let mut decoder = segment(&texts(), &figures, |texts, coder| {
+            events::Habits::default().encode(&Happened::default(), texts, coder);
+        });
         assert_eq!(decoder.advance(), Ok(None));
         check_damage(decoder.figures(), "named more often");
         // Sums of programs in the unit with the long name.
-        let mut body = [&texts()[..], &NO_ROWS].concat();
-        body.extend_from_slice(&[0, 0, 0]);
-        varint::number(&mut body, 300);
-        (1..=300_u64).for_each(|program| {
-            body.push(0);
-            varint::number(&mut body, program);
-            body.extend_from_slice(&[0; 7]);
-        });
-        body.push(0);
-        let read = segment(&body).advance();
+        let mut happened = Happened::default();
+        for program in 0..300_u32 {
+            let of = (Vec::new(), program.to_be_bytes().to_vec());
+            happened.add_sum(of, events::Sum::default(), 300);
+        }
+        let read = segment(&texts(), &Figures::new(), |texts, coder| {
+            events::Habits::default().encode(&happened, texts, coder);
+        })
+        .advance();
         check_damage(read.map_err(|broken| broken.damage), "named more often");
     }
 
-    /// Check that no sample is read that has more than any recorder writes.
+    /// Check that samples beyond the recorder's limits are refused.
     #[test]
     fn samples_are_bounded() {
-        let mut events = vec![0];
-        events.extend_from_slice(&NO_ROWS);
-        events.extend_from_slice(&[0, 0, 0, 0]);
-        varint::number(&mut events, 1 << 21);
-        events.resize(events.len() + (1 << 21), 0);
-        let mut rows = vec![0, 0, 0, 0];
+        let many_events = segment(&[], &Figures::new(), |_, coder| {
+            coder.number(&mut NumberModel::default(), 0);
+            coder.number(&mut NumberModel::default(), 1 << 21);
+        });
         let count = MOST_VALUES / Layout::new().schema().columns.len() + 1;
-        varint::number(&mut rows, count as u64);
-        rows.resize(rows.len() + count + MOST_VALUES + count, 0);
-        for (body, said) in [(events, "more events"), (rows, "more processes")] {
-            check_damage(segment(&body).advance().map_err(|broken| broken.damage), said);
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
+        let mut numbers = Vec::new();
+        let mut coder = Writer::new(&mut numbers);
+        let (mut none, mut step) = ([NumberModel::default(), NumberModel::default()], NumberModel::default());
+        none.iter_mut().for_each(|model| _ = coder.number(model, 0));
+        coder.number(&mut NumberModel::default(), count as u64);
+        (0..count).for_each(|_| _ = coder.number(&mut step, 0));
+        coder.finish();
+        assert!(numbers.len() < 1000);
+        encoder
+            .append_parts(Time::default(), &[], &numbers, &mut bytes)
+            .expect("memory");
+        let many_processes = Decoder::open(bytes).expect("a segment").expect("its first piece");
+        for (mut decoder, said) in [(many_events, "more events"), (many_processes, "more processes")] {
+            check_damage(decoder.advance().map_err(|broken| broken.damage), said);
         }
     }
 }

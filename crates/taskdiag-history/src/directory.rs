@@ -1,4 +1,4 @@
-//! The files of a recording: their names, and which are removed when.
+//! The files of a recording: their names, and when they are removed.
 
 use crate::store::Listed;
 
@@ -8,21 +8,21 @@ const DAY_NS: u64 = 86_400 * SECOND_NS;
 /// The name of the file that a recorder locks.
 pub const LOCK: &str = "lock";
 
-/// How fine samples are, and how long they are kept.
+/// A tier: the interval between samples, and how long they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tier {
-    /// Its name, with which names of files begin.
+    /// Its name, which is also the prefix of its file names.
     pub name: &'static str,
-    /// The time between two samples, in nanoseconds; 0: as the recorder was told.
+    /// The interval between two samples, in nanoseconds; 0 means the interval of the recorder.
     pub every_ns: u64,
-    /// How long a segment is.
+    /// The time that a segment covers, in nanoseconds.
     pub segment_ns: u64,
-    /// How long it is kept.
+    /// How long segments are kept, in nanoseconds.
     pub kept_ns: u64,
 }
 
-/// The tiers, the finest first. Each is recorded from the beginning, so nothing has to be read again
-/// and made coarser later. Counters add up between any two samples.
+/// The tiers, finest first. All are recorded from the start, so nothing must be read back and
+/// reduced later. Counters are cumulative, so any two samples can be compared.
 pub const TIERS: [Tier; 3] = [
     Tier {
         name: "full",
@@ -44,18 +44,19 @@ pub const TIERS: [Tier; 3] = [
     },
 ];
 
-/// What may be kept.
+/// What to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// As long as the tiers say.
     Usual,
-    /// At most so long, in nanoseconds.
+    /// At most this long, in nanoseconds.
     Time(u64),
-    /// At most so many bytes.
+    /// At most this many bytes.
     Bytes(u64),
 }
 
-/// The name of a segment that begins at this time. `attempt` tells several of one millisecond apart.
+/// The name of a segment that begins at this time. `attempt` distinguishes segments of the same
+/// millisecond.
 pub fn file_name(tier: &str, wall_ns: i64, attempt: u32) -> String {
     let ms = wall_ns.div_euclid(1_000_000);
     match attempt {
@@ -64,8 +65,8 @@ pub fn file_name(tier: &str, wall_ns: i64, attempt: u32) -> String {
     }
 }
 
-/// The tier of a segment, and when it begins by its name, in nanoseconds since 1970. `None` if it is
-/// no segment.
+/// The tier of a segment and its start time, in nanoseconds since 1970, from its name. `None` if it
+/// is not a segment's name.
 pub fn parse(name: &str) -> Option<(&str, i64)> {
     let (tier, rest) = name.strip_suffix(".tdh")?.split_once('-')?;
     let (ms, attempt) = rest.split_once('-').unwrap_or((rest, "0"));
@@ -76,9 +77,8 @@ pub fn parse(name: &str) -> Option<(&str, i64)> {
     Some((tier, ms.parse::<i64>().ok()?.checked_mul(1_000_000)?))
 }
 
-/// The segments to be removed, in the order in which that is done: those that are too old, and, if
-/// only so many bytes may be kept, the oldest of the finest tier that has any. Files that are being
-/// written (`open`) stay.
+/// The segments to remove, in order of removal: those that are too old and, under a size limit, the
+/// oldest of the finest tier that has any. Files that are being written (`open`) are kept.
 pub fn to_remove(files: &[Listed], open: &[String], keep: Keep, now_ns: i64) -> Vec<String> {
     let mut segments: Vec<(usize, i64, &Listed)> = files
         .iter()
@@ -121,8 +121,7 @@ mod tests {
 
     const NOW: i64 = 1_795_000_000_000_000_000;
 
-    /// Check that names are in the order of time and lead back to it, and that other files are none
-    /// of ours.
+    /// Check that names sort by time and can be parsed, and that the names of other files are not.
     #[test]
     fn names_have_times() {
         assert_eq!(parse(&file_name("full", NOW, 0)), Some(("full", NOW)));
@@ -143,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Check that each tier has its age, that a bound in time holds for all, and that of too many
-    /// bytes the oldest of the finest tier go first, but none that is being written.
+    /// Check that each tier has its own retention, that a time limit applies to all tiers, and that
+    /// a size limit removes the oldest of the finest tier first, but no open file.
     #[test]
     fn the_finest_goes_first() {
         let files = [

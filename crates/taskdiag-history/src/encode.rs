@@ -1,4 +1,4 @@
-//! Writing a segment.
+//! Encoding a segment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write as _};
@@ -7,47 +7,53 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::snapshot::Snapshot;
 
 use crate::about::{self, About};
+use crate::coder::Writer;
 use crate::events::{self, Happened};
 use crate::figures::{self, Figure, Figures, Part, Written};
 use crate::piece::{self, Time};
 use crate::table::{Changes, Table};
 use crate::tasks::Layout;
 use crate::texts::Interned;
-use crate::{Damage, MOST_BYTES, MOST_VALUES};
+use crate::{varint, Damage, MOST_BYTES, MOST_VALUES};
 
 /// The compression level of zstd. Higher ones save a few percent and take twice the time.
 const LEVEL: i32 = 3;
 
 const TOO_MUCH: Damage = Damage("there is more in a sample than can be recorded");
 
-/// What a machine was like at a moment.
+/// The state of a machine at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// The moment.
+    /// When the sample was taken.
     pub time: Time,
-    /// The processes; if there is `others`, those that ran since the sample before, or are new.
+    /// The processes. If there is `others`, only those that are new or ran since the previous
+    /// sample.
     pub tasks: &'a Snapshot,
-    /// All processes, with those values that can change while a process does not run. A process that
-    /// is in neither has ended; one that is here alone and was not there before is new, and in no
-    /// sample until it is in `tasks`.
+    /// All processes, with the values that can change while a process does not run. A process in
+    /// neither snapshot has ended. A process that is only here and was not in the previous sample
+    /// is new, but not recorded until it is in `tasks`.
     pub others: Option<&'a Snapshot>,
     /// Figures of the machine and of cgroups, and names.
     pub figures: &'a [Part<'a>],
-    /// What happened since the sample before.
+    /// What happened since the previous sample.
     pub happened: &'a Happened,
 }
 
-/// Writes a segment, as pieces of bytes.
+/// Encodes a segment as pieces.
 pub struct Encoder {
     layout: Layout,
     expected: Vec<Vec<usize>>,
     texts: Interned,
     table: Table,
     slots: HashMap<Identity, Slot>,
+    /// For each slot, the task's last record in [`Sample::others`], unless `tasks` set the row
+    /// since. An identical record changes nothing.
+    others: Vec<Vec<u8>>,
     free: BTreeSet<u32>,
     next_slot: u32,
     generation: u64,
     figures: Written,
+    events: events::Habits,
     compressor: zstd::stream::write::Encoder<'static, Vec<u8>>,
     body: Vec<u8>,
     row: Vec<u64>,
@@ -61,7 +67,7 @@ impl std::fmt::Debug for Encoder {
     }
 }
 
-/// Where a task's row is, and in which sample the task was last.
+/// The slot of a task's row, and the last sample with the task.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     slot: u32,
@@ -69,11 +75,11 @@ struct Slot {
 }
 
 impl Encoder {
-    /// Begins a segment: appends its first bytes and its first piece.
+    /// Begins a segment: appends its magic number and its first piece.
     ///
     /// # Errors
     ///
-    /// If zstd has no memory.
+    /// If zstd cannot allocate memory.
     pub fn begin(about: &About, time: Time, out: &mut Vec<u8>) -> io::Result<Encoder> {
         let layout = Layout::new();
         let mut encoder = Encoder {
@@ -82,74 +88,79 @@ impl Encoder {
             texts: Interned::default(),
             table: Table::default(),
             slots: HashMap::new(),
+            others: Vec::new(),
             free: BTreeSet::new(),
             next_slot: 0,
             generation: 0,
             figures: Written::default(),
+            events: events::Habits::default(),
             compressor: zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?,
             body: Vec::new(),
             row: Vec::new(),
         };
         out.extend_from_slice(&piece::MAGIC);
         about::encode(about, encoder.layout.schema(), &mut encoder.body);
-        encoder.append(time, out)?;
+        encoder.append(time, &[], out)?;
         Ok(encoder)
     }
 
-    /// Appends the piece of a sample. After an error the segment can't go on.
+    /// Appends a sample as a piece. After an error, the segment cannot be continued.
     ///
     /// # Errors
     ///
-    /// If zstd has no memory, or the sample is larger than [`MOST_BYTES`].
+    /// If zstd cannot allocate memory, or the sample is larger than [`MOST_BYTES`].
     pub fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let changes = self.changes(sample);
         if self.slots.len() * self.expected.len() > MOST_VALUES {
             return Err(io::Error::other(TOO_MUCH));
         }
-        let mut rows = Vec::new();
-        self.table.encode(changes, &self.expected, &mut rows);
-        let mut figures = Vec::new();
-        self.figures.encode(sample.figures, &mut self.texts, &mut figures);
-        let mut happened = Vec::new();
-        events::encode(sample.happened, &mut self.texts, &mut happened);
+        let mut numbers = Vec::new();
+        let mut coder = Writer::new(&mut numbers);
+        self.table.encode(changes, &self.expected, &mut coder);
+        self.figures.encode(sample.figures, &mut self.texts, &mut coder);
+        self.events.encode(sample.happened, &mut self.texts, &mut coder);
+        coder.finish();
         self.body.clear();
-        // What follows names these.
         self.texts.encode(&mut self.body);
-        for part in [rows, figures, happened] {
-            self.body.extend_from_slice(&part);
-        }
-        self.append(sample.time, out)
+        self.append(sample.time, &numbers, out)
     }
 
-    /// Roughly the memory that the texts of this segment take.
+    /// The approximate memory that the texts of this segment take.
     pub fn text_bytes(&self) -> usize {
         self.texts.bytes
     }
 
-    /// Appends a piece with any bytes in the place of a sample, for tests of reading.
+    /// Appends a piece with arbitrary bytes instead of a sample's texts and numbers, for decoder
+    /// tests.
     ///
     /// # Errors
     ///
-    /// As [`sample`](Encoder::sample).
+    /// As for [`sample`](Encoder::sample).
     #[doc(hidden)]
-    pub fn append_body(&mut self, time: Time, body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    pub fn append_parts(&mut self, time: Time, texts: &[u8], numbers: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.body.clear();
-        self.body.extend_from_slice(body);
-        self.append(time, out)
+        self.body.extend_from_slice(texts);
+        self.append(time, numbers, out)
     }
 
-    fn append(&mut self, time: Time, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.body.len() > MOST_BYTES {
+    /// Appends a piece: `body`, compressed, and `numbers`, which are already entropy-coded.
+    fn append(&mut self, time: Time, numbers: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        if self.body.len() + numbers.len() > MOST_BYTES {
             return Err(io::Error::other(TOO_MUCH));
         }
-        self.compressor.write_all(&self.body)?;
-        self.compressor.flush()?;
-        let compressed = std::mem::take(self.compressor.get_mut());
-        piece::append(out, time, &compressed);
+        if !self.body.is_empty() {
+            self.compressor.write_all(&self.body)?;
+            self.compressor.flush()?;
+        }
+        let mut parts = Vec::new();
+        varint::text(&mut parts, self.compressor.get_ref());
+        self.compressor.get_mut().clear();
+        parts.extend_from_slice(numbers);
+        piece::append(out, time, &parts);
         Ok(())
     }
 
-    /// Finds out which tasks have changed, began and ended.
+    /// Determines which tasks changed, started and ended.
     fn changes(&mut self, sample: &Sample<'_>) -> Changes {
         let mut changes = Changes::default();
         self.generation += 1;
@@ -157,7 +168,10 @@ impl Encoder {
         for task in sample.tasks.tasks() {
             let identity = Identity::of(task.record().header());
             let before = match self.meet(identity) {
-                Some((slot, true)) => self.table.row(slot).map(|row| (slot, row)),
+                Some((slot, true)) => {
+                    self.other(slot).clear();
+                    self.table.row(slot).map(|row| (slot, row))
+                }
                 Some((_, false)) => continue,
                 None => None,
             };
@@ -173,6 +187,13 @@ impl Encoder {
         for task in sample.others.iter().flat_map(|others| others.tasks()) {
             let met = self.meet(Identity::of(task.record().header()));
             let Some((slot, true)) = met else { continue };
+            let record = task.sole_record().unwrap_or_default();
+            let other = self.other(slot);
+            if !record.is_empty() && *other == record {
+                continue;
+            }
+            other.clear();
+            other.extend_from_slice(record);
             let Some(row) = self.table.row(slot) else { continue };
             if self.layout.update(&task, row, &mut self.texts, &mut self.row) {
                 changes.changed.push((slot, self.row.as_slice().into()));
@@ -185,7 +206,7 @@ impl Encoder {
                 self.next_slot - 1
             });
             let seen = self.generation;
-            // A second task with the same identity is no task: ids are in a snapshot once.
+            // Ignore a second task with the same identity: ids are unique in a snapshot.
             if self.slots.insert(identity, Slot { slot, seen }).is_none() {
                 changes.new.push((slot, row));
             }
@@ -195,14 +216,23 @@ impl Encoder {
         changes
     }
 
-    /// The slot of a task that was in the sample before, and whether it was not met in this one yet.
+    /// The last record from [`others`](Encoder::others) in a slot.
+    fn other(&mut self, slot: u32) -> &mut Vec<u8> {
+        let slot = slot as usize;
+        if slot >= self.others.len() {
+            self.others.resize(slot + 1, Vec::new());
+        }
+        &mut self.others[slot]
+    }
+
+    /// The slot of a known task, and whether this is its first appearance in the current sample.
     fn meet(&mut self, task: Identity) -> Option<(u32, bool)> {
         let known = self.slots.get_mut(&task)?;
         let before = std::mem::replace(&mut known.seen, self.generation);
         Some((known.slot, before != self.generation))
     }
 
-    /// Gives the slots of tasks that are not in this sample free.
+    /// Frees the slots of tasks that are not in this sample.
     fn end_others(&mut self, ended: &mut Vec<u32>) {
         let generation = self.generation;
         self.slots.retain(|_, slot| {
@@ -217,7 +247,7 @@ impl Encoder {
     }
 }
 
-/// Adds to the figures who answered which group, and what was counted.
+/// Adds which source answered each group, and the counters, to the figures.
 pub fn add_answers(snapshot: &Snapshot, into: &mut Figures) {
     for (group, answer) in snapshot.answers() {
         let (object, figure) = match answer {
@@ -231,5 +261,5 @@ pub fn add_answers(snapshot: &Snapshot, into: &mut Figures) {
     }
 }
 
-/// The counters of a snapshot that say what is missing in it.
+/// The counters of a snapshot that tell what is missing in it.
 pub(crate) const COUNTED: [&str; 6] = ["gone", "denied", "no_answer", "over_budget", "hidden", "malformed"];

@@ -1,13 +1,14 @@
-//! Figures: numbers of the machine and of cgroups, and names. Each has an object and a key.
+//! Figures: numbers of the machine and of cgroups, and names. Each figure has an object and a key.
 //!
-//! The object of the machine's own figures is empty, that of a cgroup is its path. Which figures there
-//! are is up to who records: a reader looks up what it knows.
+//! The machine's own figures have an empty object; the object of a cgroup is its path. The recorder
+//! decides which figures exist, and a reader looks up those that it knows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::coder::{BitModel, Coder, NumberModel, Reader};
+use crate::table::ColumnModels;
 use crate::texts::{Interned, Texts};
-use crate::varint::{self, Input};
 use crate::{Damage, Named};
 
 /// The value of a figure.
@@ -19,10 +20,10 @@ pub enum Figure {
     Text(Arc<[u8]>),
 }
 
-/// All figures of a moment, by object and key.
+/// All figures at one time, by object and key.
 pub type Figures = BTreeMap<Name, Figure>;
 
-/// The object that a figure is about, and its key.
+/// The object of a figure, and its key.
 pub type Name = (Arc<[u8]>, Arc<[u8]>);
 
 /// Sets a figure.
@@ -30,34 +31,69 @@ pub fn set(figures: &mut Figures, object: &[u8], key: &[u8], figure: Figure) {
     figures.insert((object.into(), key.into()), figure);
 }
 
-/// Object and key of a figure, by the numbers of their texts.
+/// Object and key of a figure, as numbers of texts.
 type Key = (u32, u32);
-/// Whether the value is a text, and the value or the number of the text.
+/// Whether the value is a text, and the value or the text's number.
 type Value = (bool, u64);
-/// Figures by the numbers of their texts.
+/// Figures by the numbers of their object and key.
 type Numbered = BTreeMap<Key, Value>;
 
-/// Some of the figures of a moment. No figure is in two parts.
+/// Some of the figures at one time. No figure is in two parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// They.
+    /// The figures.
     pub figures: &'a Figures,
-    /// Another number whenever they may have changed: what has not is not looked at. There can be very
-    /// many, and most are read seldom.
+    /// Changes whenever the figures may have changed. An unchanged part is not examined: it can
+    /// have very many figures.
     pub version: u64,
 }
 
-/// The figures of a segment that is being written: of each part, and which version of it that is.
+/// The models of figures and their changes.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Vec<(u64, Numbered)>);
+struct Habits {
+    gone: Keys,
+    changed: Keys,
+    is_text: BitModel,
+    texts: NumberModel,
+    /// By key: figures with the same key behave alike. Keys beyond [`KEPT_APART`] share models.
+    numbers: Vec<ColumnModels>,
+}
+
+/// The number of models for numbers.
+const KEPT_APART: usize = 256;
+
+impl Habits {
+    /// Codes the value of a figure. When decoding, `value` is ignored.
+    fn value<C: Coder>(&mut self, (_, key): Key, value: Value, before: Value, coder: &mut C) -> Value {
+        let is_text = coder.bit(&mut self.is_text, value.0);
+        let difference = value.1.wrapping_sub(before.1) as i64;
+        let difference = if is_text {
+            coder.signed(&mut self.texts, difference)
+        } else {
+            self.numbers.resize_with(KEPT_APART, ColumnModels::default);
+            let mut differences = [difference];
+            self.numbers[key as usize % KEPT_APART].code(&mut differences, coder);
+            differences[0]
+        };
+        (is_text, before.1.wrapping_add(difference as u64))
+    }
+}
+
+/// The state of an encoder: the figures and the version of each part.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    parts: Vec<(u64, Numbered)>,
+    habits: Habits,
+}
 
 impl Written {
-    /// Appends what has changed since the last call, which had as many parts.
-    pub(crate) fn encode(&mut self, parts: &[Part<'_>], texts: &mut Interned, out: &mut Vec<u8>) {
+    /// Encodes what changed since the last call. The parts must be the same as then.
+    pub(crate) fn encode(&mut self, parts: &[Part<'_>], texts: &mut Interned, coder: &mut impl Coder) {
         let mut gone: Vec<Key> = Vec::new();
-        let mut changed: Vec<(Key, Value, u64)> = Vec::new();
-        self.0.resize_with(parts.len().max(self.0.len()), Default::default);
-        for (part, (version, before)) in parts.iter().zip(&mut self.0) {
+        let mut changed: Vec<(Key, Value, Value)> = Vec::new();
+        self.parts
+            .resize_with(parts.len().max(self.parts.len()), Default::default);
+        for (part, (version, before)) in parts.iter().zip(&mut self.parts) {
             if part.version == *version && !before.is_empty() {
                 continue;
             }
@@ -65,21 +101,16 @@ impl Written {
             gone.extend(before.keys().filter(|key| !now.contains_key(key)));
             changed.extend(now.iter().filter_map(|(&key, &value)| {
                 let known = before.get(&key).copied();
-                (known != Some(value)).then(|| (key, value, known.unwrap_or_default().1))
+                (known != Some(value)).then(|| (key, value, known.unwrap_or_default()))
             }));
             (*version, *before) = (part.version, now);
         }
         gone.sort_unstable();
         changed.sort_unstable_by_key(|&(key, ..)| key);
-        let mut keys = Keys::default();
-        varint::number(out, gone.len() as u64);
-        gone.iter().for_each(|&key| keys.put(key, out));
-        let mut keys = Keys::default();
-        varint::number(out, changed.len() as u64);
-        changed.iter().for_each(|&(key, ..)| keys.put(key, out));
-        for (_, (is_text, value), before) in changed {
-            out.push(is_text.into());
-            varint::signed(out, value.wrapping_sub(before) as i64);
+        self.habits.gone.put(gone.iter().copied(), coder);
+        self.habits.changed.put(changed.iter().map(|&(key, ..)| key), coder);
+        for (key, value, before) in changed {
+            self.habits.value(key, value, before, coder);
         }
     }
 }
@@ -95,36 +126,32 @@ fn numbered(figures: &Figures, texts: &mut Interned) -> Numbered {
     figures.iter().map(number).collect()
 }
 
-/// More figures than a sample has.
+/// No sample has this many figures.
 const MOST_FIGURES: usize = 1 << 20;
+const TOO_MANY: &str = "there are more figures than any recorder writes";
 
-/// The figures of a segment that is being read.
+/// The state of a decoder.
 #[derive(Debug, Default)]
-pub(crate) struct Read(Numbered);
+pub(crate) struct Read {
+    all: Numbered,
+    habits: Habits,
+}
 
 impl Read {
-    pub(crate) fn decode(&mut self, input: &mut Input<'_>) -> Result<(), Damage> {
-        let mut keys = Keys::default();
-        for _ in 0..input.count()? {
-            let key = keys.take(input)?;
-            self.0
-                .remove(&key)
-                .ok_or(Damage("a figure is gone that was not there"))?;
+    pub(crate) fn decode(&mut self, coder: &mut Reader<'_>) -> Result<(), Damage> {
+        for key in self.habits.gone.take(coder)? {
+            let gone = self.all.remove(&key);
+            gone.ok_or(Damage("a figure is gone that was not there"))?;
         }
-        let mut keys = Keys::default();
-        let changed: Vec<(u32, u32)> = (0..input.count()?)
-            .map(|_| keys.take(input))
-            .collect::<Result<_, _>>()?;
-        for key in changed {
-            let is_text = input.number()? != 0;
-            let (_, before) = self.0.get(&key).copied().unwrap_or_default();
-            let value = before.wrapping_add(input.signed()? as u64);
-            self.0.insert(key, (is_text, value));
-            if self.0.len() > MOST_FIGURES {
-                return Err(Damage("there are more figures than any recorder writes"));
+        for key in self.habits.changed.take(coder)? {
+            let before = self.all.get(&key).copied().unwrap_or_default();
+            let value = self.habits.value(key, Value::default(), before, coder);
+            self.all.insert(key, value);
+            if self.all.len() > MOST_FIGURES {
+                return Err(Damage(TOO_MANY));
             }
         }
-        Ok(())
+        coder.check()
     }
 
     /// The numbers of one object, with their keys.
@@ -132,7 +159,7 @@ impl Read {
         let Some(object) = texts.find(object) else {
             return Vec::new();
         };
-        let of_object = self.0.range((object, 0)..=(object, u32::MAX));
+        let of_object = self.all.range((object, 0)..=(object, u32::MAX));
         of_object
             .filter(|(_, (is_text, _))| !is_text)
             .filter_map(|(&(_, key), &(_, value))| Some((texts.get(key.into()).ok()?, value)))
@@ -142,7 +169,7 @@ impl Read {
     pub(crate) fn all(&self, texts: &Texts) -> Result<Figures, Damage> {
         let mut figures = Figures::new();
         let mut named = Named::default();
-        for (&(object, key), &(is_text, value)) in &self.0 {
+        for (&(object, key), &(is_text, value)) in &self.all {
             let value = if is_text {
                 Figure::Text(named.add(texts.get(value)?)?.into())
             } else {
@@ -156,24 +183,48 @@ impl Read {
     }
 }
 
-/// Ascending pairs, as steps.
+/// The models of ascending keys: their count, and the steps between them.
 #[derive(Debug, Default)]
-struct Keys(u32, u32);
+struct Keys {
+    count: NumberModel,
+    object: NumberModel,
+    /// The first key of the next object.
+    first: NumberModel,
+    key: NumberModel,
+}
 
 impl Keys {
-    fn put(&mut self, (object, key): (u32, u32), out: &mut Vec<u8>) {
-        varint::number(out, (object - self.0).into());
-        let before = if object == self.0 { self.1 } else { 0 };
-        varint::number(out, (key - before).into());
-        *self = Keys(object, key);
+    fn put(&mut self, keys: impl ExactSizeIterator<Item = Key>, coder: &mut impl Coder) {
+        coder.number(&mut self.count, keys.len() as u64);
+        let mut before = Key::default();
+        for (object, key) in keys {
+            if coder.number(&mut self.object, (object - before.0).into()) == 0 {
+                coder.number(&mut self.key, (key - before.1).into());
+            } else {
+                coder.number(&mut self.first, key.into());
+            }
+            before = (object, key);
+        }
     }
 
-    fn take(&mut self, input: &mut Input<'_>) -> Result<(u32, u32), Damage> {
+    fn take(&mut self, coder: &mut Reader<'_>) -> Result<Vec<Key>, Damage> {
         const FAR: Damage = Damage("a figure's name is out of range");
-        let step = input.small()?;
-        let before = if step == 0 { self.1 } else { 0 };
-        self.0 = self.0.checked_add(step).ok_or(FAR)?;
-        self.1 = before.checked_add(input.small()?).ok_or(FAR)?;
-        Ok((self.0, self.1))
+        let count = coder.count(&mut self.count, MOST_FIGURES, TOO_MANY)?;
+        let mut keys = Vec::with_capacity(count);
+        let mut before = Key::default();
+        for _ in 0..count {
+            let step = coder.small(&mut self.object)?;
+            let object = before.0.checked_add(step).ok_or(FAR)?;
+            let key = if step == 0 {
+                let step = coder.small(&mut self.key)?;
+                before.1.checked_add(step).ok_or(FAR)?
+            } else {
+                coder.small(&mut self.first)?
+            };
+            before = (object, key);
+            keys.push(before);
+        }
+        coder.check()?;
+        Ok(keys)
     }
 }

@@ -1,22 +1,25 @@
-//! Recordings: what a machine's processes were, over time, in files.
+//! Recordings: the processes of a machine over time, in files.
 //!
-//! Everything here takes bytes and returns values. What touches files is behind the trait
-//! [`Store`](store::Store), so that tests can cut, tear and flip what is written.
+//! This crate takes bytes and returns values. All file operations are behind the trait
+//! [`Store`](store::Store), so that tests can truncate, tear and flip what is written.
 //!
 //! A recording is a directory of **segments**. A segment is a file: [`MAGIC`](piece::MAGIC), then
-//! **pieces**, each with a length, a checksum and its time. The first piece says what the segment is
-//! about ([`About`]), every other piece is a sample. The bodies of all pieces are one zstd stream that
-//! is flushed at the end of each, so that a sample is whole once it is written, and yet is
-//! compressed with what was before it. The first sample of a segment has everything, each later one
-//! what has changed ([`table`], [`figures`]). So what is damaged costs at most the rest of its
-//! segment, and reading one moment reads one segment.
+//! **pieces**, each with a length, a checksum and its time. The first piece describes the segment
+//! ([`About`]); every other piece is a sample. The first sample of a segment is complete; each
+//! later one has only changes ([`table`], [`figures`]). So damage costs at most the rest of its
+//! segment, and reading one point in time reads one segment.
 //!
-//! Columns have names ([`tasks`]): a recording can be read by later versions, whose records are laid
-//! out in another way.
+//! A sample has new texts and numbers. The texts of all pieces form one zstd stream, flushed at the
+//! end of each piece: a sample is complete as soon as it is written, and still uses the earlier
+//! texts as compression context. Numbers use the models learned from earlier numbers (`coder`).
+//!
+//! Columns have names ([`tasks`]), so other versions with another record layout can read a
+//! recording.
 
 #![forbid(unsafe_code)]
 
 pub mod about;
+mod coder;
 pub mod decode;
 pub mod directory;
 pub mod encode;
@@ -34,7 +37,8 @@ use std::fmt;
 
 pub use about::About;
 
-/// Why bytes are not those of a recording. Recordings come from anyone: this is an ordinary answer.
+/// Why bytes are not a valid recording. Recordings may come from anyone, so this is a normal
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage(pub &'static str);
 
@@ -46,21 +50,21 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// The largest sample, in bytes before compression. A sample of 100,000 processes has less than a
-/// tenth of it.
+/// The maximum size of a sample, in bytes before compression. A sample of 100,000 processes takes
+/// less than a tenth of it.
 pub const MOST_BYTES: usize = 256 << 20;
 
-/// The largest number of values that the processes of a sample have, and so of columns times processes.
-/// With it, 300,000 processes are too many.
+/// The maximum number of values in a sample: columns times processes. It allows fewer than 300,000
+/// processes.
 pub const MOST_VALUES: usize = 1 << 26;
 
-/// The bytes that texts take which are named in a sample, each time that they are named: a short sample
-/// can name a long text very often.
+/// The total length of the texts that a sample refers to, counted once per reference: a short
+/// sample can refer to a long text very often.
 #[derive(Debug, Default)]
 pub(crate) struct Named(usize);
 
 impl Named {
-    /// Adds a text, unless there are too many.
+    /// Adds a reference to a text. Fails when the total is too large.
     pub(crate) fn add<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Damage> {
         self.0 = self.0.saturating_add(text.len());
         if self.0 > MOST_BYTES {

@@ -1,12 +1,12 @@
-//! Pieces: what a segment is made of.
+//! Pieces: the parts of a segment.
 
 use crate::{Damage, MOST_BYTES};
 
 /// The first bytes of a segment. The last one is the version of the format.
-pub const MAGIC: [u8; 8] = *b"tdhist\0\x01";
+pub const MAGIC: [u8; 8] = *b"tdhist\0\x02";
 
-/// How long the head of a piece is: length of the body (4), checksum (4), wall clock (8), time since
-/// boot (8), little-endian.
+/// The length of a piece's head: length of the body (4 bytes), checksum (4), wall clock (8), time
+/// since boot (8), all little-endian.
 pub const HEAD: usize = 24;
 
 /// When a piece was written.
@@ -71,22 +71,22 @@ fn checksum(len: u32, timed: &[u8], body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What is at the beginning of some bytes.
+/// What some bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// Nothing: the segment ends here.
     End,
     /// A piece: when it was written, its body, and the bytes after it.
     Piece(Time, &'a [u8], &'a [u8]),
-    /// The beginning of a piece, which was being written when the machine or the recorder stopped.
+    /// An incomplete piece: the machine or the recorder stopped while writing it.
     Torn,
 }
 
-/// Splits the first piece off.
+/// Splits off the first piece.
 ///
 /// # Errors
 ///
-/// If the checksum is wrong, or the piece is larger than any.
+/// If the checksum is wrong, or the piece is too large.
 pub fn split(bytes: &[u8]) -> Result<Next<'_>, Damage> {
     if bytes.is_empty() {
         return Ok(Next::End);

@@ -1,4 +1,4 @@
-//! The recorder: which samples go to which files, and what happens when they can't be written.
+//! The recorder: which samples go to which files, and what happens when writing fails.
 
 use std::io;
 
@@ -9,28 +9,28 @@ use crate::events::Happened;
 use crate::piece::Time;
 use crate::store::{Space, Store};
 
-/// Part of the file system that is never filled: a twentieth.
+/// The part of the file system that is left free: 1/20.
 const LEFT_FREE: u64 = 20;
 
-/// A segment with more than this begins anew, whatever its age.
+/// After this size a new segment begins, whatever the age of the old one.
 const MOST_SEGMENT_BYTES: u64 = 256 << 20;
 
-/// The same for texts, which a recorder and a reader have in memory.
+/// The same for the size of texts, which recorders and readers keep in memory.
 const MOST_TEXT_BYTES: usize = 64 << 20;
 
-/// By how much the wall clock may move against the time since boot before that counts as a jump.
+/// A larger change of the wall clock, relative to the time since boot, counts as a jump.
 const JUMP_NS: i128 = 1_000_000_000;
 
-/// What happened while recording that people should know.
+/// What users should know about the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Nothing is written any more, for this reason. It is tried again with every sample.
+    /// Writing stopped, for this reason. It is retried with every sample.
     Stopped(String),
-    /// Samples are written again; so many were not.
+    /// Writing goes on; this many samples were lost.
     GoesOn(u64),
-    /// The wall clock was set by so many nanoseconds.
+    /// The wall clock was set by this many nanoseconds.
     ClockSet(i128),
-    /// A segment that is too old or too much could not be removed.
+    /// A segment that is due for removal could not be removed.
     NotRemoved(String),
 }
 
@@ -42,12 +42,12 @@ pub struct Recorder<S: Store> {
     keep: Keep,
     tiers: Vec<InTier<S::File>>,
     last: Option<Time>,
-    /// Samples that were not written, if the last one was not.
+    /// The number of samples lost since the last one that was written; `None` if none was.
     stopped: Option<u64>,
     bytes_written: u64,
 }
 
-/// What is recorded in a tier.
+/// The state of a tier.
 #[derive(Debug)]
 struct InTier<F> {
     tier: Tier,
@@ -67,18 +67,18 @@ struct Open<F> {
 }
 
 impl<F> InTier<F> {
-    /// The tier of all samples.
+    /// Whether this is the tier of all samples.
     fn is_first(&self) -> bool {
         self.tier.every_ns == 0
     }
 
-    /// Whether it gets the sample of this time, by that of the sample before.
+    /// Whether the tier records the sample at this time, given the time of the previous sample.
     fn is_due(&self, before: Option<Time>, now: Time) -> bool {
         let number = |time: Time| time.boot_ns.checked_div(self.tier.every_ns);
         self.is_first() || before.map(number) != Some(number(now))
     }
 
-    /// Whether a sample of this time goes into a new segment.
+    /// Whether a sample at this time begins a new segment.
     fn begins_anew(&self, now: Time) -> bool {
         let is_over = |open: &Open<F>| {
             now.boot_ns.saturating_sub(open.began_ns) >= self.tier.segment_ns
@@ -90,7 +90,7 @@ impl<F> InTier<F> {
 }
 
 impl<S: Store> Recorder<S> {
-    /// A recorder that has written nothing yet. `about` is what all segments say of themselves.
+    /// Creates a recorder. `about` describes all its segments.
     pub fn new(store: S, about: About, keep: Keep) -> Recorder<S> {
         let in_tier = |tier| InTier {
             tier,
@@ -110,7 +110,7 @@ impl<S: Store> Recorder<S> {
         }
     }
 
-    /// Where it writes.
+    /// The store that it writes to.
     pub fn store(&mut self) -> &mut S {
         &mut self.store
     }
@@ -120,30 +120,31 @@ impl<S: Store> Recorder<S> {
         self.bytes_written
     }
 
-    /// What segments that begin from now on say is missing in them.
+    /// Sets what is missing, for segments that begin from now on.
     pub fn set_notes(&mut self, notes: Vec<String>) {
         self.about.notes = notes;
     }
 
-    /// Whether a sample of this time needs all values of all processes: a segment begins, or a tier gets
-    /// it that did not get the sample before. If not, [`Sample::others`] may be there.
+    /// Whether a sample at this time needs all values of all processes: a new segment begins, or a
+    /// tier records it that did not record the previous sample. Otherwise [`Sample::others`] may be
+    /// used.
     pub fn needs_all(&self, now: Time, is_last: bool) -> bool {
         let before = self.last;
         let is_needed =
             |tier: &InTier<S::File>| tier.is_due(before, now) && (!tier.is_first() || tier.begins_anew(now));
         let is_jump = before.is_none_or(|before| jump_ns(before, now).is_some());
-        // What the samples had that were not written is in no other.
+        // Lost samples had values that no other sample has.
         is_last || is_jump || self.stopped.is_some() || self.tiers.iter().any(is_needed)
     }
 
-    /// Writes a sample to the tiers whose time has come; to all, if it is the last.
+    /// Writes a sample to the tiers for which it is due, or to all tiers if it is the last.
     pub fn record(&mut self, sample: &Sample<'_>, is_last: bool) -> Vec<Notice> {
         let Sample { time, happened, .. } = *sample;
         let mut notices = Vec::new();
         let before = self.last.replace(time);
         if let Some(jump) = before.and_then(|before| jump_ns(before, time)) {
             notices.push(Notice::ClockSet(jump));
-            // Within a segment, times ascend.
+            // Within a segment, times must ascend.
             self.tiers.iter_mut().for_each(|tier| tier.open = None);
         }
         let mut failed = self.check_space().err();
@@ -183,7 +184,7 @@ impl<S: Store> Recorder<S> {
         notices
     }
 
-    /// Whether there is room. The last part of a file system is left to others.
+    /// Checks for free space. The last part of a file system is left to others.
     fn check_space(&self) -> Result<(), String> {
         let Space { total, available } = self.store.space().map_err(|error| error.to_string())?;
         if available < total / LEFT_FREE {
@@ -195,7 +196,7 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// What has changed about writing.
+    /// Returns a notice if writing stopped or resumed.
     fn tell(&mut self, failed: Option<String>) -> Option<Notice> {
         match (failed, self.stopped) {
             (Some(reason), None) => {
@@ -214,7 +215,7 @@ impl<S: Store> Recorder<S> {
         }
     }
 
-    /// Writes a sample to a tier. Returns whether a segment began.
+    /// Writes a sample to a tier. Returns whether this began a new segment.
     fn write(&mut self, index: usize, sample: &Sample<'_>) -> io::Result<bool> {
         let in_tier = &mut self.tiers[index];
         let mut bytes = Vec::new();
@@ -225,11 +226,11 @@ impl<S: Store> Recorder<S> {
             Some(open) => open,
             None => self.begin(index, sample.time, &mut bytes)?,
         };
-        // If it fails, the encoder is ahead of the file: the segment ends here.
+        // If this fails, the encoder is ahead of the file, so the segment must end here.
         open.encoder.sample(sample, &mut bytes)?;
         let appended = self.store.append(&mut open.file, &bytes);
         if let Err(error) = appended.and_then(|()| self.store.sync(&mut open.file)) {
-            // A reader takes the rest for what it is, if this fails too.
+            // If this fails too, a reader recognises the remainder as incomplete.
             if open.bytes == 0 {
                 let _ = self.store.remove(&open.name);
             } else {
@@ -243,9 +244,9 @@ impl<S: Store> Recorder<S> {
         Ok(began)
     }
 
-    /// Makes a file for a segment.
+    /// Creates the file of a segment.
     fn begin(&mut self, index: usize, time: Time, bytes: &mut Vec<u8>) -> io::Result<Open<S::File>> {
-        /// The clock may have been here before.
+        /// The clock may have been set back, so names may be taken.
         const ATTEMPTS: u32 = 100;
         let tier = self.tiers[index].tier;
         let about = About {
@@ -273,7 +274,8 @@ impl<S: Store> Recorder<S> {
         }
     }
 
-    /// Removes what is not kept any more. What nothing can be written to need not be listed.
+    /// Removes old segments. If writing has stopped, it does not matter that the directory cannot
+    /// be listed.
     fn remove_old(&mut self, time: Time, is_stopped: bool, notices: &mut Vec<Notice>) {
         let open: Vec<String> = self
             .tiers
@@ -293,7 +295,7 @@ impl<S: Store> Recorder<S> {
     }
 }
 
-/// By how much the wall clock was set between two samples, if it was.
+/// By how much the wall clock was set between two samples, if it jumped.
 fn jump_ns(before: Time, now: Time) -> Option<i128> {
     let offset = |time: Time| i128::from(time.wall_ns) - i128::from(time.boot_ns);
     let jump = offset(now) - offset(before);

@@ -1,13 +1,13 @@
-//! Where a recording is: the few operations on files that a recorder needs.
+//! The few file operations that a recorder needs.
 
 use std::io;
 
-/// The room on a file system, in bytes.
+/// The space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All.
+    /// In total.
     pub total: u64,
-    /// What may still be written.
+    /// Available for writing.
     pub available: u64,
 }
 
@@ -20,24 +20,24 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// A directory that a recorder writes to.
+/// A directory for a recording.
 pub trait Store {
     /// A file that is open for writing.
     type File;
 
-    /// The files in it.
+    /// Lists the files.
     fn list(&self) -> io::Result<Vec<Listed>>;
-    /// Makes a file, which must not exist. It is there after a loss of power once the directory is
+    /// Creates a file, which must not exist. The file survives a power loss once the directory is
     /// synchronised.
     fn create(&mut self, name: &str) -> io::Result<Self::File>;
-    /// Appends to a file, all or not all.
+    /// Appends to a file. After an error, a part of the bytes may have been written.
     fn append(&mut self, file: &mut Self::File, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until what was appended survives a loss of power.
+    /// Waits until the appended data survives a power loss.
     fn sync(&mut self, file: &mut Self::File) -> io::Result<()>;
-    /// Cuts a file off behind so many bytes.
+    /// Truncates a file to this many bytes.
     fn truncate(&mut self, file: &mut Self::File, bytes: u64) -> io::Result<()>;
     /// Removes a file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
-    /// The room that is left.
+    /// The space of the file system.
     fn space(&self) -> io::Result<Space>;
 }

@@ -1,9 +1,9 @@
 //! Tasks as rows of numbers, and rows as records.
 //!
 //! A row has a column for each member of each attribute of a record (`cpu.utime_ns`), and one for
-//! each attribute that is a text or a list (`cmdline`), whose value is the number of a text. What the
-//! columns are is in each segment, by name: a reader takes those that it knows, and says of the
-//! others that they are unsupported.
+//! each attribute that is a text or a list (`cmdline`), whose value is the number of a text. Each
+//! segment has the names of its columns. A reader uses those that it knows, and reports other
+//! fields as unsupported.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::about::Schema;
-use crate::table::Row;
+use crate::table::Numbers;
 use crate::texts::{Interned, Texts};
 use crate::Damage;
 
-/// A type of attributes that is recorded.
+/// An attribute type that is recorded.
 #[derive(Debug)]
-struct Part {
+struct RecordedPart {
     kind: u16,
     name: &'static str,
     /// The members with their offsets, and the size; `None` if it is a text.
@@ -30,14 +30,15 @@ struct Part {
 
 macro_rules! parts {
     (numbers { $($kind:ident $name:literal $ty:ident,)* } texts { $($text:ident $text_name:literal,)* }) => {
-        /// All types but the environment, which is never recorded, and what is about a single answer.
-        const PARTS: &[Part] = &[
-            $(Part {
+        /// All attribute types, except the environment, which is never recorded, and those about a
+        /// single answer.
+        const PARTS: &[RecordedPart] = &[
+            $(RecordedPart {
                 kind: attr::$kind,
                 name: $name,
                 members: Some((record::$ty::MEMBERS, size_of::<record::$ty>())),
             },)*
-            $(Part { kind: attr::$text, name: $text_name, members: None },)*
+            $(RecordedPart { kind: attr::$text, name: $text_name, members: None },)*
         ];
     };
 }
@@ -79,16 +80,16 @@ parts! {
     }
 }
 
-/// The records of all processes of a sample are shorter: those of 300,000 with all fields.
+/// The records of a sample are shorter: this is enough for 300,000 processes with all fields.
 const MOST_RECORD_BYTES: usize = 1 << 30;
 
-/// Members that are always 0, or made of others when they are read.
+/// Whether a member is recorded. Some are always 0, or derived from others by the reader.
 fn is_recorded(part: &str, member: &str) -> bool {
     const MADE: [&str; 3] = ["sum_exec_runtime", "prev_utime", "prev_stime"];
     member != "reserved" && !(part == "cpu" && MADE.contains(&member))
 }
 
-/// The columns whose changes follow from those of others most of the time.
+/// The columns whose changes usually follow from changes in others.
 const EXPECTED: [(&str, [&str; 2]); 2] = [
     ("cpu.runtime_ns", ["cpu.utime_ns", "cpu.stime_ns"]),
     (
@@ -97,7 +98,7 @@ const EXPECTED: [(&str, [&str; 2]); 2] = [
     ),
 ];
 
-/// The columns before those of attributes.
+/// The columns before those of the attributes.
 const PID: usize = 0;
 const TID: usize = 1;
 const START_NS: usize = 2;
@@ -105,10 +106,10 @@ const FLAGS: usize = 3;
 const ATTRIBUTES: usize = 4;
 const FIRST: [&str; 5] = ["pid", "tid", "start_ns", "flags", "attributes"];
 
-/// Bits of the column `flags`: what records have at other places, which may change.
+/// Bits of the column `flags`. Records have these flags at other positions, which may change.
 const FLAG_BITS: [(u64, u32); 2] = [(1, record::KERNEL_THREAD), (2, record::NO_MM)];
 
-/// A number in an attribute: where it is, and in which column.
+/// A number in an attribute: its place, and its column.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     offset: usize,
@@ -129,7 +130,7 @@ struct Columns {
 pub struct Layout {
     schema: Schema,
     parts: Vec<Columns>,
-    /// For each type of attributes, the index of its part.
+    /// For each attribute type, the index of its part.
     by_kind: [Option<u8>; 64],
     utime: usize,
     stime: usize,
@@ -143,7 +144,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// The columns.
+    /// Lays out the columns.
     pub fn new() -> Layout {
         let mut names: Vec<String> = FIRST.map(str::to_owned).into();
         let mut parts = Vec::new();
@@ -162,7 +163,7 @@ impl Layout {
                         if !is_recorded(part.name, member) {
                             continue;
                         }
-                        // A name of 16 bytes takes two.
+                        // A name of 16 bytes takes two columns.
                         for (word, offset) in (offset..end).step_by(8).enumerate() {
                             columns.numbers.push(Number {
                                 offset,
@@ -203,17 +204,17 @@ impl Layout {
         }
     }
 
-    /// What a segment says of its columns.
+    /// The description of the columns in a segment.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The row of a task. `before` is its row in the sample before.
+    /// Makes the row of a task. `before` is its row in the previous sample.
     pub(crate) fn row(
         &self,
         task: &Task<'_>,
         now_ns: u64,
-        before: Option<&Row>,
+        before: Option<&Numbers>,
         texts: &mut Interned,
         row: &mut Vec<u64>,
     ) {
@@ -251,7 +252,7 @@ impl Layout {
                         (row[self.utime], row[self.stime]) = cpu.scaled_times();
                     }
                 }
-                // When they were read, to a second: their age would change in every sample.
+                // Record when it was read, to the second: the age would change in every sample.
                 attr::ROLLUP => {
                     let read_ns = now_ns.saturating_sub(row[self.age]);
                     let known = before.map(|row| row[self.age]);
@@ -270,9 +271,9 @@ impl Layout {
         }
     }
 
-    /// Makes the row of a task of which only some attributes were read: what it does not have is as
-    /// in the sample before. Returns whether something has changed; if not, there is no row.
-    pub(crate) fn update(&self, task: &Task<'_>, before: &Row, texts: &mut Interned, row: &mut Vec<u64>) -> bool {
+    /// Makes the row of a task that has only some attributes. The other values are those of its row
+    /// in the previous sample, `before`. False if nothing changed: the row then stays empty.
+    pub(crate) fn update(&self, task: &Task<'_>, before: &Numbers, texts: &mut Interned, row: &mut Vec<u64>) -> bool {
         row.clear();
         let mut set = |column: usize, value: u64| {
             if row.is_empty() && before[column] != value {
@@ -303,7 +304,7 @@ impl Layout {
 }
 
 impl Columns {
-    /// Passes each number of an attribute with its column. A shorter one does not have all.
+    /// Passes each number of an attribute with its column. A short attribute does not have all.
     fn each(&self, payload: &[u8], mut set: impl FnMut(usize, u64)) {
         for number in &self.numbers {
             if let Some(bytes) = payload.get(number.offset..number.offset + number.bytes) {
@@ -315,11 +316,11 @@ impl Columns {
     }
 }
 
-/// How the rows of a segment become records of this version.
+/// How to convert the rows of a segment to records of this version.
 #[derive(Debug)]
 pub struct Reading {
     layout: Layout,
-    /// For each column of ours, that of the segment.
+    /// For each of our columns, the segment's column.
     columns: Vec<Option<usize>>,
     /// For each part, its bit in the segment.
     bits: Vec<Option<u32>>,
@@ -328,11 +329,11 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The way to read a segment.
+    /// Prepares to read a segment.
     ///
     /// # Errors
     ///
-    /// If it lacks what every segment has.
+    /// If it lacks a column that every segment has.
     pub fn new(schema: &Schema) -> Result<Reading, Damage> {
         let layout = Layout::new();
         let places: HashMap<&str, usize> = schema
@@ -350,7 +351,7 @@ impl Reading {
         if columns[..FIRST.len()].contains(&None) {
             return Err(Damage("it has no column that says which process a row is of"));
         }
-        let bit = |part: &Part| schema.attributes.iter().position(|name| name == part.name);
+        let bit = |part: &RecordedPart| schema.attributes.iter().position(|name| name == part.name);
         Ok(Reading {
             columns,
             bits: PARTS.iter().map(|part| bit(part).map(|bit| bit as u32)).collect(),
@@ -359,19 +360,19 @@ impl Reading {
         })
     }
 
-    /// The number of a process, by which answers are in order.
-    pub(crate) fn tid(&self, row: &Row) -> u32 {
+    /// The thread id, by which answers are sorted.
+    pub(crate) fn tid(&self, row: &Numbers) -> u32 {
         self.value(row, TID).unwrap_or(0) as u32
     }
 
-    fn value(&self, row: &Row, column: usize) -> Option<u64> {
+    fn value(&self, row: &Numbers, column: usize) -> Option<u64> {
         self.columns[column].map(|column| row[column])
     }
 
-    /// Appends the record of a row. It says of `missing` that they are unsupported.
+    /// Appends the record of a row, with the fields `missing` as unsupported.
     pub(crate) fn put(
         &self,
-        row: &Row,
+        row: &Numbers,
         now_ns: u64,
         missing: Fields,
         texts: &Texts,
@@ -383,7 +384,10 @@ impl Reading {
             0,
             |flags, &(bit, flag)| if flag_bits & bit != 0 { flags | flag } else { flags },
         );
-        let mut absent: Vec<AbsentField> = missing.iter().map(|field| absent_field(field, 2)).collect();
+        let mut absent: Vec<AbsentField> = missing
+            .iter()
+            .map(|field| absent_field(field, Absent::Unsupported as u16))
+            .collect();
         let mut bytes = records.len();
         let mut writer = Writer::new(records);
         let mut payload = Vec::new();
@@ -452,7 +456,7 @@ fn absent_field(field: Field, reason: u16) -> AbsentField {
     }
 }
 
-/// The recorded times are those that the kernel reports: there is nothing left to scale.
+/// The recorded times are those that the kernel reports, so nothing is left to scale.
 fn complete_cpu(payload: &mut [u8]) {
     if let Ok((cpu, _)) = record::Cpu::mut_from_prefix(payload) {
         (cpu.prev_utime, cpu.prev_stime) = (cpu.utime_ns, cpu.stime_ns);

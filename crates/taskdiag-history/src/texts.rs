@@ -11,17 +11,17 @@ use crate::{Damage, MOST_BYTES};
 pub(crate) struct Interned {
     numbers: HashMap<Arc<[u8]>, u32>,
     list: Vec<Arc<[u8]>>,
-    /// How many of them are in samples that were encoded.
+    /// How many of them were encoded.
     written: usize,
-    /// Their bytes, all together.
+    /// Their total length in bytes.
     pub(crate) bytes: usize,
-    /// The bytes of those that are not written yet.
+    /// The length of those not yet encoded, in bytes.
     new_bytes: usize,
 }
 
-/// Command lines that a sample has at most, in bytes, and the longest: that of an execve(2) can have
-/// megabytes, and a process can write another one for each sample. Nobody may fill the disk that way, or
-/// make samples too large to be recorded.
+/// The maximum total length of a sample's command lines, and the maximum length of one, in bytes.
+/// The arguments of an execve(2) can have megabytes, and a process can change them for each sample.
+/// So these limits keep processes from filling the disk or making samples too large to record.
 const MOST_ARGUMENT_BYTES: usize = 32 << 20;
 const LONGEST_ARGUMENTS: usize = 128 << 10;
 
@@ -38,14 +38,14 @@ impl Interned {
         number
     }
 
-    /// Whether there is room for these arguments in the next sample.
+    /// Whether the next sample has room for these arguments.
     pub(crate) fn has_room_for(&self, arguments: &[u8]) -> bool {
         let is_short = arguments.len() <= LONGEST_ARGUMENTS;
         is_short && self.new_bytes + arguments.len() <= MOST_ARGUMENT_BYTES || self.numbers.contains_key(arguments)
     }
 
-    /// The number of a text that was probably `before`: an idle process's texts are compared, not
-    /// looked up.
+    /// The number of a text that is probably `before`. The texts of an idle process are only
+    /// compared, not looked up.
     pub(crate) fn number_like(&mut self, text: &[u8], before: Option<u64>) -> u32 {
         match before {
             Some(number) if self.list.get(number as usize).is_some_and(|known| **known == *text) => number as u32,
@@ -53,9 +53,17 @@ impl Interned {
         }
     }
 
-    /// Appends those that are new since the last call.
+    /// The text with this number.
+    pub(crate) fn text(&self, number: u32) -> &[u8] {
+        self.list.get(number as usize).map_or(&[], |text| text)
+    }
+
+    /// Appends the texts that are new since the last call; nothing if there are none.
     pub(crate) fn encode(&mut self, out: &mut Vec<u8>) {
         let new = &self.list[self.written..];
+        if new.is_empty() {
+            return;
+        }
         varint::number(out, new.len() as u64);
         new.iter().for_each(|text| varint::text(out, text));
         self.written = self.list.len();
@@ -70,7 +78,7 @@ pub(crate) struct Texts {
     bytes: usize,
 }
 
-/// More than a recorder puts into a segment: it begins another one long before.
+/// No segment has this many texts: a recorder begins a new segment long before.
 const MOST_TEXTS: usize = 1 << 24;
 const MOST_TEXT_BYTES: usize = MOST_BYTES + MOST_BYTES / 2;
 

@@ -1,4 +1,4 @@
-//! Recording with a file system that fails, tears and forgets: what was recorded before stays, and
+//! Recording to a file system that fails, tears writes and loses data: earlier samples survive, and
 //! nothing is read that was not recorded.
 
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use taskdiag_history::About;
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
-/// How an operation ends.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Fine,
-    /// It fails after a part of the bytes.
+    /// Fails after writing a part of the bytes.
     NoSpace(u8),
     ReadOnly,
-    /// The bytes are there, and may be lost.
+    /// Writes the bytes, but a power loss may lose them.
     NotSynced,
 }
 
-/// A file: its bytes, and how many of them survive a loss of power.
+/// A file: its bytes, and how many of them survive a power loss.
 #[derive(Clone, Debug, Default)]
 struct Bytes {
     all: Vec<u8>,
@@ -128,7 +128,7 @@ impl Store for Faulty {
     }
 }
 
-/// A process: number, start, a counter, a name.
+/// A process: pid, start time, a counter, a name.
 type Made = (u32, u64, u64, u8);
 
 fn fields() -> Fields {
@@ -139,7 +139,8 @@ fn snapshot(made: &[Made]) -> Snapshot {
     snapshot_of(made, true)
 }
 
-/// The processes that ran or are new, and all processes without what changes only when they run.
+/// The processes that are new or ran, and all processes without the values that change only when
+/// they run.
 fn light(before: &[Made], made: &[Made]) -> (Snapshot, Snapshot) {
     let used = |made: &Made| (made.0, made.1, made.2);
     let is_idle = |made: &Made| before.iter().any(|before| used(before) == used(made));
@@ -177,7 +178,7 @@ fn snapshot_of(made: &[Made], has_times: bool) -> Snapshot {
     snapshot
 }
 
-/// What a snapshot says, in words.
+/// The content of a snapshot, as text.
 fn said(snapshot: &Snapshot) -> Vec<String> {
     let task = |task: taskdiag_core::snapshot::Task<'_>| {
         fields()
@@ -196,7 +197,7 @@ fn time(index: usize) -> Time {
     }
 }
 
-/// Reads a file: the time, the processes and a figure of each sample, up to what is damaged.
+/// Reads a file up to the first damage: time, processes and one figure of each sample.
 fn read(bytes: &[u8]) -> Vec<(Time, Vec<String>, Option<u64>)> {
     let mut samples = Vec::new();
     let Ok(Some(mut decoder)) = Decoder::open(bytes.to_vec()) else {
@@ -215,7 +216,7 @@ fn read(bytes: &[u8]) -> Vec<(Time, Vec<String>, Option<u64>)> {
     samples
 }
 
-/// Records samples. Returns the store, the samples, and which of them are said to be recorded.
+/// Records samples. Returns the store, and for each sample whether it is reported as recorded.
 fn record(all: &[Vec<Made>], fates: Vec<Fate>) -> (Faulty, Vec<bool>) {
     let about = About {
         every_ns: 5_000_000_000,
@@ -265,7 +266,7 @@ fn full(store: &Faulty) -> &[u8] {
 }
 
 fn samples() -> impl Strategy<Value = Vec<Vec<Made>>> {
-    // Few numbers and starts, so that processes stay, end, and get the number of another.
+    // Few pids and start times, so that processes stay, end, and have their pids reused.
     let made = proptest::collection::btree_map(1..12_u32, (0..2_u64, 0..1_000_u64, 0..4_u8), 0..8);
     let sample = made.prop_map(|made| {
         made.into_iter()
@@ -288,14 +289,14 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Check that every sample that is said to be recorded survives failures of writing and a loss of
-    /// power, and that everything that is read is as it was recorded.
+    /// Check that every sample reported as recorded survives write errors and a power loss, and
+    /// that everything that is read was recorded.
     #[test]
     fn what_was_recorded_survives(all in samples(), fates in fates(), keeps: u8) {
         let (store, recorded) = record(&all, fates);
         let mut found = BTreeMap::new();
         for (name, bytes) in &store.files {
-            // Of what was not synchronised, a part is there.
+            // A part of the data that was not synchronised survives.
             let rest = bytes.all.len().saturating_sub(bytes.synced);
             let len = bytes.synced.min(bytes.all.len()) + rest * usize::from(keeps) / 256;
             for (time, tasks, figure) in read(&bytes.all[..len]) {
@@ -310,14 +311,14 @@ proptest! {
                     prop_assert_eq!(tasks, &said(&snapshot(made)));
                     prop_assert_eq!(*figure, Some(index as u64));
                 }
-                // The failure may be in another tier: the sample is then not said to be recorded.
+                // The failure may be in another tier; the sample is then not reported as recorded.
                 None => prop_assert!(!recorded[index], "sample {index}"),
             }
         }
     }
 
-    /// Check that a flipped bit costs nothing before it, and nothing of other files, and that nothing
-    /// is read that was not recorded; and the same of a file that is cut off.
+    /// Check that a flipped bit or a truncation loses nothing before it and nothing in other files,
+    /// and that nothing is read that was not recorded.
     #[test]
     fn damage_is_seen(all in samples(), at: prop::sample::Index, bit in 0..8_u8, is_cut: bool) {
         let (store, _) = record(&all, Vec::new());
@@ -338,7 +339,7 @@ proptest! {
         prop_assert!(after.len() < whole.len() || is_cut && at == bytes.len());
     }
 
-    /// Check that any bytes behind what every segment begins with are refused or read.
+    /// Check that arbitrary bytes after a valid beginning are decoded or refused.
     #[test]
     fn any_bytes_end(bytes: Vec<u8>, len in 0..400_usize) {
         let (store, _) = record(&[vec![(1, 1, 1, 1)], vec![(1, 1, 2, 1)]], Vec::new());
@@ -350,8 +351,7 @@ proptest! {
     }
 }
 
-/// Check that a file that ends within a sample says so, and what is behind its last sample is not
-/// missed.
+/// Check that a file that ends within a sample is reported as torn, and a complete file as whole.
 #[test]
 fn torn_ends_are_told() {
     let (store, _) = record(&[vec![(1, 1, 1, 1)], vec![(1, 1, 2, 1)]], Vec::new());
@@ -380,8 +380,24 @@ fn whole<'a>(time: Time, tasks: &'a Snapshot, figures: &'a [Part<'a>], happened:
     }
 }
 
-/// Check that the last part of a file system is left alone, that it is said once, and that recording
-/// goes on when there is room.
+/// Check that a value that changes and changes back is recorded: records in `others` are compared
+/// with the last one of the same task.
+#[test]
+fn what_changes_back_is_recorded() {
+    let all =
+        [(0, b'a'), (0, b'a'), (1, b'b'), (1, b'a'), (1, b'a')].map(|(counter, name)| vec![(1, 1, counter, name)]);
+    let (store, _) = record(&all, Vec::new());
+    let (_, full) = store
+        .files
+        .iter()
+        .find(|(name, _)| name.starts_with("full"))
+        .expect("a file");
+    let read: Vec<Vec<String>> = read(&full.all).into_iter().map(|(_, tasks, _)| tasks).collect();
+    assert_eq!(read, all.map(|made| said(&snapshot(&made))));
+}
+
+/// Check that the last part of a file system is left free, that this is reported once, and that
+/// recording resumes when there is room.
 #[test]
 fn the_last_part_is_left_to_others() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
@@ -399,7 +415,7 @@ fn the_last_part_is_left_to_others() {
     assert!(recorder.bytes_written() > before);
 }
 
-/// Check that a clock that is set begins new files, also one that is set back to a moment that was
+/// Check that setting the clock begins new files, even if it is set back to a time that was already
 /// recorded.
 #[test]
 fn clocks_may_be_set() {
@@ -422,8 +438,8 @@ fn clocks_may_be_set() {
     assert_eq!(full, 2);
 }
 
-/// Check that command lines that are too long, or too many, are absent with that reason, and that no
-/// process can make a sample so large that it is not recorded.
+/// Check that command lines that are too long or too many are absent with that reason, and that no
+/// process can make a sample too large to record.
 #[test]
 fn command_lines_have_bounds() {
     const PROCESSES: u32 = 400;
@@ -468,8 +484,7 @@ fn command_lines_have_bounds() {
     assert!(lines.iter().all(|line| matches!(line, Ok(()) | Err(Absent::Truncated))));
 }
 
-/// Check that figures are as they are: those that changed, those that are gone, and those of which it is
-/// said that they have not changed.
+/// Check that figures are recorded: changed ones, removed ones, and those of unchanged parts.
 #[test]
 fn parts_of_figures_have_versions() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);

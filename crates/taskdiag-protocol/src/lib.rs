@@ -1,9 +1,9 @@
-//! Internal to taskdiag, and promises nothing to other programs: write clients from
+//! Internal to taskdiag, without any promise to other programs: write clients from
 //! `docs/protocol.md`.
 //!
-//! This is what the broker and its clients share: the messages, the rule of who may see which task,
-//! and how both wait for each other.
+//! The crate holds what the broker and its clients share: the messages, the rule of who may see
+//! which task, and how each waits for the other.
 
 pub mod access;
-pub mod linger;
+pub mod busy_poll;
 pub mod wire;

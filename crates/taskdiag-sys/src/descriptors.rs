@@ -1,15 +1,13 @@
-//! Handling many descriptors: a table of their own for a thread, and closing them with few system
-//! calls.
+//! Handling many descriptors: a separate table for a thread, and closing with few system calls.
 
 use std::ffi::c_uint;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
-/// Gives the calling thread a descriptor table of its own, which is empty. False if the kernel
-/// can't (before Linux 5.9) or a seccomp filter forbids it: the thread then still shares the table.
+/// Gives the calling thread an empty descriptor table of its own. False if the kernel can't (before
+/// Linux 5.9) or a seccomp filter forbids it: the thread then still shares the table.
 ///
-/// This is for a thread that does one piece of work and ends. It must not have any descriptor yet,
-/// and it must not exchange descriptors with other threads: the same number means another file
-/// there.
+/// This is for a thread that does one piece of work and ends. It must not hold any descriptor yet,
+/// and must not exchange descriptors with other threads: there, the same number means another file.
 pub fn own_table() -> bool {
     // SAFETY: only the new table's descriptors are closed, and nothing owns any of them.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
@@ -24,7 +22,7 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// How many are gathered before they are closed.
+    /// How many are collected before they are closed.
     const MOST: usize = 16;
 
     /// Closes a descriptor, now or together with later ones.
@@ -35,12 +33,12 @@ impl Closing {
         }
     }
 
-    /// Whether all are closed already.
+    /// Whether all of them are closed.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Closes all that are not closed yet.
+    /// Closes those that are still open.
     pub fn close(&mut self) {
         self.numbers.sort_unstable();
         for run in self.numbers.chunk_by(|number, next| number + 1 == *next) {

@@ -6,8 +6,8 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::pages::FreshPages;
 
-/// The number of tasks, threads included: from `/proc/loadavg`, else from sysinfo(2), which counts
-/// them modulo 65536.
+/// The number of tasks, threads included, from `/proc/loadavg` or else from sysinfo(2), which
+/// counts them modulo 65536.
 pub fn tasks() -> Option<u32> {
     let from_loadavg = || {
         fs::read_to_string("/proc/loadavg")
@@ -22,14 +22,14 @@ pub fn tasks() -> Option<u32> {
     from_loadavg().or_else(|| Some(threads().into()))
 }
 
-/// Whether this process is in the initial user namespace. Where that can't be seen, it counts as so.
+/// Whether this process is in the initial user namespace. True where that can't be determined.
 pub fn is_initial_user_namespace() -> bool {
     /// `PROC_USER_INIT_INO`, since Linux 3.8.
     const INITIAL: u64 = 0xEFFF_FFFD;
     rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL)
 }
 
-/// The time of a clock that does not run below 0, in nanoseconds.
+/// The time of a clock, in nanoseconds. The clock must not go below 0.
 pub fn now_ns(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -42,7 +42,7 @@ pub fn kernel_version() -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The number of possible processors: one more than the highest number.
+/// The number of possible processors: the highest number plus one.
 pub fn possible_cpus() -> u32 {
     let from_sysfs = || {
         let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
@@ -59,7 +59,7 @@ pub fn threads() -> u16 {
     rustix::system::sysinfo().procs
 }
 
-/// The size of memory and swap in pages, to which `oom_score` is relative.
+/// The size of memory and swap in pages. `oom_score` is relative to it.
 pub fn total_pages() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram + info.totalswap) * u64::from(info.mem_unit) / rustix::param::page_size() as u64
@@ -69,8 +69,8 @@ pub fn total_pages() -> u64 {
 ///
 /// It does since 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16),
 /// which some stable kernels have and others do not. So this function tries it on the calling
-/// process. The central part changes only by batches of 32 pages or more, so growth by fewer pages
-/// shows that the parts are added. Other threads may allocate memory meanwhile, so one such
+/// process. The central part changes only in batches of 32 pages or more, so growth by fewer pages
+/// shows that the parts are added. Other threads may allocate memory at the same time, so one such
 /// observation is not enough.
 pub fn sums_memory_counters() -> bool {
     const PAGES: usize = 3;

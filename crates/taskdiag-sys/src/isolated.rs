@@ -1,7 +1,7 @@
 //! Work in a separate process, for system calls that may not return in time.
 //!
-//! A thread that waits in the kernel keeps its whole process from ending, even when that is killed.
-//! A process that shares only a pipe or socket with its parent does not keep the parent from
+//! A thread that waits in the kernel keeps its whole process from ending, even when the process is
+//! killed. A child that shares only a pipe or socket with its parent does not keep the parent from
 //! ending.
 
 use std::ffi::CStr;
@@ -25,7 +25,7 @@ use crate::signals::SignalsBlocked;
 ///
 /// # Safety
 ///
-/// The child process has only the calling thread, so `child` must not allocate, lock or panic.
+/// The child has only the calling thread, so `child` must not allocate, lock or panic.
 unsafe fn fork(child: impl FnOnce()) -> io::Result<Child> {
     // The parent's signal handlers must not run in the child.
     let blocked = SignalsBlocked::begin();
@@ -48,9 +48,10 @@ fn end(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Lets a new process be killed when its parent thread ends, and closes all its descriptors but
-/// two. If it kept the write end of one of the parent's pipes open, the reader of that pipe would
-/// wait for it. Kernels before 5.9 lack close_range(2); there only the standard streams are closed.
+/// Makes the kernel kill this new process when its parent thread ends, and closes all its
+/// descriptors but two. If it kept the write end of one of the parent's pipes open, the reader of
+/// that pipe would wait for it. Kernels before 5.9 lack close_range(2); there only the standard
+/// streams are closed.
 fn keep_only(one: RawFd, other: RawFd) {
     let (low, high) = (one.min(other) as u32, one.max(other) as u32);
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -68,10 +69,10 @@ fn keep_only(one: RawFd, other: RawFd) {
     }
 }
 
-/// The options to wait for a child of [`fork`], whose end sends no signal.
+/// The options for waiting for a child made by [`fork`], which sends no signal when it ends.
 const ANY_CHILD: WaitOptions = WaitOptions::from_bits_retain(libc::__WALL as u32);
 
-/// A process of [`fork`]. Dropping it kills the process and waits until it has ended.
+/// A process made by [`fork`]. Dropping it kills the process and waits until it has ended.
 #[derive(Debug)]
 struct Child(Pid);
 
@@ -93,8 +94,8 @@ impl Child {
     }
 
     fn kill(&self) {
-        // This can't hit another process: the kernel does not reuse the id before we have waited
-        // for it.
+        // This can't hit another process: the kernel does not reuse the id before the process has
+        // been waited for.
         let _ = kill_process(self.0, Signal::KILL);
     }
 
@@ -111,7 +112,7 @@ impl Drop for Child {
     }
 }
 
-/// A child that was killed, and ends when the kernel lets it.
+/// A child that was killed, and that ends when the kernel lets it.
 #[derive(Debug)]
 pub struct Ending(Pid);
 
@@ -130,29 +131,29 @@ pub struct WorkFiles {
     pub path: Option<OwnedFd>,
     /// The same file, open for reading.
     pub file: Option<OwnedFd>,
-    /// The descriptor that was sent with the errand.
+    /// The descriptor that was sent along with the errand.
     pub given: Option<OwnedFd>,
 }
 
 /// An errand: work for the other process, with three numbers, a path, and a buffer for its result.
-/// It returns the length of the result. It must not allocate, lock or panic: another thread of the
-/// parent may have held any lock when the process was forked.
+/// Returns the length of the result. It must not allocate, lock or panic: when the process was
+/// forked, another thread of the parent may have held any lock.
 pub type Work = fn(&mut WorkFiles, [u64; 3], &CStr, &mut [u8]) -> Result<usize, Errno>;
 
 /// The maximum length of an errand's result, in bytes.
 pub const MOST: usize = 32 << 10;
 
-/// The size of an errand's message before the path: the work and three numbers.
+/// The size of an errand's message up to the path: the work and three numbers.
 const ERRAND_HEAD: usize = 4 * 8;
 
 /// The maximum size of an errand's message. The kernel accepts no longer path.
 const ERRAND: usize = ERRAND_HEAD + 4096;
 
-/// The size of the memory in which a process that runs errands works.
+/// The size of the working memory of a process that runs errands.
 pub const ROOM: usize = ERRAND + 8 + MOST;
 
-/// A process that runs errands, one after the other. Dropping it kills the process and waits until
-/// it has ended, which may take as long as the current errand.
+/// A process that runs errands one by one. Dropping it kills the process and waits until it has
+/// ended, which may take as long as the current errand.
 #[derive(Debug)]
 pub struct Runner {
     child: Child,
@@ -207,7 +208,7 @@ impl Runner {
         self.child.id()
     }
 
-    /// The socket that leads to it.
+    /// The socket to it.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -231,7 +232,7 @@ impl Runner {
         sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// Receives the result of the oldest errand whose result was not received yet. Writes it to
+    /// Receives the result of the oldest errand whose result has not been received. Writes it to
     /// `room`, and returns its length.
     pub fn receive(&self, room: &mut [u8], deadline: Instant) -> Result<usize, Failed> {
         wait_for(self.socket.as_fd(), deadline)?;
@@ -256,7 +257,7 @@ impl Runner {
     }
 }
 
-/// Runs errands: the code of the other process.
+/// Runs errands. This is the code of the other process.
 fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     keep_only(socket, socket);
     // SAFETY: the socket is open as long as this process lives.
@@ -298,8 +299,8 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     }
 }
 
-/// A process that reads a file for us. Dropping it kills the process and waits until it has ended,
-/// which may take as long as the current read.
+/// A process that reads a file for the caller. Dropping it kills the process and waits until it has
+/// ended, which may take as long as the current read.
 #[derive(Debug)]
 pub struct Reader {
     child: Child,
@@ -321,7 +322,8 @@ impl Reader {
         self.child.id()
     }
 
-    /// The read end of the pipe. It ends when the whole file was copied, or when reading it failed.
+    /// The read end of the pipe. It ends when the whole file has been copied, or when reading has
+    /// failed.
     pub fn pipe(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -338,7 +340,7 @@ impl Reader {
     }
 }
 
-/// Copies a file into a pipe: the code of the other process.
+/// Copies a file into a pipe. This is the code of the other process.
 fn copy(file: RawFd, pipe: RawFd, buffer: &mut [u8]) -> ! {
     keep_only(file, pipe);
     // SAFETY: both are open as long as this process lives.
@@ -381,8 +383,7 @@ mod tests {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Check that reading a directory fails, and that dropping a reader that waits ends its
-    /// process.
+    /// Check that reading a directory fails, and that dropping a waiting reader ends its process.
     #[test]
     fn errors_are_returned_and_readers_end() {
         let directory = File::open("/proc").expect("/proc opens");

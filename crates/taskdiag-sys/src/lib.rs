@@ -1,7 +1,7 @@
-//! Internal to taskdiag, and promises nothing to other programs: use the crate `taskdiag`.
+//! Internal to taskdiag, without any promise to other programs: use the crate `taskdiag`.
 //!
-//! This is the unsafe code of taskdiag: the system calls that rustix does not have, shared memory,
-//! and work in other processes. It also reads a few facts about the host.
+//! The crate holds the unsafe code of taskdiag: system calls that rustix does not have, shared
+//! memory, and work in other processes. It also reads a few facts about the host.
 
 pub mod bpf;
 pub mod descriptors;

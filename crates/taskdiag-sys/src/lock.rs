@@ -19,7 +19,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that a lock of an open file description, whose owner has no pid, is seen.
+    /// Check that a lock of an open file description, which has no owner pid, is seen.
     #[test]
     fn locks_without_a_process_are_seen() {
         let path = std::env::temp_dir().join(format!("taskdiag-lock-{}", std::process::id()));

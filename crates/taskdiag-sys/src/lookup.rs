@@ -1,4 +1,4 @@
-//! Looking things up in a thread of its own, so that what does not answer holds nobody.
+//! Lookups in a separate thread, so that one that does not answer blocks nobody.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::owner::Owner;
 
-/// A place to ask, with a thread from the first question on.
+/// Runs lookups in a thread that is started with the first question.
 #[derive(Debug)]
 pub struct Lookup<Q, A> {
     worker: Option<Worker<Q, A>>,
@@ -21,9 +21,10 @@ impl<Q, A> Default for Lookup<Q, A> {
 }
 
 impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
-    /// Asks the thread, or one that `start` makes if there is none, and returns the answers that
-    /// come within `patience`, those to earlier questions too. What has been asked is not asked
-    /// again. Once an answer has been late, nobody waits until all are there.
+    /// Asks the thread, which `start` makes if there is none. Returns the answers that arrive
+    /// within `patience`, including answers to earlier questions. A question that is still open is
+    /// not asked again. Once an answer has been late, later calls do not wait until all answers are
+    /// there.
     pub fn ask(
         &mut self,
         questions: HashSet<Q>,
@@ -31,7 +32,7 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
         start: impl FnOnce() -> Option<Worker<Q, A>>,
     ) -> Vec<(Q, A)> {
         if self.worker.as_ref().is_some_and(|worker| !worker.is_ours()) {
-            // In a child after fork(2) the thread is not there, and may have held locks of the
+            // In a child after fork(2) the thread does not exist, and it may have held locks of the
             // channels.
             std::mem::forget(self.worker.take());
         }
@@ -43,26 +44,26 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
         answers
     }
 
-    /// Whether an answer was late, and not all are there by now.
+    /// Whether an answer was late and answers are still missing.
     pub fn is_late(&self) -> bool {
         self.worker.as_ref().is_some_and(|worker| worker.is_late)
     }
 }
 
-/// A thread that looks things up, one after the other. It ends with its questions.
+/// A thread that looks things up one by one. It ends when its channel of questions is closed.
 #[derive(Debug)]
 pub struct Worker<Q, A> {
     owner: Owner,
     questions: Sender<Q>,
     answers: Receiver<(Q, A)>,
-    /// What has been asked and not been answered.
+    /// Questions without an answer yet.
     open: HashSet<Q>,
     /// An answer was late.
     is_late: bool,
 }
 
 impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
-    /// Starts the thread. None if there can be no more threads.
+    /// Starts the thread. None if no thread can be created.
     pub fn new(look_up: impl Fn(&Q) -> A + Send + 'static) -> Option<Worker<Q, A>> {
         let (questions, asked) = channel();
         let (answer, answers) = channel();
@@ -88,8 +89,8 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
         self.owner.is_this_process()
     }
 
-    /// Asks what has not been asked, and returns the answers that come in time. Says whether the
-    /// thread is still there.
+    /// Asks the questions that are not open yet, and returns the answers that arrive in time. Also
+    /// returns whether the thread still runs.
     fn ask(&mut self, questions: HashSet<Q>, patience: Duration) -> (Vec<(Q, A)>, bool) {
         let deadline = Instant::now() + patience;
         let mut answers = Vec::new();

@@ -1,4 +1,4 @@
-//! Mappings of our own, which are unmapped when they are dropped.
+//! Mappings of this process that are unmapped when they are dropped.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
@@ -58,8 +58,8 @@ impl OwnMapping {
 
 impl Drop for OwnMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and has this length, and whoever borrows from it borrows this
-        // value.
+        // SAFETY: this value owns the mapping, which has this length, and any borrow of it borrows
+        // this value.
         let result = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok(), "munmap: {result:?}");
     }

@@ -1,4 +1,4 @@
-//! Which process may use an object: a child of fork(2) has a copy of everything.
+//! Which process may use an object. A child of fork(2) has a copy of everything.
 
 use rustix::process::Pid;
 
@@ -12,7 +12,7 @@ impl Owner {
         Owner(rustix::process::getpid())
     }
 
-    /// Whether the calling process is the owner, and not a child of it.
+    /// Whether the calling process is the owner rather than a child of it.
     pub fn is_this_process(self) -> bool {
         self == Owner::this_process()
     }

@@ -1,4 +1,4 @@
-//! cachestat(2) and mincore(2).
+//! cachestat(2), which Linux has since 6.5, and mincore(2).
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr;
@@ -8,8 +8,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::mapping::OwnMapping;
 
-/// The number of cachestat(2), which libc does not have on all architectures. System calls since
-/// Linux 5.1 have the same distances from each other on every architecture.
+/// The number of cachestat(2), which libc does not have on all architectures. Since Linux 5.1, the
+/// numbers of new system calls are the same distance apart on every architecture.
 const SYS_CACHESTAT: libc::c_long = libc::SYS_pidfd_open + 17;
 
 /// `struct cachestat_range`, in bytes.
@@ -40,13 +40,20 @@ pub struct Cachestat {
 
 const _: () = assert!(size_of::<CachestatRange>() == 16 && size_of::<Cachestat>() == 40);
 
-/// Calls cachestat(2).
+/// Calls cachestat(2) (Linux 6.5).
+///
+/// # Errors
+///
+/// - `ENOSYS`: the kernel lacks the call.
+/// - `EOPNOTSUPP`: the file is on hugetlbfs.
+/// - `EPERM`: the caller neither owns the file nor may write to it (Linux 6.14, and its
+///   back-ports).
 pub fn cachestat(file: BorrowedFd<'_>, range: &CachestatRange) -> Result<Cachestat, Errno> {
     call_cachestat(file.as_raw_fd(), range)
 }
 
-/// The error of cachestat(2) for an invalid descriptor. If the kernel has the call this is `EBADF`,
-/// because it checks the descriptor first.
+/// The error of cachestat(2) for an invalid descriptor. If the kernel has the call, this is
+/// `EBADF`: it checks the descriptor first.
 pub fn cachestat_of_nothing() -> Errno {
     let range = CachestatRange { off: 0, len: 0 };
     call_cachestat(-1, &range).err().unwrap_or(Errno::BADF)
@@ -70,23 +77,25 @@ fn call_cachestat(file: RawFd, range: &CachestatRange) -> Result<Cachestat, Errn
     }
 }
 
-/// A part of a file that is mapped for mincore(2) only: its pages can't be accessed.
+/// A part of a file that is mapped only for mincore(2): its pages can't be accessed.
 #[derive(Debug)]
 pub struct Mapping(OwnMapping);
 
 impl Mapping {
-    /// Maps `len` bytes from `offset`, a multiple of the page size. They may be after the end of
+    /// Maps `len` bytes from `offset`, a multiple of the page size. They may extend past the end of
     /// the file.
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         let mapping = OwnMapping::of_file(file, offset, len, ProtFlags::empty(), MapFlags::SHARED)?;
         Ok(Mapping(mapping))
     }
 
-    /// Calls mincore(2) for as many pages as `resident` has bytes, from page `first`.
+    /// Calls mincore(2) for as many pages as `resident` has bytes, starting at page `first`. Bit 0 of
+    /// a byte is set if the page is in the page cache; if the caller neither owns the file nor may
+    /// write to it, the kernel sets it for every page (Linux 5.2).
     ///
     /// # Panics
     ///
-    /// If the mapping does not have so many pages.
+    /// If the mapping has fewer pages.
     pub fn mincore(&self, first: usize, resident: &mut [u8]) -> Result<(), Errno> {
         let page_size = rustix::param::page_size();
         assert!((first + resident.len()) * page_size <= self.0.len().next_multiple_of(page_size));

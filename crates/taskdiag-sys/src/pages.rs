@@ -20,8 +20,8 @@ impl FreshPages {
         Ok(FreshPages { _mapping: mapping })
     }
 
-    /// Maps `count` pages and writes to them, each with a page-table entry of its own: the kernel
-    /// may not use huge pages.
+    /// Maps `count` pages and writes to each. Each has its own page-table entry: the kernel may not
+    /// use huge pages.
     pub fn small(count: usize) -> io::Result<FreshPages> {
         let mapping = OwnMapping::anonymous(count * page_size(), MapFlags::empty())?;
         // SAFETY: the advice is about a mapping of ours. Kernels without huge pages refuse it and

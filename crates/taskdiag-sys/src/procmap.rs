@@ -13,7 +13,7 @@ pub const BUILD_ID_MAX: usize = 20;
 pub const NAME_MAX: usize = 4096;
 
 bitflags! {
-    /// `enum procmap_query_flags`: which mapping is asked for. It must have all of the properties.
+    /// `enum procmap_query_flags`: the properties that the mapping must have, all of them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct QueryFlags: u64 {
         /// It can be read.
@@ -24,7 +24,7 @@ bitflags! {
         const EXECUTABLE = 0x04;
         /// It is shared (`VM_MAYSHARE`).
         const SHARED = 0x08;
-        /// No property: if no mapping covers the address, the next one is asked for.
+        /// Not a property. If no mapping covers the address, the query returns the next one.
         const COVERING_OR_NEXT = 0x10;
         /// It maps a file.
         const FILE_BACKED = 0x20;
@@ -92,9 +92,9 @@ pub struct Vma {
 /// - `ESRCH`: the process has no address space, or it is gone.
 /// - `ENAMETOOLONG`: `name` is too short.
 /// - `ENOTTY`: `maps` is not a maps file, or the kernel lacks the call.
-/// - `EINVAL`: `build_id` is shorter than [`BUILD_ID_MAX`]. The kernel is not asked, because some
-///   kernels corrupt their memory then (before 61dc9f776705, "procfs: fix possible double mmput()
-///   in do_procmap_query()").
+/// - `EINVAL`: `build_id` is shorter than [`BUILD_ID_MAX`]. The ioctl is not called, because some
+///   kernels would then corrupt their memory (before 61dc9f776705, "procfs: fix possible double
+///   mmput() in do_procmap_query()").
 pub fn query(
     maps: BorrowedFd<'_>,
     at: u64,

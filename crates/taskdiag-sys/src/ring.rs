@@ -1,9 +1,10 @@
-//! The ring buffer that BPF programs write to and we read in place: `BPF_MAP_TYPE_RINGBUF`.
+//! The ring buffer that BPF programs write to and this process reads in place:
+//! `BPF_MAP_TYPE_RINGBUF`.
 //!
 //! Two positions, each on a page of its own, only ever increase: the producer position, up to which
-//! the programs have reserved memory, and the consumer position, up to which we have read. Between
-//! them are records, each after a header of eight bytes. The data are mapped twice in a row, so a
-//! record that continues after the end of the ring is contiguous in memory.
+//! the programs have reserved memory, and the consumer position, up to which this process has read.
+//! Between them are records, each after a header of eight bytes. The data are mapped twice in a
+//! row, so a record that continues past the end of the ring is contiguous in memory.
 
 use std::cell::Cell;
 use std::io;
@@ -25,9 +26,9 @@ const BUSY: u32 = 1 << 31;
 /// The program has discarded the record.
 const DISCARDED: u32 = 1 << 30;
 
-/// What a header says.
+/// The meaning of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum Meaning {
     /// A record of this length, and the position after it.
     Record(usize, u64),
     /// A discarded record, and the position after it.
@@ -43,22 +44,22 @@ enum Found {
 pub struct Broken;
 
 /// Decodes the header at position `at` of a ring of `size` bytes, whose producer position is `end`.
-fn decode(header: u32, at: u64, end: u64, size: u64) -> Found {
+fn decode(header: u32, at: u64, end: u64, size: u64) -> Meaning {
     if header & BUSY != 0 {
-        return Found::NotYet;
+        return Meaning::NotYet;
     }
     let len = u64::from(header & !DISCARDED);
     let next = at.checked_add(HEADER + len);
     let Some(next) = next.and_then(|next| next.checked_next_multiple_of(8)) else {
-        return Found::Broken;
+        return Meaning::Broken;
     };
     if next > end || next - at > size {
-        return Found::Broken;
+        return Meaning::Broken;
     }
     if header & DISCARDED != 0 {
-        Found::Discarded(next)
+        Meaning::Discarded(next)
     } else {
-        Found::Record(len as usize, next)
+        Meaning::Record(len as usize, next)
     }
 }
 
@@ -66,9 +67,9 @@ fn decode(header: u32, at: u64, end: u64, size: u64) -> Found {
 #[derive(Debug)]
 pub struct RingBuffer {
     map: Map,
-    /// The page of the consumer position, which we write.
+    /// The page of the consumer position, which this process writes.
     consumer: OwnMapping,
-    /// The page of the producer position, which the kernel writes, and after it the data, twice.
+    /// The page of the producer position, which the kernel writes, followed by the data, twice.
     producer: OwnMapping,
     size: u64,
     /// The position after the last record that next() returned.
@@ -110,8 +111,8 @@ impl RingBuffer {
         self.map.as_fd()
     }
 
-    /// Returns the memory of the records that were read to the programs, and makes those that they
-    /// wrote meanwhile available.
+    /// Gives the memory of the records that were read back to the programs, and makes the records
+    /// that they have written since available.
     pub fn turn(&mut self) {
         // SAFETY: both mappings live as long as `self` and start with a page-aligned position. Only
         // we write the first; the kernel writes the second as a whole.
@@ -125,7 +126,7 @@ impl RingBuffer {
         self.end = producer.load(Ordering::Acquire);
     }
 
-    /// The next record that was there at the last turn(), if it is complete.
+    /// The next record that was available at the last turn(), if it is complete.
     pub fn next(&self) -> Option<Result<&[u8], Broken>> {
         let (mut at, end) = (self.taken.get(), self.end);
         while at < end {
@@ -139,7 +140,7 @@ impl RingBuffer {
             // whole.
             let word = unsafe { &*header.cast::<AtomicU32>() }.load(Ordering::Acquire);
             match decode(word, at, end, self.size) {
-                Found::Record(len, next) => {
+                Meaning::Record(len, next) => {
                     self.taken.set(next);
                     // SAFETY: header and record are no longer than the ring and start in the first
                     // copy of the data, so they are within both copies. The program has finished
@@ -147,12 +148,12 @@ impl RingBuffer {
                     // can't be called while the slice lives.
                     return Some(Ok(unsafe { slice::from_raw_parts(header.add(HEADER as usize), len) }));
                 }
-                Found::Discarded(next) => {
+                Meaning::Discarded(next) => {
                     self.taken.set(next);
                     at = next;
                 }
-                Found::NotYet => return None,
-                Found::Broken => return Some(Err(Broken)),
+                Meaning::NotYet => return None,
+                Meaning::Broken => return Some(Err(Broken)),
             }
         }
         None
@@ -170,15 +171,15 @@ mod tests {
     /// Check what each kind of header means.
     #[test]
     fn headers_are_decoded() {
-        assert_eq!(decode(20, 0, 4096, SIZE), Found::Record(20, 32));
-        assert_eq!(decode(24, 8192, 8224, SIZE), Found::Record(24, 8224));
-        assert_eq!(decode(20 | DISCARDED, 0, 32, SIZE), Found::Discarded(32));
-        assert_eq!(decode(20 | BUSY, 0, 32, SIZE), Found::NotYet);
-        assert_eq!(decode(20, 0, 24, SIZE), Found::Broken, "after the producer position");
-        assert_eq!(decode(4096, 0, 1 << 20, SIZE), Found::Broken, "longer than the ring");
+        assert_eq!(decode(20, 0, 4096, SIZE), Meaning::Record(20, 32));
+        assert_eq!(decode(24, 8192, 8224, SIZE), Meaning::Record(24, 8224));
+        assert_eq!(decode(20 | DISCARDED, 0, 32, SIZE), Meaning::Discarded(32));
+        assert_eq!(decode(20 | BUSY, 0, 32, SIZE), Meaning::NotYet);
+        assert_eq!(decode(20, 0, 24, SIZE), Meaning::Broken, "after the producer position");
+        assert_eq!(decode(4096, 0, 1 << 20, SIZE), Meaning::Broken, "longer than the ring");
         assert_eq!(
             decode(!BUSY & !DISCARDED, u64::MAX - 7, u64::MAX, SIZE),
-            Found::Broken,
+            Meaning::Broken,
             "an overflow"
         );
     }
@@ -190,12 +191,12 @@ mod tests {
         fn any_header_stays_within_the_ring(header: u32, at in 0..u64::MAX / 16, reserved in 1..=SIZE / 8) {
             let (at, end) = (at * 8, at * 8 + reserved * 8);
             match decode(header, at, end, SIZE) {
-                Found::Record(len, next) => {
+                Meaning::Record(len, next) => {
                     prop_assert!(next > at && next <= end && at + HEADER + len as u64 <= next);
                 }
-                Found::Discarded(next) => prop_assert!(next > at && next <= end),
-                Found::NotYet => prop_assert!(header & BUSY != 0),
-                Found::Broken => {}
+                Meaning::Discarded(next) => prop_assert!(next > at && next <= end),
+                Meaning::NotYet => prop_assert!(header & BUSY != 0),
+                Meaning::Broken => {}
             }
         }
     }

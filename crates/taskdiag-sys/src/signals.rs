@@ -1,5 +1,5 @@
-//! Signals: sending them to a process that is known by a descriptor, with or without a value, and
-//! blocking them, to receive them from a descriptor or not to be interrupted.
+//! Signals: sending them to a process through a pidfd, with or without a value, and blocking them,
+//! either to receive them from a descriptor or not to be interrupted.
 
 use std::ffi::c_int;
 use std::io;
@@ -24,7 +24,7 @@ fn set_of(signals: &[c_int]) -> libc::sigset_t {
 }
 
 /// Blocks `signals` in the calling thread, and returns a signalfd(2) that becomes readable when one
-/// of them arrives. Call it before starting other threads, which inherit the mask.
+/// of them arrives. Call it before starting other threads, because these inherit the mask.
 pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
     let set = set_of(signals);
     // SAFETY: `set` outlives the call; the old set is not asked for.
@@ -41,7 +41,7 @@ pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets a signal that this thread has blocked, and that waits for it, have its usual effect. Blocks it
+/// Delivers a pending signal that this thread has blocked, with its usual effect, and blocks it
 /// again.
 pub fn let_through(signal: c_int) {
     let set = set_of(&[signal]);
@@ -101,7 +101,7 @@ struct QueuedSignal {
 struct Sender {
     pid: libc::pid_t,
     uid: libc::uid_t,
-    /// `union sigval`: the kernel hands it on as it is.
+    /// `union sigval`. The kernel passes it on unchanged.
     value: usize,
 }
 
@@ -114,8 +114,8 @@ union SignalInfo {
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
-/// Sends a signal to the process of a descriptor of pidfd_open(2) (Linux 5.1). With `value` it is
-/// queued as by sigqueue(3). Signal 0 only checks whether one could be sent.
+/// Sends a signal to the process of a pidfd, with pidfd_send_signal(2) (Linux 5.1). With `value`
+/// the signal is queued, as by sigqueue(3). Signal 0 only checks whether a signal could be sent.
 ///
 /// `ESRCH`: the process has ended. `EPERM`: the caller may not send it signals.
 pub fn send(process: BorrowedFd<'_>, signal: i32, value: Option<i32>) -> Result<(), Errno> {
@@ -129,7 +129,7 @@ pub fn send(process: BorrowedFd<'_>, signal: i32, value: Option<i32>) -> Result<
             pid: unsafe { libc::getpid() },
             // SAFETY: as above.
             uid: unsafe { libc::getuid() },
-            // As C puts the int of `union sigval` into its first bytes.
+            // C stores the int of `union sigval` in its first bytes.
             value: if cfg!(target_endian = "little") {
                 value as u32 as usize
             } else {
@@ -162,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that a signal ends the process that is meant, with and without a value, and that one
-    /// that has ended is told from one that is there.
+    /// Check that a signal ends the right process, with and without a value, and that a process
+    /// that has ended is distinguished from one that exists.
     #[test]
     fn signals_reach_the_process() {
         for value in [None, Some(-7)] {

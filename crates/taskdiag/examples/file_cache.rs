@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             residency.fraction() * 100.0,
             file.metadata()?.size()
         ),
-        // Since Linux 6.14 this takes the right to change the file.
+        // Since Linux 6.14 this needs the right to change the file.
         Err(error) => println!("{}: {error:#}", path.display()),
     }
     for task in &Handle::new().query(&Query::processes())? {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match held {
             Ok(()) if is_held => println!("  process {pid} has it open or mapped"),
             Ok(()) => {}
-            // It may have ended, or belong to another user.
+            // The process may have ended, or belong to another user.
             Err(error) => eprintln!("  {error:#}"),
         }
     }

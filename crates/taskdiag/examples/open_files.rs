@@ -1,4 +1,4 @@
-//! Prints who has a path open: a file, what is below a directory, or what is on a file system.
+//! Prints which processes use a file, files below a directory, or files on a file system.
 //!
 //! `cargo run --example open_files [PATH]`
 
@@ -11,8 +11,8 @@ use taskdiag::{Field, Handle, Query};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).unwrap_or("/dev/null".into());
     let mut request = Request::default();
-    request.filter.uses = Use::ALL.into();
-    request.filter.paths = vec![PathMatch::new(&path, Duration::from_secs(1))?];
+    request.uses = Use::ALL.into();
+    request.paths = vec![PathMatch::new(&path, Duration::from_secs(1))?];
     let mut handle = Handle::new();
     let processes = handle.query(&Query::processes().fields(Field::Comm | Field::StartNs))?;
     let answer = handle.files(&processes, &request, |task, file| {

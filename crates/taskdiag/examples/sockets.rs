@@ -1,15 +1,15 @@
-//! Prints the sockets that wait for somebody, in all network namespaces, and who has them.
+//! Prints the sockets that wait for a peer, in all network namespaces, and their owners.
 
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Kinds, Request, Row, SocketField};
+use taskdiag::sockets::{Kind, Request, Row, SocketField};
 use taskdiag::{Field, Handle, Query};
 
 fn main() -> taskdiag::Result<()> {
     let mut handle = Handle::new();
     let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
     let mut request = Request::default();
-    request.kinds = Kinds::TCP | Kinds::UDP;
+    request.kinds = Kind::Tcp | Kind::Udp;
     request.listening = true;
     let answer = handle.sockets(&processes, &request, |socket| {
         let row = Row::new(socket);

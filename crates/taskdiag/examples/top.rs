@@ -1,4 +1,4 @@
-//! Prints the processes that used most processor time in the last second, five times.
+//! Prints the processes that used the most processor time in the last second, five times.
 //!
 //! `cargo run --example top`
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut now = HashMap::new();
         for task in snapshot.tasks() {
             let total_ns = task.utime_ns()? + task.stime_ns()?;
-            // Another process may have got the same number. An identity also has the start time.
+            // Another process may have got the same id. An identity also has the start time.
             let identity = task.identity()?;
             if let Some(then_ns) = before.get(&identity) {
                 used.push((total_ns - then_ns, task.pid()?, task.comm()?));

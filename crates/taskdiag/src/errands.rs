@@ -1,5 +1,5 @@
-//! A small process that looks at files which other processes have open or mapped, or whose paths the
-//! caller gave.
+//! A small process that looks at files which other processes have open or mapped, or whose paths
+//! the caller gave.
 //!
 //! Such a file can be of a file system whose server never answers. Whoever opens it, looks at it or
 //! reads it then waits, and once the server was asked not even a fatal signal ends that: a thread

@@ -1,8 +1,8 @@
 //! Asks a Linux kernel about its processes, their memory and mappings, and the page cache: in
 //! binary, and in one request.
 //!
-//! A [`Query`] says which tasks and which [`Field`]s. A [`Handle`] chooses who answers it. A
-//! [`Snapshot`] is the answer.
+//! A [`Query`] says which tasks and which [`Field`]s. A [`Handle`] chooses the source that answers
+//! it. A [`Snapshot`] is the answer.
 //!
 //! ```
 //! use taskdiag::{Absent, Field, Handle, Query};
@@ -22,8 +22,8 @@
 //! # Queries
 //!
 //! A query can be about all processes or threads, about one process, its threads, its children, or
-//! its descendants, or about listed processes. A [`Filter`] leaves out tasks that an expression is
-//! not true of, most of them in the kernel:
+//! its descendants, or about listed processes. A [`Filter`] is an expression; only tasks for which
+//! it is true are in the answer. The kernel leaves out most of the others:
 //!
 //! ```
 //! use taskdiag::{Field, Filter, Handle, Query};
@@ -35,41 +35,42 @@
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 //!
-//! Only what is asked for costs anything: a query for `pid` and `comm` does not make the kernel add
-//! up memory. Keep the handle, which keeps what it loaded, and give snapshots back to
-//! [`Handle::query_into`], which uses their memory again.
+//! Only the requested fields cost anything: a query for `pid` and `comm` does not make the kernel
+//! add up memory. Keep the handle, which keeps what it has loaded. Pass an old snapshot to
+//! [`Handle::query_into`], which reuses its memory.
 //!
 //! # Values
 //!
-//! A value is equal to the kernel's own, or it is absent for a reason: [`Absent`]. It is never 0 in
-//! place of "not known". Sizes are in bytes and times in nanoseconds, and names of fields say so:
-//! `rss_bytes`, `start_ns`. [`Field::info`] has the unit, the place in `/proc`, and the first
-//! kernel version of each; `docs/fields.md` lists all. Names, paths and arguments are bytes, not
-//! text, because processes choose them. `Display` of a [`Value`] escapes control characters.
+//! A value equals the kernel's own, or it is absent for a reason: [`Absent`]. It is never 0 in
+//! place of "not known". Sizes are in bytes and times in nanoseconds, and the names of fields say
+//! so: `rss_bytes`, `start_ns`. [`Field::info`] has the unit, the place in `/proc`, and the first
+//! kernel version of each field; `docs/fields.md` lists all fields. Names, paths and arguments are
+//! bytes, not text, because processes choose them. `Display` of a [`Value`] escapes control
+//! characters.
 //!
 //! # Sources
 //!
-//! | who asks | who answers |
+//! | caller | source |
 //! |---|---|
-//! | root, or `CAP_BPF` and `CAP_PERFMON` | BPF programs (Linux 5.17), which this library loads; procfs what they can't |
+//! | root, or `CAP_BPF` and `CAP_PERFMON` | BPF programs (Linux 5.17), which this library loads; procfs answers what they can't |
 //! | others, where `taskdiagd` runs | the broker, which shows what `/proc` mounted with `hidepid=2` would |
 //! | others | procfs |
 //!
-//! All of them give the same values. [`Handle::explain`] says who would answer a query,
-//! [`Handle::support`] what this host has and what is missing, [`Snapshot::answers`] who answered.
-//! Loading BPF programs takes some ten milliseconds. A handle loads them once its queries would
-//! have been faster with them, or at [`Handle::prepare`].
+//! All sources give the same values. [`Handle::explain`] says which source would answer a query,
+//! [`Handle::support`] what this host has and what is missing, [`Snapshot::answers`] which source
+//! answered. Loading BPF programs takes some ten milliseconds. A handle loads them once its queries
+//! would have been faster with them, or at [`Handle::prepare`].
 //!
 //! # Time
 //!
-//! No process can hold up a query. What waits for another process's memory or locks is read by
-//! threads that are given up after [`Query::patience`]. The value is then [`Absent::NoAnswer`], and
-//! all others are there.
+//! No process can hold up a query. Reader threads read the values that may wait for another
+//! process's memory or locks; after [`Query::patience`] the query goes on without them. Such a
+//! value is then [`Absent::NoAnswer`]; all other values are there.
 //!
 //! # Which process it is
 //!
-//! The kernel uses process numbers again. [`Task::identity`] tells whether a task of one answer is
-//! that of another.
+//! The kernel reuses process ids. [`Task::identity`] tells whether a task of one answer is the same
+//! as a task of another answer.
 //!
 //! ```
 //! use std::collections::HashSet;
@@ -83,46 +84,49 @@
 //!
 //! # Errors
 //!
-//! [`Error`] is the one error of this library. [`Error::kind`] is for programs, `{:#}` prints the
-//! message and its causes for people, and [`source`](std::error::Error::source) has the error of
-//! the system call.
+//! [`Error`] is the only error type of this library. [`Error::kind`] is for programs, `{:#}` prints
+//! the message and its causes for people, and [`source`](std::error::Error::source) returns the
+//! error of the system call.
 //!
 //! # Threads and fork(2)
 //!
-//! Handles and snapshots are [`Send`]. A handle belongs to one thread at a time; several do not
-//! disturb each other. In a child after fork(2) a handle begins afresh.
+//! Handles and snapshots are [`Send`]. Only one thread at a time can use a handle; several handles
+//! do not disturb each other. In a child after fork(2), a handle starts afresh.
 //!
 //! # More
 //!
-//! - [`files`]: what processes have open.
-//! - [`sockets`]: the sockets of the machine, and who has them.
+//! - [`files`]: the open files of processes.
+//! - [`sockets`]: the sockets of the machine, and the processes that have them open.
 //! - [`maps`]: mappings of processes, and the file that an address belongs to.
-//! - [`memory`]: what memory really costs (PSS), and budgets for adding that up.
+//! - [`memory`]: the true cost of memory (PSS), and budgets for adding it up.
 //! - [`pagecache`]: how much of files is in memory.
 //! - [`events`]: processes as they start, execute programs, and end.
 //! - [`pin`]: BPF programs that are loaded once for many processes.
 //!
-//! `examples/` has a ps, a top, and a program for each of these.
+//! `examples/` has a ps, a top, and a program for most of these.
 //!
 //! # Cargo features
 //!
-//! - `bpf` (default): builds and links the BPF programs. Building takes clang and libbpf's headers;
-//!   if these are missing, taskdiag is built without the programs. Without the feature, or the
-//!   programs, procfs and the broker answer, and [`Handle::prepare`] fails with
+//! - `bpf` (default): builds and links the BPF programs. This needs clang and libbpf's headers;
+//!   without them, taskdiag is built without the programs. Without the feature or the programs,
+//!   procfs and the broker answer, and [`Handle::prepare`] fails with
 //!   [`Unsupported`](ErrorKind::Unsupported).
-//! - `serde`: `Serialize` for tasks, values, absences, events, open files, sockets and mappings, in the shape of the
-//!   command's JSON: a row is a map of its values, and of the reasons of missing ones under
-//!   `absent`.
+//! - `serde`: `Serialize` for tasks, values, absences, events, open files, sockets and mappings, in
+//!   the shape of the command's JSON: a row is a map of its values; the reasons of missing values
+//!   are under `absent`.
 
 mod absences;
+mod descriptors;
 mod errands;
 pub mod events;
 pub mod files;
 mod handle;
+mod interrupt;
 pub mod maps;
 pub mod memory;
 mod mutex;
 mod names;
+mod owners;
 pub mod pagecache;
 mod peers;
 pub mod pin;
@@ -149,8 +153,10 @@ pub use events::{Event, EventField, EventKind, Events};
 #[doc(hidden)]
 pub use handle::{answer_past, Past};
 pub use handle::{Explanation, Handle};
+#[doc(hidden)]
+pub use interrupt::{interruptible, is_interrupted};
 
-/// What can go to other threads, and what several threads can use at a time.
+/// Types that can move to other threads, and types that several threads can use at once.
 const _: () = {
     const fn is_send<T: Send>() {}
     const fn is_sync<T: Sync>() {}
@@ -169,12 +175,9 @@ const _: () = {
     is_send::<memory::Progress>();
     is_sync::<memory::Progress>();
     is_send::<maps::Maps>();
-    is_send::<maps::Machine>();
     is_send::<maps::Normalizer>();
     is_send::<maps::Mappings>();
     is_sync::<maps::Mappings>();
-    is_send::<maps::Broker>();
-    is_sync::<maps::Broker>();
     is_send::<files::OpenFile<'_>>();
     is_sync::<files::OpenFile<'_>>();
     is_send::<files::Request>();

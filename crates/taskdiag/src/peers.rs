@@ -1,14 +1,14 @@
-//! Who is at the other end of pipes, UNIX sockets and connections within a network namespace.
+//! The other ends of pipes, of UNIX sockets, and of connections within a network namespace.
 //!
-//! [`Peers`] reads the descriptors of all processes and the lists of sockets once. The rest is pure:
-//! which descriptors are at the other end of one.
+//! [`Peers`] reads the descriptors of all processes and the lists of sockets once. The rest is
+//! pure: it finds the descriptors at the other end of one.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Result;
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
@@ -17,24 +17,15 @@ use taskdiag_core::open_file::{Access, Kind};
 use taskdiag_core::query::Query;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Snapshot;
-use taskdiag_core::socket::{Address, End, Family, Kinds, Owner, Protocol, Socket, State, Type};
+use taskdiag_core::socket::{Address, Endpoint, Family, Owner, Protocol, Socket, State, Type};
 
+use crate::descriptors;
 use crate::files::{self, OpenFile};
-use crate::sockets::{self, read_descriptors, Owners, Where};
+use crate::owners::{FoundOwners, Owners};
+use crate::sockets::{self, Listing};
 use crate::Handle;
 
-/// The descriptors at the other end. `None` if there is no other end that could have any.
-pub(crate) type Found<'a> = Known<Option<Cow<'a, [Owner]>>>;
-
-/// What was found, as a borrowed list.
-pub(crate) fn borrowed<'a>(found: &'a Found<'_>) -> Known<Option<&'a [Owner]>> {
-    match found {
-        Ok(owners) => Ok(owners.as_deref()),
-        Err(reason) => Err(*reason),
-    }
-}
-
-/// What finds other ends.
+/// Finds other ends.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// The descriptors of sockets.
@@ -42,20 +33,21 @@ pub(crate) struct Peers {
     pipes: HashMap<(Device, u64), Pipe>,
     /// Sockets that are connected by IP, sorted, each with its inode number.
     connections: Vec<(Connection, Option<u64>)>,
-    /// The sockets that have an inode number, by that.
+    /// The sockets that have an inode number, by that number.
     ends: HashMap<u64, OtherEnd>,
-    /// Why a socket with a descriptor may be in no list: a namespace is denied, a list did not come.
+    /// Why a socket with a descriptor may be in no list: a namespace is denied, or a list is
+    /// missing.
     unlisted: Option<Absent>,
 }
 
-/// The descriptors of a pipe or a fifo. Those that can do both are among both.
+/// The descriptors of a pipe or a fifo. Those for both directions are in both lists.
 #[derive(Debug, Default)]
 struct Pipe {
     readers: Vec<Owner>,
     writers: Vec<Owner>,
 }
 
-/// A connection of IP, as one end sees it. IPv4 within IPv6 is IPv4.
+/// A connection of IP, as one end sees it. IPv4 within IPv6 counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Connection {
     netns: u64,
@@ -67,7 +59,7 @@ struct Connection {
 /// What a socket is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherEnd {
-    /// To nothing, or to nothing that is a socket of this machine's lists.
+    /// To nothing, or to nothing in the lists of this machine.
     None,
     /// To a UNIX socket. Without a number nobody has it: it was not accepted, or is closed.
     Unix(Option<u64>),
@@ -80,7 +72,7 @@ impl Connection {
             Protocol::Ip(number) if is_connected(number) => number,
             _ => return None,
         };
-        let end = |end: End| match (end.addr?, end.port?) {
+        let end = |end: Endpoint| match (end.addr?, end.port?) {
             (Address::Ip(addr), port) => Some((addr.to_canonical(), port)),
             _ => None,
         };
@@ -115,9 +107,9 @@ fn is_connected(protocol: u16) -> bool {
 impl OtherEnd {
     fn of(socket: &Socket<'_>) -> OtherEnd {
         match socket.family {
-            Family::Unix => match (socket.peer_inode, socket.kind, socket.state) {
+            Family::Unix => match (socket.peer_inode, socket.socket_type, socket.state) {
                 (Some(inode), ..) => OtherEnd::Unix(Some(inode)),
-                // Datagram sockets are in this state, too, if somebody else is connected to them.
+                // Datagram sockets are in this state, too, if another socket is connected to them.
                 (None, Type::Stream | Type::Seqpacket, State::Estab) => OtherEnd::Unix(None),
                 _ => OtherEnd::None,
             },
@@ -130,13 +122,13 @@ impl OtherEnd {
 }
 
 impl Peers {
-    /// Reads what it takes to find the other ends of pipes and sockets.
+    /// Reads what is needed to find the other ends of pipes and sockets.
     pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
         let (kinds, wants) = (files::Kind::Socket | files::Kind::Fifo, Set::NONE);
         let mut sockets = Vec::new();
-        let unseen = read_descriptors(
+        let unseen = descriptors::read(
             handle,
             &processes,
             kinds,
@@ -149,16 +141,20 @@ impl Peers {
             },
         )?;
         peers.owners = Owners::new(sockets, unseen.is_partial);
-        peers.read_lists(handle, Where::Everywhere)?;
+        peers.read_lists(handle, false)?;
         Ok(peers)
     }
 
-    /// Reads what it takes to find the other ends of sockets. Processes whose descriptors are `known`
-    /// are not asked for them again.
-    pub(crate) fn for_sockets(handle: &mut Handle, known: Option<(&Snapshot, &Owners)>, place: Where) -> Result<Peers> {
+    /// Reads what is needed to find the other ends of sockets. Does not read the descriptors of
+    /// processes again if they are `known`.
+    pub(crate) fn for_sockets(
+        handle: &mut Handle,
+        known: Option<(&Snapshot, &Owners)>,
+        own_namespace: bool,
+    ) -> Result<Peers> {
         let mut peers = Peers::default();
         let mut processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
-        // Other ends have names, whatever was asked of the owners.
+        // Other ends have names, whatever the request about owners asked for.
         let known = known.filter(|(snapshot, _)| snapshot.fields().contains(Field::Comm));
         let mut sockets = Vec::new();
         let mut is_partial = false;
@@ -168,33 +164,34 @@ impl Peers {
             sockets.extend(owners.iter().map(|(inode, owner)| (inode, owner.clone())));
             is_partial = owners.is_partial;
         }
-        // About nobody another source may answer, which does not show everybody.
+        // With no processes another source may answer, which does not show every process.
         if !processes.is_empty() || known.is_none() {
             let (kinds, wants) = (files::Kind::Socket.into(), Set::NONE);
-            let unseen = read_descriptors(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
+            let unseen = descriptors::read(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 sockets.push((inode, owner));
             })?;
             is_partial |= unseen.is_partial;
         }
         peers.owners = Owners::new(sockets, is_partial);
-        peers.read_lists(handle, place)?;
+        peers.read_lists(handle, own_namespace)?;
         Ok(peers)
     }
 
     /// Reads the lists of sockets, after the descriptors.
-    fn read_lists(&mut self, handle: &mut Handle, place: Where) -> Result<()> {
+    fn read_lists(&mut self, handle: &mut Handle, own_namespace: bool) -> Result<()> {
         let request = sockets::Request {
-            kinds: Kinds::all(),
-            place,
+            own_namespace,
             fields: Set::NONE,
             ..sockets::Request::default()
         };
-        let answer = handle.sockets(&Snapshot::default(), &request, |socket| {
+        let nobody = Snapshot::default();
+        let listing = Listing::begin(handle, &nobody, &request)?;
+        let answer = listing.pass_on(handle, None, &mut |socket| {
             self.add_socket(socket);
             ControlFlow::Continue(())
         })?;
         self.connections.sort_unstable();
-        // A process that may not be seen may keep a namespace alive.
+        // A hidden process may keep a namespace alive.
         let is_hidden = answer.namespaces_denied + answer.processes_hidden > 0 || self.owners.is_partial;
         self.unlisted = if is_hidden {
             Some(Absent::Denied)
@@ -226,30 +223,12 @@ impl Peers {
         }
     }
 
-    /// The other end of a descriptor of a process.
-    pub(crate) fn of_file(&self, pid: u32, file: &OpenFile<'_>) -> Found<'_> {
-        let Some(fd) = file.fd else { return Ok(None) };
-        match file.kind? {
-            // It may also be the file that a socket is bound to.
-            Kind::Socket if file.access()? == Some(Access::Path) => Ok(None),
-            Kind::Fifo => self.of_pipe((file.device?, file.inode?), file.access()?, (pid, fd)),
-            Kind::Socket => match (self.ends.get(&file.inode?), self.unlisted) {
-                (Some(&end), _) => self.of_end(end),
-                (None, Some(reason)) => Err(reason),
-                // It is bound to nothing, of a family that has no lists, or in a network namespace
-                // that only sockets keep alive.
-                (None, None) => Err(Absent::Unsupported),
-            },
-            _ => Ok(None),
-        }
-    }
-
-    fn of_pipe(&self, number: (Device, u64), access: Option<Access>, own: (u32, u32)) -> Found<'_> {
+    fn of_pipe(&self, number: (Device, u64), access: Option<Access>, own: (u32, u32)) -> FoundOwners<'_> {
         let is_end = matches!(access, Some(Access::Read | Access::Write | Access::ReadWrite));
         if !is_end {
             return Ok(None);
         }
-        // Who opened it meanwhile is not known.
+        // A process opened it meanwhile, and it is not known which.
         let pipe = self.pipes.get(&number).ok_or(Absent::Gone)?;
         let found = match access {
             Some(Access::Read) => Cow::Borrowed(&pipe.writers[..]),
@@ -259,13 +238,8 @@ impl Peers {
         self.unless_hidden(found)
     }
 
-    /// The other end of a socket of a list.
-    pub(crate) fn of_socket(&self, socket: &Socket<'_>) -> Found<'_> {
-        self.of_end(OtherEnd::of(socket))
-    }
-
-    fn of_end(&self, end: OtherEnd) -> Found<'_> {
-        const NOBODY: Found<'_> = Ok(Some(Cow::Borrowed(&[])));
+    fn of_end(&self, end: OtherEnd) -> FoundOwners<'_> {
+        const NOBODY: FoundOwners<'_> = Ok(Some(Cow::Borrowed(&[])));
         match end {
             OtherEnd::None => Ok(None),
             OtherEnd::Unix(None) => NOBODY,
@@ -275,7 +249,7 @@ impl Peers {
                 match (&sockets[..], state) {
                     // Another machine or namespace.
                     ([], _) if !connection.remote.0.is_loopback() => Ok(None),
-                    // Whoever is bound to that port gets it.
+                    // Whichever socket is bound to that port receives it.
                     ([], _) if is_datagram(connection.protocol) => Ok(None),
                     // It is connected, but to other addresses (NAT), or it was closed meanwhile.
                     ([], State::Estab) => Err(Absent::Gone),
@@ -297,7 +271,7 @@ impl Peers {
             .collect()
     }
 
-    fn of_sockets(&self, sockets: &[Option<u64>]) -> Found<'_> {
+    fn of_sockets(&self, sockets: &[Option<u64>]) -> FoundOwners<'_> {
         let inodes: Vec<u64> = sockets.iter().copied().flatten().collect();
         match inodes[..] {
             [] => Ok(Some(Cow::Borrowed(&[]))),
@@ -309,12 +283,37 @@ impl Peers {
         }
     }
 
-    /// Nobody, unless there may be somebody whose descriptors may not be seen.
-    fn unless_hidden<'a>(&self, found: Cow<'a, [Owner]>) -> Found<'a> {
+    /// Nobody, unless the owner may be a process whose descriptors are hidden.
+    fn unless_hidden<'a>(&self, found: Cow<'a, [Owner]>) -> FoundOwners<'a> {
         if found.is_empty() && self.owners.is_partial {
             return Err(Absent::Denied);
         }
         Ok(Some(found))
+    }
+}
+
+impl files::OtherEnds for Peers {
+    fn of_file(&self, pid: u32, file: &OpenFile<'_>) -> FoundOwners<'_> {
+        let Some(fd) = file.fd else { return Ok(None) };
+        match file.kind? {
+            // It may also be the file that a socket is bound to.
+            Kind::Socket if file.access()? == Some(Access::Path) => Ok(None),
+            Kind::Fifo => self.of_pipe((file.device?, file.inode?), file.access()?, (pid, fd)),
+            Kind::Socket => match (self.ends.get(&file.inode?), self.unlisted) {
+                (Some(&end), _) => self.of_end(end),
+                (None, Some(reason)) => Err(reason),
+                // It is bound to nothing, of a family that has no lists, or in a network namespace
+                // that only sockets keep alive.
+                (None, None) => Err(Absent::Unsupported),
+            },
+            _ => Ok(None),
+        }
+    }
+}
+
+impl sockets::OtherEnds for Peers {
+    fn of_socket(&self, socket: &Socket<'_>) -> FoundOwners<'_> {
+        self.of_end(OtherEnd::of(socket))
     }
 }
 
@@ -323,7 +322,7 @@ fn is_datagram(protocol: u16) -> bool {
 }
 
 impl Pipe {
-    /// All descriptors but this one of a process: those that can read, then those that can only
+    /// All descriptors except this one of a process: those that can read, then those that can only
     /// write.
     fn others(&self, (pid, fd): (u32, u32)) -> Vec<Owner> {
         let only_writes = |owner: &&Owner| !self.readers.contains(owner);
@@ -336,8 +335,10 @@ impl Pipe {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag_core::absent::Known;
+
     use super::*;
-    use crate::files::Use;
+    use crate::files::{OtherEnds as _, Use};
 
     const PIPE: (Device, u64) = (Device { major: 0, minor: 14 }, 7);
 
@@ -345,7 +346,7 @@ mod tests {
         Owner::new(pid, fd, Ok(b"x"))
     }
 
-    fn pids(found: Found<'_>) -> Known<Option<Vec<(u32, u32)>>> {
+    fn pids(found: FoundOwners<'_>) -> Known<Option<Vec<(u32, u32)>>> {
         Ok(found?.map(|owners| owners.iter().map(|owner| (owner.pid, owner.fd)).collect()))
     }
 
@@ -360,8 +361,8 @@ mod tests {
         }
     }
 
-    /// Check that the ends of a pipe are those of the other direction, that a descriptor that does
-    /// both is at both ends, and never at its own.
+    /// Check that the ends of a pipe are those of the other direction, that a descriptor for both
+    /// directions is at both ends, and that none is at its own other end.
     #[test]
     fn pipes_have_two_ends() {
         let mut peers = Peers::default();
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(of(&peers, 3, 5, libc::O_RDWR), Ok(Some(vec![(1, 3), (1, 4), (2, 4)])));
     }
 
-    /// Check that nobody is told from somebody who may not be seen, and from what was not looked at.
+    /// Check that nobody is distinguished from a hidden process, and from what was not read.
     #[test]
     fn nobody_is_not_somebody_hidden() {
         let mut peers = Peers::default();
@@ -411,8 +412,8 @@ mod tests {
         }
     }
 
-    /// Check that connections are found from either end, also if one says IPv6 and the other IPv4,
-    /// only in the same namespace, and what it means if there is no other end.
+    /// Check that connections are found from either end, even if one is IPv6 and the other IPv4,
+    /// and only in the same namespace, and what a missing other end means.
     #[test]
     fn connections_have_two_ends() {
         let client = connection(("127.0.0.1", 5000), ("127.0.0.1", 80));

@@ -12,11 +12,12 @@ use taskdiag_sys::host::{kernel_version, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
 
 use crate::pagecache;
+use crate::source::broker::nobody_at;
 use crate::source::procfs;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Finds out what can answer on this host, without loading anything. `built` says why the BPF
+/// Finds out which sources work on this host, without loading anything. `built` says why the BPF
 /// programs were not built; it is empty if they were.
 pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Support {
     let status = fs::read("/proc/self/status");
@@ -75,12 +76,12 @@ pub(crate) fn bpf_built(why_not: &'static str) -> Fact {
     }
 }
 
-/// Whether BPF can read processor times. On a processor without ticks the kernel adds the time that
-/// a task has used to its counters only when somebody asks the kernel for them (`vtime_delta()` in
+/// Whether BPF can read processor times. On a processor without ticks the kernel updates a task's
+/// counters only when somebody asks the kernel for them (`vtime_delta()` in
 /// `kernel/sched/cputime.c`).
 fn plain_times(list: std::io::Result<String>) -> Fact {
     match list {
-        // The kernel prints "(null)" where there is no list of processors.
+        // The kernel prints "(null)" if there is no list of processors.
         Ok(list) if !matches!(list.trim(), "" | "(null)") => Fact::no(
             format!(
                 "processors {} run without ticks (nohz_full): only /proc has processor times",
@@ -92,8 +93,8 @@ fn plain_times(list: std::io::Result<String>) -> Fact {
     }
 }
 
-/// How many processes there are: `/proc` has a link for each, and some for its other directories
-/// (`proc_root_getattr()` in `fs/proc/root.c`).
+/// The number of processes: the link count of `/proc` counts each process, and some other
+/// directories (`proc_root_getattr()` in `fs/proc/root.c`).
 fn processes() -> Option<u32> {
     const OTHERS: u32 = 8;
     let links = u32::try_from(rustix::fs::stat("/proc").ok()?.st_nlink).ok()?; // its type is the architecture's
@@ -129,7 +130,7 @@ fn procfs(status: Option<&[u8]>) -> Fact {
             .find_map(|line| Some(line.strip_prefix(key)?.split_whitespace().count()))
     };
     // The line has one number for each pid namespace, from that of the mount inward. With more than
-    // one, the mount is of an outer namespace.
+    // one, the mount belongs to an outer namespace.
     match line("NSpid:") {
         Some(levels) if levels > 1 => Fact::no(
             "/proc shows an outer pid namespace, whose ids are not the caller's",
@@ -193,7 +194,7 @@ fn pinned_programs(directory: &Path) -> Fact {
 fn broker_socket(path: &Path) -> Fact {
     match fs::metadata(path) {
         Ok(_) => Fact::unknown(format!("{} exists; not tried yet", path.display())),
-        Err(error) => Fact::no(format!("{}: {error}", path.display()), "as root: taskdiagd"),
+        Err(error) => nobody_at(path, &error),
     }
 }
 
@@ -210,8 +211,8 @@ fn cgroup2() -> Fact {
     }
 }
 
-/// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that of
-/// a cgroup of the unified hierarchy. `None` where that can't be seen: outside of the caller's
+/// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes,
+/// is that of a cgroup of the unified hierarchy. `None` if this can't be seen: outside the caller's
 /// cgroup namespace, or if the hierarchy is not mounted.
 pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
@@ -221,7 +222,7 @@ pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     // The dot makes sure that it is a directory.
     let is_there = |path: &[u8]| procfs::cgroup_id(&[path, b"/."].concat()).is_some();
     let mut names = path.split(|&byte| byte == b'/');
-    // The kernel writes a path in one way only.
+    // The kernel writes each path in one way only.
     let is_plain = names.next() == Some(b"") && names.all(|name| !matches!(name, b"" | b"." | b".."));
     if is_plain && is_there(path) {
         Some(true)
@@ -230,7 +231,7 @@ pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether the kernel has a file of this process, which it has if it has the file of any process.
+/// Whether the kernel has a file for this process; then it has the file for every process.
 fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
     match fs::File::open(path) {
         Ok(_) => Fact::yes(there),
@@ -259,8 +260,8 @@ fn procmap_query() -> Fact {
 mod tests {
     use super::*;
 
-    /// Check that only directories of the hierarchy count as cgroups, and that nothing is said of
-    /// what can't be seen.
+    /// Check that only directories of the hierarchy count as cgroups, and that the result is
+    /// unknown for what can't be seen.
     #[test]
     fn cgroups_are_directories_of_the_hierarchy() {
         let own = fs::read_to_string("/proc/self/cgroup").expect("/proc is mounted");

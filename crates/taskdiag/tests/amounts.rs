@@ -1,4 +1,4 @@
-//! Rollups have the known amounts of memory of a process: private, shared, of files, huge, lazily
+//! Rollups report known amounts of a process's memory: private, shared, of files, huge, lazily
 //! freed, swapped out.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ fn page_size() -> i64 {
     rustix::param::page_size() as i64
 }
 
-/// The most processes that share memory.
+/// The maximum number of processes that share memory.
 const SHARERS: usize = 50;
 
 /// The sizes of the fixture's memory.
@@ -49,7 +49,7 @@ impl Fixture {
             output: BufReader::new(output.expect("a pipe")),
         };
         fixture.hear();
-        // The memory that it takes for a first command itself is taken then.
+        // The memory that the first command itself needs is allocated then.
         for _ in 0..3 {
             fixture.tell(b'n').expect("nothing");
         }
@@ -60,7 +60,7 @@ impl Fixture {
         self.process.id()
     }
 
-    /// The fixture's last word: empty, or the number of an error.
+    /// The fixture's reply: empty, or an errno.
     fn hear(&mut self) -> Option<i32> {
         let mut line = String::new();
         loop {
@@ -73,7 +73,7 @@ impl Fixture {
         }
     }
 
-    /// Gives it a command. Fails if that is not possible on this kernel.
+    /// Sends it a command. Fails if this kernel does not support it.
     fn tell(&mut self, what: u8) -> Result<(), std::io::Error> {
         self.input.write_all(&[what]).expect("the fixture listens");
         self.hear()
@@ -165,16 +165,16 @@ fn sharer(shared: &Area, commands: i32, answers: i32) -> ! {
 }
 
 /// Reads all of this program and its libraries into memory. Otherwise code that the fixture runs
-/// for the first time would be read meanwhile, and would count like memory that it takes, where
-/// files are in memory themselves.
+/// for the first time would be read meanwhile and, if files themselves are in memory, would count
+/// as memory that the fixture takes.
 fn touch_files() {
     let maps = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     for line in maps.lines().filter(|line| line.contains(" r") && line.contains('/')) {
         let (range, _) = line.split_once(' ').expect("a range");
         let (start, end) = range.split_once('-').expect("two addresses");
         let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).expect("an address"));
-        // SAFETY: our own mapping, which is only read. What lies beyond the end of the file can not
-        // be.
+        // SAFETY: our own mapping, which is only read. What lies beyond the end of the file can't
+        // be read.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_POPULATE_READ) };
     }
 }
@@ -279,19 +279,19 @@ impl Sizes {
         Sizes(sizes)
     }
 
-    /// How much a field has grown. `None` where the kernel lacks it.
+    /// How much a field has grown. `None` if the kernel lacks the field.
     fn growth(&self, before: &Sizes, field: Field) -> Option<i64> {
         Some(self.0[field as usize]? - before.0[field as usize]?)
     }
 
-    /// Fails unless each field has grown by so much. Fields that are not named must not have grown,
-    /// with some exceptions.
+    /// Fails unless each field has grown by the given amount. Fields that are not listed must not
+    /// have grown, with some exceptions.
     fn expect(&self, before: &Sizes, what: &str, growths: &[(Field, i64)], unclear: &[Field]) -> Result<(), String> {
         let clean = [Field::SharedCleanBytes, Field::PrivateCleanBytes].map(|field| self.growth(before, field));
         let clean: i64 = clean.into_iter().flatten().sum();
         let mut wrong = Vec::new();
         for field in Fields::of_group(Group::Rollup).iter() {
-            // The kernel sets and clears marks of use at any time.
+            // The kernel sets and clears referenced bits at any time.
             if [Field::RollupAgeNs, Field::ReferencedBytes].contains(&field) || unclear.contains(&field) {
                 continue;
             }
@@ -316,7 +316,7 @@ impl Sizes {
                 (false, _) => 0,
                 // Proportional sizes are rounded down to KiB, before and after.
                 (true, false) => 2 * KIB,
-                // Pages of the program count like the fixture's own, and other processes share them.
+                // Pages of the program count as the fixture's own, and other processes share them.
                 (true, true) => 32 * KIB,
             };
             if (growth - wanted).abs() > slack {
@@ -364,13 +364,13 @@ fn amounts_are_exact() {
     fs::remove_file(&path).expect("our own file");
 }
 
-/// Tries until nothing has interfered. Other processes share pages with the fixture, such as those
-/// of this test's program, and change its proportional sizes.
+/// Repeats an attempt until nothing has interfered. Other processes share pages with the fixture,
+/// such as those of this test's program, and change its proportional sizes.
 fn quietly(mut attempt: impl FnMut() -> Result<(), String>) {
     const TRIES: usize = 25;
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock();
-    // Pages that have yet to be written to disk would become clean meanwhile.
+    // Pages not yet written to disk would become clean meanwhile.
     let program = File::open("/proc/self/exe").and_then(|program| program.sync_all());
     program.expect("a disk");
     let mut last = String::new();
@@ -454,7 +454,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     if clean + dirty_ones != FROM_FILE {
         return Err(format!("{clean} bytes are clean and {dirty_ones} dirty"));
     }
-    // Other processes start and end that map the libraries. This is a small part of them.
+    // Other processes that map the libraries start and end. Their share is small.
     for fields in [
         &[Field::UssBytes][..],
         &[Field::PssBytes],
@@ -470,7 +470,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     let lazy = now
         .growth(&then, Field::LazyfreeBytes)
         .expect("LazyFree is as old as the rollup");
-    // The kernel marks the last pages later: 31 for each processor at most.
+    // The kernel marks the last pages later: at most 31 for each processor.
     let waiting = 31 * page_size() * std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
     assert!(
         (LAZY - waiting..=LAZY).contains(&lazy),
@@ -491,8 +491,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Check that swapped-out memory is in the swap sizes and in no others, where swap can be turned
-/// on.
+/// Check that swapped-out memory is in the swap sizes and in no others, if swap can be turned on.
 #[test]
 fn swapped_memory_counts_as_swapped() {
     if child::part().is_some() {
@@ -518,7 +517,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     let before = Sizes::of(&mut handle, pid);
     let mut swapped = 0;
     let mut after = Sizes::of(&mut handle, pid);
-    // Pages in lists of single processors are skipped. The next try swaps them out.
+    // Pages in per-processor lists are skipped. The next attempt swaps them out.
     for _ in 0..50 {
         if let Err(error) = fixture.tell(b'o') {
             println!("not on this host: MADV_PAGEOUT came with Linux 5.4: {error}");
@@ -540,7 +539,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     ];
     let mut growths: Vec<(Field, i64)> = gone.map(|field| (field, -swapped)).to_vec();
     growths.extend([(Field::RollupSwapBytes, swapped), (Field::SwapPssBytes, swapped)]);
-    // A page that has been written to swap and is still in memory is clean.
+    // A page that was written to swap but is still in memory is clean.
     let kinds = [
         Field::PssDirtyBytes,
         Field::PrivateDirtyBytes,
@@ -561,7 +560,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     }
 }
 
-/// Huge pages that were added to the pool. They are taken out again at the end.
+/// Huge pages that were added to the pool. They are removed at the end.
 struct HugePages(u64);
 
 impl HugePages {

@@ -22,7 +22,7 @@ fn text(pid: i32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/cmdline")).expect("cmdline")
 }
 
-/// Check that unchanged arguments are remembered, and stay right.
+/// Check that unchanged arguments are remembered, and stay correct.
 #[test]
 fn unchanged_arguments_are_remembered() {
     let count = scaled(3000).max(200);
@@ -42,7 +42,7 @@ fn unchanged_arguments_are_remembered() {
         );
         kept.push(snapshot);
     }
-    // Earlier answers must stay right while later ones are made.
+    // Earlier answers must stay correct while later ones are made.
     for snapshot in &kept {
         let mut met = 0;
         for task in snapshot.tasks() {
@@ -83,8 +83,8 @@ fn new_titles_show_at_once() {
             changer.set_title(title.as_bytes()).expect("a new title");
             let known = changer.facts.cmdline_raw.clone().expect("the new arguments");
             for scope in [Scope::Processes, Scope::Process(changer.pid as u32), Scope::Threads] {
-                // With BPF alone they are remembered. Of all processes by procfs, one reading now
-                // and then is enough.
+                // With BPF alone they are remembered. For all processes by procfs, reading them
+                // only now and then is enough.
                 if source == SourceId::Procfs && !matches!(scope, Scope::Process(_)) && round % 20 != 0 {
                     continue;
                 }
@@ -128,7 +128,7 @@ fn new_programs_show_at_once() {
     }
 }
 
-/// Overwrites the arguments of a process through `/proc/PID/mem`. Returns what they are then.
+/// Overwrites the arguments of a process through `/proc/PID/mem`. Returns the resulting arguments.
 fn rewrite_from_outside(pid: i32, bytes: &[u8]) -> Vec<u8> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).expect("stat");
     let stat = String::from_utf8_lossy(&stat).into_owned();
@@ -151,7 +151,7 @@ fn rewrite_from_outside(pid: i32, bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Check that arguments that a tracer wrote into a process are in the next answer, though the
+/// Check that arguments that a tracer wrote into a process are in the next answer, even though the
 /// process itself does not run.
 #[test]
 fn changes_by_a_tracer_show_at_once() {
@@ -164,9 +164,9 @@ fn changes_by_a_tracer_show_at_once() {
     }
 }
 
-/// Check what is documented about `/proc/PID/mem`: a process that writes there without tracing
-/// changes the arguments of a sleeping process, which a handle that remembers them does not notice.
-/// A handle that is used once does, and so does every handle once the process has run.
+/// Check the documented behaviour of `/proc/PID/mem`: if a process writes there without tracing, it
+/// changes the arguments of a sleeping process, and a handle that remembers them does not notice. A
+/// handle for a single query does notice, and so does every handle once the process has run.
 #[test]
 fn untraced_changes_show_once_the_process_has_run() {
     let sleeper = animal("args-4096");

@@ -7,10 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use taskdiag::maps::{self, Filter, Machine, Wants};
-use taskdiag::{ErrorKind, Field, Fields, Query, Snapshot, SourceId};
+use taskdiag::maps::{MapField, Perms};
+use taskdiag::{ErrorKind, Field, Fields, Query, Set, Snapshot, SourceId};
 use taskdiag_testkit::{child, handle, scaled, start_ticks, test_name, text::TICK_NS, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
 
@@ -18,7 +17,7 @@ const FORKS_PER_SECOND: u32 = 2000;
 const FARM: usize = 100;
 const THREADS_EACH: usize = 2;
 
-/// What never changes of a process of the farm.
+/// The values of a farm process that never change.
 #[derive(Clone, Debug, PartialEq)]
 struct Identity {
     start_ns: u64,
@@ -31,7 +30,7 @@ struct Identity {
     cmdline: Vec<u8>,
 }
 
-/// One churn is enough for a machine: several at once would leave no time for anything else.
+/// A machine can bear only one churn: several at once would leave no time for anything else.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn check_under_churn(source: SourceId, query: Query) {
@@ -71,7 +70,7 @@ fn check_under_churn(source: SourceId, query: Query) {
             }
             let cmdline = task.cmdline().map(|args| args.as_bytes().to_vec());
             let state = task.state().expect("a state");
-            // A released task has no number, and so no row.
+            // A released task has no id, and so no row.
             assert_ne!(state, 'X', "{source} {:?} {round}: {pid}/{tid}", query.scope);
             assert!(
                 task.threads_count().expect("a count") >= 1,
@@ -96,8 +95,8 @@ fn check_under_churn(source: SourceId, query: Query) {
                         cmdline.escape_ascii().to_string()
                     );
                 }
-                // They stay in the churn's session and group, have one thread each, and are of its
-                // user.
+                // They stay in the session and group of the churn, have one thread each, and belong
+                // to its user.
                 assert_eq!(
                     (task.pgid(), task.sid()),
                     (Ok(churner), Ok(churner)),
@@ -156,8 +155,8 @@ fn check_under_churn(source: SourceId, query: Query) {
         query.scope
     );
     assert!(made as usize >= snapshots, "the churn made {made} processes only");
-    // They are listed last, so procfs, which takes its time, may find all of them gone. Then it
-    // must have counted them.
+    // They are listed last, so slow procfs may find all of them gone. Then it must have counted
+    // them.
     assert!(
         mayflies + gone > 0,
         "no snapshot met any of the processes that came and went"
@@ -192,8 +191,8 @@ fn procfs_threads_are_whole_under_churn() {
     check_under_churn(SourceId::Procfs, Query::threads().fields(Fields::all()));
 }
 
-/// The limit of process numbers, which is that of the whole machine before Linux 6.14. Restored at
-/// the end.
+/// The limit of process ids, which applies to the whole machine before Linux 6.14. Restored at the
+/// end.
 struct PidMax {
     before: String,
 }
@@ -223,15 +222,15 @@ fn numbered(number: usize) -> Child {
         .expect("a process")
 }
 
-/// Check that a process number and a start time never name two processes, while the kernel uses the
-/// same few numbers over and over.
+/// Check that a process id and a start time never identify two processes, while the kernel reuses
+/// the same few ids over and over.
 #[test]
 fn reused_numbers_name_one_process_each() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     child::run(test_name!(), "inside", child::first_of_namespace(), || {
         const AT_ONCE: usize = 60;
         const EACH_ROUND: usize = 20;
-        // From 300 on, where the kernel begins again.
+        // From 300 on, where the kernel starts again.
         let _limit = PidMax::set(300 + 150);
         let mut handles = SOURCES.map(|source| (source, handle(source), BTreeMap::new()));
         let query = Query::processes().fields(Field::StartNs | Field::Cmdline);
@@ -281,8 +280,8 @@ fn reused_numbers_name_one_process_each() {
     });
 }
 
-/// Makes processes with a number above all others, one after the other, until it is stopped. The
-/// kernel's tree of numbers gets a new root for each, and loses it again.
+/// Makes processes whose id is above all others, one after the other, until it is stopped. Each
+/// adds a new root to the kernel's tree of ids, which is then removed again.
 fn make_new_roots(stop: &AtomicBool) -> usize {
     let mut made = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -304,8 +303,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Check that walks lose no task while the tree of numbers that they follow gets a new root and
-/// loses it again.
+/// Check that walks lose no task while the tree of ids that they follow gains a new root and loses
+/// it again.
 #[test]
 fn new_roots_lose_no_task() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +316,7 @@ fn new_roots_lose_no_task() {
         thread::scope(|scope| {
             let worker = scope.spawn(|| make_new_roots(&stop));
             let guard = Stop(&stop);
-            // So much other work that a walk is interrupted for long.
+            // Enough other work to interrupt a walk for long.
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -338,17 +337,12 @@ fn new_roots_lose_no_task() {
                     );
                 }
             }
-            let mut machine = Machine::new()
-                .with_patience(Duration::from_secs(5))
-                .with_source(maps::Source::Bpf);
+            let mut handle = handle(SourceId::Bpf);
             // Before 6.11 BPF does not read mappings.
-            let walks = !matches!(machine.list(Filter::EXECUTABLE, Wants::empty()), Err(error) if error.kind() == ErrorKind::Unsupported);
+            let walks = !matches!(handle.all_maps(Perms::EXEC, Set::NONE), Err(error) if error.kind() == ErrorKind::Unsupported);
             for round in (0..scaled(100)).filter(|_| walks) {
-                let all = machine
-                    .list(Filter::EXECUTABLE, Wants::NAMES)
-                    .expect("mappings")
-                    .mappings;
-                let met: BTreeSet<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+                let all = handle.all_maps(Perms::EXEC, MapField::Name).expect("mappings").mappings;
+                let met: BTreeSet<u32> = all.iter().filter_map(|mapping| mapping.pid).collect();
                 assert!(met.is_superset(&steady), "mappings, {round}");
             }
             drop(guard);

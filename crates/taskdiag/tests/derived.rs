@@ -1,5 +1,5 @@
-//! Derived fields are what other programs say: ps(1), getent(1), date(1). `oracle.rs` compares them
-//! with the text of `/proc`, for all tasks.
+//! Derived fields equal the output of other programs: ps(1), getent(1), date(1). `oracle.rs`
+//! compares them with the text of `/proc`, for all tasks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("ASCII")
 }
 
-/// What ps(1) says of processes: a line of words for each.
+/// The output of ps(1) about processes: a line of words for each.
 fn ps(pids: &[u32], columns: &str) -> BTreeMap<u32, Vec<String>> {
     let list: Vec<String> = pids.iter().map(u32::to_string).collect();
     let text = output("ps", &["--no-headers", "-o", columns, "-p", &list.join(",")]);
@@ -39,7 +39,7 @@ fn text(value: Result<&[u8], Absent>) -> Result<String, Absent> {
     value.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Animals that differ in what derived fields are made of.
+/// Animals that differ in the inputs of derived fields.
 fn zoo() -> Vec<Animal> {
     let names = [
         "nice-7",
@@ -61,7 +61,7 @@ fn answer(handle: &mut Handle, pids: &[u32]) -> Snapshot {
         .expect("an answer")
 }
 
-/// Check that what stands still is what ps(1) shows, from each source.
+/// Check that values that do not move equal those of ps(1), from each source.
 #[test]
 fn ps_shows_the_same() {
     let animals = zoo();
@@ -83,7 +83,7 @@ fn ps_shows_the_same() {
         let mut letters = String::new();
         for task in snapshot.tasks() {
             let pid = task.pid().expect("a pid");
-            // ps shows a mark for what there is not.
+            // For a missing value, ps shows a mark.
             let or = |value: Result<&[u8], Absent>, mark: &str| match value {
                 Ok(b"") | Err(Absent::Gone | Absent::Unsupported) => Ok(mark.to_owned()),
                 value => text(value),
@@ -102,7 +102,7 @@ fn ps_shows_the_same() {
             letters.push_str(&ours[2]);
         }
         assert_eq!(snapshot.len(), pids.len());
-        // There is something of each kind.
+        // Each kind occurs.
         for letter in "SZTNLsl+".chars() {
             assert!(letters.contains(letter), "{source}: {letter} of {letters}");
         }
@@ -111,7 +111,8 @@ fn ps_shows_the_same() {
     }
 }
 
-/// Check that what moves is between what ps(1) shows before and after, within its last digit.
+/// Check that values that move lie between those that ps(1) shows before and after, within its last
+/// digit.
 #[test]
 fn ps_shows_what_moves() {
     let busy = Killed(
@@ -160,7 +161,7 @@ fn ps_shows_what_moves() {
     }
 }
 
-/// Check that the start is that of ps(1), which knows when the machine booted only to the second.
+/// Check that the start equals that of ps(1), which knows the boot time only to the second.
 #[test]
 fn starts_are_those_of_ps() {
     let animals = zoo();
@@ -182,12 +183,13 @@ fn starts_are_those_of_ps() {
             assert!((0..=1).contains(&later), "{source}: {ours} and {of_ps}");
         }
     }
-    // Both sources say the same, to the letter.
+    // Both sources report exactly the same.
     assert_eq!(starts[0], starts[1]);
     assert_eq!(starts[0].len(), pids.len());
 }
 
-/// Check that names are those of the user database, and numbers without names stand for themselves.
+/// Check that names equal those of the user database, and that ids without names are shown as
+/// numbers.
 #[test]
 fn getent_knows_the_same_names() {
     let animals = ["ids-all-different", "nice-7"].map(animal);
@@ -215,8 +217,8 @@ fn getent_knows_the_same_names() {
     }
 }
 
-/// Check that derived fields are read for nobody who does not ask: neither are they values, nor do
-/// they cost more fields.
+/// Check that derived fields are not computed unless they are asked for: they have no values, and
+/// cost no further fields.
 #[test]
 fn nobody_gets_what_was_not_asked() {
     let pid = std::process::id();
@@ -231,15 +233,15 @@ fn nobody_gets_what_was_not_asked() {
             .expect("an answer");
         assert_eq!(user.task(0).user(), Ok(&b"root"[..]));
         assert_eq!(user.task(0).group(), Err(Absent::NotAsked));
-        // What it is made of is in the answer, too.
+        // The fields it is made of are in the answer, too.
         assert_eq!(user.task(0).euid(), Ok(0));
         let groups: Vec<Group> = user.answers().map(|(group, _)| group).collect();
         assert_eq!(groups, [Group::Cred]);
     }
 }
 
-/// Check that a filter may look at derived fields, alone, beside others, and beside rollups, which
-/// are read only of what is left.
+/// Check that a filter may use derived fields: alone, with others, and with rollups, which are read
+/// only for the remaining tasks.
 #[test]
 fn filters_look_at_derived_fields() {
     let animals = ["nice-7", "threads-5", "ids-all-different", "terminal"].map(animal);
@@ -316,8 +318,8 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         drop(self.process.take());
-        // A cgroup counts as busy for a moment after its last process was reaped. Those that others
-        // are in are removed by the last of them.
+        // A cgroup counts as busy for a moment after its last process was reaped. Cgroups shared
+        // with others are removed by the last of them.
         let deadline = Instant::now() + Duration::from_secs(2);
         for cgroup in self.cgroups.iter().rev() {
             while fs::remove_dir(cgroup).is_err() && Instant::now() < deadline {
@@ -327,7 +329,7 @@ impl Drop for Member {
     }
 }
 
-/// Check processes in cgroups such as systemd and container runtimes make, from each source, and
+/// Check processes in cgroups like those of systemd and container runtimes, from each source, and
 /// that filters find them.
 #[test]
 fn cgroups_tell_units_and_containers() {
@@ -361,7 +363,7 @@ fn cgroups_tell_units_and_containers() {
         ),
         ("cron.service".to_owned(), ["cron.service", "", slice, "", "", ""]),
     ];
-    // The first makes the top, and so is dropped last.
+    // The first one makes the top, and so is dropped last.
     let mut members: Vec<Member> = cases.iter().map(|(path, _)| Member::new(&top, path)).collect();
     let fields = [
         Field::Unit,

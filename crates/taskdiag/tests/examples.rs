@@ -1,4 +1,4 @@
-//! The examples run, and print what they promise.
+//! The examples run, and print what they should.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -51,13 +51,13 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("examples print text")
 }
 
-/// The name of this process, as examples print it.
+/// The name of this process, as the examples print it.
 fn own_name() -> String {
     let name = fs::read("/proc/self/comm").expect("our own name");
     name.trim_ascii().escape_ascii().to_string()
 }
 
-/// Check that `ps` prints a line for each process, with the right values of this one.
+/// Check that `ps` prints a line for each process, with the right values for this one.
 #[test]
 fn ps_lists_processes() {
     let printed = run(&mut example("ps"));
@@ -75,7 +75,7 @@ fn ps_lists_processes() {
 }
 
 /// Check that `top` prints this process, which works all the time. It has enough threads to be
-/// among the busiest also while other tests run.
+/// among the busiest even while other tests run.
 #[test]
 fn top_finds_busy_processes() {
     static STOP: AtomicBool = AtomicBool::new(false);
@@ -113,7 +113,7 @@ fn normalize_finds_files() {
     );
 }
 
-/// Check that `file_cache` knows that a file of this process is in memory, and who has it open.
+/// Check that `file_cache` finds that a file of this process is in memory, and who has it open.
 #[test]
 fn file_cache_finds_who_holds_a_file() {
     let path = std::env::temp_dir().join(format!("taskdiag-example-{}", process::id()));
@@ -141,7 +141,7 @@ fn open_files_finds_who_has_a_path_open() {
     assert_eq!(words, [&own[..], &fd, path.to_str().expect("UTF-8")], "{printed}");
 }
 
-/// Check that `sockets` finds a socket that listens, and who has it.
+/// Check that `sockets` finds a listening socket and its owner.
 #[test]
 fn sockets_finds_who_listens() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
@@ -152,7 +152,7 @@ fn sockets_finds_who_listens() {
     assert!(printed.lines().any(|printed| printed == line), "{printed}");
 }
 
-/// Check that `wait_for_exec` notices a program, and by which process.
+/// Check that `wait_for_exec` reports a program and its process.
 #[test]
 fn wait_for_exec_notices_a_program() {
     let name = format!("td-{}", process::id());

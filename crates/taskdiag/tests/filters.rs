@@ -1,5 +1,5 @@
-//! Which tasks an answer has: filters, lists of processes, descendants, changed tasks. Whether the
-//! kernel or the library decides, plain code finds the same tasks among all.
+//! Which tasks an answer contains: filters, lists of processes, descendants, changed tasks. Whether
+//! the kernel or the library decides, the result is the same as that of plain code over all tasks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ const EXPRESSIONS: &[(&str, Plain)] = &[
         t.uid() == Ok(0) && t.kernel_thread() == Ok(false)
     }),
     ("kernel_thread", |t| t.kernel_thread() == Ok(true)),
-    // Nothing but ids has to be read.
+    // Only ids need be read.
     ("pid not in (1, 2) and pid == tid", |t| t.pid().is_ok_and(|pid| pid > 2)),
     ("kernel_thread and comm ~ '^kworker/'", |t| {
         t.kernel_thread() == Ok(true) && t.comm().is_ok_and(|comm| comm.starts_with(b"kworker/"))
@@ -109,7 +109,7 @@ const EXPRESSIONS: &[(&str, Plain)] = &[
     }),
 ];
 
-/// Check that each source finds the animals that plain code finds, and nothing that does not fit.
+/// Check that each source finds the animals that plain code finds, and no others.
 #[test]
 fn filters_find_what_plain_code_finds() {
     let animals = everything();
@@ -142,8 +142,8 @@ fn filters_find_what_plain_code_finds() {
     }
 }
 
-/// Check that a test in the kernel compares the value that the field has: equal is true, unequal is
-/// not.
+/// Check that a test in the kernel compares the exact value of the field: equality is true,
+/// inequality is not.
 #[test]
 fn single_values_are_compared_exactly() {
     const FIELDS: [Field; 19] = [
@@ -174,7 +174,7 @@ fn single_values_are_compared_exactly() {
             let one = handle
                 .query(&Query::process(pid).fields(Fields::all()))
                 .expect("an animal");
-            // With the pid, as many tests as a program takes.
+            // With the pid, as many tests as a program accepts.
             for fields in FIELDS.chunks(15) {
                 let tests = |relation: &str, word: &str| {
                     let test = |field: &Field| {
@@ -219,7 +219,7 @@ fn undecided_tasks_are_counted() {
 }
 
 /// Check that listed processes are returned once each, sorted, that those that do not exist are
-/// missing, and that few processes are not looked for among all.
+/// reported as missing, and that few processes are not searched for among all.
 #[test]
 fn listed_processes_are_returned_alone() {
     let animals = ["threads-5", "dead-leader", "nice-7"].map(animal);
@@ -342,8 +342,8 @@ fn members_of_cgroups_are_found() {
     }
 }
 
-/// Uses so much processor time that it shows in clock ticks. Waiting for time to pass is not
-/// enough: on a busy machine others have most of the processor.
+/// Uses enough processor time to show in clock ticks. Waiting is not enough: on a busy machine
+/// others get most of the processor.
 fn burn_ticks() {
     let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let as_ns = |time: rustix::time::Timespec| time.tv_sec * 1_000_000_000 + time.tv_nsec;

@@ -1,5 +1,5 @@
-//! Processes that keep the readers of their memory waiting: answers say so, in time, and nothing is
-//! missing of other processes.
+//! Processes that block the readers of their memory: answers report this in time, and lack nothing
+//! about other processes.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::{margin, Animal, Farm};
 
-/// The machine has enough to do without a second zoo.
+/// A second zoo at the same time would overload the machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ fn holders(count: usize) -> Vec<Animal> {
     (0..count).map(|_| animal("holds-lock")).collect()
 }
 
-/// Whether the process keeps `cat` waiting, as these tests assume.
+/// Whether the process blocks `cat`, as these tests assume.
 fn holds_cat(pid: i32) -> bool {
     let mut cat = Command::new("cat");
     let mut cat = cat
@@ -55,7 +55,7 @@ fn holds_cat(pid: i32) -> bool {
 }
 
 /// Checks an answer about arguments: holders are reported, and all others have their values.
-/// Returns how many did not answer.
+/// Returns how many processes did not answer.
 fn check(what: &str, snapshot: &Snapshot, holders: &[Animal], farm: &Farm) -> usize {
     let find = |pid: i32| {
         let task = snapshot.tasks().find(|task| task.pid() == Ok(pid as u32));
@@ -85,7 +85,7 @@ fn check(what: &str, snapshot: &Snapshot, holders: &[Animal], farm: &Farm) -> us
     counted
 }
 
-/// Asks, and measures how long that takes.
+/// Queries, and measures the time.
 fn ask(handle: &mut Handle, query: &Query) -> (Snapshot, Duration) {
     let start = Instant::now();
     let snapshot = handle.query(query).expect("an answer");
@@ -98,8 +98,8 @@ fn quickest(handle: &mut Handle, query: &Query) -> (Snapshot, Duration) {
     answers.min_by_key(|(_, took)| *took).expect("three")
 }
 
-/// Check that each source answers in time beside processes that hold their readers, and does not
-/// ask those again that still do.
+/// Check that each source answers in time if some processes block their readers, and does not read
+/// those again that still do.
 #[test]
 fn holders_are_reported_and_nothing_else_is_missing() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ fn holders_are_reported_and_nothing_else_is_missing() {
             println!("{what}: {took:?}");
             assert!(took < PATIENCE + margin(), "{what}: {took:?}");
             check(&what, &snapshot, &holders, &farm);
-            // They are known now. Other processes, which are not ours, may begin to hold readers.
+            // They are known now. Other processes, which are not ours, may start to block readers.
             let (snapshot, took) = quickest(&mut handle, &query);
             println!("{what}, again: {took:?}");
             assert!(took < PATIENCE, "{what}, again: {took:?}");
@@ -130,7 +130,7 @@ fn holders_are_reported_and_nothing_else_is_missing() {
         let (snapshot, took) = quickest(&mut other, &query);
         assert!(took < PATIENCE, "{way:?}, another handle: {took:?}");
         check("another handle", &snapshot, &holders, &farm);
-        // A query about one of them alone.
+        // A query about one of them only.
         let pid = holders[0].pid as u32;
         let (snapshot, took) = ask(&mut handle, &Query::process(pid).fields(Field::Cmdline | Field::Comm));
         assert!(took < PATIENCE, "{way:?}, one: {took:?}");
@@ -143,7 +143,7 @@ fn holders_are_reported_and_nothing_else_is_missing() {
     }
 }
 
-/// Check that a process with silent arguments holds no reader, however often it is asked.
+/// Check that a process with silent arguments blocks no reader, however often it is queried.
 #[test]
 fn silent_arguments_hold_no_reader() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ fn silent_arguments_hold_no_reader() {
                 .expect("it is there")
                 .cmdline()
                 .map(|args| args.as_bytes().to_vec());
-            // Its text, new memory that the text is being written to, or nothing where the file is
+            // Its text, new memory to which the text is being written, or nothing if the file is
             // mapped.
             match cmdline {
                 Ok(cmdline) => assert!(
@@ -181,7 +181,7 @@ fn silent_arguments_hold_no_reader() {
     }
 }
 
-/// Check that rollups keep to their deadline beside holders, whose sizes are reported as missing.
+/// Check that rollups meet their deadline despite holders, whose sizes are reported as missing.
 #[test]
 fn rollups_end_at_their_deadline() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,8 +212,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("threads").count()
 }
 
-/// Check that more holders than readers may be lost cost a bounded time and a bounded number of
-/// threads. In a process of its own: no more readers may be lost afterwards.
+/// Check that more holders than readers that may be lost cost a bounded time and a bounded number
+/// of threads. This needs a process of its own, which can lose no more readers afterwards.
 #[test]
 fn more_holders_than_may_be_lost() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +226,7 @@ fn more_holders_than_may_be_lost() {
             let (snapshot, took) = ask(&mut handle, &query);
             let (lost, before) = (snapshot.counters().no_answer, threads());
             println!("{way:?}: {took:?}, {lost} without an answer, {before} threads");
-            // The readers that are lost are waited for, some at a time.
+            // Lost readers are waited for, some at a time.
             assert!(took < Duration::from_secs(12), "{way:?}: {took:?}");
             assert!(before < 80, "{way:?}: {before} threads");
             for holder in &holders {
@@ -237,7 +237,7 @@ fn more_holders_than_may_be_lost() {
                     "{way:?}"
                 );
             }
-            // Once the holders are known, asking is fast, and takes no more threads.
+            // Once the holders are known, a query is fast, and needs no more threads.
             let (_, took) = ask(&mut handle, &query);
             assert!(took < Duration::from_secs(2), "{way:?}, again: {took:?}");
             assert!(threads() <= before + 8, "{way:?}: {} threads", threads());
@@ -261,8 +261,8 @@ fn more_holders_than_may_be_lost() {
     });
 }
 
-/// Check that one user can't hold all readers: everybody else's arguments are still read, however
-/// many processes hold readers. In a process of its own, as above.
+/// Check that one user can't block all readers: everybody else's arguments are still read, however
+/// many processes block readers. In a process of its own, as above.
 #[test]
 fn one_user_can_not_hold_all_readers() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,7 +282,7 @@ fn one_user_can_not_hold_all_readers() {
     });
 }
 
-/// Check that a process can end while one of its threads is held.
+/// Check that a process can end while one of its threads is blocked.
 #[test]
 fn a_process_with_held_readers_can_end() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,8 +296,8 @@ fn a_process_with_held_readers_can_end() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// Check that arguments and environments of 2 MiB are read whole, even if that takes longer than
-/// the patience.
+/// Check that arguments and environments of 2 MiB are read completely, even if that takes longer
+/// than the patience.
 #[test]
 fn long_texts_are_whole() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

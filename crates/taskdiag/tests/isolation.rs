@@ -1,6 +1,6 @@
 //! Many readers at once. The kernel can interrupt a BPF program in the middle of one reader's
-//! record while another reader runs it. The answer to one reader, or one process's record, must
-//! never have what was copied for another.
+//! record while another reader runs it. The answer to one reader, or the record of one process,
+//! must never contain data copied for another.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -22,11 +22,11 @@ fn farm_size() -> usize {
 
 const READERS: usize = 4;
 
-/// The environment variable in which a second process finds what to expect: `pid=index` of the
-/// farm, separated by commas.
+/// The environment variable that tells a second process what to expect: `pid=index` of the farm,
+/// separated by commas.
 const EXPECTED: &str = "TASKDIAG_TEST_EXPECTED";
 
-/// Processes with known arguments, each with other ones.
+/// Processes with known arguments, all different.
 struct Known(BTreeMap<u32, Vec<u8>>);
 
 impl Known {
@@ -84,7 +84,7 @@ impl Known {
     fn check_often(&self, what: &str, handle: &mut Handle) {
         let mut snapshot = Snapshot::default();
         for round in 0..scaled(200) {
-            // With and without other groups, so that arguments are at changing offsets in the
+            // With and without other groups, so that arguments are at varying offsets in the
             // records.
             let fields = if round % 2 == 0 {
                 Field::Cmdline.into()
@@ -103,7 +103,7 @@ fn farm_arguments(index: usize) -> Vec<u8> {
     format!("zoo\0farm\0--index\0{index:07}\0").into_bytes()
 }
 
-/// Second processes that read, and check what they read.
+/// Second processes that read, and check what they have read.
 fn readers(test: &str, farm: &Farm) -> Vec<Child> {
     let pids: Vec<String> = farm.pids().iter().map(i32::to_string).collect();
     let start = |_| {
@@ -212,7 +212,7 @@ fn pinned_programs_do_not_mix_arguments() {
     });
 }
 
-/// Uses one handle in a process and in its forked child, at the same time. Both must get right
+/// Uses one handle in a process and in its forked child at the same time. Both must get correct
 /// answers.
 fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
     let query = Query::processes().fields(Field::Cmdline | Field::Comm);
@@ -242,7 +242,7 @@ fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
     assert_eq!(status, 0, "{what}: the child's answers");
 }
 
-/// Check that a handle that a forked child uses does not disturb the parent's, and answers in both.
+/// Check that using a handle in a forked child does not disturb the parent's, and that both answer.
 #[test]
 fn forked_handles_do_not_disturb_each_other() {
     child::run(test_name!(), "private", World::default(), || {

@@ -50,10 +50,10 @@ fn farm_size() -> usize {
     taskdiag_testkit::scaled(500).max(100)
 }
 
-/// More than a query may allocate, and far fewer than there are tasks.
+/// More than a query may allocate, but far fewer than there are tasks.
 const FEW: usize = 40;
 
-/// Reads every field of every task to its end.
+/// Reads every field of every task completely.
 fn read_all(snapshot: &Snapshot) -> u64 {
     let mut sum = 0;
     for task in snapshot.tasks() {
@@ -109,12 +109,12 @@ fn reading_allocates_nothing() {
     }
 }
 
-/// Check that a query planner can ask how much of a file is cached without an allocation, from
+/// Check that a query planner can find out how much of a file is cached without an allocation, from
 /// either source.
 #[test]
 fn residency_allocates_nothing() {
     let file = std::fs::File::open("/proc/self/exe").expect("this program");
-    // The source is found out once.
+    // The source is determined once.
     residency(&file, ByteRange::ALL).expect("an answer");
     let part = ByteRange::new(4096, 1 << 20).expect("a range");
     let mut pages = 0;
@@ -130,11 +130,11 @@ fn residency_allocates_nothing() {
     assert!(pages > 0);
 }
 
-/// Check that a warm handle answers into an old snapshot without an allocation for each task.
+/// Check that a warm handle reuses an old snapshot without an allocation for each task.
 #[test]
 fn repeated_queries_hardly_allocate() {
-    // In a process that sees no others than its farm: procfs reads parts of 64 tasks, and each part takes some
-    // allocations, so that their number would depend on what else runs on the machine.
+    // In a process that sees only its own farm: procfs reads parts of 64 tasks, and each part needs
+    // some allocations, so that their number would depend on what else runs on the machine.
     child::run(test_name!(), "alone", child::first_of_namespace(), ask_again_and_again);
 }
 
@@ -147,7 +147,7 @@ fn ask_again_and_again() {
         for query in [Query::processes(), Query::threads()] {
             let query = query.fields(fields);
             // Capacities grow for a while, and other processes start. Most of the later passes must
-            // be as they should.
+            // be as expected.
             let counts: Vec<usize> = (0..12)
                 .map(|_| allocations(|| handle.query_into(&query, &mut snapshot).expect("an answer")))
                 .collect();
@@ -164,7 +164,7 @@ fn ask_again_and_again() {
     }
 }
 
-/// What this process holds: open files, and resident memory of its own in KiB.
+/// What this process holds: the number of open files, and its own resident memory in KiB.
 fn held() -> (usize, u64) {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let anon = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -173,12 +173,12 @@ fn held() -> (usize, u64) {
     (files, anon.expect("a size"))
 }
 
-/// Check that a handle that is asked again and again while processes start and end holds no more at
-/// the end than soon after the beginning: no descriptors, no maps, no memory.
+/// Check that a handle that is queried again and again while processes start and end holds no more
+/// at the end than soon after the beginning: no descriptors, no maps, no memory.
 #[test]
 fn memory_stays_flat_under_churn() {
-    // In a process of its own, which sees only the processes of its churn: neither what other tests
-    // hold nor the arguments of other processes count.
+    // In a process of its own, which sees only the processes of its churn: neither the resources of
+    // other tests nor the arguments of other processes count.
     child::run(test_name!(), "alone", child::first_of_namespace(), ask_under_churn);
 }
 

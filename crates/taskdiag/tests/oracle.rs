@@ -5,8 +5,8 @@ use taskdiag::{Absent, Field, Query, Scope, SourceId, Task, Value};
 use taskdiag_testkit::{child, compare::compare, handle, test_name, text};
 use taskdiag_zoo::{Animal, Facts};
 
-/// Before 6.2 the kernel's memory counters lag behind the resident memory, where it does not add
-/// them up: by 64 faults of up to 16 pages for each thread.
+/// Before 6.2 the kernel's memory counters, where it does not sum them, lag behind the resident
+/// memory: by 64 faults of up to 16 pages for each thread.
 const LAG: u64 = 1 << 20;
 
 /// At least this many tasks must have a value for each field.
@@ -58,8 +58,7 @@ fn pinned_programs_equal_text() {
     });
 }
 
-/// Check that a group that is asked for alone has the same values as among all groups: no group
-/// depends on another.
+/// Check that a group has the same values alone as among all groups: no group depends on another.
 #[test]
 fn single_groups_equal_everything() {
     let zombie = taskdiag_testkit::animal("dead-leader");
@@ -85,7 +84,7 @@ fn single_groups_equal_everything() {
     }
 }
 
-/// Check that each source reports what is known of each animal, because it was made so.
+/// Check that each source reports the known values of each animal, which was made with them.
 #[test]
 fn animals_are_as_they_were_made() {
     let animals = taskdiag_testkit::everything();
@@ -289,7 +288,7 @@ impl Checker {
         );
         for name in own_namespaces.into_iter().flatten() {
             let name = format!("ns_{}", String::from_utf8_lossy(&name));
-            // The namespace that no field has.
+            // A namespace for which there is no field.
             if name == "ns_time_for_children" {
                 continue;
             }

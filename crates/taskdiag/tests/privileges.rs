@@ -1,4 +1,4 @@
-//! Who may ask what, and what follows from a missing right or a missing part of the system. The
+//! Who may query what, and what follows from a missing right or a missing part of the system. The
 //! host is not changed: second processes with mounts of their own lack these things.
 
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ fn check_right(what: &str, report: &Report, least: usize) {
     assert!(report.tasks >= least, "{what}: {} tasks only", report.tasks);
 }
 
-/// Check that the worlds of these tests are as described.
+/// Check that the worlds of these tests match their description.
 #[test]
 fn worlds_are_as_described() {
     child::run(test_name!(), "nobody", nobody(1 << CAP_BPF), || {
@@ -62,8 +62,8 @@ fn worlds_are_as_described() {
     });
 }
 
-/// Check that `CAP_BPF` and `CAP_PERFMON` are all that BPF takes, and that it then shows what the
-/// text denies.
+/// Check that BPF needs only `CAP_BPF` and `CAP_PERFMON`, and that it then shows what the text
+/// denies.
 #[test]
 fn two_capabilities_suffice() {
     let _animals = child::part().is_none().then(taskdiag_testkit::everything);
@@ -100,7 +100,7 @@ fn missing_capabilities_are_named() {
             let error = Handle::new().prepare(Fields::all()).expect_err("a refusal");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
             let mut free = Handle::new();
-            // So often that loading would be worth it.
+            // Enough queries to make loading worth it.
             for _ in 0..30 {
                 let snapshot = free.query(&everything()).expect("an answer");
                 assert!(is_answered_by(&snapshot, SourceId::Procfs));
@@ -200,7 +200,7 @@ fn hidepid_hides() {
             }
         }
     });
-    // BPF does not know hidepid. That is why it answers the caller's own process only.
+    // BPF does not know hidepid. That is why it answers only the caller's own process.
     let world = World {
         proc: Proc::New(c"hidepid=2"),
         ..nobody(BOTH)
@@ -214,7 +214,7 @@ fn hidepid_hides() {
             .expect("root's process");
         assert_eq!(parent.uid(), Ok(0));
         assert!(parent.ns_net().is_ok() && parent.oom_score().is_ok());
-        // What is in its memory comes from /proc, which hides it.
+        // The contents of its memory come from /proc, which hides it.
         assert_eq!(parent.cmdline().err(), Some(Absent::Denied));
         assert_eq!(parent.environ().err(), Some(Absent::Denied));
     });
@@ -257,7 +257,7 @@ fn bpf_needs_no_proc() {
             .expect_err("a refusal");
         assert!(error.to_string().contains("/proc is not mounted"), "{error}");
         assert!(error.to_string().contains("mount -t proc"), "{error}");
-        // Programs that the kernel calls identify their reader by what /proc says of it.
+        // Programs that the kernel calls identify their reader by its entry in /proc.
         if kernel() < (6, 2) {
             let error = Handle::new().prepare(Fields::all()).expect_err("a refusal");
             assert!(error.to_string().contains("/proc/self/ns/pid"), "{error}");
@@ -277,8 +277,8 @@ fn bpf_needs_no_proc() {
                 .expect("this process");
             for field in Fields::all().iter() {
                 let has_value = own.value(field).is_ok();
-                // Without /proc it is not known whether there is a unified hierarchy, and what is
-                // in the memory of a process can't be read, nor texts. Nothing else is missing.
+                // Without /proc it is not known whether there is a unified hierarchy, and neither
+                // the memory of a process nor texts can be read. Nothing else is missing.
                 let is_missing = |field: Field| {
                     matches!(field, Field::Cgroup | Field::CgroupId | Field::Cmdline | Field::Environ)
                         || field.group() == Group::Text
@@ -340,7 +340,7 @@ fn pinned_programs_are_for_root_alone() {
     let test = test_name!();
     child::run(test, "root", nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
-        // The next process has the same world, and a little more.
+        // The next process has the same world, with a little more.
         let output = child::command(test, "nobody", child::nobody(0))
             .output()
             .expect("starting the second process");

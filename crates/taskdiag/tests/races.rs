@@ -1,6 +1,6 @@
-//! Processes that change while they are read: every answer must have been true at some time.
+//! Processes that change while they are read: every answer must have been true at some moment.
 //!
-//! `TASKDIAG_TEST_SCALE` says how often each race is run. The soak runs them for longer.
+//! `TASKDIAG_TEST_SCALE` sets how often each race is run. The soak runs them for longer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use taskdiag_zoo::{Churn, Race, Racers};
 /// One race at a time: each needs the processors for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How often a source is asked. procfs takes longer.
+/// How often a source is queried. procfs takes longer.
 fn passes(source: SourceId, count: usize) -> usize {
     match source {
         SourceId::Bpf => scaled(count),
@@ -23,7 +23,7 @@ fn passes(source: SourceId, count: usize) -> usize {
     }
 }
 
-/// Asks again and again, and judges each answer. Fails at the end, with what was wrong and how
+/// Queries again and again, and checks each answer. Fails at the end, with what was wrong and how
 /// often.
 fn race(
     race: Race,
@@ -89,7 +89,7 @@ fn namespaces_are_those_of_the_process() {
 }
 
 /// Check that a process is never missing while threads other than its first one call execve(2), and
-/// that no thread of it that ends is shown as the process.
+/// that no ending thread is shown as the process.
 #[test]
 fn a_process_that_execs_in_a_thread_is_there() {
     let fields = Fields::from(Field::State)
@@ -151,8 +151,8 @@ fn a_process_that_execs_in_a_thread_is_not_left_out() {
     }
 }
 
-/// Check that no row is of a task that has been released already: such a task has neither group nor
-/// session.
+/// Check that no row describes a task that has been released already: such a task has neither group
+/// nor session.
 #[test]
 fn released_tasks_have_no_rows() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +190,7 @@ fn released_tasks_have_no_rows() {
     }
 }
 
-/// Check that no processor time of a running process ever falls.
+/// Check that no processor time of a running process ever decreases.
 #[test]
 fn times_never_fall() {
     let mut before = BTreeMap::new();
@@ -213,7 +213,7 @@ fn times_never_fall() {
     );
 }
 
-/// Check that resident memory is never less than what was resident all the time.
+/// Check that resident memory is never less than the amount that was resident all the time.
 #[test]
 fn resident_memory_is_never_too_small() {
     race(

@@ -1,5 +1,5 @@
-//! Proportional and unique sizes are equal to the kernel's rollup, within the budget, and known
-//! amounts of memory have the known sizes.
+//! Proportional and unique sizes equal the kernel's rollup, within the budget, and known amounts of
+//! memory have the known sizes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use taskdiag_testkit::{
 };
 use taskdiag_zoo::{Churn, Farm};
 
-/// How often values that move are read again until they do not move meanwhile.
+/// How often values that move are read again until they hold still.
 const ROUNDS: usize = 40;
 
 /// The lines of the text, and their fields.
@@ -77,7 +77,7 @@ fn file(pid: u32, name: &str) -> String {
     format!("/proc/{pid}/{name}")
 }
 
-/// What a text has for a field.
+/// The value for a field in a text.
 fn says(text: &Result<Text, Absent>, field: Field) -> Result<u64, Absent> {
     let text = text.as_ref().map_err(|&reason| reason)?;
     if field == Field::UssBytes {
@@ -96,7 +96,7 @@ fn ours(task: &Task<'_>, field: Field) -> Result<u64, Absent> {
 }
 
 /// Compares the rollups of all processes with the kernel's file, read before and after. Processes
-/// whose values moved are asked again.
+/// whose values moved are queried again.
 fn compare_all(handle: &mut Handle, what: &str) {
     let mut left: Option<Vec<u32>> = None;
     let mut counts: BTreeMap<Field, (usize, usize)> = BTreeMap::new();
@@ -175,7 +175,7 @@ fn compare_all(handle: &mut Handle, what: &str) {
     );
 }
 
-/// Check that each field is equal to the kernel's rollup, for everything that runs, whatever source
+/// Check that each field equals the kernel's rollup, for every running process, whichever source
 /// lists the processes.
 #[test]
 fn rollups_equal_the_text() {
@@ -185,8 +185,8 @@ fn rollups_equal_the_text() {
     }
 }
 
-/// Check that `smaps`, added up, has the same values, except for the rounding of each mapping's
-/// proportional size, and that what only the rollup has is unsupported.
+/// Check that the sums over `smaps` have the same values, except for the rounding of each mapping's
+/// proportional size, and that values that only the rollup has are unsupported.
 #[test]
 fn sums_equal_the_rollup() {
     let animals = taskdiag_testkit::everything();
@@ -238,8 +238,8 @@ fn sums_equal_the_rollup() {
     assert!(compared > 20 * LINES.len());
 }
 
-/// Check that tasks without memory say so, that threads have the values of their process, even when
-/// its leader has ended, and that values that were not asked for are not there.
+/// Check that tasks without memory are reported as such, that threads have the values of their
+/// process, even after its leader has ended, and that values that were not asked for are not there.
 #[test]
 fn threads_share_and_others_have_none() {
     let (zombie, dead) = (
@@ -275,8 +275,8 @@ fn threads_share_and_others_have_none() {
     }
 }
 
-/// Check that a process that the caller may not trace is denied, and that others are answered all
-/// the same.
+/// Check that a process that the caller may not trace is denied, and that other processes are still
+/// answered.
 #[test]
 fn denied_is_not_absent() {
     child::run(test_name!(), "nobody", child::nobody(0), || {
@@ -301,8 +301,8 @@ fn denied_is_not_absent() {
     });
 }
 
-/// Check that a filter decides by rollups, and that only the tasks that the rest of it leaves are
-/// walked.
+/// Check that a filter decides by rollups, and that only the tasks that the rest of the filter
+/// admits are walked.
 #[test]
 fn filters_come_before_walks() {
     let farm = Farm::start(50, 1).expect("a farm");
@@ -363,8 +363,8 @@ struct Resident {
 impl Resident {
     fn new(len: usize) -> Resident {
         const PIECE: usize = 2 << 20;
-        // SAFETY: a new mapping without a place, a new file, and mappings of that file over the
-        // first one's place.
+        // SAFETY: a new mapping at any address, a new file, and mappings of that file over the
+        // first one.
         unsafe {
             let at = libc::mmap(
                 std::ptr::null_mut(),
@@ -403,7 +403,7 @@ impl Drop for Resident {
     }
 }
 
-/// Check that a process above the limit is left out and counted, and others are not.
+/// Check that a process above the limit is left out and counted, and that others are not.
 #[test]
 fn large_processes_are_over_budget() {
     let farm = Farm::start(20, 1).expect("a farm");
@@ -428,13 +428,13 @@ fn large_processes_are_over_budget() {
     }
 }
 
-/// Check that nothing is read when there is no time, small processes when there is too little time
-/// for a large one, and all when there is enough.
+/// Check that nothing is read without time, only small processes if the time is too short for a
+/// large one, and all if it is enough.
 #[test]
 fn the_cheapest_are_read_first() {
     let farm = Farm::start(20, 1).expect("a farm");
     let own = std::process::id();
-    // A walk that takes some milliseconds at least on any machine.
+    // A walk that takes at least some milliseconds on any machine.
     let _large = Resident::new(1 << 30);
     let pids: Vec<u32> = farm.pids().iter().map(|&pid| pid as u32).chain([own]).collect();
     let ask = |handle: &mut Handle, deadline: Option<Duration>| {
@@ -471,11 +471,11 @@ fn the_cheapest_are_read_first() {
     }
 }
 
-/// Check that a handle walks only what has changed, that values have their age, and that none is
-/// older than it may be.
+/// Check that a handle walks only processes that have changed, that values have their age, and that
+/// none is older than allowed.
 #[test]
 fn unchanged_processes_are_not_walked_again() {
-    // In a process of its own: other tests in this process take and free memory meanwhile.
+    // In a process of its own: other tests in this process allocate and free memory meanwhile.
     child::run(test_name!(), "alone", World::default(), || {
         let farm = Farm::start(50, 1).expect("a farm");
         let own = std::process::id();
@@ -496,7 +496,7 @@ fn unchanged_processes_are_not_walked_again() {
             let second = handle.query(&query(long)).expect("an answer");
             let counters = second.counters();
             assert_eq!(counters.walked + counters.unchanged, 51, "{source}");
-            // This process has changed. In ticks it may not seem to have run.
+            // This process has changed. By its clock ticks it may not seem to have run.
             assert!(counters.walked <= 1, "{source}: {counters:?}");
             for (before, after) in first.tasks().zip(second.tasks()) {
                 if after.pid() == Ok(own) {
@@ -531,7 +531,7 @@ fn unchanged_processes_are_not_walked_again() {
     });
 }
 
-/// Check that a child after fork(2) can go on asking with its parent's handle.
+/// Check that a child after fork(2) can continue to query with its parent's handle.
 #[test]
 fn forked_handles_begin_afresh() {
     child::run(test_name!(), "alone", World::default(), || {
@@ -571,14 +571,14 @@ fn scopes_bound_what_is_walked() {
     });
 }
 
-/// Check that whoever has no descriptors left is told so: no process seems to have ended.
+/// Check that a caller without free descriptors gets an error: no process seems to have ended.
 #[test]
 fn too_few_descriptors_are_an_error() {
     use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
     child::run(test_name!(), "few", World::default(), || {
         let sleeper = taskdiag_testkit::animal("stopped");
-        // It takes no descriptor for the tasks themselves.
+        // Listing the tasks needs no descriptor.
         let mut handle = handle(SourceId::Bpf);
         let query = Query::these([sleeper.pid as u32]).fields(Field::PssBytes);
         assert!(handle.query(&query).expect("processes").task(0).pss_bytes().is_ok());

@@ -30,7 +30,7 @@ fn each_source(check: impl Fn(SourceId, &mut Handle)) {
     }
 }
 
-/// Check that a query about one process returns that process alone, equal to the text.
+/// Check that a query about one process returns only that process, equal to the text.
 #[test]
 fn process_is_one_row() {
     let animal = animal("threads-5");
@@ -115,7 +115,7 @@ fn last_thread(animal: &Animal) -> u32 {
     *tids.last().expect("a thread") as u32
 }
 
-/// Check that ids of no process are errors, the ids of threads that are not leaders among them.
+/// Check that unknown ids are errors, including the ids of threads that are not leaders.
 #[test]
 fn unknown_ids_are_errors() {
     let animal = animal("threads-5");
@@ -135,7 +135,7 @@ fn unknown_ids_are_errors() {
         let mut handle = handle(source);
         for pid in [gone, thread, 0, 4_194_305, i32::MAX as u32, u32::MAX] {
             for scope in [Scope::Process(pid), Scope::ThreadsOf(pid), Scope::ChildrenOf(pid)] {
-                // Another test checks which threads or children an id has that is that of a thread.
+                // Another test checks the threads and children for the id of a thread.
                 if pid == thread && !matches!(scope, Scope::Process(_)) {
                     continue;
                 }
@@ -150,7 +150,7 @@ fn unknown_ids_are_errors() {
     assert!(wrong.is_empty(), "no NoSuchTask but\n{}", wrong.join("\n"));
 }
 
-/// Check that in every scope both sources mean the same by the id of a thread.
+/// Check that in every scope both sources interpret the id of a thread alike.
 #[test]
 fn thread_ids_mean_the_same_to_both_sources() {
     let animal = animal("threads-5");
@@ -174,7 +174,7 @@ fn processes_are_in_order() {
     });
 }
 
-/// Check that after an error a snapshot has nothing of an earlier answer.
+/// Check that after an error a snapshot has nothing from an earlier answer.
 #[test]
 fn errors_leave_an_empty_snapshot() {
     each_source(|_, handle| {
@@ -235,8 +235,7 @@ fn pid_namespace_has_its_own_ids() {
     });
 }
 
-/// Check that in a container both sources agree with its `/proc`, also about paths outside of its
-/// root.
+/// Check that in a container both sources agree with its `/proc`, even for paths outside its root.
 #[test]
 fn containers_have_their_own_proc() {
     let world = World {
@@ -254,7 +253,7 @@ fn containers_have_their_own_proc() {
     });
 }
 
-/// Check that in a time namespace start times are those of its text.
+/// Check that in a time namespace start times equal those of its text.
 #[test]
 fn time_namespace_has_its_own_start_times() {
     let world = World {
@@ -276,7 +275,7 @@ fn time_namespace_has_its_own_start_times() {
 }
 
 /// Check that a `/proc` of another pid namespace does not count as the caller's: BPF answers with
-/// the caller's own ids, and procfs says what is wrong.
+/// the caller's own ids, and procfs reports what is wrong.
 #[test]
 fn foreign_proc_is_noticed() {
     let world = World {
@@ -298,7 +297,7 @@ fn foreign_proc_is_noticed() {
     });
 }
 
-/// Check that programs find tasks themselves on every kernel that lets them (Linux 6.2), with and
+/// Check that programs find tasks themselves on every kernel that allows it (Linux 6.2), with and
 /// without arguments.
 #[test]
 fn programs_find_tasks_themselves() {

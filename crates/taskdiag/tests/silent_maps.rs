@@ -1,11 +1,11 @@
-//! Questions about mappings end in time, also if a process holds the lock of its memory, or maps a
+//! Questions about mappings end in time, even if a process holds the lock of its memory, or maps a
 //! file whose file system does not answer. All other processes are still answered.
 
 use std::fs;
 use std::time::{Duration, Instant};
-use taskdiag::maps::{Filter, Machine, Maps, Normalizer, Source, Wants};
+use taskdiag::maps::{Filter, MapField, Normalizer};
 use taskdiag::pagecache::{self, ByteRange, Finder, Seen};
-use taskdiag::{Absent, ErrorKind};
+use taskdiag::{Absent, ErrorKind, Handle, Set, SourceId};
 use taskdiag_testkit::animal;
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The file that the animals map.
 const AT: u64 = 0x2000_0000_0000;
 
-/// Fails if something takes longer than so many times the patience, and a second.
+/// Fails if something takes longer than this many times the patience, plus a second.
 #[track_caller]
 fn in_time<T>(times: u32, what: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -31,7 +31,13 @@ fn stuck() -> usize {
     stacks.filter(|function| function.contains("wait_answer")).count()
 }
 
-const EVERYTHING: Wants = Wants::NAMES.union(Wants::BUILD_IDS);
+fn handle() -> Handle {
+    Handle::new().with_patience(PATIENCE)
+}
+
+fn everything() -> Set<MapField> {
+    MapField::Name | MapField::BuildId
+}
 
 /// Check that a process that holds the lock of its memory is given up, for this question and at
 /// once for later ones.
@@ -39,15 +45,19 @@ const EVERYTHING: Wants = Wants::NAMES.union(Wants::BUILD_IDS);
 fn a_held_lock_blocks_no_query() {
     let holder = animal("holds-lock");
     let pid = holder.pid as u32;
-    for source in [None, Some(Source::Procfs), Some(Source::Procmap), Some(Source::Bpf)] {
+    for source in [
+        None,
+        Some(SourceId::Procfs),
+        Some(SourceId::Procmap),
+        Some(SourceId::Bpf),
+    ] {
         // Newer kernels answer without that lock.
         let listed = in_time(1, || {
-            let maps = Maps::open_within(pid, PATIENCE)?;
-            let mut maps = match source {
-                Some(source) => maps.with_source(source),
-                None => maps,
+            let mut handle = match source {
+                Some(source) => handle().with_source(source),
+                None => handle(),
             };
-            maps.list(Filter::empty(), Wants::NAMES)
+            handle.maps(pid)?.list(Filter::default(), MapField::Name)
         });
         match listed {
             Ok(listed) => assert!(listed.iter().any(|mapping| mapping.start == AT)),
@@ -58,23 +68,26 @@ fn a_held_lock_blocks_no_query() {
         }
     }
     drop(holder);
-    // Another one, which no reader waits for yet. Before Linux 6.18 readers wait for the first one.
+    // Another process, for which no reader waits yet. Before Linux 6.18, readers wait for the first
+    // one.
     let holder = animal("holds-lock");
     let pid = holder.pid as u32;
-    let mut maps = Maps::open_within(pid, PATIENCE).expect("opened without the lock");
+    let mut maps = handle().maps(pid).expect("opened without the lock");
     let error = in_time(1, || {
-        maps.list(Filter::empty(), Wants::USAGE)
+        maps.list(Filter::default(), MapField::RssBytes)
             .expect_err("sizes take the lock")
     });
     assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(error.to_string().contains(&pid.to_string()), "{error}");
     let start = Instant::now();
-    let error = maps.list(Filter::empty(), Wants::NAMES).expect_err("a reader has it");
+    let error = maps
+        .list(Filter::default(), MapField::Name)
+        .expect_err("a reader has it");
     assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(start.elapsed() < PATIENCE / 2, "asked again");
     // The build id of the vdso is in that memory.
-    let mut maps = Maps::open_within(pid, PATIENCE).expect("opened without the lock");
-    if let Ok(listed) = in_time(3, || maps.list(Filter::empty(), EVERYTHING)) {
+    let mut maps = handle().maps(pid).expect("opened without the lock");
+    if let Ok(listed) = in_time(3, || maps.list(Filter::default(), everything())) {
         let vdso = listed.iter().find(|mapping| mapping.name == Ok(b"[vdso]"));
         assert_eq!(vdso.map(|vdso| vdso.build_id), Some(Err(Absent::NoAnswer)));
         let silent = listed.iter().find(|mapping| mapping.start == AT).expect("the file");
@@ -82,26 +95,26 @@ fn a_held_lock_blocks_no_query() {
     }
 }
 
-/// Check that all others are listed beside a process that holds its lock and one that maps a silent
+/// Check that all other processes are listed although one holds its lock and another maps a silent
 /// file.
 #[test]
 fn machines_are_listed_beside_holders() {
     let holders = [animal("holds-lock"), animal("silent-file")];
     let other = animal("comm-parens");
-    for source in [Source::Procfs, Source::Bpf] {
-        for wants in [Wants::NAMES, EVERYTHING] {
-            let mut machine = Machine::new().with_source(source).with_patience(PATIENCE);
+    for source in [SourceId::Procfs, SourceId::Bpf] {
+        for fields in [MapField::Name.into(), everything()] {
+            let mut machine = handle().with_source(source);
             // The readers, and a file for each silent device. Other tests have holders of their
-            // own, of which sixteen are tried at most.
-            let listed = in_time(20, || machine.list(Filter::empty(), wants));
+            // own, of which at most sixteen are tried.
+            let listed = in_time(20, || machine.all_maps(Filter::default(), fields));
             let listed = match listed {
-                Err(error) if source == Source::Bpf && error.kind() == ErrorKind::Unsupported => continue,
+                Err(error) if source == SourceId::Bpf && error.kind() == ErrorKind::Unsupported => continue,
                 listed => listed.unwrap_or_else(|error| panic!("{source}: {error}")),
             };
             let of = |pid: i32| {
                 let mappings = &listed.mappings;
-                let of = (0..mappings.len()).filter(move |&at| mappings.pid(at) == pid as u32);
-                of.map(|at| mappings.get(at)).collect::<Vec<_>>()
+                let of = mappings.iter().filter(|mapping| mapping.pid == Some(pid as u32));
+                of.collect::<Vec<_>>()
             };
             for holder in &holders {
                 let is_silent = listed.silent.contains(&(holder.pid as u32));
@@ -111,18 +124,22 @@ fn machines_are_listed_beside_holders() {
                     "{source} {}",
                     holder.name
                 );
-                for mapping in met.iter().filter(|mapping| mapping.start == AT && wants == EVERYTHING) {
+                for mapping in met
+                    .iter()
+                    .filter(|mapping| mapping.start == AT && fields == everything())
+                {
                     assert_eq!(mapping.build_id, Err(Absent::NoAnswer), "{source} {}", holder.name);
                 }
             }
-            let whole = Maps::open_within(other.pid as u32, PATIENCE)
-                .and_then(|mut maps| maps.list(Filter::empty(), EVERYTHING));
+            let whole = handle()
+                .maps(other.pid as u32)
+                .and_then(|mut maps| maps.list(Filter::default(), everything()));
             let whole = whole.expect("an animal that holds no reader");
             let met = of(other.pid);
             assert_eq!(met.len(), whole.len(), "{source}");
             for (met, mapping) in met.iter().zip(whole.iter()) {
                 assert_eq!((met.start, met.name), (mapping.start, mapping.name), "{source}");
-                let is_known = wants == Wants::NAMES || met.build_id == mapping.build_id;
+                let is_known = fields == MapField::Name.into() || met.build_id == mapping.build_id;
                 assert!(is_known, "{source}: {met:?} {mapping:?}");
             }
         }
@@ -130,13 +147,13 @@ fn machines_are_listed_beside_holders() {
 }
 
 /// Check that a mapped file whose file system does not answer has no build id and no page cache,
-/// that all others have, and that no thread of ours is left waiting for it.
+/// that all others have, and that none of our threads is left waiting for it.
 #[test]
 fn a_silent_file_blocks_no_query() {
     let holder = animal("silent-file");
     let pid = holder.pid as u32;
-    let mut maps = Maps::open_within(pid, PATIENCE).expect("a process");
-    let listed = in_time(1, || maps.list(Filter::empty(), EVERYTHING)).expect("mappings");
+    let mut maps = handle().maps(pid).expect("a process");
+    let listed = in_time(1, || maps.list(Filter::default(), everything())).expect("mappings");
     for mapping in &listed {
         let expected = mapping.start == AT;
         assert_eq!(mapping.build_id == Err(Absent::NoAnswer), expected, "{mapping:?}");

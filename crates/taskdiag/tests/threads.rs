@@ -1,4 +1,4 @@
-//! One process with very many threads: reading it holds up nothing else, and its sums are right.
+//! A process with very many threads: reading it delays nothing else, and its sums are right.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use taskdiag_zoo::Farm;
 
 const THREADS: usize = 25_000;
 
-/// RCU may wait so long for a program.
+/// The longest time that RCU may wait for a program.
 const LONGEST_NS: u64 = 1_000_000;
 
 /// The numbers in `stat`, from the state on (field 3 is at 0).
@@ -28,8 +28,8 @@ fn io(pid: i32, name: &str) -> u64 {
         .expect("a number")
 }
 
-/// Check that a process of 25,000 threads is read in short runs, for all groups that add up over
-/// threads, and that the sums are equal to the text.
+/// Check that a process of 25,000 threads is read in short runs, for all groups that are summed
+/// over threads, and that the sums equal the text.
 #[test]
 fn many_threads_are_read_in_short_runs() {
     let farm = Farm::start(1, THREADS).expect("a farm");
@@ -43,11 +43,11 @@ fn many_threads_are_read_in_short_runs() {
         | Field::ReadSyscalls
         | Field::Cmdline
         | Field::ThreadsCount;
-    // Where the kernel calls the program for each task, the program does not measure itself.
+    // If the kernel calls the program for each task, the program does not measure itself.
     let is_measured = kernel() >= (6, 2);
     for source in SOURCES {
         let mut handle = handle(source);
-        // procfs takes longer, and holds up nothing.
+        // procfs takes longer, but delays nothing.
         let rounds = if source == SourceId::Bpf { 10 } else { 2 };
         let processes = [
             Query::processes(),
@@ -58,7 +58,7 @@ fn many_threads_are_read_in_short_runs() {
         for query in processes.into_iter().chain([changed]) {
             let scope = query.scope;
             let query = query.fields(sums);
-            // Other work on the processor can make a run look long, but it does not affect the
+            // Other work on the processor can make a run look long, but does not affect the
             // program's own part in all of them.
             let mut shortest = u64::MAX;
             for _ in 0..rounds {

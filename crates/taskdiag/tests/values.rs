@@ -1,4 +1,4 @@
-//! The list of values has everything that this kernel reports of a task.
+//! The list of values covers everything that this kernel reports about a task.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! An answer in the making: it turns the records of a pass into messages, a part at a time, as fast
-//! as its client reads. Readers bring what only `/proc` has: mappings and command lines.
+//! Builds an answer: turns the records of a pass into messages, one part at a time, as fast as the
+//! client reads. Readers supply what only `/proc` has: mappings and command lines.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -11,35 +11,35 @@ use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Str
 
 use crate::credentials::Viewer;
 use crate::encode::{self, Rest};
-use crate::files::{Listing, Part};
+use crate::files::{AnswerPart, Listing};
 use crate::helpers::messages::{Job, Kind, LAST, MAX_ITEMS, MORE};
-use crate::passes::{PassSpec, Passes, Records, Tasks};
+use crate::passes::{PassSpec, Programs, Records, Tasks};
 use crate::quotas::Charge;
 
-/// How much of an answer is made before it is sent, in bytes.
+/// The size of the part of an answer that is made before it is sent, in bytes.
 const PART: usize = 2 * wire::PACKET;
 
-/// An answer that has lost this many readers is completed without what readers bring.
+/// After losing this many readers, an answer is completed without the data that readers supply.
 const MAX_LOST_READERS: u32 = 10;
 
 /// The largest errno of the kernel.
 const MAX_ERRNO: i32 = 4095;
 
-/// To open a file of a process, this many of its threads are searched for one that has memory.
-/// Every thread has, until it ends.
+/// How many threads of a process are searched for one that has memory, to open a file of the
+/// process. Every thread has memory until it ends.
 pub const FIRST_THREADS: usize = 64;
 
 /// The records of a pass, for all clients that share it.
 #[derive(Debug)]
 pub struct SharedRecords {
-    /// By ascending thread id.
+    /// Ordered by ascending thread id.
     pub records: Records,
     /// Dropped when the last answer is sent.
     _charge: Option<Charge>,
 }
 
 impl SharedRecords {
-    /// Records, and the charge for their memory.
+    /// Wraps records with the charge for their memory.
     pub fn new(records: Records, charge: Option<Charge>) -> SharedRecords {
         SharedRecords {
             records,
@@ -48,8 +48,8 @@ impl SharedRecords {
     }
 }
 
-/// Identifies the memory of a task. A reader reads by thread id, which may be another task's by
-/// then.
+/// Identifies the memory of a task. A reader reads by thread id, and another task may have that id
+/// by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryIdentity {
     tid: u32,
@@ -71,9 +71,9 @@ impl MemoryIdentity {
         })
     }
 
-    /// Whether the task is still the same, and may still be seen. If so, all that was read since
-    /// `record` was made is of this task.
-    fn is_still(&self, record: Record<'_>, viewer: &Viewer, passes: &mut Passes) -> bool {
+    /// Whether the task is still the same and may still be seen. If so, everything read since
+    /// `record` was made belongs to this task.
+    fn is_still(&self, record: Record<'_>, viewer: &Viewer, programs: &mut Programs) -> bool {
         let header = record.header();
         let pid = header.pid.get();
         let tasks = if header.tid == header.pid {
@@ -88,7 +88,7 @@ impl MemoryIdentity {
             with_landlock: viewer.is_in_landlock_domain(),
             max_tasks: FIRST_THREADS,
         };
-        let records = passes.run(&spec).unwrap_or_default();
+        let records = programs.run(&spec).unwrap_or_default();
         let is_still = records
             .each()
             .any(|record| MemoryIdentity::of(record, viewer).as_ref() == Some(self));
@@ -103,25 +103,25 @@ struct Step {
     at: usize,
     identity: MemoryIdentity,
     kind: Kind,
-    /// The last step of this record.
+    /// This is the last step of the record.
     is_last: bool,
 }
 
-/// What is being read for an answer: steps of one record or of several.
+/// The reads for an answer: steps of one or more records.
 #[derive(Debug, Default)]
 struct Reading {
     steps: Vec<Step>,
     /// The step that is read next.
     next: usize,
-    /// The step that the reader's job begins with.
+    /// The first step of the reader's job.
     job_start: usize,
-    /// A reader works on it.
+    /// A reader is working on it.
     is_assigned: bool,
-    /// Parts of the current record's message have been made.
+    /// Parts of the current record's message were already made.
     is_record_begun: bool,
     /// The task of the current step has changed.
     is_changed: bool,
-    /// Something of the current record could not be read.
+    /// AnswerPart of the current record could not be read.
     is_incomplete: bool,
     cmdline: Option<Vec<u8>>,
 }
@@ -135,13 +135,13 @@ impl Reading {
 /// What an answer needs to continue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Its client has to read what there is.
+    /// Its client must read what is ready.
     ClientToRead,
-    /// A reader has to be found for it.
+    /// A reader must be found for it.
     Reader,
-    /// Its reader has to send something.
+    /// Its reader must send something.
     ReaderPacket,
-    /// More files have to be read for it.
+    /// More files must be read for it.
     Files,
     /// Nothing: it is complete.
     Nothing,
@@ -153,16 +153,16 @@ pub struct Answer {
     request: Request,
     viewer: Viewer,
     records: Rc<SharedRecords>,
-    /// Where the record begins that is next.
+    /// Where the next record begins.
     at: usize,
     /// A task was shown.
     has_task: bool,
     is_complete: bool,
     reading: Option<Reading>,
     lost_readers: u32,
-    /// The processes whose files are still to be read.
+    /// The processes whose files have not been read yet.
     listing: Option<Listing>,
-    /// Messages, from `sent` on not sent yet.
+    /// Messages. Those from `sent` on have not been sent.
     part: Vec<u8>,
     sent: usize,
     /// The file that goes with the next packet.
@@ -190,7 +190,7 @@ impl Answer {
         }
     }
 
-    /// An answer that is made already.
+    /// An answer that is already complete.
     pub fn from_bytes(seq: u32, bytes: Vec<u8>) -> Answer {
         let request = Request {
             seq,
@@ -215,14 +215,14 @@ impl Answer {
         self.request
     }
 
-    /// Takes the processes whose files are still to be read.
+    /// Takes the list of processes whose files have not been read yet.
     pub fn take_listing(&mut self) -> Option<Listing> {
         self.listing.take()
     }
 
-    /// Adds a part about files, the charges for its memory, and what is still to be read. Ends the
-    /// answer if that is nothing.
-    pub fn add_files(&mut self, part: &Part, charges: [Charge; 2], rest: Listing) {
+    /// Adds a part about files, the charges for its memory, and the list of what remains. Ends the
+    /// answer if nothing remains.
+    pub fn add_files(&mut self, part: &AnswerPart, charges: [Charge; 2], rest: Listing) {
         let [of_all, of_account] = charges;
         self.has_task |= !part.messages.is_empty();
         self.part.extend_from_slice(&part.messages);
@@ -231,7 +231,7 @@ impl Answer {
         if !rest.is_complete() {
             self.listing = Some(rest);
         } else if !self.has_task && self.viewer.is_observer && part.has_denied && self.request.pid != 0 {
-            // Observers see that the process is there.
+            // Observers see that the process exists.
             self.fail(Errno::ACCESS);
         } else {
             self.finish(false);
@@ -243,7 +243,7 @@ impl Answer {
         wire::number_packet(&mut self.part[self.sent..], self.request.seq)
     }
 
-    /// Notes that so many bytes were sent.
+    /// Records that `bytes` bytes were sent.
     pub fn mark_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         self.file = None;
@@ -258,7 +258,7 @@ impl Answer {
         self.sent < self.part.len()
     }
 
-    /// Whether more may be made before that is sent.
+    /// Whether more may be made before the unsent part is sent.
     pub fn has_room(&self) -> bool {
         self.part.len() - self.sent < PART
     }
@@ -273,7 +273,7 @@ impl Answer {
         }
     }
 
-    /// Makes as much as there is room for. Returns what the answer needs then.
+    /// Makes as much as there is room for. Returns what the answer needs next.
     pub fn advance(&mut self) -> Needs {
         if self.sent > 0 && self.has_room() {
             self.part.drain(..self.sent);
@@ -303,7 +303,7 @@ impl Answer {
         }
     }
 
-    /// Makes the message of the next record, or plans what has to be read for it.
+    /// Makes the message of the next record, or plans the reads that it needs.
     fn make_next(&mut self) {
         let records = Rc::clone(&self.records);
         let bytes = records.records.as_bytes();
@@ -329,7 +329,7 @@ impl Answer {
         };
     }
 
-    /// Ends the answer: with an error if the records are torn, since tasks are missing then.
+    /// Ends the answer. If the records are torn, tasks are missing, so it ends with an error.
     fn finish(&mut self, is_torn: bool) {
         let is_about_one = matches!(self.request.strategy, Strategy::One | Strategy::Thread);
         if is_torn {
@@ -346,8 +346,8 @@ impl Answer {
         self.request.show & (show::MAPPINGS | show::CMDLINE | show::OPENED) != 0
     }
 
-    /// What has to be read for the next record and for some that follow. `None` if nothing has to
-    /// be read for the next one.
+    /// Plans the reads for the next record and for some that follow. `None` if the next one needs
+    /// no read.
     fn plan_reading(&self, bytes: &[u8]) -> Option<Reading> {
         if !self.needs_readers() {
             return None;
@@ -362,7 +362,7 @@ impl Answer {
             let is_second_file = self.request.show & show::OPENED != 0 && !steps.is_empty();
             let identity = MemoryIdentity::of(record, &self.viewer).filter(|_| !record.has(NO_MM));
             let Some(identity) = identity.filter(|_| !kinds.is_empty() && !is_second_file) else {
-                // The message of this record is made when its turn comes.
+                // This record's message is made when its turn comes.
                 break;
             };
             if steps.len() + kinds.len() > MAX_ITEMS {
@@ -382,7 +382,7 @@ impl Answer {
         })
     }
 
-    /// What has to be read for a record.
+    /// What must be read for a record.
     fn kinds_to_read(&self, record: Record<'_>) -> Vec<Kind> {
         let show = self.request.show;
         // Only the leader of a process has its mappings.
@@ -404,7 +404,7 @@ impl Answer {
         .collect()
     }
 
-    /// The job for a reader, from the next step on.
+    /// The job for a reader, starting at the next step.
     pub fn next_job(&mut self) -> Option<Job> {
         let reading = self.reading.as_mut()?;
         reading.job_start = reading.next;
@@ -419,28 +419,28 @@ impl Answer {
         reading.map_or(0, |reading| reading.steps.len() - reading.job_start)
     }
 
-    /// Whether sizes of mappings are read next, which takes the kernel long in any case.
+    /// Whether the next read is of the sizes of mappings, which always takes the kernel long.
     pub fn reads_sizes(&self) -> bool {
         let reading = self.reading.as_ref();
         let step = reading.and_then(|reading| reading.steps.get(reading.next));
         step.is_some_and(|step| step.kind == Kind::Smaps)
     }
 
-    /// Takes a packet from the reader. Returns false if it is not of the step that is read.
+    /// Takes a packet from the reader. Returns false if it does not belong to the current step.
     pub fn reader_packet(
         &mut self,
         item: u32,
         status: i32,
         payload: &[u8],
         file: Option<OwnedFd>,
-        passes: &mut Passes,
+        programs: &mut Programs,
     ) -> bool {
         let Some(mut reading) = self.reading.take() else {
             return false;
         };
         let is_expected = reading.job_start + item as usize == reading.next && !reading.is_complete();
         if is_expected {
-            self.take_step(&mut reading, status, payload, file, passes);
+            self.take_step(&mut reading, status, payload, file, programs);
         }
         if !reading.is_complete() && !self.is_complete {
             self.reading = Some(reading);
@@ -448,18 +448,18 @@ impl Answer {
         is_expected
     }
 
-    /// Notes that the reader was killed because it made no progress, or has ended. The step that it
-    /// was at is given up, and another reader continues with the next one.
-    pub fn reader_lost(&mut self, passes: &mut Passes) {
+    /// Handles a reader that was killed because it made no progress, or that has ended. Its current
+    /// step is given up, and another reader continues with the next one.
+    pub fn reader_lost(&mut self, programs: &mut Programs) {
         self.lost_readers += 1;
         let Some(mut reading) = self.reading.take() else {
             return;
         };
         let busy = -Errno::BUSY.raw_os_error();
-        self.take_step(&mut reading, busy, &[], None, passes);
+        self.take_step(&mut reading, busy, &[], None, programs);
         if self.lost_readers >= MAX_LOST_READERS {
             while !reading.is_complete() && !self.is_complete {
-                self.take_step(&mut reading, busy, &[], None, passes);
+                self.take_step(&mut reading, busy, &[], None, programs);
             }
         }
         if !reading.is_complete() && !self.is_complete {
@@ -475,7 +475,7 @@ impl Answer {
         status: i32,
         payload: &[u8],
         file: Option<OwnedFd>,
-        passes: &mut Passes,
+        programs: &mut Programs,
     ) {
         let records = Rc::clone(&self.records);
         let bytes = records.records.as_bytes();
@@ -485,11 +485,11 @@ impl Answer {
         };
         if matches!(step.kind, Kind::OpenMaps | Kind::OpenSmaps) {
             reading.next = reading.steps.len();
-            let is_still = status == LAST && step.identity.is_still(record, &self.viewer, passes);
+            let is_still = status == LAST && step.identity.is_still(record, &self.viewer, programs);
             return self.finish_with_file(record, status, file.filter(|_| is_still));
         }
         let is_usable = !payload.is_empty() && !reading.is_changed;
-        let is_still = is_usable && step.identity.is_still(record, &self.viewer, passes);
+        let is_still = is_usable && step.identity.is_still(record, &self.viewer, programs);
         reading.is_changed |= is_usable && !is_still;
         reading.is_incomplete |= reading.is_changed || status < 0;
         if is_still && step.kind == Kind::Cmdline {
@@ -515,8 +515,8 @@ impl Answer {
         reading.next += 1;
     }
 
-    /// Ends the answer with an open file, or with an error. The client can do with the file what it
-    /// could do with one that it had opened itself, which takes the same right.
+    /// Ends the answer with an open file, or with an error. The file gives the client no more than
+    /// it could open itself, which takes the same right.
     fn finish_with_file(&mut self, record: Record<'_>, status: i32, file: Option<OwnedFd>) {
         let Some(file) = file else {
             return self.fail(match status.checked_neg() {
@@ -559,7 +559,7 @@ impl Answer {
                 wire::put_done(&mut self.part, self.request.seq);
                 self.is_complete = true;
             }
-            // Observers see that the process is there.
+            // Observers see that the process exists.
             None if self.viewer.is_observer && !bytes.is_empty() => self.fail(Errno::ACCESS),
             None => self.fail(Errno::SRCH),
         }

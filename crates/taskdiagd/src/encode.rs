@@ -1,4 +1,4 @@
-//! Turns records into messages: with what a client may see of them, and with ids as its namespace
+//! Turns records into messages that hold only what a client may see, with ids as its namespace
 //! shows them. No I/O.
 
 use taskdiag_core::absent::Absent;
@@ -14,13 +14,13 @@ use crate::credentials::{observed_groups, Viewer, OBSERVED_BITS};
 /// The length of a clock tick: 1/100 s on every supported machine (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
 
-/// The length of a page, which task_diag counts in.
+/// The size of a page, the unit in which task_diag counts memory.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// The groups of fields that have to be read for a request: those that it asks for, and those that
-/// attributes of task_diag are made of.
+/// The groups of fields that must be read for a request: those that it asks for, and those that
+/// task_diag's attributes are made of.
 pub fn groups_to_read(request: &Request) -> Groups {
     let mut groups = request.groups();
     for (bit, needs) in [
@@ -43,7 +43,7 @@ struct Allowed {
     /// Attributes of task_diag.
     bits: u64,
     groups: Groups,
-    /// Of the others, those that it does not get because the kernel can't read them for it.
+    /// The other groups that it does not get because the kernel can't read them for it.
     lacks: Groups,
     sight: Sight,
 }
@@ -94,8 +94,8 @@ pub fn put_task(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mu
     put_rest(request, viewer, record, Rest::ONLY, out)
 }
 
-/// Appends a message with a part of a task's mappings, which the next message continues.
-/// `is_first`: the message also has what comes before the mappings.
+/// Appends a message with part of a task's mappings, which the next message continues. With
+/// `is_first`, the message also has the attributes before the mappings.
 pub fn put_mappings(
     request: &Request,
     viewer: &Viewer,
@@ -116,19 +116,19 @@ pub fn put_mappings(
     message.finish();
 }
 
-/// What an only or last message about a task has beside its record.
+/// What the only or last message about a task has in addition to its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest<'a> {
     /// Its command line.
     pub cmdline: Option<&'a [u8]>,
-    /// It is the only one, and also has what comes before the mappings.
+    /// It is the only message, and also has the attributes before the mappings.
     pub is_only: bool,
     /// Mappings or the command line are missing.
     pub is_incomplete: bool,
 }
 
 impl Rest<'_> {
-    /// Of a task for which nothing was read.
+    /// For a task that needed no reads.
     pub const ONLY: Rest<'static> = Rest {
         cmdline: None,
         is_only: true,
@@ -161,7 +161,7 @@ pub fn put_rest(request: &Request, viewer: &Viewer, record: Record<'_>, rest: Re
     true
 }
 
-/// What a message about the task of a record begins with.
+/// The header of a message about a record's task.
 pub fn header(record: Record<'_>) -> TaskHeader {
     TaskHeader {
         pid: record.header().tid,
@@ -265,17 +265,16 @@ fn put_after_mappings(bits: u64, record: Record<'_>, cmdline: Option<&[u8]>, mes
     }
 }
 
-/// The number that task_diag has for a state of proc(5).
+/// The number that task_diag uses for a state letter of proc(5).
 fn state(letter: u8) -> u8 {
     b"RSDTtXZPI".iter().position(|&other| other == letter).unwrap_or(0) as u8
 }
 
-/// Where the fields of a record begin: after its header and the attribute that decides about
-/// access.
+/// Where the fields of a record begin: after its header and the attribute that decides access.
 const FIELDS_START: usize = size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
 
-/// Whether a record consists of the attribute that decides about access, with its right length, and
-/// of attributes that clients may get, to the last byte.
+/// Whether a record consists, to the last byte, of the attribute that decides access, with the
+/// right length, and of attributes that clients may get.
 fn is_well_formed(record: &Record<'_>) -> bool {
     let is_for_clients = |kind| kind == attr::DEFER || group_of(kind).is_some();
     let size = |len: usize| (size_of::<record::AttrHeader>() + len).next_multiple_of(8);
@@ -292,8 +291,8 @@ fn is_well_formed(record: &Record<'_>) -> bool {
         && end == record.as_bytes().len()
 }
 
-/// Whether a record can be copied: the client may see all of it but what decides about access, and
-/// no id has to be mapped.
+/// Whether a record can be copied: the client may see everything but what decides access, and no id
+/// needs mapping.
 fn can_copy(request: &Request, viewer: &Viewer, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
     let wanted = request.groups();
     let (access, sight) = (object.access(), allowed.sight);
@@ -318,7 +317,7 @@ fn split_copy<'a>(record: &Record<'a>) -> (record::Header, &'a [u8]) {
     (header, rest)
 }
 
-/// All that comes before the fields in a message that is a copy of a record.
+/// Everything before the fields in a message that copies a record.
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct CopyHeader {
@@ -328,7 +327,7 @@ struct CopyHeader {
     record: record::Header,
 }
 
-/// Appends a message that is a copy of a record. Most messages are, so it is made in one go.
+/// Appends a message that copies a record. Most messages do, so it is made in one go.
 fn put_copy(record: Record<'_>, out: &mut Vec<u8>) {
     let (record_header, fields) = split_copy(&record);
     let len = size_of::<CopyHeader>() + fields.len();
@@ -352,7 +351,7 @@ fn put_copy(record: Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(fields);
 }
 
-/// Appends a record with what the client may see of it: without what decides about access.
+/// Appends what the client may see of a record: without what decides access.
 fn put_record(
     request: &Request,
     viewer: &Viewer,
@@ -378,7 +377,7 @@ fn put_record(
         } else if group_of(attribute.kind).is_some_and(|group| allowed.groups.contains(group)) {
             put_attribute(viewer, allowed.sight, record, &attribute, &mut writer);
         }
-        // What decides about access, and anything that is not known to be for clients, is left out.
+        // What decides access, and anything not known to be for clients, is left out.
     }
     let absent = absent_fields(request.groups(), allowed);
     if !absent.is_empty() {
@@ -389,8 +388,7 @@ fn put_record(
     writer.finish(header);
 }
 
-/// Appends the groups that BPF deferred, of those that the client may see. Returns whether there
-/// are any.
+/// Appends the groups that BPF deferred and that the client may see. Returns whether there are any.
 fn put_deferred(allowed: &Allowed, record: Record<'_>, flags: u16, writer: &mut record::Writer<'_>) -> bool {
     let deferred = record.get::<record::Defer>(attr::DEFER);
     let groups = deferred.map_or(0, |deferred| deferred.groups.get()) & allowed.groups.0;
@@ -404,8 +402,8 @@ fn put_deferred(allowed: &Allowed, record: Record<'_>, flags: u16, writer: &mut 
     groups != 0
 }
 
-/// Appends an attribute of a group that the client may see: with ids as its namespace shows them,
-/// and without the fields that need a further right.
+/// Appends an attribute of a group that the client may see, with ids as its namespace shows them
+/// and without the fields that need another right.
 fn put_attribute(
     viewer: &Viewer,
     sight: Sight,

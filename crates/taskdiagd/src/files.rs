@@ -1,8 +1,8 @@
-//! The files of processes: an answer about them is made in parts, each of which takes a short time
-//! and little memory, however many descriptors there are.
+//! The files of processes. An answer about them is made in parts. Each part takes a short time and
+//! little memory, however many descriptors there are.
 //!
-//! A part is one pass over some processes. What decides about access is read before it and after it,
-//! and a process whose facts differ is left out: its files may be those of a program that the client
+//! A part is one pass over some processes. What decides access is read before and after it. A
+//! process for which it differs is left out: its files may be those of a program that the client
 //! may not trace.
 
 use std::collections::HashMap;
@@ -19,15 +19,15 @@ use zerocopy::native_endian::U32;
 use zerocopy::IntoBytes as _;
 
 use crate::credentials::Viewer;
-use crate::passes::Passes;
+use crate::passes::Programs;
 
-/// How long the pass for a part may take. Its last run may take longer by the time of a run.
+/// How long the pass for a part may take. Its last run may exceed this by the time of one run.
 const PART_TIME: Duration = Duration::from_millis(2);
 
-/// A part has no further run once it has so many bytes.
+/// A part with this many bytes gets no further run.
 const PART_BYTES: usize = 256 << 10;
 
-/// How many bytes of records a message has at most, but for one record.
+/// The most bytes of records in a message, except for the last record.
 const MESSAGE_BYTES: usize = MESSAGE_ROOM - size_of::<wire::AttributeHeader>() - files::LONGEST;
 
 /// The processes that an answer is about, and how far they have been read.
@@ -36,7 +36,7 @@ pub struct Listing {
     pids: Vec<u32>,
     /// The next process.
     next: usize,
-    /// Where in it to go on.
+    /// Where in that process to continue.
     fd: u32,
     has_links: bool,
 }
@@ -57,7 +57,7 @@ impl Listing {
         self.next >= self.pids.len()
     }
 
-    /// Goes on with this process of the list.
+    /// Continues with this process of the list.
     fn move_to(&mut self, next: usize, cursor: Cursor) {
         *self = Listing {
             pids: std::mem::take(&mut self.pids),
@@ -68,10 +68,10 @@ impl Listing {
     }
 }
 
-/// The records of one process, in [`Found::bytes`].
+/// The records of one process, in [`PassResult::bytes`].
 #[derive(Debug)]
 struct Process {
-    /// An index of the list.
+    /// Its index in the list.
     index: u32,
     start_ns: u64,
     records: Range<usize>,
@@ -79,12 +79,12 @@ struct Process {
 
 /// What a pass found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct PassResult {
     bytes: Vec<u8>,
     processes: Vec<Process>,
 }
 
-impl Found {
+impl PassResult {
     /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -95,7 +95,7 @@ impl Found {
         let at = self.bytes.len();
         if record.used_as == used_as::PROCESS {
             let current = self.processes.last();
-            // The same process goes on in another run.
+            // The same process continues in another run.
             if current.is_some_and(|one| (one.index, one.start_ns) == (record.index, record.start_ns)) {
                 return;
             }
@@ -112,11 +112,11 @@ impl Found {
     }
 }
 
-impl Passes {
-    /// Reads the files of processes, from a place in the list on, as far as there is time and room
-    /// for a part. Returns where to go on, if there is more.
-    fn read_files(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) -> Result<(Found, Option<Cursor>)> {
-        let mut found = Found::default();
+impl Programs {
+    /// Reads the files of processes, starting at a place in the list, as long as a part has time
+    /// and room. Returns where to continue, if there is more.
+    fn read_files(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) -> Result<(PassResult, Option<Cursor>)> {
+        let mut found = PassResult::default();
         let Some(walk) = self.files_walk() else {
             return Ok((found, None));
         };
@@ -131,7 +131,7 @@ impl Passes {
     }
 }
 
-/// What a request asks of files, as the program takes it.
+/// What a request asks about files, in the program's form.
 pub fn asked(files: &wire::Files, viewer: &Viewer, as_task: u64) -> Asked {
     let one = |file: &wire::FileMatch| Match {
         dev_major: file.dev_major.get(),
@@ -152,17 +152,18 @@ pub fn asked(files: &wire::Files, viewer: &Viewer, as_task: u64) -> Asked {
     asked
 }
 
-/// Whether this kernel can't build paths from the client's root. The client has to read names itself.
+/// Whether this kernel can't build paths from the client's root. The client must then read names
+/// itself.
 fn lacks_names(viewer: &Viewer) -> bool {
     viewer.lacks.contains(Group::Paths)
 }
 
 /// A part of an answer.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct AnswerPart {
     /// Messages about processes.
     pub messages: Vec<u8>,
-    /// There is a process that the client may not trace.
+    /// The client may not trace some process.
     pub has_denied: bool,
 }
 
@@ -170,18 +171,18 @@ pub struct Part {
 ///
 /// # Errors
 ///
-/// Those of passes.
+/// Those of a pass.
 pub fn make_part(
-    passes: &mut Passes,
+    programs: &mut Programs,
     viewer: &Viewer,
     listing: &mut Listing,
     files: &wire::Files,
     as_task: u64,
-) -> Result<Part> {
+) -> Result<AnswerPart> {
     let mut messages = Vec::new();
     let chunk = &listing.pids[listing.next..];
-    let chunk = chunk[..chunk.len().min(passes.listed_at_once(as_task))].to_vec();
-    let before = passes.facts_of(&chunk, as_task, viewer.is_in_landlock_domain())?;
+    let chunk = chunk[..chunk.len().min(programs.listed_at_once(as_task))].to_vec();
+    let before = programs.facts_of(&chunk, as_task, viewer.is_in_landlock_domain())?;
     let before: HashMap<u32, Record<'_>> = by_pid(before.as_bytes());
     let is_visible = |pid: &u32| before.get(pid).is_some_and(|record| sight(viewer, *record).is_some());
     let visible: Vec<u32> = chunk.iter().copied().filter(is_visible).collect();
@@ -192,13 +193,13 @@ pub fn make_part(
     };
     let is_continued = visible.first() == chunk.first();
     let cursor = if is_continued { cursor } else { Cursor::default() };
-    let (found, rest) = passes.read_files(&visible, cursor, &asked(files, viewer, as_task))?;
+    let (found, rest) = programs.read_files(&visible, cursor, &asked(files, viewer, as_task))?;
     let read: Vec<u32> = found
         .processes
         .iter()
         .filter_map(|one| visible.get(one.index as usize).copied())
         .collect();
-    let after = passes.facts_of(&read, as_task, viewer.is_in_landlock_domain())?;
+    let after = programs.facts_of(&read, as_task, viewer.is_in_landlock_domain())?;
     let after: HashMap<u32, Record<'_>> = by_pid(after.as_bytes());
     for process in &found.processes {
         let pid = visible.get(process.index as usize);
@@ -213,7 +214,7 @@ pub fn make_part(
     let (read, cursor) = next.unwrap_or((chunk.len(), Cursor::default()));
     listing.move_to(listing.next + read, cursor);
     let is_denied = |pid: &u32| before.contains_key(pid) && !visible.contains(pid);
-    Ok(Part {
+    Ok(AnswerPart {
         messages,
         has_denied: chunk.iter().any(is_denied),
     })
@@ -231,8 +232,8 @@ fn sight(viewer: &Viewer, record: Record<'_>) -> Option<Sight> {
     viewer.sight(&Object::of(record)?)
 }
 
-/// Appends the messages about the files of a process: `records` were read between the two records of
-/// `facts`. Nothing is said of a process that the client may not see at both times.
+/// Appends the messages about the files of a process. `records` were read between the two records
+/// of `facts`. A process that the client may not see at both times is not mentioned.
 pub fn put_process(
     viewer: &Viewer,
     files: &wire::Files,
@@ -247,7 +248,7 @@ pub fn put_process(
     let sight = before.and(after);
     let [first, second] = facts;
     let is_same = [first, second].map(|record| record.header().start_ns.get()) == [start_ns; 2]
-        && (viewer.of_all().0 || has_same_facts(first, second));
+        && (viewer.sees_of_all().0 || has_same_facts(first, second));
     let task = TaskHeader {
         pid: second.header().tid,
         tgid: second.header().pid,
@@ -261,7 +262,7 @@ pub fn put_process(
     let has_descriptors = sight.descriptors || files.uses.get() & uses::FD == 0;
     let lacks_names = lacks_names(viewer) && files.wants.get() & wants::NAMES != 0;
     let mut payload = Vec::new();
-    // The program's own records are whole.
+    // The program's own records are complete.
     let _ = files::decode(records, |record, text| {
         if !has_descriptors && matches!(record.used_as, used_as::FD | used_as::END) {
             return;
@@ -285,7 +286,7 @@ fn put_message(task: TaskHeader, payload: &[u8], out: &mut Vec<u8>) {
     message.finish();
 }
 
-/// Whether all that decides about access is the same, and was not changing.
+/// Whether everything that decides access is the same and was not changing.
 fn has_same_facts(first: Record<'_>, second: Record<'_>) -> bool {
     let (Some(first), Some(second)) = (Object::of(first), Object::of(second)) else {
         return false;
@@ -357,7 +358,7 @@ mod tests {
     }
 
     fn records(descriptors: u32, name: &[u8]) -> Vec<u8> {
-        let mut found = Found::default();
+        let mut found = PassResult::default();
         let record = |used_as, fd| files::Record {
             used_as,
             fd,
@@ -368,7 +369,7 @@ mod tests {
         found.take(&record(used_as::PROCESS, 0), b"");
         found.take(&record(used_as::CWD, 0), b"/tmp");
         for fd in 0..descriptors {
-            // It goes on in another run.
+            // It continues in another run.
             found.take(&record(used_as::PROCESS, 0), b"");
             found.take(&record(used_as::FD, fd), name);
         }
@@ -377,7 +378,7 @@ mod tests {
         found.bytes
     }
 
-    /// What each message has: its flags, and the use and the number of each file.
+    /// What the messages hold: the flags of each, and the use and the number of each file.
     fn said(messages: &[u8]) -> Vec<(u32, Vec<(u16, u32)>)> {
         let mut said = Vec::new();
         for message in Messages::new(messages, 0) {
@@ -403,9 +404,9 @@ mod tests {
         out
     }
 
-    /// Check that a process is shown if the client may see it before and after its files are read, and
-    /// nothing of it has changed; that one that has changed is named if the client sees it all the
-    /// same; and that nothing is said of any other.
+    /// Check that a process is shown if the client may see it before and after its files are read
+    /// and nothing about it has changed; that a process that has changed is named if the client
+    /// sees it anyway; and that no other process is mentioned.
     #[test]
     fn only_who_may_be_seen_all_the_time_is_shown() {
         let all = records(1, b"/x");
@@ -433,7 +434,7 @@ mod tests {
         for hidden in [&in_exec, &roots] {
             assert!(put(&user, &own, hidden, &all).is_empty() && put(&user, hidden, &own, &all).is_empty());
         }
-        // Who sees every task sees it, whatever it does.
+        // A viewer that sees every task sees it, whatever it does.
         let sees_all = viewer(u64::MAX);
         for after in [&own, &executed, &in_exec, &roots] {
             assert_eq!(said(&put(&sees_all, &own, after, &all)), whole);
@@ -441,8 +442,8 @@ mod tests {
         assert_eq!(said(&put(&sees_all, &own, &other, &all)), changed);
     }
 
-    /// Check that who may trace a process of another user, and not list its descriptors, gets its
-    /// directories, and is not told that this is all.
+    /// Check that a client that may trace another user's process but may not list its descriptors
+    /// gets its directories, without the flag that the list is complete.
     #[test]
     fn tracing_does_not_show_descriptors() {
         const CAP_SYS_PTRACE: u64 = 1 << 19;
@@ -452,7 +453,7 @@ mod tests {
     }
 
     /// Check that names are left to the client where this kernel can't build them for it, and that
-    /// those that are no paths are there.
+    /// names that are not paths are there.
     #[test]
     fn names_can_be_left_to_the_client() {
         let lacking = Viewer {
@@ -462,7 +463,7 @@ mod tests {
         let request = wire::Files::default();
         assert_eq!(asked(&request, &lacking, 0).wants, wants::FLAGS | wants::STAT);
         assert_eq!(asked(&request, &viewer(0), 0).wants, request.wants.get());
-        let mut found = Found::default();
+        let mut found = PassResult::default();
         for (used_as, name) in [
             (used_as::PROCESS, files::name::NONE),
             (used_as::CWD, files::name::NONE),
@@ -487,7 +488,7 @@ mod tests {
         assert_eq!(flags, [0, files::DEFER_NAME, 0]);
     }
 
-    /// Check that many files become several messages, none of which is too long for a packet.
+    /// Check that many files become several messages, each short enough for a packet.
     #[test]
     fn messages_fit_into_packets() {
         let own = facts(USER, 1, ACCESS_STABLE, 5);

@@ -1,6 +1,6 @@
-//! What the fuzz target `answers` calls: structure-aware fuzzing of the encoder, and of all that
-//! the broker and its clients decode. Records with any content, any request for them and any viewer
-//! are made of the fuzzer's bytes.
+//! The code behind the fuzz target `answers`: structure-aware fuzzing of the encoder, and of
+//! everything that the broker and its clients decode. It makes records with any content, requests
+//! for them and viewers from the fuzzer's bytes.
 
 use arbitrary::{Result, Unstructured};
 use taskdiag_bpf::files;
@@ -17,7 +17,7 @@ use crate::files::put_process;
 use crate::helpers::messages::split_packet;
 use crate::helpers::VmaEncoder;
 
-/// What some bytes made.
+/// The result of some bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// The broker accepts the request.
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub is_answered: bool,
 }
 
-/// Makes a request, a viewer and a record of `data`, and checks the answer.
+/// Makes a request, a viewer and a record from `data`, and checks the answer.
 ///
 /// # Panics
 ///
@@ -84,7 +84,7 @@ const SIZES: [(u16, usize); 16] = [
     (999, 24),
 ];
 
-/// A payload, most often of the right length.
+/// A payload, usually of the right length.
 fn payload(input: &mut Unstructured<'_>, kind: u16, size: usize) -> Result<Vec<u8>> {
     let mut payload = bytes(input, size)?;
     if kind == attr::ACCESS && !input.ratio(1, 4)? {
@@ -122,9 +122,9 @@ fn record(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         flags: U32::new(input.int_in_range(0..=31)?),
         ..record::Header::default()
     });
-    // In some records a byte is wrong.
+    // Some records have one wrong byte.
     if input.ratio(1, 8)? {
-        // In the header of the first attribute, which decides about access, or anywhere.
+        // In the header of the first attribute, which decides access, or anywhere.
         let first = size_of::<record::Header>()..size_of::<record::Header>() + 8;
         let at = if input.arbitrary()? {
             below(input, bytes.len())?
@@ -136,8 +136,8 @@ fn record(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Check that an answer consists of whole messages, which the client's decoder accepts, and holds
-/// nothing of what decides about access.
+/// Check that an answer consists of whole messages that the client's decoder accepts, and holds
+/// nothing of what decides access.
 fn check(answer: &[u8]) {
     let mut total = 0;
     for message in Messages::new(answer, 0) {
@@ -163,7 +163,7 @@ fn check(answer: &[u8]) {
     assert!(total > 0 || answer.is_empty());
 }
 
-/// Records of files with any content, as the broker keeps them between its passes.
+/// Records of files with any content, in the form that the broker keeps between its passes.
 fn file_records(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut records = Vec::new();
     for _ in 0..below(input, 6)? {
@@ -178,7 +178,7 @@ fn file_records(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(records)
 }
 
-/// Makes the answer about the files of a process, of facts from before and after they were read.
+/// Makes the answer about the files of a process, with facts from before and after they were read.
 fn put_files(input: &mut Unstructured<'_>, viewer: &Viewer, before: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let files = wire::Files::read_from_bytes(&bytes(input, size_of::<wire::Files>())?).expect("its size");
     let after = if input.ratio(1, 4)? {
@@ -295,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that no record, request or viewer makes encoder or decoders panic, and that each
+    /// Check that no record, request or viewer makes the encoder or a decoder panic, and that each
     /// answer passes [`check`].
     #[test]
     fn any_input_is_handled() {
@@ -303,7 +303,7 @@ mod tests {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
         let (mut answered, mut requests) = (0, 0);
         for _ in 0..RUNS {
-            // More than most records take.
+            // More than most records need.
             let data: Vec<u8> = (0..128).flat_map(|_| numbers.number().to_le_bytes()).collect();
             let outcome = answers(&data);
             requests += u32::from(outcome.is_request);

@@ -1,7 +1,7 @@
-//! The interior of `taskdiagd`, the broker: no promises to anybody else. It answers requests about
-//! processes for clients that may not load BPF programs, and shows each client only what `/proc`
-//! mounted with `hidepid=2` would show it. `docs/protocol.md` describes it; `SECURITY.md` says what
-//! it promises.
+//! The internals of `taskdiagd`, the broker. This is not a public interface. It answers requests
+//! about processes for clients that may not load BPF programs, and shows each client only what
+//! `/proc` mounted with `hidepid=2` would show it. `docs/protocol.md` describes it; `SECURITY.md`
+//! says what it promises.
 
 mod answer;
 mod credentials;
@@ -36,12 +36,12 @@ use crate::helpers::{Keeper, Pool};
 use crate::log::{log, Level};
 use crate::notify::Notify;
 use crate::options::{Command, Options, HELP};
-use crate::passes::Passes;
+use crate::passes::Programs;
 use crate::quotas::Limits;
 use crate::server::Server;
 
-/// The user and group to become if there is no user `taskdiag`: the last id of those that systemd
-/// gives to services (`DynamicUser=`).
+/// The user and group to become if there is no user `taskdiag`: the last id of the range that
+/// systemd uses for services (`DynamicUser=`).
 const FALLBACK_USER: (u32, u32) = (65_519, 65_519);
 
 /// Runs the program with its arguments, the first of which is its name.
@@ -76,7 +76,7 @@ fn print(text: &str) -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     sys::name_refused_calls();
-    // Once clients can connect, the end is an orderly one.
+    // From when clients can connect, the process ends in an orderly way.
     sys::block_termination(true);
     let notify = Notify::connect();
     let listener = listen::listen(&options.socket)?;
@@ -91,13 +91,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         signal_hook::low_level::pipe::register(signal, stopping.try_clone()?)?;
     }
     sys::block_termination(false);
-    let mut passes = Passes::load().map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
-    let modules = security_modules(&mut passes);
-    let finder = Finder::new(&mut passes, modules, options.observers)?
+    let mut programs = Programs::load().map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
+    let modules = security_modules(&mut programs);
+    let finder = Finder::new(&mut programs, modules, options.observers)?
         .ok_or("this kernel does not show the namespaces of this process: see what `taskdiag doctor` says")?;
-    let writes_map = !passes.find_tasks_themselves();
+    let writes_map = !programs.find_tasks_themselves();
     let pool = Pool::new(keeper);
-    let mut server = Server::new(listener, stop.as_fd(), passes, finder, pool, notify, limits)?;
+    let mut server = Server::new(listener, stop.as_fd(), programs, finder, pool, notify, limits)?;
     sandbox::drop_capabilities()?;
     if options.is_confined {
         sandbox::enter_empty_domain()?;
@@ -106,13 +106,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     log(Level::Info, format_args!("ready on {}", options.socket.display()));
     let served = server.run();
     log(Level::Info, format_args!("stopped: {}", server.counters));
-    // Closing connections may wait. The end of the process does not.
+    // Closing connections may wait. Exiting does not.
     std::mem::forget(server);
     Ok(served?)
 }
 
-/// Finds the security modules, and has records name Landlock domains.
-fn security_modules(passes: &mut Passes) -> SecurityModules {
+/// Finds the security modules, and makes records name Landlock domains.
+fn security_modules(programs: &mut Programs) -> SecurityModules {
     let mut modules = SecurityModules::find();
     log(Level::Info, format_args!("security modules: {}", modules.describe()));
     if modules.is_undecidable() {
@@ -122,9 +122,9 @@ fn security_modules(passes: &mut Passes) -> SecurityModules {
         );
     }
     if modules.has_landlock() {
-        match find_landlock_word(passes) {
+        match find_landlock_word(programs) {
             Some(word) => {
-                passes.set_landlock_word(word);
+                programs.set_landlock_word(word);
                 modules.set_landlock_shown();
             }
             None => log(
@@ -136,7 +136,7 @@ fn security_modules(passes: &mut Passes) -> SecurityModules {
     modules
 }
 
-/// Raises the limit of descriptors, and lowers that of clients if it is still too low for them.
+/// Raises the limit of descriptors. If it is still too low for the limit of clients, lowers that.
 fn fit_descriptors(limits: Limits) -> Result<Limits, Box<dyn Error>> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let raised = Rlimit {

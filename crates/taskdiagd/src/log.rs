@@ -1,5 +1,5 @@
-//! Messages on standard error, with the levels of syslog where journald reads them. The broker
-//! never waits for whoever reads them: a message for which there is no room is lost.
+//! Messages on standard error, with syslog levels where journald reads them. The broker never waits
+//! for the reader of its messages: a message that does not fit is lost.
 
 use std::fmt;
 use std::os::fd::AsFd as _;
@@ -9,18 +9,23 @@ use rustix::event::PollFlags;
 
 use crate::sys;
 
-/// How important a message is, by its number in syslog(3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Level {
-    /// The broker does not work.
-    Error = 3,
-    /// The broker works, but somebody should look.
-    Warning = 4,
-    /// What happens to the broker.
-    Info = 6,
-    /// What happens to clients.
-    Debug = 7,
+taskdiag_core::named_enum! {
+    /// How important a message is, as a syslog(3) number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Level {
+        /// The broker does not work.
+        Error = 3 => "error",
+        /// The broker works, but somebody should look.
+        Warning = 4 => "warning",
+        /// What happens to the broker.
+        Info = 6 => "info",
+        /// What happens to clients.
+        Debug = 7 => "debug",
+    }
+    const ALL;
+    /// The name.
+    fn name;
 }
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
@@ -29,22 +34,16 @@ static IS_JOURNAL: AtomicBool = AtomicBool::new(false);
 impl Level {
     /// The level of this name.
     pub fn parse(name: &str) -> Option<Level> {
-        Some(match name {
-            "error" => Level::Error,
-            "warning" => Level::Warning,
-            "info" => Level::Info,
-            "debug" => Level::Debug,
-            _ => return None,
-        })
+        Level::ALL.into_iter().find(|level| level.name() == name)
     }
 }
 
-/// Leaves out less important messages.
+/// Sets the level; less important messages are left out.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Finds out whether journald reads the messages: systemd sets this variable then.
+/// Finds out whether journald reads the messages: systemd sets a variable if it does.
 pub fn begin() {
     IS_JOURNAL.store(std::env::var_os("JOURNAL_STREAM").is_some(), Ordering::Relaxed);
 }
@@ -57,16 +56,10 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
     }
-    let name = match level {
-        Level::Error => "error",
-        Level::Warning => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-    };
     let mut line = if IS_JOURNAL.load(Ordering::Relaxed) {
         format!("<{}>{message}", level as u8)
     } else {
-        format!("taskdiagd: {name}: {message}")
+        format!("taskdiagd: {}: {message}", level.name())
     };
     line.truncate(floor_char_boundary(&line, MAX_LINE - 1));
     line.push('\n');
@@ -76,7 +69,8 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     }
 }
 
-/// The longest whole beginning of a text: `str::floor_char_boundary` of Rust 1.91.
+/// The length of the longest prefix of `text` that ends at a character: `str::floor_char_boundary`
+/// of Rust 1.91.
 fn floor_char_boundary(text: &str, max: usize) -> usize {
     let max = max.min(text.len());
     (0..=max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `taskdiagd`, the broker. All of it is in the library, where fuzz targets can call it.
+//! `taskdiagd`, the broker. All its code is in the library, where fuzz targets can call it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Tells systemd that the loop is ready, and that it is alive: sd_notify(3).
+//! Tells systemd that the loop is ready and alive: sd_notify(3).
 //!
 //! The crates for this open a socket for each message. The loop may not open sockets, so it keeps
 //! one.
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The connection to systemd, if it wants to be told.
+/// The connection to systemd, if systemd wants notifications.
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<OwnedFd>,
-    /// How often the watchdog has to be told.
+    /// How often the watchdog must be notified.
     period: Option<Duration>,
     next: Option<Instant>,
 }
@@ -39,7 +39,7 @@ impl Notify {
         self.send("READY=1");
     }
 
-    /// Tells the watchdog that the loop is alive, if that is due. Returns when it is due next.
+    /// Notifies the watchdog if that is due. Returns when it is due next.
     pub fn alive(&mut self) -> Option<Instant> {
         let (period, next) = (self.period?, self.next?);
         let now = Instant::now();

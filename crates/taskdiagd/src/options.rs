@@ -81,7 +81,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
     while let Some(arg) = parser.next()? {
         match arg {
             Long("socket") => {
-                // At an empty path, the kernel would choose a name that no client knows.
+                // With an empty path, the kernel would choose a name that no client knows.
                 let path = Some(parser.value()?).filter(|path| !path.is_empty());
                 options.socket = path.ok_or("--socket takes a path")?.into();
             }
@@ -120,12 +120,12 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
     Ok(Command::Run(options))
 }
 
-/// The number of an option. With 0 the broker would serve nobody.
+/// The number of an option, at least 1: with 0 the broker would serve nobody.
 fn at_least_one(option: &str, parser: &mut lexopt::Parser) -> Result<usize, lexopt::Error> {
     use lexopt::ValueExt as _;
     let text = parser.value()?.string()?;
     let number = text.parse().ok().filter(|&number| number > 0);
-    Ok(number.ok_or_else(|| format!("{option} takes a number from 1 on, not {text:?}"))?)
+    Ok(number.ok_or_else(|| format!("{option} takes a number above 0, not {text:?}"))?)
 }
 
 #[cfg(test)]
@@ -163,8 +163,8 @@ mod tests {
         assert!(matches!(parse_line("taskdiagd -V"), Ok(Command::Version)));
     }
 
-    /// Check that invalid lines are refused: root as the user, limits that would serve nobody, and
-    /// what is not an option.
+    /// Check that invalid command lines are refused: root as the user, limits that would serve
+    /// nobody, and unknown options.
     #[test]
     fn invalid_options_are_refused() {
         for line in [
@@ -205,7 +205,7 @@ mod tests {
             .map(|line| format!("{line}\n"))
             .collect();
         let mut documented = long_options(&heads);
-        // An option of the command.
+        // An option of another command, `taskdiag`.
         documented.remove("--source");
         assert_eq!(documented, long_options(HELP));
     }

@@ -1,5 +1,5 @@
-//! Passes of the BPF programs: records of tasks with all that decides about access, in the
-//! namespaces of a client.
+//! Passes of the BPF programs. They give records of tasks with everything that decides access, in
+//! the namespaces of a client.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use taskdiag_core::record::{attr, value, Base, KernelTest, Record, View};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_protocol::access::Object;
 
-/// The groups that are asked for most (base and cred). A smaller program answers these.
-const COMMON: Groups = Groups(0b101);
+/// The groups that most requests ask for. A smaller program answers these.
+const COMMON: Groups = Groups::NONE.with(Group::Base).with(Group::Cred);
 
-/// How often a pass looks at a task whose record is uncertain: another task got its pid meanwhile,
-/// or what decides about access changed, as in an exec.
+/// How often a pass looks at a task whose record is uncertain: another task got its pid in between,
+/// or what decides access changed, as in an exec.
 const ATTEMPTS: usize = 4;
 
 /// How long to wait before looking again.
 const RETRY_PAUSE: Duration = Duration::from_micros(100);
 
-/// How long all looks but the last may take together. A process that stays uncertain costs each
-/// pass, and each of its own requests, no more.
+/// The most time for all looks but the last together. A process that stays uncertain costs no more
+/// than this for each pass, and for each request that it sends itself.
 pub const RETRY_TIME: Duration = Duration::from_millis(1);
 
-/// In a pass over threads, no more threads than this are looked at again.
+/// In a pass over threads, at most this many threads are looked at again.
 const MAX_THREADS_AGAIN: usize = 256;
 
-/// A larger buffer than this is kept for the next pass for a short time only.
+/// A buffer larger than this is kept for the next pass for a short time only.
 const KEPT_MEMORY: usize = 256 << 10;
 
 /// What a pass is to read.
@@ -40,12 +40,12 @@ const KEPT_MEMORY: usize = 256 << 10;
 pub struct PassSpec {
     /// Which tasks.
     pub tasks: Tasks,
-    /// The groups of fields, as bits. What decides about access comes with every record.
+    /// The groups of fields, as bits. Every record also has what decides access.
     pub groups: u32,
     /// The kernel's address of the task in whose namespaces records are made, from its [`View`]. 0
     /// for this process.
     pub as_task: u64,
-    /// Whether to read Landlock domains, which decide for a client that is in one.
+    /// Whether to read Landlock domains, which decide access for a client in a domain.
     pub with_landlock: bool,
     /// The pass may end once it has read this many tasks.
     pub max_tasks: usize,
@@ -67,10 +67,10 @@ pub enum Tasks {
 }
 
 /// The loaded programs.
-pub struct Passes {
+pub struct Programs {
     common: Bpf,
     all: Bpf,
-    /// Reads open files. `None` if this kernel has something that it needs in another form.
+    /// Reads open files. `None` if it needs something that this kernel has in another form.
     files: Option<FilesWalk>,
     /// One more than the word of a task's security data that points to its Landlock domain; 0 if it
     /// is not known.
@@ -101,15 +101,15 @@ impl Records {
     }
 }
 
-impl fmt::Debug for Passes {
+impl fmt::Debug for Programs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Passes").finish_non_exhaustive()
+        f.debug_struct("Programs").finish_non_exhaustive()
     }
 }
 
-impl Passes {
+impl Programs {
     /// Loads all programs, for passes of this thread. Passes need no capability.
-    pub fn load() -> Result<Passes> {
+    pub fn load() -> Result<Programs> {
         let load = |groups: Groups| -> Result<Bpf> {
             let mut bpf = Bpf::default();
             let groups = groups.or(Groups::ACCESS).or(Groups::VIEW).or(Groups::TESTABLE);
@@ -117,7 +117,7 @@ impl Passes {
             bpf.keep_to_this_thread()?;
             Ok(bpf)
         };
-        let mut passes = Passes {
+        let mut programs = Programs {
             common: load(COMMON)?,
             all: load(Groups::ALL)?,
             files: match FilesWalk::load() {
@@ -128,7 +128,7 @@ impl Passes {
             landlock: 0,
             snapshot: Snapshot::default(),
         };
-        // The first pass of each program also reads facts about this host: while files can still be
+        // The first pass of each program also reads facts about this host, while files can still be
         // opened.
         let own = std::process::id();
         for groups in [Groups::NONE, Groups::ALL] {
@@ -139,7 +139,7 @@ impl Passes {
                 with_landlock: false,
                 max_tasks: usize::MAX,
             };
-            let records = passes.run(&spec)?;
+            let records = programs.run(&spec)?;
             if records.each().next().and_then(Object::of).is_none() {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -147,11 +147,11 @@ impl Passes {
                 ));
             }
         }
-        Ok(passes)
+        Ok(programs)
     }
 
-    /// Whether the programs find their tasks themselves. Otherwise the kernel calls them for each
-    /// task, and a map tells them what to do, which is written with bpf(2).
+    /// Whether the programs find their tasks themselves. If not, the kernel calls them for each
+    /// task, and a map written with bpf(2) tells them what to do.
     pub fn find_tasks_themselves(&self) -> bool {
         self.common.finds_tasks_itself() && self.all.finds_tasks_itself()
     }
@@ -166,20 +166,20 @@ impl Passes {
         self.files.as_mut()
     }
 
-    /// The number of processes whose facts are read together for a part of an answer about files:
-    /// more than a part has, most often, and few enough not to take long.
+    /// How many processes' facts are read together for a part of an answer about files: usually
+    /// more than a part has, and few enough to be quick.
     pub fn listed_at_once(&self, as_task: u64) -> usize {
         match as_task {
-            // All tasks are visited for any of them.
+            // Any number of them takes a visit to all tasks.
             1.. => files::LISTED,
             0 if self.find_tasks_themselves() => 256,
-            // An iterator for each.
+            // Each takes an iterator.
             0 => 64,
         }
     }
 
-    /// Reads what decides about access to some processes. In the place of another task there are
-    /// records of others, too.
+    /// Reads what decides access to some processes. From another task's place, there are records of
+    /// other processes too.
     pub fn facts_of(&mut self, pids: &[u32], as_task: u64, with_landlock: bool) -> Result<Records> {
         if pids.is_empty() {
             return Ok(Records::default());
@@ -209,10 +209,10 @@ impl Passes {
     }
 
     /// Reads the threads of one process of this pid namespace, with their namespaces ([`View`]),
-    /// each once. If it has more than `max` threads, there are more than `max` records, and not
-    /// necessarily all. In the place of another task only the first thread is read.
+    /// each once. If there are more than `max` threads, the result has more than `max` records, but
+    /// not necessarily all. From another task's place, only the first thread is read.
     pub fn threads_of(&mut self, pid: u32, groups: u32, as_task: u64, max: usize) -> Result<Records> {
-        // A walk over threads continues at pids of this namespace, not of that task's.
+        // A walk over threads continues at pids of this namespace, not of that task's namespace.
         let tasks = match as_task {
             0 => Tasks::ThreadsOf(pid),
             _ => Tasks::Process(pid),
@@ -227,7 +227,7 @@ impl Passes {
         self.pass(&spec, &[], Groups::VIEW, 1)
     }
 
-    /// Whether a process of this pid namespace runs, or waits for nothing but a processor.
+    /// Whether a process of this pid namespace runs, or waits only for a processor.
     pub fn is_running(&mut self, pid: u32) -> bool {
         let spec = PassSpec {
             tasks: Tasks::Process(pid),
@@ -242,7 +242,7 @@ impl Passes {
         state == Some(b'R')
     }
 
-    /// Makes a pass; over the processes in `pids` alone, if there are any.
+    /// Makes a pass. If `pids` is not empty, only over those processes.
     fn pass(&mut self, spec: &PassSpec, pids: &[u32], view: Groups, attempts: usize) -> Result<Records> {
         let fields = Groups(spec.groups).and(Groups::ALL);
         let bpf = if COMMON.covers(fields) {
@@ -287,7 +287,7 @@ impl Passes {
         Ok(Records { bytes })
     }
 
-    /// Takes back records that are no longer needed, for their memory: the next pass then need not
+    /// Takes back the memory of records that are no longer needed, so that the next pass need not
     /// grow a buffer to several megabytes.
     pub fn reuse(&mut self, records: Records) {
         if records.bytes.capacity() > self.snapshot.records.capacity() {
@@ -306,9 +306,9 @@ impl Passes {
     }
 }
 
-/// The tasks that the program visits, and the test that selects from them.
+/// The tasks that the program visits, and the test that selects among them.
 fn scope(spec: &PassSpec, is_view: bool) -> (Scope, Option<KernelTest>) {
-    // An iterator takes pids of this namespace only. In another namespace, the program has to visit
+    // An iterator takes only pids of this namespace. In another namespace, the program must visit
     // all tasks and compare their pids. `threads_of` gives pids of this namespace.
     let is_sought = spec.as_task != 0 && !is_view;
     let has_pid = |pid: u32| {
@@ -329,7 +329,7 @@ fn scope(spec: &PassSpec, is_view: bool) -> (Scope, Option<KernelTest>) {
     }
 }
 
-/// Reads uncertain processes once more, in the place of their earlier records.
+/// Reads uncertain processes again, in place of their earlier records.
 fn read_again(bpf: &mut Bpf, request: &PassRequest<'_>, uncertain: &[u32], snapshot: &mut Snapshot) -> Result<()> {
     if matches!(request.scope, Scope::Processes | Scope::Threads) && request.standpoint.task == 0 {
         let request = PassRequest {
@@ -354,8 +354,8 @@ pub fn spin_briefly() {
     }
 }
 
-/// The processes with uncertain records, by ascending pid. Of threads, only those that are worth
-/// another look: [`MAX_THREADS_AGAIN`].
+/// The processes with uncertain records, by ascending pid. Of threads, at most
+/// [`MAX_THREADS_AGAIN`] are worth another look.
 fn uncertain(snapshot: &Snapshot, scope: Scope) -> Vec<u32> {
     let pid = |record: Record<'_>| record.header().pid.get();
     let changing = Record::each(&snapshot.records)
@@ -382,7 +382,7 @@ fn uncertain(snapshot: &Snapshot, scope: Scope) -> Vec<u32> {
     pids
 }
 
-/// Replaces the records of some processes. `snapshot` is in order, and stays so.
+/// Replaces the records of some processes. `snapshot` stays sorted.
 fn replace(snapshot: &mut Snapshot, pids: &[u32], by: Snapshot) {
     let tid = |record: &Record<'_>| record.header().tid.get();
     let is_replaced = |record: &Record<'_>| pids.binary_search(&record.header().pid.get()).is_ok();

@@ -1,4 +1,4 @@
-//! What clients may use: connections, memory for answers, and on whose account. No I/O.
+//! What clients may use, and on whose account: connections, and memory for answers. No I/O.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Connections that may wait to be admitted.
+/// How many connections may wait to be admitted.
 pub const MAX_ARRIVALS: usize = 32;
 
-/// The user whom a client's use counts for. A client in a user namespace counts for the user who
-/// made the outermost one: subordinate ids, of which everybody can have thousands, have no account
-/// of their own.
+/// The user whom a client's use is charged to. A client in a user namespace is charged to the user
+/// who made the outermost one: subordinate ids have no account of their own, because every user can
+/// have thousands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Account {
     /// A user id of the initial user namespace.
@@ -22,7 +22,7 @@ pub enum Account {
 
 impl Account {
     /// The account of a client: its user, and the owner of its outermost user namespace if it is in
-    /// one. Clients in namespaces that root made (containers) count by their own user id.
+    /// one. In namespaces that root made (containers), clients count by their own user id.
     pub fn of(user: u32, owner: Option<u32>) -> Account {
         match owner {
             Some(owner) if owner != 0 => Account::User(owner),
@@ -32,7 +32,7 @@ impl Account {
         }
     }
 
-    /// Whether it is root's, for which connections are reserved.
+    /// Whether it is root's account. Some connections are reserved for root.
     pub fn is_root(self) -> bool {
         self == Account::User(0)
     }
@@ -45,12 +45,12 @@ pub struct Limits {
     pub max_clients: usize,
     /// Connections of one account.
     pub max_clients_per_user: usize,
-    /// Bytes of records kept for answers that clients have not read yet. One account may have a
-    /// third of it.
+    /// Bytes of records kept for answers that clients have not read yet. One account may use a
+    /// third of them.
     pub answer_bytes: usize,
     /// How long a client may take to read an answer.
     pub patience: Duration,
-    /// Whether clients that ask for the same share a pass.
+    /// Whether clients with the same request share a pass.
     pub share_passes: bool,
 }
 
@@ -70,17 +70,17 @@ impl Limits {
     /// Connections that are reserved for root.
     const RESERVED_FOR_ROOT: usize = 16;
 
-    /// How many connections may have to be evicted for one: root's may be taken by others.
+    /// The most connections to evict for a new one: others may have taken those reserved for root.
     pub const MAX_EVICTIONS: usize = Limits::RESERVED_FOR_ROOT;
 
-    /// Descriptors of a connection: its socket, its pidfd, its label, a file to be sent, and another
+    /// Descriptors of one connection: its socket, its pidfd, its label, a file to send, and another
     /// socket that is being closed.
     const DESCRIPTORS_PER_CLIENT: usize = 5;
 
     /// Descriptors for everything else, arriving connections included.
     const OTHER_DESCRIPTORS: usize = 96 + 2 * MAX_ARRIVALS;
 
-    /// How many of so many connections one account may have.
+    /// How many of `clients` connections one account may have.
     pub const fn clients_per_user(clients: usize) -> usize {
         match clients * 3 / 8 {
             0 => 1,
@@ -88,7 +88,7 @@ impl Limits {
         }
     }
 
-    /// How many clients can be served with so many descriptors.
+    /// How many clients `descriptors` descriptors can serve.
     pub fn clients_for(descriptors: u64) -> usize {
         (descriptors as usize).saturating_sub(Limits::OTHER_DESCRIPTORS) / Limits::DESCRIPTORS_PER_CLIENT
     }
@@ -98,7 +98,7 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Connections {
     open: HashMap<Account, usize>,
-    /// Those that closers close. They are nobody's, but they still have descriptors.
+    /// Connections that closers are closing. They count for nobody, but still use descriptors.
     closing: usize,
 }
 
@@ -123,22 +123,22 @@ impl Connections {
         }
     }
 
-    /// Notes that a closer is to close one, whether it counted or not.
+    /// Records that a closer is to close a connection, whether it was counted or not.
     pub fn begin_closing(&mut self) {
         self.closing += 1;
     }
 
-    /// Notes that one is closed.
+    /// Records that one is closed.
     pub fn closed(&mut self) {
         self.closing = self.closing.saturating_sub(1);
     }
 
-    /// Whether so many are being closed that no further one can be accepted.
+    /// Whether so many are being closed that no more can be accepted.
     pub fn are_too_many_closing(&self, limits: &Limits) -> bool {
         self.closing >= limits.max_clients
     }
 
-    /// Whether an account has as many as one account may have. Root has no such limit.
+    /// Whether an account has reached its limit. Root has none.
     pub fn is_at_limit(&self, account: Account, limits: &Limits) -> bool {
         !account.is_root() && self.count(account) >= limits.max_clients_per_user
     }
@@ -153,9 +153,9 @@ impl Connections {
         all + reserved < limits.max_clients && !self.is_at_limit(account, limits)
     }
 
-    /// Whose idle connections to close for a new one of an account, in this order: its own if it is
-    /// at its limit; otherwise those of the other accounts, the largest first. Root's are closed
-    /// for root alone, and last.
+    /// Whose idle connections to close for a new one of an account, in order. An account at its
+    /// limit loses its own. Otherwise the other accounts lose theirs, the largest first; root's are
+    /// closed only for root, and last.
     pub fn eviction_order(&self, account: Account, limits: &Limits) -> Vec<Account> {
         if self.is_at_limit(account, limits) {
             return vec![account];
@@ -167,12 +167,12 @@ impl Connections {
     }
 }
 
-/// A sum of charges: bytes of records that are kept.
+/// The sum of charges, in bytes of records that are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Usage(Rc<Cell<usize>>);
 
 impl Usage {
-    /// Charges an amount, unless the sum would be above `limit`.
+    /// Charges an amount, unless the sum would exceed `limit`.
     pub fn try_charge(&self, amount: usize, limit: usize) -> Option<Charge> {
         let sum = self.0.get().checked_add(amount).filter(|&sum| sum <= limit)?;
         self.0.set(sum);
@@ -208,7 +208,7 @@ pub struct UsageByAccount(HashMap<Account, Usage>);
 impl UsageByAccount {
     /// The usage of an account.
     pub fn of(&mut self, account: Account) -> &Usage {
-        // Accounts without charges are not kept for ever.
+        // Do not keep accounts without charges for ever.
         if self.0.len() > 1024 {
             self.0.retain(|_, usage| usage.charged() > 0);
         }
@@ -243,7 +243,7 @@ mod tests {
         assert!(Account::of(0, None).is_root());
     }
 
-    /// Check that no more is charged than the limit, and that a dropped charge is given back.
+    /// Check that charges never exceed the limit, and that dropping a charge returns it.
     #[test]
     fn charges_are_limited_and_given_back() {
         let mut by_account = UsageByAccount::default();
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(usage.charged(), 0);
     }
 
-    /// Check that an account gets no more connections than its limit, that all users together
-    /// leave some, and that those are root's.
+    /// Check that an account gets no more connections than its limit, that all users together leave
+    /// some, and that root gets those.
     #[test]
     fn some_connections_are_reserved() {
         let limits = Limits::default();
@@ -298,8 +298,8 @@ mod tests {
         assert!(!connections.are_too_many_closing(&limits));
     }
 
-    /// Check that an account at its limit loses its own connections, that the others lose in order
-    /// of how many they have, and that root loses to root only.
+    /// Check that an account at its limit loses its own connections, that other accounts lose
+    /// theirs in order of size, and that root loses only to root.
     #[test]
     fn the_largest_account_is_evicted_first() {
         let limits = Limits {

@@ -1,7 +1,8 @@
-//! A table whose entries are found by an id that is never reused: used for clients and for helpers,
-//! whose ids are also the tokens of their events.
+//! A table whose entries are found by ids that are not reused. Used for clients and helpers; their
+//! ids are also the tokens of their events.
 
-/// Identifies an entry: the index of its slot, and a number that no earlier entry of that slot had.
+/// Identifies an entry: the index of its slot, and how many entries were added before it, modulo
+/// 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId {
     index: u32,
@@ -14,7 +15,7 @@ impl SlotId {
         u64::from(self.index) | u64::from(self.generation) << 32
     }
 
-    /// The id that [`to_bits`](SlotId::to_bits) made a number of.
+    /// The inverse of [`to_bits`](SlotId::to_bits).
     pub fn from_bits(bits: u64) -> SlotId {
         SlotId {
             index: bits as u32,
@@ -54,7 +55,7 @@ impl<T> Slots<T> {
         SlotId { index, generation }
     }
 
-    /// Removes an entry. `None` if it was removed before.
+    /// Removes an entry. `None` if it was already removed.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         self.get(id)?;
         self.free.push(id.index);
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(all, [(third, &"third"), (second, &"second")]);
     }
 
-    /// Check that an id survives being an event's token.
+    /// Check that converting an id to an event's token and back keeps it.
     #[test]
     fn ids_are_tokens() {
         let mut slots = Slots::default();

@@ -1,4 +1,4 @@
-//! System calls that no library has, or that the libraries here do not have safely.
+//! System calls that no library has, or that these libraries do not offer safely.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _};
@@ -19,14 +19,14 @@ const SO_PEERPIDFD: i32 = 77;
 /// `SO_PASSRIGHTS` (Linux 6.16).
 const SO_PASSRIGHTS: i32 = 83;
 
-/// `lsm_list_modules(2)` (Linux 6.8), the same on all machines.
+/// `lsm_list_modules(2)` (Linux 6.8), the same number on all machines.
 const SYS_LSM_LIST_MODULES: i64 = 461;
 
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// A pidfd of the process that connected, even if its pid is another process's by now.
+/// A pidfd of the process that connected, even if another process has its pid by now.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut fd: i32 = -1;
     let mut len = size_of::<i32>() as libc::socklen_t;
@@ -48,11 +48,11 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The process that connected, and its effective user and group ids then. Its pid is 0 if it has
-/// none in this pid namespace.
+/// The process that connected, and its effective user and group ids at that time. The pid is 0 if
+/// it has none in this pid namespace.
 ///
-/// rustix has this call and `SCM_CREDENTIALS`, but its `UCred` can't hold the pid 0, which both may
-/// have.
+/// rustix has this call and `SCM_CREDENTIALS`, but its `UCred` can't hold pid 0, which both can
+/// return.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -73,10 +73,11 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
     }
 }
 
-/// A packet that was received.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// How many bytes of it are in the buffer. 0: the connection has ended, or the packet is empty.
+    /// How many of its bytes are in the buffer. 0: the connection has ended, or the packet is
+    /// empty.
     pub len: usize,
     /// The packet is longer than the buffer.
     pub is_truncated: bool,
@@ -86,11 +87,11 @@ pub struct Packet {
     pub has_descriptors: bool,
 }
 
-/// Receives a packet and the pid of its sender. Does not wait. There is no room for descriptors, so
-/// the kernel closes those that come along, which may have to wait. With `peek` the packet stays in
-/// the socket, and its descriptors with it.
+/// Receives a packet and the pid of its sender. Does not wait for a packet. There is no room for
+/// descriptors, so the kernel closes any that were sent, which may wait. With `peek`, the packet
+/// and its descriptors stay in the socket.
 pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<Packet, Errno> {
-    /// Room for one `struct ucred` behind its header, with the header's alignment.
+    /// Room for one `struct ucred` after its header, with the header's alignment.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
     let mut control = Control([0; 32]);
@@ -133,8 +134,8 @@ pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Re
     })
 }
 
-/// Makes a socket refuse packets with descriptors (`SO_PASSRIGHTS`). Returns whether it did so
-/// before; `None` if this kernel can't.
+/// Makes a socket refuse packets with descriptors (`SO_PASSRIGHTS`). Returns whether it already
+/// did; `None` if this kernel can't.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Option<bool> {
     let mut accepts: libc::c_int = 1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -193,7 +194,7 @@ pub fn fork() -> io::Result<Option<Pid>> {
         0 => {
             let signal = rustix::process::Signal::KILL;
             let is_set = rustix::process::set_parent_process_death_signal(Some(signal)).is_ok();
-            // The parent may have ended before that.
+            // The parent may have ended before the call.
             if is_set && rustix::process::getppid() == Some(parent) {
                 Ok(None)
             } else {
@@ -204,7 +205,7 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Closes all descriptors but the standard ones and one more. Nothing may use the others
+/// Closes all descriptors but the standard ones and `kept`. The closed ones must not be used
 /// afterwards.
 pub fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd() as libc::c_uint;
@@ -216,7 +217,7 @@ pub fn close_all_but(kept: &OwnedFd) {
     }
 }
 
-/// Becomes another user and group, in no further groups.
+/// Becomes another user and group, without supplementary groups.
 pub fn become_user(user: u32, group: u32) -> io::Result<()> {
     // Changing ids clears the signal that this process gets when its parent ends.
     let signal = rustix::process::parent_process_death_signal()?;
@@ -238,7 +239,7 @@ extern "C" fn handle_refused_call(_: libc::c_int, info: *mut libc::siginfo_t, _:
     const TEXT: &[u8] = b"taskdiagd: error: system call       is not in the list of this process: it ends\n";
     let mut line = [0_u8; TEXT.len()];
     line.copy_from_slice(TEXT);
-    // `si_syscall`, which the libc crate does not have: behind three ints, padding, and
+    // `si_syscall`, which the libc crate does not have: it follows three ints, padding, and
     // `si_call_addr`. SAFETY: the kernel passes a whole siginfo_t.
     let mut number = unsafe { info.cast::<u8>().add(24).cast::<i32>().read_unaligned() };
     for place in (30..35).rev() {
@@ -255,8 +256,8 @@ extern "C" fn handle_refused_call(_: libc::c_int, info: *mut libc::siginfo_t, _:
     }
 }
 
-/// Makes this process, and those that it starts, name a system call that seccomp refuses before
-/// they end.
+/// Makes this process and those that it starts name a system call that seccomp refuses, before they
+/// end.
 pub fn name_refused_calls() {
     // SAFETY: zeros are a value of this structure. The handler is safe in a signal handler.
     unsafe {
@@ -267,7 +268,7 @@ pub fn name_refused_calls() {
     }
 }
 
-/// Keeps back signals that ask this process to end, until it can handle them.
+/// Blocks the signals that ask this process to end, until it can handle them, or unblocks them.
 pub fn block_termination(blocked: bool) {
     // SAFETY: the set is of this function, and the old one is not asked for.
     unsafe {
@@ -280,8 +281,8 @@ pub fn block_termination(blocked: bool) {
     }
 }
 
-/// Makes this process, and those that it starts, ignore signals that ask it to end: the loop, which
-/// handles them, ends the others.
+/// Makes this process and those that it starts ignore the signals that ask them to end. The loop
+/// handles these signals and ends the others.
 pub fn ignore_termination() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: numbers only.
@@ -289,7 +290,7 @@ pub fn ignore_termination() {
     }
 }
 
-/// How much the peer has not read yet, in bytes of the kernel's memory: more than was sent.
+/// How much the peer has not read yet, in bytes of kernel memory, which is more than was sent.
 pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
@@ -299,14 +300,14 @@ pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     }
 }
 
-/// The events that a descriptor has now, of those asked for; HUP and ERR always. Does not wait.
+/// The events that a descriptor has now, out of those asked for; HUP and ERR always. Does not wait.
 pub fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<PollFlags, Errno> {
     let mut polled = [PollFd::from_borrowed_fd(fd, events)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(polled[0].revents())
 }
 
-/// The security label of the process that connected, at that time (`SO_PEERSEC`).
+/// The security label that the process had when it connected (`SO_PEERSEC`).
 pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut label = vec![0_u8; 1024];
     let mut len = label.len() as libc::socklen_t;
@@ -327,8 +328,8 @@ pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     Ok(label)
 }
 
-/// The active security modules, separated by commas: from lsm_list_modules(2), else from the file
-/// of securityfs, which is mounted for this process alone if it is not mounted.
+/// The active security modules, separated by commas, from lsm_list_modules(2) or else from the file
+/// in securityfs. If securityfs is not mounted, it is mounted for this process alone.
 pub fn security_modules() -> Option<String> {
     listed_modules()
         .or_else(|| std::fs::read_to_string("/sys/kernel/security/lsm").ok())

@@ -1,5 +1,5 @@
-//! Check that the broker serves a socket that it is passed, as by systemd, and the client that was
-//! there before it.
+//! Check that the broker serves a socket passed to it, as systemd does, and the client that
+//! connected before it started.
 
 mod daemon;
 
@@ -27,7 +27,7 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
-/// Check that a client is answered that sent its request before the broker was started.
+/// Check that a client that sent its request before the broker was started gets an answer.
 #[test]
 fn the_client_that_started_the_broker_is_answered() {
     let directory = directory("activation");
@@ -59,7 +59,8 @@ fn the_client_that_started_the_broker_is_answered() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// Check that a socket of another type is refused, with the setting that the unit needs.
+/// Check that a socket of another type is refused, with a message that names the setting the unit
+/// needs.
 #[test]
 fn a_socket_of_another_type_is_refused() {
     let directory = directory("stream");

@@ -1,5 +1,5 @@
 //! Check that the commands work through the broker for a user who may not load BPF programs, and
-//! print what they print without it.
+//! print the same as without it.
 
 mod daemon;
 
@@ -30,7 +30,7 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A process of nobody's, which sleeps.
+/// A sleeping process of the user nobody.
 fn sleeper() -> Killed {
     let mut command = as_nobody(Path::new("/bin/sleep"));
     let mut sleeper = Killed(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
@@ -50,8 +50,8 @@ fn code_of(pid: u32) -> String {
     format!("0x{}", line.split('-').next().expect("an address"))
 }
 
-/// Check that each command prints the same with and without the broker, names it in JSON, and shows
-/// nothing of other users.
+/// Check that each command prints the same with and without the broker, names the broker in JSON,
+/// and shows nothing of other users.
 #[test]
 fn commands_print_the_same() {
     let broker = Broker::start(&[]);
@@ -101,7 +101,7 @@ fn commands_print_the_same() {
     ] {
         let printed = String::from_utf8(run(args, true).stdout).expect("text");
         assert!(printed.contains("\":\"broker\""), "{printed}");
-        // With another source, it does not.
+        // With another source, JSON does not name it.
         if args[0] != "doctor" {
             let printed = run(&[args, &["--source", "procfs"]].concat(), true).stdout;
             assert!(!String::from_utf8_lossy(&printed).contains("\":\"broker\""), "{args:?}");
@@ -122,7 +122,7 @@ fn commands_print_the_same() {
     assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
 }
 
-/// Check that metrics come through the broker, of what it shows and nothing else.
+/// Check that metrics through the broker cover exactly what the broker shows.
 #[test]
 fn metrics_come_through_the_broker() {
     let broker = Broker::start(&[]);
@@ -152,7 +152,7 @@ fn metrics_come_through_the_broker() {
         assert!(text.lines().any(|line| line == series), "{series}\n{text}");
     }
     assert!(text.contains("read_bytes_total{groupname=\"sleep\"} "), "{text}");
-    // Other tests have processes of nobody, too.
+    // Other tests have processes of nobody too.
     for name in ["sleep", "taskdiag"] {
         assert!(
             text.contains(&format!("num_procs{{groupname=\"{name}\"}} ")),
@@ -164,15 +164,15 @@ fn metrics_come_through_the_broker() {
     assert!(!text.contains(&own), "it shows processes of nobody: {text}");
 }
 
-/// Check that a recording is made through the broker, of what it shows and nothing else, and says whether
-/// it has events: the broker has none.
+/// Check that a recording through the broker has exactly what the broker shows, and says that it
+/// has no events: the broker has none.
 #[test]
 fn recordings_are_made_through_the_broker() {
     let broker = Broker::start(&[]);
     let place = broker.socket.parent().expect("a directory");
     let taskdiag = copy_command(place);
     let sleeper = sleeper();
-    // The last part of a full file system is left to others: that of the build may be full.
+    // Recording stops before a file system is full, and the file system of the build may be.
     let memory = Path::new("/dev/shm").join(format!("taskdiag-broker-recording-{}", std::process::id()));
     let directory = if memory.parent().is_some_and(Path::is_dir) {
         memory
@@ -223,8 +223,8 @@ fn recordings_are_made_through_the_broker() {
     std::fs::remove_dir_all(&directory).expect("it is ours");
 }
 
-/// Check that the page about a process is there through the broker, that what the broker does not
-/// show is not counted, and that another user's process has none.
+/// Check that the broker serves the page about a process, that what it does not show is not
+/// counted, and that another user's process has no page.
 #[test]
 fn pages_are_there_through_the_broker() {
     let broker = Broker::start(&[]);

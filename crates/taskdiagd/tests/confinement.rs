@@ -1,5 +1,5 @@
-//! Check what the broker's processes keep, and that answers hold nothing but what was written for
-//! them.
+//! Check which rights the broker's processes keep, and that answers hold nothing but what was
+//! written for them.
 
 mod daemon;
 
@@ -21,8 +21,8 @@ fn status(pid: u32, key: &str) -> String {
     line.trim().to_owned()
 }
 
-/// Check that no process of the broker is root's or has a capability beyond those that SECURITY.md
-/// names, that each is under seccomp, and that the socket has its mode.
+/// Check that no process of the broker belongs to root or has a capability beyond those that
+/// SECURITY.md names, that each is under seccomp, and that the socket has its mode.
 #[test]
 fn processes_keep_what_they_need() {
     let _turn = turn();
@@ -34,7 +34,7 @@ fn processes_keep_what_they_need() {
     assert_eq!(keeper.len(), 1, "the keeper");
     let helpers = children(keeper[0]);
     let (none, sys_ptrace) = (format!("{:016x}", 0), format!("{:016x}", 1_u64 << 19));
-    // Before Linux 6.16 there are closers, which have no capability.
+    // Before Linux 6.16 there are closers too. They have no capability.
     let (readers, closers): (Vec<u32>, Vec<u32>) = helpers
         .into_iter()
         .partition(|&pid| status(pid, "CapPrm:") == sys_ptrace);
@@ -69,7 +69,7 @@ fn processes_keep_what_they_need() {
     assert_eq!(mode & 0o7777, 0o666);
 }
 
-/// Check that reserved fields and padding of records are zero, whoever asks for whatever.
+/// Check that reserved fields and padding of records are zero, for any client and any request.
 #[test]
 fn reserved_bytes_are_zero() {
     let _turn = turn();

@@ -1,11 +1,11 @@
-//! Check that clients that take as much as they can leave the others what is theirs: connections,
-//! time, and a word about what is refused.
+//! Check that clients that take as much as they can do not take what belongs to others:
+//! connections, time, and an error for those who are refused.
 
 mod daemon;
 
 use std::time::Duration;
 
-use taskdiag::Group;
+use taskdiag::{Fields, Group};
 use taskdiag_protocol::wire::{show, Message, Messages, Strategy};
 use taskdiag_testkit::{
     child::{self, NOBODY},
@@ -33,8 +33,8 @@ fn sleep() -> ! {
     }
 }
 
-/// Check that users who connect as often as they can keep neither root nor others from their
-/// answers, that they are sent an error themselves, and that their idle connections are closed for
+/// Check that users who connect as often as they can delay neither root nor others, that they
+/// themselves are sent an error, and that their idle connections are closed to make room for
 /// others.
 #[test]
 fn nobody_is_locked_out() {
@@ -46,7 +46,7 @@ fn nobody_is_locked_out() {
         for _ in 0..150 {
             connections.extend(daemon::try_connect(&socket));
         }
-        // Half of them are idle. The others have asked, and do not read.
+        // Half of them are idle. The others have sent a request, and do not read.
         for connection in connections.iter().step_by(2) {
             connection.try_send(&request(BASE, Strategy::All, 0));
         }
@@ -104,7 +104,7 @@ fn flood(packet: &[u8]) -> ! {
     }
 }
 
-/// What an attacker with many threads does.
+/// Runs what an attacker with many threads does.
 fn attack_with_threads(name: &str) {
     let own = std::process::id();
     match name {
@@ -130,9 +130,9 @@ fn attack_with_threads(name: &str) {
     }
 }
 
-/// Check that clients with many threads, all of which the broker has to look at, delay nobody:
-/// while they connect, ask about themselves or about all, or change what decides about access, each
-/// without end.
+/// Check that clients with many threads, all of which the broker must look at, delay nobody: while
+/// they connect, ask about themselves or about all, or change what decides access, each without
+/// end.
 #[test]
 fn threads_of_clients_delay_nobody() {
     let _turn = turn();
@@ -200,14 +200,14 @@ fn refused_clients_get_an_error() {
     let _busy: Vec<_> = (0..2)
         .map(|_| {
             let connection = connect(&broker.socket);
-            // More requests than its socket has room for answers, which it does not read.
+            // Send more requests than its socket has room for answers, and read none.
             for _ in 0..100 {
                 connection.try_send(&packet);
             }
             connection
         })
         .collect();
-    // Until their sockets are full, one that has just been answered is idle for a moment.
+    // Until its socket is full, a connection that has just been answered is idle for a moment.
     std::thread::sleep(taskdiag_zoo::margin() / 2);
     for asks_first in [false, true] {
         let refused = connect(&broker.socket);
@@ -219,9 +219,9 @@ fn refused_clients_get_an_error() {
         let first = Messages::new(&packet, 0).next();
         assert!(matches!(first, Some(Ok(Message::Error(libc::EBUSY)))), "{first:?}");
     }
-    // The library turns it into words.
+    // The library puts the error into words.
     let error = daemon::handle(&broker.socket)
-        .prepare_broker()
+        .prepare(Fields::all())
         .expect_err("no connection");
     assert!(error.to_string().contains("busy"), "{error}");
 }

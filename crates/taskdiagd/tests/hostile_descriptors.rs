@@ -1,4 +1,4 @@
-//! Check that descriptors which clients send along with requests make no other client wait.
+//! Check that descriptors that clients send along with requests make no other client wait.
 
 mod daemon;
 
@@ -11,7 +11,7 @@ use daemon::attack::{max_wait, slowest_request, turn, user, BASE, USERS};
 use daemon::passed::send_lingering;
 use daemon::{connect, Broker};
 
-/// Check that a socket whose closing waits makes nobody wait that is sent to the broker.
+/// Check that sending the broker a socket whose closing waits delays nobody.
 #[test]
 fn sent_sockets_delay_nobody() {
     let _turn = turn();
@@ -25,7 +25,7 @@ fn sent_sockets_delay_nobody() {
             for _ in 0..3 {
                 let connection = connect(&socket);
                 let is_sent = send_lingering(&connection);
-                // A request that is not received: its descriptor is closed with the connection.
+                // A request that is not received. Its descriptor is closed with the connection.
                 let unread = connect(&socket);
                 let _ = send_lingering(&unread);
                 drop(unread);

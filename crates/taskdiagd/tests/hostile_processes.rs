@@ -1,5 +1,5 @@
-//! Check that processes that are asked about make no other client wait, and show nothing of a
-//! program that they execute meanwhile.
+//! Check that processes that are asked about make no other client wait, and that answers show
+//! nothing of a program that they execute in between.
 
 mod daemon;
 
@@ -19,7 +19,7 @@ use taskdiag_testkit::{child, scaled, test_name};
 use daemon::attack::{is_part, max_wait, slowest_request, turn, user, Attacker, BASE, OTHER, USER, USERS};
 use daemon::{connect, Broker};
 
-/// Whether a process's memory can't be looked at now.
+/// Whether a process's memory is locked now.
 fn is_held(pid: u32) -> bool {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -29,8 +29,8 @@ fn is_held(pid: u32) -> bool {
     is_done.recv_timeout(Duration::from_secs(2)).is_err()
 }
 
-/// Asks about a process whose exec does not end, until then: there has to be an answer or an error,
-/// and nothing of its memory in it if that is held.
+/// Asks about a process whose exec does not end, until `until`. There must be an answer or an
+/// error. While the memory is locked, the answer must hold nothing of it.
 fn ask_about_stuck(broker: &Broker, show: u64, pid: u32, until: Instant) {
     let is_held = is_held(pid);
     // Debian's 6.1 and 6.12 close files before they take the lock, and show the old memory.
@@ -48,8 +48,8 @@ fn ask_about_stuck(broker: &Broker, show: u64, pid: u32, until: Instant) {
 }
 
 /// Check that processes whose exec does not end delay nobody but clients that ask about them, and
-/// that all other mappings are read and opened meanwhile and afterwards. Such a process holds a
-/// lock (`exec_update_lock`) that every reader of its memory takes.
+/// that all other mappings can be read and opened during that time and afterwards. Such a process
+/// holds a lock (`exec_update_lock`) that every reader of its memory takes.
 #[test]
 fn execs_that_do_not_end_delay_nobody() {
     let _turn = turn();
@@ -82,7 +82,7 @@ fn execs_that_do_not_end_delay_nobody() {
         }
         let slowest = slowest_request(&broker.socket, lasts);
         assert!(slowest < max_wait(), "{slowest:?}");
-        // Others can be read, also while those are asked about.
+        // Other processes can be read, even while these are asked about.
         for show in [show::MAPS, show::SMAPS, show::VMA, show::CMDLINE] {
             let began = Instant::now();
             connect(&broker.socket)
@@ -104,7 +104,7 @@ fn execs_that_do_not_end_delay_nobody() {
     }
 }
 
-/// Maps a file with a long name as often as asked, and sleeps.
+/// Maps a file with a long name `mappings` times, and sleeps.
 fn map(mappings: usize) -> ! {
     let directory = std::env::temp_dir().join("long".repeat(50));
     let _ = std::fs::create_dir(&directory);
@@ -127,7 +127,7 @@ fn map(mappings: usize) -> ! {
     }
 }
 
-/// Check that a process with nearly as many mappings as are allowed delays nobody, and that all of
+/// Check that a process with nearly the maximum number of mappings delays nobody, and that all of
 /// them are in the answer.
 #[test]
 fn many_mappings_delay_nobody() {
@@ -163,7 +163,7 @@ fn many_mappings_delay_nobody() {
         .expect("its file");
 }
 
-/// Check that an answer says that mappings are missing, if its reader is lost in the middle of them,
+/// Check that an answer says that mappings are missing if its reader is lost in the middle of them,
 /// and that the next answer is complete.
 #[test]
 fn missing_mappings_are_announced() {
@@ -185,7 +185,7 @@ fn missing_mappings_are_announced() {
         panic!("a keeper");
     };
     for reader in daemon::children(keeper) {
-        // SAFETY: numbers only, and a process of the broker's.
+        // SAFETY: numbers only, and the process belongs to the broker.
         assert_eq!(unsafe { libc::kill(reader as i32, libc::SIGKILL) }, 0);
     }
     let flags_and_size = |tasks: &[daemon::TaskMessage]| {
@@ -201,8 +201,8 @@ fn missing_mappings_are_announced() {
     assert!(flags == 0 && size > MAPPINGS * SIZE, "{flags}, {size} bytes");
 }
 
-/// Check that what a process asked about itself before it executes a set-uid program is not
-/// answered with what that program is.
+/// Check that a request that a process sent about itself before it executed a set-uid program is
+/// not answered with facts about that program.
 #[test]
 fn an_exec_ends_what_a_process_sees_of_itself() {
     let _turn = turn();
@@ -235,7 +235,7 @@ fn an_exec_ends_what_a_process_sees_of_itself() {
 }
 
 /// Starts a process that asks about itself and executes the program. Returns how many answers were
-/// about the process before, and how many were errors. None may be about the program.
+/// about the process before the exec, and how many were errors. None may be about the program.
 fn ask_and_execute() -> (usize, usize) {
     let mut pipe = [0; 2];
     // SAFETY: two numbers are written.
@@ -247,7 +247,8 @@ fn ask_and_execute() -> (usize, usize) {
         ask_fork_and_execute(pipe[1]);
     }
     let mut counts = [0_u32; 3];
-    // SAFETY: the buffer has the given length; the descriptors and the child are ours.
+    // SAFETY: the buffer has the given length; the descriptors and the child belong to this
+    // function.
     unsafe {
         libc::close(pipe[1]);
         let read = libc::read(pipe[0], counts.as_mut_ptr().cast(), size_of_val(&counts));
@@ -259,7 +260,7 @@ fn ask_and_execute() -> (usize, usize) {
     (counts[0] as usize, counts[1] as usize)
 }
 
-/// Connects, has a child receive the answers, sends requests, and executes the program.
+/// Connects, lets a child receive the answers, sends requests, and executes the program.
 fn ask_fork_and_execute(pipe: i32) -> ! {
     const REQUESTS: u32 = 150;
     let path = std::env::var("TASKDIAG_TEST_PROGRAM").expect("a program");
@@ -271,7 +272,7 @@ fn ask_fork_and_execute(pipe: i32) -> ! {
     // SAFETY: neither process returns.
     if unsafe { libc::fork() } == 0 {
         let counts = count_answers(&connection, REQUESTS, &path);
-        // SAFETY: bytes of ours.
+        // SAFETY: the bytes are in this process's memory.
         unsafe {
             libc::write(pipe, counts.as_ptr().cast(), size_of_val(&counts));
             libc::_exit(0);
@@ -300,7 +301,7 @@ fn count_answers(connection: &daemon::Connection, requests: u32, program: &str) 
     let [mut shown, mut hidden, mut leaked] = [0; 3];
     let mut seq = 1;
     while seq <= requests {
-        // The broker ends the connection when the program has ended.
+        // The broker ends the connection once the program has ended.
         let Some(packet) = connection.receive() else { break };
         for message in Messages::new(&packet, seq) {
             match message {
@@ -321,7 +322,7 @@ fn count_answers(connection: &daemon::Connection, requests: u32, program: &str) 
     [shown, hidden, leaked]
 }
 
-/// How many descriptors a process may have, as far as these tests use that.
+/// The most descriptors that a process may have, up to what these tests use.
 fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit
@@ -350,8 +351,9 @@ fn hold() -> ! {
     }
 }
 
-/// Check that processes with very many descriptors delay nobody, however often their user asks about
-/// them, that each descriptor is in each answer once, and that the broker keeps none of it.
+/// Check that processes with very many descriptors delay nobody, however often their user asks
+/// about them, that each descriptor is in each answer once, and that the broker keeps no memory of
+/// it.
 #[test]
 fn many_descriptors_delay_nobody() {
     let _turn = turn();

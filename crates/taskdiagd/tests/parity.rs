@@ -1,5 +1,5 @@
-//! Check that a client gets from the broker what its own `/proc`, mounted with `hidepid=2`, shows
-//! it: users, capabilities, observers.
+//! Check that the broker shows a client what the client's own `/proc`, mounted with `hidepid=2`,
+//! shows: for users, capabilities and observers.
 
 mod daemon;
 
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use taskdiag::{
-    files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Set, Snapshot, SourceId,
+    files, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Set, Snapshot, SourceId,
 };
 use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{
@@ -70,8 +70,8 @@ fn filters_over_derived_fields_choose_the_same() {
     }
 }
 
-/// Check that a client that is not dumpable, so that nobody else of its user may see it, sees
-/// itself while it shares passes with clients of its user.
+/// Check that a client that is not dumpable, and therefore hidden from the rest of its user's
+/// processes, sees itself while it shares passes with clients of the same user.
 #[test]
 fn a_hidden_client_sees_itself() {
     let _farm = child::part()
@@ -100,7 +100,7 @@ fn a_hidden_client_sees_itself() {
     });
 }
 
-/// Check clients with capabilities: root, tracers, and root without any.
+/// Check clients with capabilities: root, tracers, and root without capabilities.
 #[test]
 fn capabilities_decide() {
     let _scene = scene();
@@ -122,14 +122,14 @@ fn capabilities_decide() {
         ..World::default()
     };
     child::run(test_name!(), "bare-root", world, || {
-        // Of this thread. The broker uses the capabilities that all threads have.
+        // This thread's alone. The broker uses only the capabilities that all threads have.
         child::set_capabilities(0).expect("no capabilities");
         check(&mut handle(&daemon::socket()), 1);
     });
 }
 
-/// Check a client that stops being root after it connected: its old connection shows what it may
-/// see now.
+/// Check a client that stops being root after it connected: its old connection shows only what it
+/// may see now.
 #[test]
 fn giving_up_root_takes_effect() {
     let _scene = scene();
@@ -147,7 +147,8 @@ fn giving_up_root_takes_effect() {
         assert!(old.is_subset(&new), "{old:?} {new:?}");
         check_all(&mut handle(&daemon::socket()), 1);
     });
-    // Effective ids alone, and back to root: an old connection shows no more than at its beginning.
+    // Changes only the effective ids, and back to root: an old connection shows no more than at its
+    // start.
     child::run(test_name!(), "effective", root(), || {
         // SAFETY: numbers only.
         unsafe {
@@ -192,10 +193,9 @@ fn observers_see_some_groups_of_all() {
 fn observe() {
     let mut broker = handle(&daemon::socket());
     assert!(same_tasks(&mut broker) > 20);
-    let files = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
     let opened = targets()
         .into_iter()
-        .map(|pid| files.open(pid).map_err(|error| error.kind()));
+        .map(|pid| broker.maps(pid).map_err(|error| error.kind()));
     let denied = opened.filter(|opened| matches!(opened, Err(ErrorKind::Denied))).count();
     assert!(denied >= 5, "{denied} of the targets have no mappings for observers");
     same_files(targets(), 0);
@@ -236,7 +236,7 @@ fn observe() {
     assert!(others > 10 && values > 100, "{others} tasks of others");
 }
 
-/// What a source says of the files of the scene's processes.
+/// What a source reports about the files of the scene's processes.
 fn files_by(handle: &mut Handle, request: &files::Request) -> (Vec<String>, files::Answer) {
     let query = Query::these(targets()).fields(Field::StartNs);
     let snapshot = handle.query(&query).expect("processes");
@@ -248,8 +248,8 @@ fn files_by(handle: &mut Handle, request: &files::Request) -> (Vec<String>, file
     (found, answer.expect("files"))
 }
 
-/// Check that the library's files by the broker are those of `/proc`, value by value, whatever is
-/// asked for; and that filters choose the same.
+/// Check that the files that the library gets from the broker are those of `/proc`, value by value,
+/// for any request, and that filters select the same.
 #[test]
 fn files_have_the_same_values() {
     let _scene = scene();
@@ -258,7 +258,7 @@ fn files_have_the_same_values() {
     for (name, world, expected) in [("user", user(USER, 0), 13), ("root", root(), 60)] {
         child::run(test_name!(), name, world, || {
             let mut request = files::Request::default();
-            request.filter.uses = files::Use::ALL.into();
+            request.uses = files::Use::ALL.into();
             request.fields = all;
             let mut requests = vec![request.clone()];
             for fields in [files::FileField::Name.into(), files::FileField::Inode.into(), Set::NONE] {
@@ -266,15 +266,15 @@ fn files_have_the_same_values() {
                 requests.push(request.clone());
             }
             request.fields = all;
-            request.filter.kinds = Some(files::Kind::Socket | files::Kind::Fifo);
+            request.kinds = Some(files::Kind::Socket | files::Kind::Fifo);
             requests.push(request.clone());
-            request.filter.kinds = None;
-            request.filter.deleted = true;
+            request.kinds = None;
+            request.deleted = true;
             requests.push(request.clone());
-            request.filter.deleted = false;
+            request.deleted = false;
             for path in ["/etc/passwd", "/usr"] {
                 let path = files::PathMatch::new(path, Duration::from_secs(5));
-                request.filter.paths = vec![path.expect("a path")];
+                request.paths = vec![path.expect("a path")];
                 requests.push(request.clone());
             }
             let mut procfs = taskdiag_testkit::handle(SourceId::Procfs);
@@ -290,7 +290,7 @@ fn files_have_the_same_values() {
 }
 
 /// Check that the broker names the owners of sockets that the client may see, and that all other
-/// sockets are there, with owners that are denied.
+/// sockets are listed, with their owners denied.
 #[test]
 fn sockets_have_owners() {
     let _scene = scene();
@@ -306,7 +306,7 @@ fn sockets_have_owners() {
             .expect("a number");
         let own = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let mut request = sockets::Request::default();
-        request.kinds = sockets::Kinds::TCP;
+        request.kinds = sockets::Kind::Tcp.into();
         request.fields = sockets::SocketField::Owners.into();
         request.ports = vec![port(&own), other];
         let mut broker = handle(&daemon::socket());
@@ -332,8 +332,9 @@ fn sockets_have_owners() {
     });
 }
 
-/// Check that root, from whom a process is hidden, is not told that nobody has a socket: this one is on
-/// its way to nobody, but the hidden process may have such a one.
+/// Check that the broker does not report a socket as unowned to root while a process is hidden from
+/// root: this socket is in flight and owned by nobody, but the hidden process might own one like
+/// it.
 #[test]
 fn owners_may_be_hidden_from_root() {
     let _scene = scene();
@@ -345,7 +346,7 @@ fn owners_may_be_hidden_from_root() {
         passing::send(&way, b"x", &listener).expect("it is sent");
         drop(listener);
         let mut request = sockets::Request::default();
-        request.kinds = sockets::Kinds::TCP;
+        request.kinds = sockets::Kind::Tcp.into();
         request.fields = sockets::SocketField::Owners.into();
         request.ports = vec![port];
         let mut broker = handle(&daemon::socket());

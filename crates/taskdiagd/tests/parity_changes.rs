@@ -1,5 +1,5 @@
-//! Check that nothing is shown that belongs to another program or process: while tasks execute a
-//! set-uid program, and when a connection is inherited.
+//! Check that answers show nothing that belongs to another program or process: while tasks execute
+//! a set-uid program, and when a connection is inherited.
 
 mod daemon;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 
-use taskdiag::{maps, Field, Fields, Query, Snapshot};
+use taskdiag::{Field, Fields, Query, Snapshot};
 use taskdiag_protocol::wire::{self, Request, Strategy};
 use taskdiag_testkit::{child, scaled, test_name};
 
@@ -15,7 +15,7 @@ use daemon::files;
 use daemon::scene::{broker_maps, scene, user, SetUid, Target, USER};
 use daemon::{handle, Broker};
 
-/// Check that a process that executes a set-uid program again and again never shows anything of the
+/// Check that a process that repeatedly executes a set-uid program never shows anything of the
 /// program.
 #[test]
 fn nothing_leaks_at_an_exec() {
@@ -58,14 +58,14 @@ fn nothing_leaks_at_an_exec() {
             }
         }
         assert!(seen > scaled(1500), "{seen} tasks");
-        // Files are asked for of subshells that were just forked, and will become the program.
-        let opener = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+        // Asks for files of subshells that were just forked and will become the program.
+        let mut opener = handle(&daemon::socket());
         let mut read = 0;
         for _ in 0..scaled(20_000) {
             let last = std::fs::read_to_string("/proc/sys/kernel/ns_last_pid").expect("a number");
             let last: u32 = last.trim().parse().expect("a number");
             for pid in last..last + 2 {
-                if let Ok(text) = broker_maps(&opener, pid) {
+                if let Ok(text) = broker_maps(&mut opener, pid) {
                     let is_program = text.windows(name.len()).any(|part| part == name);
                     assert!(!is_program, "{}", String::from_utf8_lossy(&text));
                     read += usize::from(!text.is_empty());
@@ -78,8 +78,8 @@ fn nothing_leaks_at_an_exec() {
     });
 }
 
-/// Asks about files while subshells execute a set-uid program whose name has `name` in it. The link
-/// `exe` of the program would show it, if anything did.
+/// Asks about files while subshells execute a set-uid program whose name contains `name`. A leak
+/// would show in the program's link `exe`.
 fn check_files(name: &[u8]) {
     let connection = daemon::connect(&daemon::socket());
     let (asked, mut shown, mut left) = (wire::Files::default(), 0, 0);
@@ -115,7 +115,7 @@ fn only_the_process_that_connected_is_answered() {
     let connection = daemon::connect(&broker.socket);
     assert!(connection.ask(1 << 16, Strategy::All, 0).is_ok());
     let fd = connection.socket.as_raw_fd();
-    // SAFETY: the child makes system calls only, and does not return.
+    // SAFETY: the child makes only system calls, and does not return.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -137,4 +137,27 @@ fn only_the_process_that_connected_is_answered() {
         assert_eq!(status, 0, "the child was answered");
     }
     assert!(connection.ask(1 << 16, Strategy::All, 0).is_ok());
+}
+
+/// Check that a handle opens files about mappings in a child of fork(2), too, through a connection
+/// of the child's own.
+#[test]
+fn children_open_mappings_themselves() {
+    let broker = Broker::start(&[]);
+    let mut handle = handle(&broker.socket);
+    let own = std::process::id();
+    let text = broker_maps(&mut handle, own).expect("its maps");
+    assert!(!text.is_empty());
+    // SAFETY: the child only opens and reads, and does not return.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_read = broker_maps(&mut handle, own).is_ok_and(|text| !text.is_empty());
+        // SAFETY: it cleans up nothing of the parent's.
+        unsafe { libc::_exit(i32::from(!is_read)) };
+    }
+    let mut status = -1;
+    // SAFETY: the kernel writes one integer.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child got no mappings");
+    assert!(broker_maps(&mut handle, own).is_ok_and(|text| !text.is_empty()));
 }

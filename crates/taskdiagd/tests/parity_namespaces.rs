@@ -1,4 +1,4 @@
-//! Check the same as `parity.rs` for clients in namespaces and in Landlock domains of their own.
+//! Check the same as `parity.rs` for clients in their own namespaces and Landlock domains.
 
 mod daemon;
 
@@ -15,8 +15,8 @@ use daemon::files::same_files;
 use daemon::scene::{same_tasks, same_values, scene, sleep_here, targets, tasks, user, HIDEPID, USER};
 use daemon::{handle, is_too_old};
 
-/// Check clients in other pid and time namespaces: ids and times are relative to these, and they
-/// see the tasks of their namespace and of those below.
+/// Check clients in other pid and time namespaces: ids and times are relative to those, and the
+/// clients see the tasks of their namespace and its descendants.
 #[test]
 fn pid_and_time_namespaces_are_the_clients() {
     let _scene = scene();
@@ -41,7 +41,7 @@ fn pid_and_time_namespaces_are_the_clients() {
             assert!(same_values(&mut broker, Scope::Threads) >= 3);
             assert!(same_values(&mut broker, Scope::Process(1)) == 1);
             assert!(same_values(&mut broker, Scope::ChildrenOf(1)) >= 2);
-            // Two children with three descriptors each, and twice.
+            // Two children with three descriptors each, compared twice.
             same_files([], 12);
             let error = broker.query(&Query::process(targets()[0])).expect_err("nobody there");
             assert_eq!(error.kind(), ErrorKind::NoSuchTask);
@@ -75,8 +75,7 @@ fn threads_here() -> usize {
     std::fs::read_dir("/proc/self/task").expect("threads").count()
 }
 
-/// Runs `body` as [`child::run`] does, in a user namespace of its own, in which its user is
-/// `inside`.
+/// Runs `body` as [`child::run`] does, in a new user namespace in which its user is `inside`.
 fn run_in_user_namespace(test: &str, name: &str, world: World, inside: u32, body: impl FnOnce()) {
     if child::part().is_some() {
         return child::run(test, name, world, body);
@@ -99,7 +98,7 @@ fn run_in_user_namespace(test: &str, name: &str, world: World, inside: u32, body
                     Err(io::Error::last_os_error())
                 }
             };
-            // Otherwise its files in /proc would be root's.
+            // Otherwise its files in /proc would belong to root.
             libc::prctl(libc::PR_SET_DUMPABLE, 1);
             let map = format!("{inside} {outside} 1\n");
             put(c"/proc/self/setgroups", b"deny")?;
@@ -116,8 +115,8 @@ fn run_in_user_namespace(test: &str, name: &str, world: World, inside: u32, body
     );
 }
 
-/// Check clients in a user namespace: capabilities in it count for nothing outside, and ids are
-/// those that it maps.
+/// Check clients in a user namespace: capabilities in it have no effect outside, and ids are those
+/// that it maps.
 #[test]
 fn user_namespaces_are_the_clients() {
     let _scene = scene();
@@ -151,7 +150,7 @@ fn user_namespaces_are_the_clients() {
     }
 }
 
-/// Check a client in a Landlock domain: it sees the tasks of its domain.
+/// Check that a client in a Landlock domain sees the tasks of its domain.
 #[test]
 fn landlock_domains_confine_clients() {
     let _scene = scene();
@@ -163,12 +162,12 @@ fn landlock_domains_confine_clients() {
         enter_domain();
         let _inside = sleep_here();
         let mut inside = handle(&daemon::socket());
-        // Its other thread is outside. The broker does not know which of them asks, and answers
-        // neither.
+        // Its other thread is outside the domain. The broker does not know which of the two asks,
+        // and answers neither.
         check_refused(&mut inside);
         assert!(before > 1);
     });
-    // A client that is in a domain with all of its threads.
+    // A client whose threads are all in a domain.
     let mut command = child::command(test_name!(), "in-domain", user(USER, 0));
     if child::part().is_some() {
         return child::run(test_name!(), "in-domain", user(USER, 0), || {
@@ -193,10 +192,11 @@ fn landlock_domains_confine_clients() {
     assert!(output.status.success() && text.contains("part in-domain is done"));
 }
 
-/// Enters a domain that forbids to make block devices, and so to trace tasks outside of it.
+/// Enters a domain that forbids making block devices. Any domain also forbids tracing tasks outside
+/// it.
 fn enter_domain() {
     const MAKE_BLOCK: u64 = 1 << 11;
-    // SAFETY: the ruleset's attribute is one number, and the descriptor is ours.
+    // SAFETY: the ruleset's attribute is one number, and the descriptor belongs to this function.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let ruleset = libc::syscall(444, [MAKE_BLOCK].as_ptr(), 8_usize, 0_u32);

@@ -1,25 +1,28 @@
-//! Check that the broker stays as it was, and answers others: after malformed requests, with
-//! clients that leave in the middle of an answer, that do not read, or that ask without end; and
-//! that clients find it again after it was killed.
+//! Check that the broker does not grow, and answers other clients: after malformed requests, and
+//! with clients that leave in the middle of an answer, that do not read, or that ask without end.
+//! Also check that clients find the broker again after it was killed.
 
 mod daemon;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use taskdiag::{Field, Query};
+use taskdiag::maps::{MapField, Maps, Perms};
+use taskdiag::{Field, Handle, Query, SourceId};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, FILES_REQUEST};
-use taskdiag_testkit::{numbers::Numbers, scaled};
+use taskdiag_testkit::{child, numbers::Numbers, scaled};
 
 use daemon::{connect, request, try_connect, Broker, Limits};
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// The number of open descriptors, and resident memory in KiB.
+/// The number of open descriptors, and the resident set in KiB.
 fn size(pid: u32) -> (usize, u64) {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("descriptors")
@@ -36,7 +39,7 @@ fn size(pid: u32) -> (usize, u64) {
     )
 }
 
-/// Waits until no more descriptors are open than `files`, and returns the size.
+/// Waits until at most `files` descriptors are open, and returns the size.
 fn settled(broker: &Broker, files: usize) -> (usize, u64) {
     for _ in 0..200 {
         if size(broker.pid()).0 <= files {
@@ -57,7 +60,7 @@ fn check_answers(broker: &Broker) {
     assert_eq!(snapshot.task(0).pid(), Ok(own));
 }
 
-/// Check that a million malformed or truncated requests are each answered with an error, and that
+/// Check that each of a million malformed or truncated requests is answered with an error, and that
 /// the broker does not grow.
 #[test]
 fn malformed_requests_are_refused() {
@@ -113,15 +116,15 @@ fn malformed_requests_are_refused() {
     assert!(after.1 <= before.1 + 1024, "{} KiB instead of {}", after.1, before.1);
 }
 
-/// What came of the conversations of clients that come and go.
+/// The results of clients that come and go.
 #[derive(Default)]
 struct Outcomes {
     right: AtomicU64,
     wrong: AtomicU64,
 }
 
-/// Keeps `at_once` clients connected until a time. Each does something at random: asks and leaves,
-/// asks and does not read, sends half a request, or asks and reads.
+/// Keeps `at_once` clients connected until `until`. Each picks at random: asks and leaves, asks and
+/// does not read, sends half a request, or asks and reads.
 fn come_and_go(broker: &Broker, seed: u64, at_once: usize, until: Instant, outcomes: &Outcomes) {
     const SHOW: [u64; 4] = [
         BASE,
@@ -162,7 +165,7 @@ fn come_and_go(broker: &Broker, seed: u64, at_once: usize, until: Instant, outco
                     clients[index].try_send(&packet);
                 }
             }
-            // Sends a part of a request, and leaves.
+            // Sends part of a request, and leaves.
             2 => {
                 clients[index].try_send(&packet[..7]);
                 clients.swap_remove(index);
@@ -180,7 +183,7 @@ fn converse(broker: &Broker, outcomes: &Outcomes) {
         Ok(tasks) if tasks.len() == 1 && tasks[0].tgid == own => {
             outcomes.right.fetch_add(1, Ordering::Relaxed);
         }
-        // It was refused, or closed for another before it asked.
+        // It was refused, or closed for another client before it asked.
         Err(libc::EBUSY | libc::EPIPE | libc::ECONNRESET) => {}
         other => {
             println!("{other:?}");
@@ -189,9 +192,9 @@ fn converse(broker: &Broker, outcomes: &Outcomes) {
     }
 }
 
-/// Check that 500 clients at a time for a minute, which come and go at random, in the middle of
-/// answers, without reading and with half requests, are answered right, and that the broker does
-/// not grow.
+/// Check that 500 clients at a time, which come and go at random for a minute, get correct answers,
+/// and that the broker does not grow. Some leave in the middle of answers, do not read, or send
+/// half requests.
 #[test]
 fn clients_that_come_and_go_cost_only_themselves() {
     const WORKERS: u64 = 4;
@@ -216,15 +219,15 @@ fn clients_that_come_and_go_cost_only_themselves() {
     let before = settled(&broker, files);
     churn(Duration::from_secs(scaled(60) as u64), 500);
     check_answers(&broker);
-    // Helpers that were started stay.
+    // Helpers that were started remain.
     let most = before.0 + 16;
     let after = settled(&broker, most);
     assert!(after.0 <= most, "{} descriptors instead of {}", after.0, before.0);
     assert!(after.1 <= before.1 + 8192, "{} KiB instead of {}", after.1, before.1);
 }
 
-/// Check that a client that asks for everything again and again and reads nothing delays nobody,
-/// and is disconnected.
+/// Check that a client that repeatedly asks for everything and reads nothing delays nobody, and is
+/// disconnected.
 #[test]
 fn a_client_that_does_not_read_delays_nobody() {
     let broker = Broker::start(&["--patience", "1"]);
@@ -242,8 +245,8 @@ fn a_client_that_does_not_read_delays_nobody() {
     assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it is still connected");
 }
 
-/// Check that clients that ask for open files again and again and read none keep nobody from
-/// theirs: the kernel limits how many descriptors one user has in flight.
+/// Check that clients that repeatedly ask for open files and read none do not stop others from
+/// getting theirs: the kernel limits how many descriptors one user has in flight.
 #[test]
 fn unread_files_are_few() {
     let broker = Broker::start_within(
@@ -264,8 +267,8 @@ fn unread_files_are_few() {
     }
     assert!(sent > 800, "{sent} requests");
     for _ in 0..50 {
-        let files = taskdiag::maps::Broker::connect(Some(&broker.socket)).expect("a connection");
-        assert!(files.open(own).expect("its maps").fd().is_some());
+        let mut handle = daemon::handle(&broker.socket);
+        assert!(handle.maps(own).expect("its maps").fd().is_some());
     }
     let mut opened = 0;
     for connection in &lazy {
@@ -281,7 +284,40 @@ fn unread_files_are_few() {
     check_answers(&broker);
 }
 
-/// Check that each of many tasks is in an answer once, also where several clients share a pass.
+/// Check that a handle opens all files about mappings through one connection.
+#[test]
+fn mappings_take_one_connection() {
+    let broker = Broker::start(&[]);
+    let path = broker.socket.to_str().expect("a path");
+    // The listening socket, and the broker's end of each connection.
+    let sockets = || {
+        let sockets = std::fs::read_to_string("/proc/net/unix").expect("the sockets");
+        sockets.lines().filter(|line| line.ends_with(path)).count()
+    };
+    // The connection that found out whether the broker was ready ends soon.
+    for _ in 0..200 {
+        if sockets() == 1 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(sockets(), 1, "{path}");
+    let mut handle = daemon::handle(&broker.socket);
+    let own = std::process::id();
+    let mut opened: Vec<Maps> = (0..8).map(|_| handle.maps(own).expect("its maps")).collect();
+    for maps in &mut opened {
+        // From another file, which is opened for it.
+        let listed = maps.list(Perms::EXEC, MapField::RssBytes).expect("mappings");
+        assert!(!listed.is_empty() && listed.source() == SourceId::Broker, "{listed:?}");
+    }
+    let all = handle.all_maps(Perms::EXEC, MapField::Name).expect("mappings");
+    assert_eq!(all.mappings.source(), SourceId::Broker);
+    assert!(all.mappings.iter().any(|mapping| mapping.pid == Some(own)));
+    assert_eq!(sockets(), 2);
+}
+
+/// Check that each of many tasks is in an answer exactly once, also where several clients share a
+/// pass.
 #[test]
 fn each_task_is_shown_once() {
     const PROCESSES: usize = 500;
@@ -311,8 +347,8 @@ fn each_task_is_shown_once() {
     });
 }
 
-/// Check that the connections of a killed broker end, and that handles connect to the next broker
-/// by themselves.
+/// Check that the connections of a killed broker end, and that handles reconnect to the next
+/// broker.
 #[test]
 fn handles_find_the_next_broker() {
     let mut broker = Broker::start(&[]);
@@ -329,8 +365,60 @@ fn handles_find_the_next_broker() {
         assert_eq!(snapshot.len(), 1);
     }
     assert!(broker.terminate().success());
-    assert!(handle.query_into(&query, &mut snapshot).is_err());
-    assert!(handle.query_into(&query, &mut snapshot).is_err());
+    for _ in 0..2 {
+        let error = handle.query_into(&query, &mut snapshot).expect_err("nobody listens");
+        check_nobody(&error, &broker.socket);
+    }
+}
+
+/// Check that an error says that nobody listens at a socket, and what to do about it.
+fn check_nobody(error: &taskdiag::Error, socket: &Path) {
+    let text = format!("{error:#}");
+    let socket = socket.display();
+    assert_eq!(error.kind(), taskdiag::ErrorKind::Unsupported, "{text}");
+    assert!(text.starts_with(&format!("no broker answers at {socket}: ")), "{text}");
+    assert!(
+        text.ends_with(&format!(" (start it as root: taskdiagd --socket {socket})")),
+        "{text}"
+    );
+}
+
+/// Check that a handle that chose the broker uses other sources once the broker has ended.
+#[test]
+fn handles_do_without_a_dead_broker() {
+    let mut broker = Broker::start(&["--observers", "0"]);
+    let mut handle = Handle::new().with_socket(&broker.socket);
+    let (asked, was_asked) = mpsc::channel();
+    let (ended, has_ended) = mpsc::channel();
+    let ask = move || {
+        // This thread may not load programs or end the broker.
+        child::set_capabilities(0).expect("no capabilities");
+        let query = Query::processes().fields(Field::Comm | Field::Uid);
+        let mut sources = Vec::new();
+        for turn in 0..3 {
+            let snapshot = handle.query(&query).expect("an answer");
+            let own = std::process::id();
+            assert!(snapshot
+                .tasks()
+                .any(|task| task.pid() == Ok(own) && task.uid() == Ok(0)));
+            sources.extend(snapshot.answers().map(|(_, source)| source.ok()));
+            if turn == 0 {
+                asked.send(()).expect("the test");
+                has_ended.recv().expect("the end of the broker");
+            }
+        }
+        let fact = &handle.support().broker;
+        assert!(fact.why.starts_with("no broker answers at "), "{fact}");
+        assert!(fact.remedy.starts_with("start it as root: taskdiagd "), "{fact}");
+        sources
+    };
+    let asking = thread::spawn(ask);
+    was_asked.recv().expect("an answer of the broker");
+    assert!(broker.terminate().success());
+    ended.send(()).expect("the thread");
+    let sources = asking.join().expect("answers");
+    let (broker, procfs) = (Some(SourceId::Broker), Some(SourceId::Procfs));
+    assert_eq!(sources, [broker, broker, procfs, procfs, procfs, procfs]);
 }
 
 /// Check that a handle that found no broker when it first asked finds the one that starts later.
@@ -342,13 +430,14 @@ fn handles_find_a_later_broker() {
     let query = Query::process(std::process::id()).fields(Field::Comm | Field::Uid);
     for _ in 0..2 {
         let error = handle.query(&query).expect_err("nobody listens");
-        assert_eq!(error.kind(), taskdiag::ErrorKind::Unsupported);
+        check_nobody(&error, &broker.socket);
     }
     broker.kill_and_restart();
     assert_eq!(handle.query(&query).expect("an answer of the broker").len(), 1);
 }
 
-/// Check that a broker that is asked to end as soon as clients can connect ends as it does later.
+/// Check that a broker that is asked to end as soon as clients can connect ends in the same orderly
+/// way as later.
 #[test]
 fn an_early_end_is_orderly() {
     for _ in 0..scaled(20) {
@@ -360,8 +449,8 @@ fn an_early_end_is_orderly() {
     }
 }
 
-/// Check that each of many clients at once gets its own answers: with the sequence number and the
-/// task that it asked for, and nothing else.
+/// Check that each of many simultaneous clients gets its own answers: with the sequence number and
+/// the task that it asked for, and nothing else.
 #[test]
 fn answers_are_not_mixed_up() {
     let broker = Broker::start(&[]);

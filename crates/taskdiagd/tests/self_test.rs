@@ -11,7 +11,7 @@ use taskdiag_zoo::copy_program;
 
 use daemon::Broker;
 
-/// A user without other processes: all that it sees is the test's.
+/// A user without other processes: everything that it sees belongs to the test.
 const USER: u32 = 61_234;
 
 /// A copy of a program of `dev/task_diag` that every user can reach.
@@ -46,7 +46,7 @@ impl Drop for Forked {
     }
 }
 
-/// What `task_diag_all` prints for the user.
+/// The output of `task_diag_all` for the user.
 fn run(tool: &Path, broker: &Broker, args: &[&str]) -> String {
     let mut command = Command::new(tool);
     command
@@ -63,7 +63,7 @@ fn run(tool: &Path, broker: &Broker, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How many lines begin a task, and how many tasks have the name fork.
+/// How many lines begin a task, and how many tasks are named fork.
 fn count(text: &str) -> (usize, usize) {
     let starts = text.lines().filter(|line| line.starts_with("Start getting"));
     let forks = text
@@ -73,7 +73,7 @@ fn count(text: &str) -> (usize, usize) {
 }
 
 /// Check its five assertions: all processes, all threads, children, one process, and the threads of
-/// one process, each with some of mappings, sizes, credentials and command lines.
+/// one process. Each is run with some of mappings, sizes, credentials and command lines.
 #[test]
 fn task_diag_passes_its_own_test() {
     let broker = Broker::start(&[]);
@@ -82,7 +82,7 @@ fn task_diag_passes_its_own_test() {
     {
         let forked = Forked::start(&fork, processes, threads);
         let parent = forked.0.id().to_string();
-        // The program that forked is one more, and the tool is another.
+        // The program that forked is one more, and the tool itself another.
         let text = run(&tool, &broker, &["all", "--maps"]);
         assert_eq!(count(&text), (processes + 2, processes + 1));
         assert!(text.lines().filter(|line| line.ends_with("[vdso]")).count() > processes);

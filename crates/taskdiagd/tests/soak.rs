@@ -1,6 +1,6 @@
 //! A long run of all sources beside processes that come and go, execute, unshare, compute, map
-//! memory and hold their readers: no value is wrong, no process missing, and neither memory nor
-//! descriptors grow. `make soak` runs it, for `TASKDIAG_SOAK_SECONDS`.
+//! memory and hold their readers. No value may be wrong, no process missing, and neither memory nor
+//! descriptors may grow. `make soak` runs it, for `TASKDIAG_SOAK_SECONDS`.
 
 mod daemon;
 
@@ -22,26 +22,26 @@ const FORKS_PER_SECOND: u32 = 2000;
 const FARM: usize = 100;
 const THREADS_EACH: usize = 2;
 
-/// How long a process may keep its reader waiting: long enough for a machine that is this busy.
+/// How long a process may keep its reader waiting. This is enough on a machine this busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long holders are there, and how long they are not.
+/// How long holders exist, and how long they do not.
 const HOLDERS_FOR: Duration = Duration::from_secs(6);
 const HOLDERS: usize = 2;
 
 /// How much the memory of a process may grow after the first quarter. Each reader thread keeps a
-/// buffer as long as the longest command line that it has read, which has megabytes.
+/// buffer as long as the longest command line that it has read, which is megabytes long.
 const MAX_GROWTH: u64 = 24 << 20;
 
 /// How many more descriptors a process may have.
 const MAX_MORE_DESCRIPTORS: usize = 8;
 
-/// The processes that are looked at.
+/// The processes that the queries are about.
 struct Scene {
     farm: Farm,
     churn: Churn,
     racers: Vec<(Race, Racers)>,
-    /// The network namespaces of those that unshare other namespaces.
+    /// The network namespaces of the processes that unshare other namespaces.
     networks: BTreeMap<u32, u64>,
     zoo: Zoo,
     _long: Animal,
@@ -74,7 +74,7 @@ impl Scene {
         }
     }
 
-    /// Starts or ends the holders, if it is time.
+    /// Starts or ends the holders when it is time.
     fn change_holders(&mut self) {
         if self.changed.elapsed() < HOLDERS_FOR {
             return;
@@ -89,20 +89,20 @@ impl Scene {
     }
 }
 
-/// A handle, and what came of its queries.
+/// A handle, and the results of its queries.
 struct Way {
     name: &'static str,
     handle: Handle,
     fields: Fields,
     /// The start of each process that stays, in clock ticks.
     starts: BTreeMap<u32, u64>,
-    /// User and system time of those that compute.
+    /// User and system time of the processes that compute.
     times: BTreeMap<u32, [u64; 2]>,
     asked: u64,
     rows: u64,
     lost: u64,
     wrong: u64,
-    /// Command lines that are missing of processes that do not hold their readers.
+    /// Missing command lines of processes that do not hold their readers.
     silent: u64,
     /// Queries that found a holder.
     held: u64,
@@ -239,7 +239,7 @@ impl Way {
     }
 }
 
-/// Resident anonymous memory of a process in bytes, and the number of its descriptors.
+/// Resident anonymous memory of a process in bytes, and its number of descriptors.
 fn size(pid: u32) -> (u64, usize) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -248,7 +248,7 @@ fn size(pid: u32) -> (u64, usize) {
     (kib.expect("a size") << 10, open.expect("descriptors").count())
 }
 
-/// The handles that are asked in turn.
+/// The handles, which are used in turn.
 fn ways(broker: &Broker) -> [Way; 4] {
     let common = Field::State
         | Field::Ppid
@@ -279,7 +279,7 @@ fn ways(broker: &Broker) -> [Way; 4] {
     ]
 }
 
-/// Prints what came of the queries.
+/// Prints the results of the queries.
 fn print(ways: &[Way]) {
     println!("source      asked       rows   wrong    lost  silent    held  slowest ms");
     for way in ways {
@@ -351,7 +351,7 @@ fn soak() {
     for way in &ways {
         assert!(way.asked > 10, "{} was asked {} times only", way.name, way.asked);
         assert_eq!((way.wrong, way.lost), (0, 0), "{}", way.name);
-        // On a machine this busy, a process that holds nobody may be late; but rarely.
+        // On a machine this busy, even a process that holds nobody may be late, but rarely.
         assert!(
             way.silent * 1000 <= way.asked * FARM as u64,
             "{}: {} silent",

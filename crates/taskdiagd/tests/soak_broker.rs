@@ -1,5 +1,5 @@
 //! A long run of all attacks on the broker at once, while bystanders measure what that costs them.
-//! `make soak-broker` runs it, for 20 minutes or SECONDS.
+//! `make soak-broker` runs it for 20 minutes, or for SECONDS.
 
 mod daemon;
 
@@ -21,8 +21,8 @@ use daemon::{request, try_connect, Broker, Limits};
 /// How many idle processes there are beside the attackers.
 const FARM: usize = 3000;
 
-/// How much memory the broker's processes may have together, the kernel's for them included, in
-/// bytes.
+/// How much memory the broker's processes may use together, in bytes, including what the kernel
+/// holds for them.
 const MEMORY: u64 = 128 << 20;
 
 /// The broker's arguments: limits that fit into that memory.
@@ -37,7 +37,7 @@ const ARGUMENTS: [&str; 8] = [
     "48",
 ];
 
-/// The attackers, each of which is started for two users.
+/// The attackers. Each is started for two users.
 const ATTACKS: [&str; 7] = [
     "flood-1",
     "slow-1",
@@ -51,7 +51,7 @@ const ATTACKS: [&str; 7] = [
 /// A cgroup with that limit. It is removed when this is dropped.
 struct Limited {
     directory: PathBuf,
-    /// It is of cgroup v1, not of the unified hierarchy.
+    /// It belongs to cgroup v1, not to the unified hierarchy.
     is_v1: bool,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Limited {
     }
 }
 
-/// What attackers do until they are killed, whatever fails.
+/// What attackers do until they are killed, ignoring every failure.
 fn attack(name: &str) {
     let socket = daemon::socket();
     let own = std::process::id();
@@ -129,7 +129,7 @@ fn attack(name: &str) {
                 let mut packet = [0; 4096];
                 let _ = rustix::net::recv(&connection.socket, &mut packet[..], rustix::net::RecvFlags::DONTWAIT);
             }
-            // Sends parts of requests, and invalid ones, and leaves.
+            // Sends partial requests and invalid ones, and leaves.
             "broken" => {
                 let packet = request(BASE << (turn % 40), Strategy::One, own);
                 connection.try_send(&packet[..turn % 41]);
@@ -146,7 +146,7 @@ fn attack(name: &str) {
             }
             // Keeps idle connections.
             "idle" => kept.push(connection),
-            // Asks for what readers read, of processes that hold them, and for their files.
+            // Asks about processes that hold their readers, for what readers read, and for files.
             _ => {
                 let pid = if turn % 3 == 0 { own } else { held[turn % held.len()] };
                 let kinds = [
@@ -166,7 +166,7 @@ fn attack(name: &str) {
     }
 }
 
-/// Executes a program, which does not end: `Stall`.
+/// Executes a program, which never completes: `Stall`.
 fn hold() {
     let file = std::fs::File::open(std::env::var_os("TASKDIAG_TEST_STALL").expect("a file")).expect("the file");
     let error = std::os::unix::process::CommandExt::exec(Command::new("/bin/sleep").arg("100000"));
@@ -203,7 +203,7 @@ fn quantiles(times: &mut [Duration]) -> [f64; 3] {
     [at(0.5), at(0.999), at(1.0)]
 }
 
-/// Memory of the broker's processes (PSS) in MiB, and the number of the loop's descriptors.
+/// Memory of the broker's processes (PSS) in MiB, and the loop's number of descriptors.
 fn size(pid: u32) -> (f64, usize) {
     let children = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -232,17 +232,16 @@ fn size(pid: u32) -> (f64, usize) {
     (bytes as f64 / 1024.0, files)
 }
 
-/// Starts a part of this test, which is ignored by default.
+/// Starts a part of this test. The test is ignored by default.
 fn start(test: &str, name: &str, id: u32) -> Attacker {
     let mut command = child::command(test, name, user(id));
     command.arg("--ignored").stdin(Stdio::null()).stdout(Stdio::null());
     Attacker(command.spawn().expect("a process"))
 }
 
-/// What a part of this test does.
+/// Runs a part of this test.
 fn run_part(part: &str) {
-    // Bystanders shall wait for the broker, not for a processor.
-    // SAFETY: numbers only.
+    // Bystanders should wait for the broker, not for a processor. SAFETY: numbers only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     match part {
         "held" => hold(),
@@ -252,7 +251,7 @@ fn run_part(part: &str) {
     }
 }
 
-/// What bystanders and the broker were measured at during the attack.
+/// Measurements of bystanders and the broker during the attack.
 #[derive(Default)]
 struct Measured {
     /// Requests about one process.
@@ -264,7 +263,7 @@ struct Measured {
     restarts: u32,
 }
 
-/// Measures for some time, and kills and restarts the broker twice meanwhile.
+/// Measures for some time, and kills and restarts the broker twice in that time.
 fn measure_under_attack(broker: &mut Broker, seconds: u64) -> Measured {
     let mut measured = Measured::default();
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -296,9 +295,10 @@ fn all_attacks_at_once() {
     }
     let seconds = std::env::var("SECONDS").ok().and_then(|text| text.parse().ok());
     let seconds = seconds.unwrap_or(1200);
-    // A pass then takes longer than a time slice that somebody else gets.
+    // A pass then takes longer than a time slice given to somebody else.
     let _farm = Farm::start(FARM, 1).expect("a farm");
-    // Declared before the file system, to be dropped after it: they end only when it is unmounted.
+    // Declared before the file system, so that they are dropped after it: they end only when it is
+    // unmounted.
     let mut held = Vec::new();
     let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
@@ -360,7 +360,7 @@ fn all_attacks_at_once() {
     assert!(files < 40 && memory < 40.0);
 }
 
-/// Asks for some time, about one process and about all, and measures each request. Those that fail
+/// Sends requests about one process and about all for some time, and measures each. Those that fail
 /// while the broker is restarted do not count.
 fn measure(broker: &Broker, lasts: Duration, sizes: &mut Vec<(f64, usize)>) -> [Vec<Duration>; 2] {
     static IS_OVER: AtomicBool = AtomicBool::new(false);

@@ -14,16 +14,16 @@ use std::process::ExitCode;
 use public_api::{Builder, PublicApi, PublicItem};
 use serde_json::Value;
 
-/// Paths of items below, with the paths that users write; the longest first.
+/// Paths of items of lower crates, with the paths that users write; longest first.
 type Names = Vec<(String, String)>;
 
-/// What `bitflags!` adds to each type, which is not listed.
+/// Methods that `bitflags!` adds to each type, which are not listed.
 const OF_FLAGS: &str =
     "all bits complement contains difference empty from_bits from_bits_retain from_bits_truncate from_name insert \
     intersection intersects is_all is_empty iter iter_names remove set symmetric_difference toggle union \
     Bits Internal IntoIter Item Output Primitive";
 
-/// The types that have a method for each variant of an enum: one for each field.
+/// The types with a method for each variant of an enum, that is for each field.
 const VALUES: [(&str, &str); 2] = [("Task", "Field"), ("Event", "EventField")];
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn read(file: &str) -> Result<PublicApi, Box<dyn Error>> {
     Ok(api.map_err(|error| format!("{file}: {error}; {of_another}"))?)
 }
 
-/// The name of the library, and what it re-exports of other crates.
+/// The name of the library, and its re-exports of other crates.
 fn names(json: &Value) -> Result<(String, Names), Box<dyn Error>> {
     let index = json["index"].as_object().ok_or("an index is missing")?;
     let id = |value: &Value| value.to_string().trim_matches('"').to_owned();
@@ -120,7 +120,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The kinds of items that are counted. Parts are not: variants, fields, implementations.
+/// The kinds of items that are counted. Variants, fields and implementations are not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Module,
@@ -136,12 +136,11 @@ enum Kind {
 #[derive(Default)]
 struct Items {
     library: String,
-    /// By path. An implementation has the path of its type, and comes after the definition.
+    /// By path. An implementation has the path of its type, and follows the definition.
     lines: BTreeMap<(String, Place, String), Kind>,
-    /// The traits of each type that have no parameters, by the type's path and the line without
-    /// them.
+    /// The traits without parameters of each type, by the type's path and the line without them.
     traits: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Types that `bitflags!` made.
+    /// Types made by `bitflags!`.
     flags: HashSet<String>,
     /// Re-exports, by path.
     uses: Vec<(String, String)>,
@@ -190,8 +189,8 @@ impl Items {
         self.lines.insert((path, Place::Item, text), kind);
     }
 
-    /// Adds `impl TRAIT for TYPE`. An implementation without a trait is not listed; its methods
-    /// are.
+    /// Adds `impl TRAIT for TYPE`. Implementations without a trait are not listed, but their
+    /// methods are.
     fn add_impl(&mut self, text: &str) {
         let Some((head, subject)) = text.split_once(" for ") else {
             return;
@@ -268,7 +267,7 @@ impl Items {
         text
     }
 
-    /// Does what takes the items of all crates.
+    /// Finishes what needs the items of all crates.
     fn settle(&mut self) {
         for ((path, rest), traits) in std::mem::take(&mut self.traits) {
             let traits: Vec<String> = traits.into_iter().collect();
@@ -317,7 +316,7 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// The path that `text` begins with, without generics: `a::B::c` of `a::B<'_, T>::c(self)`.
+/// The path at the start of `text`, without generics: `a::B::c` for `a::B<'_, T>::c(self)`.
 fn path(text: &str) -> String {
     let (mut path, mut depth, mut before) = (String::new(), 0, ' ');
     for (at, c) in text.char_indices() {

@@ -8,41 +8,42 @@ use crate::run::{Run, Runner};
 use crate::tools::Tools;
 use crate::Result;
 
-/// What psutil's part does: `serve|once WHAT [TIMES]`.
+/// psutil's part: `serve|once WHAT [TIMES]`.
 pub const PSUTIL: &str = include_str!("psutil_contender.py");
 
-/// Which program.
+/// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// procps's.
+    /// ps of procps.
     Ps,
-    /// Ours.
+    /// taskdiag.
     Taskdiag,
-    /// One that is found by its name.
+    /// A program found by name.
     Named(&'static str),
-    /// An interpreter that has psutil; it runs our script.
+    /// A Python with psutil, running the benchmark's script.
     Python,
 }
 
-/// How the tasks in a command's output are counted.
+/// How to count the tasks in a command's output.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// A line each, and a heading.
+    /// One line per task, after a heading.
     Lines,
-    /// An object each, with a pid.
+    /// One JSON object per task, with a pid.
     Json,
 }
 
 /// A command.
 #[derive(Clone, Copy, Debug)]
 pub struct Shell {
-    /// Which program.
+    /// The program.
     pub program: Program,
     /// Its arguments.
     pub args: &'static [&'static str],
-    /// Whether `taskdiag pin` comes before, and `taskdiag unpin` after it, neither within the time.
+    /// Whether to run `taskdiag pin` before it and `taskdiag unpin` after it, outside of the
+    /// measured time.
     pub pinned: bool,
-    /// How the tasks in its output are counted.
+    /// How to count the tasks in its output.
     pub answer: Answer,
 }
 
@@ -60,15 +61,15 @@ impl Shell {
     }
 }
 
-/// The command that these words are.
+/// A command from words.
 pub fn command(argv: &[String]) -> Command {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]).stdin(Stdio::null());
     command
 }
 
-/// Runs a command once to see that it works and how many tasks it lists, and then whenever asked, its output to
-/// `/dev/null`.
+/// Runs a command once, to check that it works and how many tasks it lists, and then once per call,
+/// with output to `/dev/null`.
 pub fn timed(shell: Shell, tools: &Tools) -> Result<Runner> {
     let argv = shell.argv(tools)?;
     let tools = tools.clone();
@@ -94,7 +95,7 @@ fn time(argv: &[String]) -> Result<Duration> {
     Ok(took)
 }
 
-/// 1 is what taskdiag says when a process ended while it was read.
+/// taskdiag exits with 1 if a process ended while it was read.
 fn check(argv: &[String], status: ExitStatus) -> Result<()> {
     match status.code() {
         Some(0 | 1) => Ok(()),
@@ -116,12 +117,12 @@ fn rows(shell: Shell, output: &Output) -> Result<usize> {
     })
 }
 
-/// Programs pinned for the time of a run.
+/// Programs that are pinned during a run.
 #[derive(Debug)]
 pub struct Pins(String);
 
 impl Pins {
-    /// Pins, if the command wants that.
+    /// Pins the programs if the command needs that.
     pub fn hold(shell: Shell, tools: &Tools) -> Result<Option<Pins>> {
         if !shell.pinned {
             return Ok(None);
@@ -143,14 +144,14 @@ impl Drop for Pins {
     }
 }
 
-/// An interpreter that waits to be asked.
+/// A Python process that waits for requests.
 struct Psutil {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-/// Starts the interpreter, which then runs whenever asked.
+/// Starts the Python process; each call runs the contender once.
 pub fn psutil(what: &str, tools: &Tools) -> Result<Runner> {
     let mut child = Command::new(tools.python()?)
         .args(["-c", PSUTIL, "serve", what])

@@ -1,4 +1,4 @@
-//! The contenders: one table, from which everything is run, reported and compared.
+//! The contenders: one table for running, reporting and comparing.
 
 use taskdiag::SourceId;
 
@@ -9,25 +9,25 @@ use crate::run::Runner;
 use crate::tools::Tools;
 use crate::{floor, procfs_crate, Result};
 
-/// What it lists.
+/// The tasks that a contender lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lists {
     /// Processes.
     Processes,
     /// Threads.
     Threads,
-    /// Every task, whatever is asked.
+    /// Every task, in any query.
     Anything,
 }
 
-/// How a contender is run.
+/// How to run a contender.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// In this process.
     Call(fn() -> Result<Runner>),
     /// As a command.
     Command(Shell),
-    /// By a Python process that lives on, which takes the time itself.
+    /// In a long-running Python process that measures the time itself.
     Psutil(&'static str),
 }
 
@@ -38,14 +38,14 @@ pub struct Contender {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// What it lists.
+    /// The tasks that it lists.
     pub lists: Lists,
-    /// How it is run.
+    /// How to run it.
     pub way: Way,
 }
 
 impl Contender {
-    /// Makes it ready. An error says why it can't take part.
+    /// Prepares the contender. An error says why it can't take part.
     pub fn prepare(&self, tools: &Tools) -> Result<Runner> {
         match self.way {
             Way::Call(prepare) => prepare(),
@@ -75,7 +75,7 @@ const PROCFS_THREADS: Ask = Ask {
     ..BPF_THREADS
 };
 
-/// One that is run in this process.
+/// A contender that runs in this process.
 pub const fn call(name: &'static str, lists: Lists, about: &'static str, prepare: fn() -> Result<Runner>) -> Contender {
     Contender {
         name,
@@ -85,7 +85,7 @@ pub const fn call(name: &'static str, lists: Lists, about: &'static str, prepare
     }
 }
 
-/// One that is a command.
+/// A contender that is a command.
 pub const fn command(
     name: &'static str,
     lists: Lists,
@@ -130,10 +130,10 @@ const fn json(contender: Contender) -> Contender {
     }
 }
 
-/// The columns of ps that come nearest to the groups base and cred.
+/// The columns of ps that are closest to the groups base and cred.
 const PS_COLUMNS: &str = "pid,ppid,pgid,sid,stat,nlwp,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm";
 
-/// Every file that a field is in.
+/// All files that contain fields.
 const ALL_FILES: &[Visit] = &[
     Read("stat"),
     Read("status"),
@@ -168,7 +168,7 @@ use Lists::{Anything, Processes, Threads};
 use Program::{Ps, Python, Taskdiag};
 use Visit::{Link, Look, Open, Read};
 
-/// All of them.
+/// All contenders.
 #[rustfmt::skip]
 pub const ALL: &[Contender] = &[
     call("loop/stat-open", Processes, "open, close /proc/PID/stat",

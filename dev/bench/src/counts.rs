@@ -1,7 +1,8 @@
-//! System calls, kernel allocations and memory: counted in runs of their own, as counting takes time.
+//! System calls, kernel allocations and memory. They are counted in separate runs, because counting
+//! takes time.
 //!
-//! What runs in this process is run by another process like it, once with one run and once with none: the difference is
-//! the run.
+//! To count a run within this process, another process of this program is run with one run and with
+//! none. The difference is the run.
 
 use std::env;
 use std::fs::{self, File};
@@ -16,17 +17,17 @@ use crate::contenders::{Contender, Way};
 use crate::tools::{runs, Tools};
 use crate::Result;
 
-/// A figure, or why there is none.
+/// A count, or why it is missing.
 pub type Count = std::result::Result<u64, String>;
 
-/// What is counted beside the time.
+/// The counts of one run.
 #[derive(Clone, Debug)]
 pub struct Counts {
     /// System calls of one run.
     pub calls: Count,
     /// Allocations by the kernel in one run.
     pub allocations: Count,
-    /// The most memory resident in the process that runs it, in KiB.
+    /// The peak resident memory of the process that runs it, in KiB.
     pub peak_kib: Count,
 }
 
@@ -52,7 +53,7 @@ pub struct Counters {
 const TRACEPOINTS: &str = "/sys/kernel/tracing/events/kmem";
 
 impl Counters {
-    /// Finds out; or lets it be, unless `wanted`.
+    /// Finds out what can be counted; nothing, unless `wanted`.
     pub fn find(wanted: bool) -> Counters {
         if !wanted {
             let unwanted = || "--no-counts was said".to_owned();
@@ -72,7 +73,7 @@ impl Counters {
         }
     }
 
-    /// Counts memory only: with very many calls, the rest would take too long.
+    /// Counts only memory: with very many system calls, the other counts would take too long.
     pub fn only_memory(&self) -> Counters {
         let reason = || "so many take too long to count".to_owned();
         Counters {
@@ -81,7 +82,7 @@ impl Counters {
         }
     }
 
-    /// What can't be counted, and why.
+    /// What can't be counted, with reasons.
     pub fn missing(&self) -> Vec<String> {
         let calls = self
             .strace
@@ -96,7 +97,7 @@ impl Counters {
         [calls, allocations].into_iter().flatten().collect()
     }
 
-    /// Counts for a contender.
+    /// Counts for one contender.
     pub fn count(&self, contender: &Contender, tools: &Tools) -> Counts {
         let calls = self.strace.clone().and_then(|()| difference(contender, tools, traced));
         let allocations = self
@@ -128,7 +129,7 @@ fn tracepoints() -> std::result::Result<Vec<String>, String> {
     }
 }
 
-/// The command that runs a contender so many times.
+/// The command that runs a contender this many times.
 fn argv(contender: &Contender, tools: &Tools, times: u32) -> Result<Vec<String>> {
     if let Way::Psutil(what) = contender.way {
         let words = [&tools.python()?, "-c", PSUTIL, "once", what, &times.to_string()];
@@ -146,7 +147,7 @@ fn argv(contender: &Contender, tools: &Tools, times: u32) -> Result<Vec<String>>
     Ok(argv)
 }
 
-/// What one run takes: for a command all of it, for others what it takes beyond getting ready.
+/// The count of one run: for a command the total, for others what exceeds the preparation.
 fn difference(contender: &Contender, tools: &Tools, count: impl Fn(&[String]) -> Result<u64>) -> Count {
     let counted = || match contender.way {
         Way::Command(shell) => {
@@ -158,7 +159,7 @@ fn difference(contender: &Contender, tools: &Tools, count: impl Fn(&[String]) ->
     counted().map_err(|error| error.to_string())
 }
 
-/// A directory that is ours alone, for a counter to write to.
+/// A private directory for a counter's output.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -179,7 +180,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs `counter … -o FILE … argv` and returns what `read` makes of what the counter wrote.
+/// Runs `counter … -o FILE … argv` and returns what `read` finds in the counter's file.
 fn counted(counter: &[&str], argv: &[String], read: impl Fn(File) -> Result<u64>) -> Result<u64> {
     let scratch = Scratch::new()?;
     let output = Command::new(counter[0])
@@ -196,8 +197,9 @@ fn counted(counter: &[&str], argv: &[String], read: impl Fn(File) -> Result<u64>
     }
 }
 
-/// A line of the trace for each call, and another where one was interrupted by another thread's. The table of `strace -c`
-/// would be shorter, but leaves out calls that strace does not know by name.
+/// Counts system calls. A trace has a line for each call, and a second one if another thread's call
+/// interrupted it. The table of `strace -c` would be shorter, but omits calls that strace does not
+/// know by name.
 fn traced(argv: &[String]) -> Result<u64> {
     let strace = ["strace", "-f", "-qq", "-e", "signal=none", "-e", "raw=all"];
     counted(&strace, argv, |file| {
@@ -229,7 +231,7 @@ fn peak(contender: &Contender, tools: &Tools) -> Result<u64> {
         .map_err(|_| format!("--once {}: {}", contender.name, said.trim()).into())
 }
 
-/// `--once`: runs a contender and returns the most memory that it had resident, in KiB.
+/// `--once`: runs a contender and returns its peak resident memory, in KiB.
 pub fn once(contender: &Contender, tools: &Tools, times: u32) -> Result<u64> {
     if let Way::Command(shell) = contender.way {
         let _pins = Pins::hold(shell, tools)?;
@@ -248,19 +250,20 @@ pub fn once(contender: &Contender, tools: &Tools, times: u32) -> Result<u64> {
     Ok(peak.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// The child's own, as it is forked, not spawned: what a process had before exec counts too.
+/// The peak memory of the child alone. The child is forked, not spawned: memory that a process had
+/// before exec counts too.
 fn peak_of_child(argv: &[String]) -> Result<u64> {
     let mut command = command(argv);
     command
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null());
-    // SAFETY: the closure does nothing. It is there because the standard library then forks: after vfork the child would
-    // be charged with our memory.
+    // SAFETY: the closure does nothing. It makes the standard library fork: after vfork, this
+    // process's memory would count for the child.
     unsafe { command.pre_exec(|| Ok(())) };
     let child = command.spawn()?;
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both are ours to be written to; an all-zero rusage is a valid one in any case.
+    // SAFETY: both may be written to; an all-zero rusage is valid in any case.
     let (waited, usage) = unsafe {
         (
             libc::wait4(child.id() as i32, &mut status, 0, usage.as_mut_ptr()),

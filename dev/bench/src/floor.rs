@@ -1,4 +1,5 @@
-//! The floor: a task iterator whose program does nothing. No program that visits every task can be faster.
+//! The lower bound: a task iterator whose program does nothing. No program that visits every task
+//! can be faster.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -10,14 +11,15 @@ use taskdiag_sys::bpf::{self, AttachType, KernelBtf, ProgramSpec, TaskScope};
 use crate::run::{Run, Runner};
 use crate::Result;
 
-/// `r0 = 0; exit`, as two instructions of 64 bits (little endian or big: 0 and the opcode decide).
+/// `r0 = 0; exit`, as two 64-bit instructions, correct in either byte order.
 const NOTHING: [u64; 2] = [instruction(0xb7), instruction(0x95)];
 
 const fn instruction(opcode: u8) -> u64 {
     u64::from_ne_bytes([opcode, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// Walks over all tasks of the pid namespace, threads too: the kernel does not iterate over processes alone.
+/// Walks all tasks of the pid namespace, including threads: the kernel has no iterator over
+/// processes.
 pub fn walk() -> Result<Runner> {
     let link = attach()?;
     Ok(Box::new(move || {

@@ -1,4 +1,4 @@
-//! taskdiag as a library. All runs include a pass over the rows, so that what decoding costs is paid for.
+//! taskdiag as a library. All runs read the rows, so that the time includes decoding.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use crate::Result;
 /// A query.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// Who is to answer.
+    /// The source.
     pub source: SourceId,
-    /// A row for each thread.
+    /// One row per thread.
     pub threads: bool,
-    /// The arguments too.
+    /// Include the arguments.
     pub args: bool,
 }
 
@@ -43,7 +43,7 @@ impl Ask {
         query.fields(self.fields())
     }
 
-    /// A handle with everything loaded that the query takes, and nothing read.
+    /// A handle that has loaded everything for the query, but read nothing.
     fn prepared(self) -> Result<Handle> {
         let mut handle = self.handle();
         if self.source == SourceId::Bpf {
@@ -66,14 +66,14 @@ impl Ask {
     }
 }
 
-/// Asks again and again, each answer in the memory of the one before.
+/// Repeats the query, reusing the memory of the previous answer.
 pub fn again(ask: Ask) -> Result<Runner> {
     let (mut handle, mut snapshot) = (ask.prepared()?, Snapshot::default());
     ask.timed(&mut handle, &mut snapshot)?;
     Ok(Box::new(move || ask.timed(&mut handle, &mut snapshot)))
 }
 
-/// Asks again and again, each answer in memory of its own, which is given back within the time.
+/// Repeats the query, with new memory for each answer, which is freed within the measured time.
 pub fn fresh_snapshot(ask: Ask) -> Result<Runner> {
     let mut handle = ask.prepared()?;
     ask.timed(&mut handle, &mut Snapshot::default())?;
@@ -87,8 +87,8 @@ pub fn fresh_snapshot(ask: Ask) -> Result<Runner> {
     }))
 }
 
-/// Asks once a handle whose programs are loaded, but which has read nothing yet. With `one_shot`, it keeps nothing for a
-/// next time either.
+/// Queries once, with a handle whose programs are loaded but which has read nothing yet. With
+/// `one_shot`, it keeps nothing for another query.
 pub fn first_query(ask: Ask, one_shot: bool) -> Result<Runner> {
     let prepared = move || {
         ask.prepared()
@@ -101,13 +101,13 @@ pub fn first_query(ask: Ask, one_shot: bool) -> Result<Runner> {
     }))
 }
 
-/// Asks once a new handle: loading is within the time.
+/// Queries once with a new handle. The time includes loading.
 pub fn first_query_and_loading(ask: Ask) -> Result<Runner> {
     ask.prepared()?;
     Ok(Box::new(move || ask.timed(&mut ask.handle(), &mut Snapshot::default())))
 }
 
-/// A handle that has loaded what a query takes, and has asked it once.
+/// A handle that has loaded everything for a query, and has run it once.
 fn warm(query: &Query) -> Result<(Handle, Snapshot)> {
     let mut handle = Handle::new().with_source(SourceId::Bpf);
     let mut snapshot = Snapshot::default();
@@ -115,7 +115,7 @@ fn warm(query: &Query) -> Result<(Handle, Snapshot)> {
     Ok((handle, snapshot))
 }
 
-/// Asks any query of BPF again and again.
+/// Repeats any query of BPF.
 pub fn any_again(query: Query) -> Result<Runner> {
     let (mut handle, mut snapshot) = warm(&query)?;
     Ok(Box::new(move || {
@@ -128,30 +128,31 @@ pub fn any_again(query: Query) -> Result<Runner> {
     }))
 }
 
-/// Every group.
+/// All groups.
 pub fn all_groups() -> Result<Runner> {
     any_again(Query::processes().fields(Fields::all()))
 }
 
-/// Base alone.
+/// Only the group base.
 pub fn base() -> Result<Runner> {
     any_again(Query::processes().fields(of_group(Group::Base)))
 }
 
-/// The processes of a user that has one in a hundred, with their command lines and what they read and wrote.
+/// The processes of a user that owns one in a hundred, with command lines and I/O counters.
 pub fn one_user() -> Result<Runner> {
     let fields = of_group(Group::Base) | Field::Cmdline | of_group(Group::Io);
     let filter = Filter::parse(&format!("uid == {}", Farm::OTHER_USER))?;
     any_again(Query::processes().fields(fields).filter(filter))
 }
 
-/// Ten processes by their numbers.
+/// Ten processes by id.
 pub fn ten() -> Result<Runner> {
     let pids = some_pids(10)?;
     any_again(Query::these(pids).fields(of_group(Group::Base) | of_group(Group::Cred)))
 }
 
-/// What `taskdiag watch` asks, while 200 processes do something: of all processes, or of those that changed.
+/// The query of `taskdiag watch` while 200 processes are active: for all processes, or those that
+/// changed.
 pub fn watch(only_changed: bool) -> Result<Runner> {
     let active = some_pids(200)?;
     let mut query = Query::processes().fields(
@@ -164,7 +165,7 @@ pub fn watch(only_changed: bool) -> Result<Runner> {
     query.changed = only_changed;
     let mut run = any_again(query)?;
     Ok(Box::new(move || {
-        // To be stopped and let go on is something to do.
+        // Stopping and continuing a process counts as activity.
         for signal in [libc::SIGSTOP, libc::SIGCONT] {
             for &pid in &active {
                 // SAFETY: no pointers.
@@ -181,7 +182,7 @@ fn of_group(group: Group) -> Fields {
     fields.filter(|field| field.group() == group).collect()
 }
 
-/// Processes of the farm, spread over all of it; of any, where there are not enough.
+/// Processes of the farm, spread over it; if there are too few, any processes.
 fn some_pids(count: usize) -> Result<Vec<u32>> {
     let snapshot = Handle::new().query(&Query::processes().filter(Filter::parse("comm == 'zoo'")?))?;
     let pids: Vec<u32> = snapshot.tasks().filter_map(|task| task.pid().ok()).collect();
@@ -191,7 +192,7 @@ fn some_pids(count: usize) -> Result<Vec<u32>> {
     Ok((0..count).map(|index| pids[index * pids.len() / count]).collect())
 }
 
-/// Reads some of every row.
+/// Reads part of every row.
 pub fn read_rows(snapshot: &Snapshot, args: bool) {
     let first = |bytes: &[u8]| bytes.first().map_or(0, |&byte| u64::from(byte));
     let mut sum = 0_u64;

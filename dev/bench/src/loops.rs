@@ -1,7 +1,8 @@
-//! Loops over `/proc` as plain C programs have them: raw system calls, buffers on the stack, no parsing, no allocation.
+//! Loops over `/proc` as plain C programs have them: raw system calls, buffers on the stack, no
+//! parsing, no allocation.
 //!
-//! They read the list of processes anew each time, as every such program must, and are the least that a program can do
-//! which gets its facts from these files.
+//! They read the list of processes each time, as every such program must. They are the lower bound
+//! for programs that read these files.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use crate::run::{Run, Runner};
 
-/// What is done with a file.
+/// The operation on a file.
 #[derive(Clone, Copy, Debug)]
 pub enum Visit {
     /// open, close.
@@ -23,12 +24,12 @@ pub enum Visit {
     Look(&'static str),
 }
 
-/// The files of every process.
+/// Visits files of every process.
 pub fn processes(visits: &'static [Visit]) -> Runner {
     timed(move || walk_processes(visits))
 }
 
-/// A file of every thread of every process.
+/// Visits a file of every thread of every process.
 pub fn threads(visit: Visit) -> Runner {
     timed(move || walk_threads(visit))
 }
@@ -71,7 +72,7 @@ fn walk_threads(visit: Visit) -> io::Result<usize> {
     Ok(rows)
 }
 
-/// Visits a file of a task; false if the task is gone.
+/// Visits a file of a task. Returns false if the task is gone.
 fn visit_file(directory: &OwnedFd, task: &[u8], visit: Visit) -> io::Result<bool> {
     let (Visit::Open(file) | Visit::Read(file) | Visit::Link(file) | Visit::Look(file)) = visit;
     let mut path = Path::new(task, file);
@@ -88,7 +89,7 @@ fn visit_file(directory: &OwnedFd, task: &[u8], visit: Visit) -> io::Result<bool
     }
 }
 
-/// `TASK/FILE`, ended by a NUL.
+/// `TASK/FILE`, ending in a NUL.
 struct Path {
     bytes: [u8; 64],
     len: usize,
@@ -114,18 +115,19 @@ fn open_at(directory: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
     let fd = unsafe { libc::openat(directory, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | flags) };
     match fd {
         0.. => {
-            // SAFETY: just opened, and nobody else has it.
+            // SAFETY: just opened, and not used elsewhere.
             Ok(unsafe { OwnedFd::from_raw_fd(fd) })
         }
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Asks where a link leads to, or what a file is.
+/// Reads a link or the status of a file.
 fn look(directory: i32, path: &CStr, is_link: bool) -> io::Result<()> {
     let mut target = std::mem::MaybeUninit::<[u8; 4096]>::uninit();
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the path ends with a NUL, and the kernel writes at most the buffer's length, or one `stat`.
+    // SAFETY: the path ends with a NUL, and the kernel writes at most the buffer's length, or one
+    // `stat`.
     let result = unsafe {
         if is_link {
             libc::readlinkat(
@@ -155,7 +157,7 @@ fn read(file: &OwnedFd) -> io::Result<usize> {
 fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        // Gone, or nobody's to read: the first process of some sandboxes.
+        // Gone, or unreadable for everybody, such as the first process of some sandboxes.
         Err(error)
             if matches!(
                 error.raw_os_error(),
@@ -168,11 +170,11 @@ fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Room for the directory entries that one call returns, aligned as they are.
+/// A buffer for the directory entries of one call, aligned like them.
 #[repr(C, align(8))]
 struct Entries([u8; 32 << 10]);
 
-/// Calls `each` with every name in the directory that is a number.
+/// Calls `each` for every numeric name in the directory.
 fn each_number(directory: &OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     // Offsets in `struct linux_dirent64`.
     const LENGTH: usize = 16;
@@ -205,7 +207,7 @@ fn each_number(directory: &OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()
     }
 }
 
-/// How many processes and how many threads there are.
+/// The number of processes and threads.
 pub fn census() -> io::Result<(usize, usize)> {
     Ok((walk_processes(&[])?, walk_threads(Visit::Open("comm"))?))
 }

@@ -1,7 +1,7 @@
 //! The benchmarks of taskdiag: every contender in the same run, compared round by round.
 //!
-//! `make bench` runs the whole matrix. Figures are reported as they are seen: the exit status does not tell whether they
-//! are what was hoped for, only whether they could be measured.
+//! `make bench` runs the whole matrix. Figures are reported as measured. The exit status only says
+//! whether they could be measured, not whether targets were met.
 
 mod broker;
 mod commands;
@@ -45,17 +45,17 @@ use measure::{measure, Effort, Expected};
 use scale::Scale;
 use tools::Tools;
 
-/// What can go wrong is only ever told to people.
+/// Errors are only shown to people.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Something that taskdiag is compared at.
+/// A subject of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Suite {
     /// Lists of processes and threads
     Tasks,
     /// The page cache of files and trees
     Pagecache,
-    /// Being told of short-lived processes
+    /// Watching short-lived processes
     Events,
     /// Memory maps
     Maps,
@@ -65,7 +65,7 @@ enum Suite {
     Sockets,
     /// Proportional sizes of processes
     Mem,
-    /// Whose answer the planner chooses
+    /// The planner's choice of a source
     Planner,
     /// The broker
     Broker,
@@ -83,22 +83,23 @@ struct Cli {
     /// What to compare [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     suite: Vec<Suite>,
-    /// How many processes: 100, 1000, 10000, 30000 or any other number; `threads` for 2000 x 5 threads; `all`
+    /// How many processes: 100, 1000, 10000, 30000 or any other number; `threads` for 2000 x 5
+    /// threads; `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
     scale: Vec<String>,
     /// How often each contender runs, in turn with the others
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Only contenders whose name has one of these in it
+    /// Only contenders whose name contains one of these
     #[arg(long, value_name = "SUBSTR", value_delimiter = ',')]
     filter: Vec<String>,
     /// Also write the report to a file, as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Three rounds of one run each: shows that everything works, not how fast
+    /// Three rounds of one run each: shows that everything works, not how fast it is
     #[arg(long)]
     quick: bool,
-    /// Take times and memory only: counting system calls takes longer than all the rest
+    /// Measure only time and memory: counting system calls takes longer than everything else
     #[arg(long)]
     no_counts: bool,
     /// The command to measure [default: the one beside this program]
@@ -107,28 +108,29 @@ struct Cli {
     /// List the contenders
     #[arg(long)]
     list: bool,
-    /// Make one contender ready, run it as often as --times says, and print the most memory it had resident, in KiB
+    /// Prepare one contender, run it as often as --times says, and print its peak resident memory,
+    /// in KiB
     #[arg(long, value_name = "NAME")]
     once: Option<String>,
     /// How often --once runs the contender
     #[arg(long, default_value_t = 1)]
     times: u32,
-    /// Be the process that makes short-lived ones
+    /// Run as the process that creates short-lived ones
     #[arg(long, hide = true)]
     forker: bool,
-    /// Be a process with so many bytes of memory
+    /// Run as a process with this many bytes of memory
     #[arg(long, hide = true)]
     hoarder: Option<usize>,
-    /// Be so many processes with open files
+    /// Run as this many processes with open files
     #[arg(long, hide = true)]
     file_holders: Option<usize>,
-    /// Be so many processes with many open files
+    /// Run as this many processes with many open files
     #[arg(long, hide = true)]
     many_file_holders: Option<usize>,
-    /// Be so many processes with sockets
+    /// Run as this many processes with sockets
     #[arg(long, hide = true)]
     socket_holders: Option<usize>,
-    /// Be the client of a broker, with so many idle processes
+    /// Run as the client of a broker, with this many idle processes
     #[arg(long, hide = true)]
     broker_client: Option<usize>,
 }
@@ -145,7 +147,7 @@ impl Cli {
         }
     }
 
-    /// Whether a contender is to take part.
+    /// Whether a contender takes part.
     fn passes(&self, contender: &Contender) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|part| contender.name.contains(part.as_str()))
     }
@@ -255,7 +257,7 @@ fn scales(words: &[String]) -> Result<Vec<Scale>> {
         .collect::<std::result::Result<_, _>>()?)
 }
 
-/// With programs pinned, nothing here would be cold.
+/// Fails if programs are pinned: then nothing would be measured cold.
 fn refuse_pinned_programs() -> Result<()> {
     let Ok(entries) = fs::read_dir("/sys/fs/bpf") else {
         return Ok(());
@@ -312,7 +314,7 @@ fn chosen(scale: Scale, cli: &Cli) -> Vec<&'static Contender> {
     contenders::ALL.iter().filter(is_meant).filter(passes).collect()
 }
 
-/// Counts processes and threads once those of an earlier farm are gone, or after some seconds.
+/// Counts processes and threads once an earlier farm is gone, or after some seconds.
 fn settled_census() -> Result<(usize, usize)> {
     let mut before = loops::census()?;
     for _ in 0..20 {
@@ -326,7 +328,7 @@ fn settled_census() -> Result<(usize, usize)> {
     Ok(before)
 }
 
-/// What is printed, and kept as Markdown.
+/// The report: printed, and kept as Markdown.
 #[derive(Debug)]
 struct Report {
     markdown: String,

@@ -1,4 +1,5 @@
-//! Rounds: every contender once in each, so that all meet the same weather and any two can be compared round by round.
+//! Rounds: every contender runs once in each, so that what disturbs the machine disturbs all of
+//! them alike, and any two can be compared round by round.
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -10,42 +11,42 @@ use crate::run::Runner;
 use crate::tools::Tools;
 use crate::Result;
 
-/// How long a contender is to run in a round: quick ones run several times, and count by their mean.
+/// How long a contender runs per round. Fast ones run several times, and their mean counts.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// The most runs in a round.
+/// The maximum number of runs per round.
 const MOST_RUNS: u32 = 200;
 
-/// How much is measured.
+/// How much to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds.
     pub rounds: usize,
-    /// Only one run of each contender in a round.
+    /// Run each contender only once per round.
     pub single: bool,
 }
 
-/// What was measured of a contender.
+/// The measurements of a contender.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// Milliseconds, round by round.
     pub rounds: Vec<f64>,
-    /// Tasks that it listed; 0 if it does not tell.
+    /// The number of tasks that it listed; 0 if unknown.
     pub rows: usize,
     /// Bytes of records.
     pub record_bytes: u64,
-    /// What was counted beside the time.
+    /// The counts other than time.
     pub counts: Counts,
 }
 
 impl Figures {
-    /// Half of the rounds took no longer.
+    /// The median of the rounds.
     pub fn median(&self) -> f64 {
         median(&self.rounds)
     }
 }
 
-/// The middle one; of an even number the mean of both.
+/// The median; for an even number of values, the mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -53,13 +54,13 @@ pub fn median(values: &[f64]) -> f64 {
     (values[low] + values[high]) / 2.0
 }
 
-/// The least and the most of some values.
+/// The minimum and maximum of some values.
 pub fn least_and_most(values: &[f64]) -> (f64, f64) {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     (least, values.iter().copied().fold(0.0, f64::max))
 }
 
-/// The processor time of all threads of a process, also of those that have ended.
+/// The processor time of all threads of a process, including those that have ended.
 pub fn processor_time(pid: u32) -> Result<Duration> {
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -72,7 +73,7 @@ pub fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// The most memory that a process had resident, in KiB.
+/// The peak resident memory of a process, in KiB.
 pub fn peak_kib(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -80,7 +81,7 @@ pub fn peak_kib(pid: u32) -> Result<u64> {
     Ok(number.parse()?)
 }
 
-/// A contender and what became of it.
+/// A contender and its result.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The contender.
@@ -91,14 +92,14 @@ pub struct Entry {
 
 /// A contender that has warmed up.
 struct Ready {
-    /// Its place among the entries.
+    /// Its index among the entries.
     index: usize,
     run: Runner,
-    /// Runs in each round.
+    /// The number of runs per round.
     runs: u32,
 }
 
-/// The least that must be listed: all of the farm.
+/// The minimum that must be listed: the whole farm.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// Processes.
@@ -148,7 +149,7 @@ pub fn measure(
     Ok(entries)
 }
 
-/// Says on a terminal what is going on, in place of what was said before.
+/// Shows the progress on a terminal, replacing the previous line.
 pub fn progress(what: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what}");

@@ -1,7 +1,8 @@
-//! What a scrape costs: `taskdiag metrics` beside process-exporter, both with all programs as groups.
+//! The cost of a scrape: `taskdiag metrics` compared with process-exporter, both with all programs
+//! as groups.
 //!
-//! All exporters run beside each other, and are scraped one after the other. The processor time of a scrape is that of the whole
-//! process between two moments, divided by the scrapes in between.
+//! All exporters run at the same time, and are scraped one after the other. The processor time of a
+//! scrape is that of the whole process between two moments, divided by the number of scrapes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,13 +20,13 @@ use crate::{Report, Result};
 
 const PROCESSES: usize = 10_000;
 
-/// How many times cheaper a scrape is to be.
+/// The target: how many times cheaper a scrape must be.
 const TARGET: f64 = 40.0;
 
 /// How long an exporter may take to listen, and to answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What both measure: what process-exporter's packages do.
+/// The configuration for both: that of process-exporter's packages.
 const CONFIG: &str = "process_names:\n- name: '{{.Comm}}'\n  cmdline:\n  - '.+'\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Contender {
         }
     }
 
-    /// Scrapes in a round.
+    /// The number of scrapes per round.
     fn scrapes(self) -> u32 {
         match self {
             Contender::Theirs | Contender::TheirsLight => 2,
@@ -108,29 +109,29 @@ impl Contender {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // The first ones find out what all processes are.
+        // The first scrapes find out about all processes.
         exporter.scrape()?;
         exporter.scrape()?;
         Ok(exporter)
     }
 }
 
-/// A port that nobody has. Not one of those that the kernel gives to clients: who tries to connect to
-/// such a port before anybody listens may get a connection to itself.
+/// A free port, outside of the range that the kernel gives to clients: a client that connects to a
+/// port in that range before a server listens may connect to itself.
 fn free_port() -> Result<u16> {
     let mut ports = 20_000..30_000;
     let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     Ok(free.ok_or("no port is free")?)
 }
 
-/// A running exporter, until it is dropped.
+/// A running exporter, which ends when dropped.
 struct Exporter {
     child: Child,
     address: String,
 }
 
 impl Exporter {
-    /// How many processes it tells of.
+    /// Scrapes. Returns the number of processes in the answer.
     fn scrape(&self) -> Result<f64> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -152,11 +153,11 @@ impl Drop for Exporter {
     }
 }
 
-/// What was measured of a contender.
+/// The measurements of a contender.
 #[derive(Default)]
 struct Figures {
     exporter: Option<Exporter>,
-    /// Milliseconds of processor time for a scrape, round by round.
+    /// Milliseconds of processor time per scrape, round by round.
     used: Vec<f64>,
     /// Milliseconds until the answer, the slowest scrape of each round.
     took: Vec<f64>,
@@ -220,7 +221,7 @@ fn measure(contender: Contender, figures: &mut Figures) -> Result<()> {
     let before = processor_time(pid)?;
     let mut slowest = 0.0_f64;
     for _ in 0..contender.scrapes() {
-        // Longer than a sample is new.
+        // Longer than a sample counts as fresh.
         thread::sleep(Duration::from_millis(30));
         let began = Instant::now();
         figures.processes = exporter.scrape()?;
@@ -299,8 +300,7 @@ fn targets(figures: &[Figures]) -> Table {
         let (median, worst) = (median(&ratios), least_and_most(&ratios).0);
         let verdict = match bound {
             None => "",
-            Some(bound) if bound.holds(median) => "met",
-            Some(_) => "**not met**",
+            Some(bound) => bound.verdict(Some(median)),
         };
         table.row([
             claim.to_owned(),

@@ -1,4 +1,5 @@
-//! The suite about the planner: whole commands that choose who answers, beside the same ones that are told.
+//! The suite for the planner: whole commands that choose the source, compared with the same
+//! commands with a fixed source.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -12,7 +13,7 @@ use crate::{Report, Result};
 
 const SCALES: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
 
-/// What is asked for: a name, and the fields.
+/// The queries: a name, and the fields.
 const QUERIES: [(&str, Option<&str>); 10] = [
     ("base", Some("pid,ppid,pgid,sid,state,comm,threads_count")),
     ("base+cred", Some("pid,ppid,state,comm,uid,euid,gid,cap_effective")),
@@ -28,7 +29,8 @@ const QUERIES: [(&str, Option<&str>); 10] = [
 
 const SOURCES: [&str; 3] = ["auto", "bpf", "procfs"];
 
-/// The choice is good if it takes at most so many times what the better source takes, and a millisecond more.
+/// The choice is good if it takes at most this many times as long as the better source, plus a
+/// millisecond.
 const TIMES: f64 = 1.25;
 const MORE_MS: f64 = 1.0;
 
@@ -91,7 +93,7 @@ fn time(taskdiag: &str, source: &str, fields: Option<&str>) -> Result<f64> {
     let start = Instant::now();
     let status = command.status()?;
     let took = start.elapsed();
-    // 1: something may not be read, as process 1's own files here.
+    // 1: something may not be read, here process 1's own files.
     if matches!(status.code(), Some(0 | 1)) {
         Ok(took.as_secs_f64() * 1e3)
     } else {

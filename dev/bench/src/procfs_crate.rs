@@ -1,4 +1,4 @@
-//! The `procfs` crate: two ways to the same fields, of which the faster one counts.
+//! The `procfs` crate: two ways to read the same fields. The faster one counts.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use procfs::{FromRead as _, ProcResult};
 
 use crate::run::{Run, Runner};
 
-/// `all_processes()`, and of each process stat and status, and with `args` the command line.
+/// `all_processes()`, with stat and status of each process, and with `args` the command line.
 pub fn all_processes(args: bool) -> Runner {
     timed(move || {
         walk(|process| {
@@ -21,8 +21,8 @@ pub fn all_processes(args: bool) -> Runner {
     })
 }
 
-/// The crate's parsers on files opened by their paths, with the standard library's list of processes: saves the crate's
-/// directory look-ups.
+/// The crate's parsers on files opened by path, with the standard library's directory listing:
+/// avoids the crate's directory look-ups.
 pub fn from_file() -> Runner {
     timed(|| {
         let mut rows = 0;
@@ -69,8 +69,8 @@ fn timed(walk: impl Fn() -> ProcResult<usize> + 'static) -> Runner {
     })
 }
 
-/// Adds up what `each` returns for all processes. Those that end meanwhile count for nothing, nor do those that the crate
-/// can't read: names that are not UTF-8 are errors to it.
+/// Adds up what `each` returns for all processes. Ignores processes that end in between, and those
+/// that the crate can't read: it treats names that are not UTF-8 as errors.
 fn walk(each: impl Fn(Process) -> ProcResult<usize>) -> ProcResult<usize> {
     let processes = procfs::process::all_processes()?;
     Ok(processes.map(|process| process.and_then(&each).unwrap_or(0)).sum())

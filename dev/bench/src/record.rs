@@ -1,7 +1,8 @@
-//! What recording costs: `taskdiag record` beside `atop -w`, at the same time, on the same processes.
+//! The cost of recording: `taskdiag record` compared with `atop -w` and, if it is installed, `below
+//! record`, at the same time and for the same processes.
 //!
-//! Both take a sample every five seconds. Their processor time is that of the whole program between two moments, once
-//! both have settled; their bytes are those by which what they write has grown.
+//! All take a sample every five seconds. Their processor time is that of the whole program between
+//! two moments after all have settled; their bytes are the growth of their files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use taskdiag_zoo::Farm;
 
 use crate::loops;
-use crate::measure::{progress, Effort};
+use crate::measure::{processor_time, progress, Effort};
 use crate::report::{number, Table};
 use crate::targets::Bound;
 use crate::tools::Tools;
@@ -22,7 +23,7 @@ use crate::{Report, Result};
 /// The time between two samples, in seconds.
 const EVERY: u64 = 5;
 
-/// A number of processes, and how many of them do something.
+/// A number of processes, and how many of them are active.
 const LOADS: [(usize, usize); 2] = [(1000, 50), (10_000, 50)];
 
 /// A program that records.
@@ -39,7 +40,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Processes that begin, work and end, beside those of the farm: what builds and scripts do.
+/// Processes that start, work and end, in addition to the farm: the work of builds and scripts.
 struct Scripts(Vec<Child>);
 
 impl Scripts {
@@ -63,7 +64,7 @@ impl Scripts {
 impl Drop for Scripts {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // SAFETY: no pointers. Each is the leader of a group.
+            // SAFETY: no pointers. Each child is the leader of a process group.
             unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
             let _ = child.wait();
         }
@@ -80,28 +81,18 @@ struct Used {
 impl Recorder {
     fn used(&self) -> Result<Used> {
         let pid = self.child.id();
-        // One program has its files in a process of its own.
+        // One program keeps its files in a separate process.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         let children = children.split_ascii_whitespace().map(str::parse);
         let mut seconds = 0.0;
         for pid in std::iter::once(Ok(pid)).chain(children) {
-            seconds += processor_seconds(pid?).ok_or_else(|| format!("{}: it has ended", self.name))?;
+            seconds += processor_time(pid?)?.as_secs_f64();
         }
         Ok(Used {
             seconds,
             bytes: size(&self.path),
         })
     }
-}
-
-/// The processor time of a process.
-fn processor_seconds(pid: u32) -> Option<f64> {
-    let mut clock = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both results outlive the calls.
-    let is_read =
-        unsafe { libc::clock_getcpuclockid(pid as i32, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0 };
-    is_read.then_some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
 fn size(path: &Path) -> u64 {
@@ -111,13 +102,13 @@ fn size(path: &Path) -> u64 {
     }
 }
 
-/// Measures both.
+/// Measures all.
 pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     let samples = if effort.single { 2 } else { 24 };
     report.heading("Recording");
     report.line(&format!(
-        "A sample every {EVERY} s, by both programs at the same time, while scripts start short-lived processes: processor \
-         time of the whole program and bytes written, for each of {samples} samples, once both have settled. `taskdiag record` \
+        "A sample every {EVERY} s, by all programs at the same time, while scripts start short-lived processes: processor \
+         time of the whole program and bytes written, for each of {samples} samples, once all have settled. `taskdiag record` \
          writes all tiers."
     ));
     for (processes, active) in LOADS {
@@ -137,40 +128,7 @@ fn load(processes: usize, active: usize, samples: u64, tools: &Tools, report: &m
     let directory = std::env::temp_dir().join(format!("taskdiag-bench-record-{}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir(&directory)?;
-    let ours = directory.join("ours");
-    let atop = directory.join("atop");
-    let mut command = Command::new(tools.taskdiag()?);
-    command
-        .arg("record")
-        .arg("--dir")
-        .arg(&ours)
-        .arg("--every")
-        .arg(format!("{EVERY}s"));
-    let start = |name, command: &mut Command, path: &Path| -> Result<Recorder> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        Ok(Recorder {
-            name,
-            child: child.map_err(|error| format!("{name}: {error}"))?,
-            path: path.to_owned(),
-        })
-    };
-    let ours = start("taskdiag record", &mut command, &ours)?;
-    let atop = start(
-        "atop -w",
-        Command::new("atop").arg("-w").arg(&atop).arg(EVERY.to_string()),
-        &atop,
-    );
-    let recorders: Vec<Recorder> = match atop {
-        Ok(atop) => vec![ours, atop],
-        Err(error) => {
-            report.line(&format!("not run, {error}"));
-            vec![ours]
-        }
-    };
+    let recorders = start(&directory, tools, report)?;
     // The first sample has everything.
     sleep(Duration::from_secs(2 * EVERY + 1));
     let before: Vec<Used> = recorders.iter().map(Recorder::used).collect::<Result<_>>()?;
@@ -190,7 +148,7 @@ fn load(processes: usize, active: usize, samples: u64, tools: &Tools, report: &m
     for ((recorder, before), after) in recorders.iter().zip(before).zip(after) {
         let ms = (after.seconds - before.seconds) * 1e3 / samples as f64;
         let bytes = (after.bytes - before.bytes) as f64 / samples as f64;
-        each.push((ms, bytes));
+        each.push((recorder.name, (ms, bytes)));
         table.row([
             recorder.name.to_owned(),
             number(ms),
@@ -203,35 +161,100 @@ fn load(processes: usize, active: usize, samples: u64, tools: &Tools, report: &m
         "{processes} processes, {active} of them active ({all} processes in all):"
     ));
     report.table(&table);
-    let ratio = |pick: fn(&(f64, f64)) -> f64| Some(pick(each.get(1)?) / pick(&each[0]));
-    let mut targets = Table::new(&["target", "wanted", "measured", ""], 1);
+    report.table(&targets(&each));
+    drop(recorders);
+    fs::remove_dir_all(&directory)?;
+    Ok(())
+}
+
+/// Starts the programs, which record in a directory: ours first. One that can't be run is reported.
+fn start(directory: &Path, tools: &Tools, report: &mut Report) -> Result<Vec<Recorder>> {
+    let start = |name, command: &mut Command, path: PathBuf| -> Result<Recorder> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = child.map_err(|error| format!("{name}: {error}"))?;
+        Ok(Recorder { name, child, path })
+    };
+    let (ours, atop) = (directory.join("ours"), directory.join("atop"));
+    let mut command = Command::new(tools.taskdiag()?);
+    command.arg("record").arg("--dir").arg(&ours);
+    command.arg("--every").arg(format!("{EVERY}s"));
+    let mut recorders = vec![start("taskdiag record", &mut command, ours)?];
+    let mut command = Command::new("atop");
+    command.arg("-w").arg(&atop).arg(EVERY.to_string());
+    match start("atop -w", &mut command, atop) {
+        Ok(atop) => recorders.push(atop),
+        Err(error) => report.line(&format!("not run, {error}")),
+    }
+    let below = directory.join("below");
+    match below_command(&below).and_then(|mut command| start("below record --compress", &mut command, below)) {
+        Ok(below) => recorders.push(below),
+        Err(error) => report.line(&format!("not run, {error}")),
+    }
+    Ok(recorders)
+}
+
+/// The command `below record`, which compresses with a dictionary of each 32 samples. Its package is
+/// not in Debian: `cargo install below`.
+fn below_command(directory: &Path) -> Result<Command> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let cgroups = mounts.find(|mount| mount.get(2) == Some(&"cgroup2"));
+    let cgroups = cgroups.ok_or("below: the unified cgroup hierarchy is not mounted")?[1];
+    let (logs, config) = (directory.with_extension("logs"), directory.with_extension("conf"));
+    fs::create_dir(directory)?;
+    fs::create_dir(&logs)?;
+    fs::write(
+        &config,
+        format!("log_dir = {logs:?}\nstore_dir = {directory:?}\ncgroup_root = {cgroups:?}\n"),
+    )?;
+    let mut command = Command::new("below");
+    command.arg("--config").arg(&config).arg("record");
+    command.args(["--interval-s", &EVERY.to_string()]);
+    command.args(["--compress", "--dict-compress-chunk-size", "32"]);
+    Ok(command)
+}
+
+/// What was wanted and measured. `each` has the milliseconds and bytes of a sample of each program
+/// that ran, ours first.
+fn targets(each: &[(&str, (f64, f64))]) -> Table {
+    let ours = each[0].1;
+    let ratio = |program: &str, pick: fn(&(f64, f64)) -> f64| {
+        let (_, theirs) = each.iter().find(|(name, _)| name.starts_with(program))?;
+        Some(pick(theirs) / pick(&ours))
+    };
+    let mut table = Table::new(&["target", "wanted", "measured", ""], 1);
     for (claim, bound, measured) in [
         (
             "processor time of atop as a multiple",
             Bound::AtLeast(5.0),
-            ratio(|each| each.0),
+            ratio("atop", |each| each.0),
         ),
         (
             "bytes of atop as a multiple",
             Bound::AtLeast(10.0),
-            ratio(|each| each.1),
+            ratio("atop", |each| each.1),
+        ),
+        (
+            "processor time of below as a multiple",
+            Bound::AtLeast(1.0),
+            ratio("below", |each| each.0),
+        ),
+        (
+            "bytes of below as a multiple",
+            Bound::AtLeast(1.0),
+            ratio("below", |each| each.1),
         ),
         (
             "% of a processor",
             Bound::AtMost(1.0),
-            Some(each[0].0 / (EVERY as f64 * 10.0)),
+            Some(ours.0 / (EVERY as f64 * 10.0)),
         ),
     ] {
-        let verdict = match measured {
-            None => "not measured",
-            Some(value) if bound.holds(value) => "met",
-            Some(_) => "**not met**",
-        };
-        let measured = measured.map_or_else(|| "–".to_owned(), number);
-        targets.row([claim.to_owned(), bound.text(), measured, verdict.to_owned()]);
+        table.row(bound.row(claim, measured));
     }
-    report.table(&targets);
-    drop(recorders);
-    fs::remove_dir_all(&directory)?;
-    Ok(())
+    table
 }

@@ -7,17 +7,17 @@ use crate::counts::Count;
 use crate::measure::Entry;
 use crate::tools::said;
 
-/// Rows of text under headings.
+/// Rows of text with headings.
 #[derive(Clone, Debug)]
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
-    /// So many columns at the left are text; so is the last one.
+    /// This many columns on the left are text; so is the last one.
     texts: usize,
 }
 
 impl Table {
-    /// A table whose first `texts` columns are aligned on the left.
+    /// A table whose first `texts` columns are aligned left.
     pub fn new(headings: &[&'static str], texts: usize) -> Table {
         Table {
             headings: headings.to_vec(),
@@ -40,7 +40,7 @@ impl Table {
         cells.chain([self.headings[column].chars().count()]).max().unwrap_or(0)
     }
 
-    /// Aligned, for a terminal.
+    /// The aligned table, for a terminal.
     pub fn text(&self) -> String {
         let widths: Vec<usize> = (0..self.headings.len()).map(|column| self.width(column)).collect();
         let headings: Vec<String> = self.headings.iter().map(|&heading| heading.to_owned()).collect();
@@ -61,7 +61,7 @@ impl Table {
         text
     }
 
-    /// As Markdown.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let rule = |column| if self.is_text(column) { "---" } else { "---:" };
         let rules = (0..self.headings.len()).map(rule).collect::<Vec<_>>().join(" | ");
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// A number with three figures or so.
+/// A number with about three significant digits.
 pub fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -83,7 +83,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Times and counts of all contenders. `tasks` is what there is to be listed where a contender doesn't tell.
+/// Times and counts of all contenders. `tasks` is the number of tasks for contenders that do not
+/// report it.
 pub fn figures(entries: &[Entry], tasks: usize) -> Table {
     let headings = [
         "contender",
@@ -149,7 +150,7 @@ fn count(count: &Count) -> String {
     count.as_ref().map_or_else(|_| "–".to_owned(), u64::to_string)
 }
 
-/// Why figures are missing, contender by contender, unless it is one of the `known` reasons.
+/// Why figures are missing, for each contender, unless the reason is among `known`.
 pub fn missing(entries: &[Entry], known: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for Entry { contender, outcome } in entries {
@@ -176,7 +177,7 @@ pub fn missing(entries: &[Entry], known: &[String]) -> Vec<String> {
     missing
 }
 
-/// What the figures were measured on.
+/// The host of the measurements.
 pub fn host(versions: &[String]) -> Vec<String> {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpu_info = line("/proc/cpuinfo");

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::Result;
 
-/// What one run has shown.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// How long it took, without what it has to make ready.
+    /// How long it took, without the preparation.
     pub took: Duration,
-    /// Tasks seen; 0 if it doesn't tell.
+    /// The number of tasks seen; 0 if unknown.
     pub rows: usize,
-    /// Bytes of records that the library got.
+    /// Bytes of records that the library received.
     pub record_bytes: u64,
 }
 
 impl Run {
-    /// A run of something else than the library.
+    /// A run that did not use the library.
     pub fn new(took: Duration, rows: usize) -> Run {
         Run {
             took,

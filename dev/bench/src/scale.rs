@@ -1,18 +1,19 @@
-//! How many tasks there are to be.
+//! The number of tasks for a measurement.
 
 use std::str::FromStr;
 
 /// The size of a farm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Processes: of 100 those count that are there anyway, others come on top.
+    /// The total number of processes. At 100, existing processes count; otherwise the farm is in
+    /// addition to them.
     Processes(usize),
     /// 2,000 processes with 5 threads each.
     Threads,
 }
 
 impl Scale {
-    /// All of the matrix.
+    /// The whole matrix.
     pub const ALL: [Scale; 5] = [
         Scale::Processes(100),
         Scale::Processes(1_000),
@@ -21,7 +22,8 @@ impl Scale {
         Scale::Processes(30_000),
     ];
 
-    /// Processes of the farm, when there are `present` without it, and threads of each.
+    /// The number of processes of the farm if there are `present` without it, and of threads of
+    /// each.
     pub fn farm(self, present: usize) -> (usize, usize) {
         match self {
             Scale::Processes(processes @ ..=100) => (processes.saturating_sub(present), 1),

@@ -1,10 +1,10 @@
-//! What we set out to reach, and what was measured.
+//! The targets, and the measurements.
 
-use crate::measure::{median, Entry, Figures};
+use crate::measure::{least_and_most, median, Entry, Figures};
 use crate::report::{number, Table};
 use crate::scale::Scale;
 
-/// Where a figure is to lie.
+/// The range in which a figure must lie.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// This or more.
@@ -14,7 +14,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether a figure lies there.
+    /// Whether a figure is within the range.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Bound::AtLeast(least) => value >= least,
@@ -22,36 +22,64 @@ impl Bound {
         }
     }
 
-    /// It, for the report.
+    /// The range, for the report.
     pub fn text(self) -> String {
         match self {
             Bound::AtLeast(least) => format!("≥ {least}"),
             Bound::AtMost(most) => format!("≤ {most}"),
         }
     }
+
+    /// Whether it was met, for the report.
+    pub fn verdict(self, measured: Option<f64>) -> &'static str {
+        match measured {
+            None => "not measured",
+            Some(value) if self.holds(value) => "met",
+            Some(_) => "NOT met",
+        }
+    }
+
+    /// A row of the report: the claim, the target, the measurement, and whether the target was met.
+    pub fn row(self, claim: &str, measured: Option<f64>) -> [String; 4] {
+        let value = measured.map_or_else(|| "–".to_owned(), number);
+        [claim.to_owned(), self.text(), value, self.verdict(measured).to_owned()]
+    }
+
+    /// The end of a row of the report: the target, the measurement, its spread, and whether the
+    /// target was met.
+    pub fn cells(self, measured: Option<Measured>) -> [String; 4] {
+        let verdict = self
+            .verdict(measured.as_ref().map(|measured| measured.middle))
+            .to_owned();
+        let (value, spread) = match measured {
+            Some(measured) => (number(measured.middle), measured.spread()),
+            None => ("–".to_owned(), String::new()),
+        };
+        [self.text(), value, spread, verdict]
+    }
 }
 
-/// What is compared.
+/// A comparison.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
-    /// The time of the fastest of the first ones, as a multiple of the other's.
+    /// The time of the fastest of the first ones, relative to the other's time.
     Times(&'static [&'static str], &'static str),
     /// System calls.
     Calls(&'static str),
-    /// Bytes of records for each task.
+    /// Bytes of records per task.
     BytesPerTask(&'static str),
-    /// The bytes of records of the first as a multiple of the other's.
+    /// The bytes of records of the first, relative to the other's.
     Bytes(&'static str, &'static str),
     /// Microseconds.
     Microseconds(&'static str),
-    /// The slowest round as a multiple of the middle one.
+    /// The slowest round, relative to the median.
     Slowest(&'static str),
 }
 
-/// Where a target is meant to be reached.
+/// Where a target applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// With so many processes; elsewhere the figure is shown for comparison.
+    /// With this many processes; elsewhere the figure is shown for comparison.
     Processes(usize),
     /// With any number of processes.
     AnyProcesses,
@@ -59,7 +87,7 @@ enum At {
     Threads,
 }
 
-/// A line of what we set out to reach.
+/// A target.
 #[derive(Debug)]
 struct Target {
     claim: &'static str,
@@ -109,7 +137,7 @@ const TARGETS: &[Target] = &[
     target(AnyProcesses, "procfs source, as a call: times as fast as ps -eo", Times(&["command/ps-eo"], "library/procfs"), AtLeast(1.0)),
 ];
 
-/// Compares what was measured with what we set out to reach.
+/// Compares the measurements with the targets.
 pub fn table(scale: Scale, entries: &[Entry]) -> Table {
     let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
     for target in TARGETS {
@@ -118,7 +146,8 @@ pub fn table(scale: Scale, entries: &[Entry]) -> Table {
             (Processes(_) | AnyProcesses, Scale::Processes(_)) | (Threads, Scale::Threads) => None,
             _ => continue,
         };
-        // The others at 30,000 need no line for the scale of 100, where the same pair has one of its own.
+        // Targets for 100 are not shown elsewhere, nor targets whose claim has its own at this
+        // scale.
         if verdict == Some(100) || (verdict.is_some() && has_own(target, scale)) {
             continue;
         }
@@ -141,7 +170,7 @@ pub fn table(scale: Scale, entries: &[Entry]) -> Table {
     table
 }
 
-/// Whether the same claim has a target for this very scale.
+/// Whether the same claim has a target for this scale.
 fn has_own(target: &Target, scale: Scale) -> bool {
     TARGETS.iter().any(|other| match other.at {
         Processes(processes) => other.claim == target.claim && scale == Scale::Processes(processes),
@@ -151,13 +180,23 @@ fn has_own(target: &Target, scale: Scale) -> bool {
 
 /// A figure and its spread.
 pub struct Measured {
-    /// The middle one of all rounds.
+    /// The median of all rounds.
     pub middle: f64,
-    /// The least and the most.
+    /// The minimum and the maximum.
     pub ends: Option<(f64, f64)>,
 }
 
 impl Measured {
+    /// The median of the rounds' ratios, not the ratio of the medians: a disturbance affects both
+    /// contenders of a round.
+    pub fn ratio(slow: &[f64], fast: &[f64]) -> Measured {
+        let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
+        Measured {
+            middle: median(&ratios),
+            ends: Some(least_and_most(&ratios)),
+        }
+    }
+
     /// The spread, for the report.
     pub fn spread(&self) -> String {
         self.ends.map_or_else(String::new, |(least, most)| {
@@ -174,7 +213,7 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
             let slow = candidates
                 .min_by(|a, b| a.median().total_cmp(&b.median()))
                 .ok_or_else(|| format!("no figures for {}", slow.join(", ")))?;
-            Ok(ratios(slow, figures(entries, fast)?))
+            Ok(Measured::ratio(&slow.rounds, &figures(entries, fast)?.rounds))
         }
         Calls(name) => Ok(single(figures(entries, name)?.counts.calls.clone()? as f64)),
         Bytes(many, few) => {
@@ -183,37 +222,20 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
         }
         Microseconds(name) => {
             let figures = figures(entries, name)?;
-            let rounds = || figures.rounds.iter().map(|ms| ms * 1e3);
+            let (least, most) = least_and_most(&figures.rounds);
             Ok(Measured {
                 middle: figures.median() * 1e3,
-                ends: Some((rounds().fold(f64::INFINITY, f64::min), rounds().fold(0.0, f64::max))),
+                ends: Some((least * 1e3, most * 1e3)),
             })
         }
         Slowest(name) => {
             let figures = figures(entries, name)?;
-            let slowest = figures.rounds.iter().copied().fold(0.0, f64::max);
-            Ok(single(slowest / figures.median()))
+            Ok(single(least_and_most(&figures.rounds).1 / figures.median()))
         }
         BytesPerTask(name) => {
             let figures = figures(entries, name)?;
             Ok(single(figures.record_bytes as f64 / figures.rows.max(1) as f64))
         }
-    }
-}
-
-/// The median of the ratios of each round, not the ratio of the medians: what disturbs a round disturbs both.
-pub fn ratios(slow: &Figures, fast: &Figures) -> Measured {
-    let ratios: Vec<f64> = slow
-        .rounds
-        .iter()
-        .zip(&fast.rounds)
-        .map(|(slow, fast)| slow / fast)
-        .collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    Measured {
-        middle: median(&ratios),
-        ends: Some((least, most)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The programs that contenders and counters need, and why one is not to be had.
+//! The programs that contenders and counters need, and why one is missing.
 
 use std::cell::OnceCell;
 use std::env;
@@ -11,14 +11,14 @@ use crate::Result;
 /// Where the programs are.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// The directory of this program.
+    /// The directory of this executable.
     beside: PathBuf,
     taskdiag: PathBuf,
     python: OnceCell<Option<String>>,
 }
 
 impl Tools {
-    /// Knows where to look.
+    /// Knows where to search.
     pub fn find(taskdiag: Option<&Path>) -> Result<Tools> {
         let beside = env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned();
         let taskdiag = taskdiag.map_or_else(|| beside.join("taskdiag"), Path::to_owned);
@@ -29,7 +29,7 @@ impl Tools {
         })
     }
 
-    /// The same, wherever the working directory is.
+    /// The same, with absolute paths.
     pub fn absolute(&self) -> Result<Tools> {
         Ok(Tools {
             taskdiag: std::path::absolute(&self.taskdiag)?,
@@ -37,7 +37,7 @@ impl Tools {
         })
     }
 
-    /// The path of our command.
+    /// The path of taskdiag.
     pub fn taskdiag(&self) -> Result<String> {
         if self.taskdiag.is_file() {
             Ok(self.taskdiag.display().to_string())
@@ -46,7 +46,7 @@ impl Tools {
         }
     }
 
-    /// Debian's process-exporter, which `dev/prometheus.sh` brings.
+    /// Debian's process-exporter, which `dev/prometheus.sh` downloads.
     pub fn process_exporter(&self) -> Result<String> {
         let root = self.beside.ancestors().nth(2).unwrap_or(Path::new("."));
         let program = root.join(".cache/prometheus/usr/bin/prometheus-process-exporter");
@@ -57,7 +57,8 @@ impl Tools {
         }
     }
 
-    /// An interpreter that has psutil: the system's, or that of the virtual environment that `setup.sh` makes.
+    /// A Python with psutil: the system's, or that of the virtual environment that `setup.sh`
+    /// creates.
     pub fn python(&self) -> Result<String> {
         let python = self.python.get_or_init(|| {
             let venv = self
@@ -73,7 +74,7 @@ impl Tools {
         Ok(python.clone().ok_or("no Python with psutil: run dev/bench/setup.sh")?)
     }
 
-    /// Versions of those that are to be had, for the report.
+    /// The versions of the available programs, for the report.
     pub fn versions(&self) -> Vec<String> {
         const SCRIPT: &str =
             "import sys, psutil; print('psutil', psutil.__version__, 'on Python', *sys.version.split()[:1])";
@@ -104,7 +105,7 @@ pub fn runs(program: &str, args: &[&str]) -> bool {
     status(program, args).is_ok_and(|status| status.success())
 }
 
-/// Runs a command that may leave a part unanswered, as processes come and go.
+/// Runs a command whose answer may be partial, because processes come and go.
 pub fn answer(program: &str, args: &[&str]) -> Result<()> {
     let status = status(program, args)?;
     match status.code() {

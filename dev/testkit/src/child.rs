@@ -1,4 +1,5 @@
-//! Runs a part of a test in a process with other rights or namespaces: the test's own executable, started again.
+//! Runs a part of a test in a process with other rights or namespaces: the test's own executable,
+//! started again.
 
 use std::ffi::{c_int, c_ulong, CStr};
 use std::io;
@@ -14,20 +15,21 @@ pub const NOBODY: u32 = 65534;
 pub const CAP_PERFMON: u32 = 38;
 pub const CAP_BPF: u32 = 39;
 
-/// All that loading BPF programs takes.
+/// All capabilities that are needed to load BPF programs.
 pub const BOTH: u64 = 1 << CAP_BPF | 1 << CAP_PERFMON;
 
-/// Sets of capabilities that do not suffice to load BPF programs, each with a name and with what is said then.
+/// Sets of capabilities that do not suffice to load BPF programs, each with a name and the expected
+/// message.
 pub const TOO_FEW: [(&str, u64, &str); 3] = [
     ("bpf", 1 << CAP_BPF, "CAP_PERFMON is missing"),
     ("perfmon", 1 << CAP_PERFMON, "CAP_BPF is missing"),
     ("none", 0, "CAP_BPF and CAP_PERFMON are missing"),
 ];
 
-/// What `/proc` is to be.
+/// The `/proc` of the second process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proc {
-    /// What it is here.
+    /// The same as here.
     #[default]
     Same,
     /// A new mount with these options.
@@ -36,26 +38,26 @@ pub enum Proc {
     None,
 }
 
-/// In what the second process differs from this one. The host's mounts stay as they are in any case.
+/// How the second process differs from this one. The mounts of the host are never changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct World {
     /// It is process 1 of a new pid namespace.
     pub pid_namespace: bool,
-    /// Its clock of time since boot is so many seconds ahead.
+    /// Its clock of time since boot is this many seconds ahead.
     pub boottime_offset_s: u64,
     /// Its `/proc`.
     pub proc: Proc,
-    /// File systems that an empty one is mounted over.
+    /// File systems to cover with an empty one.
     pub hidden: Option<&'static CStr>,
-    /// It has a BPF file system of its own, with nothing pinned in it.
+    /// It has its own BPF file system, with nothing pinned in it.
     pub own_bpf_fs: bool,
     /// Its user and group.
     pub user: Option<u32>,
-    /// Its capabilities, as a set of bits, if it has a user.
+    /// Its capabilities, as a set of bits, if it has another user.
     pub capabilities: u64,
 }
 
-/// The world of the first process of a pid namespace, with a `/proc` of that.
+/// The world of the first process of a pid namespace, with a `/proc` of that namespace.
 pub fn first_of_namespace() -> World {
     World {
         pid_namespace: true,
@@ -64,7 +66,8 @@ pub fn first_of_namespace() -> World {
     }
 }
 
-/// A world in which nothing is pinned, so that only what the caller may load or pin itself can answer.
+/// A world in which nothing is pinned, so that only programs that the caller may load or pin itself
+/// can answer.
 pub fn nothing_pinned() -> World {
     World {
         own_bpf_fs: true,
@@ -72,7 +75,7 @@ pub fn nothing_pinned() -> World {
     }
 }
 
-/// The world of a user who has these capabilities and no others.
+/// The world of a user with exactly these capabilities.
 pub fn nobody(capabilities: u64) -> World {
     World {
         user: Some(NOBODY),
@@ -81,13 +84,14 @@ pub fn nobody(capabilities: u64) -> World {
     }
 }
 
-/// The part that this process was started for, if it is a second one.
+/// The part to run, if this is a second process.
 pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }
 
-/// Runs `body` in a second process. `test` is the name of the calling test, which runs there up to this call again; so
-/// whatever the second process is not to do has to come after this, or ask [`part`] first.
+/// Runs `body` in a second process. `test` is the name of the calling test. The second process runs
+/// that test again up to this call. Whatever it must not do has to come after the call, or check
+/// [`part`] first.
 pub fn run(test: &str, name: &str, world: World, body: impl FnOnce()) {
     match part() {
         Some(part) if part == name => {
@@ -101,7 +105,7 @@ pub fn run(test: &str, name: &str, world: World, body: impl FnOnce()) {
                 .expect("starting the second process");
             let text = String::from_utf8_lossy(&output.stdout);
             println!("---- {name}:\n{text}{}----", String::from_utf8_lossy(&output.stderr));
-            // A misspelt name of a test would run nothing and succeed.
+            // A misspelt test name would run nothing and succeed.
             assert!(
                 output.status.success() && text.contains(&done(name)),
                 "{name} failed, {}",
@@ -115,9 +119,9 @@ fn done(name: &str) -> String {
     format!("part {name} is done")
 }
 
-/// The command that makes a second process for a part of a test.
+/// The command that starts a second process for a part of a test.
 pub fn command(test: &str, name: &str, world: World) -> Command {
-    // By the link, so that it can be started by a user who can't reach its directory.
+    // Through the link, so that a user who can't reach its directory can start it.
     let path = match world.user {
         Some(_) => "/proc/self/exe".into(),
         None => std::env::current_exe().expect("the path of the test"),
@@ -130,13 +134,13 @@ pub fn command(test: &str, name: &str, world: World) -> Command {
     command
 }
 
-/// Lets a command run in a world.
+/// Makes a command run in a world.
 pub fn in_world(command: &mut Command, world: World) -> &mut Command {
     // SAFETY: `enter` makes system calls only; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(move || enter(world)) }
 }
 
-/// The name of the test that this is used in.
+/// The name of the test in which this is used.
 #[macro_export]
 macro_rules! test_name {
     () => {{
@@ -181,8 +185,8 @@ fn enter(world: World) -> io::Result<()> {
     }
 }
 
-/// Makes `directory`, where all file systems are mounted a second time, the root of this process, with a `/proc` of its own: as
-/// in a container.
+/// Makes `directory` the root of this process, with all file systems mounted a second time and a
+/// new `/proc`, as in a container.
 pub fn enter_container(directory: &CStr) -> io::Result<()> {
     mount(Some(c"/"), directory, None, libc::MS_BIND | libc::MS_REC, None)?;
     // SAFETY: the paths end with a NUL.
@@ -220,7 +224,7 @@ fn mount(
     })
 }
 
-/// For processes that are forked from now on.
+/// Sets the offset for processes that are forked from now on.
 fn set_boottime_offset(seconds: u64) -> io::Result<()> {
     let mut line = *b"boottime 00000000 0\n";
     let mut left = seconds;
@@ -243,17 +247,19 @@ fn set_boottime_offset(seconds: u64) -> io::Result<()> {
     }
 }
 
-/// Goes on in a child; this process only waits for it, and ends as it ended. Only children are in new pid and time namespaces.
+/// Continues in a child. This process only waits for the child, and ends in the same way. Only
+/// children are in new pid and time namespaces.
 fn continue_in_child() -> io::Result<()> {
-    // SAFETY: this process has one thread, as it was forked itself; from here on it makes system calls only.
+    // SAFETY: this process has one thread, as it was forked itself; from here on it makes system
+    // calls only.
     unsafe {
         let child = libc::fork();
         check(child)?;
         if child == 0 {
-            // The child must not outlive a test that was killed.
+            // The child must not outlive a test that is killed.
             return check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL));
         }
-        // Pipes that the starter reads until their end, among them.
+        // Close everything, including pipes that the starter reads to their end.
         libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
         let mut status = 0;
         while libc::waitpid(child, &mut status, 0) == -1 && *libc::__errno_location() == libc::EINTR {}
@@ -265,7 +271,7 @@ fn continue_in_child() -> io::Result<()> {
     }
 }
 
-/// Becomes another user with just these capabilities, which are kept over exec.
+/// Becomes another user with exactly these capabilities, which are kept across exec.
 fn become_user(user: u32, capabilities: u64) -> io::Result<()> {
     // SAFETY: no pointers but one to an empty list.
     unsafe {

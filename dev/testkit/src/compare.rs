@@ -1,4 +1,4 @@
-//! Compares snapshots with the kernel's text, read before and after them.
+//! Compares snapshots with the kernel's text, which is read before and after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,34 +7,34 @@ use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
 use super::cgroup_mount;
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
 
-/// How often a value that moves is read again, until it is the same before our answer and after it.
+/// How often a changing value is read again, until it is the same before and after our answer.
 const ROUNDS: usize = 40;
 
-/// How many values of a field may fit only when they are read again, because their tasks ran meanwhile: this many,
-/// and one more for every `MISFITS_OF` values.
+/// How many values of a field may match only after they are read again because their tasks ran in
+/// between: this many, plus one for every `MISFITS_OF` values.
 const MISFITS: usize = 8;
 const MISFITS_OF: usize = 100;
 
-/// How our value is related to what the text says before and after it.
+/// How our value relates to the text before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
     /// All three are the same.
     Fixed,
     /// Ours lies between the two.
     Growing,
-    /// As `Growing`, but it is a part that the kernel divides off a growing sum. While the task runs, the part may be
-    /// a little off.
+    /// As `Growing`, but the value is a part of a growing sum that the kernel divides. While the
+    /// task runs, the part may be slightly off.
     Divided,
-    /// Ours is one of the two, unless the task ran and the value moved and moved back.
+    /// Ours is one of the two, unless the task ran and the value changed and changed back.
     Moving,
-    /// As `Moving`, but the value also moves while the task does not run: others reclaim and share its memory, or open
-    /// its files.
+    /// As `Moving`, but the value also changes while the task does not run: others reclaim and
+    /// share its memory, or open its files.
     Shared,
 }
 
 fn nature(field: Field, is_kernel_thread: bool) -> Nature {
     match field {
-        // A worker's name tells what it works at, and its nice value is its pool's.
+        // A worker's name says what it works on, and its nice value is that of its pool.
         Field::Comm | Field::Nice if is_kernel_thread => Nature::Moving,
         Field::UtimeNs | Field::StimeNs => Nature::Divided,
         Field::CutimeNs
@@ -92,117 +92,17 @@ fn nature(field: Field, is_kernel_thread: bool) -> Nature {
         | Field::HugetlbBytes
         | Field::OomScore
         | Field::MemPercent
-        // Terminals of others come and go.
-        | Field::Tty
-        | Field::PssBytes
-        | Field::UssBytes
-        | Field::PssDirtyBytes
-        | Field::PssAnonBytes
-        | Field::PssFileBytes
-        | Field::PssShmemBytes
-        | Field::SharedCleanBytes
-        | Field::SharedDirtyBytes
-        | Field::PrivateCleanBytes
-        | Field::PrivateDirtyBytes
-        | Field::ReferencedBytes
-        | Field::AnonymousBytes
-        | Field::KsmBytes
-        | Field::LazyfreeBytes
-        | Field::AnonHugeBytes
-        | Field::ShmemHugeBytes
-        | Field::FileHugeBytes
-        | Field::SharedHugetlbBytes
-        | Field::PrivateHugetlbBytes
-        | Field::SwapPssBytes
-        | Field::RollupRssBytes
-        | Field::RollupSwapBytes
-        | Field::RollupLockedBytes
-        | Field::RollupAgeNs => Nature::Shared,
-        Field::Pid
-        | Field::Tid
-        | Field::Ppid
-        | Field::TracerPid
-        | Field::Pgid
-        | Field::Sid
-        | Field::Comm
-        | Field::StartNs
-        | Field::KernelThread
-        | Field::ExitSignal
-        | Field::TtyNr
-        | Field::Uid
-        | Field::Euid
-        | Field::Suid
-        | Field::Fsuid
-        | Field::Gid
-        | Field::Egid
-        | Field::Sgid
-        | Field::Fsgid
-        | Field::CapInheritable
-        | Field::CapPermitted
-        | Field::CapEffective
-        | Field::CapBounding
-        | Field::CapAmbient
-        | Field::NoNewPrivs
-        | Field::Seccomp
-        | Field::Groups
-        | Field::Nice
-        | Field::RtPriority
-        | Field::Policy
-        | Field::Affinity
-        | Field::Cmdline
-        | Field::OomScoreAdj
-        | Field::NsPid
-        | Field::NsPidForChildren
-        | Field::NsMnt
-        | Field::NsNet
-        | Field::NsUser
-        | Field::NsUts
-        | Field::NsIpc
-        | Field::NsCgroup
-        | Field::NsTime
-        | Field::Nspids
-        | Field::CgroupId
-        | Field::Cgroup
-        | Field::TimerSlackNs
-        | Field::SigIgnored
-        | Field::SigCaught
-        | Field::Limits
-        | Field::Environ
-        | Field::Exe
-        | Field::Cwd
-        | Field::Root
-        | Field::Umask
-        | Field::Loginuid
-        | Field::AuditSession
-        | Field::StartCode
-        | Field::EndCode
-        | Field::StartData
-        | Field::EndData
-        | Field::StartBrk
-        | Field::StartStack
-        | Field::ArgStart
-        | Field::ArgEnd
-        | Field::EnvStart
-        | Field::EnvEnd
-        | Field::Personality
-        | Field::SecurityLabel
-        | Field::User
-        | Field::Group
-        | Field::StartTime
-        | Field::Unit
-        | Field::UserUnit
-        | Field::Slice
-        | Field::ContainerId
-        | Field::ContainerName
-        | Field::ContainerRuntime
-        | Field::PodUid => Nature::Fixed,
+        // Other users' terminals come and go.
+        | Field::Tty => Nature::Shared,
+        // The strictest, so that a new field is one of these until somebody looks at it.
+        _ => Nature::Fixed,
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Right,
-    /// Maybe the value moved: to be looked at again.
+    /// The value may have changed. Look again.
     Unclear,
     Wrong,
 }
@@ -227,23 +127,23 @@ fn judge(nature: Nature, is_quiet: bool, before: &Said, ours: &Said, after: &Sai
     }
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Report {
     pub tasks: usize,
-    /// For each field: values that were right, and absences that were.
+    /// For each field, the number of correct values and of correct absences.
     pub counts: BTreeMap<Field, (usize, usize)>,
-    /// Values that the text keeps from us and BPF gives.
+    /// Values that the text denies this process and BPF gives.
     pub beyond_text: usize,
-    /// For each field, the values that were neither what the text said before nor what it said after, and may have
-    /// been right in between. They are read again.
+    /// For each field, the values that equalled the text neither before nor after, and may have
+    /// been correct in between. They are read again.
     pub misfits: BTreeMap<Field, Vec<String>>,
     pub wrong: Vec<String>,
     pub rounds: usize,
 }
 
 impl Report {
-    /// Fails unless all was right, and unless each field had a value for at least `least` tasks.
+    /// Fails unless everything was correct and each field had a value for at least `least` tasks.
     pub fn check(&self, what: &str, least: usize) {
         let values: usize = self.counts.values().map(|(values, _)| values).sum();
         let absent: usize = self.counts.values().map(|(_, absent)| absent).sum();
@@ -270,7 +170,7 @@ impl Report {
             let compared = match field {
                 Field::Cgroup | Field::CgroupId if no_cgroups => absent,
                 Field::SecurityLabel if no_labels => absent,
-                // They are absent also where containers may be in hierarchies of version 1.
+                // They are also absent where containers may be in version 1 hierarchies.
                 field if field.info().made_of.contains(&Field::Cgroup) => values + absent,
                 _ => values,
             };
@@ -283,8 +183,8 @@ impl Report {
 }
 
 impl Report {
-    /// Fails if more values did not fit at first than moving ones explain. A value that is wrong only now and then also
-    /// fits in the end.
+    /// Fails if more values did not match at first than changing values explain. A value that is
+    /// wrong only now and then also matches in the end.
     fn check_misfits(&self, what: &str) {
         for (field, misfits) in &self.misfits {
             let (values, absent) = self.counts.get(field).copied().unwrap_or_default();
@@ -324,7 +224,8 @@ fn texts(ids: impl IntoIterator<Item = Id>, side: Side) -> BTreeMap<Id, Text> {
         .collect()
 }
 
-/// Ticks from boot until now, in the time namespace of this process: what `/proc` would say of a task that starts now.
+/// Ticks from boot until now in the time namespace of this process: the start time that `/proc`
+/// would show for a task that starts now.
 fn now_ticks() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec.
@@ -333,7 +234,7 @@ fn now_ticks() -> u64 {
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) / TICK_NS
 }
 
-/// Where the rows of a snapshot are. Tells of tasks that are in it twice.
+/// The positions of a snapshot's rows. Records tasks that are in it twice.
 fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTreeMap<Id, usize> {
     let mut places = BTreeMap::new();
     for (index, task) in snapshot.tasks().enumerate() {
@@ -348,8 +249,8 @@ fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTre
     places
 }
 
-/// Keeps memory that this process frees in the process. Otherwise its size would be larger during a query than before
-/// and after.
+/// Makes this process keep the memory that it frees. Otherwise it would be larger during a query
+/// than before and after.
 fn keep_freed_memory() {
     // SAFETY: numbers only.
     let set = unsafe {
@@ -361,8 +262,45 @@ fn keep_freed_memory() {
     assert_eq!(set, [1, 1]);
 }
 
-/// Compares every field of every task of `scope`. Values that move are read again until they match, or `ROUNDS` times.
-/// `handle` uses one thread, because this process is among the tasks.
+/// Whether BPF knows more than the text of a task: a value, or that a zombie has none.
+fn is_beyond_text((before, after): (&Text, &Text), (said, says): (&Said, &Said), ours: &Said) -> bool {
+    if *said != Err(Absent::Denied) || says != said || ours == said {
+        return false;
+    }
+    match ours {
+        Ok(_) => true,
+        Err(Absent::Gone) => before.is_zombie() || after.is_zombie(),
+        Err(Absent::NoMemory) => before.is_kernel_thread() || before.is_zombie() || after.is_zombie(),
+        Err(_) => false,
+    }
+}
+
+/// The verdict about a value that is not judged as its nature says.
+fn exception(id: Id, field: Field, (before, after): (&Text, &Text), (said, ours): (&Said, &Said)) -> Option<Verdict> {
+    let is_own = id.pid == std::process::id();
+    match (field, said, ours) {
+        // The calling thread sleeps during the query while reader threads look at it. To itself it
+        // looks different.
+        (Field::State | Field::Stat | Field::Wchan | Field::TimerSlackNs, ..) if is_own => Some(Verdict::Right),
+        // Dividend and divisor both grow, so the quotient need not lie between those before and
+        // after.
+        (Field::CpuPercent, _, Ok(Plain::Number(ours))) => {
+            let is_possible = text::possible_cpu_percent(before, after).contains(ours);
+            Some(if is_possible { Verdict::Right } else { Verdict::Wrong })
+        }
+        // This process has a few files open for the snapshot itself.
+        (Field::FdCount, Ok(Plain::Number(said)), Ok(Plain::Number(ours)))
+            if is_own && (0..=6).contains(&(ours - said)) =>
+        {
+            Some(Verdict::Right)
+        }
+        _ => None,
+    }
+}
+
+/// Compares every field of every task of `scope`. Values that change are read again until they
+/// match, at most `ROUNDS` times. `handle` uses one thread, because this process is among the
+/// tasks.
 pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     keep_freed_memory();
     let mut report = Report::default();
@@ -412,36 +350,13 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
             for field in fields {
                 let ours = task.value(field).map(|value| plain(field, value));
                 let (said, says) = (before.says(id, field), after.says(id, field));
-                if source == SourceId::Bpf && said == Err(Absent::Denied) && says == said && ours != said {
-                    // BPF knows more than the text tells: a value, or that a zombie has none.
-                    let has_none = match ours {
-                        Err(Absent::Gone) => before.is_zombie() || after.is_zombie(),
-                        Err(Absent::NoMemory) => before.is_kernel_thread() || before.is_zombie() || after.is_zombie(),
-                        _ => false,
-                    };
-                    if ours.is_ok() || has_none {
-                        report.beyond_text += usize::from(ours.is_ok());
-                        continue;
-                    }
+                if source == SourceId::Bpf && is_beyond_text((before, after), (&said, &says), &ours) {
+                    report.beyond_text += usize::from(ours.is_ok());
+                    continue;
                 }
                 let nature = nature(field, before.is_kernel_thread());
-                let mut verdict = judge(nature, is_quiet, &said, &ours, &says);
-                // The dividend and the divisor both grow, so that the quotient need not lie between those of before and after.
-                if let (Field::CpuPercent, Ok(Plain::Number(ours))) = (field, &ours) {
-                    let is_possible = text::possible_cpu_percent(before, after).contains(ours);
-                    verdict = if is_possible { Verdict::Right } else { Verdict::Wrong };
-                }
-                // This process has a few files open for the snapshot itself.
-                if let (Field::FdCount, Ok(Plain::Number(said)), Ok(Plain::Number(ours))) = (field, &said, &ours) {
-                    if id.pid == std::process::id() && (0..=6).contains(&(ours - said)) {
-                        verdict = Verdict::Right;
-                    }
-                }
-                // The thread that asks sleeps meanwhile, and reader threads look at it. It looks different to itself.
-                let of_threads = matches!(field, Field::State | Field::Stat | Field::Wchan | Field::TimerSlackNs);
-                if of_threads && id.pid == std::process::id() {
-                    verdict = Verdict::Right;
-                }
+                let verdict = exception(id, field, (before, after), (&said, &ours))
+                    .unwrap_or_else(|| judge(nature, is_quiet, &said, &ours, &says));
                 if verdict == Verdict::Right {
                     let (values, absent) = report.counts.entry(field).or_default();
                     *if ours.is_ok() { values } else { absent } += 1;
@@ -460,9 +375,10 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 match verdict {
                     Verdict::Wrong => report.wrong.push(story),
                     _ => {
-                        // Asking takes memory, which this process does not have before and after.
+                        // A query takes memory, which this process does not have before and after.
                         let is_own = id.pid == std::process::id() && nature == Nature::Shared;
-                        // All processes of a user have the same number: it changes once for all of them.
+                        // All processes of a user have the same number. It changes once for all of
+                        // them.
                         let is_known = field == Field::SigQueuedCount && has_queued_misfit;
                         has_queued_misfit |= field == Field::SigQueuedCount;
                         if !is_own && !is_known {
@@ -510,7 +426,7 @@ fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>
     }
     for (group, answer) in snapshot.answers() {
         let cgroups_missing = answer == Err(Absent::Unsupported) && group == taskdiag::Group::Cgroup;
-        // No other source reads the memory of processes, or has texts.
+        // No other source reads the memory of processes or has texts.
         let source = match group {
             taskdiag::Group::Args | taskdiag::Group::Env | taskdiag::Group::Text => SourceId::Procfs,
             _ => source,
@@ -521,7 +437,7 @@ fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>
     }
 }
 
-/// Checks that tasks which are in the snapshot, but were not listed before it, have started since.
+/// Checks that tasks that are in the snapshot, but were not listed before it, have started since.
 fn check_set(
     snapshot: &Snapshot,
     rows: &BTreeMap<Id, usize>,
@@ -533,7 +449,7 @@ fn check_set(
     for (id, &row) in rows {
         let start = snapshot.task(row).start_ns().expect("a start") / TICK_NS;
         let is_known = before.get(id).is_some_and(|text| text.start_ticks() == start);
-        // A task that was orphaned meanwhile may have become a child of the one asked about.
+        // A task that was orphaned in between may have become a child of the given process.
         if !is_known && start < began && !matches!(scope, Scope::ChildrenOf(_)) {
             wrong.push(format!(
                 "{id:?}, which started at {start}, was not there at {began}, before the snapshot"

@@ -1,8 +1,10 @@
-//! What the tests of several crates share: snapshots compared with the kernel's text, processes with other rights. Who uses it asks the
-//! kernel, needs root (with BPF), and fails without it.
+//! Shared by the tests of several crates: comparisons of snapshots with the kernel's text,
+//! processes with other rights, and cgroups. Tests that use it need root (with BPF), and fail
+//! without it.
 
 #![allow(missing_docs, missing_debug_implementations)] // its users are tests, which are near
 
+pub mod cgroup;
 pub mod child;
 pub mod compare;
 pub mod numbers;
@@ -17,7 +19,7 @@ use taskdiag_zoo::{Animal, Zoo};
 
 pub use taskdiag_zoo::passing;
 
-/// Every field but those of rollups: all that [`text`] has a word about.
+/// Every field except rollups: all fields that [`text`] knows.
 pub fn fields() -> Fields {
     let named = Field::Environ | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime;
     Fields::all() | named | Fields::of_group(Group::Text)
@@ -25,15 +27,18 @@ pub fn fields() -> Fields {
 
 pub const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
 
-/// A handle that answers through `source` and has not been asked yet.
+/// A handle that answers through `source`, before its first query.
 pub fn unasked(source: SourceId) -> Handle {
-    // On a machine that has more to do than these tests, a process that holds nobody may take long to answer.
+    // On a machine that is busy with more than these tests, even a process that holds no reader may
+    // take long to answer.
     Handle::new().with_source(source).with_patience(Duration::from_secs(5))
 }
 
-/// A handle that answers through `source`, or a failed test: a source that is missing is not a reason to skip.
+/// A handle that answers through `source`. Fails the test if the source is missing: that is no
+/// reason to skip a test.
 ///
-/// Its readers are there: threads that it starts later would show in this process, which is among what is compared.
+/// Its readers have been started: threads started later would show in this process, which is among
+/// the compared ones.
 pub fn handle(source: SourceId) -> Handle {
     let mut handle = unasked(source);
     if source == SourceId::Bpf {
@@ -45,10 +50,10 @@ pub fn handle(source: SourceId) -> Handle {
     handle
 }
 
-/// When a task began, in clock ticks since boot: field 22 of a `stat` file.
+/// The start time of a task in clock ticks since boot: field 22 of a `stat` file.
 pub fn start_ticks(path: &str) -> u64 {
     let stat = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    // The name before the last parenthesis may have spaces in it.
+    // The name before the last parenthesis may contain spaces.
     let behind_name = stat.rsplit(')').next();
     let ticks = behind_name.and_then(|rest| rest.split(' ').nth(20)?.parse().ok());
     ticks.expect("a start")
@@ -62,7 +67,7 @@ pub fn cgroup_mount() -> Option<PathBuf> {
     mount
 }
 
-/// The version of this kernel, its first two numbers. Needs no `/proc`.
+/// The first two numbers of this kernel's version. Needs no `/proc`.
 pub fn kernel() -> (u32, u32) {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
@@ -70,7 +75,8 @@ pub fn kernel() -> (u32, u32) {
     (numbers.next().expect("a number"), numbers.next().expect("another"))
 }
 
-/// How often to do something that is done `count` times on an ordinary machine: `TASKDIAG_TEST_SCALE` is a percentage.
+/// How often to do something that is done `count` times on an ordinary machine.
+/// `TASKDIAG_TEST_SCALE` is a percentage.
 pub fn scaled(count: usize) -> usize {
     let percent = match std::env::var("TASKDIAG_TEST_SCALE") {
         Ok(text) => text.parse().expect("TASKDIAG_TEST_SCALE is a percentage"),
@@ -79,7 +85,7 @@ pub fn scaled(count: usize) -> usize {
     (count * percent / 100).max(1)
 }
 
-/// All animals of the zoo. Says which ones this host refused.
+/// All animals of the zoo. Prints which ones this host refused.
 pub fn everything() -> Vec<Animal> {
     let zoo = Zoo::new().expect("a zoo");
     let (animals, refused) = zoo.everything().expect("animals");

@@ -1,4 +1,4 @@
-//! Numbers that look random, the same every time.
+//! Pseudo-random numbers, the same in every run.
 
 pub struct Numbers(pub u64);
 

@@ -1,4 +1,4 @@
-//! What a test makes for itself. It is gone when the test ends, however that ends.
+//! Things that a test makes for itself. They are gone when the test ends, however it ends.
 
 use std::fs;
 use std::ops::Deref;
@@ -16,19 +16,19 @@ impl Drop for Killed {
     }
 }
 
-/// A directory that is removed, with all that is in it, when this is dropped.
+/// A directory that is removed with its contents when this is dropped.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// A directory of this process, in the one for temporary files.
+    /// A directory of this process, in the directory for temporary files.
     pub fn new(name: &str) -> Directory {
         let path = path(&std::env::temp_dir(), name);
         fs::create_dir_all(&path).expect("a directory");
         Directory(path)
     }
 
-    /// One that does not exist yet, for what makes it.
+    /// A directory that does not exist yet, to be made by the tested code.
     pub fn to_make(parent: &Path, name: &str) -> Directory {
         let path = path(parent, name);
         let _ = fs::remove_dir_all(&path);

@@ -1,4 +1,4 @@
-//! Where this process's command line is in its memory, and how it is told to be elsewhere.
+//! Where this process's command line is in memory, and how to tell the kernel that it is elsewhere.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use libc::c_int;
 
 use crate::sys::cvt;
 
-/// Where the kernel thinks the command line and environment of this process are.
+/// Where the kernel expects the command line and environment of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArgArea {
     pub(crate) arg_start: usize,
@@ -14,7 +14,7 @@ pub(crate) struct ArgArea {
     pub(crate) env_end: usize,
 }
 
-/// The fields of /proc/self/stat from the state on (field 3 is at index 0).
+/// The fields of /proc/self/stat, starting with the state (field 3 is at index 0).
 fn own_stat() -> io::Result<Vec<u64>> {
     let stat = std::fs::read("/proc/self/stat")?;
     let after_name = stat.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
@@ -36,13 +36,14 @@ impl ArgArea {
         })
     }
 
-    /// The arguments and, as it follows at once, the environment.
+    /// The arguments, and the environment, which directly follows.
     ///
     /// # Safety
-    /// No other reference to these bytes may be alive: `std::env` must not be used meanwhile, nor, when they were
-    /// changed, afterwards.
+    /// No other reference to these bytes may be alive: `std::env` must not be used while the slice
+    /// is, nor after the bytes have been changed.
     pub(crate) unsafe fn bytes(&self) -> &'static mut [u8] {
-        // SAFETY: after exec the kernel has put argument and environment strings there, in one piece, writable.
+        // SAFETY: at exec the kernel put argument and environment strings there, in one writable
+        // piece.
         unsafe { std::slice::from_raw_parts_mut(self.arg_start as *mut u8, self.env_end - self.arg_start) }
     }
 }
@@ -50,10 +51,10 @@ impl ArgArea {
 /// Tells the kernel that the command line of this process is elsewhere.
 pub(crate) fn move_args(start: usize, end: usize) -> io::Result<()> {
     let set = |option: c_int, value: usize| -> io::Result<()> {
-        // SAFETY: only changes what /proc shows; the kernel itself checks each access to it.
+        // SAFETY: only changes what /proc shows. The kernel itself checks each access to it.
         cvt(unsafe { libc::prctl(libc::PR_SET_MM, option, value, 0, 0) }.into()).map(drop)
     };
-    // The kernel wants start <= end after each step.
+    // The kernel requires start <= end after each step.
     let (first, second) = ((libc::PR_SET_MM_ARG_START, start), (libc::PR_SET_MM_ARG_END, end));
     let steps = if start <= ArgArea::of_this_process()?.arg_end {
         [first, second]
@@ -85,11 +86,12 @@ struct PrctlMmMap {
     exe_fd: u32,
 }
 
-/// The same without CAP_SYS_RESOURCE, where the kernel has CONFIG_CHECKPOINT_RESTORE: all fields in one call.
+/// The same without CAP_SYS_RESOURCE, where the kernel has CONFIG_CHECKPOINT_RESTORE: sets all
+/// fields in one call.
 fn move_args_by_map(start: usize, end: usize) -> io::Result<()> {
     let stat = own_stat()?;
     let field = |number: usize| stat.get(number - 3).copied().unwrap_or(0);
-    // SAFETY: sbrk(0) asks and changes nothing.
+    // SAFETY: sbrk(0) only queries, and changes nothing.
     let brk = unsafe { libc::sbrk(0) } as u64;
     let map = PrctlMmMap {
         start_code: field(26),
@@ -107,11 +109,11 @@ fn move_args_by_map(start: usize, end: usize) -> io::Result<()> {
         auxv_size: 0,
         exe_fd: u32::MAX,
     };
-    // SAFETY: everything but the argument area is what it was, so the process goes on as before.
+    // SAFETY: everything but the argument area is as before, so the process continues unaffected.
     cvt(unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP, &map, size_of_val(&map), 0) }.into()).map(drop)
 }
 
-/// Strings as the kernel keeps an argument list: each followed by NUL.
+/// Strings in the form of the kernel's argument list: each followed by NUL.
 pub(crate) fn joined(strings: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = strings.join(&0);
     if !strings.is_empty() {

@@ -10,14 +10,15 @@ use crate::keeper::{kill_descendants, ROLE};
 use crate::sys;
 use crate::{CHURN, MAYFLY};
 
-/// Forks and reaps short-lived processes in the background until it is dropped. Every eighth of them execs.
+/// Forks and reaps short-lived processes in the background until it is dropped. Every eighth of
+/// them execs.
 #[derive(Debug)]
 pub struct Churn {
     helper: Helper,
 }
 
 impl Churn {
-    /// Starts to make `per_second` processes a second, or as many as the machine can.
+    /// Starts to make `per_second` processes a second, or as many as the machine can make.
     pub fn start(per_second: u32) -> io::Result<Churn> {
         let mut helper = Helper::start(&format!("{CHURN}{per_second}"), &["churn"])?;
         helper
@@ -31,7 +32,7 @@ impl Churn {
         self.helper.pid()
     }
 
-    /// How many it has made, and reaped, up to now.
+    /// How many processes it has made and reaped so far.
     pub fn made(&mut self) -> io::Result<u64> {
         self.helper.send("made?")?;
         let line = self.helper.line()?;
@@ -40,7 +41,7 @@ impl Churn {
             .map_err(|_| io::Error::other(format!("churn: {line:?} is no count")))
     }
 
-    /// Ends it. Returns how many it has made.
+    /// Ends it. Returns how many processes it made.
     pub fn stop(mut self) -> io::Result<u64> {
         self.made()
     }
@@ -56,7 +57,7 @@ pub(crate) fn run(rate: &str) -> ! {
 }
 
 fn churn(rate: &str) -> io::Result<()> {
-    /// Children are made in bursts, and a burst is reaped at the time of the next.
+    /// Children are made in bursts. A burst is reaped at the time of the next one.
     const TICK: Duration = Duration::from_millis(5);
     let rate: f64 = rate
         .parse()
@@ -77,7 +78,7 @@ fn churn(rate: &str) -> io::Result<()> {
             sys::wait(-1, 0)?;
             reaped += 1;
         }
-        // A machine that can't keep up is not asked to make up for it later.
+        // A machine that can't keep up does not have to catch up later.
         let due = (start.elapsed().as_secs_f64() * rate) as u64;
         let due = due.min(made + (2.0 * rate * TICK.as_secs_f64()) as u64 + 1);
         while made < due {

@@ -1,8 +1,9 @@
-//! What is known about an animal because it was made so, and the lines that carry it from the helper to the test.
+//! Facts about an animal that are known because it was made that way, and the lines that carry them
+//! from the helper to the test.
 
 use std::fmt::Write as _;
 
-/// A value of a fact as one word of text.
+/// The value of a fact, as one word of text.
 trait Word: Sized {
     fn write(&self) -> String;
     fn read(word: &str) -> Option<Self>;
@@ -34,10 +35,10 @@ macro_rules! list_words {
 }
 list_words!(i32, u32);
 
-/// Bytes travel as hexadecimal digits after an `x`.
+/// Bytes are sent as hexadecimal digits after an `x`.
 impl Word for Vec<u8> {
     fn write(&self) -> String {
-        // By hand, as the formatting machinery takes seconds over 2 MiB in a debug build.
+        // Without the formatting machinery, which takes seconds for 2 MiB in a debug build.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = vec![b'x'; 1 + 2 * self.len()];
         for (i, &byte) in self.iter().enumerate() {
@@ -60,12 +61,12 @@ impl Word for Vec<u8> {
         Some(bytes)
     }
     fn show(&self) -> String {
-        // Nobody reads 2 MiB, and the end is cut anyway.
+        // Nobody reads 2 MiB, and the end is cut off anyway.
         format!("\"{}\"", self[..self.len().min(200)].escape_ascii())
     }
 }
 
-/// A byte string as one word of text, and back.
+/// A byte string as one word of text. [`bytes_of_word`] is the inverse.
 pub(crate) fn word_of_bytes(bytes: &[u8]) -> String {
     bytes.to_vec().write()
 }
@@ -93,9 +94,11 @@ impl Word for Vec<Vec<u8>> {
 
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        /// What is known about an animal because it was made so. None: nothing in particular was arranged.
+        /// Facts about an animal that are known because it was made that way. None: nothing in
+        /// particular was arranged.
         ///
-        /// Ids of processes and users are those of the reader: the namespaces of whoever started the zoo.
+        /// Ids of processes and users are those of the reader: those in the namespaces of whoever
+        /// started the zoo.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Facts {
             /// The animal's own process.
@@ -104,7 +107,7 @@ macro_rules! facts {
         }
 
         impl Facts {
-            /// One line for each fact; the other end calls [`Facts::read_line`] with each.
+            /// One line for each fact. The other end passes each line to [`Facts::read_line`].
             pub(crate) fn lines(&self) -> String {
                 let mut text = format!("pid {}\n", self.pid);
                 $(if let Some(value) = &self.$name {
@@ -113,7 +116,7 @@ macro_rules! facts {
                 text
             }
 
-            /// Takes in a line; false when it is none of a fact.
+            /// Takes a line. False if it does not hold a fact.
             pub(crate) fn read_line(&mut self, line: &str) -> bool {
                 let Some((name, word)) = line.trim_end().split_once(' ').or(Some((line.trim_end(), ""))) else {
                     return false;
@@ -128,7 +131,7 @@ macro_rules! facts {
                 }
             }
 
-            /// For people: `name=value` of every known fact, long values cut.
+            /// For people: `name=value` for every known fact, with long values cut.
             pub fn describe(&self) -> Vec<String> {
                 let mut list = Vec::new();
                 $(if let Some(value) = &self.$name {
@@ -146,7 +149,7 @@ macro_rules! facts {
 facts! {
     /// The name, at most 15 bytes, as set.
     comm: Vec<u8>,
-    /// The argument list given to exec, where /proc shows just that.
+    /// The argument list given to exec, if that is exactly what /proc shows.
     cmdline: Vec<Vec<u8>>,
     /// The exact bytes of /proc/PID/cmdline.
     cmdline_raw: Vec<u8>,
@@ -168,19 +171,19 @@ facts! {
     tpgid: i32,
     /// The process that traces this one.
     tracer_pid: i32,
-    /// How many threads /proc counts, a dead leader included.
+    /// The number of threads that /proc counts, a dead leader included.
     threads_count: u64,
     /// All thread ids, sorted.
     tids: Vec<i32>,
     /// All children, sorted.
     children: Vec<i32>,
-    /// A process that is not a thread of this one and has the same memory.
+    /// A process that is not a thread of this one but shares its memory.
     memory_shared_with: i32,
     /// The ids of the animal in the pid namespaces from the reader's down to its own.
     nspids: Vec<i32>,
-    /// Which namespaces (by their names in /proc/PID/ns) are not the reader's.
+    /// The namespaces (by their names in /proc/PID/ns) that differ from the reader's.
     own_namespaces: Vec<Vec<u8>>,
-    /// Seconds its clock of time since boot is ahead of the reader's.
+    /// How many seconds its clock of time since boot is ahead of the reader's.
     boottime_offset_s: i64,
     /// Real, effective, saved and file system user ids.
     uids: Vec<u32>,
@@ -198,11 +201,11 @@ facts! {
     cap_bounding: u64,
     /// Ambient capabilities.
     cap_ambient: u64,
-    /// Whether exec can raise privileges no more.
+    /// Whether exec can no longer raise privileges.
     no_new_privs: bool,
     /// The seccomp mode: 0 none, 1 strict, 2 filter.
     seccomp: u32,
-    /// False: other users' processes, and tracers, are kept out of its /proc files.
+    /// False: other users' processes, and tracers, are denied access to its /proc files.
     dumpable: bool,
     /// The nice value.
     nice: i32,
@@ -224,29 +227,30 @@ facts! {
     sig_ignored: u64,
     /// Signals with a handler.
     sig_caught: u64,
-    /// Resident anonymous memory is this or somewhat more.
+    /// Resident anonymous memory is at least this, and not much more.
     anon_at_least_bytes: u64,
-    /// Resident file memory is this or somewhat more.
+    /// Resident file memory is at least this, and not much more.
     file_at_least_bytes: u64,
-    /// Resident shared memory is this or somewhat more.
+    /// Resident shared memory is at least this, and not much more.
     shmem_at_least_bytes: u64,
     /// Locked memory, exactly.
     locked_bytes: u64,
-    /// The peak of resident memory is this (or more) above the present value.
+    /// The peak of resident memory is at least this much above the present value.
     peak_above_current_bytes: u64,
-    /// CPU time used by the process, ended threads included, is this or more.
+    /// CPU time used by the process, ended threads included, is at least this.
     cpu_at_least_ns: u64,
-    /// CPU time used by each living thread but the first is this or more.
+    /// CPU time used by each living thread except the leader is at least this.
     thread_cpu_at_least_ns: u64,
-    /// CPU time of the children waited for is this or more.
+    /// CPU time of the children that were waited for is at least this.
     child_cpu_at_least_ns: u64,
-    /// Minor faults of the children waited for, exactly.
+    /// Minor faults of the children that were waited for, exactly.
     child_min_faults: u64,
-    /// Open file descriptors are as many as this, or a few more.
+    /// The number of open file descriptors is this, or slightly more.
     fd_at_least_count: u64,
     /// The path in the cgroup v2 tree.
     cgroup: Vec<u8>,
-    /// Some of its mappings, each as `START-END PERMS OFFSET NAME`, numbers in hexadecimal and the name as it is.
+    /// Some of its mappings, each as `START-END PERMS OFFSET NAME`, with numbers in hexadecimal and
+    /// the name unescaped.
     mappings: Vec<Vec<u8>>,
 }
 

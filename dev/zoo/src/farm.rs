@@ -11,8 +11,8 @@ use crate::keeper::{kill_descendants, obituary, settle, Doing as _};
 use crate::sys;
 use crate::FARM;
 
-/// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. As root, one in a hundred is of the user
-/// [`Farm::OTHER_USER`]. Dropping the farm ends them all.
+/// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. If started by root,
+/// one in a hundred belongs to the user [`Farm::OTHER_USER`]. Dropping the farm ends them all.
 #[derive(Debug)]
 pub struct Farm {
     pids: Vec<i32>,
@@ -23,11 +23,11 @@ impl Farm {
     /// The user of one process in a hundred.
     pub const OTHER_USER: u32 = 54_321;
 
-    /// Starts `processes` processes with `threads_each` threads each (the first one counts; 0 is taken for 1) and
-    /// returns when all of them sleep.
+    /// Starts `processes` processes with `threads_each` threads each (including the leader; 0
+    /// counts as 1), and returns when all of them sleep.
     ///
-    /// Where kernel.pid_max, kernel.threads-max or vm.max_map_count are too low it raises them, which takes root, and leaves them so:
-    /// another farm may need them.
+    /// If kernel.pid_max, kernel.threads-max or vm.max_map_count is too low it raises the limit,
+    /// which needs root, and leaves it raised, because another farm may need it.
     pub fn start(processes: usize, threads_each: usize) -> io::Result<Farm> {
         let role = format!("{FARM}{processes}:{}", threads_each.max(1));
         let mut helper = Helper::start(&role, &["farm", "--index", "-------"])?;
@@ -54,9 +54,9 @@ impl Farm {
     }
 }
 
-/// Sees to it that a kernel-wide limit leaves room for `more` tasks.
+/// Ensures that a kernel-wide limit leaves room for `more` tasks.
 fn make_room(sysctl: &str, more: usize) -> io::Result<()> {
-    // Ids and threads that are taken already, and some to spare for everybody else.
+    // Ids and threads that are in use, and some spare ones for everybody else.
     const SPARE: usize = 4096;
     let present = fs::read_to_string("/proc/loadavg")?;
     let present = present
@@ -67,7 +67,7 @@ fn make_room(sysctl: &str, more: usize) -> io::Result<()> {
     raise("kernel", sysctl, present + more + SPARE)
 }
 
-/// Raises a kernel-wide limit to `wanted`, if it is below.
+/// Raises a kernel-wide limit to `wanted` if it is lower.
 fn raise(family: &str, sysctl: &str, wanted: usize) -> io::Result<()> {
     let path = format!("/proc/sys/{family}/{sysctl}");
     let now = fs::read_to_string(&path).doing(&format!("reading {path}"))?;
@@ -77,7 +77,8 @@ fn raise(family: &str, sysctl: &str, wanted: usize) -> io::Result<()> {
     fs::write(&path, wanted.to_string()).doing(&format!("raising {family}.{sysctl} to {wanted}"))
 }
 
-/// The farm's root. It forks some branches, and each branch forks its share: a tree, so that all processors take part.
+/// The root process of the farm. It forks some branches, and each branch forks its share. All
+/// processors take part in this tree.
 pub(crate) fn run(size: &str) -> ! {
     let mut output = io::stdout().lock();
     let told = match grow(size) {
@@ -104,7 +105,7 @@ fn grow(size: &str) -> io::Result<Vec<i32>> {
     };
     make_room("pid_max", processes * threads_each)?;
     make_room("threads-max", processes * threads_each)?;
-    // A thread has two stacks, the other one for signals, and a page before each that can't be touched.
+    // A thread has two stacks, one of them for signals, each preceded by a guard page.
     raise("vm", "max_map_count", threads_each * 4 + 1000)?;
     sys::raise_limit(libc::RLIMIT_NPROC, (processes * threads_each + 4096) as u64)?;
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
@@ -153,16 +154,16 @@ fn shared_numbers(count: usize) -> io::Result<&'static [AtomicI32]> {
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
 }
 
-/// What the farm processes have in common.
+/// Shared by all processes of the farm.
 struct Field {
     pids: &'static [AtomicI32],
     threads_each: usize,
-    /// Each process writes one byte here when it is done: 0, or the error's number.
+    /// Each process writes one byte here when it is done: 0, or an errno.
     done: (fs::File, fs::File),
 }
 
 impl Field {
-    /// The life of a branch: it is process `from` itself and forks the others up to `to`.
+    /// The life of a branch: it is process `from` itself, and forks the others up to `to`.
     fn plant(&self, from: usize, to: usize) -> ! {
         let _ = sys::die_with_parent();
         for index in from + 1..to {
@@ -204,7 +205,7 @@ impl Field {
         if index % 100 == 99 && sys::geteuid() == 0 {
             let user = Farm::OTHER_USER;
             sys::setresuid(user, user, user)?;
-            // Which a change of credentials undoes.
+            // A change of credentials undoes this.
             sys::die_with_parent()?;
         }
         Ok(())

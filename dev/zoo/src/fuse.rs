@@ -1,8 +1,10 @@
-//! A file system that does not answer: one file, and a server that speaks the kernel's protocol on `/dev/fuse` by itself.
+//! A file system that does not answer. It has one file, and a server that speaks the kernel's
+//! protocol on `/dev/fuse` directly.
 //!
-//! It is mounted in a mount namespace of the animal's own, and its server is a child that dies with the animal. So it is gone
-//! with the animal, however that ends. Whoever waits for an answer can be killed: the server lets those go that the kernel says
-//! were interrupted. Unless it is silent about that, too: then only the end of the animal ends the waiting.
+//! It is mounted in the animal's own mount namespace, and its server is a child that dies with the
+//! animal. So it goes away with the animal, however that ends. A process that waits for an answer
+//! can be killed: the server releases those that the kernel reports as interrupted. If the server
+//! ignores these reports too, only the end of the animal ends the wait.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -14,24 +16,24 @@ use std::path::Path;
 use crate::keeper::Doing as _;
 use crate::sys::{self, page_size};
 
-/// What its file is called, or the end of that: any name with this end leads there.
+/// The name of its file, or the end of the name: any name that ends like this leads to it.
 const NAME: &str = "silent";
-/// How long its file is.
+/// The length of its file.
 const SIZE: u64 = 1 << 20;
 
-/// What of the kernel's requests a server leaves without an answer.
+/// The kernel's requests that a server leaves unanswered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Silence {
-    /// What reads a file's contents.
+    /// Reads of a file's contents.
     OfReads,
-    /// All of them.
+    /// All requests.
     OfAll,
-    /// All of them, and what they are told when the kernel says that somebody who waits was killed. Only closing is answered, so
-    /// that the animal itself can end.
+    /// All requests, even after the kernel reports that a waiting process was killed. Only closing
+    /// is answered, so that the animal itself can end.
     EvenIfInterrupted,
 }
 
-/// A file that can be opened and mapped, and never read.
+/// A file that can be opened and mapped, but never read.
 #[derive(Debug)]
 pub(crate) struct SilentFile {
     pub(crate) file: File,
@@ -40,7 +42,8 @@ pub(crate) struct SilentFile {
 }
 
 impl SilentFile {
-    /// Mounts it at a directory, for this process and those that it starts. To be called before there are other threads.
+    /// Mounts it at a directory, for this process and those that it starts. Call this before there
+    /// are other threads.
     pub(crate) fn mount(at: &Path) -> io::Result<SilentFile> {
         sys::unshare(libc::CLONE_NEWNS).doing("a mount namespace")?;
         sys::keep_mounts_private()?;
@@ -67,19 +70,20 @@ impl SilentFile {
         })
     }
 
-    /// Waits until somebody waits for the contents.
+    /// Waits until a process waits for the contents.
     pub(crate) fn wait_for_reader(&mut self) -> io::Result<()> {
         self.from_server.read_exact(&mut [0])
     }
 
-    /// From now on this is not answered.
+    /// Leaves these requests unanswered from now on.
     pub(crate) fn be_silent(&mut self, silence: Silence) -> io::Result<()> {
         self.to_server.write_all(&[silence as u8])?;
         self.from_server.read_exact(&mut [0])
     }
 }
 
-/* The protocol, linux/fuse.h: each request is a header of 40 bytes and what belongs to it, each answer a header of 16 and that. */
+// The protocol, linux/fuse.h: a request is a header of 40 bytes and its payload, an answer a header
+// of 16 bytes and its payload.
 
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
@@ -96,7 +100,7 @@ const IN_HEADER: usize = 40;
 const ROOT: u64 = 1;
 const ONLY_FILE: u64 = 2;
 
-/// A request's header: what, its number, of which file.
+/// The header of a request: its kind, its number, and its file.
 fn header(request: &[u8]) -> (u32, u64, u64) {
     (word(request, 4), long(request, 8), long(request, 16))
 }
@@ -137,7 +141,8 @@ fn attributes(file: u64) -> Vec<u8> {
     bytes
 }
 
-/// Answers requests until the file system is gone. Says, with a byte each, that somebody reads, and that it is silent from now on.
+/// Answers requests until the file system is gone. Reports with one byte that somebody reads, and
+/// with another that it is silent from now on.
 fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()> {
     let mut silence = Silence::OfReads;
     let mut unanswered = Vec::new();
@@ -158,7 +163,7 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
         }
         let len = match device.read(&mut buffer) {
             Ok(len) => len,
-            // It was taken back meanwhile.
+            // The request was withdrawn in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -186,7 +191,8 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
                 }
             }
             INIT => {
-                // Version; nothing is read ahead, and each request is waited for by who makes it; room for what is written.
+                // The version. Nothing is read ahead, and every process waits for its own requests.
+                // The room for writes.
                 let version_and_flags = [7, 31, 0, 0];
                 let mut payload = version_and_flags.map(u32::to_ne_bytes).concat();
                 payload.extend([0; 4]);
@@ -198,7 +204,7 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
                 let name = request[IN_HEADER..].split(|&byte| byte == 0).next();
                 match name {
                     Some(name) if name.ends_with(NAME.as_bytes()) => {
-                        // Its number and generation, and how long this may be remembered: not at all.
+                        // Its number and generation, and how long this may be cached: not at all.
                         let mut payload = [ONLY_FILE, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
                         payload.extend(attributes(ONLY_FILE));
                         answer(&mut device, number, 0, &payload)?;

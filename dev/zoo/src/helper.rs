@@ -1,4 +1,5 @@
-//! The test's side: the zoo binary, started as a helper and talked to through its standard input and output.
+//! The test's side: starts the zoo binary as a helper, and talks to it through its standard input
+//! and output.
 
 use std::env;
 use std::io::{self, BufReader, Write as _};
@@ -27,7 +28,8 @@ pub(crate) fn zoo_binary() -> io::Result<PathBuf> {
     })
 }
 
-/// A running helper. Its input ends when this is dropped (or this process dies), and it then ends all that it started.
+/// A running helper. Its input ends when this is dropped or this process dies. The helper then ends
+/// everything that it started.
 #[derive(Debug)]
 pub(crate) struct Helper {
     child: Child,
@@ -36,7 +38,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Starts the zoo binary in a role, with arguments that are there for people to read in `ps`.
+    /// Starts the zoo binary in a role. The arguments are only for people to read in `ps`.
     pub(crate) fn start(role: &str, args: &[&str]) -> io::Result<Helper> {
         let binary = zoo_binary()?;
         let mut child = Command::new(&binary)
@@ -63,12 +65,12 @@ impl Helper {
         self.child.id() as i32
     }
 
-    /// Waits until the helper says that it is ready.
+    /// Waits until the helper reports that it is ready.
     pub(crate) fn hear(&mut self) -> io::Result<Facts> {
         keeper::hear(&mut self.output)
     }
 
-    /// Sends a line. The answer is to be read.
+    /// Sends a line. The caller must read the answer.
     pub(crate) fn send(&mut self, line: &str) -> io::Result<()> {
         let input = self
             .input

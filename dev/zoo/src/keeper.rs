@@ -1,9 +1,10 @@
-//! Inside the helper process: how an animal is born, reports, is kept and is put away.
+//! Inside the helper process: how an animal is created, reports, is kept, and is removed.
 //!
-//! One helper ("keeper") looks after one animal. It has a single thread, so forking there is safe, while the tests that
-//! ask for animals have many. It is the subreaper of all that it starts. When its input ends, because the guard was
-//! dropped or the test died in whatever way, it kills and reaps them. Should the keeper itself be killed, the parent
-//! death signal takes its children along.
+//! One helper ("keeper") looks after one animal. It has a single thread, so forking is safe there,
+//! while the tests that ask for animals have many threads. It is the subreaper of all processes
+//! that it starts. When its input ends, because the guard was dropped or the test died in any way,
+//! it kills and reaps them. If the keeper itself is killed, the parent death signal kills its
+//! children too.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -21,19 +22,21 @@ use crate::{sys, titles};
 
 /// The environment variable that makes the zoo binary play a role instead of reading its arguments.
 ///
-/// Not an argument, as the arguments are what many animals are about.
+/// It is not an argument, because many animals are about arguments.
 pub(crate) const ROLE: &str = "ZOO_ROLE";
-/// The descriptor on which a freshly exec'd animal reports. As it is always this one, nothing in the environment tells
-/// it, and the environment is known exactly.
+/// The descriptor on which a freshly exec'd animal reports. It is fixed, so that no environment
+/// variable is needed for it and the environment is exactly known.
 const REPORT: RawFd = 100;
-/// The descriptors of an obedient animal: from where its commands come, and where its answers go.
+/// The descriptors of an obedient animal: the source of its commands, and the destination of its
+/// answers.
 const COMMANDS: RawFd = 101;
 const ANSWERS: RawFd = 102;
 
-/// How long a state that must come may take on an overloaded machine before it counts as a failure.
+/// How long an expected state may take to appear on an overloaded machine before it counts as a
+/// failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says what was being done when an error happened, and keeps its kind.
+/// Adds to an error what was being done, and keeps its kind.
 pub(crate) trait Doing<T> {
     fn doing(self, what: &str) -> io::Result<T>;
 }
@@ -44,8 +47,8 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// The last line about an animal: why there is none. A host that does not allow something is told apart from our own
-/// mistakes by the kind of the error.
+/// The last line about an animal: why there is none. The kind of the error distinguishes what a
+/// host does not allow from mistakes in this code.
 pub(crate) fn obituary(error: &io::Error) -> String {
     use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull, Unsupported};
     let refused = matches!(
@@ -56,7 +59,7 @@ pub(crate) fn obituary(error: &io::Error) -> String {
     format!("{word} {}\n", error.to_string().replace('\n', " "))
 }
 
-/// Reads what a child or helper says until it is ready.
+/// Reads the reports of a child or helper until it is ready.
 pub(crate) fn hear(from: &mut impl io::BufRead) -> io::Result<Facts> {
     let mut facts = Facts::default();
     let mut line = String::new();
@@ -83,7 +86,8 @@ pub(crate) fn hear(from: &mut impl io::BufRead) -> io::Result<Facts> {
     }
 }
 
-/// The child's end of its birth: the facts it knows about itself, and the pipe to tell them.
+/// The child's side of its creation: the facts that it knows about itself, and the pipe to report
+/// them.
 #[derive(Debug)]
 pub(crate) struct Report {
     pipe: File,
@@ -95,13 +99,15 @@ impl Report {
         self.pipe.write_all(text.as_bytes())
     }
 
-    /// Tells the facts and that the animal is what it should be. To be followed by nothing but rest.
+    /// Reports the facts, and that the animal is as it should be. Afterwards the process must only
+    /// rest.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
         let text = self.facts.lines() + "ready\n";
         self.send(&text)
     }
 
-    /// Ready, and asleep until killed. The way to end for a process that must not return.
+    /// Reports readiness, and sleeps until killed. This is the end for a process that must not
+    /// return.
     pub(crate) fn rest(&mut self, result: io::Result<()>) -> ! {
         let told = match result.and_then(|()| sys::die_with_parent()) {
             Ok(()) => self.ready(),
@@ -116,7 +122,7 @@ impl Report {
         sys::rest()
     }
 
-    /// The report of a process that was exec'd with [`exec`].
+    /// The report of a process that was started with [`exec`].
     fn inherited() -> io::Result<Report> {
         let comm = std::env::current_exe()?.file_name().map(comm_of);
         let args: Vec<Vec<u8>> = std::env::args_os().map(OsString::into_vec).collect();
@@ -135,10 +141,10 @@ impl Report {
     }
 }
 
-/// Forks a child, which runs `body` and then sleeps; returns once it does (or is about to).
+/// Forks a child that runs `body` and then sleeps. Returns once the child sleeps or is about to.
 ///
-/// The returned facts are those that `body` wrote into its report. Their pid is the child's own, unless `body` (or
-/// what it forked or exec'd) named another process as the animal.
+/// The returned facts are those that `body` wrote into its report. Their pid is the child's own,
+/// unless `body` (or a process that it forked or exec'd) named another process as the animal.
 pub(crate) fn fork_child(body: impl FnOnce(&mut Report) -> io::Result<()>) -> io::Result<Facts> {
     let (read, write) = sys::pipe()?;
     match sys::fork().doing("fork")? {
@@ -170,7 +176,8 @@ pub(crate) fn fork_child(body: impl FnOnce(&mut Report) -> io::Result<()>) -> io
     }
 }
 
-/// Replaces the process with the zoo binary at `program` (None: this one) in the given role; returns only on failure.
+/// Replaces the process with the zoo binary at `program` (None: this one) in the given role.
+/// Returns only on failure.
 pub(crate) fn exec(
     report: &mut Report,
     role: &str,
@@ -186,7 +193,7 @@ pub(crate) fn exec(
         },
     };
     let ready_to_exec = sys::dup_to(report.pipe.as_raw_fd(), REPORT)
-        // A quarter of the stack's limit, and never more than 6 MiB, may be arguments.
+        // A quarter of the stack limit, and never more than 6 MiB, may be used for arguments.
         .and_then(|()| sys::raise_limit(libc::RLIMIT_STACK, 32 << 20))
         .and_then(|()| Ok(CString::new(program.into_os_string().into_vec())?));
     match ready_to_exec {
@@ -195,12 +202,12 @@ pub(crate) fn exec(
     }
 }
 
-/// The environment of a process in `role`: what is wanted, and the role.
+/// The environment of a process in `role`: the wanted variables, and the role.
 pub(crate) fn environment(role: &str, wanted: &[Vec<u8>]) -> Vec<Vec<u8>> {
     [wanted, &[format!("{ROLE}={role}").into_bytes()]].concat()
 }
 
-/// An environment that can take up titles longer than the arguments, even than a page.
+/// An environment with room for titles that are longer than the arguments, or even than a page.
 pub(crate) fn roomy_environment() -> Vec<Vec<u8>> {
     vec![[b"PADDING=".as_slice(), &vec![b'p'; 2 * sys::page_size()]].concat()]
 }
@@ -217,7 +224,8 @@ fn state_of(tid: pid_t) -> io::Result<char> {
     Ok(stat.get(after_name).map_or('?', |&byte| byte as char))
 }
 
-/// Waits until the task is in a state. No pipe tells this, as the task itself can't act any more once it is.
+/// Waits until the task is in a state. This polls, because the task itself can't act once it is in
+/// the state.
 pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
     let start = Instant::now();
     loop {
@@ -251,7 +259,7 @@ pub(crate) fn settle_one_of(pid: pid_t, state: char) -> io::Result<()> {
     )))
 }
 
-/// The children of a process, by the ids of the reader's namespace.
+/// The children of a process, by their ids in the reader's namespace.
 pub(crate) fn children_of(pid: pid_t) -> io::Result<Vec<pid_t>> {
     let mut children = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -275,13 +283,15 @@ pub(crate) fn only_child_of(pid: pid_t) -> io::Result<pid_t> {
     }
 }
 
-/// Kills and reaps every descendant: as subreaper this process becomes the parent of those whose parent dies.
+/// Kills and reaps every descendant. As subreaper, this process becomes the parent of descendants
+/// whose parent dies.
 pub(crate) fn kill_descendants() {
     loop {
         for child in children_of(sys::getpid()).unwrap_or_default() {
             let _ = sys::kill(child, libc::SIGKILL);
         }
-        // One at least is to come; then all that are there already, as listing a farm's children takes its time.
+        // Wait for at least one, then take all that are ready, because listing a farm's children
+        // takes time.
         let mut options = libc::__WALL;
         loop {
             match sys::wait(-1, options) {
@@ -294,7 +304,7 @@ pub(crate) fn kill_descendants() {
     }
 }
 
-/// What an animal needs besides processes; removed after it is gone.
+/// What an animal needs in addition to processes. It is removed after the animal is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     dir: Option<PathBuf>,
@@ -302,7 +312,7 @@ pub(crate) struct Keeper {
     line: Option<Line>,
 }
 
-/// A line to an animal that obeys commands.
+/// The connection to an animal that obeys commands.
 #[derive(Debug)]
 struct Line {
     to: File,
@@ -310,7 +320,7 @@ struct Line {
 }
 
 impl Keeper {
-    /// A directory of this animal's own.
+    /// A directory for this animal alone.
     pub(crate) fn dir(&mut self) -> io::Result<&Path> {
         if self.dir.is_none() {
             let name = format!("taskdiag-zoo-{}", sys::getpid());
@@ -318,7 +328,7 @@ impl Keeper {
                 let dir = place.join(&name);
                 fs::create_dir(&dir).map(|()| dir)
             };
-            // An initramfs need not have /tmp.
+            // An initramfs may not have /tmp.
             let dir = made(std::env::temp_dir())
                 .or_else(|_| made("/run".into()))
                 .or_else(|_| made("/".into()));
@@ -334,7 +344,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Starts an exec'd animal that obeys commands; see [`obey`].
+    /// Starts an exec'd animal that obeys commands: see [`obey`].
     pub(crate) fn exec_obedient(&mut self, role: &str, args: &[Vec<u8>]) -> io::Result<Facts> {
         let (command_read, command_write) = sys::pipe()?;
         let (answer_read, answer_write) = sys::pipe()?;
@@ -379,7 +389,7 @@ impl Keeper {
     }
 }
 
-/// Waits until an animal sleeps (or whatever its nature is), all its threads as well.
+/// Waits until an animal sleeps (or is in the state that it is made for), with all its threads.
 fn settle_all(facts: &Facts) -> io::Result<()> {
     settle(facts.pid, facts.state.unwrap_or('S'))?;
     for &tid in facts.tids.iter().flatten().filter(|&&tid| tid != facts.pid) {
@@ -388,7 +398,8 @@ fn settle_all(facts: &Facts) -> io::Result<()> {
     Ok(())
 }
 
-/// The life of a keeper: makes the animal, serves its commands until the input ends, and puts it away.
+/// The life of a keeper: creates the animal, serves its commands until the input ends, and removes
+/// it.
 pub(crate) fn keep(birth: impl FnOnce(&mut Keeper) -> io::Result<Facts>) -> ! {
     let mut keeper = Keeper::default();
     let say = |what: io::Result<Facts>| {
@@ -418,10 +429,10 @@ pub(crate) fn keep(birth: impl FnOnce(&mut Keeper) -> io::Result<Facts>) -> ! {
     sys::exit(0)
 }
 
-/// What an animal does that obeys: `title HEX` rewrites its title, `exec HEX...` replaces it.
+/// The life of an animal that obeys: `title HEX` rewrites its title, `exec HEX...` replaces it.
 ///
-/// The answer is sent when the command has taken effect; for exec that is by the new process image, which comes here
-/// again.
+/// The answer is sent when the command has taken effect. For exec, the new process image sends it,
+/// which runs this function again.
 pub(crate) fn obey(mut report: Report, answer_first: bool) -> ! {
     let mut answers = Report {
         pipe: sys::file(ANSWERS),
@@ -436,7 +447,8 @@ pub(crate) fn obey(mut report: Report, answer_first: bool) -> ! {
             let mut words = command.split(' ').map(unhex);
             match (command.split(' ').next(), words.nth(1)) {
                 (Some("title"), Some(title)) => {
-                    // What was its arguments is now one string of bytes that may or may not look like a list.
+                    // The former arguments are now one string of bytes that may or may not look
+                    // like a list.
                     answers.facts.cmdline = None;
                     answers.facts.cmdline_raw = Some(titles::write_in_place(&title?)?);
                     Ok(())

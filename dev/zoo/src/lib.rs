@@ -1,12 +1,15 @@
 //! Strange processes on demand, for the oracle tests and the benchmarks of taskdiag.
 //!
-//! A [`Zoo`] starts [`Animal`]s: processes with a name that looks like the middle of a stat line, with a command line of
-//! 2 MiB, dead thread-group leaders, processes in other namespaces ... Each is ready when it is returned, knows what is
-//! to be seen of it ([`Facts`]), stays as it is, and is gone with all that belongs to it when its guard is dropped. A
-//! [`Farm`] is many idle processes, a [`Churn`] forks without end, [`Racers`] do other things without end.
+//! A [`Zoo`] starts [`Animal`]s: processes with a name that looks like the middle of a stat line,
+//! with a command line of 2 MiB, dead thread-group leaders, processes in other namespaces, and so
+//! on. Each is ready when it is returned, comes with the facts that /proc must show about it
+//! ([`Facts`]), does not change, and is removed with everything that belongs to it when its guard
+//! is dropped. A [`Farm`] is many idle processes, a [`Churn`] forks without end, and [`Racers`] do
+//! other things without end.
 //!
-//! Tests have many threads, in which forking is unsafe, so everything happens in helper processes: the binary `zoo` of
-//! this package. It is found through the variable `TASKDIAG_ZOO`, or beside the running executable or above it.
+//! Tests have many threads, in which forking is unsafe, so everything happens in helper processes:
+//! the binary `zoo` of this package. It is found through the variable `TASKDIAG_ZOO`, or in the
+//! directory of the running executable or the one above.
 
 mod arg_area;
 mod churn;
@@ -35,14 +38,16 @@ pub use species::cgroup_mount;
 
 use helper::Helper;
 
-/// What a test allows beside what is promised: a second, and where processors are emulated as many as `TASKDIAG_TEST_MARGIN` says.
+/// The tolerance that a test allows: a second, or on emulated processors the number of seconds in
+/// `TASKDIAG_TEST_MARGIN`.
 pub fn margin() -> Duration {
     let seconds = std::env::var("TASKDIAG_TEST_MARGIN").map(|text| text.parse().expect("a number of seconds"));
     Duration::from_secs(seconds.unwrap_or(1))
 }
 
-/// Copies a program that is to be run, for tests with threads: not in this process, because what another thread forks meanwhile
-/// would hold the copy open for writing, and such a file cannot be executed (`ETXTBSY`).
+/// Copies a program that is to be run, for tests with threads. The copy is not made in this
+/// process: a process that another thread forks in between would hold the copy open for writing,
+/// and such a file can't be executed (`ETXTBSY`).
 pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     let run = Command::new("cp").arg("--").arg(from).arg(to).output()?;
     if run.status.success() {
@@ -54,27 +59,28 @@ pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The keeper of all animals.
+/// Starts animals.
 #[derive(Clone, Copy, Debug)]
 pub struct Zoo(());
 
 impl Zoo {
-    /// Starts nothing; fails when there is no zoo binary.
+    /// Starts nothing. Fails if there is no zoo binary.
     pub fn new() -> io::Result<Zoo> {
         helper::zoo_binary().map(|_| Zoo(()))
     }
 
-    /// All animals that do no harm: name, and what is special.
+    /// All harmless animals: name, and what is special about them.
     pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
         species::all().map(|species| (species.name, species.about))
     }
 
-    /// Animals that keep those waiting who look at them: name, and how.
+    /// Animals that make those who look at them wait: name, and how.
     pub fn holders() -> impl Iterator<Item = (&'static str, &'static str)> {
         species::holders().map(|species| (species.name, species.about))
     }
 
-    /// Starts an animal. An error of kind [`io::ErrorKind::Unsupported`] says that this host does not allow it.
+    /// Starts an animal. An error of kind [`io::ErrorKind::Unsupported`] means that this host does
+    /// not allow it.
     pub fn start(&self, name: &str) -> io::Result<Animal> {
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no animal is called {name:?}"));
         let name = species::find(name).ok_or_else(unknown)?.name;
@@ -90,7 +96,8 @@ impl Zoo {
         })
     }
 
-    /// Starts a process with `count` mappings, or a few more. It is none of the animals, as tens of thousands take their time.
+    /// Starts a process with `count` mappings, or slightly more. It is not one of the animals,
+    /// because tens of thousands of mappings take a while.
     pub fn with_mappings(&self, count: usize) -> io::Result<Animal> {
         let mut helper = Helper::start(&format!("{KEEPER}{MANY}{count}"), &["mappings", &count.to_string()])?;
         let facts = helper
@@ -104,7 +111,8 @@ impl Zoo {
         })
     }
 
-    /// Starts one of each that does no harm, and tells which ones this host refused. What is neither is an error.
+    /// Starts every harmless animal, and returns those that this host refused. Any other failure is
+    /// an error.
     pub fn everything(&self) -> io::Result<(Vec<Animal>, Vec<Refused>)> {
         let (mut animals, mut refused) = (Vec::new(), Vec::new());
         for (name, _) in Zoo::list() {
@@ -121,23 +129,26 @@ impl Zoo {
 /// A strange process. Dropping it ends and reaps the process and all that belong to it.
 #[derive(Debug)]
 pub struct Animal {
-    /// What it is called, which is not the process's name.
+    /// Its name in the zoo, which is not the process's name.
     pub name: &'static str,
-    /// The process, in the namespace of the one who asked for it. Where two belong together the name says which one.
+    /// The process id in the caller's namespace. Where two processes belong together, the name says
+    /// which one it is.
     pub pid: i32,
-    /// What is to be seen of it.
+    /// The facts about it.
     pub facts: Facts,
     helper: Helper,
 }
 
 impl Animal {
-    /// Makes `title-changer` rewrite its title in place; the facts are then new. Fewer than 100 bytes fit into
-    /// its first arguments, longer ones (up to two pages) run on into the environment as setproctitle's do.
+    /// Makes `title-changer` rewrite its title in place, and updates the facts. Fewer than 100
+    /// bytes fit into its first arguments. Longer titles, up to two pages, extend into the
+    /// environment, as with setproctitle.
     pub fn set_title(&mut self, title: &[u8]) -> io::Result<()> {
         self.command("title", &[title])
     }
 
-    /// Makes `title-changer` exec itself with these arguments (at least one); the facts are then new.
+    /// Makes `title-changer` exec itself with these arguments (at least one), and updates the
+    /// facts.
     pub fn exec_with(&mut self, args: &[&[u8]]) -> io::Result<()> {
         self.command("exec", args)
     }
@@ -153,22 +164,23 @@ impl Animal {
     }
 }
 
-/// Name of an animal, and why this host does not allow it.
+/// The name of an animal, and why this host does not allow it.
 pub type Refused = (&'static str, String);
 
-/// The roles of the zoo binary besides those of exec'd animals.
+/// The roles of the zoo binary in addition to those of exec'd animals.
 const KEEPER: &str = "keeper:";
-/// A keeper of a process with so many mappings.
+/// A keeper of a process with this many mappings.
 const MANY: &str = "mappings=";
 const FARM: &str = "farm:";
 const CHURN: &str = "churn:";
 const RACER: &str = "racer:";
-/// The life of some of the churn's children.
+/// The role of some of the churn's children.
 const MAYFLY: &str = "mayfly";
 /// A racer that has just executed the program.
 const EXECUTOR: &str = "executor";
 
-/// What the zoo binary does first: when it was started to play a role it plays that and never returns.
+/// The first thing that the zoo binary does: if it was started to play a role, it plays the role
+/// and never returns.
 pub fn play_role_if_any() {
     let Some(role) = std::env::var_os(keeper::ROLE) else {
         return;
@@ -180,7 +192,7 @@ pub fn play_role_if_any() {
     if role == EXECUTOR {
         racer::exec_in_a_thread();
     }
-    // A panic must not unwind out of a forked child into what its parent is still doing.
+    // A panic must not unwind from a forked child into code of its parent.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("zoo: {panic}");
         std::process::abort();
@@ -189,8 +201,9 @@ pub fn play_role_if_any() {
         .iter()
         .any(|helper| role.starts_with(helper));
     if is_helper {
-        // Keys typed at the test's terminal are not meant for the animals. And a session, unlike a process group, is
-        // not sent SIGHUP when the test dies while one of its processes is stopped.
+        // Keys typed at the test's terminal are not meant for the animals. Also, unlike a process
+        // group, a session does not get SIGHUP when the test dies while one of its processes is
+        // stopped.
         let _ = sys::setsid();
     }
     if let Some(count) = role.strip_prefix(KEEPER).and_then(|name| name.strip_prefix(MANY)) {

@@ -1,4 +1,4 @@
-//! `zoo`: strange processes for people to look at. It is the helper of the library as well.
+//! `zoo`: strange processes for people to look at. It is also the helper of the library.
 
 use std::env;
 use std::error::Error;

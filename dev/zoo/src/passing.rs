@@ -1,4 +1,4 @@
-//! Descriptors on their way through sockets (`SCM_RIGHTS`).
+//! Descriptors in flight through sockets (`SCM_RIGHTS`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ pub fn send(over: impl AsFd, bytes: &[u8], file: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a descriptor that was sent with one byte.
+/// Receives a descriptor that was sent with one byte.
 pub fn receive(over: impl AsFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

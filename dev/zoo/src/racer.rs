@@ -1,4 +1,4 @@
-//! Processes that do one thing over and over, for whoever reads them meanwhile to get it wrong.
+//! Processes that repeat one action, to race with whoever reads them.
 
 use std::ffi::CString;
 use std::io::{self, BufRead as _, Write as _};
@@ -10,21 +10,22 @@ use crate::keeper::{environment, fork_child, kill_descendants, obituary, Doing a
 use crate::sys::{self, page_size};
 use crate::{EXECUTOR, RACER};
 
-/// What racers do.
+/// The action of racers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
-    /// Two processes, each in a network namespace of its own, get one new UTS namespace after the other.
+    /// Two processes, each in its own network namespace, repeatedly enter a new UTS namespace.
     Unshares,
-    /// Threads that are not the first of their process execute the program again, in two processes.
+    /// In two processes, threads that are not the leader repeatedly execute the program.
     Execs,
-    /// A process uses the processor, in the kernel and outside of it, in two threads.
+    /// Two threads of a process use the processor, in kernel mode and in user mode.
     Computes,
-    /// Two threads of a process map, use and unmap memory, besides [`Race::HELD`] bytes that it always has.
+    /// Two threads of a process map, use and unmap memory. The process always has [`Race::HELD`]
+    /// bytes in addition.
     Faults,
 }
 
 impl Race {
-    /// How much memory a process that [`Faults`](Race::Faults) has at all times.
+    /// How much memory a process of [`Faults`](Race::Faults) has at all times.
     pub const HELD: u64 = 16 << 20;
 
     const ALL: [(Race, &str); 4] = [
@@ -35,7 +36,7 @@ impl Race {
     ];
 }
 
-/// Processes at it, until this is dropped.
+/// Running racers, until this is dropped.
 #[derive(Debug)]
 pub struct Racers {
     pids: Vec<i32>,
@@ -43,7 +44,7 @@ pub struct Racers {
 }
 
 impl Racers {
-    /// Starts them, and returns when they are at it.
+    /// Starts them, and returns when they are running.
     pub fn start(race: Race) -> io::Result<Racers> {
         let (_, name) = Race::ALL
             .into_iter()
@@ -108,16 +109,16 @@ fn execs(report: &mut Report) -> io::Result<()> {
     Err(exec_again())
 }
 
-/// What such a process does once it has been executed.
+/// What such a process does after it has been executed.
 pub(crate) fn exec_in_a_thread() -> ! {
     let executing = thread::Builder::new().stack_size(64 << 10).spawn(exec_again);
     let _ = executing.map(thread::JoinHandle::join);
     sys::exit(1)
 }
 
-/// Returns only when that failed.
+/// Returns only if it failed.
 fn exec_again() -> io::Error {
-    // The thread that executes takes the place of the one that asked for it.
+    // The thread that executes takes the place of the leader.
     if let Err(error) = sys::die_with_parent() {
         return error;
     }

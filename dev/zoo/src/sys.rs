@@ -1,5 +1,5 @@
-//! System calls, as few and as thin as the animals need. All unsafe code of the crate that is not about one animal's
-//! own trick (rewriting its argv, say) is here.
+//! System calls, as few and as thin as the animals need. All unsafe code of the crate is here,
+//! except for tricks of single animals, such as rewriting argv.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -19,7 +19,7 @@ pub(crate) fn cvt(ret: c_long) -> io::Result<c_long> {
     Ok(ret)
 }
 
-/// Safe wrappers of the calls that take numbers only and so can't reach into our memory.
+/// Safe wrappers for calls that take only numbers, and so can't reach into our memory.
 macro_rules! number_calls {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
         $(#[$doc])*
@@ -33,12 +33,12 @@ macro_rules! number_calls {
 number_calls! {
     /// Sends `signal` to one process.
     kill(pid: pid_t, signal: c_int) = libc::kill(pid, signal);
-    /// Makes `to` another name of the descriptor `from`, one that stays open over exec.
+    /// Makes `to` another name of the descriptor `from`. It stays open across exec.
     dup_to(from: RawFd, to: RawFd) = libc::dup2(from, to);
     /// Sends `signal` to this thread alone.
     kill_own_thread(signal: c_int) =
         libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
-    /// Closes a descriptor that no object here will close, in a process that never drops its objects.
+    /// Closes a descriptor that no object will close, in a process that never drops its objects.
     close(fd: RawFd) = libc::close(fd);
     setsid() = libc::setsid();
     setpgid(pid: pid_t, pgid: pid_t) = libc::setpgid(pid, pgid);
@@ -49,7 +49,7 @@ number_calls! {
     set_foreground_group(tty: RawFd, pgid: pid_t) = libc::tcsetpgrp(tty, pgid);
     set_controlling_tty(tty: RawFd) = libc::ioctl(tty, libc::TIOCSCTTY, 0);
     unlock_pty(master: RawFd) = libc::unlockpt(master);
-    /// `prctl` for those options whose arguments are plain numbers.
+    /// `prctl` for options whose arguments are plain numbers.
     prctl(option: c_int, a: c_ulong, b: c_ulong) = libc::prctl(option, a, b, 0 as c_ulong, 0 as c_ulong);
     ptrace_seize(pid: pid_t) = libc::ptrace(libc::PTRACE_SEIZE, pid, 0 as c_ulong, 0 as c_ulong);
     ptrace_interrupt(pid: pid_t) = libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0 as c_ulong, 0 as c_ulong);
@@ -80,7 +80,7 @@ pub(crate) fn sched_yield() {
     unsafe { libc::sched_yield() };
 }
 
-/// Sleeps for good: only a deadly signal ends it.
+/// Sleeps forever. Only a fatal signal ends it.
 pub(crate) fn rest() -> ! {
     loop {
         // SAFETY: no arguments; returns after a handled signal only.
@@ -94,18 +94,20 @@ pub(crate) fn exit(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Ends this thread alone, behind the back of libc. For the first thread: it becomes a dead leader.
+/// Ends only this thread, bypassing libc. A leader that calls this becomes a dead leader.
 pub(crate) fn exit_thread() -> ! {
-    // SAFETY: never returns. Nothing on this thread's stack is shared with those that live on.
+    // SAFETY: never returns. Nothing on this thread's stack is shared with threads that live on.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("exit(2) does not return")
 }
 
 /// `fork`: the child's id in the parent, None in the child.
 ///
-/// Only single-threaded processes of this crate may call it: the child goes on running Rust code.
+/// Only single-threaded processes of this crate may call it, because the child continues to run
+/// Rust code.
 pub(crate) fn fork() -> io::Result<Option<pid_t>> {
-    // SAFETY: the calling process has one thread, so the child gets no lock held by a thread it doesn't have.
+    // SAFETY: the calling process has one thread, so no lock in the child is held by a thread that
+    // it does not have.
     let pid = cvt(unsafe { libc::fork() }.into())? as pid_t;
     Ok((pid != 0).then_some(pid))
 }
@@ -118,9 +120,10 @@ pub(crate) fn pipe() -> io::Result<(File, File)> {
     Ok((file(fds[0]), file(fds[1])))
 }
 
-/// Takes over a descriptor that this process owns and has in no other object.
+/// Takes ownership of a descriptor that this process owns and that no other object holds.
 pub(crate) fn file(fd: RawFd) -> File {
-    // SAFETY: callers hand over a descriptor nothing else closes: fresh from the kernel, or inherited for this use.
+    // SAFETY: callers pass a descriptor that nothing else closes: one just opened by the kernel, or
+    // one inherited for this use.
     unsafe { File::from_raw_fd(fd) }
 }
 
@@ -135,13 +138,13 @@ pub(crate) fn readable(fd: RawFd, timeout_ms: c_int) -> io::Result<bool> {
     Ok(cvt(unsafe { libc::poll(&mut poll, 1, timeout_ms) }.into())? > 0)
 }
 
-/// Waits for a child (or -1: any). Returns its id, 0 where WNOHANG found none ready.
+/// Waits for a child (-1 for any). Returns its id, or 0 if WNOHANG found none ready.
 pub(crate) fn wait(pid: pid_t, options: c_int) -> io::Result<pid_t> {
     // SAFETY: a null status pointer is allowed.
     cvt(unsafe { libc::waitpid(pid, ptr::null_mut(), options) }.into()).map(|pid| pid as pid_t)
 }
 
-/// Waits until the child has exited and leaves it a zombie.
+/// Waits until the child has exited, and leaves it a zombie.
 pub(crate) fn wait_for_zombie(pid: pid_t) -> io::Result<()> {
     // SAFETY: siginfo_t is plain data for which all zeroes are valid.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
@@ -149,7 +152,7 @@ pub(crate) fn wait_for_zombie(pid: pid_t) -> io::Result<()> {
     cvt(unsafe { libc::waitid(libc::P_PID, pid as u32, &mut info, libc::WEXITED | libc::WNOWAIT) }.into()).map(drop)
 }
 
-/// Replaces the process image. Returns only when that failed.
+/// Replaces the process image. Returns only if that failed.
 pub(crate) fn exec(path: &CString, args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Error {
     let strings =
         |list: &[Vec<u8>]| -> Result<Vec<CString>, _> { list.iter().map(|s| CString::new(s.clone())).collect() };
@@ -163,12 +166,13 @@ pub(crate) fn exec(path: &CString, args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Err
     io::Error::last_os_error()
 }
 
-/// Asks for SIGKILL when the parent dies. To be repeated after a change of credentials, which clears it.
+/// Requests SIGKILL when the parent dies. A change of credentials clears this, so call it again
+/// afterwards.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as c_ulong, 0)
 }
 
-/// Raises the soft limit to `wanted`, or as near as the hard one allows.
+/// Raises the soft limit to `wanted`, or as near to it as the hard limit allows.
 pub(crate) fn raise_limit(resource: libc::__rlimit_resource_t, wanted: u64) -> io::Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -184,7 +188,7 @@ pub(crate) fn raise_limit(resource: libc::__rlimit_resource_t, wanted: u64) -> i
     cvt(unsafe { libc::setrlimit(resource, &limit) }.into()).map(drop)
 }
 
-/// Sets the thread's name as it is: any bytes, cut by the kernel after 15.
+/// Sets the thread's name unchanged: any bytes, cut off by the kernel after 15.
 pub(crate) fn set_comm(name: &[u8]) -> io::Result<()> {
     let name = CString::new(name)?;
     // SAFETY: a NUL-terminated string that outlives the call.
@@ -196,9 +200,10 @@ pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
     cvt(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into()).map(drop)
 }
 
-/// Sets the file system ids. The calls report no failure, so the second one asks whether the first took effect.
+/// Sets the file system ids. The calls report no failure, so second calls check whether the first
+/// ones took effect.
 pub(crate) fn set_fs_ids(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: numbers only; -1 is an invalid id, which changes nothing and returns the present one.
+    // SAFETY: numbers only; -1 is an invalid id, which changes nothing and returns the present id.
     let now = unsafe {
         libc::setfsgid(gid);
         libc::setfsuid(uid);
@@ -224,11 +229,12 @@ pub(crate) fn set_capabilities(caps: Capabilities) -> io::Result<()> {
     let header: [u32; 2] = [VERSION_3, 0];
     let half = |shift: u32| [caps.effective, caps.permitted, caps.inheritable].map(|set| (set >> shift) as u32);
     let data = [half(0), half(32)];
-    // SAFETY: header (version, pid 0: this thread) and the two data triples of version 3 outlive the call.
+    // SAFETY: header (version, pid 0: this thread) and the two data triples of version 3 outlive
+    // the call.
     cvt(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) }).map(drop)
 }
 
-/// The bounding set, asked bit by bit.
+/// The bounding set, queried bit by bit.
 pub(crate) fn bounding_set() -> u64 {
     let has = |cap: &u64| {
         // SAFETY: numbers only; an unknown capability is an error, not a danger.
@@ -272,7 +278,7 @@ pub(crate) fn set_affinity(cpu: usize) -> io::Result<()> {
     cvt(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) }.into()).map(drop)
 }
 
-/// The number of the pty whose master this is: its slave is /dev/pts/N.
+/// The number of the pty with this master: its slave is /dev/pts/N.
 pub(crate) fn pty_number(master: RawFd) -> io::Result<u32> {
     let mut number = 0;
     // SAFETY: TIOCGPTN writes one unsigned int.
@@ -283,7 +289,7 @@ pub(crate) fn pty_number(master: RawFd) -> io::Result<u32> {
 /// Brings the loopback interface of this network namespace up.
 pub(crate) fn loopback_up() -> io::Result<()> {
     let any = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    // SAFETY: the structure is numbers, for which zeros are values.
+    // SAFETY: the structure consists of numbers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
         *place = *byte as libc::c_char;
@@ -293,7 +299,7 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     cvt(unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) }.into()).map(drop)
 }
 
-/// Sends bytes from an address, which the kernel reads: if there is none, the call fails.
+/// Sends bytes from an address that the kernel reads. If there is no memory, the call fails.
 pub(crate) fn send_from(socket: RawFd, at: usize, len: usize) -> io::Result<()> {
     // SAFETY: the kernel checks the address.
     cvt(unsafe { libc::send(socket, at as *const libc::c_void, len, libc::MSG_NOSIGNAL) } as c_long).map(drop)
@@ -331,14 +337,16 @@ pub(crate) fn ignore_signal(signal: c_int) -> io::Result<()> {
     cvt(unsafe { libc::signal(signal, libc::SIG_IGN) } as c_long).map(drop)
 }
 
-/// The signals ignored and those caught by this process, as bit masks (bit 0: signal 1).
+/// The signals that this process ignores and those that it catches, as bit masks (bit 0: signal 1).
 pub(crate) fn signal_actions() -> io::Result<(u64, u64)> {
     let (mut ignored, mut caught) = (0, 0);
     for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
-        // The kernel's struct sigaction: the handler, and up to three more words. Its own call is used as libc keeps
-        // two signals, which may have been ignored by whoever started us, to itself.
+        // The kernel's struct sigaction: the handler, and up to three more words. The system call
+        // is used directly, because libc reserves two signals for itself, and whoever started this
+        // process may have ignored them.
         let mut action = [0_usize; 4];
-        // SAFETY: asks only; the kernel writes at most four words, of which the last is a mask of 8 bytes.
+        // SAFETY: only queries; the kernel writes at most four words, the last of which is a mask
+        // of 8 bytes.
         cvt(unsafe {
             libc::syscall(
                 libc::SYS_rt_sigaction,
@@ -371,7 +379,7 @@ pub(crate) fn burn_cpu(ns: u64) {
     while thread_cpu_ns() < end {}
 }
 
-/// The minor faults of all children waited for.
+/// The minor faults of all children that were waited for.
 pub(crate) fn child_min_faults() -> io::Result<u64> {
     // SAFETY: rusage is plain data for which all zeroes are valid.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
@@ -380,27 +388,29 @@ pub(crate) fn child_min_faults() -> io::Result<u64> {
     Ok(usage.ru_minflt as u64)
 }
 
-/// A fresh mapping, at the kernel's choice of address, never unmapped unless `unmap` is called.
+/// A fresh mapping at an address chosen by the kernel. It is never unmapped unless `unmap` is
+/// called.
 pub(crate) fn map(len: usize, flags: c_int, file: Option<RawFd>) -> io::Result<*mut u8> {
     let protection = if file.is_some() {
         libc::PROT_READ
     } else {
         libc::PROT_READ | libc::PROT_WRITE
     };
-    // SAFETY: without MAP_FIXED (callers pass sharing flags only) nothing that exists is replaced.
+    // SAFETY: without MAP_FIXED (callers pass only sharing flags) no existing mapping is replaced.
     let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.unwrap_or(-1), 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     if file.is_none() {
-        // SAFETY: advice about our own fresh mapping. Small pages only, so that touching N pages is N faults. Where
-        // the kernel knows no huge pages it fails, and all pages are small anyway.
+        // SAFETY: advice about a fresh mapping of this process. With small pages only, touching N
+        // pages causes N faults. Where the kernel has no huge pages the call fails, and all pages
+        // are small anyway.
         unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
     }
     Ok(at.cast())
 }
 
-/// A fresh mapping at an address where there is none yet.
+/// A fresh mapping at an address that is not mapped yet.
 pub(crate) fn map_at(
     at: usize,
     len: usize,
@@ -410,7 +420,7 @@ pub(crate) fn map_at(
 ) -> io::Result<()> {
     let (file, offset) = file.unwrap_or((-1, 0));
     let flags = flags | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: nothing that exists is replaced (MAP_FIXED_NOREPLACE).
+    // SAFETY: no existing mapping is replaced (MAP_FIXED_NOREPLACE).
     let got = unsafe { libc::mmap(at as *mut c_void, len, protection, flags, file, offset as libc::off_t) };
     if got == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -428,18 +438,19 @@ pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
 pub(crate) fn name_memory(at: usize, len: usize, name: &CStr) -> io::Result<()> {
     const PR_SET_VMA: c_int = 0x5356_4d41;
     const PR_SET_VMA_ANON_NAME: c_ulong = 0;
-    // SAFETY: changes what /proc shows of a mapping; the name is a NUL-terminated string that outlives the call.
+    // SAFETY: changes what /proc shows of a mapping; the name is a NUL-terminated string that
+    // outlives the call.
     cvt(unsafe { libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at, len, name.as_ptr()) }.into()).map(drop)
 }
 
-/// Maps System V shared memory of its own, which goes with the process.
+/// Maps new System V shared memory, which is removed with the process.
 pub(crate) fn system_v_memory(at: usize, len: usize) -> io::Result<()> {
     // SAFETY: numbers only.
     let id = cvt(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | 0o600) }.into())? as c_int;
-    // SAFETY: without SHM_REMAP nothing that exists is replaced.
+    // SAFETY: without SHM_REMAP no existing mapping is replaced.
     let got = unsafe { libc::shmat(id, at as *const c_void, 0) };
     let error = io::Error::last_os_error();
-    // SAFETY: removal takes no buffer; the memory stays as long as it is mapped.
+    // SAFETY: removal takes no buffer; the memory remains as long as it is mapped.
     cvt(unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) }.into())?;
     if got as isize == -1 {
         return Err(error);
@@ -459,10 +470,11 @@ pub(crate) fn advise(at: usize, len: usize, advice: c_int) -> io::Result<()> {
     cvt(unsafe { libc::madvise(at as *mut c_void, len, advice) }.into()).map(drop)
 }
 
-/// Maps a read-only page range of `file` over what is at `at`.
+/// Maps a read-only page range of `file` over the memory at `at`.
 ///
 /// # Safety
-/// Nothing may use the `len` bytes at `at` as anything but bytes of that file afterwards.
+///
+/// Afterwards, nothing may use the `len` bytes at `at` as anything but bytes of that file.
 pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: RawFd) -> io::Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
     // SAFETY: the caller has given up what was there.
@@ -473,10 +485,11 @@ pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: RawFd) -> io::Resul
     Ok(())
 }
 
-/// Maps fresh memory over what is at `at`.
+/// Maps fresh memory over the memory at `at`.
 ///
 /// # Safety
-/// Nothing may rely on what was in the `len` bytes at `at`.
+///
+/// Nothing may rely on the earlier content of the `len` bytes at `at`.
 pub(crate) unsafe fn map_anew(at: *mut u8, len: usize) -> io::Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -500,7 +513,7 @@ pub(crate) fn read_at(file: &File, at: usize) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// Which of two descriptors are readable, or at their end; waits for one.
+/// Waits until one of two descriptors is readable or at its end, and returns which ones are.
 pub(crate) fn either_readable(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
     let mut polls = fds.map(|fd| libc::pollfd {
         fd,
@@ -514,7 +527,7 @@ pub(crate) fn either_readable(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
     }
 }
 
-/// Lets no mount that is made from now on be seen elsewhere.
+/// Keeps mounts that are made from now on from being visible elsewhere.
 pub(crate) fn keep_mounts_private() -> io::Result<()> {
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     // SAFETY: the path ends with a NUL; the call takes no other text with these flags.
@@ -528,14 +541,14 @@ pub(crate) fn mount(source: &CStr, at: &CStr, kind: &CStr, options: &CStr) -> io
         .map(drop)
 }
 
-/// Shows a directory at another one, too.
+/// Mounts a directory at a second place.
 pub(crate) fn bind(from: &Path, at: &Path) -> io::Result<()> {
     let (from, at) = (path(from)?, path(at)?);
     // SAFETY: both texts end with a NUL and outlive the call, which takes no others with this flag.
     cvt(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) }.into()).map(drop)
 }
 
-/// Takes a mount away, which lives on for those who use it.
+/// Detaches a mount, which continues to exist for those who use it.
 pub(crate) fn detach(at: &Path) -> io::Result<()> {
     // SAFETY: the text ends with a NUL and outlives the call.
     cvt(unsafe { libc::umount2(path(at)?.as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
@@ -548,7 +561,8 @@ fn path(path: &Path) -> io::Result<CString> {
 /// Writes to (or, for a file, reads) every page of a mapping made by [`map`].
 pub(crate) fn touch(at: *mut u8, len: usize, write: bool) {
     for offset in (0..len).step_by(page_size()) {
-        // SAFETY: within the mapping, which is writable when the caller says so; no reference to it exists.
+        // SAFETY: within the mapping, which is writable when the caller says so; no reference to it
+        // exists.
         unsafe {
             if write {
                 at.add(offset).write_volatile(1);
@@ -559,7 +573,7 @@ pub(crate) fn touch(at: *mut u8, len: usize, write: bool) {
     }
 }
 
-/// Unmaps what [`map`] returned.
+/// Unmaps a mapping made by [`map`].
 pub(crate) fn unmap(at: *mut u8, len: usize) -> io::Result<()> {
     // SAFETY: callers pass a mapping of `map` and don't use it afterwards.
     cvt(unsafe { libc::munmap(at.cast::<c_void>(), len) }.into()).map(drop)
@@ -575,9 +589,10 @@ pub(crate) fn page_size() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Starts a process that shares this one's memory, on a stack of its own, and runs `body` there.
+/// Starts a process that shares this process's memory, on a separate stack, and runs `body` there.
 ///
-/// With `CLONE_VFORK` in `flags` the call returns when that process has ended. `body` must not return nor unwind.
+/// With `CLONE_VFORK` in `flags`, the call returns when that process has ended. `body` must neither
+/// return nor unwind.
 pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Result<pid_t> {
     extern "C" fn run<F: FnOnce()>(body: *mut c_void) -> c_int {
         // SAFETY: the box leaked below, handed to this one call.
@@ -588,7 +603,8 @@ pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Re
     let len = 256 * 1024;
     let stack = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
     let body = Box::into_raw(Box::new(body));
-    // SAFETY: the stack is mapped, used by the new process only, and never unmapped; `body` is owned by `run`.
+    // SAFETY: the stack is mapped, used by the new process only, and never unmapped; `body` is
+    // owned by `run`.
     let pid = unsafe {
         libc::clone(
             run::<F>,
@@ -600,7 +616,7 @@ pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Re
     cvt(pid.into()).map(|pid| pid as pid_t)
 }
 
-/// Whether a file lies on tmpfs.
+/// Whether a file is on tmpfs.
 pub(crate) fn is_on_tmpfs(file: &impl AsRawFd) -> io::Result<bool> {
     // SAFETY: all zeros are a valid `statfs`, a structure of numbers.
     let mut facts: libc::statfs = unsafe { mem::zeroed() };

@@ -1,4 +1,5 @@
-//! Animals that rewrite their command line. They run in a freshly exec'd process, whose argument area has a known size.
+//! Animals that rewrite their command line. They run in a freshly exec'd process, whose argument
+//! area has a known size.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +11,11 @@ use crate::arg_area::{joined, move_args, ArgArea};
 use crate::facts::Facts;
 use crate::sys::{self, page_size};
 
-/// What /proc/PID/cmdline shows of an argument area followed at once by an environment.
+/// What /proc/PID/cmdline shows of an argument area that is directly followed by an environment.
 ///
-/// When the last byte of the area is not NUL the kernel takes it for a title that was written over it: one string,
-/// which may run on into the environment, cut after a page. Otherwise it shows the area, whatever is in it.
+/// If the last byte of the area is not NUL, the kernel takes its content for a title that was
+/// written over it: one string, which may extend into the environment, cut off after a page.
+/// Otherwise it shows the area, whatever is in it.
 fn shown(memory: &[u8], args_len: usize) -> Vec<u8> {
     if memory[args_len - 1] == 0 {
         return memory[..args_len].to_vec();
@@ -23,8 +25,8 @@ fn shown(memory: &[u8], args_len: usize) -> Vec<u8> {
     page[..end].to_vec()
 }
 
-/// Writes a title over the arguments, and over the environment when it is longer, as setproctitle does. Returns what
-/// /proc/PID/cmdline shows from now on.
+/// Writes a title over the arguments, and over the environment if the title is longer, as
+/// setproctitle does. Returns what /proc/PID/cmdline shows from now on.
 pub(crate) fn write_in_place(title: &[u8]) -> io::Result<Vec<u8>> {
     let area = ArgArea::of_this_process()?;
     let args_len = area.arg_end - area.arg_start;
@@ -62,7 +64,7 @@ pub(crate) fn rewrite(role: &str, facts: &mut Facts) -> io::Result<()> {
             move_args(at, at)?;
             Vec::new()
         }
-        // The kernel reads command lines from anonymous memory only.
+        // The kernel reads command lines only from anonymous memory.
         "title-moved-to-file" => {
             let program = File::open("/proc/self/exe")?;
             let at = sys::map(page_size(), libc::MAP_PRIVATE, Some(program.as_raw_fd()))?;
@@ -91,7 +93,8 @@ fn anonymous(bytes: &[u8]) -> io::Result<usize> {
     Ok(at as usize)
 }
 
-/// Maps a file over the second and third page of the arguments; what /proc shows ends where the file begins.
+/// Maps a file over the second and third page of the arguments. What /proc shows ends where the
+/// file begins.
 fn hide_pages() -> io::Result<Vec<u8>> {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
     let before = joined(&args);
@@ -101,7 +104,8 @@ fn hide_pages() -> io::Result<Vec<u8>> {
         return Err(io::Error::other("the arguments are too short"));
     }
     let program = File::open("/proc/self/exe")?;
-    // SAFETY: these pages hold nothing but argument strings, which this process does not look at again.
+    // SAFETY: these pages hold nothing but argument strings, which this process does not look at
+    // again.
     unsafe { sys::map_over(first as *mut u8, 2 * page_size(), program.as_raw_fd())? };
     Ok(before[..first - area.arg_start].to_vec())
 }

@@ -1,4 +1,5 @@
-//! Every animal is what it claims to be, as seen in /proc; and nothing is left of it afterwards.
+//! Check that every animal is what it claims to be, as seen in /proc, and that nothing is left of
+//! it afterwards.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -21,7 +22,8 @@ fn read(pid: i32, file: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Reads /proc files of one process. Parses them in its own simple way, so that no code of the product is trusted.
+/// Reads /proc files of one process. Has its own simple parser, so that no code of the product is
+/// trusted.
 struct Proc {
     pid: i32,
     name: &'static str,
@@ -40,7 +42,7 @@ impl Proc {
             .chain(fields.split_ascii_whitespace())
             .map(str::to_owned)
             .collect();
-        // A name that is no UTF-8 must not stand in the way of the other lines.
+        // A name that is not UTF-8 must not prevent reading the other lines.
         let status = String::from_utf8_lossy(&read(animal.pid, "status")).into_owned();
         Proc {
             pid: animal.pid,
@@ -117,7 +119,7 @@ fn split(strings: &[u8]) -> Vec<Vec<u8>> {
 /// A tick of utime and stime in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 
-/// Compares all that is known with /proc; returns how many facts that were.
+/// Compares all known facts with /proc. Returns how many facts were compared.
 fn check(animal: &Animal) -> usize {
     let p = Proc::new(animal);
     let name = animal.name;
@@ -144,7 +146,7 @@ fn check(animal: &Animal) -> usize {
             }
         };
     }
-    // No `..`: a new fact has to be checked here.
+    // No `..`, so that a new fact must be checked here.
     let Facts {
         pid,
         comm,
@@ -337,7 +339,8 @@ fn check(animal: &Animal) -> usize {
     checked
 }
 
-/// Whether a line of the text is that of a mapping: range, permissions, offset (whose zeros in front don't count) and name.
+/// Whether a line of the text is that of a mapping: range, permissions, offset (without leading
+/// zeros) and name.
 fn has_mapping(maps: &[u8], fact: &[u8]) -> bool {
     maps.split(|&byte| byte == b'\n').any(|line| {
         let words: Vec<&[u8]> = line.splitn(6, |&byte| byte == b' ').collect();
@@ -479,7 +482,7 @@ fn animals_die_with_their_keeper() {
         let animal = zoo.start(name).unwrap();
         let mut pids = vec![animal.pid];
         pids.extend(animal.facts.children.iter().flatten());
-        // The keeper is the first ancestor that this process has started.
+        // The keeper is the first ancestor that this process started.
         let mut keeper = animal.pid;
         loop {
             let stat = String::from_utf8_lossy(&read(keeper, "stat")).into_owned();
@@ -542,7 +545,7 @@ fn churn_makes_processes() {
     assert!(!exists(pid));
 }
 
-/// Whether somebody who reads a file of the process is kept waiting.
+/// Whether reading a file of the process waits.
 fn keeps_waiting(pid: i32, file: &str) -> bool {
     let mut reader = std::process::Command::new("cat")
         .arg(format!("/proc/{pid}/{file}"))
@@ -562,7 +565,7 @@ fn keeps_waiting(pid: i32, file: &str) -> bool {
     true
 }
 
-/// Starts somebody who waits for the mount of a deaf animal, and kills them, in vain.
+/// Starts a process that waits for the mount of a deaf animal, and kills it, in vain.
 fn start_unkillable(pid: i32) -> std::process::Child {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(10) {
@@ -574,7 +577,7 @@ fn start_unkillable(pid: i32) -> std::process::Child {
         }
         waits.kill().unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        // Whoever is killed before the server has read the request does not wait.
+        // A process that is killed before the server has read its request does not wait.
         if waits.try_wait().unwrap().is_none() {
             return waits;
         }
@@ -582,7 +585,7 @@ fn start_unkillable(pid: i32) -> std::process::Child {
     panic!("nobody waits");
 }
 
-/// Holders hold, can be killed as any process, and leave nothing behind.
+/// Check that holders hold, can be killed like any process, and leave nothing behind.
 #[test]
 fn holders_hold_until_they_are_killed() {
     for (name, _) in Zoo::holders() {

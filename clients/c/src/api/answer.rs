@@ -1,4 +1,4 @@
-//! Asking: tables of what is, and events as they happen.
+//! Queries that fill tables, and events as they happen.
 
 use std::ffi::{c_char, c_int};
 
@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::query::{self, Query};
 use crate::table::Table;
 
-/// Fills the table that `table` points to, or a new one.
+/// Fills the table that `table` points to; creates it if there is none.
 ///
 /// # Safety
 ///
@@ -30,7 +30,7 @@ unsafe fn filled(table: *mut *mut Table, fill: impl FnOnce(&mut Table) -> Result
     }
 }
 
-/// Asks, and puts the answer into a table.
+/// Makes a query, and puts the answer into a table.
 ///
 /// # Safety
 ///
@@ -43,7 +43,7 @@ unsafe fn ask(handle: *mut Handle, query: &Query, table: *mut *mut Table) -> Res
     }
 }
 
-/// Asks for rows of a scope with these fields and this condition, which may be NULL.
+/// Queries rows of a scope with these fields and this condition. The condition may be NULL.
 ///
 /// # Safety
 ///

@@ -5,6 +5,7 @@ use std::ptr;
 use std::slice;
 
 use taskdiag::Budget;
+use taskdiag_core::setting;
 
 use super::{changed, free, given, made, path, text};
 use crate::error::{answered, Code, Error};
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn td_handle_patience(handle: *mut Handle, seconds: f64, e
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
         answered(error, || {
-            let patience = query::seconds("patience", seconds)?;
+            let patience = setting::seconds("patience", seconds)?;
             given("handle", handle)?.set_patience(patience)
         })
     }
@@ -249,7 +250,7 @@ pub unsafe extern "C" fn td_query_patience(query: *mut Query, seconds: f64, erro
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
         answered(error, || {
-            let patience = query::seconds("patience", seconds)?;
+            let patience = setting::seconds("patience", seconds)?;
             changed("query", query)?.set_patience(patience);
             Ok(())
         })

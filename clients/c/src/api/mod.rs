@@ -1,8 +1,8 @@
 //! The functions of `taskdiag.h`.
 //!
-//! What their callers promise is written there: that pointers to objects are NULL or came from this
-//! library and were not freed, that texts end with a NUL, that lists are as long as they say, and
-//! that places for results can be written. `SAFETY: the header's rules` means this.
+//! The header states what callers must guarantee: pointers to objects are NULL or come from this
+//! library and were not freed, texts end with a NUL, lists are as long as stated, and places for
+//! results are writable. `SAFETY: the header's rules` refers to this.
 
 mod answer;
 mod ask;
@@ -25,7 +25,7 @@ unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T> {
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::null(what))
 }
 
-/// The object at a pointer, to be changed.
+/// The object at a pointer, for writing.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ unsafe fn changed<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T> {
     unsafe { pointer.as_mut() }.ok_or_else(|| Error::null(what))
 }
 
-/// A text of C's.
+/// A text from C.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ unsafe fn bytes<'a>(what: &str, text: *const c_char) -> Result<&'a [u8]> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// A text of C's in UTF-8.
+/// A text from C, in UTF-8.
 ///
 /// # Safety
 ///
@@ -59,7 +59,7 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Error::invalid(format!("{what} is not UTF-8")))
 }
 
-/// A path of C's.
+/// A path from C.
 ///
 /// # Safety
 ///

@@ -10,7 +10,7 @@ use super::{free, text};
 use crate::column::{reason, Column, Values};
 use crate::table::Table;
 
-/// Bytes: `td_text`.
+/// A byte string: `td_text`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Text {
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn td_table_len(table: *const Table) -> usize {
     unsafe { table.as_ref() }.map_or(0, Table::len)
 }
 
-/// A list, and its length where the caller wants to know it.
+/// Returns a list, and stores its length if the caller wants it.
 ///
 /// # Safety
 ///
@@ -123,7 +123,7 @@ unsafe fn column<'a>(table: *const Table, id: u32) -> Option<&'a Column> {
     unsafe { table.as_ref() }?.column(id)
 }
 
-/// What is picked of the values of a field, if the row has one.
+/// Picks from the values of a field, if the row has one.
 ///
 /// # Safety
 ///
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn td_text_next(rest: *mut Text, item: *mut Text) -> bool 
 
 // Columns.
 
-/// The values of a column, one for each row; NULL if the table has none of this type.
+/// The values of a column, one per row; NULL if the table has no such column of this type.
 ///
 /// # Safety
 ///
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn td_column_absent(table: *const Table, id: u32) -> *cons
 pub unsafe extern "C" fn td_column_absent_count(table: *const Table, id: u32) -> usize {
     // SAFETY: the header's rules.
     let (table, column) = unsafe { (table.as_ref(), column(table, id)) };
-    // Where there is no column, no row has a value.
+    // Without the column, no row has a value.
     column.map_or(table.map_or(0, Table::len), |column| column.missing)
 }
 

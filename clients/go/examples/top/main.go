@@ -1,4 +1,4 @@
-// Prints the processes that use most memory: top [-n NUMBER] [-socket PATH]
+// Prints the processes that use the most memory: top [-n NUMBER] [-socket PATH]
 package main
 
 import (

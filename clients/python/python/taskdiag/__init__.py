@@ -1,12 +1,12 @@
-"""Asks a Linux kernel about its processes: in binary, in one request, as columns.
+"""Queries a Linux kernel about its processes: in binary, in one request, as columns.
 
 >>> import taskdiag
 >>> table = taskdiag.processes(["pid", "comm", "rss_bytes"], where="not kernel_thread")
 >>> len(table) > 0
 True
 
-A result is a `Table`: numpy, pyarrow, polars, pandas and DuckDB take its columns without copying
-numbers, and its rows are objects that make their values when they are asked for.
+A result is a `Table`. numpy, pyarrow, polars, pandas and DuckDB take its columns without copying
+numbers. A row is an object whose values are made when they are accessed.
 """
 
 import os as _os

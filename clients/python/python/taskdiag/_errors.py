@@ -1,14 +1,14 @@
-"""What can go wrong. A value that can't be read is no error: it is absent, with a reason."""
+"""Exceptions. A value that cannot be read is not an error: it is absent, with a reason."""
 
 
 class Error(Exception):
-    """An error of taskdiag. ``kind`` is for programs; the message says what to do."""
+    """An error of taskdiag. ``kind`` is for programs; the message tells the user what to do."""
 
     kind: str = "system error"
 
 
 class NoSuchProcess(Error, ProcessLookupError):
-    """There is no such process, or it is hidden from the caller."""
+    """The process does not exist, or is hidden from the caller."""
 
     kind = "no such task"
 
@@ -26,38 +26,38 @@ class Denied(Error, PermissionError):
 
 
 class Unsupported(Error):
-    """This kernel can't do it, this host is not configured for it, or no source can answer."""
+    """This kernel cannot do it, this host is not configured for it, or no source can answer."""
 
     kind = "unsupported"
 
 
 class NoAnswer(Error, TimeoutError):
-    """A process kept its reader waiting for longer than the patience."""
+    """A process kept its reader waiting longer than the patience allows."""
 
     kind = "no answer"
 
 
 class Malformed(Error):
-    """A source sent something that can't be right."""
+    """A source sent invalid data."""
 
     kind = "malformed"
 
 
 class InvalidInput(Error, ValueError):
-    """An argument that makes no sense."""
+    """An invalid argument."""
 
     kind = "invalid input"
 
 
 class UnknownField(InvalidInput):
-    """A name that no field has. ``field`` is the name, ``near`` has names that are near it."""
+    """An unknown field name. ``field`` is the name, ``near`` has similar names."""
 
     field: str = ""
     near: tuple[str, ...] = ()
 
 
 class NotAFilter(InvalidInput):
-    """A text that is no expression. ``column`` is the place in characters, from 1."""
+    """An invalid expression. ``column`` is the position of the error in characters, from 1."""
 
     column: int = 0
 
@@ -69,6 +69,6 @@ class Closed(Error):
 
 
 class Forked(Error):
-    """It belongs to another process: the parent of a fork(2)."""
+    """The object belongs to another process: the parent of a fork(2)."""
 
     kind = "forked"

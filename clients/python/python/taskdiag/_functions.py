@@ -1,4 +1,4 @@
-"""The functions of the module. Each thread has a handle that they keep for each source."""
+"""The functions of the module. They keep a handle for each thread and source."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class _Kept(_local):
     """The handles of a thread."""
 
     def __init__(self) -> None:
-        self.handles: dict[tuple[str, str | None], Handle] = {}
+        self.handles: dict[tuple[str, str | PathLike[str] | None], Handle] = {}
 
 
 _kept = _Kept()
 
 
-def _handle(source: _Source, socket: str | None) -> Handle:
+def _handle(source: _Source, socket: str | PathLike[str] | None) -> Handle:
     handle = _kept.handles.get((source, socket))
     if handle is None:
         handle = Handle(source=source, socket=socket)
@@ -45,20 +45,21 @@ def processes(
     budget: float | None = None,
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask about processes: one row for each, by ascending pid.
+    """Query processes: one row for each, by ascending pid.
 
-    :param fields: what to read, and nothing else is: names of fields (``FIELDS``), of groups
-        (``GROUPS``), or ``"all"`` for every field that is cheap.
-    :param where: only processes of which this is true: ``"uid == 0 and comm ~ '^ssh'"``.
-    :param pids: only these; ``Table.missing`` has those that are not there.
+    :param fields: what to read: names of fields (``FIELDS``), of groups (``GROUPS``), or ``"all"``
+        for every cheap field. Nothing else is read.
+    :param where: only processes that satisfy this: ``"uid == 0 and comm ~ '^ssh'"``.
+    :param pids: only these processes; ``Table.missing`` has those that do not exist.
     :param children_of: only the children of this process.
-    :param descendants_of: only its children, their children, and so on.
-    :param changed: only processes that ran since the last such call of the same thread, or began.
+    :param descendants_of: only the children of this process, their children, and so on.
+    :param changed: only processes that started or ran since this thread's last such call.
     :param budget: seconds that reading PSS and the like may take; ``math.inf`` for no limit.
-    :param patience: seconds that one system call on a process may take; later is absent.
-    :param source: who may answer: ``"bpf"``, ``"procfs"``, ``"broker"``, or the best one.
+    :param patience: seconds that one system call about a process may take; after that, its values
+        are absent.
+    :param source: ``"bpf"``, ``"procfs"``, ``"broker"``, or ``"auto"`` for the best one.
     :param socket: the broker's socket.
     """
     return _handle(source, socket).processes(
@@ -80,10 +81,10 @@ def threads(
     pids: Iterable[int] | int | None = None,
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask about threads: one row for each, by ascending tid. The parameters are those of
-    :func:`processes`; ``pids`` are the processes that the threads belong to."""
+    """Query threads: one row for each, by ascending tid. The parameters are those of
+    :func:`processes`; ``pids`` are the processes of the threads."""
     return _handle(source, socket).threads(fields, where=where, pids=pids, patience=patience)
 
 
@@ -94,10 +95,10 @@ def tree(
     where: str | None = None,
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask about processes, each row behind that of its parent, with its ``depth``; with ``pid``
-    that process and all below it."""
+    """Query processes. Each row follows that of its parent, and has its ``depth``. With ``pid``,
+    only this process and its descendants."""
     return _handle(source, socket).tree(pid, fields, where=where, patience=patience)
 
 
@@ -111,16 +112,16 @@ def memory(
     max_age: float | None = None,
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask what memory processes have, with what they share divided among them (PSS).
+    """Query the memory of processes, with shared memory divided among them (PSS).
 
-    The kernel walks page tables for it, and the process waits meanwhile if it wants to change its
-    mappings. What does not fit into the budget is absent as ``over budget``.
+    For this the kernel walks page tables. Meanwhile a process that wants to change its mappings
+    waits. Values beyond the budget are absent as ``over budget``.
 
     :param budget: seconds that the whole answer may take (5); ``math.inf`` for no limit at all.
     :param max_rss_bytes: leave out processes with more resident memory (16 GiB).
-    :param max_age: take a value of an earlier call that is no older than these seconds (10).
+    :param max_age: reuse a value of an earlier call that is at most this many seconds old (10).
     """
     return _handle(source, socket).memory(
         fields,
@@ -144,16 +145,16 @@ def files(
     paths: Iterable[str | bytes | PathLike[str]] | str | bytes | PathLike[str] = (),
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask which files processes use: one row for each, process by process. The field ``peers`` has
-    the descriptors at the other end of pipes and sockets.
+    """Query the files that processes use: one row for each use, process by process. The field
+    ``peers`` has the descriptors at the other end of pipes and sockets.
 
-    :param uses: what for: ``fd``, ``cwd``, ``root``, ``exe``, ``map``, ``all`` (all but ``map``).
+    :param uses: ``fd``, ``cwd``, ``root``, ``exe``, ``map``, or ``all`` (all but ``map``).
     :param kinds: ``file``, ``dir``, ``char``, ``block``, ``fifo``, ``socket``, ``link``, ``anon``,
-        or one of the objects of the kernel, such as ``epoll``.
+        or a kind of kernel object, such as ``epoll``.
     :param deleted: only files that have no name any more.
-    :param paths: only this file, or these, and what is below directories of them.
+    :param paths: only these files, and files below these directories.
     """
     return _handle(source, socket).files(
         fields,
@@ -180,19 +181,19 @@ def sockets(
     own_netns: bool = False,
     patience: float | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Table:
-    """Ask about the sockets of the machine, in all network namespaces: one row for each, with the
-    processes that have it in ``owners``.
+    """Query the sockets of the machine, in all network namespaces: one row for each. The field
+    ``owners`` has the processes that use it.
 
     :param where: an expression over the fields of sockets, and pid, comm and fd of an owner.
-    :param pids: only sockets that these processes have.
+    :param pids: only sockets that these processes own.
     :param kinds: ``tcp``, ``udp``, ``raw``, ``unix``, ``netlink``, ``packet``, ``vsock``.
     :param states: as ss(8) names them: ``ESTAB``, ``LISTEN``, ``TIME-WAIT``.
-    :param ports: only sockets of IP with this port, or one of these, at either end.
+    :param ports: only IP sockets with one of these ports at either end.
     :param listening: only sockets that wait for a peer.
-    :param info: what TCP knows of connections, too.
-    :param own_netns: only those of the caller's own network namespace.
+    :param info: include TCP's information about connections.
+    :param own_netns: only sockets in the caller's own network namespace.
     """
     return _handle(source, socket).sockets(
         fields,
@@ -209,9 +210,9 @@ def sockets(
 
 
 def _check_interval(interval: float) -> None:
-    # No sleep is longer than some centuries.
+    # A limit that no sleep needs: some decades.
     if not 0 <= interval <= 1e9:
-        raise InvalidInput(f"interval: {interval} is no time in seconds")
+        raise InvalidInput(f"interval: {interval} is not a time in seconds")
 
 
 def watch(
@@ -223,13 +224,13 @@ def watch(
     where: str | None = None,
     pids: Iterable[int] | int | None = None,
     source: _Source = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
 ) -> Iterator[Table]:
-    """Ask about processes again and again: an iterator over tables, the first at once.
+    """Query processes repeatedly: an iterator over tables, the first one at once.
 
-    :param interval: seconds from one question to the next.
-    :param count: how many tables; without it there is no end.
-    :param changed: after the first table only processes that ran, or began.
+    :param interval: seconds between two queries.
+    :param count: the number of tables; by default there is no end.
+    :param changed: after the first table, only processes that started or ran.
     """
     _check_interval(interval)
     fields = list(fields) if fields is not None and not isinstance(fields, str) else fields
@@ -239,6 +240,6 @@ def watch(
         while count is None or count > 0:
             time.sleep(max(0.0, due - time.monotonic()))
             yield handle.processes(fields, where=where, pids=pids, changed=changed)
-            # Who comes late does not hurry: what was missed is not made up for.
+            # If a round was late, do not catch up: skip what was missed.
             due = max(due + interval, time.monotonic())
             count = None if count is None else count - 1

@@ -1,4 +1,4 @@
-"""What is known of a field."""
+"""The description of a field."""
 
 
 class Info:
@@ -13,15 +13,15 @@ class Info:
         self.group = group
         """The group: fields that are read together."""
         self.kind = kind
-        """What the values are, with their unit."""
+        """The kind of the values, with their unit."""
         self.origin = origin
-        """Where /proc/PID has the value as text, or which fields it is made of."""
+        """Where /proc/PID has the value as text, or the fields that it is derived from."""
         self.since = since
-        """The first kernel that has it there; empty if all supported ones do."""
+        """The first kernel version that has it there; empty if all supported versions do."""
         self.access = access
-        """What it takes to see it of another user's task; empty if nothing."""
+        """The right needed to see it for another user's task; empty if none is needed."""
         self.meaning = meaning
-        """What it means."""
+        """The meaning of the value."""
 
     def __repr__(self) -> str:
         return f"<taskdiag field {self.name}: {self.kind}. {self.meaning}>"

@@ -1,4 +1,4 @@
-# What the extension module has. The attributes of Row are those of the field table.
+# The contents of the extension module. The attributes of Row are those of the field table.
 
 from collections.abc import Iterable, Iterator
 from os import PathLike
@@ -23,13 +23,13 @@ def maps(
     executable: bool = False,
     file_backed: bool = False,
     source: _MapsSource = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
     patience: float | None = None,
 ) -> Table:
-    """The mappings of a process, by address.
+    """Return the mappings of a process, by address.
 
-    `build_ids` adds those of files, `usage` what is in memory, for which the kernel looks at every
-    page. `executable` and `file_backed` leave out others."""
+    `build_ids` adds the build ids of files. `usage` adds how much is in memory; for this the kernel
+    examines every page. `executable` and `file_backed` select only such mappings."""
 
 def normalize(
     pid: int,
@@ -37,11 +37,11 @@ def normalize(
     *,
     build_ids: bool = True,
     source: _MapsSource = "auto",
-    socket: str | None = None,
+    socket: str | PathLike[str] | None = None,
     patience: float | None = None,
 ) -> Table:
-    """Where addresses of a process are in files: a row for each, in their order. An address that is
-    in no file has the reason: unmapped, anonymous, vdso or special."""
+    """Translate addresses of a process to offsets in files: one row for each, in the given order.
+    An address outside of files has a reason: unmapped, anonymous, vdso or special."""
 
 def cachestat(
     path: str | bytes | PathLike[str],
@@ -49,15 +49,15 @@ def cachestat(
     one_file_system: bool = False,
     source: Literal["auto", "cachestat", "mincore"] = "auto",
 ) -> Table:
-    """How much of a file, or of each regular file below a directory, is in the page cache."""
+    """Return the page cache of a file, or of each regular file below a directory."""
 
 @final
 class Handle:
-    """Asks about processes, and keeps what it has loaded: keep it. Threads may share it; one at a
-    time asks. After fork(2) the child's copy begins afresh."""
+    """Makes queries, and keeps what it has loaded, so reuse it. Threads may share a handle; they
+    take turns. After fork(2), the child's copy loads everything again."""
 
     def __new__(
-        cls, *, source: _Source = "auto", socket: str | None = None, patience: float | None = None
+        cls, *, source: _Source = "auto", socket: str | PathLike[str] | None = None, patience: float | None = None
     ) -> Self: ...
     def processes(
         self,
@@ -71,7 +71,7 @@ class Handle:
         budget: float | None = None,
         patience: float | None = None,
     ) -> Table:
-        """Ask about processes, as taskdiag.processes()."""
+        """Query processes, as taskdiag.processes() does."""
 
     def threads(
         self,
@@ -81,7 +81,7 @@ class Handle:
         pids: Iterable[int] | int | None = None,
         patience: float | None = None,
     ) -> Table:
-        """Ask about threads, as taskdiag.threads()."""
+        """Query threads, as taskdiag.threads() does."""
 
     def tree(
         self,
@@ -91,7 +91,7 @@ class Handle:
         where: str | None = None,
         patience: float | None = None,
     ) -> Table:
-        """Ask about processes below their parents, as taskdiag.tree()."""
+        """Query processes below their parents, as taskdiag.tree() does."""
 
     def memory(
         self,
@@ -104,7 +104,7 @@ class Handle:
         max_age: float | None = None,
         patience: float | None = None,
     ) -> Table:
-        """Ask about the memory of processes, as taskdiag.memory()."""
+        """Query the memory of processes, as taskdiag.memory() does."""
 
     def files(
         self,
@@ -118,7 +118,7 @@ class Handle:
         paths: Iterable[str | bytes | PathLike[str]] | str | bytes | PathLike[str] | None = None,
         patience: float | None = None,
     ) -> Table:
-        """Ask about the files that processes use, as taskdiag.files()."""
+        """Query the files that processes use, as taskdiag.files() does."""
 
     def sockets(
         self,
@@ -134,22 +134,23 @@ class Handle:
         own_netns: bool = False,
         patience: float | None = None,
     ) -> Table:
-        """Ask about the sockets of the machine, as taskdiag.sockets()."""
+        """Query the sockets of the machine, as taskdiag.sockets() does."""
 
     def prepare(self, fields: Iterable[str] | str | None = None) -> None:
-        """Load the BPF programs that can answer these fields now. Otherwise that is done once it
-        pays off. It fails if they can't be loaded; procfs then answers."""
+        """Load the BPF programs for these fields now, or connect to the broker if only the broker
+        may answer. Without this call, it happens once it pays off. Fails if the programs cannot be
+        loaded; then procfs answers."""
 
     def close(self) -> None:
-        """Give back what is loaded. The handle can't be used any more; tables can."""
+        """Release what is loaded. The handle cannot be used afterwards; tables can."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...
 
 @final
 class Events(Iterator[Row]):
-    """Forks, execs and exits as they happen: an iterator over rows. Its end is close(), and Ctrl-C
-    interrupts it. A child after fork(2) has to open its own."""
+    """Forks, execs and exits as they happen: an iterator over rows. After close() it raises
+    Closed. Ctrl-C interrupts it. A child after fork(2) must open its own."""
 
     def __new__(
         cls,
@@ -160,21 +161,23 @@ class Events(Iterator[Row]):
         ring_bytes: int | None = None,
     ) -> Self: ...
     def read(self, timeout: float | None = None) -> Table | None:
-        """The events that have come, or the first that come within `timeout` seconds; None if none
-        do. They are not in what the iterator has."""
+        """Return waiting events; without any, wait up to `timeout` seconds, and return None if
+        there are still none. The iterator does not return these events again."""
 
     @property
     def lost(self) -> int:
-        """How many events were lost since the stream was opened, at least."""
+        """The minimum number of events lost since the stream was opened."""
 
     @property
     def source(self) -> str:
-        """Where the events come from: bpf or connector."""
+        """The source of the events: bpf or connector."""
 
     def fileno(self) -> int:
-        """A descriptor that poll(2) says is readable while there are events."""
+        """Return a descriptor that poll(2) reports as readable while there are events."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the stream. Reading from it then raises Closed."""
+
     def __enter__(self) -> Self: ...
     def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...
     def __iter__(self) -> Self: ...
@@ -182,7 +185,7 @@ class Events(Iterator[Row]):
 
 @final
 class Table:
-    """An answer: a column for each field, a row for each task. It does not change."""
+    """An answer: a column for each field, a row for each task. A table never changes."""
 
     @property
     def columns(self) -> list[str]:
@@ -190,30 +193,30 @@ class Table:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Who answered each group of fields, or why nobody did."""
+        """The source that answered each group of fields, or why none did."""
 
     @property
     def counters(self) -> dict[str, int]:
-        """What was counted: what was lost, left out or asked again."""
+        """Counters of what was lost, left out or read again."""
 
     @property
     def missing(self) -> list[int]:
-        """Listed processes that are not there, or hidden."""
+        """Requested processes that do not exist or are hidden."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the columns take."""
+        """The number of bytes that the columns take."""
 
     def column(self, name: str, *, absent: float | bool | None = None) -> Column:
-        """A column. `absent` is a number that stands for missing values in it."""
+        """Return a column. `absent` is a number to use for missing values."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as the command's JSON has them: a missing value has no key, and its reason is in
-        `absent`."""
+        """Return the rows as in the command's JSON: a missing value has no key, and its reason is
+        in `absent`."""
 
     def arrow(self, *, reasons: bool = False, binary: bool = False) -> ArrowExport:
-        """The table for Arrow: with a column NAME_absent for the reasons of each column's missing
-        values, or with texts as the bytes that they are."""
+        """Return the table for Arrow: with a column NAME_absent for the reasons for each column's
+        missing values, or with texts as exact bytes."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
@@ -226,34 +229,36 @@ class Table:
 
 @final
 class ArrowExport:
-    """A table for Arrow, in a form of the caller's choice."""
+    """A table for Arrow, in the form that the caller chose."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
 
 @final
 class Column:
-    """The values of one field. numpy and memoryview read numbers in place, if none is missing."""
+    """The values of one field. If none is missing, numpy and memoryview read numbers in place."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the field."""
+
     @property
     def kind(self) -> str:
-        """What the values are, with their unit."""
+        """The kind of the values, with their unit."""
 
     @property
     def absent_count(self) -> int:
-        """How many values are missing."""
+        """The number of missing values."""
 
     @property
     def valid(self) -> Column:
-        """Where there are values: true or false for each row."""
+        """A column that is true where there is a value."""
 
     def reasons(self) -> list[str | None]:
-        """Why values are missing: a reason for each row, or None where there is a value."""
+        """Return why values are missing: a reason for each row, or None where there is a value."""
 
     def to_list(self) -> list[Any]:
-        """The values; None for a missing one."""
+        """Return the values; None for a missing one."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -263,7 +268,7 @@ class Column:
 
 @final
 class Rows(Iterator[Row]):
-    """The rows of a table, one after the other."""
+    """An iterator over the rows of a table."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Row: ...
@@ -271,14 +276,14 @@ class Rows(Iterator[Row]):
 
 @final
 class Row:
-    """One row. Its values are made when they are asked for; a missing one is None."""
+    """One row. A value is made when it is accessed; a missing one is None."""
 
     @property
     def absent(self) -> dict[str, str]:
-        """Why values are missing."""
+        """The reasons for missing values, by field."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as the command's JSON has it."""
+        """Return the row as in the command's JSON."""
 
     def __getitem__(self, name: str, /) -> Any: ...
     def __getattr__(self, name: str, /) -> Any: ...

@@ -1,4 +1,4 @@
-"""The functions of taskdiag for asyncio: each asks in a thread of the loop's executor.
+"""The functions of taskdiag for asyncio. Each makes its query in a thread of the loop's executor.
 
 ``events`` and ``watch`` are asynchronous iterators. A task that waits for them can be cancelled.
 """
@@ -31,7 +31,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# How long a thread still waits for events when nobody does any more.
+# After the consumer is gone, a thread may wait this long for events.
 _SLICE = 0.2
 
 
@@ -71,7 +71,7 @@ async def events(*args: Any, **kwargs: Any) -> AsyncIterator[Row]:
 
 
 async def watch(*args: Any, interval: float = 1.0, count: int | None = None, **kwargs: Any) -> AsyncIterator[Table]:
-    """Tables as :func:`taskdiag.watch` has them."""
+    """Query processes repeatedly. The arguments are those of :func:`taskdiag.watch`."""
     _check_interval(interval)
     tables = taskdiag.watch(*args, interval=0, count=count, **kwargs)
     loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ async def watch(*args: Any, interval: float = 1.0, count: int | None = None, **k
             due = max(due + interval, loop.time())
             await asyncio.sleep(due - loop.time())
     finally:
-        # Who is cancelled waits for the thread that asks: it has the iterator.
+        # On cancellation, wait for the thread that is in the query: it is using the iterator.
         if asking is not None and not asking.done():
             await asyncio.wait([asking])
         tables.close()  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a record says of a file: its name, and what stat(2) shows. */
+/* What a record holds about a file: its name, and what stat(2) returns. */
 #ifndef TASKDIAG_FILES_PLACE_BPF_H
 #define TASKDIAG_FILES_PLACE_BPF_H
 
@@ -52,14 +52,14 @@ static long walk_up(__u32 index, void *nothing)
 	if (parent == dentry || len > 255 || position <= len)
 		return 1;
 	position -= len + 1;
-	/* Or clang computes it twice, and the verifier knows the bound of only one. */
+	/* Otherwise clang computes it twice, and the verifier knows the bound of only one. */
 	barrier_var(position);
 	if (position >= TD_FILES_PATH)
 		return 1;
 	walk.path[position] = '/';
 	if (bpf_probe_read_kernel(&walk.path[position + 1], len & 0xff, (void *)name))
 		return 1;
-	/* Renamed meanwhile? */
+	/* Renamed during the read? */
 	read_barrier();
 	if (sequence & 1 || GET(dentry, dentry, d_seq.seqcount.sequence) != sequence)
 		return 1;
@@ -71,7 +71,7 @@ arrived:
 	return 1;
 }
 
-/* d_path() of fs/d_path.c. Returns the length of the path, 0 if procfs has to answer. */
+/* d_path() of fs/d_path.c. Returns the length of the path, 0 if only procfs can answer. */
 __noinline int put_path(__u64 vfsmount, __u64 dentry)
 {
 	struct td_file *record = next_record();
@@ -117,7 +117,7 @@ static __always_inline bool put_short_name(struct td_file *record, __u64 dentry,
 	return !bpf_probe_read_kernel(record + 1, len & 0xff, (void *)POINTER(dentry, dentry, d_name.name));
 }
 
-/* The name of what a link of /proc/PID leads to: do_proc_readlink(). */
+/* The name that a link of /proc/PID shows: do_proc_readlink(). */
 static __always_inline bool put_name(struct td_file *record, __u64 vfsmount, __u64 dentry, unsigned long magic)
 {
 	__u64 operations = POINTER(dentry, dentry, d_op);
@@ -143,8 +143,8 @@ static __always_inline bool put_name(struct td_file *record, __u64 vfsmount, __u
 }
 
 /*
- * Whether stat(2) shows what the kernel's inode has. Other file systems, like btrfs and overlayfs,
- * show numbers of their own, or sizes that they keep elsewhere.
+ * Whether stat(2) returns what the kernel's inode holds. Other file systems, such as btrfs and
+ * overlayfs, return their own numbers, or sizes that they keep elsewhere.
  */
 static __always_inline bool has_plain_stat(unsigned long magic, __u16 mode)
 {
@@ -165,13 +165,13 @@ static __always_inline bool has_plain_stat(unsigned long magic, __u16 mode)
 	return false;
 }
 
-/* Whether files of this kind occupy nothing on a file system. */
+/* Whether files of this kind take no space on a file system. */
 static __always_inline bool is_without_space(unsigned long magic)
 {
 	return magic == SOCKFS_MAGIC || magic == PIPEFS_MAGIC || magic == ANON_INODE_FS_MAGIC;
 }
 
-/* Whether a file is not among those that are asked for. */
+/* Whether the request excludes a file. */
 __noinline int is_ruled_out(__u64 inode)
 {
 	__u32 count = walk.matches_count, device, type, i;
@@ -204,7 +204,7 @@ __noinline int is_ruled_out(__u64 inode)
 	return walk.deleted && GET(inode, inode, __i_nlink) != 0;
 }
 
-/* Fills in what a record says of a file. Returns what is deferred. */
+/* Fills in what a record holds about a file. Returns what is deferred. */
 __noinline int put_place(__u64 vfsmount, __u64 dentry, __u64 inode)
 {
 	struct td_file *record = next_record();
@@ -228,18 +228,18 @@ __noinline int put_place(__u64 vfsmount, __u64 dentry, __u64 inode)
 		record->size = GET(inode, inode, i_size);
 		record->nlink = GET(inode, inode, __i_nlink);
 		/*
-		 * Objects of the kernel have no type for us. Since cfd86ef7e8e7 ("anon_inode: use a proper
-		 * mode internally", 6.16) their inodes have one, and those of pidfds since cb12fd8e0dab
-		 * ("pidfd: add pidfs", 6.9).
+		 * Objects of the kernel have no type for us. Their inodes have one since
+		 * cfd86ef7e8e7 ("anon_inode: use a proper mode internally", 6.16), and those of
+		 * pidfds since cb12fd8e0dab ("pidfd: add pidfs", 6.9).
 		 */
 		record->mode = magic == ANON_INODE_FS_MAGIC || magic == PID_FS_MAGIC ? mode & ~S_IFMT : mode;
 		if (!has_plain_stat(magic, mode))
 			deferred |= TD_FILE_DEFER_STAT;
 	}
-	/* The inode alone does not tell what a file occupies. */
+	/* The inode alone does not tell how much space a file takes. */
 	if (walk.wants & TD_FILE_SPACE && !is_without_space(magic))
 		deferred |= TD_FILE_DEFER_SPACE;
-	/* The name of an object of the kernel tells which it is. */
+	/* The name of a kernel object tells which one it is. */
 	if (walk.wants & TD_FILE_NAMES || (walk.wants & TD_FILE_STAT && magic == ANON_INODE_FS_MAGIC)) {
 		if (!put_name(record, vfsmount, dentry, magic)) {
 			record->name = TD_NAME_NONE;

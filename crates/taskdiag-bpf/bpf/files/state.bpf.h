@@ -53,8 +53,8 @@ static __always_inline __u64 word_at(__u64 at)
 }
 
 /*
- * The place for the next record. The mask gives the verifier a bound, which it can't know for a
- * value in memory.
+ * The place for the next record. The verifier can't know the bound of a value in memory; the mask
+ * gives it one.
  */
 static __always_inline struct td_file *next_record(void)
 {

@@ -48,7 +48,7 @@ static __always_inline bool in_exec(struct task_struct *task)
 	return signal->exec_update_lock.count.counter & writer;
 }
 
-/* The lowest two bits of mm_flags(), by a direct load, because each task needs this twice. */
+/* The lowest two bits of mm_flags(), with a direct load, because each task needs this twice. */
 static __always_inline __u32 dumpable_bits(struct mm_struct *mm)
 {
 	struct mm_struct___bitmap *bitmap = (void *)mm;
@@ -57,7 +57,7 @@ static __always_inline __u32 dumpable_bits(struct mm_struct *mm)
 }
 
 /*
- * get_dumpable() of linux/sched/coredump.h; without an address space, what __ptrace_may_access()
+ * get_dumpable() of linux/sched/coredump.h. Without an address space, what __ptrace_may_access()
  * checks instead.
  */
 static __always_inline __u32 dumpable(struct task_struct *task, struct mm_struct *mm)
@@ -104,9 +104,9 @@ static __always_inline void begin_access(struct td_reader *reader, struct task_s
 }
 
 /*
- * Whether what decides about access was the same all the time since begin_access(). Credentials are
- * replaced, not changed, and under RCU no others can get the same address. An exec installs another
- * address space and other credentials.
+ * Whether what decides access has stayed the same since begin_access(). Credentials are replaced,
+ * not changed, and under RCU no others can get the same address. An exec installs another address
+ * space and other credentials.
  */
 static __noinline bool access_is_unchanged(struct td_reader *reader, struct task_struct *task, struct td_access *before)
 {

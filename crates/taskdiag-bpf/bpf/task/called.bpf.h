@@ -20,8 +20,8 @@ static __always_inline struct td_reader *find_reader(struct task_struct *current
 
 /*
  * Called by the kernel for each task. The iterator has a reference to the task, but its pid may
- * already lead to another one, as in visit() of walk.bpf.h. The iterator continues after this pid
- * number, so the program can't try again; the library does.
+ * already lead to another task, as in visit() of walk.bpf.h. The iterator continues after this pid
+ * number, so the program can't try again. The library does.
  */
 static __always_inline int write_records(struct bpf_iter__task *ctx)
 {
@@ -43,8 +43,8 @@ static __always_inline int write_records(struct bpf_iter__task *ctx)
 		return 0;
 	}
 	/*
-	 * Not a leader. One whose place another thread took in an exec since the iterator found it
-	 * is EXIT_DEAD, and is read again.
+	 * Not a leader. A leader whose place another thread took in an exec after the iterator
+	 * found it is EXIT_DEAD, and is read again.
 	 */
 	if (!reader->config.threads && task->pid != task->tgid && task->exit_state != EXIT_DEAD)
 		return 0;
@@ -59,13 +59,13 @@ static __always_inline int write_records(struct bpf_iter__task *ctx)
 		len = put_again(record, process);
 	/*
 	 * Checks the bounds again in a form that the verifier understands: clang optimizes the
-	 * checks above.
+	 * earlier checks away.
 	 */
 	barrier_var(len);
 	if (!len || len > TD_RECORD_MAX)
 		return 0;
 	/*
-	 * If the buffer is full, the kernel drops what was written and calls the program for this
+	 * If the buffer is full, the kernel drops what was written, and calls the program for this
 	 * task again at the next read.
 	 */
 	bpf_seq_write(seq, reader->scratch, len);

@@ -6,7 +6,7 @@
 #include "reader.bpf.h"
 
 /*
- * The per-processor pointer of the map's value: plus the offset of a processor, it is the address
+ * The per-processor pointer of the map's value. Adding the offset of a processor gives the address
  * of that processor's value.
  */
 static __always_inline __u64 per_cpu_base(struct td_reader *reader)
@@ -39,12 +39,23 @@ static long add_cpu(__u32 cpu, struct cpu_walk *walk)
 {
 	struct td_counters *counters = &walk->reader->counters;
 	__u64 offset = walk->reader->offsets[cpu & (TD_CPUS_MAX - 1)];
-	__s32 part;
+	__u64 first = counters->parts[0];
+	__s32 parts[4];
 
+	/* Since 6.6 they are beside each other: percpu_counter_init_many(). */
+	if (counters->parts[1] == first + sizeof(parts[0]) && counters->parts[2] == first + 2 * sizeof(parts[0]) &&
+	    counters->parts[3] == first + 3 * sizeof(parts[0])) {
+		if (bpf_probe_read_kernel(parts, sizeof(parts), (void *)(first + offset)))
+			return 0;
+	} else {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			if (bpf_probe_read_kernel(&parts[i], sizeof(parts[i]), (void *)(counters->parts[i] + offset)))
+				parts[i] = 0;
+	}
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		if (!bpf_probe_read_kernel(&part, sizeof(part), (void *)(counters->parts[i] + offset)))
-			counters->pages[i] += part;
+		counters->pages[i] += parts[i];
 	return 0;
 }
 
@@ -58,9 +69,9 @@ static __always_inline void read_central(__s64 *to, struct mm_struct *mm)
 }
 
 /*
- * Sums up the counters of a process over all processors: percpu_counter_sum(), without its lock. A
+ * Sums the counters of a process over all processors: percpu_counter_sum(), without its lock. A
  * part is moved to the central counter under that lock in two steps, so a sum is right if no
- * central counter changed meanwhile. Two moves of opposite signs would not show. So if several
+ * central counter changed in between. Two moves of opposite signs would not show. So if several
  * threads change the counters, a sum must also be about the same as the previous one.
  */
 static long add_up(__u32 attempt, struct cpu_walk *walk)
@@ -95,8 +106,8 @@ static long add_up(__u32 attempt, struct cpu_walk *walk)
 }
 
 /*
- * Reads the memory counters, in pages: the central ones, and with `sum` also the sums over all
- * processors. They are never negative, as in /proc. False if they can't be summed up.
+ * Reads the memory counters, in pages: the central ones and, with `sum`, also the sums over all
+ * processors. They are never negative, as in /proc. False if they can't be summed.
  */
 static __always_inline bool read_counters(struct td_reader *reader, struct mm_struct *mm, bool sum)
 {
@@ -181,7 +192,7 @@ static __always_inline void put_mem(struct td_reader *reader, struct task_struct
 	out->hugetlb_bytes = TD_NO_NUMBER;
 	if (bpf_core_field_exists(mm->hugetlb_usage))
 		out->hugetlb_bytes = mm->hugetlb_usage.counter << PAGE_SHIFT;
-	/* The task has lost this mm meanwhile, so the values may be those of another one. */
+	/* If the task has lost this mm, the values may be those of another mm. */
 	if (!STILL_HAS(reader, task, mm, mm)) {
 		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_MEM);
@@ -237,7 +248,10 @@ static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __
 	return scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
 }
 
-/* The kernel takes the mm of any thread. A process whose leader alone has lost it is deferred. */
+/*
+ * The kernel uses the mm of any thread. A process whose leader alone has lost its mm is
+ * deferred.
+ */
 static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
 {
 	const __u32 mmf_oom_skip = 21;
@@ -253,8 +267,8 @@ static __always_inline void put_oom(struct td_reader *reader, struct task_struct
 	if (mm && task->tgid != 1 && adj != -1000 && reader->config.total_pages && !(mm_flags(mm) >> mmf_oom_skip & 1) &&
 	    !(untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)) {
 		/*
-		 * Some kernels sum up the counters for this, others use the central ones. If that
-		 * makes a difference, it is deferred.
+		 * Some kernels sum the counters for this, others use the central ones. If the two
+		 * differ, the score is deferred.
 		 */
 		if (!read_counters(reader, mm, true))
 			return defer(reader, TD_GROUP_OOM);

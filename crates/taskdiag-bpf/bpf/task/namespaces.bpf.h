@@ -65,7 +65,7 @@ static __always_inline struct kernfs_node *kernfs_parent(struct kernfs_node *nod
 	return (void *)BPF_CORE_READ(old, parent);
 }
 
-/* Iterates from a cgroup's node to the root. The path is written from its end. */
+/* Iterates from a cgroup's node to the root. The path is written backwards from its end. */
 struct climb {
 	struct td_reader *reader;
 	struct kernfs_node *node, *root;

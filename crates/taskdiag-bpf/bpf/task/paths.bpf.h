@@ -7,7 +7,7 @@
 
 /*
  * Iterates from a file to the reader's root, or to the root of the mount tree. The path is written
- * from its end.
+ * backwards from its end.
  */
 struct walk {
 	struct td_reader *reader;
@@ -37,7 +37,7 @@ static long walk_up(__u32 index, struct walk *walk)
 	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
 		above = BPF_CORE_READ(mount, mnt_parent);
 		/*
-		 * The root of a mount namespace: another one than the reader's, or one in which the
+		 * The root of a mount namespace: not the reader's namespace, or one in which the
 		 * reader's root is not an ancestor.
 		 */
 		if (above == mount)
@@ -53,14 +53,14 @@ static long walk_up(__u32 index, struct walk *walk)
 	if (parent == dentry || len > 255 || position <= len)
 		return 1;
 	position -= len + 1;
-	/* Or clang computes it twice, and the verifier knows the bound of only one. */
+	/* Otherwise clang computes it twice, and the verifier knows the bound of only one. */
 	barrier_var(position);
 	if (position >= TD_PATH_MAX)
 		return 1;
 	reader->path[position] = '/';
 	if (bpf_probe_read_kernel(&reader->path[position + 1], len & 0xff, name))
 		return 1;
-	/* Renamed meanwhile? */
+	/* Renamed during the read? */
 	read_barrier(reader);
 	if (sequence & 1 || BPF_CORE_READ(dentry, d_seq.seqcount.sequence) != sequence)
 		return 1;
@@ -72,7 +72,7 @@ arrived:
 	return 1;
 }
 
-/* d_path() of fs/d_path.c. False if procfs has to answer. */
+/* d_path() of fs/d_path.c. False if only procfs can answer. */
 #if TD_WALKS
 __noinline int put_path_at(__u64 type, __u64 from_address, __u64 root_address)
 {

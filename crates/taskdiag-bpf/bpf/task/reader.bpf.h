@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The reader: its memory, the record that is being written there, and ids in its pid namespace. */
+/*
+ * The reader: its memory, the record that is being written there, and ids in the reader's pid
+ * namespace.
+ */
 #ifndef TASKDIAG_TASK_READER_BPF_H
 #define TASKDIAG_TASK_READER_BPF_H
 
@@ -15,7 +18,7 @@ const volatile struct td_constants td_constants SEC(".rodata") = { .groups = 0xf
 #if TD_WALKS
 struct td_reader own_reader SEC(".bss");
 
-/* The entry of a task is its id, under td_config.seen_mask. */
+/* A task's entry is at its id, masked with td_config.seen_mask. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);
@@ -33,7 +36,7 @@ struct {
 #endif
 
 /*
- * One value, never written. Its addresses tell the offset of each processor's data: find_offset().
+ * One value, never written. Its addresses show the offset of each processor's data: find_offset().
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -43,8 +46,8 @@ struct {
 } per_cpu SEC(".maps");
 
 /*
- * The place for the next attribute. The mask gives the verifier a bound, which it can't know for a
- * value in memory.
+ * The place for the next attribute. The verifier can't know the bound of a value in memory; the
+ * mask gives it one.
  */
 static __always_inline struct td_attr *next_attribute(struct td_reader *reader)
 {
@@ -55,8 +58,8 @@ static __always_inline struct td_attr *next_attribute(struct td_reader *reader)
 }
 
 /*
- * The place for the payload of the next attribute, if its length is known only after it was
- * written.
+ * The place for the payload of the next attribute, for payloads whose length is known only after
+ * writing.
  */
 static __always_inline void *next_payload(struct td_reader *reader)
 {
@@ -119,15 +122,15 @@ static __always_inline void read_barrier(struct td_reader *reader)
 	order_reads(&reader->address);
 }
 
-/* Adds to the work of a visit, for what it iterates over. */
+/* Adds the work that a visit does for what it iterates over. */
 static __always_inline void add_steps(struct td_reader *reader, __u32 steps)
 {
 	*(volatile __u32 *)&reader->steps += steps;
 }
 
 /*
- * Whether a member of the task is still the pointer that was followed to something which is freed
- * without RCU.
+ * Whether a member of the task still is the pointer through which memory that is freed without RCU
+ * was read.
  */
 #define STILL_HAS(reader, task, member, pointer)                                                                          \
 	({                                                                                                                \
@@ -151,8 +154,8 @@ static __always_inline __u32 pid_nr(struct td_reader *reader, struct pid *pid)
 	    (__u64)upid.ns != reader->pid_ns)
 		return 0;
 	/*
-	 * volatile, or clang merges this load with the one above, and the verifier rejects the
-	 * result.
+	 * Volatile. Otherwise clang merges this load with the one above, and the verifier rejects
+	 * the result.
 	 */
 	return *(volatile int *)&upid.nr;
 }
@@ -171,7 +174,7 @@ static __always_inline __u32 task_tid_nr(struct td_reader *reader, struct task_s
 	return pid_nr(reader, untrusted(task)->thread_pid);
 }
 
-/* The address space, without one that a kernel thread borrows. */
+/* The address space; none for a kernel thread, even if it borrows one. */
 static __always_inline struct mm_struct *own_mm(struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD ? 0 : untrusted(task)->mm;

@@ -26,7 +26,7 @@ static __always_inline void identify_reader(struct td_reader *reader, struct tas
 }
 
 /*
- * The address of the task to which a pid leads as a thread id or, without `thread`, as a process
+ * The address of the task that a pid leads to: as a thread id or, without `thread`, as a process
  * id. 0 if there is none.
  */
 static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, bool thread)
@@ -44,7 +44,7 @@ static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, 
 
 /*
  * Whether a task is being released, or the last thread of its process was. Its pids are detached a
- * moment later, so some of what was read may already be missing.
+ * moment later, so some values may already be missing.
  */
 static __always_inline bool is_released(struct task_struct *task)
 {
@@ -53,7 +53,7 @@ static __always_inline bool is_released(struct task_struct *task)
 
 /*
  * Writes a record that tells the library to read the process again in another way, because the pid
- * led to another task meanwhile.
+ * led to another task during the read.
  */
 static __always_inline __u32 put_again(struct td_record *record, __u32 process)
 {
@@ -66,9 +66,9 @@ static __always_inline __u32 put_again(struct td_record *record, __u32 process)
 }
 
 /*
- * Each part of a record is a function of its own, so that the verifier does not combine the paths
+ * Each part of a record is a separate function, so that the verifier does not combine the paths
  * through one part with those through all others. In a walk these are global functions, which the
- * verifier checks once and separately. Their arguments can only be numbers, so they use
+ * verifier checks separately and once. Their arguments can only be numbers, so they use
  * `own_reader`.
  */
 #if TD_WALKS
@@ -218,7 +218,10 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		out->reserved = 0;
 		record->flags |= TD_DEFERRED;
 	}
-	/* Last, because it explains missing values. An mm that is gone does not come back. */
+	/*
+	 * Checked last, because it explains missing values. An mm that is gone does not come
+	 * back.
+	 */
 	if (!own_mm(task))
 		record->flags |= TD_NO_MM;
 	len = *(volatile __u32 *)&reader->used - filled;

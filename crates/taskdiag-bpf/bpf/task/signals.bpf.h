@@ -21,8 +21,8 @@ static __always_inline void put_signals(struct td_reader *reader, struct task_st
 	out->sig_ignored = 0;
 	out->sig_caught = 0;
 	/*
-	 * The sets are in memory, because before 6.2 the verifier tells paths apart by every number
-	 * in a register.
+	 * The sets are kept in memory: before 6.2 the verifier treats paths as different if any
+	 * number in a register differs.
 	 */
 #pragma nounroll
 	for (int i = 0; i < 64; i++) {
@@ -38,7 +38,7 @@ static __always_inline void put_signals(struct td_reader *reader, struct task_st
 	out->sig_blocked = task->blocked.sig[0];
 	/* Not a direct load: the verifier of 6.1 can't follow typedefs in arrays. */
 	out->sig_queued_count = BPF_CORE_READ(ucounts, rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
-	/* It was replaced meanwhile, so the values may be anything. */
+	/* It was replaced during the read, so the values may be anything. */
 	if (!STILL_HAS(reader, task, sighand, sighand))
 		return defer(reader, TD_GROUP_SIGNALS);
 	put_header(reader, TD_ATTR_SIGNALS, sizeof(*out), 0);

@@ -80,9 +80,9 @@ static __always_inline __s64 value_of(struct td_reader *reader, struct task_stru
 }
 
 /*
- * The task to be tested. The state between tests is in the reader's memory: before 6.7 the verifier
- * assumes that a callback is called once, knows what is on the stack then, and removes code that
- * only runs in later calls.
+ * The task to test. The state between tests is in the reader's memory: before 6.7 the verifier
+ * assumes that a callback is called once, tracks the values on the stack at that call, and removes
+ * code that only runs in later calls.
  */
 struct test_context {
 	struct td_reader *reader;
@@ -138,8 +138,8 @@ static long run_test(__u32 index, struct test_context *context)
 }
 
 /*
- * Whether a task passes all tests. The library evaluates the whole filter afterwards, so a task too
- * many does no harm.
+ * Whether a task passes all tests. The library evaluates the whole filter afterwards, so passing
+ * too many tasks does no harm.
  */
 static __always_inline bool passes_tests(struct td_reader *reader, struct task_struct *task)
 {
@@ -153,8 +153,8 @@ static __always_inline bool passes_tests(struct td_reader *reader, struct task_s
 
 #if TD_WALKS
 /*
- * Whether the task used processor time since it was last seen, or was not seen before. Updates what
- * was seen.
+ * Whether the task used processor time since its last visit, or was not visited before. Updates
+ * `seen`.
  */
 static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task)
 {
@@ -166,7 +166,10 @@ static __always_inline bool has_changed(struct td_reader *reader, struct task_st
 	if (!last)
 		return true;
 	if (!reader->config.threads && untrusted(task)->signal->nr_threads > 1)
-		/* volatile, or clang merges this load with that of another kind of address. */
+		/*
+		 * Volatile. Otherwise clang merges this load with that of another kind of
+		 * address.
+		 */
 		runtime = process_sums(reader, &sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
 	if (last->start == task->start_boottime && last->runtime == runtime && last->epoch == epoch && runtime != ~0ull &&
 	    !is_on_cpu(task))
@@ -177,7 +180,7 @@ static __always_inline bool has_changed(struct td_reader *reader, struct task_st
 	return true;
 }
 
-/* Forgets what was seen of a task whose record turned out to be invalid. */
+/* Forgets the visit of a task whose record turned out to be invalid. */
 static __always_inline void forget_seen(struct td_reader *reader)
 {
 	__u32 entry = reader->number & reader->config.seen_mask;

@@ -6,8 +6,8 @@
 #include "reader.bpf.h"
 
 /*
- * Sums over the threads of a process, including those that have ended: for /proc/PID/stat, and to
- * see whether it ran.
+ * Sums over the threads of a process, including those that have ended. Used for /proc/PID/stat, and
+ * to see whether the process ran.
  */
 struct sums {
 	__u64 utime, stime, gtime, runtime;
@@ -17,7 +17,7 @@ struct sums {
 	struct list_head *node, *head;
 };
 
-/* Without CONFIG_SMP the kernel does not say, so it may be. */
+/* Without CONFIG_SMP the kernel does not tell, so the task may be running. */
 static __always_inline __u32 is_on_cpu(struct task_struct *task)
 {
 	return bpf_core_field_exists(task->on_cpu) ? task->on_cpu : 1;
@@ -58,7 +58,7 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
 
 /*
  * thread_group_cputime(), and the fault counts of do_task_stat(). False if a thread was released
- * meanwhile, or if there are too many.
+ * during the read, or if there are too many.
  */
 static __always_inline bool process_sums(struct td_reader *reader, struct sums *sums, struct task_struct *task)
 {
@@ -166,8 +166,8 @@ static __always_inline void put_sums(struct td_reader *reader, struct task_struc
 }
 
 /*
- * Writes td_run, which shows that a process has not run since its arguments were read. Not if it is
- * running now, or if another process may write to its memory.
+ * Writes td_run, which shows that a process has not run since its arguments were read. Writes
+ * nothing if the process is running now, or if another process may write to its memory.
  */
 static __always_inline void put_run(struct td_reader *reader, struct task_struct *task)
 {

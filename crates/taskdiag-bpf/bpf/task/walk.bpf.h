@@ -10,7 +10,7 @@ static __always_inline struct pid *pid_at(__u64 address)
 	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct pid));
 }
 
-/* The struct pid with a number, 0 if there is none. */
+/* The struct pid that has this number, 0 if there is none. */
 static __always_inline __u64 find_pid(struct td_reader *reader, __u32 number)
 {
 	__u64 leaf = pid_idr_leaf(reader->walk.root, number, &reader->walk.leaf_end);
@@ -19,7 +19,7 @@ static __always_inline __u64 find_pid(struct td_reader *reader, __u32 number)
 	return xa_is_pointer(entry) ? entry : 0;
 }
 
-/* Adds a task to be visited. `cursor` is the walk's cursor after the visit. */
+/* Adds a task to visit. `cursor` is the walk's cursor after the visit. */
 static __always_inline void add_found(struct td_reader *reader, __u64 pid, __u64 task, __u32 cursor)
 {
 	struct td_walk *walk = &reader->walk;
@@ -118,8 +118,8 @@ static __always_inline bool find_thread_list(struct td_reader *reader)
 }
 
 /*
- * A word at a kernel address, 0 if that can't be read. timespec64 is any structure that starts with
- * a 64-bit number.
+ * The word at a kernel address, 0 if it can't be read. timespec64 stands for any structure that
+ * starts with a 64-bit number.
  */
 static __always_inline __u64 word_at(__u64 address)
 {
@@ -129,36 +129,51 @@ static __always_inline __u64 word_at(__u64 address)
 }
 
 /*
- * Most of a visit is waiting for memory: about twenty cache lines of a task, in three steps (from
- * the pid to the task, from there to its signal struct, credentials and mm). So each step is done
- * for all tasks of a block before the next one.
+ * A visit mostly waits for memory, about twenty cache lines of a task: the task itself, and what it
+ * points to, such as its signal struct, credentials and mm. So the tasks of a block are prefetched
+ * first, then what they point to, and then they are visited.
+ *
+ * Returns the groups whose memory is worth it: those that this pass asks for. A pass for changed
+ * tasks returns few tasks, so it prefetches only what it compares.
  */
+static __always_inline __u32 prefetched_groups(struct td_reader *reader)
+{
+	__u32 groups = reader->config.groups;
+
+	if (reader->config.changed)
+		groups = TD_TESTABLE;
+	else if (reader->config.tests_count)
+		groups |= TD_TESTABLE;
+	return td_groups & groups;
+}
+
 static long prefetch_task(__u32 index, void *nothing)
 {
 	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
+	__u32 groups = prefetched_groups(&own_reader);
 
 	PREFETCH(task->flags);
 	PREFETCH(task->start_boottime);
 	if (own_reader.config.threads)
 		PREFETCH(task->pid);
-	if (td_groups & ~TD_GROUPS_WITHOUT_MM)
+	if (groups & ~(TD_GROUPS_WITHOUT_MM | TD_TESTABLE))
 		PREFETCH(task->mm);
-	if (td_groups & (TD_GROUP_BASE | TD_TESTABLE)) {
+	if (groups & (TD_GROUP_BASE | TD_TESTABLE)) {
 		PREFETCH(task->exit_state);
 		PREFETCH(task->real_parent);
 		PREFETCH(task->signal);
 		PREFETCH(task->real_cred);
 	}
-	if (td_groups & (TD_GROUP_NAMESPACES | TD_GROUP_IO | TD_GROUP_SIGNALS)) {
+	if (groups & (TD_GROUP_NAMESPACES | TD_GROUP_IO | TD_GROUP_SIGNALS)) {
 		PREFETCH(task->nsproxy);
 		PREFETCH(task->blocked);
 	}
-	if (td_groups & TD_GROUP_CRED && bpf_core_field_exists(task->seccomp.mode))
+	if (groups & TD_GROUP_CRED && bpf_core_field_exists(task->seccomp.mode))
 		PREFETCH(task->seccomp.mode);
-	if (td_groups & TD_GROUP_ACCESS)
+	if (groups & TD_GROUP_ACCESS)
 		PREFETCH(task->self_exec_id);
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS | TD_TESTABLE)) {
+	if (groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS | TD_TESTABLE)) {
 		PREFETCH(task->se.sum_exec_runtime);
 		PREFETCH(task->nvcsw);
 	}
@@ -169,40 +184,42 @@ static long prefetch_parts(__u32 index, void *nothing)
 {
 	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
+	__u32 groups = prefetched_groups(&own_reader);
 	struct signal_struct *signal = task->signal;
 	struct cred *cred = task->real_cred;
 	struct mm_struct *mm = task->mm;
 
-	if (td_groups & TD_GROUP_BASE) {
+	if (groups & (TD_GROUP_BASE | TD_TESTABLE))
 		PREFETCH(signal->nr_threads);
+	if (groups & TD_GROUP_BASE) {
 		PREFETCH(signal->pids[PIDTYPE_PGID]);
 		PREFETCH(signal->pids[PIDTYPE_SID]);
 	}
-	if (td_groups & TD_GROUP_CRED) {
+	if (groups & TD_GROUP_CRED) {
 		PREFETCH(cred->uid.val);
 		if (bpf_core_field_exists(cred->cap_ambient.val))
 			PREFETCH(cred->cap_ambient.val);
 	}
-	if (td_groups & TD_GROUP_ACCESS) {
+	if (groups & TD_GROUP_ACCESS) {
 		PREFETCH(cred->user_ns);
 		PREFETCH(mm->user_ns);
 		PREFETCH(dumpable_bits(mm));
 		if (bpf_core_field_exists(signal->exec_update_lock.count))
 			PREFETCH(signal->exec_update_lock.count.counter);
 	}
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS))
+	if (groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS))
 		PREFETCH(signal->min_flt);
-	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
+	if (groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
 		PREFETCH(task->sighand->action[0].sa.sa_handler);
 		PREFETCH(signal->rlim[0].rlim_cur);
 	}
-	if (td_groups & TD_GROUP_PATHS) {
+	if (groups & TD_GROUP_PATHS) {
 		PREFETCH(task->fs->umask);
 		PREFETCH(mm->exe_file->f_path.dentry);
 	}
-	if (td_groups & TD_GROUP_FDS)
+	if (groups & TD_GROUP_FDS)
 		PREFETCH(task->files->fdt);
-	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
+	if (groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
 		PREFETCH(mm->total_vm);
 		PREFETCH(mm->mm_users.counter);
 	}
@@ -220,8 +237,8 @@ static long prefetch_security(__u32 index, void *nothing)
 }
 
 /*
- * Whether the run has to end, so that RCU can go on. Reads the clock only after every `check_every`
- * steps.
+ * Whether the run must end so that RCU can make progress. Reads the clock only after every
+ * `check_every` steps.
  */
 static __always_inline bool is_time_up(struct td_walk *walk)
 {
@@ -231,14 +248,14 @@ static __always_inline bool is_time_up(struct td_walk *walk)
 	return bpf_ktime_get_ns() - walk->run_start_ns >= walk->max_run_ns;
 }
 
-/* How often a task is read again if its pid led to another one meanwhile. */
+/* How often a task is read again if its pid led to another one during the read. */
 #define MAX_ATTEMPTS 4
 
 /*
- * Writes the record of the next task. What is asked for is the task to which the pid leads, and
- * that can change: when another thread calls exec it takes the leader's place, and a task that is
- * released loses its pid. So the pid is looked up before and after, and the record is valid if it
- * led to the same task.
+ * Writes the record of the next task. A pid leads to the task that is asked for, but this can
+ * change: a thread that calls exec takes the leader's place, and a task that is released loses its
+ * pid. So the pid is looked up before and after, and the record is valid if it led to the same task
+ * both times.
  */
 static long visit(__u32 index, void *nothing)
 {
@@ -338,13 +355,13 @@ static long visit_block(__u32 index, void *nothing)
 }
 
 /*
- * The kernel's iterator looks up one pid number after the other, and takes and drops a reference to
- * each task, which takes longer than most visits. So the program reads the IDR itself, which leads
- * to many tasks at once.
+ * The kernel's iterator looks up pid numbers one by one, and takes and drops a reference to each
+ * task, which takes longer than most visits. So the program reads the IDR itself, which leads to
+ * many tasks at once.
  *
  * The program runs in an RCU read section, so these tasks stay valid while it runs, but it may not
  * run for long. It returns after `max_run_ns`, and the next run continues after the last pid
- * number. A task that exists all the time is visited exactly once.
+ * number. A task that exists throughout the walk is visited exactly once.
  */
 static __always_inline int write_records(struct bpf_iter__task *ctx)
 {

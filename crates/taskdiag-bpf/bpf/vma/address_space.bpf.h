@@ -23,7 +23,7 @@ static long put_slot(__u32 index, void *nothing)
 	return 1;
 }
 
-/* Reads the next leaf: all of its slots, or that of the next address. Addresses are ascending. */
+/* Reads the next leaf: all its slots, or the slot of the next address. Addresses are ascending. */
 static long put_leaf(__u32 index, void *nothing)
 {
 	__u64 address = walk.looked_up, place, end;
@@ -82,7 +82,7 @@ static long put_leaf(__u32 index, void *nothing)
 	return 0;
 }
 
-/* The maximum number of leaves of a run, which take some milliseconds in an RCU read section. */
+/* The maximum number of leaves in a run. They take some milliseconds in an RCU read section. */
 #define LEAVES 16384
 
 /* Reads what walk.op asks for from an address space. Sets walk.state. */
@@ -118,8 +118,8 @@ static __always_inline void read_memory(struct mm_struct *mm)
 }
 
 /*
- * Finds the address space of a maps file of the calling process. False if there is none, or another
- * one than before.
+ * Finds the address space of a maps file of the calling process. False if there is none, or if it
+ * is not the same as before.
  */
 static __always_inline bool find_file(void)
 {

@@ -18,7 +18,7 @@ struct {
 } names SEC(".maps");
 
 /*
- * The name of a mapping without a file, get_vma_name() of fs/proc/task_mmu.c. Returns its length
+ * The name of a mapping without a file: get_vma_name() of fs/proc/task_mmu.c. Returns its length
  * with the NUL, 0 for none.
  */
 static __always_inline long special_name(struct vm_area_struct *vma, char *out)
@@ -71,7 +71,7 @@ static __always_inline long given_name(struct vm_area_struct *vma, char *out, bo
 	return at + n + 1;
 }
 
-/* vma_kernel_pagesize(). 0 for devices with a function for it (DAX), which can't be called. */
+/* vma_kernel_pagesize(). 0 for devices that have a function for it (DAX), which can't be called. */
 static __always_inline __u64 page_size(struct vm_area_struct *vma, struct file *file, unsigned long flags)
 {
 	struct vm_operations_struct *ops = vma->vm_ops;
@@ -100,7 +100,7 @@ static __always_inline bool passes_filter(struct vm_area_struct *vma, unsigned l
 	return !(pass.filter & ~*flags);
 }
 
-/* Whether a file is one of those that are looked for. */
+/* Whether a file is in `matches`. */
 static __always_inline bool is_looked_for(struct file *file)
 {
 	struct inode *inode = file->f_inode;
@@ -166,8 +166,8 @@ static __always_inline long name_of_memory(struct vm_area_struct *vma, struct fi
 }
 
 /*
- * The place for the next record. The mask gives the verifier a bound, which it can't know for a
- * value in memory.
+ * The place for the next record. The verifier can't know the bound of a value in memory; the mask
+ * gives it one.
  */
 static __always_inline struct td_vma *next_record(void)
 {

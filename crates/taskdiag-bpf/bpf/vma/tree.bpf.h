@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The tree of mappings of a process, which is a maple tree. */
+/* The mappings of a process, which are in a maple tree. */
 #ifndef TASKDIAG_VMA_TREE_BPF_H
 #define TASKDIAG_VMA_TREE_BPF_H
 
 #include "state.bpf.h"
 
 /*
- * Reads mm_lock_seq, at the start and at the end of reading the tree. False if a writer holds
- * mmap_lock.
+ * Reads mm_lock_seq, before and after reading the tree. False if a writer holds mmap_lock.
  *
  * A writer holds mmap_lock, and increments mm_lock_seq at the start and at the end; before 6.14
- * only at the end. So the tree did not change meanwhile if no writer held the lock both times, and
- * the sequence is the same. Mappings that were removed stay readable under RCU, or become other
- * mappings, and then the sequence differs. The lock is read before the sequence, so that a writer
- * which finishes between the two changes the sequence.
+ * only at the end. So the tree did not change if no writer held the lock at either time and the
+ * sequence is the same. Under RCU, mappings that were removed stay readable or become other
+ * mappings; then the sequence differs. The lock is read before the sequence, so that a writer that
+ * finishes between the two reads changes the sequence.
  */
 static __always_inline bool read_mmap_seq(struct mm_struct *mm, __u64 *sequence)
 {
@@ -30,8 +29,8 @@ static __always_inline bool read_mmap_seq(struct mm_struct *mm, __u64 *sequence)
 }
 
 /*
- * Whether this kernel's maple trees are as expected, and it has the lock and the sequence that
- * read_mmap_seq() needs.
+ * Whether this kernel's maple trees are as expected, and whether it has the lock and the sequence
+ * that read_mmap_seq() needs.
  */
 static __always_inline bool is_known_kernel(void)
 {
@@ -71,12 +70,12 @@ static __always_inline bool copy_node(__u64 *copy, __u64 entry)
 	return entry >= FIRST_POINTER && !bpf_probe_read_kernel(copy, NODE_SIZE, (void *)(entry & ~(NODE_SIZE - 1ull)));
 }
 
-/* 1 if a < b, else 0. Without a branch, because the verifier would follow each. */
+/* 1 if a < b, else 0. It has no branch, because the verifier would follow each side. */
 static __always_inline __u64 below(__u64 a, __u64 b)
 {
 	__u64 difference = a - b;
 
-	/* Or clang makes it a branch. */
+	/* Otherwise clang makes it a branch. */
 	barrier_var(difference);
 	return ((~a & b) | (~(a ^ b) & difference)) >> 63;
 }
@@ -102,6 +101,7 @@ static __noinline bool find_leaf(__u64 address)
 	__u64 index, end;
 	__u32 level;
 
+	/* Addresses only grow. Up to branch_max, the copy of the previous leaf's parent serves again. */
 	if (walk.has_branch && address <= walk.branch_max) {
 		entry = 0;
 		max = walk.branch_max;
@@ -127,7 +127,10 @@ static __noinline bool find_leaf(__u64 address)
 	if (node_type(entry) != MAPLE_LEAF_64 || !copy_node(walk.leaf, entry))
 		return false;
 	walk.leaf_max = max;
-	/* ma_data_end() */
+	/*
+	 * ma_data_end(): the last pivot is 0 if the node has room, and then the node says where its
+	 * data end. Otherwise the last pivot ends the node, or one more slot follows it.
+	 */
 	max ^= PIVOT(walk.leaf, maple_range_64, 14);
 	if (max == walk.leaf_max)
 		walk.leaf_end = LAST_SLOT(walk.leaf, maple_range_64) & 15;

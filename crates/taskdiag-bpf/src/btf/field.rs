@@ -5,8 +5,8 @@ use super::{without_flavour, BtfError, Kind, Member, Type, TypeId, Types, MAX_DE
 /// The maximum number of members visited to find one field: far more than any real structure has.
 const MAX_MEMBERS_VISITED: u32 = 1 << 17;
 
-/// What two types must have in common to be compatible: a program that was compiled with one may
-/// then read the other, as in libbpf.
+/// What two types must have in common to be compatible: then a program compiled with one may read
+/// the other, as in libbpf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape<'n> {
     /// The number of array dimensions.
@@ -123,7 +123,7 @@ struct MemberFacts {
 }
 
 impl Field {
-    /// The size of a load of the field; 0 for a bit field, of which the size never changes.
+    /// The size of a load of the field; 0 for a bit field, whose load size never changes.
     pub fn load_size(&self) -> u32 {
         if self.is_bit_field {
             0
@@ -331,8 +331,8 @@ impl Types<'_> {
     }
 }
 
-/// The offset and size of the unit of memory that has a bit field: the smallest aligned one that is
-/// at least as large as the declared type.
+/// The offset and size of the unit of memory that holds a bit field: the smallest aligned one that
+/// is at least as large as the declared type.
 fn bit_field_unit(bit_offset: u64, bit_size: u32, inner: &Type<'_>) -> Result<(u64, u32), BtfError> {
     let mut size = match inner.kind {
         Kind::Integer | Kind::Enum | Kind::Enum64 => inner.size_or_type,

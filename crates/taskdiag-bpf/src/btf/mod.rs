@@ -6,9 +6,9 @@
 //! remembers where every 16th type starts, and compares only eight bytes of each name. Everything
 //! else is looked up in place when it is needed.
 //!
-//! Field paths mean what they mean to libbpf (`relo_core.c`): what libbpf finds compatible, this
-//! does, and nothing else. The bytes come from outside, so no input may cause a panic, an endless
-//! loop or a large allocation.
+//! Field paths have the meaning that they have in libbpf (`relo_core.c`), with the same rules of
+//! compatibility. The bytes are untrusted, so no input may cause a panic, an endless loop or a
+//! large allocation.
 
 mod field;
 mod kind;
@@ -31,13 +31,13 @@ pub use types::Types;
 pub type TypeId = u32;
 
 /// The maximum length of a chain of typedefs, qualifiers, array dimensions or anonymous members
-/// (libbpf: 32 and 64).
+/// (libbpf: `MAX_RESOLVE_DEPTH` 32, `BPF_CORE_SPEC_MAX_LEN` 64).
 const MAX_DEPTH: u32 = 32;
 
 /// Why type information could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BtfError {
-    /// The header is not that of BTF in this machine's byte order, or a section is not within the
+    /// The header is not that of a BTF in this machine's byte order, or a section is not within the
     /// bytes.
     Header(&'static str),
     /// A type extends past the end of the type section.
@@ -45,8 +45,8 @@ pub enum BtfError {
         /// The offset of the type in the type section.
         offset: usize,
     },
-    /// A type is of a newer kind, and the BTF does not say how long it is. So no type after it can
-    /// be read.
+    /// A type is of a newer kind whose length the BTF does not give. So no type after it can be
+    /// read.
     UnknownKind {
         /// The type.
         id: TypeId,

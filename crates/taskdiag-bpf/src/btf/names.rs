@@ -1,4 +1,4 @@
-//! Names of types: which ones are wanted, and a fast way to exclude the others.
+//! Names of types: which ones are wanted, and a fast way to exclude all others.
 
 use super::{Kinds, TypeId};
 
@@ -29,13 +29,13 @@ pub(super) fn starts_with_name(strings: &[u8], offset: u32, name: &[u8]) -> bool
         .is_some_and(|rest| rest.first() == Some(&0))
 }
 
-/// Excludes names quickly: nearly no name of a BTF is wanted.
+/// Excludes names quickly: very few names of a BTF are wanted.
 #[derive(Debug)]
 pub(super) struct NameFilter<'w> {
     wanted: &'w [Wanted<'w>],
     pub(super) kinds: Kinds,
-    /// A bit for each hash of a name's first eight bytes, which is set if a wanted name has it. 512
-    /// bytes stay in the first-level cache.
+    /// One bit for each hash of a name's first eight bytes. It is set if a wanted name has that
+    /// hash. 512 bytes stay in the first-level cache.
     bits: [u64; FILTER_WORDS],
 }
 
@@ -100,8 +100,7 @@ pub(super) fn name_head(strings: &[u8], offset: usize) -> u64 {
             u64::from_le_bytes(head)
         }
     };
-    // The lowest bit that is set here is the top bit of the first zero byte. The bits above it mean
-    // nothing.
+    // The lowest set bit is the top bit of the first zero byte. The bits above it have no meaning.
     let zeros = head.wrapping_sub(0x0101_0101_0101_0101) & !head & 0x8080_8080_8080_8080;
     if zeros == 0 {
         return head;

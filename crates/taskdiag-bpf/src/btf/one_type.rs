@@ -55,8 +55,8 @@ impl<'a> Type<'a> {
         self.vlen() as usize
     }
 
-    /// The top bit of the info word. It says of a struct that its members can be bit fields, and of
-    /// an enumeration that it is signed.
+    /// The top bit of the info word. Set for a struct whose members can be bit fields, and for a
+    /// signed enumeration.
     pub(super) fn kind_flag(&self) -> bool {
         self.info >> 31 != 0
     }
@@ -69,7 +69,7 @@ impl<'a> Type<'a> {
         self.word(0).unwrap_or(0) >> 24 & 0xf
     }
 
-    /// The bit offset of an integer: not 0 only in an old way to describe bit fields.
+    /// The bit offset of an integer. It is not 0 only in an old way to describe bit fields.
     pub(super) fn integer_bit_offset(&self) -> u32 {
         self.word(0).unwrap_or(0) >> 16 & 0xff
     }

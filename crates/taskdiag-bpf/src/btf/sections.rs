@@ -3,12 +3,12 @@
 use super::{read_u32, BtfError, Kind};
 
 const MAGIC: u16 = 0xeb9f;
-/// The length of the oldest header. Newer ones are longer, and say so in `hdr_len`.
+/// The length of the oldest header. Newer ones are longer, and give their length in `hdr_len`.
 const HEADER_LEN: usize = 24;
-/// The length of a header with a layout section, which says how long types of each kind are.
+/// The length of a header with a layout section, which gives the length of types of each kind.
 const HEADER_LEN_WITH_LAYOUT: usize = 32;
-/// The length of `struct btf_layout`: what always follows a type of the kind, what each element
-/// adds, flags.
+/// The length of `struct btf_layout`: the length of what always follows a type of the kind, the
+/// length of each element, flags.
 pub(super) const LAYOUT_LEN: usize = 4;
 /// The length of `struct btf_type`: name offset, info word, size or type.
 pub(super) const TYPE_HEADER_LEN: usize = 12;
@@ -65,10 +65,10 @@ pub(super) fn element_count(info: u32) -> u32 {
 
 const KIND_NUMBERS: usize = 128;
 
-/// Knows how long types are.
+/// Computes the lengths of types.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths<'a> {
-    /// What the BTF itself says about each kind; empty if it says nothing.
+    /// The BTF's own description of each kind; empty if it has none.
     layout: &'a [u8],
 }
 

@@ -75,7 +75,7 @@ impl Builder {
         bytes
     }
 
-    /// The bytes in the newer form, with a layout section, which says how long types are.
+    /// The bytes in the newer form, with a layout section, which gives the lengths of types.
     fn bytes_with(&self, layout: &[u8]) -> Vec<u8> {
         let types_len = self.types.len() as u32 * 4;
         let strings_len = self.strings.len() as u32;
@@ -95,7 +95,8 @@ fn starts(bytes: &[u8]) -> (usize, usize) {
     (word(4) + word(8), word(4) + word(16))
 }
 
-/// Renames a member of a structure, so that it is not found. `None` if the structure lacks it.
+/// Renames a member of a structure, so that it is not found. `None` if the structure has no such
+/// member.
 pub(crate) fn without_member(bytes: &[u8], owner: &str, name: &str) -> Option<Vec<u8>> {
     let (types, found) = Types::scan(bytes, &[wanted(owner, Kind::Struct)]).unwrap();
     let members = types.get(*found[0].first()?).unwrap().trailer;
@@ -316,7 +317,8 @@ fn bytes_of_host() -> Vec<u8> {
     fs::read("/sys/kernel/btf/vmlinux").expect("this test needs a kernel with BTF")
 }
 
-/// All types as bpftool prints them, by id. That takes seconds, so all tests share them.
+/// All types as bpftool prints them, by id. Running bpftool takes seconds, so all tests share the
+/// result.
 static TYPES_BY_BPFTOOL: LazyLock<HashMap<u64, Value>> = LazyLock::new(types_by_bpftool);
 
 fn types_by_bpftool() -> HashMap<u64, Value> {
@@ -331,7 +333,7 @@ fn types_by_bpftool() -> HashMap<u64, Value> {
     types.map(|one| (one["id"].as_u64().unwrap(), one)).collect()
 }
 
-/// The bit offset and type of a member, found by a plain search in what bpftool prints.
+/// The bit offset and type of a member, found by a plain search in bpftool's output.
 fn member_by_bpftool(all: &HashMap<u64, Value>, owner: u64, name: &str) -> Option<(u64, u64)> {
     let owner = &all[&through_modifiers(all, owner)];
     for member in owner["members"].as_array()? {
@@ -372,7 +374,7 @@ fn size_by_bpftool(all: &HashMap<u64, Value>, id: u64) -> u64 {
     }
 }
 
-/// The shape that a program has if it was compiled with this type.
+/// The shape that a program would have if it was compiled with this type.
 fn shape_of(types: &Types<'_>, id: TypeId) -> Shape<'static> {
     let mut dimensions = 0;
     let mut current = types.resolve(id).unwrap().unwrap();
@@ -444,7 +446,7 @@ fn host_agrees_with_bpftool() {
     assert!(compared >= 20, "only {compared} fields could be compared");
 }
 
-/// Compares one field. Returns false if this kernel lacks it, on which both must agree.
+/// Compares one field. Returns false if this kernel lacks it; both must agree on that.
 fn compare_field(types: &Types<'_>, all: &HashMap<u64, Value>, root: TypeId, names: &[&str]) -> bool {
     let expected = names.iter().try_fold((0, u64::from(root)), |(offset, id), name| {
         let (inner, id) = member_by_bpftool(all, id, name)?;

@@ -4,7 +4,7 @@ use super::names::{starts_with_name, NameFilter};
 use super::sections::{kind_number, sections, Lengths, Sections, TYPE_HEADER_LEN};
 use super::{read_u32, without_flavour, BtfError, Kind, Type, TypeId, Wanted, MAX_DEPTH};
 
-/// How many types there are for each remembered offset: few enough to walk over, and enough for the
+/// How many types there are for each remembered offset. Few enough to walk over, and enough for the
 /// offsets to stay in the first-level cache.
 const TYPES_PER_CHECKPOINT: u32 = 16;
 
@@ -19,7 +19,7 @@ pub struct Types<'a> {
     /// The offset of every [`TYPES_PER_CHECKPOINT`]th type, from type 1 on.
     pub(super) checkpoints: Vec<u32>,
     count: u32,
-    /// Why the types after the last one are not known, if there are more.
+    /// Why no types after the last one are known, if there are more.
     stopped_by: Option<BtfError>,
 }
 
@@ -83,13 +83,13 @@ impl<'a> Types<'a> {
         self.count
     }
 
-    /// Why the walk ended early, if it did. There may be more types than [`Types::count`] then,
-    /// wanted ones among them.
+    /// Why the walk ended early, if it did. There may then be more types than [`Types::count`],
+    /// including wanted ones.
     pub fn stopped_by(&self) -> Option<BtfError> {
         self.stopped_by
     }
 
-    /// The type with an id that is not that of `void`.
+    /// The type with an id other than that of `void`.
     pub fn get(&self, id: TypeId) -> Result<Type<'a>, BtfError> {
         let missing = BtfError::NoSuchType(id);
         let slot = id.checked_sub(1).ok_or(missing)?;

@@ -26,7 +26,7 @@ pub enum LoadError {
     NoSuchProgram(String),
     /// The kernel's type information can't be used.
     Btf(BtfError),
-    /// The kernel lacks what the program is attached to: it is older, or built without it.
+    /// The kernel lacks the hook that the program is attached to: it is older, or built without it.
     NoAttachPoint(&'static str),
     /// An instruction could not be adapted to this kernel.
     Relocation {
@@ -72,8 +72,8 @@ impl From<BtfError> for LoadError {
     }
 }
 
-/// How many lines of the verifier's log a message shows. The last one says why the program was
-/// refused, those before it where.
+/// How many lines of the verifier's log a message shows. The last line says why the program was
+/// refused, the lines before it say where.
 const LOG_LINES_SHOWN: usize = 12;
 
 impl fmt::Display for LoadError {
@@ -123,8 +123,8 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// What users of the library see of an error. It is not `impl From<LoadError> for Error` because
-/// that would be visible in the library's interface.
+/// The error that users of the library see. It is not `impl From<LoadError> for Error` because that
+/// would be visible in the library's interface.
 pub(crate) fn load_error(error: impl Into<LoadError>) -> Error {
     let error = error.into();
     let kind = match &error {
@@ -174,9 +174,9 @@ pub(crate) fn not_created(error: io::Error) -> Error {
     Error::io("creating a BPF map", error)
 }
 
-/// Loads the program `name` of a recipe whose variables are one section of `size` bytes, which this
-/// process maps: the program gets its settings and leaves its records there. `maps` are the other
-/// maps that it uses.
+/// Loads the program `name` of a recipe whose variables are one section of `size` bytes. This
+/// process maps the section: the program reads its settings there and leaves its records there.
+/// `maps` are the other maps that the program uses.
 pub(crate) fn load_sharing(
     recipe: &'static Result<Recipe, &str>,
     name: &str,
@@ -209,7 +209,7 @@ pub(crate) fn load_sharing(
 }
 
 impl Linker<'_> {
-    /// Loads the program `name`. `maps` returns the map with a name of the recipe's `maps` and
+    /// Loads the program `name`. `maps` returns the map for each name in the recipe's `maps` and
     /// `data`.
     pub fn load<'m>(
         &mut self,
@@ -252,7 +252,7 @@ impl Linker<'_> {
             };
             match bpf::load(&spec) {
                 Ok(loaded) => return Ok(loaded),
-                // Among other things, ENOENT means that a variable has no address.
+                // One meaning of ENOENT is that a variable has no address.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) && self.forget_weak_variables() => {}
                 Err(error) => return Err(self.explain(program, &spec, error)),
             }
@@ -325,8 +325,8 @@ fn poisoned_instruction(log: &str) -> Option<u32> {
 }
 
 impl DataSection {
-    /// Creates the map of these variables with an initial content. If programs may not write to it
-    /// the map is frozen, so that the verifier treats its values as constants and removes dead
+    /// Creates the map of these variables with their initial content. If programs may not write to
+    /// it, the map is frozen: the verifier then treats its values as constants and removes dead
     /// branches.
     pub fn create(&self, content: &[u8]) -> io::Result<Map> {
         let map = Map::create(&MapSpec {

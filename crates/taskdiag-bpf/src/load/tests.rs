@@ -1,4 +1,4 @@
-//! These tests load programs, so they need CAP_BPF and CAP_PERFMON, and a kernel with BTF.
+//! These tests load programs. They need CAP_BPF and CAP_PERFMON, and a kernel with BTF.
 
 use std::collections::HashMap;
 use std::env;
@@ -65,7 +65,7 @@ fn share_bss(maps: &Maps) -> SharedMemory {
     maps.0[".bss"].share(80).unwrap()
 }
 
-/// Runs a program on the tasks of a scope, and returns what it wrote.
+/// Runs a program on the tasks of a scope, and returns the records that it wrote.
 fn records(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> Vec<[u32; 4]> {
     let link = bpf::link_tasks(program, scope).unwrap();
     let mut bytes = Vec::new();
@@ -78,7 +78,7 @@ fn records(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> Vec<[u32; 4]> {
         .collect()
 }
 
-/// Check that a program which uses everything that the loader supports runs, and writes right
+/// Check that a program that uses everything that the loader supports runs, and writes correct
 /// values.
 #[test]
 fn program_reads_tasks() {
@@ -229,7 +229,7 @@ fn maps_are_pinned() {
     assert!(again.lookup(&[0; 4], &mut [0; 4]).is_err(), "the size is checked");
 }
 
-/// Check that the kernel's BTF has the same bytes, however it is read.
+/// Check that each way of reading the kernel's BTF gives the same bytes.
 #[test]
 fn btf_is_the_same_however_it_is_read() {
     let read = fs::read("/sys/kernel/btf/vmlinux").unwrap();
@@ -237,8 +237,8 @@ fn btf_is_the_same_however_it_is_read() {
     assert_eq!(KernelBtf::copy(read.len()).unwrap().bytes(), read);
 }
 
-/// Prints the relocated instructions, which `dev/loader-bench` compares with those of libbpf.
-/// Prints the descriptors of maps as 0.
+/// Prints the relocated instructions, for `dev/loader-bench` to compare them with libbpf's.
+/// Descriptors of maps are printed as 0.
 #[test]
 #[ignore = "make -C dev/loader-bench compare runs it"]
 fn print_instructions() {

@@ -35,17 +35,17 @@ pub struct Bpf {
 pub struct PassRequest<'a> {
     /// Which tasks it visits.
     pub scope: Scope,
-    /// The processes to visit, each with an iterator of its own; if empty, all in the scope.
+    /// The processes to visit, each with a separate iterator; if empty, all in the scope.
     pub pids: &'a [u32],
     /// The groups of fields that it reads.
     pub groups: Groups,
     /// The tests that a task must pass to have a record.
     pub tests: &'a [KernelTest],
-    /// Whether only tasks have a record that used processor time since the last pass with this set.
+    /// Whether only tasks that used processor time since the last pass with this set have a record.
     pub changed: bool,
-    /// Whose namespaces it uses.
+    /// From whose point of view ids and paths are given.
     pub standpoint: Standpoint,
-    /// It ends early once there are so many tasks, or a few more.
+    /// It ends early once there are this many tasks, or a few more.
     pub most: usize,
 }
 
@@ -88,7 +88,8 @@ impl Bpf {
         Some(program.groups)
     }
 
-    /// Loads or opens a program that can read `groups`, and the groups that could be read before.
+    /// Loads or opens a program that can read `groups` in addition to all groups that could be read
+    /// before.
     pub fn prepare(&mut self, way: BpfWay, groups: Groups, pinned: &Path) -> Result<()> {
         let groups = groups.or(self.loaded().unwrap_or_default());
         self.program = Some(match way {
@@ -99,7 +100,7 @@ impl Bpf {
         Ok(())
     }
 
-    /// Promises that only this thread will use the loaded program, so that its key is computed only
+    /// Promises that only this thread will use the loaded program, so its key is computed only
     /// once.
     pub fn keep_to_this_thread(&mut self) -> Result<()> {
         if let Some(program) = &mut self.program {
@@ -170,7 +171,7 @@ impl Bpf {
         let result = program.pass(scope, request.pids, request.most, snapshot);
         reader.remove(program);
         if result.is_err() {
-            // The program has seen tasks whose records were lost.
+            // The program has recorded visits of tasks whose records were lost.
             self.changed_epoch += 1;
         }
         result

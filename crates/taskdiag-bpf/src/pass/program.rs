@@ -30,11 +30,11 @@ const CONSTANTS: &str = ".rodata";
 const READER_KEY_SIZE: u32 = 8;
 const SEEN_SIZE: u32 = 24;
 
-/// The number of tasks whose processor time is remembered. Two tasks whose ids are equal modulo
-/// this share an entry, and always count as changed.
+/// The number of tasks whose processor time is remembered. Tasks whose ids are equal modulo this
+/// number share an entry, and always count as changed.
 pub(super) const SEEN_ENTRIES: u32 = 1 << 16;
 
-/// The maximum length that one read of an iterator returns.
+/// The most bytes that one read of an iterator returns.
 const READ_SIZE: usize = 32 << 10;
 
 /// A loaded program.
@@ -44,12 +44,12 @@ pub(super) struct Program {
     /// The groups that it can read.
     pub(super) groups: Groups,
     pub(super) form: Form,
-    /// The link for passes over all tasks; for a walk, over any tasks. It is used for all passes.
+    /// The link for all passes: over all tasks or, for a walk, over any task.
     pub(super) link: OwnedFd,
-    /// The process that loaded it. A child of it must not use it, because both would write to one
+    /// The process that loaded it. A child must not use it, because both would write to one
     /// `td_reader`.
     owner: Owner,
-    /// The key of the only thread that uses it, if there is only one.
+    /// The key of the only thread that uses it, if only one does.
     pub(super) reader: Option<[u32; 2]>,
 }
 
@@ -195,7 +195,7 @@ impl Program {
         }
     }
 
-    /// Reads an iterator, for which the kernel calls the program for each task.
+    /// Reads an iterator; the kernel calls the program for each task.
     fn iterate(&self, scope: Scope, most: usize, snapshot: &mut Snapshot) -> Result<()> {
         let narrowed = match scope {
             Scope::Process(pid) => Some(TaskScope::Thread(pid)),
@@ -220,7 +220,7 @@ impl Program {
                 Some(_) => {
                     let (records, mut indexer) = Indexer::split(snapshot);
                     indexer.index(&records[start..], start)?;
-                    // A process has one record.
+                    // A process has only one record.
                     if matches!(scope, Scope::Process(_)) || snapshot.rows.len() >= most {
                         return Ok(());
                     }
@@ -233,7 +233,7 @@ impl Program {
 
 /// The entry of this thread in the map of readers.
 pub(super) struct Reader {
-    /// The key, if the entry has to be removed after the pass.
+    /// The key, if the entry must be removed after the pass.
     key: Option<[u32; 2]>,
 }
 
@@ -305,7 +305,7 @@ fn data_map(data: &DataSection, groups: Groups) -> Result<Map> {
     data.create(&content).map_err(not_created)
 }
 
-/// Creates the maps that each loaded program has of its own.
+/// Creates the maps that belong to one loaded program.
 pub(crate) fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
     let create = |name: &&'static str| {
         let name = *name;

@@ -1,4 +1,4 @@
-//! These tests load programs, so they need CAP_BPF and CAP_PERFMON.
+//! These tests load programs. They need CAP_BPF and CAP_PERFMON.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command};
@@ -19,7 +19,7 @@ impl WalkingProgram {
         WalkingProgram(Program::load_walk(groups, kernel_btf().unwrap().bytes()).unwrap())
     }
 
-    /// The walk, and the link with which it is run.
+    /// The walk, and the link that runs it.
     pub(crate) fn walk(&mut self) -> (&mut Walk, BorrowedFd<'_>) {
         match &mut self.0.form {
             Form::Walk(walk) => (walk, self.0.link.as_fd()),
@@ -65,7 +65,7 @@ impl Drop for Sleeper {
 /// Stands for the value of a field whose group the program deferred to procfs.
 const DEFERRED: &str = "deferred";
 
-/// The forms of the program that this kernel can run. True is the one that walks.
+/// The forms of the program that this kernel can run. True is the form that walks.
 fn forms() -> Vec<bool> {
     if walk::is_possible() {
         vec![true, false]
@@ -74,7 +74,7 @@ fn forms() -> Vec<bool> {
     }
 }
 
-/// Loads the program in one form, as for a kernel with this type information.
+/// Loads one form of the program as for a kernel with this type information.
 fn program(is_walk: bool, groups: Groups, btf: &[u8]) -> Result<Program> {
     if is_walk {
         Program::load_walk(groups, btf)
@@ -102,7 +102,7 @@ fn values(program: Program, pid: u32) -> Vec<(Field, String)> {
     let value = |&field: &Field| {
         let value = match (deferred.contains(field.group()), task.value(field)) {
             (true, _) => DEFERRED.to_owned(),
-            // Reading its arguments elsewhere can make a page of it resident.
+            // When its arguments are read elsewhere, a page of it can become resident.
             (_, Ok(_)) if matches!(field.group(), Group::Mem | Group::Oom) => "Ok(some)".to_owned(),
             (_, value) => format!("{value:?}"),
         };
@@ -116,8 +116,7 @@ fn values(program: Program, pid: u32) -> Vec<(Field, String)> {
 /// Members that depend on the kernel's configuration, and the fields that are missing or have
 /// another value without them.
 const OPTIONAL_MEMBERS: [(&str, &str, &[Field]); 9] = [
-    // Without CONFIG_TASK_DELAY_ACCT /proc prints 0, which is also the value of a process that
-    // sleeps.
+    // Without CONFIG_TASK_DELAY_ACCT /proc prints 0. A process that sleeps has that value too.
     ("task_struct", "delays", &[]),
     ("task_struct", "on_cpu", &[]),
     ("task_struct", "seccomp", &[Field::Seccomp]),
@@ -146,7 +145,7 @@ const OPTIONAL_MEMBERS: [(&str, &str, &[Field]); 9] = [
     ),
 ];
 
-/// Check that a kernel that lacks an optional member loses the fields that need it, and no others.
+/// Check that a kernel that lacks an optional member loses exactly the fields that need it.
 #[test]
 fn missing_members_cost_only_their_fields() {
     let sleeper = Sleeper::start();
@@ -194,7 +193,7 @@ fn verified() -> Vec<u64> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let programs =
         open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:bpf-prog")));
-    // Other tests may close their programs meanwhile.
+    // Other tests may close their programs in between.
     let counts = programs.filter_map(|entry| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", entry.file_name().to_str()?)).ok()?;
         let count = info.lines().find_map(|line| line.strip_prefix("verified_insns:"))?;
@@ -203,8 +202,8 @@ fn verified() -> Vec<u64> {
     counts.collect()
 }
 
-/// Check that the verifier processes far fewer than its limit of a million instructions for each
-/// program. Kernels differ in how many paths they follow, and a program that exceeds the limit does
+/// Check that the verifier processes far fewer than a million instructions, its limit, for each
+/// program. Kernels follow different numbers of paths, and a program that exceeds the limit does
 /// not load.
 #[test]
 fn programs_are_far_from_the_verifiers_limit() {

@@ -32,7 +32,7 @@ pub enum RelocationError {
         /// The size of the kernel's field.
         kernel: u32,
     },
-    /// The instruction does not take such a value.
+    /// The instruction can't hold such a value.
     BadInstruction,
 }
 
@@ -72,8 +72,8 @@ enum Answer {
 pub struct Linker<'a> {
     recipe: &'static Recipe,
     types: Types<'a>,
-    /// For each root, the kernel types with its name and kind. A type that lacks a field which
-    /// others have is removed.
+    /// For each root, the kernel types with its name and kind. If some of them lack a field that
+    /// others have, they are removed.
     candidates: Vec<Vec<TypeId>>,
     /// For each field, its location in each candidate of its root.
     locations: Vec<Option<Vec<Location>>>,
@@ -105,8 +105,8 @@ impl<'a> Linker<'a> {
         self.recipe
     }
 
-    /// The type that stands for what a program is attached to. `program` is an index in the recipe.
-    /// `None` if the kernel lacks it.
+    /// The type in the kernel's BTF for what a program is attached to. `program` is an index in the
+    /// recipe. `None` if the kernel lacks it.
     pub fn attach_type(&self, program: usize) -> Result<Option<TypeId>, BtfError> {
         match self.attach_types.get(program).copied().flatten() {
             None => self.types.stopped_by().map_or(Ok(None), Err),
@@ -167,7 +167,7 @@ impl<'a> Linker<'a> {
                 set_wide(rest, Meaning::MapValue, address)
             }
             Target::KernelSymbol(symbol) => match self.symbol(symbol)? {
-                Some(id) => set_wide(rest, Meaning::KernelType, u64::from(id)),
+                Some(id) => set_wide(rest, Meaning::KernelSymbol, u64::from(id)),
                 None => set_wide(rest, Meaning::Number, 0),
             },
             Target::KernelCall(symbol) => {
@@ -313,7 +313,7 @@ fn wanted_names(recipe: &Recipe) -> impl Iterator<Item = Wanted<'static>> {
     recipe.roots.iter().map(root).chain(symbols).chain(attach)
 }
 
-/// Notes the value of one candidate, which must be that of all.
+/// Records the value of one candidate. All candidates must have the same value.
 fn agree(agreed: &mut Option<u64>, value: u64) -> Result<(), RelocationError> {
     match agreed.replace(value) {
         Some(other) if other != value => Err(RelocationError::Ambiguous),
@@ -404,7 +404,7 @@ fn patch_memory(instructions: &mut [u64], field: &Field, access: &FieldAccess) -
     Ok(())
 }
 
-/// Replaces an instruction by one that the verifier refuses if it reaches it.
+/// Replaces an instruction by one that the verifier refuses if it can reach it.
 fn poison(instructions: &mut [u64]) -> Result<(), RelocationError> {
     let len = match first(instructions)?.form() {
         Form::Wide => 2,

@@ -15,7 +15,7 @@ use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
 use crate::output::{cell, csv, json, Absences, HasValues, Key, Output};
 
-/// The length of the bar where output is not a terminal, brackets included.
+/// The length of the bar if the output is not a terminal, including brackets.
 const WIDTH: usize = 80;
 
 /// The keys of a run of pages.
@@ -105,7 +105,7 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     Ok(Outcome::Complete)
 }
 
-/// Writes runs for programs, each as soon as it is known.
+/// Writes runs in machine-readable output, each as soon as it is known.
 fn write_runs(file: &File, style: &Style, machine: Machine, output: &mut Output) -> std::io::Result<Result<(), Error>> {
     let mut rows = json::Rows::new(RunKey::ALL, false);
     let mut absences = Absences::new();
@@ -129,7 +129,7 @@ fn write_runs(file: &File, style: &Style, machine: Machine, output: &mut Output)
     Ok(answer)
 }
 
-/// A bar. Each of its characters is about `grain` pages.
+/// A bar. Each of its characters stands for about `grain` pages.
 struct Drawing {
     pages: u64,
     grain: u64,
@@ -137,7 +137,7 @@ struct Drawing {
     source: Source,
 }
 
-/// What a character of the bar shows.
+/// The content of a character of the bar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     cached: u64,
@@ -202,7 +202,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// Marks the characters that a run covers. A run begins where a character begins.
+    /// Marks the characters that a run covers. A run begins at the start of a character.
     fn mark(&self, marks: &mut [Mark], run: &Run) {
         let page_size = rustix::param::page_size() as u64;
         let is_dirty = [Quantity::Dirty, Quantity::Writeback]
@@ -228,7 +228,7 @@ impl Drawing {
 /// The characters of a bar.
 struct Signs {
     none: &'static str,
-    /// Little, half, much.
+    /// Few, some or most pages.
     parts: [&'static str; 3],
     full: &'static str,
     dirty: &'static str,
@@ -263,7 +263,7 @@ impl Signs {
 mod tests {
     use super::*;
 
-    /// Check that a part is never drawn as all, nor as nothing.
+    /// Check that a part is never drawn as all or as nothing.
     #[test]
     fn parts_are_neither_nothing_nor_all() {
         let sign = |cached, dirty| ASCII.of(Mark { cached, dirty }, 1000);

@@ -1,11 +1,11 @@
-//! Directories, with what is in their files added up.
+//! Directories with the sums of their files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use taskdiag::pagecache::Sum;
 
-/// The sums of the directories below a path, down to a level.
+/// The sums of the directories below a path, down to some level.
 pub struct Directories {
     root: Vec<u8>,
     depth: usize,
@@ -13,7 +13,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// No directories yet. Those down to `depth` levels below `root` have rows.
+    /// Starts without directories. Those down to `depth` levels below `root` get rows.
     pub fn new(root: &Path, depth: usize) -> Directories {
         Directories {
             root: root.as_os_str().as_encoded_bytes().to_vec(),
@@ -22,7 +22,7 @@ impl Directories {
         }
     }
 
-    /// Adds the files of a directory to its row, or to that of the nearest directory above that has
+    /// Adds the files of a directory to its row, or to the row of its nearest ancestor that has
     /// one.
     pub fn add(&mut self, path: &[u8], depth: usize, sum: Sum) {
         let mut path = path;
@@ -37,10 +37,10 @@ impl Directories {
         }
     }
 
-    /// The rows, each with what is in the directories below it, in the order of their paths.
+    /// The rows in the order of their paths, each including the directories below it.
     pub fn add_up(mut self) -> Vec<(Vec<u8>, Sum)> {
         let mut rows = Vec::with_capacity(self.sums.len());
-        // From the end: what is below a directory comes after it.
+        // Backwards: the descendants of a directory come after it.
         while let Some((path, sum)) = self.sums.pop_last() {
             if path != self.root {
                 let above = above(&self.root, &path).to_vec();
@@ -53,7 +53,7 @@ impl Directories {
     }
 }
 
-/// The path of the directory above; for the root the root itself.
+/// The path of the parent directory; for the root, the root itself.
 fn above<'a>(root: &'a [u8], path: &'a [u8]) -> &'a [u8] {
     let below = &path[root.len().min(path.len())..];
     match below.iter().rposition(|&byte| byte == b'/') {
@@ -81,7 +81,7 @@ mod tests {
             .collect()
     }
 
-    /// Check that directories include what is below them, for several roots and levels.
+    /// Check that directories include everything below them, for several roots and levels.
     #[test]
     fn directories_add_up() {
         let tree = [("r", 0), ("r/a", 1), ("r/a.b", 1), ("r/a/c", 2), ("r/a/c/d", 3)];

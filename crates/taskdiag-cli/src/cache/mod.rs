@@ -5,7 +5,7 @@ mod directories;
 mod names;
 mod report;
 mod row;
-mod survey;
+mod scan;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,15 +21,15 @@ pub use bar::RunKey;
 pub use directories::Directories;
 use report::{Style, Unit};
 pub use row::Column;
-use survey::Survey;
+use scan::Scan;
 
 /// Show how much of files and directories is in the page cache
 ///
-/// One row for each regular file below each PATH, in no certain order; with -d or -s one row for
-/// each directory, in which its files add up. Whole pages count, so that more of a file can be
-/// cached than its size. A PATH may be a symbolic link; links below are not followed. Files with
-/// several names count once, in one of their directories. /proc, /sys and other file systems that
-/// make up their files are left out. The kernel answers only to the owner of a file, to those who
+/// Prints one row for each regular file below each PATH, unordered; with -d or -s one row for each
+/// directory, with the sums over its files. Counts whole pages, so more of a file can be cached
+/// than its size. A PATH may be a symbolic link; links below it are not followed. A file with
+/// several names counts once, in one of its directories. Leaves out /proc, /sys and other file
+/// systems that generate their files. The kernel answers only to the owner of a file, to users who
 /// may write to it, and to root.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -43,18 +43,18 @@ pub struct Args {
     /// Files and directories
     #[arg(required_unless_present_any = ["files_from", "of_process", "top", "map"])]
     paths: Vec<PathBuf>,
-    /// Read the names of files and directories from this file (- is standard input), each ended by
+    /// Read the names of files and directories from this file (- is standard input), each ending in
     /// a NUL or a newline
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
-    /// The files that these processes have open or mapped, deleted ones too
+    /// The files that these processes have open or mapped, including deleted files
     #[arg(long, value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
     of_process: Vec<u32>,
-    /// The N files with the most cache: of those that any process has open or mapped, and those
-    /// below each PATH
+    /// The N files with the most cached pages, among the files that any process has open or mapped
+    /// and the files below each PATH
     #[arg(long, value_name = "N", conflicts_with_all = ["sort", "limit", "depth", "summarize", "of_process"])]
     top: Option<usize>,
-    /// Which parts of this one file are cached: a bar, or rows for programs
+    /// Show which parts of this file are cached: a bar, or rows with --json, --jsonl or --csv
     #[arg(long, value_name = "FILE",
         conflicts_with_all = ["paths", "files_from", "of_process", "top", "depth", "summarize", "sort", "limit", "min",
             "fields"])]
@@ -69,10 +69,10 @@ pub struct Args {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// Only this part of each file, like 1G:64M; either number may be left out
+    /// Only this part of each file, as in 1G:64M; either number may be left out
     #[arg(long, value_name = "OFF:LEN", value_parser = quantity::range)]
     range: Option<ByteRange>,
-    /// Only rows with at least this much cached, like 4K
+    /// Only rows with at least this much cached, as in 4K
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0", hide_default_value = true)]
     min: u64,
     /// Sort by these fields; a minus in front puts the largest first. Rows without a value come
@@ -86,32 +86,32 @@ pub struct Args {
     options: Options,
 }
 
-/// Options about output and about sources.
+/// Options for output and sources.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Output")]
 struct Options {
-    /// Fields to show, in this order; `all` for all: path, size_bytes, cached_bytes, dirty_bytes,
+    /// Fields to show, in this order, or `all`: path, size_bytes, cached_bytes, dirty_bytes,
     /// writeback_bytes, evicted_bytes, recently_evicted_bytes, files_count, missing_count; a plus
-    /// in front adds to those shown without
+    /// in front adds to the default fields
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…")]
     fields: Vec<String>,
-    /// The source to ask. If it can't answer, that is an error
+    /// The source to use; an error if it can't answer
     #[arg(long, value_name = "SOURCE", value_parser = parser(SOURCES), default_value = "auto")]
     source: Only<Source>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
     formats: Formats,
-    /// Exact numbers in tables: bytes
+    /// Exact numbers of bytes in tables
     #[arg(long)]
     bytes: bool,
-    /// Pages in tables
+    /// Numbers of pages in tables
     #[arg(long, conflicts_with = "bytes")]
     pages: bool,
     /// No header above tables and CSV
     #[arg(long, visible_alias = "no-headers")]
     no_header: bool,
-    /// Report on standard error the sources, the number of files, and the time
+    /// Print the sources, the number of files and the elapsed time to standard error
     #[arg(long)]
     stats: bool,
 }
@@ -165,18 +165,18 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         style.sort = vec![row::MOST_CACHED];
         style.limit = count;
     }
-    let mut survey = Survey::new(&args, style)?;
+    let mut scan = Scan::new(&args, style)?;
     if args.top.is_some() {
-        survey.all_processes()?;
+        scan.all_processes()?;
     }
     for &pid in &args.of_process {
-        survey.process(pid);
+        scan.process(pid);
     }
     for path in &args.paths {
-        survey.path(path);
+        scan.path(path);
     }
     if let Some(list) = &args.files_from {
-        survey.list(list)?;
+        scan.list(list)?;
     }
-    survey.finish(started, options.stats)
+    scan.finish(started, options.stats)
 }

@@ -5,23 +5,23 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// Longer than any path that the kernel takes: in a list that separates by NUL, there is one within
-/// so many bytes.
+/// Longer than any path that the kernel accepts: a list that is separated by NULs has one within
+/// this many bytes.
 const LOOK: usize = 8 << 10;
 
-/// The names in a list, each ended by a NUL if there is a NUL in it, else by a newline. Empty ones
-/// are passed over. No more than a piece of the list is in memory.
+/// The names in a list. Each is ended by a NUL if the list contains one, else by a newline. Empty
+/// names are skipped. Only a piece of the list is in memory at a time.
 pub struct Names<R> {
     input: R,
     buffer: Vec<u8>,
-    /// How much of the buffer has been given out.
+    /// How much of the buffer has been returned.
     used: usize,
     separator: Option<u8>,
     ended: bool,
 }
 
 impl<R: Read> Names<R> {
-    /// The names that `input` has.
+    /// The names in `input`.
     pub fn new(input: R) -> Names<R> {
         Names {
             input,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that long lists come out whole, whatever the pieces they are read in.
+        /// Check that long lists are returned completely, whatever the sizes of the reads.
         #[test]
         fn long_lists_are_whole(
             list in prop::collection::vec(prop::collection::vec(1..=255_u8, 1..3000), 0..30),

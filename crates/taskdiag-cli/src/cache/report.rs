@@ -1,4 +1,4 @@
-//! Rows filtered, sorted, and written as they come.
+//! Filters and sorts rows, or writes them as they arrive.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,16 +14,16 @@ use crate::output::document::{counts, Document, Head};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{csv, json, people, text, Absences, Key as _, Output};
 
-/// Rows of a table that are written together. The columns of later ones can only be wider.
+/// How many rows of a table are written together. The columns of later rows can only be wider.
 const PIECE: usize = 1000;
 
-/// No row waits longer than this to be written.
+/// The longest time that a row waits to be written.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
-/// How many rows beyond the limit are kept before they are sorted and dropped.
+/// How many rows beyond the limit are kept before they are sorted and the excess is dropped.
 const SLACK: usize = 4096;
 
-/// How sizes are written in tables.
+/// How to write sizes in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Rounded, for people.
@@ -34,26 +34,26 @@ pub enum Unit {
     Pages,
 }
 
-/// Which rows are written, and how.
+/// Which rows to write, and how.
 #[derive(Clone, Debug)]
 pub struct Style {
     /// Table, JSON or CSV.
     pub format: Format,
-    /// The columns that were chosen.
+    /// The chosen columns.
     pub chosen: Chosen<Column>,
     /// Whether rows are sums of files.
     pub sums: bool,
-    /// How sizes are written in tables.
+    /// How to write sizes in tables.
     pub unit: Unit,
     /// Whether there is a header.
     pub header: bool,
     /// The source.
     pub source: Source,
-    /// Which part of each file was asked about.
+    /// The part of each file that was asked about.
     pub range: ByteRange,
-    /// What to sort by. If empty, rows are written as they come.
+    /// The sort keys. If empty, rows are written as they arrive.
     pub sort: Vec<SortKey>,
-    /// The most rows.
+    /// The maximum number of rows.
     pub limit: usize,
     /// Only rows with at least this much cached.
     pub min_cached: u64,
@@ -62,22 +62,22 @@ pub struct Style {
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileColumn {
-    /// A value under a heading.
+    /// A value with a heading.
     Value(&'static str, Column),
-    /// How much of the file is cached.
+    /// The cached part of the file.
     Percent,
-    /// How many files are in a sum.
+    /// The number of files in a sum.
     Count,
 }
 
-/// What is cached of some files together.
+/// How much of several files is cached, in total.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cached {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Of how many of them it is known.
+    /// The number of files for which it is known.
     pub known: u64,
-    /// What is cached of those.
+    /// The cached bytes of those.
     pub bytes: u64,
 }
 
@@ -115,9 +115,9 @@ impl FileColumn {
     }
 }
 
-/// How rows become text.
+/// Converts rows to text.
 enum Writer {
-    /// The table, its columns, and how many rows are not written yet.
+    /// The table, its columns, and the number of rows that have not been written.
     Table(Box<Table>, Vec<FileColumn>, usize),
     Machine(Machine, Document, Vec<Column>, json::Rows<Column>),
 }
@@ -127,7 +127,7 @@ pub struct Report {
     style: Style,
     writer: Option<Writer>,
     output: Output,
-    /// Rows to be sorted.
+    /// Rows to sort.
     kept: Vec<OwnedEntry>,
     written: usize,
     cached: Cached,
@@ -171,12 +171,12 @@ impl Report {
         }
     }
 
-    /// Whether rows are kept until the last one is there.
+    /// Whether rows are kept until the last one has arrived.
     fn sorts(&self) -> bool {
         !self.style.sort.is_empty()
     }
 
-    /// Takes a row. Breaks when no more rows are wanted.
+    /// Takes a row. Breaks when no more rows are needed.
     pub fn row(&mut self, entry: &Entry<'_>) -> io::Result<ControlFlow<()>> {
         let min = self.style.min_cached;
         if min > 0 && !entry.bytes(Quantity::Cached).is_ok_and(|cached| cached >= min) {
@@ -199,12 +199,12 @@ impl Report {
         })
     }
 
-    /// Whether rows have waited long enough to be written.
+    /// Whether rows have waited long enough.
     pub fn is_due(&self) -> bool {
         self.written > self.flushed_rows && self.flushed.elapsed() >= LONGEST_WAIT
     }
 
-    /// Writes the rows that wait.
+    /// Writes the waiting rows.
     pub fn flush(&mut self) -> io::Result<()> {
         self.flushed = Instant::now();
         self.flushed_rows = self.written;
@@ -212,7 +212,7 @@ impl Report {
         self.output.flush()
     }
 
-    /// Writes the rest, and the counters.
+    /// Writes the remaining rows, and the counters.
     pub fn finish(&mut self, counted: &[(&'static str, u64)]) -> io::Result<()> {
         self.sort();
         for kept in std::mem::take(&mut self.kept) {
@@ -225,7 +225,7 @@ impl Report {
         self.output.flush()
     }
 
-    /// What is cached of the rows that were written.
+    /// How much is cached of the files in the written rows.
     pub fn written(&self) -> Cached {
         self.cached
     }
@@ -265,7 +265,7 @@ impl Report {
         self.output.row_ended()
     }
 
-    /// Writes the rows of a table that wait.
+    /// Writes the waiting rows of a table.
     fn write_table(&mut self) -> io::Result<()> {
         if let Some(Writer::Table(table, _, waiting)) = &mut self.writer {
             table.write(&mut self.output, terminal_width())?;
@@ -281,7 +281,7 @@ pub fn head(source: Source) -> Head<'static> {
     Head::streaming("cache", vec![("pagecache", source.name())])
 }
 
-/// The columns of a table. Without `-o` it has what the source can answer.
+/// The columns of a table. Without `-o`, those that the source can answer.
 fn table_columns(style: &Style) -> Vec<FileColumn> {
     let is_answered = |column: &FileColumn| match column {
         FileColumn::Value(_, Column::Bytes(quantity)) => style.source.gives(*quantity),
@@ -352,7 +352,7 @@ mod tests {
     fn a_limit_bounds_what_is_kept() {
         let mut report = report(&["-size_bytes"], 10);
         for number in 0..100_000_u64 {
-            // Each once, in no order.
+            // Each value once, in no order.
             let size_bytes = Ok(number * 77_777 % 100_000);
             let entry = Entry::file(b"x", size_bytes, Err(taskdiag::Absent::Denied));
             assert!(report.row(&entry).expect("nothing is written yet").is_continue());

@@ -1,4 +1,4 @@
-//! Rows of the page cache: files, and directories with what is in their files added up.
+//! Rows about the page cache: files, and directories with the sums of their files.
 
 use std::cmp::Ordering;
 
@@ -17,9 +17,9 @@ pub enum Column {
     Path,
     /// A number of bytes.
     Bytes(Quantity),
-    /// How many files the row is about.
+    /// The number of files in the row.
     Files,
-    /// How many of them are missing from the other numbers.
+    /// The number of those that are missing from the other numbers.
     Missing,
 }
 
@@ -56,13 +56,13 @@ impl Key for Column {
 }
 
 impl Column {
-    /// The keys for programs without `-o`, of sums or of files.
+    /// The keys for programs without `-o`: for sums, or for files.
     pub fn usual(is_sum: bool) -> Vec<Column> {
         let is_usual = |column: &Column| is_sum || !matches!(column, Column::Files | Column::Missing);
         Column::ALL.iter().copied().filter(is_usual).collect()
     }
 
-    /// The side on which it is aligned.
+    /// The alignment of the column.
     pub fn align(self) -> Align {
         match self {
             Column::Path => Align::Left,
@@ -78,10 +78,10 @@ impl Column {
         })
     }
 
-    /// What it means.
+    /// Its meaning.
     pub fn meaning(self) -> &'static str {
         match self {
-            Column::Path => "The name as it was given or found; of a file that a process holds, as the kernel has it.",
+            Column::Path => "The name as given or found; for a file that a process holds, as the kernel reports it.",
             Column::Bytes(Quantity::Size) => "The size of the file, or the sum of the sizes of the files.",
             Column::Bytes(Quantity::Cached) => "Pages in the cache, in any state.",
             Column::Bytes(Quantity::Dirty) => "Cached pages that are not yet written to disk.",
@@ -89,8 +89,8 @@ impl Column {
             Column::Bytes(Quantity::Evicted) => "Pages that were in the cache and were evicted.",
             Column::Bytes(Quantity::RecentlyEvicted) => "Evicted pages that would be active at once if read again.",
             Column::Bytes(_) => "Bytes, as the library has them.",
-            Column::Files => "How many files the row is about.",
-            Column::Missing => "How many of them are missing from the other numbers, except the size.",
+            Column::Files => "The number of files in the row.",
+            Column::Missing => "The number of files that are missing from the other numbers, except from the size.",
         }
     }
 
@@ -108,12 +108,12 @@ impl Column {
 pub struct Entry<'a> {
     /// Its path.
     pub path: &'a [u8],
-    /// Its size; of a directory, the sum of the sizes of its files.
+    /// Its size; for a directory, the sum of the sizes of its files.
     pub size_bytes: Result<u64, Absent>,
-    /// What is known of its page cache.
+    /// What is known about its page cache.
     pub usage: Result<Usage, Absent>,
     files: u64,
-    /// How many of the files are missing from what is known.
+    /// How many of the files are missing from the sums.
     missing: u64,
 }
 
@@ -150,7 +150,7 @@ impl Entry<'_> {
         }
     }
 
-    /// How many files are in what is known, and of how many if that is not all.
+    /// The number of files in the sums, and the number of all files if that differs.
     pub fn count(&self) -> String {
         match self.missing {
             0 => self.files.to_string(),
@@ -158,7 +158,7 @@ impl Entry<'_> {
         }
     }
 
-    /// The cached part of the pages in `range`, in tenths of a percent: 1000 only if all are
+    /// The cached share of the pages in `range`, in tenths of a percent: 1000 only if all are
     /// cached, 0 only if none is. `None` if some files are missing.
     pub fn permille(&self, range: ByteRange) -> Option<u64> {
         if self.missing > 0 {
@@ -224,7 +224,7 @@ impl OwnedEntry {
 /// A column to sort by.
 pub type SortKey = SortBy<Column>;
 
-/// The most cached first.
+/// Rows with the most cached bytes first.
 pub const MOST_CACHED: SortKey = SortBy {
     key: Column::Bytes(Quantity::Cached),
     descending: true,
@@ -235,8 +235,8 @@ pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
     SortBy::parse(lists, Column::parse)
 }
 
-/// The order of rows by these keys, and by path where those are equal: rows are found in no certain
-/// order.
+/// The order of rows by these keys, and by path where those are equal, because rows are found in no
+/// particular order.
 pub fn compare(keys: &[SortKey], a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
     let by_key = |by: &SortKey| match by.key {
         Column::Path => by.compare(Ok::<_, Absent>(a.path), Ok(b.path), Ord::cmp),
@@ -258,7 +258,7 @@ mod tests {
         Entry::file(path, size_bytes, Err(Absent::Denied))
     }
 
-    /// Check that columns are found by their names, each once, and that each has its index.
+    /// Check that columns are found by name, without duplicates, and that each has its index.
     #[test]
     fn columns_have_names() {
         let all = Column::chosen(&["cached_bytes,path".to_owned(), "all".to_owned()]).expect("names");
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Check that a directory says how many of its files are in its sums, and has no percentage if
+    /// Check that a directory shows how many of its files are in its sums, and has no percentage if
     /// some are missing.
     #[test]
     fn sums_say_what_is_in_them() {
@@ -292,8 +292,8 @@ mod tests {
         assert_eq!(permille(&sum), ("1 of 3".to_owned(), None));
     }
 
-    /// Check that rows without a value come last either way, and that equal ones are in the order
-    /// of their paths.
+    /// Check that rows without a value come last in both directions, and that equal rows are in the
+    /// order of their paths.
     #[test]
     fn rows_without_a_value_come_last() {
         let (small, large) = (entry(b"b", Ok(1)), entry(b"a", Ok(2)));

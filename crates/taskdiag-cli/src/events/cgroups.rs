@@ -1,4 +1,4 @@
-//! What the cgroups of events are: of its cgroup, an event has the id only.
+//! The cgroups of events. An event itself has only the id of its cgroup.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,14 +15,14 @@ use taskdiag_core::text::process::{cgroup_mounts, unescape};
 
 use crate::outcome::Failure;
 
-/// The cgroup that a task is in, and what is made of that alone.
+/// The field of a task's cgroup, and the fields derived from it alone.
 pub fn in_cgroup() -> Fields {
     let follows = |field: &Field| field.info().made_of == [Field::Cgroup];
     let made_of_it = Field::ALL.iter().copied().filter(follows);
     made_of_it.chain([Field::Cgroup]).collect()
 }
 
-/// The values of [`in_cgroup`] of a cgroup.
+/// The values of [`in_cgroup`] for one cgroup.
 #[derive(Debug)]
 pub struct Cgroup(Vec<(Field, Result<Vec<u8>, Absent>)>);
 
@@ -45,7 +45,8 @@ impl Cgroup {
         })
     }
 
-    /// What the path tells. Names that container runtimes keep in files of their own are not known.
+    /// The values that the path gives. Names that container runtimes keep in their own files are
+    /// unknown.
     fn of_path(path: &[u8]) -> Cgroup {
         let context = Context {
             now_ns: 0,
@@ -67,7 +68,7 @@ impl Cgroup {
     }
 }
 
-/// A task of which nothing but the path of its cgroup is known.
+/// A task of which only the path of its cgroup is known.
 struct InCgroup<'a>(&'a [u8]);
 
 impl HasFields for InCgroup<'_> {
@@ -79,7 +80,7 @@ impl HasFields for InCgroup<'_> {
     }
 }
 
-/// Who knows no names.
+/// Knows no names.
 struct Nobody;
 
 impl Names for Nobody {
@@ -104,15 +105,15 @@ impl Names for Nobody {
     }
 }
 
-/// So many cgroups are remembered. There may be a new one for each command of a busy machine.
+/// The maximum number of cgroups to remember. A busy machine may create one for each command.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// The cgroups of events. The kernel gives no id twice, and cgroups of the unified hierarchy keep
-/// their names.
+/// The cgroups of events. The kernel never reuses a cgroup's id, and cgroups of the unified
+/// hierarchy keep their names.
 #[derive(Debug)]
 pub struct Cgroups {
     handle: Handle,
-    /// `None` for those that had gone before they were looked for.
+    /// `None` for cgroups that were gone before the lookup.
     known: HashMap<u64, Option<Cgroup>>,
 }
 
@@ -127,7 +128,7 @@ impl Cgroups {
         })
     }
 
-    /// The same, where any source may tell of processes that are there.
+    /// Like [`Cgroups::new`], but any source may answer about processes.
     pub fn for_any_source() -> Cgroups {
         Cgroups {
             handle: Handle::new(),
@@ -135,8 +136,8 @@ impl Cgroups {
         }
     }
 
-    /// The cgroup of an event. One that is not known yet is asked for: the process, or, if that has
-    /// ended already, the directories of all cgroups.
+    /// The cgroup of an event. If it is not known yet, asks about the process; if the process has
+    /// ended, searches the directories of all cgroups.
     pub fn of(&mut self, event: &Event<'_>) -> Option<&Cgroup> {
         let id = event.cgroup_id().ok()?;
         if !self.known.contains_key(&id) {
@@ -150,7 +151,7 @@ impl Cgroups {
         self.known.get(&id)?.as_ref()
     }
 
-    /// What a process says of its cgroup, if it is in that one.
+    /// The values of a process, if the process is still in this cgroup.
     fn ask(&mut self, id: u64, pid: u32) -> Option<Cgroup> {
         let query = Query::process(pid).fields(fields());
         let found = self.handle.query(&query).ok()?;
@@ -163,8 +164,8 @@ fn fields() -> Fields {
     in_cgroup() | Field::CgroupId
 }
 
-/// The path of the cgroup with an id, which is the inode of its directory. Nothing in this file
-/// system waits.
+/// The path of the cgroup with this id, which is the inode of its directory. Reads in this file
+/// system never block.
 fn path_of(id: u64) -> Option<Vec<u8>> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     let mount = OsString::from_vec(unescape(cgroup_mounts(&mounts).next()?).collect());

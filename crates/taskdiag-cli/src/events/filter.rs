@@ -13,28 +13,28 @@ use crate::outcome::{say, Failure, Outcome};
 #[derive(Debug)]
 pub struct Filter {
     kinds: Vec<EventKind>,
-    /// What has to be true of the process.
+    /// The condition on the process.
     expression: Option<Expression>,
-    /// What is known of the cgroups of processes, if the expression looks at that.
+    /// The cgroups of processes, if the expression needs them.
     cgroups: Option<Cgroups>,
-    /// The processes to watch: at first those of a query.
+    /// The processes to watch: initially those that this query finds.
     query: Option<Query>,
-    /// These processes and their descendants, as far as they are alive.
+    /// These processes and their descendants, without those that have ended.
     family: Option<HashSet<u32>>,
     /// Whether all processes to watch existed.
     pub outcome: Outcome,
-    /// Events left out because what the expression looks at is not known.
+    /// Events left out because a value that the expression needs is unknown.
     pub undecided: u64,
 }
 
-/// What an expression can look at, of an event.
+/// The fields of an event for an expression.
 #[derive(Debug)]
-struct Row<'a> {
+struct EventRow<'a> {
     event: &'a Event<'a>,
     cgroup: Option<&'a Cgroup>,
 }
 
-impl HasFields for Row<'_> {
+impl HasFields for EventRow<'_> {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         match (in_event(field), self.cgroup) {
             (Some(field), _) => self.event.value(field).unwrap_or(Err(Absent::Unsupported)),
@@ -44,7 +44,7 @@ impl HasFields for Row<'_> {
     }
 }
 
-/// The field of events that is a field of tasks.
+/// The event field that corresponds to a task field.
 fn in_event(field: Field) -> Option<EventField> {
     field.name().parse().ok()
 }
@@ -58,7 +58,7 @@ impl Filter {
         for field in looked_at.iter() {
             if in_event(field).is_none() && !in_cgroup.contains(field) {
                 return Err(Failure::Unanswered(format!(
-                    "--where: events do not have {field}: docs/events.md has what they have"
+                    "--where: events do not have {field}: docs/events.md lists their fields"
                 )));
             }
         }
@@ -74,8 +74,7 @@ impl Filter {
         })
     }
 
-    /// The kinds to ask for. A family is known only by its forks and exits, so it takes all of
-    /// them.
+    /// The kinds to ask for. Tracking a family needs its forks and exits, so this is all kinds.
     pub fn kinds_to_watch(&self) -> Vec<EventKind> {
         if self.kinds.is_empty() || self.query.is_some() {
             EventKind::ALL.to_vec()
@@ -84,13 +83,13 @@ impl Filter {
         }
     }
 
-    /// Whether it has to ask this machine about processes or cgroups.
+    /// Whether the filter needs processes or cgroups of this machine.
     pub fn looks_at_machine(&self) -> bool {
         self.query.is_some() || self.cgroups.is_some()
     }
 
-    /// Finds the processes to watch. Events have to come already: who is born while this looks is
-    /// found by one of both.
+    /// Finds the processes to watch. Call this after events have been opened: a process that starts
+    /// in between is found either by the query or by its fork event.
     pub fn find_family(&mut self) -> Result<(), Failure> {
         let Some(query) = &self.query else { return Ok(()) };
         let found = Handle::new().one_shot().query(query)?;
@@ -102,12 +101,12 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether no process is left to be watched.
+    /// Whether all watched processes have ended.
     pub fn has_nobody(&self) -> bool {
         self.family.as_ref().is_some_and(HashSet::is_empty)
     }
 
-    /// Whether the event is shown. The family is kept up to date with what it says.
+    /// Whether the event is shown. Updates the family.
     pub fn admits(&mut self, event: &Event<'_>) -> bool {
         if !self.is_of_family(event) || !(self.kinds.is_empty() || self.kinds.contains(&event.kind())) {
             return false;
@@ -116,7 +115,7 @@ impl Filter {
             return true;
         };
         let cgroup = self.cgroups.as_mut().and_then(|cgroups| cgroups.of(event));
-        let decided = expression.decide(&Row { event, cgroup });
+        let decided = expression.decide(&EventRow { event, cgroup });
         self.undecided += u64::from(decided.is_none());
         decided.unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! A thread that listens to events, for commands that do something else meanwhile.
+//! A thread that listens to events while the command does other work.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,23 +9,23 @@ use rustix::event::{eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
 use taskdiag::events::{EventSource, Options};
 use taskdiag::Events;
 
-/// Who is told of events.
+/// A receiver of events.
 pub trait Listener: Send + 'static {
-    /// Events come from now on.
+    /// Events are open.
     fn opened(&mut self, source: EventSource);
 
-    /// There may be events.
+    /// Called when there may be events.
     ///
     /// # Errors
     ///
-    /// Those of reading them, after which no more come.
+    /// Fails if events can't be read. No more events follow.
     fn read(&mut self, events: &mut Events) -> taskdiag::Result<()>;
 
-    /// No events come, or none any more.
+    /// Events could not be opened, or reading them failed.
     fn failed(&mut self, reason: String);
 }
 
-/// A thread that reads events until this is dropped.
+/// A thread that reads events until this value is dropped.
 #[derive(Debug)]
 pub struct Listening {
     stop: Arc<OwnedFd>,
@@ -33,7 +33,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Begins to open events, which takes some tens of milliseconds.
+    /// Starts opening events, which takes some tens of milliseconds.
     pub fn begin(options: Options, mut listener: impl Listener) -> io::Result<Listening> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
@@ -58,7 +58,7 @@ impl Drop for Listening {
     }
 }
 
-/// Reads events until it is time to end.
+/// Reads events until asked to stop.
 fn listen(options: &Options, listener: &mut impl Listener, stop: &OwnedFd) -> taskdiag::Result<()> {
     let mut events = Events::open(options)?;
     listener.opened(events.source());

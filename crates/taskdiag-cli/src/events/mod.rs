@@ -26,16 +26,16 @@ use filter::Filter;
 pub use stop::Stop;
 use writer::Writer;
 
-/// Show processes as they begin (fork), run another program (exec) and end (exit), until Ctrl-C
+/// Show processes as they start (fork), run another program (exec) and end (exit), until Ctrl-C
 ///
-/// With -p, --children or --descendants, only those processes and the descendants they have from
-/// now on; it ends when none of them is left. All other options that select are decided for each
-/// event by the process's values at that moment, also for processes that start later.
+/// With -p, --children or --descendants, shows only those processes and their new descendants, and
+/// ends when none of them is left. All other selecting options are evaluated for each event with
+/// the process's values at that moment, so they also select processes that start later.
 ///
-/// However short-lived a process is, its events are shown or counted as lost: the last line on
-/// standard error says how many were lost, and the exit status is 1 if any were. Rows come out
-/// within some hundredths of a second, in the order of the events on each processor. Scripts should
-/// use -o with --jsonl or --csv: the default columns may change.
+/// Even the events of very short-lived processes are shown, or counted as lost: the last line on
+/// standard error has the number of lost events, and the exit status is 1 if there are any. Rows
+/// appear within some hundredths of a second, in the order of the events on each processor. Scripts
+/// should use -o with --jsonl or --csv: the default columns may change.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag events --kind exec\n  \
@@ -46,7 +46,7 @@ pub struct Args {
     /// Only these kinds of events
     #[arg(long = "kind", value_enum, value_name = "KIND,…", value_delimiter = ',')]
     kinds: Vec<Kind>,
-    /// Events of threads too
+    /// Also show events of threads
     #[arg(short = 'T', long)]
     threads: bool,
     #[command(flatten)]
@@ -59,11 +59,11 @@ pub struct Args {
     duration: Option<Duration>,
     #[command(flatten)]
     past: RangeOptions,
-    /// Fields to show, in this order, or `all`; a plus in front adds to those shown without. See
+    /// Fields to show, in this order, or `all`; a plus in front adds to the default fields. See
     /// docs/events.md
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
-    /// The source to ask. If it can't answer, that is an error
+    /// The source to use; an error if it can't answer
     #[arg(long, value_name = "SOURCE", value_parser = parser(SOURCES), default_value = "auto")]
     source: Only<EventSource>,
     #[command(flatten, next_help_heading = "Output")]
@@ -79,10 +79,10 @@ pub struct Args {
     no_header: bool,
 }
 
-/// What `--kind` takes.
+/// The values of `--kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// A process or thread began
+    /// A process or thread started
     Fork,
     /// A process runs another program
     Exec,
@@ -145,7 +145,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut told = 0;
     writer.begin(&mut output, events.source())?;
     loop {
-        // This comes before the last batch, so that all that happened until now is in it.
+        // Read before the last batch, so that the batch contains all events up to now.
         let is_over = stop.was_asked()? || end.is_some_and(|end| end <= Instant::now());
         for event in events.read()? {
             if filter.admits(&event) {
@@ -165,10 +165,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let lost = events.lost();
     let absences = writer.end(&mut output, told, lost)?;
-    Ok(report(told, lost, events.source(), &filter, &absences))
+    let lost_by = format!("lost ({})", events.source());
+    Ok(report(told, lost, &lost_by, &filter, &absences))
 }
 
-fn report(told: u64, lost: Lost, source: EventSource, filter: &Filter, absences: &Absences<EventField>) -> Outcome {
+/// Reports how many events were shown, and what is missing. `lost_by` says what the lost ones are.
+fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Absences<EventField>) -> Outcome {
     let mut outcome = filter.outcome;
     for (fields, reason, count) in absences.summary() {
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
@@ -184,7 +186,7 @@ fn report(told: u64, lost: Lost, source: EventSource, filter: &Filter, absences:
     }
     if filter.undecided > 0 {
         say(format_args!(
-            "{} events left out: what selects them could not be found out any more",
+            "{} events left out: a value that selects them was no longer available",
             filter.undecided
         ));
         outcome = Outcome::Partial;
@@ -194,9 +196,6 @@ fn report(told: u64, lost: Lost, source: EventSource, filter: &Filter, absences:
     }
     let plural = if told == 1 { "" } else { "s" };
     let at_least = if lost.is_exact { "" } else { "at least " };
-    say(format_args!(
-        "{told} event{plural}, {at_least}{} lost ({source})",
-        lost.count
-    ));
+    say(format_args!("{told} event{plural}, {at_least}{} {lost_by}", lost.count));
     outcome
 }

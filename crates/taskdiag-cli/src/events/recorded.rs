@@ -9,13 +9,16 @@ use taskdiag_history::decode::{text, End};
 
 use super::filter::Filter;
 use super::writer::Writer;
-use super::{chosen, report, Args};
-use crate::history::library::{Library, Segment};
+use super::{chosen, report, Args, Kind};
+use crate::history::library::{torn, Library, Segment};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::Output;
 
-/// What is being shown.
+/// Says why a recording counts more events than it has: a sample holds a maximum number of them.
+const NOT_RECORDED: &str = "not recorded (lost, or too many at once)";
+
+/// The state of the output.
 struct Shown {
     filter: Filter,
     writer: Writer,
@@ -26,30 +29,36 @@ struct Shown {
     times: Range<i64>,
 }
 
-/// Shows the events that were recorded in a time.
+/// Shows the recorded events of a period.
 pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     let chosen = chosen(&args.fields)?;
     let filter = Filter::new(args)?;
     if filter.looks_at_machine() {
         return Err(Failure::Unanswered(
-            "events of a recording are selected by --kind, --from, --to, and --where on what events have: leave out what \
-             looks at processes of now"
+            "events of a recording are selected by --kind, --from, --to, and --where with fields of events: leave out \
+             options that need processes of this machine"
+                .to_owned(),
+        ));
+    }
+    if args.threads || !args.kinds.is_empty() && args.kinds.iter().all(|kind| *kind == Kind::Fork) {
+        return Err(Failure::Unanswered(
+            "a recording has each exec and exit of a process, but no single forks, and none of threads: `taskdiag \
+             report` and the table `programs` of `taskdiag history export` have how many processes began"
                 .to_owned(),
         ));
     }
     let library = Library::open(path)?;
     let times = args.past.times()?;
     let segments = library.in_times(&times);
-    let last = segments.last().map(|segment| library.decoder(segment));
-    let Some(Ok(Some(decoder))) = last else {
+    // The last ones may be damaged, or not have a sample yet.
+    let mut latest = segments.iter().rev();
+    let Some(first) = latest.find_map(|segment| first_sample(&library, segment)) else {
         return Err(Failure::Unanswered(format!(
             "{}: nothing was recorded in that time: `taskdiag history` shows what there is",
             path.display()
         )));
     };
-    let boot_id = decoder.about.boot_id.clone();
-    let mut first = Recorded::quiet(decoder).map_err(|damage| Failure::Unanswered(damage.to_string()))?;
-    first.advance().map_err(Failure::Unanswered)?;
+    let boot_id = first.moment().about.boot_id.clone();
     first.show();
     let source = text(&first.moment().figures, b"sources", b"events");
     let Some(source) = EventSource::ALL
@@ -89,11 +98,17 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         ..
     } = shown;
     let absences = writer.end(&mut output, told, lost)?;
-    Ok(outcome.and(report(told, lost, source, &filter, &absences)))
+    Ok(outcome.and(report(told, lost, NOT_RECORDED, &filter, &absences)))
+}
+
+/// The first sample of a segment, if it can be read.
+fn first_sample(library: &Library, segment: &Segment) -> Option<Recorded> {
+    let mut recorded = Recorded::quiet(library.decoder(segment).ok()??).ok()?;
+    matches!(recorded.advance(), Ok(None)).then_some(recorded)
 }
 
 impl Shown {
-    /// Shows what is in a segment. The inner error says what is missing.
+    /// Shows the events of a segment. The inner error says what is missing.
     fn segment(&mut self, library: &Library, segment: &Segment, boot_id: &str) -> Result<Result<(), String>, Failure> {
         let decoder = match library.decoder(segment) {
             Ok(Some(decoder)) => decoder,
@@ -101,7 +116,7 @@ impl Shown {
             Err(damage) => return Ok(Err(damage)),
         };
         if decoder.about.boot_id != boot_id {
-            // Times since boot could not be compared.
+            // Times since boot can't be compared between boots.
             return Ok(Err(
                 "left out, because it is of an earlier boot: --to ends before the last one".to_owned(),
             ));
@@ -113,7 +128,8 @@ impl Shown {
         loop {
             match recorded.advance() {
                 Ok(None) => {}
-                Ok(Some(End::Whole | End::Torn(_))) => return Ok(Ok(())),
+                Ok(Some(End::Whole)) => return Ok(Ok(())),
+                Ok(Some(End::Torn(bytes))) => return Ok(Err(torn(bytes))),
                 Err(damage) => return Ok(Err(damage)),
             }
             let (happened, boot_ns) = (recorded.happened(), recorded.moment().boot_ns());
@@ -128,6 +144,10 @@ impl Shown {
                 }
             }
             self.writer.flush(&mut self.output)?;
+            // What follows happened after this sample.
+            if recorded.moment().time.wall_ns >= self.times.end {
+                return Ok(Ok(()));
+            }
         }
     }
 }

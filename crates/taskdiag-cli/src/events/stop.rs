@@ -1,4 +1,4 @@
-//! When watching ends: at a signal, or when the output has no reader any more.
+//! When watching ends: at a signal, or when the output has no reader.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-/// A descriptor that becomes readable when it is time to end.
+/// A descriptor that becomes readable when the command should end.
 #[derive(Debug)]
 pub struct Stop {
     epoll: OwnedFd,
@@ -21,8 +21,8 @@ impl Stop {
     /// Waits for Ctrl-C, for SIGTERM, and for the reader of standard output to go away.
     pub fn new() -> io::Result<Stop> {
         let stop = Stop::at_signals()?;
-        // No event is asked for: EPOLLERR and EPOLLHUP always come (epoll_ctl(2)). Files can't be
-        // watched, and have no reader.
+        // Requests no events: EPOLLERR and EPOLLHUP are always reported (epoll_ctl(2)). epoll
+        // refuses regular files, but they have no reader.
         let output = epoll::EventData::new_u64(Stop::OUTPUT);
         match epoll::add(&stop.epoll, rustix::stdio::stdout(), output, epoll::EventFlags::empty()) {
             Ok(()) | Err(Errno::PERM) => Ok(stop),
@@ -30,7 +30,7 @@ impl Stop {
         }
     }
 
-    /// Waits for Ctrl-C and for SIGTERM, for a command that writes nothing.
+    /// Waits for Ctrl-C and SIGTERM, for a command that writes nothing.
     pub fn at_signals() -> io::Result<Stop> {
         let signals = taskdiag_sys::signals::signalfd(&[Signal::INT.as_raw(), Signal::TERM.as_raw()])?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -51,7 +51,7 @@ impl Stop {
         self.epoll.as_fd()
     }
 
-    /// Whether a signal came. An error if the output has no reader any more.
+    /// Whether a signal arrived. An error if the output has no reader.
     pub fn was_asked(&self) -> io::Result<bool> {
         let mut buffer = Vec::with_capacity(2);
         let now = Timespec::default();

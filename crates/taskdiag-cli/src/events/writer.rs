@@ -1,4 +1,4 @@
-//! How events are written, row by row as they come.
+//! Writes events, row by row as they arrive.
 
 use std::io;
 
@@ -16,8 +16,8 @@ use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
 use crate::output::{csv, json, text, Absences, Output};
 
-/// A column of the table. Rows are written before later ones are known, so that a column begins
-/// with a usual width.
+/// A column of the table. Rows are written before later ones are known, so a column starts with a
+/// typical width.
 #[derive(Clone, Copy, Debug)]
 struct EventColumn {
     heading: &'static str,
@@ -25,7 +25,7 @@ struct EventColumn {
     width: usize,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
     Field(EventField),
@@ -33,7 +33,7 @@ enum Show {
     Time,
     /// The name of the effective user.
     User,
-    /// What matters about an event of its kind.
+    /// The main values of this kind of event.
     Detail,
 }
 
@@ -41,7 +41,7 @@ const fn column(heading: &'static str, show: Show, width: usize) -> EventColumn 
     EventColumn { heading, show, width }
 }
 
-/// The table without `-o`. Only with `--threads` it has thread ids.
+/// The table without `-o`. With `--threads`, it also has thread ids.
 const COLUMNS: [EventColumn; 8] = [
     column("TIME", Show::Time, 12),
     column("EVENT", Show::Field(EventField::Event), 5),
@@ -54,7 +54,7 @@ const COLUMNS: [EventColumn; 8] = [
 ];
 
 /// The fields for programs without `-o`.
-const FIELDS: [EventField; 13] = [
+const FIELDS: [EventField; 14] = [
     EventField::Event,
     EventField::TimeNs,
     EventField::Pid,
@@ -66,6 +66,7 @@ const FIELDS: [EventField; 13] = [
     EventField::Filename,
     EventField::ExitCode,
     EventField::TermSignal,
+    EventField::OomKilled,
     EventField::RuntimeNs,
     EventField::PeakRssBytes,
 ];
@@ -84,7 +85,7 @@ impl EventColumn {
     fn align(&self) -> Align {
         match self.show {
             Show::Field(field) if is_number(field.kind()) => Align::Right,
-            // Like a number, a time is never cut.
+            // Like numbers, times are never cut.
             Show::Time => Align::Right,
             _ => Align::Left,
         }
@@ -108,10 +109,10 @@ impl EventColumn {
     }
 }
 
-/// Writes rows as they come.
+/// Writes rows as they arrive.
 pub struct Writer {
     form: Form,
-    /// Values that are missing where events of that kind have them.
+    /// Missing values of fields that this kind of event has.
     pub absences: Absences<EventField>,
 }
 
@@ -123,7 +124,7 @@ enum Form {
 struct TableWriter {
     table: Table,
     columns: Vec<EventColumn>,
-    /// Rows that are not written yet.
+    /// The number of rows that are not written yet.
     waiting: usize,
     exact: bool,
     clock: Clock,
@@ -141,7 +142,7 @@ struct MachineWriter {
 }
 
 impl Writer {
-    /// A writer of what was chosen.
+    /// A writer for the chosen fields.
     pub fn new(args: &Args, chosen: &Chosen<EventField>) -> Writer {
         let form = match args.formats.format() {
             Format::Table => Form::Table(Box::new(TableWriter::new(args, chosen))),
@@ -163,7 +164,7 @@ impl Writer {
         }
     }
 
-    /// Writes what comes before the rows.
+    /// Writes the text before the rows.
     pub fn begin(&mut self, output: &mut Output, source: EventSource) -> io::Result<()> {
         if let Form::Machine(writer) = &mut self.form {
             let name = source.to_string();
@@ -184,7 +185,7 @@ impl Writer {
         }
     }
 
-    /// Writes the rows that wait.
+    /// Writes the pending rows.
     pub fn flush(&mut self, output: &mut Output) -> io::Result<()> {
         if let Form::Table(writer) = &mut self.form {
             writer.write(output)?;
@@ -192,7 +193,7 @@ impl Writer {
         output.flush()
     }
 
-    /// Writes what comes after the rows.
+    /// Writes the text after the rows.
     pub fn end(mut self, output: &mut Output, told: u64, lost: Lost) -> io::Result<Absences<EventField>> {
         self.flush(output)?;
         if let Form::Machine(writer) = self.form {
@@ -247,7 +248,7 @@ impl TableWriter {
     }
 
     fn row(&mut self, output: &mut Output, event: &Event<'_>, absences: &mut Absences<EventField>) -> io::Result<()> {
-        /// Rows that are written together.
+        /// The number of rows that are written together.
         const PIECE: usize = 1000;
 
         let (clock, cells, users) = (&mut self.clock, &mut self.cells, &mut self.users);
@@ -281,7 +282,7 @@ impl TableWriter {
     }
 }
 
-/// Appends a value as people read it.
+/// Appends a value for people.
 fn show(out: &mut Vec<u8>, field: EventField, value: Value<'_>, clock: &mut Clock, cells: &mut Cells, exact: bool) {
     match (field, value, field.of_tasks()) {
         (EventField::TimeNs, Value::Unsigned(ns), _) if !exact => clock.time_of_day(out, ns),
@@ -291,7 +292,7 @@ fn show(out: &mut Vec<u8>, field: EventField, value: Value<'_>, clock: &mut Cloc
     }
 }
 
-/// Appends what matters about an event of its kind.
+/// Appends the main values of this kind of event.
 fn detail(out: &mut Vec<u8>, event: &Event<'_>, absences: &mut Absences<EventField>) {
     match event.kind() {
         EventKind::Fork => {
@@ -308,6 +309,9 @@ fn detail(out: &mut Vec<u8>, event: &Event<'_>, absences: &mut Absences<EventFie
         EventKind::Exit => match (event.exit_code(), event.term_signal(), event.core_dumped()) {
             (Some(code), ..) => cell::formatted(out, format_args!("code {code}")),
             (None, Some(signal), Some(true)) => cell::formatted(out, format_args!("signal {signal}, core dumped")),
+            (None, Some(signal), _) if event.oom_killed() == Some(Ok(true)) => {
+                cell::formatted(out, format_args!("signal {signal} of the OOM killer"));
+            }
             (None, Some(signal), _) => cell::formatted(out, format_args!("signal {signal}")),
             (None, None, _) => out.push(b'-'),
         },

@@ -7,36 +7,24 @@ mod sums;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{FileField, Filter, Kind, PathMatch, Request, Use};
+use taskdiag::files::{FileField, Kind, PathMatch, Request, Use};
 use taskdiag::{Field, Fields, Query, Set, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, is_number};
-use crate::output::descriptors::{self, Item, Shown as ShownValue};
 use crate::output::format::OutputOptions;
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
+use crate::output::Cell;
 use crate::quantity;
-use crate::selection::Selection;
+use crate::selection::{Selection, SELECTING};
 use crate::source::SourceOptions;
 use report::Report;
 use row::Cells;
 pub use row::KEYS;
 pub use sums::{By, Sum};
-
-/// The options that select processes.
-const SELECTING: [&str; 8] = [
-    "pids",
-    "children",
-    "descendants",
-    "users",
-    "cgroup",
-    "unit",
-    "container",
-    "filter",
-];
 
 /// List what processes have open: descriptors, directories, programs, mapped files
 ///
@@ -64,8 +52,8 @@ pub struct Args {
     /// Only files that have no name any more, mapped files, too; with the space that they hold
     #[arg(long)]
     deleted: bool,
-    /// Only these kinds: file, dir, char, block, fifo, socket, link, anon, or one of eventfd, epoll,
-    /// timerfd, signalfd, inotify, pidfd, bpf, io_uring, userfaultfd, perf, dmabuf, other
+    /// Only these kinds: file, dir, char, block, fifo, socket, link, anon, or one of eventfd,
+    /// epoll, timerfd, signalfd, inotify, pidfd, bpf, io_uring, userfaultfd, perf, dmabuf, other
     #[arg(long = "kind", value_name = "KIND,…", value_delimiter = ',', value_parser = str::parse::<Set<Kind>>)]
     kinds: Vec<Set<Kind>>,
     /// Only these uses: fd, cwd, root, exe, map, or all [default: all but map, which has mapped
@@ -92,9 +80,9 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// What is shown.
+/// What to show.
 enum Shown {
-    /// Files: the columns of a table, or the keys for programs.
+    /// Files: the columns of a table, or the keys for machine-readable output.
     Files {
         columns: Vec<Column>,
         keys: Vec<usize>,
@@ -114,9 +102,9 @@ struct Column {
 #[derive(Clone, Copy, Debug)]
 enum Show {
     Key(usize),
-    /// The number of the descriptor, or the use.
+    /// The descriptor number, or the use.
     FdOrUse,
-    /// The kind, or which object of the kernel it is.
+    /// The kind; for a kernel object, which one.
     ObjectOrKind,
     /// Both numbers of the device.
     Device,
@@ -157,16 +145,12 @@ impl Column {
     }
 
     fn write(&self, out: &mut Vec<u8>, cells: &Cells<'_>, exact: bool) {
-        let mut write = |key: usize, item: Item<'_>| match item {
-            Ok(ShownValue::Descriptors(owners)) => descriptors::people(out, owners),
-            Ok(ShownValue::Plain(value)) => write_value(out, &KEYS[key], Ok(value), exact),
-            Err(_) => out.push(b'-'),
-        };
+        let mut write = |key: usize, value: Cell<'_>| write_value(out, &KEYS[key], value, exact);
         match self.show {
             Show::FdOrUse => write(row::USE, row::fd_or_use(cells)),
             Show::ObjectOrKind => write(row::KIND, row::object_or_kind(cells)),
             Show::Device => match (cells[row::MAJOR], cells[row::MINOR]) {
-                (Ok(ShownValue::Plain(Value::Unsigned(major))), Ok(ShownValue::Plain(Value::Unsigned(minor)))) => {
+                (Ok(Value::Unsigned(major)), Ok(Value::Unsigned(minor))) => {
                     cell::formatted(out, format_args!("{major}:{minor}"));
                 }
                 _ => out.push(b'-'),
@@ -176,7 +160,7 @@ impl Column {
     }
 }
 
-/// The table without `-o`.
+/// The default columns.
 fn usual_columns(deleted: bool) -> Vec<Column> {
     let column = |heading, show| Column { heading, show };
     vec![
@@ -196,7 +180,7 @@ fn usual_columns(deleted: bool) -> Vec<Column> {
     ]
 }
 
-/// The keys for programs without `-o`.
+/// The default keys for machine-readable output.
 fn usual_keys(deleted: bool) -> Vec<usize> {
     let mut usual = Request::default().fields;
     if deleted {
@@ -223,7 +207,7 @@ impl Shown {
         })
     }
 
-    /// The keys that are read.
+    /// The keys to read.
     fn keys(&self, format: Format) -> Vec<usize> {
         match self {
             Shown::Sums(..) => vec![row::SIZE, row::ALLOCATED],
@@ -237,7 +221,7 @@ impl Shown {
         }
     }
 
-    /// The fields of processes that are read.
+    /// The fields of processes to read.
     fn fields(&self, format: Format) -> Fields {
         let fields = Fields::from(Field::StartNs);
         match self {
@@ -271,30 +255,28 @@ impl Args {
         if self.deleted {
             request.fields |= FileField::Nlink | FileField::AllocatedBytes;
         }
-        let mut filter = Filter::default();
         if !self.uses.is_empty() {
-            filter.uses = self.uses.iter().copied().collect();
+            request.uses = self.uses.iter().copied().collect();
         } else if self.deleted || !self.paths.is_empty() {
-            filter.uses = Use::ALL.into();
+            request.uses = Use::ALL.into();
         }
-        filter.deleted = self.deleted;
+        request.deleted = self.deleted;
         if !self.kinds.is_empty() {
-            filter.kinds = Some(self.kinds.iter().copied().collect());
+            request.kinds = Some(self.kinds.iter().copied().collect());
         }
         let mut outcome = Outcome::Complete;
         for path in &self.paths {
             match PathMatch::new(path, self.from.patience()) {
-                Ok(found) => filter.paths.push(found),
+                Ok(found) => request.paths.push(found),
                 Err(error) => {
                     say(format_args!("{error:#}"));
                     outcome = Outcome::Partial;
                 }
             }
         }
-        if filter.paths.is_empty() && !self.paths.is_empty() {
+        if request.paths.is_empty() && !self.paths.is_empty() {
             return Err(Failure::Unanswered("none of the paths leads to a file".to_owned()));
         }
-        request.filter = filter;
         Ok((request, outcome))
     }
 }
@@ -305,8 +287,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let format = args.output.format();
     let query = args.query()?.fields(shown.fields(format));
     let mut handle = args.from.handle();
-    // An older broker lists processes, but not their files: say so before it is asked. And paths are
-    // looked up with the help of /proc.
+    // An older broker lists processes, but not their files: report that before querying. This also
+    // reports a missing /proc, which looking up paths needs.
     handle.prepare_files(&Snapshot::default())?;
     let (request, outcome) = args.request(&shown)?;
     let processes = Answers::ask(&mut handle, &query)?;
@@ -328,7 +310,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
 
-    /// Check which keys are shown without `-o`, and that each is a column.
+    /// Check the default keys, and that each is a column.
     #[test]
     fn usual_keys_are_what_is_cheap() {
         let keys = usual_keys(false);

@@ -1,25 +1,25 @@
-//! What `taskdiag files` writes: rows or sums, and what is missing in them.
+//! The output of `taskdiag files`: rows or sums, and what is missing.
 
 use std::ops::ControlFlow;
 
 use taskdiag::files::{Answer, OpenFile, Request};
 use taskdiag::{Absent, Handle};
 
-use super::row::{self, Cells, Kept, KEYS};
+use super::row::{self, Cells, OwnedCells, KEYS};
 use super::sums::{By, Sum, Sums};
 use super::{Args, Column, Show};
 use crate::choice::{InOrder, SortBy, SumKey};
 use crate::grouping::Name;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
-use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_total, Rows, Total};
 use crate::output::names::Names;
 use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Cell;
 use crate::output::{cell, people, Output};
 
-/// Values that are missing in rows that were written, by reason.
+/// The number of values missing in the written rows, by reason.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
     denied: u64,
@@ -48,7 +48,7 @@ pub(super) struct Report<'a> {
     args: &'a Args,
     request: &'a Request,
     processes: &'a Answers,
-    /// Of all files, those beyond `--limit`, too.
+    /// The sum of all files, including those beyond `--limit`.
     total: Sum,
     missing: Missing,
 }
@@ -64,8 +64,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Passes each row to `each`, which says whether it is enough: in the order of processes, or
-    /// sorted.
+    /// Passes rows to `each` until it stops: in the order of processes, or sorted.
     fn each_row(
         &mut self,
         handle: &mut Handle,
@@ -80,13 +79,13 @@ impl<'a> Report<'a> {
             }
             self.missing.count(file);
             let cells = row::cells(task, file);
-            match rows.take(|| Kept::new(&cells), || each(&cells)) {
+            match rows.take(|| OwnedCells::new(&cells), || each(&cells)) {
                 ControlFlow::Break(()) if needs_total && !rows.has_failed() => ControlFlow::Continue(()),
                 flow => flow,
             }
         })?;
         rows.finish(
-            |a, b| named::compare(sort, a, b, Kept::compared),
+            |a, b| named::compare(sort, a, b, OwnedCells::compared),
             |row| each(&row.cells()),
         )?;
         Ok(answer)
@@ -118,7 +117,8 @@ impl<'a> Report<'a> {
         Ok(answer)
     }
 
-    /// The last row of a table of deleted files: each counts once, however often it is open.
+    /// The last row of a table of deleted files. Each file counts once, no matter how often it is
+    /// open.
     fn total_row(&self, table: &mut Table, columns: &[Column]) {
         let [_, processes, _, files, bytes] = self.total.numbers();
         for (index, column) in columns.iter().enumerate() {
@@ -148,7 +148,7 @@ impl<'a> Report<'a> {
         let head = self.head(handle)?;
         let mut output = Rows::begin(machine, &head, names, !self.args.output.no_header);
         let answer = self.each_row(handle, sort, |cells| {
-            let row: Vec<Item<'_>> = keys.iter().map(|&key| cells[key]).collect();
+            let row: Vec<Cell<'_>> = keys.iter().map(|&key| cells[key]).collect();
             output.row(&row)
         })?;
         let total = self.args.deleted.then(|| self.total.cells());
@@ -235,7 +235,7 @@ impl<'a> Report<'a> {
         Ok(output.finish()?)
     }
 
-    /// Says what is missing.
+    /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
         let mut outcome = Outcome::Complete;
         let mut lacks = |message: String| {
@@ -259,10 +259,8 @@ impl<'a> Report<'a> {
             ));
         }
         if answer.malformed > 0 {
-            let answers = counted(answer.malformed, "answer");
-            lacks(format!(
-                "left out {answers} of the kernel that made no sense: please report this"
-            ));
+            let answers = counted(answer.malformed, "invalid answer");
+            lacks(format!("{answers} of the kernel left out: please report this"));
         }
         let Missing {
             denied,
@@ -284,7 +282,7 @@ impl<'a> Report<'a> {
         if self.total.unknown() > 0 {
             let uses = counted(self.total.unknown(), "use");
             let message = format!("{uses} of files that are not known, in no count of files");
-            // Of what is denied, it is said below whether that is a lack.
+            // For denied values, a message below decides whether the answer is incomplete.
             if self.total.unknown() <= denied {
                 say(message);
             } else {

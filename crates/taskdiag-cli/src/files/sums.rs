@@ -1,4 +1,4 @@
-//! Files added up: by user, program, unit, container or path, and those that are deleted.
+//! Sums of files: by user, program, unit, container or path, and of deleted files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,9 +9,9 @@ use taskdiag::{Absent, Task, Value};
 use crate::choice::{self, SortBy, SumKey};
 use crate::grouping::{self, Grouping, Name};
 use crate::outcome::Failure;
-use crate::output::named::Cell;
+use crate::output::Cell;
 
-/// What files are added up by.
+/// The ways to group files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Effective user of the process
@@ -27,10 +27,7 @@ pub enum By {
 }
 
 impl By {
-    /// All of them.
-    pub const ALL: [By; 5] = [By::User, By::Program, By::Unit, By::Container, By::Path];
-
-    /// How rows say what they are of.
+    /// How rows name their group.
     pub fn grouping(self) -> &'static Grouping {
         static PATH: Grouping = Grouping {
             name: "name",
@@ -47,7 +44,7 @@ impl By {
         }
     }
 
-    /// The group of a file of a process.
+    /// The group of a process's file.
     fn of(self, task: &Task<'_>, file: &OpenFile<'_>) -> Result<Name, Absent> {
         let text = match self {
             By::User => return Ok(Name::User(task.euid()?)),
@@ -60,22 +57,22 @@ impl By {
     }
 }
 
-/// Some files added up.
+/// A sum of files.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
-    /// How many descriptors and other uses there are.
+    /// The number of descriptors and other uses.
     opens: u64,
     processes: HashSet<u32>,
-    /// Each once, however often it is open.
+    /// Each file once, no matter how often it is open.
     files: HashSet<(Device, u64)>,
     deleted: u64,
     deleted_bytes: u64,
-    /// How many uses are of files that are not known.
+    /// The number of uses of unknown files.
     unknown: u64,
 }
 
 impl Sum {
-    /// The keys of the numbers of a sum.
+    /// The keys of a sum's numbers.
     pub const KEYS: [&'static str; 5] = [
         "opens_count",
         "processes_count",
@@ -101,7 +98,7 @@ impl Sum {
         }
     }
 
-    /// The numbers under [`Sum::KEYS`].
+    /// The numbers for [`Sum::KEYS`].
     pub fn numbers(&self) -> [u64; 5] {
         [
             self.opens,
@@ -112,26 +109,26 @@ impl Sum {
         ]
     }
 
-    /// The same, for programs.
+    /// The numbers as cells of machine-readable output.
     pub fn cells(&self) -> [Cell<'static>; 5] {
         self.numbers().map(|number| Ok(Value::Unsigned(number)))
     }
 
-    /// How many uses are of files whose device and inode number are not known. They are in no
-    /// number but the first two.
+    /// The number of uses of files whose device and inode number are unknown. Only the first two
+    /// numbers include them.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 }
 
-/// The sums of groups.
+/// Sums by group.
 pub struct Sums {
     by: By,
     groups: HashMap<Name, Sum>,
 }
 
 impl Sums {
-    /// Sums of nothing.
+    /// Creates empty sums.
     pub fn new(by: By) -> Sums {
         Sums {
             by,
@@ -153,7 +150,7 @@ impl Sums {
     }
 }
 
-/// The keys that `--sort` options name; without, the group with the most uses comes first.
+/// Parses `--sort` options. By default, the group with the most uses comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
     choice::sum_keys(lists, "-opens_count", by.grouping().name, &Sum::KEYS)
 }
@@ -170,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Check the orders of sums, and that unknown keys are errors.
+    /// Check the order of sums, and that unknown keys are errors.
     #[test]
     fn sums_are_sorted() {
         let text = |name: &str| Name::Text(name.into());

@@ -1,84 +1,31 @@
-//! A time of a recording: every process that was there, as it was when it was seen last.
+//! A period of a recording: every process that existed in it, as it was when last seen.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use taskdiag::{Field, Fields, Identity, Past, Snapshot, Task};
+use taskdiag::{Field, Fields, Identity, Past, Snapshot};
 use taskdiag_core::derived::Context;
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::figures::Figures;
 
 use super::library::Library;
 use super::past::Recorded;
+use super::span::Span;
 use super::time;
-use super::timeline::{Place, Timeline};
+use super::timeline::{SampleId, Timeline};
 use crate::outcome::Failure;
 
-/// What a process did in a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
-    /// When it was seen last, in nanoseconds since boot.
-    pub last_ns: u64,
-    /// The processor time that it had used before: its own, and that of children that ended.
-    pub before_ns: [u64; 2],
-    /// How long the time was, in nanoseconds.
-    pub of_ns: u64,
-}
-
-/// What processes did in a time.
-#[derive(Debug, Default)]
-pub struct Span {
-    /// How long it was.
-    of_ns: u64,
-    lives: HashMap<Identity, (u64, [u64; 2])>,
-}
-
-impl Span {
-    /// What a process did.
-    pub fn life(&self, process: Identity) -> Option<Life> {
-        let &(last_ns, before_ns) = self.lives.get(&process)?;
-        Some(Life {
-            last_ns,
-            before_ns,
-            of_ns: self.of_ns,
-        })
-    }
-
-    /// Adds the processes of a sample. `before_ns` is when the sample before was taken.
-    fn add(&mut self, snapshot: &Snapshot, now_ns: u64, before_ns: Option<u64>) {
-        for task in snapshot.tasks() {
-            let identity = Identity::of(task.record().header());
-            // All that one used is of this time if it began since the sample before.
-            let is_new = before_ns.is_some_and(|before_ns| identity.has_started_since(before_ns));
-            let first = || if is_new { [0; 2] } else { used_ns(&task) };
-            self.lives.entry(identity).or_insert_with(|| (0, first())).0 = now_ns;
-        }
-    }
-}
-
-/// The processor time of a process, and that of its children that ended. 0 for what was not recorded,
-/// which has no percentage then.
-fn used_ns(task: &Task<'_>) -> [u64; 2] {
-    let sum =
-        |one: Result<u64, _>, other: Result<u64, taskdiag::Absent>| one.unwrap_or(0).saturating_add(other.unwrap_or(0));
-    [
-        sum(task.utime_ns(), task.stime_ns()),
-        sum(task.cutime_ns(), task.cstime_ns()),
-    ]
-}
-
-/// The processes of a time, which a handle asks.
+/// The processes of a period, for a handle to query.
 #[derive(Debug)]
 pub struct Between {
-    /// The last sample.
+    /// The last sample of the period.
     end: Recorded,
-    /// The records of those that are not in it, one after the other.
+    /// The records of processes that ended before the last sample, one after the other.
     ended: Vec<u8>,
 }
 
 impl Between {
-    /// Reads the samples of a time, and the one before it, which processor time counts from. Returns what
-    /// is missing, too.
+    /// Reads the samples of a period and the one before it, which is the base of processor times.
+    /// Also returns what is missing.
     pub fn read(library: Library, times: &Range<i64>) -> Result<(Between, Vec<String>), Failure> {
         let path = library.path().display().to_string();
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
@@ -119,17 +66,16 @@ impl Between {
     }
 }
 
-/// The samples of a time, with the one before it, of the last boot of the machine among them; and what is
-/// left out.
-fn places(timeline: &mut Timeline, times: &Range<i64>) -> (Vec<Place>, Vec<String>) {
-    let mut places: Vec<Place> = Vec::new();
+/// The samples of a period in the latest boot, the sample before the period, and what was left out.
+fn places(timeline: &mut Timeline, times: &Range<i64>) -> (Vec<SampleId>, Vec<String>) {
+    let mut places: Vec<SampleId> = Vec::new();
     let mut said = Vec::new();
     let mut next = timeline
         .previous(times.start)
         .or_else(|| timeline.next(times.start.saturating_sub(1)));
     while let Some(place) = next.filter(|place| place.time.wall_ns < times.end) {
         next = timeline.next(place.time.wall_ns);
-        let is_other = |last: &Place, timeline: &mut Timeline| {
+        let is_other = |last: &SampleId, timeline: &mut Timeline| {
             last.time.boot_ns >= place.time.boot_ns || timeline.boot_id(last) != timeline.boot_id(&place)
         };
         if places.last().is_some_and(|last| is_other(last, timeline)) {
@@ -141,7 +87,7 @@ fn places(timeline: &mut Timeline, times: &Range<i64>) -> (Vec<Place>, Vec<Strin
         }
         places.push(place);
     }
-    // What was used in a gap before the time is not of it.
+    // If there is a gap before the period, processor time used in it must not count.
     if let [before, first, ..] = &places[..] {
         let is_before = before.time.wall_ns < times.start && first.time.wall_ns >= times.start;
         if is_before && timeline.gap_ns(before, first).is_some() {
@@ -151,14 +97,14 @@ fn places(timeline: &mut Timeline, times: &Range<i64>) -> (Vec<Place>, Vec<Strin
     (places, said)
 }
 
-/// Reads sample after sample.
+/// Reads samples in order.
 #[derive(Default)]
 struct Reader {
-    /// The sample that was read last.
-    decoder: Option<(Place, Decoder)>,
+    /// The last sample read.
+    decoder: Option<(SampleId, Decoder)>,
     snapshot: Snapshot,
     before: Snapshot,
-    /// Whether `before` is of the time.
+    /// Whether `before` is in the period.
     is_counted: bool,
     first_ns: Option<u64>,
     span: Span,
@@ -166,8 +112,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads a sample. `is_before`: it is not of the time.
-    fn add(&mut self, timeline: &mut Timeline, place: &Place, is_before: bool) -> Result<(), String> {
+    /// Reads a sample. `is_before`: it is before the period.
+    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), String> {
         let near = self.decoder.take();
         let before_ns = near.as_ref().map(|(near, _)| near.time.boot_ns);
         let decoder = timeline.decoder(place, near)?;

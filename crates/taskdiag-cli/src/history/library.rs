@@ -1,4 +1,4 @@
-//! Finding and reading the segments of a recording.
+//! Finds and reads the segments of a recording.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use taskdiag_history::About;
 use crate::outcome::Failure;
 use crate::record::apart::Apart;
 
-/// A segment, as far as its name and size tell.
+/// A segment, as described by its name and size.
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// The name of its file.
     pub name: String,
-    /// How fine its samples are.
+    /// The tier of its samples.
     pub tier: &'static Tier,
-    /// When it begins, by the wall clock.
+    /// Its start by the wall clock, in nanoseconds since 1970.
     pub begin_ns: i64,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
@@ -30,29 +30,29 @@ pub struct Segment {
 pub struct Library {
     path: PathBuf,
     files: Apart,
-    /// By tier, the finest first, and by time.
+    /// Sorted by tier, finest first, and by time.
     segments: Vec<Segment>,
 }
 
-/// What a segment says without being decompressed.
+/// What can be read from a segment without decompressing it.
 #[derive(Debug, Default)]
 pub struct Outline {
-    /// What it is about; `None` if it ends before that, or is damaged there.
+    /// Its description; `None` if the segment is damaged or ends before it is complete.
     pub about: Option<About>,
-    /// When its samples were taken.
+    /// The times of its samples.
     pub times: Vec<Time>,
-    /// What is wrong with it.
+    /// The damage, if any.
     pub damage: Option<String>,
 }
 
 impl Outline {
-    /// Goes over the pieces of a file.
+    /// Scans the pieces of a file.
     fn scan(&mut self, mut rest: &[u8]) {
         let mut is_first = true;
         loop {
             match piece::split(rest) {
                 Ok(Next::Piece(time, _, after)) => {
-                    // The first piece is no sample.
+                    // The first piece is not a sample.
                     if !std::mem::take(&mut is_first) {
                         self.times.push(time);
                     }
@@ -71,35 +71,35 @@ impl Outline {
         }
     }
 
-    /// The time between two samples of which none is missing is below this.
+    /// The distance between two samples above which others are missing between them.
     pub fn far_ns(&self) -> i64 {
         far_ns(self.about.as_ref().map_or(0, |about| about.every_ns))
     }
 }
 
-/// The time between two samples of which none is missing is below this, where one is taken so often.
+/// The same, for samples at this interval.
 pub fn far_ns(every_ns: u64) -> i64 {
     i64::try_from(every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX)
 }
 
-/// What is said of a last sample that is not whole.
+/// The message about an incomplete last sample.
 pub fn torn(bytes: usize) -> String {
     format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
 }
 
-/// What happened while a segment was read.
+/// The outcome of reading a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It was read to its end, or to the moment that was looked for.
+    /// It was read to its end, or to the requested time.
     Whole,
-    /// Its last sample was not written completely: so many bytes.
+    /// The last sample is incomplete; it has this many bytes.
     Torn(usize),
-    /// Something is damaged.
+    /// The segment is damaged.
     Broken(Broken),
 }
 
 impl Library {
-    /// Looks at a directory.
+    /// Opens the directory of a recording.
     pub fn open(path: &Path) -> Result<Library, Failure> {
         let mut library = Library {
             path: path.to_owned(),
@@ -110,7 +110,7 @@ impl Library {
         Ok(library)
     }
 
-    /// Looks at the directory again. If that fails, the segments stay as they were.
+    /// Lists the directory again. If that fails, the segments stay as they were.
     pub fn refresh(&mut self) -> Result<(), Failure> {
         let path = self.path.display();
         let files = self
@@ -144,12 +144,12 @@ impl Library {
         &self.segments
     }
 
-    /// The segments of the finest tier that may have something of a time.
+    /// The segments of the finest tier that may have samples in a period.
     pub fn in_times(&self, times: &Range<i64>) -> Vec<&Segment> {
         self.of_tier(&TIERS[0], times)
     }
 
-    /// The segments of a tier that may have something of a time.
+    /// The segments of a tier that may have samples in a period.
     pub fn of_tier(&self, tier: &Tier, times: &Range<i64>) -> Vec<&Segment> {
         let of_tier: Vec<&Segment> = self.segments.iter().filter(|segment| segment.tier == tier).collect();
         let is_before = |index: usize| of_tier.get(index + 1).is_some_and(|next| next.begin_ns <= times.start);
@@ -163,8 +163,7 @@ impl Library {
             .collect()
     }
 
-    /// When the last sample of a segment was taken, as far as it is not damaged. It is not decompressed
-    /// for that.
+    /// The time of the last undamaged sample of a segment, without decompressing it.
     pub fn last_time(&self, segment: &Segment) -> Option<i64> {
         let bytes = self.bytes(segment).ok()?;
         let mut outline = Outline::default();
@@ -177,18 +176,17 @@ impl Library {
         &self.path
     }
 
-    /// Begins to read a segment. `None` if it ends before its first sample.
+    /// Opens a segment. `None` if it ends within its first piece.
     pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, String> {
         let bytes = self.bytes(segment);
-        let decoder = bytes.and_then(|bytes| Decoder::open(bytes).map_err(|broken| broken.to_string()));
-        decoder.map_err(|damage| format!("{}: {damage}", segment.name))
+        bytes.and_then(|bytes| Decoder::open(bytes).map_err(|broken| broken.to_string()))
     }
 
     fn bytes(&self, segment: &Segment) -> Result<Vec<u8>, String> {
         self.files.read(&segment.name).map_err(|error| error.to_string())
     }
 
-    /// What a segment says without being decompressed, and its beginning, if it can be read.
+    /// The outline of a segment, and a decoder at its start, if it can be read.
     pub fn outline(&self, segment: &Segment) -> (Outline, Option<Decoder>) {
         let mut outline = Outline::default();
         let bytes = match self.bytes(segment) {
@@ -204,7 +202,7 @@ impl Library {
                 outline.about = Some(decoder.about.clone());
                 return (outline, Some(decoder));
             }
-            // A recorder stopped before its first sample.
+            // The recorder stopped before its first sample.
             Ok(None) => {}
             Err(broken) => {
                 outline.times.clear();
@@ -214,10 +212,10 @@ impl Library {
         (outline, None)
     }
 
-    /// The last sample that is not later than a moment, of the finest tier that has one which is near
-    /// enough, and what was found to be damaged on the way.
+    /// The last sample at or before a time, from the finest tier that has one near enough. Also
+    /// returns damage found on the way.
     pub fn at(&self, wall_ns: i64) -> Result<(Decoder, Vec<String>), Failure> {
-        /// Times are written to the millisecond, and what is written has to lead back to its sample.
+        /// Times are printed to the millisecond, and a printed time must find its sample again.
         const MS: i64 = 1_000_000;
         let wall_ns = wall_ns.div_euclid(MS).saturating_mul(MS).saturating_add(MS - 1);
         let mut damages = Vec::new();
@@ -233,7 +231,7 @@ impl Library {
                     Ok(Some(decoder)) => decoder,
                     Ok(None) => continue,
                     Err(damage) => {
-                        damages.push(damage);
+                        damages.push(format!("{}: {damage}", segment.name));
                         continue;
                     }
                 };
@@ -255,29 +253,32 @@ impl Library {
         Err(Failure::Unanswered(self.nothing_at(wall_ns, nearest, &damages)))
     }
 
-    /// The last sample of all.
+    /// The last sample of the recording.
     pub fn last(&self) -> Result<(Decoder, Vec<String>), Failure> {
         let mut damages = Vec::new();
         let mut best: Option<Decoder> = None;
         for tier in &TIERS {
             for segment in self.segments.iter().rev().filter(|segment| segment.tier == tier) {
-                match self
-                    .decoder(segment)
-                    .map(|decoder| decoder.map(|decoder| seek(decoder, i64::MAX)))
-                {
-                    Ok(Some((decoder, true, _)))
-                        if best
-                            .as_ref()
-                            .is_none_or(|best| best.time.wall_ns < decoder.time.wall_ns) =>
-                    {
-                        best = Some(decoder);
-                    }
-                    Ok(Some((_, true, _))) => {}
-                    Ok(_) => continue,
+                let decoder = match self.decoder(segment) {
+                    Ok(Some(decoder)) => decoder,
+                    Ok(None) => continue,
                     Err(damage) => {
-                        damages.push(damage);
+                        damages.push(format!("{}: {damage}", segment.name));
                         continue;
                     }
+                };
+                let (decoder, has_sample, rest) = seek(decoder, i64::MAX);
+                if let Rest::Broken(broken) = rest {
+                    damages.push(format!("{}: {broken}", segment.name));
+                }
+                if !has_sample {
+                    continue;
+                }
+                if best
+                    .as_ref()
+                    .is_none_or(|best| best.time.wall_ns < decoder.time.wall_ns)
+                {
+                    best = Some(decoder);
                 }
                 break;
             }
@@ -294,7 +295,7 @@ impl Library {
         }
     }
 
-    /// Why there is no sample of a moment.
+    /// The message that there is no sample at a time.
     fn nothing_at(&self, wall_ns: i64, nearest: Option<i64>, damages: &[String]) -> String {
         let time = super::time::shown;
         let later = self
@@ -319,15 +320,14 @@ impl Library {
     }
 }
 
-/// How old the last sample before a moment may be to stand for it: the next one may be late, or be
-/// written just now.
+/// The maximum age of a sample that stands for a time: the next one may be late, or still being
+/// written.
 fn near_ns(decoder: &Decoder) -> i64 {
     const LEAST_NS: i64 = 2_000_000_000;
     far_ns(decoder.about.every_ns).max(LEAST_NS)
 }
 
-/// Reads a segment up to the last sample that is not later than a moment. Returns whether there was
-/// one.
+/// Reads a segment up to the last sample at or before a time. Returns whether there was one.
 pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Rest) {
     let mut has_sample = false;
     loop {

@@ -1,10 +1,11 @@
-//! Recordings that are looked at: the options `--history` and `--at`, and `taskdiag history`.
+//! Reading recordings: the options `--history` and `--at`, and `taskdiag history`.
 
 mod between;
 mod export;
 pub mod library;
 mod overview;
 pub mod past;
+mod span;
 pub mod spikes;
 mod time;
 pub mod timeline;
@@ -15,38 +16,38 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use taskdiag::Handle;
 
-use crate::outcome::{say, Failure};
+use crate::outcome::{say, Failure, Outcome};
 use between::Between;
 use library::Library;
 use past::Recorded;
 use taskdiag_history::decode::Decoder;
 
-pub use between::Life;
 pub use overview::{run, Args};
-pub use past::{show, shown, Moment};
+pub use past::{show, shown, MachineState};
+pub use span::Life;
 pub use time::{exact, moment, precise, shown as shown_time};
 
-/// Options of commands that can look at a moment of a recording.
+/// Options for commands that can show one time of a recording.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Recordings")]
 pub struct MomentOptions {
     /// Look at a recording (`taskdiag record`), not at the machine
     #[arg(long, value_name = "DIR")]
     history: Option<PathBuf>,
-    /// The moment to look at: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long ago
-    /// [default: the last one]
+    /// The moment to look at: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long
+    /// ago [default: the last one]
     #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
     at: Option<i64>,
 }
 
-/// Options of commands that can look at a moment of a recording, or at every process of a time.
+/// Options for commands that can show one time of a recording, or every process of a period.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Recordings")]
 pub struct PastOptions {
     #[command(flatten)]
     moment: MomentOptions,
-    /// Every process that was there from this time on, as it was when it was seen last. Percentages of
-    /// processor time are of the time from here to --to
+    /// Every process that was there from this time on, as it was when it was seen last. Percentages
+    /// of processor time are of the time from here to --to
     #[arg(long, value_name = "TIME", requires = "history", conflicts_with = "at", allow_hyphen_values = true,
         value_parser = time::moment)]
     from: Option<i64>,
@@ -56,7 +57,7 @@ pub struct PastOptions {
     to: Option<i64>,
 }
 
-/// Options of commands that can look at a time of a recording.
+/// Options for commands that can show a period of a recording.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Recordings")]
 pub struct RangeOptions {
@@ -72,18 +73,18 @@ pub struct RangeOptions {
 }
 
 impl RangeOptions {
-    /// The directory of the recording, if one is to be looked at.
+    /// The directory of the recording, if requested.
     pub fn history(&self) -> Option<&Path> {
         self.history.as_deref()
     }
 
-    /// The time, in nanoseconds since 1970.
+    /// The period, in nanoseconds since 1970.
     pub fn times(&self) -> Result<Range<i64>, Failure> {
         times(self.from, self.to)
     }
 }
 
-/// The times that two options give, in nanoseconds since 1970.
+/// The period between two options, in nanoseconds since 1970.
 fn times(from: Option<i64>, to: Option<i64>) -> Result<Range<i64>, Failure> {
     let times = from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX);
     if times.is_empty() {
@@ -93,8 +94,8 @@ fn times(from: Option<i64>, to: Option<i64>) -> Result<Range<i64>, Failure> {
 }
 
 impl MomentOptions {
-    /// The recording, if one is to be looked at, and its sample that is to be looked at, with what
-    /// was found to be damaged on the way.
+    /// Opens the recording at the requested sample, if a recording was requested. Also returns
+    /// damage found on the way.
     pub fn open(&self) -> Result<Option<(Library, Decoder, Vec<String>)>, Failure> {
         let Some(path) = &self.history else {
             return Ok(None);
@@ -109,26 +110,32 @@ impl MomentOptions {
 }
 
 impl PastOptions {
-    /// A handle that answers from the recording, if one is to be looked at, or else `now`.
-    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<Handle, Failure> {
+    /// A handle that answers from the recording, if requested, or otherwise `now`. The outcome is
+    /// partial if something of the recording is missing, which is reported.
+    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
         let Some(path) = &self.moment.history else {
-            return Ok(now());
+            return Ok((now(), Outcome::Complete));
         };
         let say_all = |damages: Vec<String>| {
+            let outcome = if damages.is_empty() {
+                Outcome::Complete
+            } else {
+                Outcome::Partial
+            };
             let damages = damages.into_iter();
             damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
+            outcome
         };
         if self.from.is_some() || self.to.is_some() {
             let (between, damages) = Between::read(Library::open(path)?, &times(self.from, self.to)?)?;
-            say_all(damages);
-            return Ok(Handle::of_past(Box::new(between)));
+            return Ok((Handle::of_past(Box::new(between)), say_all(damages)));
         }
         let Some((_, decoder, damages)) = self.moment.open()? else {
-            return Ok(now());
+            return Ok((now(), Outcome::Complete));
         };
-        say_all(damages);
+        let outcome = say_all(damages);
         let recorded = Recorded::new(decoder);
         let recorded = recorded.map_err(|damage| Failure::Unanswered(format!("{}: {damage}", path.display())))?;
-        Ok(Handle::of_past(Box::new(recorded)))
+        Ok((Handle::of_past(Box::new(recorded)), outcome))
     }
 }

@@ -1,4 +1,4 @@
-//! `taskdiag history`: what a recording has.
+//! `taskdiag history`: shows the contents of a recording.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::output::{json, people, Output};
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
 ///
-/// Checksums of all that was written are checked. What is damaged is said on standard error, and the
-/// exit status is 1.
+/// Checksums of all that was written are checked. What is damaged is said on standard error, and
+/// the exit status is 1.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag history /var/lib/taskdiag\n  \
@@ -39,7 +39,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What can be done besides.
+/// Other actions.
 #[derive(Debug, Subcommand)]
 enum Other {
     Export(export::Args),
@@ -47,13 +47,13 @@ enum Other {
     Tables,
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Debug, Default)]
 struct Contents {
     samples_count: u64,
-    /// The first and the last sample.
+    /// The times of the first and the last sample.
     times: Option<(i64, i64)>,
-    /// Times between which nothing was recorded, though it should have been.
+    /// Periods in which samples are missing.
     gaps: Vec<(i64, i64)>,
     every_ns: u64,
     host: String,
@@ -146,14 +146,14 @@ impl Contents {
     }
 }
 
-/// A text of a recording, which can be of anyone, for a terminal.
+/// Makes a text of a recording, which may come from anyone, safe for a terminal.
 fn plain(text: &str) -> String {
     let mut plain = Vec::new();
     escape(&mut plain, text.as_bytes());
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// What people want to know first.
+/// Formats the overview.
 fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     let mut text = String::new();
     let mut hosts: Vec<&str> = looked_at.iter().map(|(_, contents)| contents.host.as_str()).collect();
@@ -166,6 +166,8 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
         .collect();
     boots.sort_unstable();
     boots.dedup();
+    // Files that can't be read do not say of which boot they are.
+    boots.retain(|boot| !boot.is_empty());
     let _ = writeln!(
         text,
         "host      {} ({})",
@@ -217,7 +219,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     text
 }
 
-/// The gaps in the finest tier, within files and between them.
+/// The gaps in the finest tier, within and between files.
 fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
     let mut gaps = Vec::new();
     let Some(finest) = looked_at.first().map(|(segment, _)| segment.tier.name) else {

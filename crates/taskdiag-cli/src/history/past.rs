@@ -1,4 +1,4 @@
-//! A moment of a recording, as what the library asks instead of the kernel.
+//! One sample of a recording, which the library can query instead of the kernel.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,18 +13,18 @@ use taskdiag_history::figures::{Figure, Figures};
 use taskdiag_history::piece::Time;
 use taskdiag_history::{About, Damage};
 
-use super::between::{Life, Span};
+use super::span::{Life, Span};
 
-/// A moment of a recording: what is said of the machine then.
+/// The state of the machine at one sample.
 #[derive(Debug)]
-pub struct Moment {
-    /// When it was.
+pub struct MachineState {
+    /// When the sample was taken.
     pub time: Time,
-    /// What was recorded.
+    /// The description of the recording.
     pub about: About,
     /// Figures of the machine and of cgroups.
     pub figures: Figures,
-    /// The time before it that is looked at, if that is not the moment alone.
+    /// The period before the sample that is shown, if not the sample alone.
     pub span: Option<Span>,
     users: HashMap<u32, Vec<u8>>,
     groups: HashMap<u32, Vec<u8>>,
@@ -32,16 +32,16 @@ pub struct Moment {
     containers: HashMap<Vec<u8>, Container>,
 }
 
-/// What was known of a container.
+/// The recorded facts about a container.
 #[derive(Debug, Default)]
 struct Container {
     runtime: Option<Runtime>,
     name: Option<Vec<u8>>,
 }
 
-impl Moment {
-    /// The moment of the sample that was read last.
-    pub fn new(decoder: &Decoder) -> Result<Moment, Damage> {
+impl MachineState {
+    /// The state at the last sample that was read.
+    pub fn new(decoder: &Decoder) -> Result<MachineState, Damage> {
         let figures = decoder.figures()?;
         let numbered = |object: &str| {
             let named = texts(&figures, object);
@@ -57,7 +57,7 @@ impl Moment {
             let runtime = RUNTIMES.into_iter().find(|runtime| runtime.name().as_bytes() == name);
             containers.entry(id.to_vec()).or_default().runtime = runtime;
         }
-        Ok(Moment {
+        Ok(MachineState {
             time: decoder.time,
             about: decoder.about.clone(),
             users,
@@ -69,17 +69,17 @@ impl Moment {
         })
     }
 
-    /// When the machine booted, by the clock of the moment: nanoseconds since 1970.
+    /// When the machine booted, by the wall clock of this sample: nanoseconds since 1970.
     pub fn boot_ns(&self) -> i64 {
         self.time.wall_ns.saturating_sub_unsigned(self.time.boot_ns)
     }
 
-    /// The memory of the machine, 0 if it is not known.
+    /// The memory of the machine; 0 if unknown.
     pub fn memory_bytes(&self) -> u64 {
         self.figure("context", "memory_bytes").unwrap_or(0)
     }
 
-    /// What a process did in the time that is looked at; `None` if that is the moment alone.
+    /// What a process did in the period; `None` if the sample alone is shown.
     pub fn life(&self, process: Identity) -> Option<Life> {
         self.span.as_ref()?.life(process)
     }
@@ -99,17 +99,17 @@ impl Moment {
             .collect()
     }
 
-    /// A number.
+    /// Looks up a number.
     pub fn figure(&self, object: &str, key: &str) -> Option<u64> {
         number(&self.figures, object.as_bytes(), key.as_bytes())
     }
 
-    /// The name of a user, if it was known.
+    /// The name of a user, if known.
     pub fn user(&self, uid: u32) -> Option<&[u8]> {
         self.users.get(&uid).map(Vec::as_slice)
     }
 
-    /// The name of a group, if it was known.
+    /// The name of a group, if known.
     pub fn group(&self, gid: u32) -> Option<&[u8]> {
         self.groups.get(&gid).map(Vec::as_slice)
     }
@@ -124,7 +124,7 @@ const RUNTIMES: [Runtime; 6] = [
     Runtime::Lxc,
 ];
 
-/// The texts among the figures of an object.
+/// The texts among an object's figures.
 fn texts<'f>(figures: &'f Figures, object: &str) -> impl Iterator<Item = (&'f [u8], &'f [u8])> + use<'f> {
     let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
     let object: Arc<[u8]> = Arc::clone(&first.0);
@@ -137,7 +137,7 @@ fn texts<'f>(figures: &'f Figures, object: &str) -> impl Iterator<Item = (&'f [u
         })
 }
 
-impl derived::Names for Moment {
+impl derived::Names for MachineState {
     fn user(&self, uid: u32) -> Result<&[u8], Absent> {
         self.user(uid).ok_or(Absent::Unsupported)
     }
@@ -166,26 +166,27 @@ impl derived::Names for Moment {
     }
 }
 
-/// What a handle asks.
+/// A recording at one of its samples, for a handle to query.
 #[derive(Debug)]
 pub struct Recorded {
     decoder: Decoder,
-    moment: Arc<Moment>,
+    moment: Arc<MachineState>,
 }
 
 impl Recorded {
-    /// The state before the first sample that is still to be read.
+    /// Uses the last sample that was read. Output stays about the present, until
+    /// [`show`](Recorded::show).
     pub fn quiet(decoder: Decoder) -> Result<Recorded, Damage> {
-        let moment = Arc::new(Moment::new(&decoder)?);
+        let moment = Arc::new(MachineState::new(&decoder)?);
         Ok(Recorded { decoder, moment })
     }
 
-    /// Lets what is written from now on be about this moment.
+    /// Makes this sample the subject of all further output.
     pub fn show(&self) {
         show(self.moment.clone());
     }
 
-    /// The recording, to read on.
+    /// Returns the decoder, to continue reading.
     pub fn into_decoder(self) -> Decoder {
         self.decoder
     }
@@ -199,36 +200,36 @@ impl Recorded {
         Ok(end)
     }
 
-    /// Reads the next sample, of which only what [happened](Recorded::happened) before it is asked, unless
-    /// [`arrive`](Recorded::arrive) follows.
+    /// Reads the next sample, but makes only [`happened`](Recorded::happened) available, until
+    /// [`arrive`](Recorded::arrive).
     pub fn pass(&mut self) -> Result<Option<End>, String> {
         self.decoder.advance().map_err(|broken| broken.to_string())
     }
 
-    /// Makes the sample that was passed last the moment.
+    /// Makes all of the last sample that was read available.
     pub fn arrive(&mut self) -> Result<(), String> {
-        self.moment = Arc::new(Moment::new(&self.decoder).map_err(|damage| damage.to_string())?);
+        self.moment = Arc::new(MachineState::new(&self.decoder).map_err(|damage| damage.to_string())?);
         Ok(())
     }
 
-    /// What is being read.
+    /// The decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
 
-    /// The moment of the sample.
-    pub fn moment(&self) -> &Arc<Moment> {
+    /// The state at the sample.
+    pub fn moment(&self) -> &Arc<MachineState> {
         &self.moment
     }
 
-    /// What happened before it.
+    /// What happened before the sample.
     pub fn happened(&self) -> &Happened {
         &self.decoder.happened
     }
 
-    /// The sample that was read last, as the end of a time.
+    /// Uses the last sample that was read as the end of a period.
     pub fn at_end(decoder: Decoder, span: Span) -> Result<Recorded, Damage> {
-        let mut moment = Moment::new(&decoder)?;
+        let mut moment = MachineState::new(&decoder)?;
         moment.span = Some(span);
         Ok(Recorded {
             decoder,
@@ -236,7 +237,7 @@ impl Recorded {
         })
     }
 
-    /// The sample that was read last. What is written from now on is about that moment.
+    /// Uses the last sample that was read, and makes it the subject of all further output.
     pub fn new(decoder: Decoder) -> Result<Recorded, Damage> {
         let recorded = Recorded::quiet(decoder)?;
         recorded.show();
@@ -264,16 +265,16 @@ impl Past for Recorded {
     }
 }
 
-/// The moment that everything that is written is about; `None` if that is now.
-static SHOWN: RwLock<Option<Arc<Moment>>> = RwLock::new(None);
+/// The sample that all output is about; `None` means the present.
+static SHOWN: RwLock<Option<Arc<MachineState>>> = RwLock::new(None);
 
-/// Lets what is written from now on be about a moment.
-pub fn show(moment: Arc<Moment>) {
+/// Makes a sample the subject of all further output.
+pub fn show(moment: Arc<MachineState>) {
     *SHOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(moment);
 }
 
-/// The moment of a recording that is looked at. Clocks, names and the head of documents are of that
-/// moment, wherever they are written.
-pub fn shown() -> Option<Arc<Moment>> {
+/// The recorded sample that is shown. Clocks, names and the heads of documents refer to it,
+/// wherever they are written.
+pub fn shown() -> Option<Arc<MachineState>> {
     SHOWN.read().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -1,26 +1,29 @@
-//! Moments at which a machine was much busier than before, among many.
+//! Finds the times at which a machine was much busier than before.
 
-/// What a machine was doing at a sample: parts from 0 to 1, `None` where it is not known.
+/// The load of a machine at a sample: shares from 0 to 1, `None` where unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The time of all processors that was used since the sample before.
+    /// The share of all processor time used since the previous sample.
     pub processors: Option<f64>,
-    /// The memory that was in use.
+    /// The share of memory in use.
     pub memory: Option<f64>,
 }
 
-/// What there is a spike of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    Processors,
-    Memory,
+taskdiag_core::named_enum! {
+    /// The resource of a spike.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Of {
+        Processors => "processors",
+        Memory => "memory",
+    }
+    /// All resources.
+    const ALL;
+    /// The name for users.
+    pub fn name;
 }
 
 impl Of {
-    /// Both.
-    const ALL: [Of; 2] = [Of::Processors, Of::Memory];
-
-    /// By how much more than usual it has to be, as a part of all: less is not worth being looked at.
+    /// The smallest rise over the usual value, as a share of the whole, that counts as a spike.
     fn least(self) -> f64 {
         match self {
             Of::Processors => 0.10,
@@ -34,44 +37,37 @@ impl Of {
             Of::Memory => point.memory,
         }
     }
-
-    /// In words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Of::Processors => "processors",
-            Of::Memory => "memory",
-        }
-    }
 }
 
 /// A spike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
-    /// The sample at which it is highest.
+    /// The index of the highest sample.
     pub index: usize,
-    /// What it is of.
+    /// The resource.
     pub of: Of,
-    /// How much was used.
+    /// The share used at the highest sample.
     pub part: f64,
-    /// How much is usual: the median of the samples before.
+    /// The usual share: the median of the samples before.
     pub usual: f64,
-    /// Where the samples begin and end that are part of it.
+    /// The first and the last sample of the spike.
     pub run: (usize, usize),
 }
 
-/// So many samples before one say what is usual.
+/// How many earlier samples make up the baseline.
 pub const BEFORE: usize = 30;
 
-/// Fewer samples than these say nothing.
+/// The minimum number of samples for a baseline.
 const FEWEST: usize = 5;
 
-/// How many times the usual distance from the median a spike is away from it.
+/// The minimum distance of a spike from the median, in multiples of the usual distance.
 const DISTANCES: f64 = 5.0;
 
-/// The spikes in samples, in their order. A sample is part of one if it is far above the median of
-/// the [`BEFORE`] samples before it, by five times the median distance of these from their median, and
-/// by a tenth of all processors, or 3 % of the memory; and if it is above nine tenths of them, too: what
-/// comes again and again is none. Samples one after the other are one spike, where it is highest.
+/// Finds the spikes, in order of their highest sample. A sample is part of a spike if it is far
+/// above the median of the [`BEFORE`] samples before it: by five times their median distance from
+/// it, and by a tenth of all processors or 3 % of the memory. It must also be above nine tenths of
+/// them, because a recurring peak is not a spike. Consecutive samples form one spike, at the
+/// highest of them.
 pub fn spikes(points: &[Point]) -> Vec<Spike> {
     let mut spikes = Vec::new();
     for of in Of::ALL {
@@ -101,7 +97,7 @@ pub fn spikes(points: &[Point]) -> Vec<Spike> {
     spikes
 }
 
-/// What is usual, if a part is far above it.
+/// The usual share, if this one is far above it.
 fn above(of: Of, part: f64, before: &[Point]) -> Option<f64> {
     let parts: Vec<f64> = before.iter().filter_map(|point| of.part(point)).collect();
     if parts.len() < FEWEST {
@@ -141,8 +137,8 @@ mod tests {
         spikes(&points(processors)).iter().map(|spike| spike.index).collect()
     }
 
-    /// Check that one high sample, and the highest of several, is a spike, and that what is as usual, or
-    /// moves by little, or is low, is none.
+    /// Check that one high sample, or the highest of several, is a spike, and that usual, slightly
+    /// higher and low values are not.
     #[test]
     fn spikes_stand_out() {
         let quiet = [0.05, 0.06, 0.04, 0.05, 0.07, 0.05, 0.04, 0.05];
@@ -157,8 +153,8 @@ mod tests {
         assert_eq!((spike.part, spike.usual, spike.run), (0.9, 0.05, (8, 9)));
     }
 
-    /// Check that a machine that is always restless has no spikes, one that stays busy has one, and that
-    /// too few samples have none.
+    /// Check that a machine with constantly varying load has no spikes, that one that stays busy
+    /// has one, and that too few samples have none.
     #[test]
     fn what_is_usual_is_none() {
         let restless: Vec<f64> = (0..100).map(|n| if n % 2 == 0 { 0.2 } else { 0.8 }).collect();
@@ -168,8 +164,8 @@ mod tests {
         assert_eq!(found(&[0.0, 0.0, 0.0, 0.0, 0.9]), NONE);
     }
 
-    /// Check that memory has spikes of its own, in the order of time, and that samples without a figure
-    /// end one and say nothing.
+    /// Check that memory has its own spikes, that spikes are in order of time, and that a sample
+    /// without a value ends a spike and is not part of the baseline.
     #[test]
     fn memory_has_spikes() {
         let mut all = points(&[0.1; 20]);

@@ -1,4 +1,4 @@
-//! Moments as people write them, and as they are shown.
+//! Times as users write them, and as they are shown.
 
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
@@ -6,8 +6,8 @@ use jiff::{Timestamp, Zoned};
 
 use crate::quantity;
 
-/// Parses a moment: RFC 3339, local date and time, local time of today, or a time before now with a
-/// minus in front. Nanoseconds since 1970.
+/// Parses a time: RFC 3339, local date and time, local time of today, or a duration before now,
+/// preceded by a minus. Returns nanoseconds since 1970.
 pub fn moment(text: &str) -> Result<i64, String> {
     parse(text, &Zoned::now()).ok_or_else(|| {
         format!(
@@ -29,7 +29,7 @@ fn parse(text: &str, now: &Zoned) -> Option<i64> {
     if let Ok(timestamp) = text.parse::<Timestamp>() {
         return nanoseconds(timestamp);
     }
-    // A time of the day would be found in a date and time, too.
+    // Try this first: the time of day would parse from a date and time, too.
     let local: DateTime = match text.parse() {
         Ok(local) => local,
         Err(_) => now.date().to_datetime(text.parse::<Time>().ok()?),
@@ -41,7 +41,7 @@ fn nanoseconds(timestamp: Timestamp) -> Option<i64> {
     i64::try_from(timestamp.as_nanosecond()).ok()
 }
 
-/// A moment for people, by the local clock.
+/// Formats a time for people, in local time.
 pub fn shown(wall_ns: i64) -> String {
     let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
     timestamp
@@ -50,7 +50,7 @@ pub fn shown(wall_ns: i64) -> String {
         .to_string()
 }
 
-/// The same to the millisecond.
+/// As [`shown`], to the millisecond.
 pub fn precise(wall_ns: i64) -> String {
     format!(
         "{}.{:03}",
@@ -59,7 +59,7 @@ pub fn precise(wall_ns: i64) -> String {
     )
 }
 
-/// A moment for programs: RFC 3339, in UTC, to the millisecond.
+/// Formats a time for programs: RFC 3339 in UTC, to the millisecond.
 pub fn exact(wall_ns: i64) -> String {
     format!("{:.3}", Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default())
 }
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Check every form, and texts that are none.
+    /// Check every format, and invalid texts.
     #[test]
     fn moments_have_many_forms() {
         let zone = TimeZone::fixed(offset(1));

@@ -1,5 +1,5 @@
-//! The samples of a recording one after the other, as someone goes through them: those of the finest
-//! tier that has some, whatever segments they are in.
+//! The samples of a recording in order of time, across segments, each from the finest tier that has
+//! it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use taskdiag_history::decode::Decoder;
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::piece::Time;
 
-use super::library::{seek, Library, Outline, Rest, Segment};
+use super::library::{Library, Outline, Segment};
 use super::past::Recorded;
 use super::spikes::{spikes, Of, Point, Spike, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
 
 /// A sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SampleId {
     /// The name of its segment.
     segment: Arc<str>,
     /// How fine it is.
@@ -25,26 +25,26 @@ pub struct Place {
     pub time: Time,
 }
 
-/// A spike, and where it is.
+/// A spike and its place.
 #[derive(Clone, Debug)]
-pub struct Found {
-    pub place: Place,
+pub struct SpikeAt {
+    pub place: SampleId,
     pub of: Of,
     pub part: f64,
     pub usual: f64,
 }
 
-/// What is known of a segment.
-struct Known {
-    /// How large it was when it was looked at.
+/// The cached facts about a segment.
+struct SegmentFacts {
+    /// Its size when it was examined.
     bytes: u64,
     name: Arc<str>,
     outline: Outline,
-    /// What its samples say of the machine, if that was asked for.
+    /// The machine's state at each sample, if requested.
     readings: Option<Vec<Reading>>,
 }
 
-/// What a sample says of the machine.
+/// The machine's state at a sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     times: Option<Times>,
@@ -54,18 +54,18 @@ struct Reading {
 /// The samples of a recording.
 pub struct Timeline {
     library: Library,
-    known: HashMap<String, Known>,
-    /// Damage that nobody was told about.
+    known: HashMap<String, SegmentFacts>,
+    /// Damage that was not reported yet.
     damages: Vec<String>,
 }
 
-/// Segments are no longer than their tier says, but for clocks that are not exact.
+/// The maximum duration of a segment, with a margin for inexact clocks.
 fn span_ns(tier: &Tier) -> i64 {
     i64::try_from(tier.segment_ns.saturating_mul(2)).unwrap_or(i64::MAX)
 }
 
 impl Timeline {
-    /// Goes through a recording.
+    /// Creates the timeline of a recording.
     pub fn new(library: Library) -> Timeline {
         Timeline {
             library,
@@ -74,39 +74,39 @@ impl Timeline {
         }
     }
 
-    /// Looks for samples that were written meanwhile.
+    /// Looks for new samples.
     pub fn refresh(&mut self) {
-        // What is known already is shown, if this fails.
+        // If this fails, the known samples remain.
         let _ = self.library.refresh();
     }
 
-    /// Damage that was found since this was last called.
+    /// Returns the damage found since the last call.
     pub fn take_damages(&mut self) -> Vec<String> {
         std::mem::take(&mut self.damages)
     }
 
-    /// The sample that was taken at this time; of several the finest.
-    pub fn exactly(&mut self, wall_ns: i64) -> Option<Place> {
+    /// The sample taken at this time, from the finest tier.
+    pub fn exactly(&mut self, wall_ns: i64) -> Option<SampleId> {
         self.next(wall_ns.checked_sub(1)?)
             .filter(|place| place.time.wall_ns == wall_ns)
     }
 
-    /// The first sample after a time; of several the finest.
-    pub fn next(&mut self, after: i64) -> Option<Place> {
+    /// The first sample after a time, from the finest tier.
+    pub fn next(&mut self, after: i64) -> Option<SampleId> {
         let candidates = TIERS.iter().filter_map(|tier| self.next_in(tier, after));
-        // The first of equal ones.
+        // Of equal ones, this returns the first.
         candidates.min_by_key(|place| place.time.wall_ns)
     }
 
-    /// The last sample before a time; of several the finest.
-    pub fn previous(&mut self, before: i64) -> Option<Place> {
-        let mut candidates: Vec<Place> = TIERS.iter().filter_map(|tier| self.previous_in(tier, before)).collect();
-        // The last of equal ones.
+    /// The last sample before a time, from the finest tier.
+    pub fn previous(&mut self, before: i64) -> Option<SampleId> {
+        let mut candidates: Vec<SampleId> = TIERS.iter().filter_map(|tier| self.previous_in(tier, before)).collect();
+        // Of equal ones, this returns the last.
         candidates.reverse();
         candidates.into_iter().max_by_key(|place| place.time.wall_ns)
     }
 
-    /// Where the segments of a tier are among all.
+    /// The indexes of a tier's segments.
     fn of_tier(&self, tier: &Tier) -> Range<usize> {
         let segments = self.library.segments();
         let begin = segments.iter().position(|segment| segment.tier == tier).unwrap_or(0);
@@ -114,8 +114,8 @@ impl Timeline {
         begin..begin + count.count()
     }
 
-    fn next_in(&mut self, tier: &'static Tier, after: i64) -> Option<Place> {
-        let mut best: Option<Place> = None;
+    fn next_in(&mut self, tier: &'static Tier, after: i64) -> Option<SampleId> {
+        let mut best: Option<SampleId> = None;
         for index in self.of_tier(tier) {
             let segment = &self.library.segments()[index];
             if segment.begin_ns.saturating_add(span_ns(tier)) < after {
@@ -137,8 +137,8 @@ impl Timeline {
         best
     }
 
-    fn previous_in(&mut self, tier: &'static Tier, before: i64) -> Option<Place> {
-        let mut best: Option<Place> = None;
+    fn previous_in(&mut self, tier: &'static Tier, before: i64) -> Option<SampleId> {
+        let mut best: Option<SampleId> = None;
         for index in self.of_tier(tier).rev() {
             let segment = &self.library.segments()[index];
             if segment.begin_ns >= before {
@@ -162,8 +162,8 @@ impl Timeline {
         best
     }
 
-    /// What is known of a segment, which is looked at if it has grown.
-    fn known(&mut self, segment: &Segment) -> &mut Known {
+    /// The facts about a segment. Examines it again if it has grown.
+    fn known(&mut self, segment: &Segment) -> &mut SegmentFacts {
         let is_known = self
             .known
             .get(&segment.name)
@@ -173,7 +173,7 @@ impl Timeline {
             let damage = outline.damage.as_ref();
             self.damages
                 .extend(damage.map(|damage| format!("{}: {damage}", segment.name)));
-            let known = Known {
+            let known = SegmentFacts {
                 bytes: segment.bytes,
                 name: segment.name.as_str().into(),
                 outline,
@@ -184,39 +184,38 @@ impl Timeline {
         self.known.get_mut(&segment.name).expect("it is there")
     }
 
-    fn segment(&self, place: &Place) -> Option<Segment> {
+    fn segment(&self, place: &SampleId) -> Option<Segment> {
         let mut segments = self.library.segments().iter();
         segments.find(|segment| *segment.name == *place.segment).cloned()
     }
 
-    fn outline(&mut self, place: &Place) -> Option<&Outline> {
+    fn outline(&mut self, place: &SampleId) -> Option<&Outline> {
         let segment = self.segment(place)?;
         Some(&self.known(&segment).outline)
     }
 
-    /// Which boot of the machine a sample is of. Empty if that is not known.
-    pub fn boot_id(&mut self, place: &Place) -> String {
+    /// The boot id of a sample; empty if unknown.
+    pub fn boot_id(&mut self, place: &SampleId) -> String {
         let about = self.outline(place).and_then(|outline| outline.about.as_ref());
         about.map_or_else(String::new, |about| about.boot_id.clone())
     }
 
-    /// What is damaged behind a sample, if it is the last that can be read of its segment.
-    pub fn damage_after(&mut self, place: &Place) -> Option<String> {
+    /// The damage that follows a sample, if it is the last readable one of its segment.
+    pub fn damage_after(&mut self, place: &SampleId) -> Option<String> {
         let outline = self.outline(place)?;
         let is_last = outline.times.last().map(|time| time.wall_ns) == Some(place.time.wall_ns);
         outline.damage.clone().filter(|_| is_last)
     }
 
-    /// The time between two samples, if more passed than between two that none is missing of.
-    pub fn gap_ns(&mut self, before: &Place, after: &Place) -> Option<i64> {
+    /// The time between two samples, if samples are missing between them.
+    pub fn gap_ns(&mut self, before: &SampleId, after: &SampleId) -> Option<i64> {
         let far_ns = [before, after].map(|place| self.outline(place).map_or(0, Outline::far_ns));
         let gap_ns = after.time.wall_ns.saturating_sub(before.time.wall_ns);
         (gap_ns > far_ns[0].max(far_ns[1])).then_some(gap_ns)
     }
 
-    /// Reads a sample. `near` is another one: if it is of the same segment and was before, only what
-    /// is between both is read.
-    pub fn read(&mut self, place: &Place, near: Option<(Place, Recorded)>) -> Result<Recorded, String> {
+    /// Reads a sample. If `near` is an earlier sample of the same segment, reads only from there.
+    pub fn read(&mut self, place: &SampleId, near: Option<(SampleId, Recorded)>) -> Result<Recorded, String> {
         let near = match near {
             Some((near, recorded)) if near == *place => return Ok(recorded),
             near => near.map(|(near, recorded)| (near, recorded.into_decoder())),
@@ -225,35 +224,39 @@ impl Timeline {
         Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
     }
 
-    /// The same, without its figures.
-    pub fn decoder(&mut self, place: &Place, near: Option<(Place, Decoder)>) -> Result<Decoder, String> {
+    /// As [`read`](Timeline::read), without the figures.
+    pub fn decoder(&mut self, place: &SampleId, near: Option<(SampleId, Decoder)>) -> Result<Decoder, String> {
         let near = near.filter(|(near, _)| near.segment == place.segment && near.time.wall_ns <= place.time.wall_ns);
-        let decoder = match near {
-            Some((_, decoder)) => decoder,
+        let (mut decoder, mut has_sample) = match near {
+            Some((_, decoder)) => (decoder, true),
             None => {
                 let segment = self
                     .segment(place)
-                    .ok_or_else(|| format!("{}: it is not there any more", place.segment))?;
-                let decoder = self.library.decoder(&segment)?;
-                decoder.ok_or_else(|| format!("{}: it ends before its first sample", place.segment))?
+                    .ok_or_else(|| format!("{}: it no longer exists", place.segment))?;
+                let decoder = self.library.decoder(&segment);
+                let decoder = decoder.map_err(|damage| format!("{}: {damage}", place.segment))?;
+                let decoder = decoder.ok_or_else(|| format!("{}: it ends before its first sample", place.segment))?;
+                (decoder, false)
             }
         };
-        let (decoder, _, rest) = seek(decoder, place.time.wall_ns);
-        if let Rest::Broken(broken) = rest {
-            return Err(format!("{}: {broken}", place.segment));
-        }
-        if decoder.time != place.time {
-            return Err(format!("{}: it has changed", place.segment));
+        // Damage after the sample does not matter.
+        while !has_sample || decoder.time != place.time {
+            match decoder.advance() {
+                Ok(None) => has_sample = true,
+                Ok(Some(_)) => return Err(format!("{}: it has changed", place.segment)),
+                Err(broken) => return Err(format!("{}: {broken}", place.segment)),
+            }
         }
         Ok(decoder)
     }
 
-    /// The spike that comes next after a sample, or before it.
-    pub fn spike(&mut self, from: &Place, forward: bool) -> Option<Found> {
+    /// The next spike after a sample, or the previous one before it.
+    pub fn spike(&mut self, from: &SampleId, forward: bool) -> Option<SpikeAt> {
         const FIRST: usize = 256;
         let mut wanted = FIRST;
         loop {
-            // Those before the spike say what is usual; a spike that is going on may not be over.
+            // The baseline needs samples before the spike; a spike at the end of the range may go
+            // on.
             let (before, after) = if forward {
                 (BEFORE, wanted)
             } else {
@@ -280,7 +283,7 @@ impl Timeline {
             };
             match best {
                 Some(spike) if is_all || !is_cut(spike) => {
-                    return Some(Found {
+                    return Some(SpikeAt {
                         place: places[spike.index].clone(),
                         of: spike.of,
                         part: spike.part,
@@ -293,8 +296,8 @@ impl Timeline {
         }
     }
 
-    /// So many samples before one and after it, and where it is among them.
-    fn around(&mut self, from: &Place, before: usize, after: usize) -> (Vec<Place>, usize) {
+    /// This many samples before and after one, and its index among them.
+    fn around(&mut self, from: &SampleId, before: usize, after: usize) -> (Vec<SampleId>, usize) {
         let mut places = vec![from.clone()];
         while places.len() <= before {
             match self.previous(places[places.len() - 1].time.wall_ns) {
@@ -313,7 +316,7 @@ impl Timeline {
         (places, here)
     }
 
-    fn points(&mut self, places: &[Place]) -> Vec<Point> {
+    fn points(&mut self, places: &[SampleId]) -> Vec<Point> {
         let mut before: Option<(Times, String)> = None;
         let mut points = Vec::with_capacity(places.len());
         for place in places {
@@ -332,7 +335,7 @@ impl Timeline {
         points
     }
 
-    fn reading(&mut self, place: &Place) -> Option<Reading> {
+    fn reading(&mut self, place: &SampleId) -> Option<Reading> {
         let segment = self.segment(place)?;
         if self.known(&segment).readings.is_none() {
             let decoder = self.library.decoder(&segment).ok().flatten();
@@ -346,9 +349,9 @@ impl Timeline {
     }
 }
 
-impl Known {
-    fn place(&self, tier: &'static Tier, time: Time) -> Place {
-        Place {
+impl SegmentFacts {
+    fn place(&self, tier: &'static Tier, time: Time) -> SampleId {
+        SampleId {
             segment: self.name.clone(),
             tier,
             time,
@@ -356,7 +359,7 @@ impl Known {
     }
 }
 
-/// What all samples of a segment say of the machine, as far as they can be read.
+/// The machine's state at each sample of a segment, as far as they can be read.
 fn readings(mut decoder: Decoder) -> Vec<Reading> {
     let mut readings = Vec::new();
     while let Ok(None) = decoder.advance() {

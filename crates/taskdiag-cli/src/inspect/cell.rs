@@ -2,22 +2,21 @@
 
 use taskdiag::Value;
 
-pub use crate::output::descriptors::Kept;
-use crate::output::descriptors::Shown;
+pub use crate::output::named::OwnedValue;
 
-/// Why something is missing, in a word.
+/// Why something is missing, as a word.
 pub type Reason = &'static str;
 
 /// A value, or why it is missing.
-pub type Cell = Result<Kept, Reason>;
+pub type Cell = Result<OwnedValue, Reason>;
 
-/// A value that is kept.
-pub fn cell(value: Value<'_>) -> Kept {
-    Kept::new(Shown::Plain(value))
+/// A copy of a value.
+pub fn cell(value: Value<'_>) -> OwnedValue {
+    OwnedValue::new(value)
 }
 
 /// A limit; `None` is unlimited.
-pub fn limit(limit: Option<u64>) -> Kept {
+pub fn limit(limit: Option<u64>) -> OwnedValue {
     match limit {
         Some(limit) => cell(Value::Unsigned(limit)),
         None => cell(Value::Text(b"unlimited")),

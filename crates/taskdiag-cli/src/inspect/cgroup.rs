@@ -1,4 +1,4 @@
-//! What the files of a cgroup say, as values of the page.
+//! Turns the files of a cgroup into values of the page.
 
 use taskdiag::{Absent, Value};
 use taskdiag_core::text::cgroup::{self, Pressure};
@@ -6,27 +6,27 @@ use taskdiag_core::text::cgroup::{self, Pressure};
 use super::cell::{cell, limit, Cell};
 use super::sections::CGROUP_USE;
 
-/// The text of a file, or why there is none.
+/// The text of a file, or why it is missing.
 pub type Text = Result<Vec<u8>, Absent>;
 
-/// How a number is read of a text.
+/// How to read a number from a text.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     /// The whole text.
     Number,
     /// The whole text, which may be `max`.
     Limit,
-    /// The number behind a word.
+    /// The number after a word.
     Value(&'static [u8]),
-    /// The same, in microseconds.
+    /// The number after a word, in microseconds.
     Microseconds(&'static [u8]),
-    /// The first number in percent of the second.
+    /// The first number as a percentage of the second.
     Quota,
-    /// A sum over devices.
+    /// A sum over all devices.
     Io(&'static [u8]),
 }
 
-/// Where the values of [`CGROUP_USE`] come from.
+/// The source of each value of [`CGROUP_USE`].
 const FIGURES: [(&str, Read); CGROUP_USE.len()] = [
     ("memory.current", Read::Number),
     ("memory.peak", Read::Number),
@@ -49,14 +49,14 @@ const FIGURES: [(&str, Read); CGROUP_USE.len()] = [
     ("pids.max", Read::Limit),
 ];
 
-/// The files about pressure, each with its resource.
+/// The pressure files, each with its resource.
 const PRESSURES: [(&str, &str); 3] = [
     ("cpu.pressure", "cpu"),
     ("memory.pressure", "memory"),
     ("io.pressure", "io"),
 ];
 
-/// The files to read, in the order in which [`used`] and [`pressures`] take them.
+/// The files to read, in the order that [`used`] and [`pressures`] expect.
 pub fn files() -> Vec<&'static str> {
     let figures = FIGURES.iter().map(|(file, _)| *file);
     let mut files: Vec<&str> = Vec::new();
@@ -81,7 +81,7 @@ pub fn used(texts: &[Text]) -> Vec<Cell> {
 }
 
 fn figure(text: Result<&[u8], Absent>, read: Read) -> Cell {
-    /// A number of this kernel's that is not known here.
+    /// For a number that this kernel does not have.
     const UNKNOWN: &str = "unsupported";
     let text = text.map_err(Absent::as_str)?;
     let number = match read {
@@ -102,7 +102,7 @@ fn figure(text: Result<&[u8], Absent>, read: Read) -> Cell {
     Ok(cell(Value::Unsigned(number?)))
 }
 
-/// A row for each resource and each kind of waiting. If nothing is known, why.
+/// A row for each resource and each kind of waiting. The error says why nothing is known.
 pub fn pressures(texts: &[Text]) -> Result<Vec<Vec<Cell>>, &'static str> {
     let mut rows = Vec::new();
     let mut reason = Absent::Unsupported.as_str();
@@ -140,6 +140,7 @@ fn row(resource: &str, line: &str, pressure: &Pressure) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::OwnedValue;
     use super::*;
 
     fn texts(of: &[(&str, &str)]) -> Vec<Text> {
@@ -154,10 +155,10 @@ mod tests {
 
     fn value<'a>(cells: &'a [Cell], key: &str) -> Result<Value<'a>, &'static str> {
         let at = CGROUP_USE.iter().position(|known| known.name == key).expect("a key");
-        cells[at].as_ref().map_err(|reason| *reason)?.shown().compared()
+        cells[at].as_ref().map(OwnedValue::value).map_err(|reason| *reason)
     }
 
-    /// Check units, limits and sums, and that what a cgroup does not have is not 0.
+    /// Check units, limits and sums, and that a missing number is not shown as 0.
     #[test]
     fn figures_are_those_of_the_files() {
         let used = used(&texts(&[
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(value(&used, "read_bytes"), Ok(Value::Unsigned(11)));
     }
 
-    /// Check that pressure has a row for each line, and a reason if there is none.
+    /// Check that pressure has a row for each line, or a reason if there is none.
     #[test]
     fn pressure_has_rows() {
         let line = "avg10=1.00 avg60=0.00 avg300=0.00 total=7";

@@ -1,4 +1,4 @@
-//! Finds out all that the page about a process says.
+//! Collects everything that the page about a process shows.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use taskdiag::{
     Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Verdict,
 };
 
-use super::cell::{Cell, Kept, Reason};
+use super::cell::{Cell, OwnedValue, Reason};
 use super::page::{Facts, OfKind};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
@@ -16,10 +16,10 @@ use crate::maps;
 use crate::outcome::Failure;
 use crate::source::SourceOptions;
 
-/// A process has no more ancestors than that; a loop would be one of numbers that are used again.
+/// No process has more ancestors than this. A loop is possible where ids were reused.
 const MOST_PARENTS: usize = 256;
 
-/// Asks about one process.
+/// Collects facts about one process.
 pub struct Inspector<'a> {
     handle: Handle,
     from: &'a SourceOptions,
@@ -35,7 +35,7 @@ fn reason(error: &Error) -> Reason {
 }
 
 impl<'a> Inspector<'a> {
-    /// Asks about a process.
+    /// An inspector of a process.
     pub fn new(from: &'a SourceOptions, pid: u32) -> Inspector<'a> {
         Inspector {
             handle: from.handle_for_many(),
@@ -44,7 +44,8 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Finds out everything. `environ` has the names of variables, if they are asked for.
+    /// Collects everything. `environ` has the names of the requested variables, if any were
+    /// requested.
     pub fn facts(&mut self, environ: Option<Vec<String>>) -> Result<Facts, Failure> {
         let mut fields = fields_of_process();
         if environ.is_some() {
@@ -81,7 +82,7 @@ impl<'a> Inspector<'a> {
         Ok(facts)
     }
 
-    /// All values have to be of one process, though each was asked for by its number.
+    /// All values must be of the same process, though each was queried by id.
     fn check_identity(&mut self, facts: &Facts) -> Result<(), Failure> {
         let identity = |snapshot: &Snapshot| snapshot.tasks().next().and_then(|task| task.identity().ok());
         let again = self.query(Query::process(self.pid), Field::StartNs.into());
@@ -89,7 +90,7 @@ impl<'a> Inspector<'a> {
             return Ok(());
         }
         Err(Failure::Unanswered(format!(
-            "pid {}: it ended while it was looked at",
+            "pid {}: it ended while it was read",
             self.pid
         )))
     }
@@ -99,7 +100,7 @@ impl<'a> Inspector<'a> {
         answer.map_err(|error| reason(&error))
     }
 
-    /// Says that there is no such process, or that it is a thread of one.
+    /// The error that there is no such process, or that the id is a thread of one.
     fn no_process(&mut self) -> Failure {
         let pid = self.pid;
         let of_thread = Filter::parse(&format!("tid == {pid}")).ok().and_then(|filter| {
@@ -116,7 +117,7 @@ impl<'a> Inspector<'a> {
         })
     }
 
-    /// The ancestors, as far as they are seen.
+    /// The ancestors, as far as the caller can see them.
     fn parents(&mut self, task: &Task<'_>) -> Vec<Snapshot> {
         let fields = fields_of(Section::Parents) | Field::Ppid | Field::StartNs;
         let mut parents: Vec<Snapshot> = Vec::new();
@@ -127,7 +128,7 @@ impl<'a> Inspector<'a> {
             };
             let Some(found) = parent.tasks().next() else { break };
             (next, child) = (found.ppid(), found.identity());
-            // A process is not older than its parent: the number was used again.
+            // A process is not older than its parent; if it is, the id was reused.
             if !child.is_ok_and(|older: Identity| older.start_ticks() <= younger.start_ticks()) {
                 break;
             }
@@ -139,13 +140,13 @@ impl<'a> Inspector<'a> {
         parents
     }
 
-    /// How many threads the process's real user has, which is what the limit `nproc` counts.
+    /// How many threads the process's real user has. The limit `nproc` counts these.
     fn user_threads(&mut self, task: &Task<'_>) -> Result<u64, Reason> {
         let uid = task.uid().map_err(Absent::as_str)?;
         let filter = Filter::parse(&format!("uid == {uid}")).map_err(|_| "unsupported")?;
         let query = Query::threads().filter(filter);
         let threads = self.query(query, Field::Tid | Field::Uid)?;
-        // Who does not see all of them can't count them.
+        // A caller who does not see all threads can't count them.
         let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
         if is_by(SourceId::Bpf) {
             return Ok(threads.len() as u64);
@@ -166,13 +167,13 @@ impl<'a> Inspector<'a> {
     }
 
     fn mappings(&self) -> Result<Vec<maps::FileSum>, Reason> {
-        let found = maps::by_file(self.pid, &self.from.broker(), self.from.patience());
+        let found = maps::by_file(self.pid, &mut self.from.handle_for_maps());
         found.map_err(|error| reason(&error))
     }
 
     fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
         let mut request = files::Request::default();
-        request.filter.uses = files::Use::Fd.into();
+        request.uses = files::Use::Fd.into();
         request.fields = files::FileField::Kind.into();
         let mut kinds: Vec<OfKind> = Vec::new();
         let answer = self.handle.files(process, &request, |_, file| {
@@ -210,7 +211,7 @@ impl<'a> Inspector<'a> {
         let mut rows = Vec::new();
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);
-            let cell = |field: SocketField| crate::sockets::item(&row, field).map(Kept::new);
+            let cell = |field: SocketField| crate::sockets::cell(&row, field).map(OwnedValue::new);
             rows.push(SOCKET_FIELDS.map(cell).into());
             ControlFlow::Continue(())
         });

@@ -1,6 +1,7 @@
-//! `taskdiag inspect`: all of one process on one page.
+//! `taskdiag inspect`: everything about one process on one page.
 //!
-//! `facts` asks, `page` decides without I/O what the page says, `write` writes it.
+//! `facts` queries the process, `page` decides without I/O what the page shows, and `write` writes
+//! it.
 
 mod cell;
 mod cgroup;
@@ -21,15 +22,15 @@ use crate::quantity;
 use crate::source::SourceOptions;
 use facts::Inspector;
 pub use page::limits;
-use page::{page, Body, Facts, Part};
+use page::{page, Body, Facts, PagePart};
 pub use sections::{Info, Section, Shape, LIMITED, NAMESPACES, SECTIONS};
 pub use write::texts;
 
 /// Show everything about one process on one page
 ///
-/// Identity, parents, credentials beside those that its systemd unit asked for, limits and what is
-/// used of them, cgroup, namespaces, memory, descriptors, sockets with their other ends, threads and
-/// what each waits for.
+/// Identity, parents, credentials next to those that its systemd unit requests, limits and their
+/// use, cgroup, namespaces, memory, descriptors, sockets with their peers, and threads with what
+/// each waits for.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag inspect $$\n  \
@@ -39,8 +40,8 @@ pub struct Args {
     /// The process
     #[arg(value_name = "PID", value_parser = quantity::pid)]
     pid: u32,
-    /// Show the environment that it was started with, too, or these variables of it. Passwords can
-    /// be among them
+    /// Also show the environment that the process was started with, or only these variables. It may
+    /// contain passwords
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
     environ: Option<Vec<String>>,
     #[command(flatten)]
@@ -53,16 +54,16 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// One JSON document with one row, which has a member for each section
+    /// One JSON document with one row, which has one member per section
     #[arg(long, conflicts_with = "jsonl")]
     json: bool,
-    /// The row alone, in one line
+    /// Only the row, on one line
     #[arg(long)]
     jsonl: bool,
     /// Exact numbers on the page: bytes and nanoseconds
     #[arg(long)]
     bytes: bool,
-    /// All rows of long lists
+    /// Show all rows of long lists
     #[arg(long)]
     all: bool,
 }
@@ -94,7 +95,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(report(&parts))
 }
 
-fn write_document(machine: Machine, facts: &Facts, parts: &[Part<'_>]) -> std::io::Result<()> {
+fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart<'_>]) -> std::io::Result<()> {
     let answers = facts.process.answers();
     let sources = answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())));
     let head = Head::new("inspect", sources.collect(), facts.process.counters().named());
@@ -105,10 +106,10 @@ fn write_document(machine: Machine, facts: &Facts, parts: &[Part<'_>]) -> std::i
     output.finish()
 }
 
-/// Says what is missing. What this kernel does not have is only said on the page.
-fn report(parts: &[Part<'_>]) -> Outcome {
+/// Reports what is missing. What this kernel does not have is mentioned only on the page.
+fn report(parts: &[PagePart<'_>]) -> Outcome {
     let mut absences = Absences::new();
-    let mut count = |task: &Task<'_>, part: &Part<'_>| {
+    let mut count = |task: &Task<'_>, part: &PagePart<'_>| {
         for &field in part.section.fields() {
             if let Err(reason) = task.value(field) {
                 if reason != Absent::Unsupported {

@@ -1,4 +1,4 @@
-//! What the page about a process says: a pure function of what was found out.
+//! The content of the page about a process: a pure function of the collected facts.
 
 use taskdiag::{Absent, Arguments, Snapshot, Task, Value};
 use taskdiag_core::text::unit::Setting;
@@ -9,7 +9,7 @@ use super::sections::{Section, NAMESPACES, SECTIONS};
 use super::unit;
 use crate::maps::FileSum;
 
-/// What was found out about a process.
+/// The collected facts about a process.
 #[derive(Debug)]
 pub struct Facts {
     /// The process, with [`fields_of_process`](super::sections::fields_of_process).
@@ -20,7 +20,7 @@ pub struct Facts {
     pub parents: Vec<Snapshot>,
     /// Its threads.
     pub threads: Result<Snapshot, Reason>,
-    /// How many threads its real user has.
+    /// The number of threads of its real user.
     pub user_threads: Result<u64, Reason>,
     /// The files of its cgroup: [`cgroup::files`].
     pub cgroup: Vec<Text>,
@@ -28,35 +28,35 @@ pub struct Facts {
     pub settings: Result<Vec<Setting>, Reason>,
     /// Its mappings by file.
     pub mappings: Result<Vec<FileSum>, Reason>,
-    /// Its descriptors by kind.
+    /// Its descriptors, by kind.
     pub files: Result<Vec<OfKind>, Reason>,
     /// Its sockets, with the values of the section.
     pub sockets: Result<Vec<Vec<Cell>>, Reason>,
-    /// The names of variables that are asked for; all, if there are none. `None`: not asked.
+    /// The names of the requested variables; empty for all. `None`: not requested.
     pub environ: Option<Vec<String>>,
 }
 
-/// Descriptors of files of a kind.
+/// Descriptors of one kind of file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfKind {
     /// The kind.
     pub kind: &'static str,
-    /// How many there are.
+    /// The number of descriptors.
     pub count: u64,
-    /// How many of them are of files without a name.
+    /// The number of those whose file has no name any more.
     pub deleted: u64,
 }
 
 /// A part of the page.
 #[derive(Debug)]
-pub struct Part<'a> {
-    /// Which section it is.
+pub struct PagePart<'a> {
+    /// The section.
     pub section: Section,
-    /// What it has.
+    /// Its content.
     pub body: Result<Body<'a>, Reason>,
 }
 
-/// What a part of the page has, by the shape of its section.
+/// The content of a part, by the shape of its section.
 #[derive(Debug)]
 pub enum Body<'a> {
     /// The task whose fields are shown.
@@ -65,16 +65,16 @@ pub enum Body<'a> {
     Tasks(Vec<Task<'a>>),
     /// A value for each key.
     Values(Vec<Cell>),
-    /// Rows of such values.
+    /// Rows of values.
     List(Vec<Vec<Cell>>),
 }
 
 /// The page, section by section. `None` if the process is not among the facts.
-pub fn page(facts: &Facts) -> Option<Vec<Part<'_>>> {
+pub fn page(facts: &Facts) -> Option<Vec<PagePart<'_>>> {
     let task = facts.process.tasks().next()?;
     let parts = SECTIONS.iter().filter_map(|&(section, _)| {
         let body = body(section, facts, task)?;
-        Some(Part { section, body })
+        Some(PagePart { section, body })
     });
     Some(parts.collect())
 }
@@ -119,8 +119,8 @@ fn why_no_cgroup(facts: &Facts) -> Reason {
     reasons.copied().next().unwrap_or(Absent::Unsupported).as_str()
 }
 
-/// A row for each limit: what counts, what is allowed, what is used. `user_threads` is what is used of
-/// `nproc`.
+/// A row for each limit: its soft and hard value and the current use. `user_threads` is the current
+/// use of `nproc`.
 pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
     const SECOND: u64 = 1_000_000_000;
     let used = |limit: &str| -> Result<u64, Reason> {
@@ -136,7 +136,7 @@ pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<
             "memlock" => task.locked_bytes(),
             "as" => task.vsize_bytes(),
             "sigpending" => task.sig_queued_count(),
-            // The limit is the highest priority, where 40 is a nice value of -20.
+            // The limit is the highest priority. Priority 40 is a nice value of -20.
             "nice" => task.nice().map(|nice| u64::try_from(20 - nice).unwrap_or(0)),
             "rtprio" => task.rt_priority().map(u64::from),
             _ => return Err("none"),
@@ -202,8 +202,8 @@ fn files(found: &Result<Vec<OfKind>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> 
     Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
 }
 
-/// The variables of an environment with these names, in its order; all if there are no names. One
-/// that is asked for and not there has no value.
+/// The variables of an environment with these names, in the order of the environment; all if there
+/// are no names. A requested variable that does not exist has no value.
 fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
     let row = |name: &[u8], value: Option<&[u8]>| {
         let value = value.map(|value| cell(Value::Text(value)));
@@ -228,6 +228,7 @@ fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
 mod tests {
     use taskdiag::{Field, Handle, Query};
 
+    use super::super::cell::OwnedValue;
     use super::super::sections::fields_of_process;
     use super::*;
 
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    fn part<'a>(parts: &'a [Part<'_>], section: Section) -> &'a Result<Body<'a>, Reason> {
+    fn part<'a>(parts: &'a [PagePart<'_>], section: Section) -> &'a Result<Body<'a>, Reason> {
         &parts
             .iter()
             .find(|part| part.section == section)
@@ -264,18 +265,18 @@ mod tests {
             .body
     }
 
-    fn row<'a>(parts: &'a [Part<'_>], section: Section, name: &str) -> &'a [Cell] {
+    fn row<'a>(parts: &'a [PagePart<'_>], section: Section, name: &str) -> &'a [Cell] {
         let Ok(Body::List(rows)) = part(parts, section) else {
             panic!("{section:?} is no list")
         };
         let is_named = |row: &&Vec<Cell>| {
-            let first = row[0].as_ref().map(|first| first.shown().compared());
-            first == Ok(Ok(Value::Text(name.as_bytes())))
+            let first = row[0].as_ref().map(OwnedValue::value);
+            first == Ok(Value::Text(name.as_bytes()))
         };
         rows.iter().find(is_named).expect("a row")
     }
 
-    /// Check that sections that are missing have their reasons, and that the others are there.
+    /// Check that missing sections have their reasons, and that the others are there.
     #[test]
     fn missing_sections_have_reasons() {
         let facts = facts();
@@ -289,14 +290,14 @@ mod tests {
         assert_eq!(parts.len(), SECTIONS.len() - 1);
     }
 
-    /// Check that limits are beside what is used of them.
+    /// Check that limits are shown next to their current use.
     #[test]
     fn limits_are_compared() {
         let facts = facts();
         let parts = page(&facts).expect("a process");
         let value = |name: &str, at: usize| -> Result<Value<'static>, Reason> {
             match row(&parts, Section::Limits, name)[at].as_ref() {
-                Ok(kept) => match kept.shown().compared()? {
+                Ok(kept) => match kept.value() {
                     Value::Unsigned(number) => Ok(Value::Unsigned(number)),
                     Value::Float(number) => Ok(Value::Float(number)),
                     _ => Err("another value"),
@@ -318,27 +319,24 @@ mod tests {
         }
     }
 
-    /// Check that a namespace that is also the caller's own is known to be.
+    /// Check that a namespace that is also the caller's is recognized.
     #[test]
     fn namespaces_are_compared() {
         let mut facts = facts();
         let is_own = |facts: &Facts| row(&page(facts).expect("a process"), Section::Namespaces, "net")[2].clone();
-        assert!(is_own(&facts).is_ok_and(|own| own.shown().compared() == Ok(Value::Flag(true))));
+        assert!(is_own(&facts).is_ok_and(|own| own.value() == Value::Flag(true)));
         facts.own = Err("denied");
         assert!(is_own(&facts).is_err_and(|reason| reason == "denied"));
     }
 
-    /// Check that only variables that are asked for are shown, and that one may have no value.
+    /// Check that only requested variables are shown, and that a variable may have no value.
     #[test]
     fn variables_are_chosen() {
         let environ = Arguments::new(b"A=1\0B=x=y\0C\0A=2\0");
         let shown = |names: &[&str]| -> Vec<String> {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let text = |cell: &Cell| match cell {
-                Ok(kept) => kept
-                    .shown()
-                    .compared()
-                    .map_or_else(str::to_owned, |value| value.to_string()),
+                Ok(kept) => kept.value().to_string(),
                 Err(reason) => format!("({reason})"),
             };
             let rows = variables(environ, &names);

@@ -1,33 +1,33 @@
-//! The sections of the page about one process: which values each has.
+//! The sections of the page about one process, and the values of each.
 
 use taskdiag::sockets::SocketField;
 use taskdiag::{Field, Fields, Kind};
 
 use crate::output::named::{key, RowKey};
 
-/// What is known of a section before a process is looked at.
+/// What is known about a section before a process is queried.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// The key in JSON.
     pub key: &'static str,
     /// The title on the page.
     pub title: &'static str,
-    /// What it has.
+    /// Its content.
     pub meaning: &'static str,
     /// Its values.
     pub shape: Shape,
 }
 
-/// Which values a section has.
+/// The shape of a section's values.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// Fields of the process.
     Fields(&'static [Field]),
-    /// Fields of other tasks, a row for each.
+    /// Fields of other tasks, one row each.
     Tasks(&'static [Field]),
-    /// Values with keys of their own.
+    /// Values with their own keys.
     Values(&'static [RowKey]),
-    /// Rows of such values.
+    /// Rows of values with their own keys.
     List(&'static [RowKey]),
 }
 
@@ -76,14 +76,14 @@ pub const SECTIONS: [(Section, Info); 19] = [
         Section::Credentials,
         "credentials",
         "Credentials",
-        "Whose rights it has, and which.",
+        "Its credentials and capabilities.",
         Shape::Fields(CREDENTIALS),
     ),
     section(
         Section::Unit,
         "unit",
         "What its systemd unit asked for",
-        "Settings of the unit about credentials, beside what the process has.",
+        "The unit's settings for credentials, next to those of the process.",
         Shape::List(&UNIT),
     ),
     section(
@@ -97,21 +97,21 @@ pub const SECTIONS: [(Section, Info); 19] = [
         Section::Cgroup,
         "cgroup",
         "Control group",
-        "Where it is in the tree of cgroups.",
+        "Its place in the tree of cgroups.",
         Shape::Fields(CGROUP),
     ),
     section(
         Section::CgroupUse,
         "cgroup_use",
         "What the control group uses",
-        "What all processes of the cgroup and those below use together, and what they may use.",
+        "The use and limits of the cgroup, including the cgroups below it.",
         Shape::Values(&CGROUP_USE),
     ),
     section(
         Section::Pressure,
         "pressure",
         "What the control group waits for",
-        "How much of the time tasks of the cgroup waited for a resource (PSI).",
+        "The share of time in which tasks of the cgroup waited for a resource (PSI).",
         Shape::List(&PRESSURE),
     ),
     section(
@@ -160,7 +160,7 @@ pub const SECTIONS: [(Section, Info); 19] = [
         Section::Files,
         "files",
         "Descriptors",
-        "How many descriptors of each kind of file it has.",
+        "The number of its descriptors, by kind of file.",
         Shape::List(&FILES),
     ),
     section(
@@ -181,7 +181,7 @@ pub const SECTIONS: [(Section, Info); 19] = [
         Section::Signals,
         "signals",
         "Signals",
-        "Signals that wait, and what happens with others.",
+        "Pending signals, and the actions for others.",
         Shape::Fields(SIGNALS),
     ),
     section(
@@ -306,23 +306,23 @@ const UNIT: [RowKey; 4] = [
     key(
         "agrees",
         Kind::Flag,
-        "Whether the process has what was asked for, and no more rights.",
+        "Whether the process has what was requested, and no additional rights.",
     ),
 ];
 
 const LIMITS: [RowKey; 5] = [
     key("limit", Kind::Text, "The limit."),
-    key("soft", Kind::Count, "What counts, or unlimited."),
-    key("hard", Kind::Count, "To what the process may raise it, or unlimited."),
+    key("soft", Kind::Count, "The limit in force, or unlimited."),
     key(
-        "used",
+        "hard",
         Kind::Count,
-        "How much is used, in the limit's unit, where that can be told.",
+        "The maximum to which the process may raise it, or unlimited.",
     ),
-    key("used_percent", Kind::Percent, "The same in percent of the soft limit."),
+    key("used", Kind::Count, "The use, in the limit's unit, if known."),
+    key("used_percent", Kind::Percent, "The use in percent of the soft limit."),
 ];
 
-/// Values that can be `unlimited`, which is no number.
+/// Values that can be `unlimited`, which is not a number.
 pub const LIMITED: [&str; 7] = [
     "soft",
     "hard",
@@ -333,14 +333,14 @@ pub const LIMITED: [&str; 7] = [
     "tasks_max_count",
 ];
 
-/// The figures of a cgroup. [`super::cgroup`] has where each comes from.
+/// The figures of a cgroup. [`super::cgroup`] has the source of each.
 pub const CGROUP_USE: [RowKey; 19] = [
     key("memory_bytes", Kind::Bytes, "memory.current"),
     key("memory_peak_bytes", Kind::Bytes, "memory.peak"),
     key(
         "memory_high_bytes",
         Kind::Bytes,
-        "memory.high: above, processes are slowed down.",
+        "memory.high: above it, processes are throttled.",
     ),
     key(
         "memory_max_bytes",
@@ -376,15 +376,19 @@ const PRESSURE: [RowKey; 6] = [
 const NAMESPACE: [RowKey; 3] = [
     key("namespace", Kind::Text, "Which namespace."),
     key("inode", Kind::Id, "Its number, as in /proc/PID/ns."),
-    key("own", Kind::Flag, "Whether it is the caller's own, too."),
+    key("own", Kind::Flag, "Whether it is also the caller's."),
 ];
 
 const MAPPING: [RowKey; 5] = [
-    key("rss_bytes", Kind::Bytes, "What of it is resident."),
+    key("rss_bytes", Kind::Bytes, "The resident part."),
     key("size_bytes", Kind::Bytes, "Their size."),
-    key("dirty_bytes", Kind::Bytes, "What of it was written to."),
+    key("dirty_bytes", Kind::Bytes, "The part that was written to."),
     key("mappings_count", Kind::Count, "How many mappings."),
-    key("name", Kind::Text, "The file, or the kernel's word for what has none."),
+    key(
+        "name",
+        Kind::Text,
+        "The file, or the kernel's name for a mapping without one.",
+    ),
 ];
 
 const FILES: [RowKey; 3] = [
@@ -397,16 +401,16 @@ const FILES: [RowKey; 3] = [
     key(
         "deleted_count",
         Kind::Count,
-        "How many of them are of files without a name.",
+        "The number of those whose file has no name.",
     ),
 ];
 
 const ENVIRON: [RowKey; 2] = [
-    key("name", Kind::Text, "What is before the first equals sign."),
-    key("value", Kind::Text, "What is behind it; absent if there is none."),
+    key("name", Kind::Text, "The text before the first equals sign."),
+    key("value", Kind::Text, "The text after it; absent if there is none."),
 ];
 
-/// What is shown of sockets.
+/// The fields shown for sockets.
 pub const SOCKET_FIELDS: [SocketField; 15] = [
     SocketField::Family,
     SocketField::Type,
@@ -437,12 +441,12 @@ const SOCKET: [RowKey; SOCKET_FIELDS.len()] = {
 };
 
 impl Section {
-    /// What is known of it.
+    /// What is known about the section.
     pub fn info(self) -> &'static Info {
         &SECTIONS[self as usize].1
     }
 
-    /// The fields of tasks that it shows.
+    /// The fields of tasks that the section shows.
     pub fn fields(self) -> &'static [Field] {
         match self.info().shape {
             Shape::Fields(fields) | Shape::Tasks(fields) => fields,
@@ -451,14 +455,14 @@ impl Section {
     }
 }
 
-/// The fields of the process itself that the page takes, but for its environment.
+/// The fields of the process itself that the page needs, except for its environment.
 pub fn fields_of_process() -> Fields {
     let shown = SECTIONS.iter().filter_map(|(_, info)| match info.shape {
         Shape::Fields(fields) => Some(fields.iter().copied()),
         _ => None,
     });
     let namespaces = NAMESPACES.iter().map(|(_, field)| *field);
-    // What limits are compared with, and what tells one process from another.
+    // The values that limits are compared with, and those that identify the process.
     let others = [
         Field::StartNs,
         Field::Limits,
@@ -473,7 +477,7 @@ pub fn fields_of_process() -> Fields {
 mod tests {
     use super::*;
 
-    /// Check that sections are found by their number, and have keys of their own.
+    /// Check that sections are found by their number, and have unique keys.
     #[test]
     fn sections_have_keys() {
         for (index, (section, info)) in SECTIONS.iter().enumerate() {

@@ -1,6 +1,7 @@
-//! What a systemd unit asks for in the way of credentials, beside what a process has.
+//! Compares the credentials that a systemd unit asks for with those that a process has.
 //!
-//! Pure, but for [`read`], which looks for the unit's files where systemd does (systemd.unit(5)).
+//! Pure, except for [`read`], which looks for the unit's files in the same places as systemd
+//! (systemd.unit(5)).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use taskdiag_core::text::unit::{self, Setting};
 
 use super::cell::{cell, Cell};
 
-/// Where units of the system are, those that count most first.
+/// The directories of system units, in order of precedence.
 const SYSTEM: [&str; 12] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -31,7 +32,7 @@ const SYSTEM: [&str; 12] = [
     "/run/systemd/system.attached",
 ];
 
-/// The same of units of users, without those in their homes.
+/// The directories of user units in order of precedence, without those in home directories.
 const USER: [&str; 5] = [
     "/etc/systemd/user",
     "/run/systemd/user",
@@ -40,15 +41,16 @@ const USER: [&str; 5] = [
     "/usr/share/systemd/user",
 ];
 
-/// A file of settings that is larger is none.
+/// A larger file is not taken for a settings file.
 const LARGEST: u64 = 1 << 20;
 
-/// The settings that are compared, all of the section `Service`, or of what else has processes.
+/// The settings to compare. All are in the section `Service`, or in that of another type of unit
+/// that has processes.
 const SCALARS: [&str; 4] = ["User", "Group", "DynamicUser", "NoNewPrivileges"];
 const LISTS: [&str; 3] = ["SupplementaryGroups", "CapabilityBoundingSet", "AmbientCapabilities"];
 
-/// The settings of a unit with those of its drop-ins, in the order in which they count. Why there
-/// are none: it has no file.
+/// The settings of a unit and of its drop-ins, in the order in which they take effect. Absent if
+/// the unit has no file.
 pub fn read(name: &[u8], is_of_user: bool) -> Result<Vec<Setting>, Absent> {
     let directories: &[&str] = if is_of_user { &USER } else { &SYSTEM };
     let names: Vec<Vec<u8>> = std::iter::once(name.to_vec()).chain(unit::template(name)).collect();
@@ -77,7 +79,7 @@ fn path(directory: &str, name: &[u8]) -> PathBuf {
 }
 
 fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
-    // Masked units are links to /dev/null.
+    // A masked unit is a link to /dev/null.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -86,7 +88,7 @@ fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The drop-ins of a unit by their names, of each the one that counts.
+/// The drop-ins of a unit by name, each with the path that takes precedence.
 fn drop_ins(names: &[Vec<u8>], directories: &[&str]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found = BTreeMap::new();
     for name in names.iter().flat_map(|name| unit::drop_in_names(name)) {
@@ -105,8 +107,8 @@ fn drop_ins(names: &[Vec<u8>], directories: &[&str]) -> BTreeMap<Vec<u8>, PathBu
     found
 }
 
-/// The rows of the section: of each setting that is there what was asked for, what the process has,
-/// and whether that agrees.
+/// The rows of the section. For each setting in the unit: what it asks for, what the process has,
+/// and whether the two agree.
 pub fn compare(settings: &[Setting], task: &Task<'_>) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for key in SCALARS {
@@ -137,7 +139,7 @@ fn row(key: &str, asked: &[u8], actual: Cell, agrees: Result<bool, &'static str>
     ]
 }
 
-/// A value of the process, and whether it is the one that was asked for.
+/// A value of the process, and whether it agrees with the setting.
 type Compared = (Cell, Result<bool, &'static str>);
 
 fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Compared {
@@ -145,7 +147,7 @@ fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Compared {
         let both = name.and_then(|name| Ok((name, id?)));
         match both {
             Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
-            // It is made of what only systemd knows.
+            // It contains specifiers that only systemd can resolve.
             Ok((name, _)) if asked.contains(&b'%') => (Ok(cell(Value::Text(name))), Err("none")),
             Ok((name, id)) => {
                 let agrees = asked == name || asked == id.to_string().as_bytes();
@@ -158,7 +160,7 @@ fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Compared {
         "Group" => owner(task.group(), task.egid()),
         "NoNewPrivileges" => match task.no_new_privs() {
             Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
-            // Other settings imply it.
+            // Other settings may imply it.
             Ok(actual) => (Ok(cell(Value::Flag(actual))), Ok(actual || !is_yes(asked))),
         },
         _ => (Err("none"), Err("none")),
@@ -181,14 +183,14 @@ fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Compared {
         Ok(actual) => actual,
         Err(reason) => return (Err(reason.as_str()), Err(reason.as_str())),
     };
-    // Other settings may take capabilities away, and the program may drop some. It never gets any.
+    // Other settings may remove capabilities, and the program may drop some. It never gains any.
     let agrees = unit::capabilities(asked)
         .map(|asked| actual & !asked == 0)
         .ok_or("none");
     (Ok(cell(Value::Text(names_of(actual).as_bytes()))), agrees)
 }
 
-/// The names of a set of capabilities, as units have them.
+/// The names of a set of capabilities, in the form that units use.
 fn names_of(set: u64) -> String {
     let name = |bit: u32| match names::CAPABILITIES.get(bit as usize) {
         Some(name) => format!("CAP_{}", name.to_ascii_uppercase()),
@@ -202,7 +204,7 @@ fn names_of(set: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Check that sets have the names that units take.
+    /// Check that sets have the names that units accept.
     #[test]
     fn sets_have_names() {
         assert_eq!(names_of(1 | 1 << 5), "CAP_CHOWN CAP_KILL");
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(unit::capabilities(&[all.into_bytes()]), Some(u64::MAX));
     }
 
-    /// Check what counts as yes.
+    /// Check which words mean yes.
     #[test]
     fn yes_has_several_words() {
         assert!(is_yes(b"yes") && is_yes(b"True") && !is_yes(b"no") && !is_yes(b""));

@@ -1,20 +1,19 @@
-//! How the page is written: for people, and as JSON.
+//! Writes the page, for people and as JSON.
 
 use std::io;
 
 use taskdiag::{Field, Kind, Task, Value};
 
-use super::cell::Cell;
-use super::page::{Body, Part};
+use super::cell::{Cell, OwnedValue};
+use super::page::{Body, PagePart};
 use super::sections::{Section, Shape};
 use crate::output::cell::{formatted, is_number, Cells, Column};
-use crate::output::descriptors::{self, Shown};
-use crate::output::named::{write_value, RowKey};
+use crate::output::named::{self, write_value, RowKey};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
 use crate::output::{json, people, text, Absences, Output};
 
-/// So many rows of a list are shown to people.
+/// How many rows of a list are shown to people.
 const MOST: usize = 12;
 
 /// Limits that are in bytes.
@@ -29,17 +28,17 @@ const IN_BYTES: [&[u8]; 8] = [
     b"msgqueue",
 ];
 
-/// How the page is shown to people.
+/// How the page looks to people.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Bytes and nanoseconds, not units.
+    /// Show bytes and nanoseconds without units.
     pub exact: bool,
-    /// All rows of lists.
+    /// Show all rows of lists.
     pub all: bool,
 }
 
 /// Writes the page for people.
-pub fn for_people(parts: &[Part<'_>], look: Look) -> io::Result<()> {
+pub fn for_people(parts: &[PagePart<'_>], look: Look) -> io::Result<()> {
     let mut output = Output::new();
     let mut writer = Writer {
         look,
@@ -63,7 +62,7 @@ pub fn for_people(parts: &[Part<'_>], look: Look) -> io::Result<()> {
 }
 
 impl Look {
-    /// How many rows of a section are shown.
+    /// How many rows of a section to show.
     fn rows(self, section: Section) -> usize {
         match section {
             Section::Parents | Section::Mappings | Section::Files | Section::Sockets | Section::Threads
@@ -76,16 +75,16 @@ impl Look {
     }
 }
 
-/// Makes tables of parts of the page.
+/// Makes the tables of the page's parts.
 struct Writer {
     look: Look,
-    /// Values as names, and as numbers.
+    /// Writes values as names, and as numbers.
     named: Cells,
     plain: Cells,
 }
 
 impl Writer {
-    fn part(&mut self, part: &Part<'_>) -> Table {
+    fn part(&mut self, part: &PagePart<'_>) -> Table {
         let look = self.look;
         let rows = part.rows().unwrap_or(0).min(look.rows(part.section));
         match (&part.body, part.section.info().shape) {
@@ -116,7 +115,7 @@ impl Writer {
         let mut named = Vec::new();
         self.named.value(&mut named, field, value);
         match field.info().kind {
-            // Both: names are not unique, and numbers say little.
+            // Show both: names are not unique, and numbers alone say little.
             Kind::User | Kind::GroupId => {
                 let mut number = Vec::new();
                 self.plain.value(&mut number, field, value);
@@ -127,7 +126,7 @@ impl Writer {
                     out.push(b')');
                 }
             }
-            // Long sets go on in the next line between two of their members.
+            // Long sets wrap between two of their members.
             Kind::Capabilities | Kind::Signals => {
                 for &byte in &named {
                     out.push(byte);
@@ -159,8 +158,8 @@ impl Writer {
     }
 }
 
-impl Part<'_> {
-    /// How many rows it has, if it is a list.
+impl PagePart<'_> {
+    /// The number of rows, if the part is a list.
     fn rows(&self) -> Option<usize> {
         match self.body.as_ref().ok()? {
             Body::Tasks(tasks) => Some(tasks.len()),
@@ -177,7 +176,7 @@ fn title(output: &mut Output, title: &str) -> io::Result<()> {
     table.write(output, terminal_width())
 }
 
-/// What stands for a value that is missing.
+/// The text in place of a missing value.
 fn missing_text(out: &mut Vec<u8>, reason: &str) {
     match reason {
         "none" => out.push(b'-'),
@@ -198,7 +197,7 @@ fn label(table: &mut Table, name: &str) {
     table.cell(|out| formatted(out, format_args!("  {name}")));
 }
 
-/// A table whose first column is a little to the right.
+/// A table whose first column is indented a little.
 fn indented(aligns: impl IntoIterator<Item = Align>, names: &[&str]) -> Table {
     let mut table = Table::new(aligns, MOST);
     let first = format!("  {}", names.first().copied().unwrap_or_default());
@@ -212,18 +211,17 @@ fn indented(aligns: impl IntoIterator<Item = Align>, names: &[&str]) -> Table {
 fn write_cell(out: &mut Vec<u8>, key: &RowKey, cell: &Cell, exact: bool) {
     match cell {
         Err(reason) => missing_text(out, reason),
-        Ok(kept) => match kept.shown() {
-            Shown::Descriptors(owners) => descriptors::people(out, owners),
-            Shown::Plain(Value::Unsigned(ns)) if key.kind == Kind::Nanoseconds && !exact => {
+        Ok(kept) => match kept.value() {
+            Value::Unsigned(ns) if key.kind == Kind::Nanoseconds && !exact => {
                 people::exact_duration(out, ns);
             }
-            Shown::Plain(Value::Float(number)) => formatted(out, format_args!("{number:.1}")),
-            Shown::Plain(value) => write_value(out, key, Ok(value), exact),
+            Value::Float(number) => formatted(out, format_args!("{number:.1}")),
+            value => write_value(out, key, Ok(value), exact),
         },
     }
 }
 
-/// Values, one below the other, and behind them what this kernel or this cgroup does not have.
+/// Values, one per line, followed by what this kernel or this cgroup does not have.
 fn of_values(values: &[Cell], keys: &[RowKey], look: Look) -> Table {
     const UNSUPPORTED: &str = "unsupported";
     let mut table = Table::new([Align::Left; 2], keys.len()).wrapping();
@@ -251,13 +249,11 @@ fn align(key: &RowKey) -> Align {
     }
 }
 
-/// The text of a value of a list, under a key of its section.
+/// Writes a value of a list, under a key of its section.
 fn write_in_list(out: &mut Vec<u8>, section: Section, key: &RowKey, (row, cell): (&[Cell], &Cell), exact: bool) {
     let mut key = *key;
-    let name = row
-        .first()
-        .map(|name| name.as_ref().map(|name| name.shown().compared()));
-    let is_of_bytes = || IN_BYTES.iter().any(|known| name == Some(Ok(Ok(Value::Text(known)))));
+    let name = row.first().map(|name| name.as_ref().map(OwnedValue::value));
+    let is_of_bytes = || IN_BYTES.iter().any(|known| name == Some(Ok(Value::Text(known))));
     if section == Section::Limits && key.kind == Kind::Count && is_of_bytes() {
         key.kind = Kind::Bytes;
     }
@@ -295,7 +291,7 @@ fn of_list(rows: &[Vec<Cell>], keys: &[RowKey], section: Section, look: Look) ->
     table
 }
 
-/// Sockets in fewer columns than they have values.
+/// Sockets, in fewer columns than they have values.
 fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     use taskdiag::sockets::SocketField as Of;
     let names = ["proto", "state", "recv", "send", "local", "remote", "owners", "peers"];
@@ -314,13 +310,13 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
         let put = |out: &mut Vec<u8>, field: Of| {
             let at = super::sections::SOCKET_FIELDS.iter().position(|other| *other == field);
             match at.and_then(|at| row.get(at)) {
-                Some(Ok(kept)) => match kept.shown() {
-                    Shown::Descriptors(owners) => descriptors::people(out, owners),
-                    Shown::Plain(Value::Text(bytes)) => text::escape(out, bytes),
-                    Shown::Plain(Value::Unsigned(bytes)) if field.kind() == Kind::Bytes && !look.exact => {
+                Some(Ok(kept)) => match kept.value() {
+                    Value::Owners(owners) => named::write_owners(out, owners),
+                    Value::Text(bytes) => text::escape(out, bytes),
+                    Value::Unsigned(bytes) if field.kind() == Kind::Bytes && !look.exact => {
                         people::size(out, bytes);
                     }
-                    Shown::Plain(value) => formatted(out, format_args!("{value}")),
+                    value => formatted(out, format_args!("{value}")),
                 },
                 _ => out.push(b'-'),
             }
@@ -373,9 +369,9 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     table
 }
 
-/// Appends the page as a JSON object: a key for each section that there is, and the reasons of the
+/// Appends the page as a JSON object: a key for each section that exists, and the reasons for the
 /// others.
-pub fn as_json(out: &mut Vec<u8>, parts: &[Part<'_>]) {
+pub fn as_json(out: &mut Vec<u8>, parts: &[PagePart<'_>]) {
     let mut before = b'{';
     for part in parts {
         let (Ok(body), info) = (&part.body, part.section.info()) else {
@@ -417,9 +413,9 @@ fn task_json(out: &mut Vec<u8>, task: &Task<'_>, fields: &[Field]) {
 
 fn row_json(out: &mut Vec<u8>, keys: &[RowKey], row: &[Cell]) {
     let names: Vec<&'static str> = keys.iter().map(|key| key.name).collect();
-    let cells: Vec<descriptors::Item<'_>> = row
+    let cells: Vec<crate::output::Cell<'_>> = row
         .iter()
-        .map(|cell| cell.as_ref().map(|kept| kept.shown()).map_err(|reason| *reason))
+        .map(|cell| cell.as_ref().map(OwnedValue::value).map_err(|reason| *reason))
         .collect();
     json::named_row(out, &names, &cells);
 }

@@ -4,12 +4,11 @@ mod row;
 mod sums;
 
 use std::fmt;
-use std::time::Duration;
 
 use clap::builder::ArgPredicate;
 use clap::Args as ClapArgs;
-use taskdiag::maps::{Broker, Filter, Machine, Mapping, Mappings, Maps, Row, Source, Wants};
-use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
+use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{self, Format};
@@ -18,30 +17,17 @@ use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::named;
 use crate::quantity;
-use crate::selection::Selection;
-use crate::source::{parser, BrokerOptions, Choices, Patience};
+use crate::selection::{Selection, SELECTING};
+use crate::source::{self, parser, BrokerOptions, Choices, Only, Patience};
 pub use row::{build_id_cell, KEYS};
 use row::{write_machine, write_table};
 pub use sums::{by_file, FileSum};
 
-/// The options that select processes.
-const SELECTING: [&str; 9] = [
-    "all",
-    "pids",
-    "children",
-    "descendants",
-    "users",
-    "cgroup",
-    "unit",
-    "container",
-    "filter",
-];
-
 /// List the memory mappings of processes: addresses, permissions, files
 ///
-/// Names are the kernel's own text: a path, with " (deleted)" if the file is gone, or a word in
-/// brackets. In tables, control characters are written as escapes. It takes root, or
-/// CAP_SYS_PTRACE, to see the mappings of another user's process.
+/// Names are as the kernel writes them: a path, with " (deleted)" if the file was deleted, or a
+/// word in brackets. In tables, control characters are escaped. Seeing the mappings of another
+/// user's process needs root or CAP_SYS_PTRACE.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag maps $$\n  \
@@ -52,8 +38,8 @@ const SELECTING: [&str; 9] = [
     taskdiag maps -u www-data --file")]
 pub struct Args {
     /// The processes
-    #[arg(value_name = "PID", value_parser = quantity::pid, required_unless_present_any = SELECTING,
-        conflicts_with_all = SELECTING)]
+    #[arg(value_name = "PID", value_parser = quantity::pid, required_unless_present = "all",
+        required_unless_present_any = SELECTING, conflicts_with = "all", conflicts_with_all = SELECTING)]
     named: Vec<u32>,
     /// All processes
     #[arg(long)]
@@ -66,14 +52,13 @@ pub struct Args {
     /// Only mappings of files
     #[arg(long)]
     file: bool,
-    /// Only the mapping that has this address, decimal or hexadecimal with 0x; may be given several
-    /// times
+    /// Only the mapping that contains this address, decimal or hexadecimal with 0x; can be repeated
     #[arg(long = "addr", value_name = "ADDR", value_parser = address, conflicts_with_all = ["exec", "file"])]
     addresses: Vec<u64>,
     /// Show build ids
     #[arg(long)]
     build_id: bool,
-    /// Show resident and dirty sizes, for which the kernel looks at every page
+    /// Show resident and dirty sizes; the kernel examines every page for them
     #[arg(short = 'x', long)]
     usage: bool,
     /// Sort by these fields; a minus in front puts the largest first [default: by address]
@@ -82,9 +67,9 @@ pub struct Args {
     /// At most this many rows, after sorting
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Fields to show, in this order; `all` for all: pid, start, end, size_bytes, perms,
-    /// offset_bytes, dev_major, dev_minor, inode, name, build_id, page_size_bytes, rss_bytes,
-    /// dirty_bytes; a plus in front adds to those shown without
+    /// Fields to show, in this order, or `all`: pid, start, end, size_bytes, perms, offset_bytes,
+    /// dev_major, dev_minor, inode, name, build_id, page_size_bytes, rss_bytes, dirty_bytes; a plus
+    /// in front adds to the default fields
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -96,7 +81,7 @@ pub struct Args {
 /// Options about sources.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct SourceOptions {
-    /// The source to ask. If it can't answer, that is an error
+    /// The source to use; an error if it can't answer
     #[arg(
         long,
         value_name = "SOURCE",
@@ -104,7 +89,7 @@ pub struct SourceOptions {
         default_value = "auto",
         default_value_if("socket", ArgPredicate::IsPresent, "broker")
     )]
-    source: Choice,
+    source: Only<SourceId>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -112,96 +97,47 @@ pub struct SourceOptions {
 }
 
 /// The sources.
-const SOURCES: &Choices<Choice> = &[
-    ("auto", Choice::Kernel(None), "Whichever is fastest here"),
+const SOURCES: &Choices<Only<SourceId>> = &[
+    ("auto", Only(None), "Whichever is fastest here"),
     (
         "procmap",
-        Choice::Kernel(Some(Source::Procmap)),
+        Only(Some(SourceId::Procmap)),
         "The PROCMAP_QUERY ioctl, Linux 6.11",
     ),
     (
         "bpf",
-        Choice::Kernel(Some(Source::Bpf)),
+        Only(Some(SourceId::Bpf)),
         "BPF programs; needs CAP_BPF and CAP_PERFMON",
     ),
-    ("procfs", Choice::Kernel(Some(Source::Procfs)), "The files of /proc"),
+    ("procfs", Only(Some(SourceId::Procfs)), "The files of /proc"),
     (
         "broker",
-        Choice::Broker,
+        Only(Some(SourceId::Broker)),
         "The kernel, through files that taskdiagd opens",
     ),
 ];
 
-/// What `--source` chose.
-#[derive(Clone, Copy, Debug)]
-enum Choice {
-    Kernel(Option<Source>),
-    Broker,
-}
-
-/// The source to ask, and how long to wait.
-pub struct MapsSource {
-    via: Via,
-    patience: Duration,
-}
-
-enum Via {
-    /// The kernel; by this source, if only that one may answer.
-    Kernel(Option<Source>),
-    /// The kernel, through files that the broker opens.
-    Broker(Broker),
-}
-
 impl SourceOptions {
-    /// A handle that says which processes there are.
+    fn is_broker(&self) -> bool {
+        self.source == Only(Some(SourceId::Broker))
+    }
+
+    /// A handle that finds processes.
     fn tasks(&self) -> Handle {
-        let handle = Handle::new().with_patience(self.patience.patience);
-        match (self.source, &self.broker.socket) {
-            (Choice::Kernel(_), _) => handle,
-            (Choice::Broker, Some(path)) => handle.with_source(SourceId::Broker).with_socket(path),
-            (Choice::Broker, None) => handle.with_source(SourceId::Broker),
+        if self.is_broker() {
+            source::handle(self.source, self.patience, &self.broker)
+        } else {
+            Handle::new().with_patience(self.patience.patience)
         }
     }
 
-    /// The source to ask.
-    pub fn source(&self) -> taskdiag::Result<MapsSource> {
-        let via = match self.source {
-            Choice::Kernel(source) => Via::Kernel(source),
-            Choice::Broker => Via::Broker(Broker::connect(self.broker.socket.as_deref())?),
-        };
-        Ok(MapsSource {
-            via,
-            patience: self.patience.patience,
-        })
-    }
-}
-
-impl MapsSource {
-    /// A handle on the mappings of a process.
-    pub fn open(&self, pid: u32) -> taskdiag::Result<Maps> {
-        match &self.via {
-            Via::Kernel(None) => Maps::open_within(pid, self.patience),
-            Via::Kernel(Some(source)) => Ok(Maps::open_within(pid, self.patience)?.with_source(*source)),
-            Via::Broker(broker) => Ok(broker.open(pid)?.with_patience(self.patience)),
+    /// A handle for mappings. If the broker is the source, it is connected.
+    pub fn handle(&self) -> taskdiag::Result<Handle> {
+        let mut handle = source::handle(self.source, self.patience, &self.broker);
+        if self.is_broker() {
+            handle.prepare_maps()?;
         }
-    }
-
-    /// A handle on the mappings of all processes.
-    fn machine(&self) -> Machine {
-        let machine = Machine::new().with_patience(self.patience);
-        match &self.via {
-            Via::Kernel(None) => machine,
-            Via::Kernel(Some(source)) => machine.with_source(*source),
-            Via::Broker(broker) => machine.with_broker(broker.clone()),
-        }
-    }
-
-    /// The name of the source, where the kernel answered by `source`.
-    pub fn name(&self, source: Source) -> &'static str {
-        match self.via {
-            Via::Kernel(_) => source.name(),
-            Via::Broker(_) => "broker",
-        }
+        Ok(handle)
     }
 }
 
@@ -223,15 +159,15 @@ pub fn address(word: &str) -> Result<u64, String> {
     })
 }
 
-/// What the options ask for.
+/// The request that the options describe.
 struct Request {
     chosen: Chosen<usize>,
     sort: Vec<SortBy<usize>>,
     filter: Filter,
-    wants: Wants,
+    fields: Set<MapField>,
 }
 
-/// What was answered, and what was not.
+/// The answers, and what is missing.
 struct Answers {
     lists: Vec<Mappings>,
     counters: Vec<(&'static str, u64)>,
@@ -257,54 +193,55 @@ impl Request {
         let for_programs = args.output.format() != Format::Table;
         let keys = chosen.keys(&row::usual_keys(args));
         let page_sizes = is_asked(row::PAGE_SIZE) || for_programs && keys.contains(&row::PAGE_SIZE);
-        let mut wants = Wants::NAMES;
-        wants.set(Wants::BUILD_IDS, args.build_id || is_asked(row::BUILD_ID));
-        wants.set(Wants::USAGE, usage);
+        let mut fields = Set::from(MapField::Name);
+        let has_build_ids = args.build_id || is_asked(row::BUILD_ID);
+        fields.extend(has_build_ids.then_some(MapField::BuildId));
+        fields.extend(usage.then_some(MapField::RssBytes));
         // The text that has the usage has page sizes too; asking for them would only rule it out.
-        wants.set(Wants::PAGE_SIZES, page_sizes && !usage);
-        let mut filter = Filter::empty();
-        filter.set(Filter::EXECUTABLE, args.exec);
-        filter.set(Filter::FILE_BACKED, args.file);
+        fields.extend((page_sizes && !usage).then_some(MapField::PageSizeBytes));
+        let mut filter = Filter::default();
+        filter.perms.set(Perms::EXEC, args.exec);
+        filter.file_backed = args.file;
         Ok(Request {
             chosen,
             sort,
             filter,
-            wants,
+            fields,
         })
     }
 }
 
 impl Args {
-    fn ask(&self, source: &MapsSource, request: &Request) -> Result<Answers, Failure> {
+    fn ask(&self, handle: &mut Handle, request: &Request) -> Result<Answers, Failure> {
         let mut answers = Answers {
             lists: Vec::new(),
             counters: Vec::new(),
             outcome: Outcome::Complete,
         };
         if self.is_all() {
-            ask_all(source, request, &mut answers)?;
+            ask_all(handle, request, &mut answers)?;
         } else if self.named.is_empty() {
-            self.ask_selected(source, request, &mut answers)?;
+            self.ask_selected(handle, request, &mut answers)?;
         } else {
-            self.ask_each(source, request, &mut answers)?;
+            self.ask_each(handle, request, &mut answers)?;
         }
         let mappings = answers.lists.iter().map(Mappings::len).sum::<usize>();
         answers.counters.insert(0, ("mappings", mappings as u64));
         Ok(answers)
     }
 
-    /// Whether all processes are asked for, and no option selects some of them.
+    /// Whether all processes are asked for, without a selection.
     fn is_all(&self) -> bool {
         self.all && !self.selection.is_given()
     }
 
-    fn ask_each(&self, source: &MapsSource, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
+    fn ask_each(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
         for &pid in &self.named {
-            match self.ask_one(pid, source, request, answers) {
+            match self.ask_one(pid, handle, request, answers) {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&format!("pid {pid}: no such process")),
-                    ErrorKind::Denied if matches!(source.via, Via::Kernel(_)) => {
+                    ErrorKind::Denied if !self.from.is_broker() => {
                         answers.denied(format_args!("pid {pid}: you may not see its mappings"))
                     }
                     ErrorKind::Denied | ErrorKind::NoMemory | ErrorKind::NoAnswer => {
@@ -320,15 +257,15 @@ impl Args {
     fn ask_one(
         &self,
         pid: u32,
-        source: &MapsSource,
+        handle: &mut Handle,
         request: &Request,
         answers: &mut Answers,
     ) -> taskdiag::Result<Mappings> {
-        let mut maps = source.open(pid)?;
+        let mut maps = handle.maps(pid)?;
         if self.addresses.is_empty() {
-            return maps.list(request.filter, request.wants);
+            return maps.list(request.filter, request.fields);
         }
-        let found = maps.at_each(&self.addresses, request.wants)?;
+        let found = maps.at_each(&self.addresses, request.fields)?;
         for (address, place) in self.addresses.iter().zip(&found.places) {
             if place.is_none() {
                 answers.lacks(&format!("pid {pid}: nothing is mapped at {address:#x}"));
@@ -337,13 +274,11 @@ impl Args {
         Ok(found.mappings)
     }
 
-    fn ask_selected(&self, source: &MapsSource, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
+    fn ask_selected(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
         let query = self.selection.query(false)?.fields(Field::StartNs);
-        let mut handle = self.from.tasks();
-        let selected = listing::Answers::ask(&mut handle, &query)?;
-        let outcome = selected
-            .report(&[])
-            .and(self.selection.check_cgroup(&handle, &selected));
+        let mut tasks = self.from.tasks();
+        let selected = listing::Answers::ask(&mut tasks, &query)?;
+        let outcome = selected.report(&[]).and(self.selection.check_cgroup(&tasks, &selected));
         answers.outcome = answers.outcome.and(outcome);
         let (mut denied, mut gone, mut silent) = (0, 0, Vec::new());
         let mut found = Vec::new();
@@ -352,7 +287,7 @@ impl Args {
                 gone += 1;
                 continue;
             };
-            match self.ask_one(identity.tid(), source, request, answers) {
+            match self.ask_one(identity.tid(), handle, request, answers) {
                 Ok(mappings) => found.push((identity, mappings)),
                 Err(error) => match error.kind() {
                     ErrorKind::NoMemory => {}
@@ -363,9 +298,9 @@ impl Args {
                 },
             }
         }
-        // A process may have ended meanwhile, and its id be that of another one.
+        // A process may have ended in between, and its id may be reused.
         let pids = found.iter().map(|(identity, _)| identity.tid());
-        let still = handle.query(&Query::these(pids).fields(Field::StartNs))?;
+        let still = tasks.query(&Query::these(pids).fields(Field::StartNs))?;
         for (identity, mappings) in found {
             if still.tasks().any(|task| task.identity() == Ok(identity)) {
                 answers.lists.push(mappings);
@@ -379,12 +314,12 @@ impl Args {
     }
 }
 
-fn ask_all(source: &MapsSource, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
-    let all = source.machine().list(request.filter, request.wants)?;
+fn ask_all(handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
+    let all = handle.all_maps(request.filter, request.fields)?;
     answers.left_out(all.denied, &all.silent);
     if all.malformed > 0 {
         answers.lacks(&format!(
-            "{} answers of the kernel made no sense and were left out: please report this",
+            "{} invalid answers of the kernel were left out: please report this",
             all.malformed
         ));
     }
@@ -410,7 +345,7 @@ impl Answers {
         self.outcome = self.outcome.and(say_denied(message));
     }
 
-    /// Says how many processes may not be seen, and which do not answer.
+    /// Reports how many processes are not visible, and which ones do not answer.
     fn left_out(&mut self, denied: u64, silent: &[u32]) {
         match denied {
             0 => {}
@@ -424,24 +359,20 @@ impl Answers {
         }
     }
 
-    /// All mappings, each with its process.
-    fn rows(&self) -> impl Iterator<Item = (u32, Mapping<'_>)> + '_ {
-        self.lists.iter().flat_map(|list| {
-            list.iter()
-                .enumerate()
-                .map(|(index, mapping)| (list.pid(index), mapping))
-        })
+    /// All mappings.
+    fn rows(&self) -> impl Iterator<Item = Mapping<'_>> + '_ {
+        self.lists.iter().flatten()
     }
 
-    /// Reports for how many mappings a name or build id could not be read.
+    /// Reports the number of mappings whose name or build id could not be read.
     fn report_missing(&mut self) {
-        let nameless = self.rows().filter(|(_, mapping)| mapping.name == Err(Absent::Denied));
+        let nameless = self.rows().filter(|mapping| mapping.name == Err(Absent::Denied));
         let nameless = nameless.count();
         if nameless > 0 {
             self.denied(format_args!("names: denied for {nameless} mappings"));
         }
         let count = |reason| {
-            let is_missing = |(_, mapping): &(u32, Mapping<'_>)| mapping.build_id == Err(reason);
+            let is_missing = |mapping: &Mapping<'_>| mapping.build_id == Err(reason);
             self.rows().filter(is_missing).count()
         };
         let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));
@@ -459,16 +390,16 @@ impl Answers {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let request = Request::new(&args)?;
-    let source = args.from.source()?;
-    let mut answers = args.ask(&source, &request)?;
+    let mut handle = args.from.handle()?;
+    let mut answers = args.ask(&mut handle, &request)?;
     let limit = args.limit.unwrap_or(usize::MAX);
-    let rows = answers.rows().map(|(pid, mapping)| Row::new(pid, mapping));
+    let rows = answers.rows().map(Row::new);
     if request.sort.is_empty() {
-        write(&args, &source, &request, &answers, rows.take(limit))?;
+        write(&args, &request, &answers, rows.take(limit))?;
     } else {
         let mut rows: Vec<Row<'_>> = rows.collect();
         rows.sort_by(|a, b| named::compare(&request.sort, a, b, row::found));
-        write(&args, &source, &request, &answers, rows.into_iter().take(limit))?;
+        write(&args, &request, &answers, rows.into_iter().take(limit))?;
     }
     answers.report_missing();
     Ok(answers.outcome)
@@ -476,7 +407,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 fn write<'a>(
     args: &Args,
-    source: &MapsSource,
     request: &Request,
     answers: &Answers,
     rows: impl Iterator<Item = Row<'a>>,
@@ -484,7 +414,7 @@ fn write<'a>(
     let Format::Machine(machine) = args.output.format() else {
         return write_table(args, &request.chosen, rows);
     };
-    let name = answers.lists.first().map(|list| ("maps", source.name(list.source())));
+    let name = answers.lists.first().map(|list| ("maps", list.source().name()));
     let head = Head::new("maps", name.into_iter().collect(), answers.counters.iter().copied());
     let keys = request.chosen.keys(&row::usual_keys(args));
     write_machine(machine, &head, &keys, rows, !args.output.no_header)
@@ -494,8 +424,8 @@ fn write<'a>(
 mod tests {
     use super::*;
 
-    /// Check that addresses are decimal, or hexadecimal with 0x, and that a forgotten 0x is pointed
-    /// out.
+    /// Check that addresses are decimal, or hexadecimal with 0x, and that the message points out a
+    /// missing 0x.
     #[test]
     fn addresses_are_numbers() {
         assert_eq!(address("0x7fFf"), Ok(0x7fff));

@@ -1,4 +1,4 @@
-//! Rows of mappings, for people and for programs.
+//! Rows of mappings, for people and in machine-readable output.
 
 use std::io;
 
@@ -9,11 +9,12 @@ use super::Args;
 use crate::choice::Chosen;
 use crate::listing::Machine;
 use crate::output::document::Head;
-use crate::output::named::{keys_of, write_value, Cell, RowKey, Rows};
+use crate::output::named::{keys_of, write_value, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Cell;
 use crate::output::{cell, Output};
 
-/// What rows have: [`MapField::ALL`].
+/// The keys of rows: [`MapField::ALL`].
 pub const KEYS: [RowKey; MapField::ALL.len()] = keys_of!(MapField);
 
 const PID: usize = MapField::Pid as usize;
@@ -35,7 +36,7 @@ pub const RSS: usize = MapField::RssBytes as usize;
 /// The index of the dirty size.
 pub const DIRTY: usize = MapField::DirtyBytes as usize;
 
-/// The keys for programs without `-o`.
+/// The keys of machine-readable output without `-o`.
 pub fn usual_keys(args: &Args) -> Vec<usize> {
     let mut keys = vec![PID, START, END, PERMS, OFFSET, MAJOR, MINOR, INODE, NAME];
     keys.extend(args.build_id.then_some(BUILD_ID));
@@ -51,7 +52,7 @@ pub fn found<'a>(row: &'a Row<'_>, key: usize) -> Cell<'a> {
     row.value(MapField::ALL[key]).map_err(Absent::as_str)?.ok_or("none")
 }
 
-/// A build id, of which `written` is the text.
+/// A build id, whose text is `written`.
 pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     match id {
         Ok(Some(_)) => Ok(Value::Text(written.as_bytes())),
@@ -60,7 +61,7 @@ pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     }
 }
 
-/// Writes rows for programs.
+/// Writes rows in machine-readable output.
 pub fn write_machine<'a>(
     machine: Machine,
     head: &Head<'_>,
@@ -145,13 +146,16 @@ pub fn write_table<'a>(args: &Args, chosen: &Chosen<usize>, rows: impl Iterator<
         for column in &columns {
             table.cell(|out| match column.show {
                 Show::Device => {
-                    let device = row.mapping().device;
-                    cell::formatted(out, format_args!("{}:{}", device.major, device.minor));
+                    if let (Ok(major), Ok(minor)) = (found(&row, MAJOR), found(&row, MINOR)) {
+                        cell::formatted(out, format_args!("{major}:{minor}"));
+                    }
                 }
-                Show::Key(OFFSET) => cell::formatted(out, format_args!("{:#x}", row.mapping().offset_bytes)),
-                // An anonymous mapping has no name.
-                Show::Key(NAME) if row.mapping().name == Ok(b"") => {}
-                Show::Key(key) => write_value(out, &KEYS[key], found(&row, key), args.output.bytes),
+                Show::Key(key) => match (key, found(&row, key)) {
+                    (OFFSET, Ok(Value::Unsigned(offset))) => cell::formatted(out, format_args!("{offset:#x}")),
+                    // An anonymous mapping has no name.
+                    (NAME, Ok(Value::Text(b""))) => {}
+                    (_, found) => write_value(out, &KEYS[key], found, args.output.bytes),
+                },
             });
         }
     }

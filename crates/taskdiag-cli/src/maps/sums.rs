@@ -1,24 +1,22 @@
-//! The mappings of one process, added up by file.
+//! Sums over the mappings of one process, by file.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use taskdiag::maps::{Broker, Filter, Maps, Wants};
-use taskdiag::Absent;
+use taskdiag::maps::{Filter, MapField};
+use taskdiag::{Absent, Handle};
 
-/// The mappings of a file, or those without a file that have the same name, added up.
+/// The sum over the mappings of a file, or over those without a file that have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSum {
-    /// The kernel's own text.
+    /// The name, as the kernel writes it.
     pub name: Vec<u8>,
-    /// How many mappings.
+    /// The number of mappings.
     pub mappings: u64,
     /// Their size.
     pub size_bytes: u64,
-    /// What of it is resident; why that is not known of some.
+    /// The resident part, or why it is not known for some mapping.
     pub rss_bytes: Result<u64, Absent>,
-    /// What of it was written to since it was read.
+    /// The part written to since it was read, or why that is not known for some mapping.
     pub dirty_bytes: Result<u64, Absent>,
 }
 
@@ -26,14 +24,10 @@ pub struct FileSum {
 ///
 /// # Errors
 ///
-/// If they can't be read.
-pub fn by_file(pid: u32, broker: &Option<Option<PathBuf>>, patience: Duration) -> taskdiag::Result<Vec<FileSum>> {
-    let maps = match broker {
-        None => Maps::open_within(pid, patience),
-        Some(path) => Broker::connect(path.as_deref()).and_then(|broker| broker.open(pid)),
-    };
-    let mut maps = maps?.with_patience(patience);
-    let mappings = maps.list(Filter::default(), Wants::NAMES | Wants::USAGE)?;
+/// Fails if they can't be read.
+pub fn by_file(pid: u32, handle: &mut Handle) -> taskdiag::Result<Vec<FileSum>> {
+    let mut maps = handle.maps(pid)?;
+    let mappings = maps.list(Filter::default(), MapField::Name | MapField::RssBytes)?;
     let mut sums: HashMap<Vec<u8>, FileSum> = HashMap::new();
     for mapping in &mappings {
         let name = match mapping.name {
@@ -50,11 +44,10 @@ pub fn by_file(pid: u32, broker: &Option<Option<PathBuf>>, patience: Duration) -
         });
         sum.mappings += 1;
         sum.size_bytes = sum.size_bytes.saturating_add(mapping.end.saturating_sub(mapping.start));
-        let usage = mapping.usage.as_ref().map_err(|reason| *reason);
-        sum.rss_bytes = sum.rss_bytes.and_then(|sum| Ok(sum.saturating_add(usage?.rss_bytes)));
+        sum.rss_bytes = sum.rss_bytes.and_then(|sum| Ok(sum.saturating_add(mapping.rss_bytes?)));
         sum.dirty_bytes = sum
             .dirty_bytes
-            .and_then(|sum| Ok(sum.saturating_add(usage?.dirty_bytes)));
+            .and_then(|sum| Ok(sum.saturating_add(mapping.dirty_bytes?)));
     }
     let mut sums: Vec<FileSum> = sums.into_values().collect();
     sums.sort_by(|a, b| {

@@ -1,9 +1,9 @@
-//! Where the machine's memory is: the proportional sizes of processes, the page cache and the
+//! An account of the machine's memory: the proportional sizes of processes, the page cache and the
 //! kernel's own memory, which add up to `MemTotal`.
 
 use crate::host::MemInfo;
 
-/// The proportional sizes of all processes, added up, in bytes.
+/// The sums of the proportional sizes of all processes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
     /// Anonymous memory: [`Field::PssAnonBytes`](taskdiag::Field::PssAnonBytes).
@@ -17,30 +17,30 @@ pub struct Processes {
 /// One line of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The name, with its unit: a key in reports.
+    /// The name, with its unit; the key in machine-readable output.
     pub name: &'static str,
-    /// How much it is. Can be negative, since numbers are read one after the other.
+    /// The size. Can be negative, because the numbers are not read at the same moment.
     pub bytes: i64,
-    /// The line that it is a part of; empty for lines that add up to the total.
+    /// The line that contains this one; empty for lines that add up to the total.
     pub part_of: &'static str,
-    /// What it is.
+    /// The meaning.
     pub meaning: &'static str,
 }
 
-/// Where memory is. The lines that are not part of another line add up to the total exactly.
+/// The account. The lines that are not part of another line add up exactly to the total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// `MemTotal`, in bytes.
     pub total_bytes: u64,
-    /// The lines. Parts come after the line that they are a part of.
+    /// The lines. Each comes after the line that contains it.
     pub lines: Vec<Line>,
 }
 
 impl Account {
-    /// The line that the sums over processes are parts of.
+    /// The line that contains the sums over processes.
     pub const PROCESSES: &'static str = "processes_bytes";
 
-    /// Makes the account. `None` if there is no `MemTotal`.
+    /// Builds the account. `None` if there is no `MemTotal`.
     pub fn new(info: &MemInfo, processes: &Processes) -> Option<Account> {
         let total_bytes = info.bytes("MemTotal")?;
         let mut lines = explained(info, processes);
@@ -50,7 +50,7 @@ impl Account {
             "unexplained_bytes",
             total_bytes as i64 - explained,
             "",
-            "what no counter has: pages of drivers, zram, networking; free pages that processors keep for themselves",
+            "in no counter: pages of drivers, zram, networking; free pages that processors keep for themselves",
         ));
         Some(Account { total_bytes, lines })
     }
@@ -65,9 +65,9 @@ fn line(name: &'static str, bytes: i64, part_of: &'static str, meaning: &'static
     }
 }
 
-/// The lines that counters have.
+/// The lines that come from counters.
 fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
-    // No machine has more, and sums of such numbers do not overflow.
+    // No machine has more memory, and sums of such numbers can't overflow.
     let number = |name: &str| info.bytes(name).unwrap_or(0).min(1 << 56) as i64;
     let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum::<i64>();
     let (anon, file, shmem) = (
@@ -90,17 +90,12 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
             "PSS of all processes that could be read",
         ),
         line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
-        line(
-            "pss_file_bytes",
-            file,
-            PROCESSES,
-            "page cache of files that they have mapped",
-        ),
+        line("pss_file_bytes", file, PROCESSES, "page cache of their mapped files"),
         line(
             "pss_shmem_bytes",
             shmem,
             PROCESSES,
-            "shared memory and tmpfs that they have mapped",
+            "their mapped shared memory and tmpfs",
         ),
         line(
             "other_anonymous_bytes",
@@ -112,7 +107,7 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
             "unmapped_cache_bytes",
             sum(&["Cached", "Buffers"]) - file - shmem,
             "",
-            "page cache, tmpfs included, that no process which was read has mapped",
+            "page cache, including tmpfs, that no process that was read has mapped",
         ),
         line(
             "swap_cache_bytes",
@@ -127,14 +122,14 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
             "huge pages set aside, used or not",
         ),
         line(KERNEL, kernel, "", "the kernel's own"),
-        line("slab_bytes", number("Slab"), KERNEL, "objects of the kernel"),
+        line("slab_bytes", number("Slab"), KERNEL, "kernel objects"),
         line(
             "slab_reclaimable_bytes",
             number("SReclaimable"),
             "slab_bytes",
-            "that can be given back",
+            "reclaimable",
         ),
-        line("kernel_stacks_bytes", stacks, KERNEL, "stacks of threads in the kernel"),
+        line("kernel_stacks_bytes", stacks, KERNEL, "kernel stacks of threads"),
         line("page_tables_bytes", tables, KERNEL, "page tables"),
         line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
         line("percpu_bytes", number("Percpu"), KERNEL, "memory of each processor"),
@@ -180,8 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that the lines add up to the total whatever the text says, and that any text can
-        /// be read.
+        /// Check that the lines add up to the total for any text, and that any text can be parsed.
         #[test]
         fn lines_add_up_to_the_total(text in ".{0,200}", numbers in proptest::collection::vec(0..1u64 << 40, 3)) {
             let text = [TEXT, text.as_bytes()].concat();

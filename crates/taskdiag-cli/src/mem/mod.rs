@@ -19,19 +19,20 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Scale, Show};
 use crate::quantity::{self, Limit};
 use crate::rhythm::Rhythm;
-use crate::selection::{self, Selection, SortKey};
+use crate::selection::{self, Selection, SortKey, SELECTING};
 use report::Report;
 pub use sums::{By, Sum};
 pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_KEYS};
 
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
 ///
-/// RSS counts a page for every process that has it mapped; PSS divides it among them, so that the
-/// sizes of all processes add up; USS is what no other process has mapped. The kernel walks the
-/// page tables of a process for these sizes, which takes longer the more memory the process has. So
-/// the cheapest processes come first; what does not fit into --deadline, or is larger than
-/// --max-rss, is left out and reported. All sizes of a row are of that walk: SWAP and RSS are the
-/// fields rollup_swap_bytes and rollup_rss_bytes. Sums say how many processes are in them if some
+/// RSS counts a page for every process that has it mapped. PSS divides the page among them, so that
+/// the sizes of all processes add up. USS counts only pages that no other process has mapped. To
+/// find these sizes, the kernel walks the page tables of the process, which takes longer the more
+/// memory it has. So the smallest processes are read first; those that do not fit into --deadline,
+/// or are larger than --max-rss, are left out and reported. All sizes of a row come from that walk:
+/// SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes. If processes are missing
+/// from a sum, the sum says so. Kernel threads and zombies have no memory and are not listed.
 /// are missing. Kernel threads and zombies have no memory and are not listed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -43,16 +44,15 @@ pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_K
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// One row for each program, user or cgroup rather than for each process
+    /// One row per program, user or cgroup instead of per process
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "total")]
     by: Option<By>,
-    /// Only the sum of all
+    /// Only the sum over all processes
     #[arg(long, conflicts_with_all = ["sort", "limit"])]
     total: bool,
     /// How the processes, the page cache and the kernel add up to the machine's memory, and what
     /// remains unexplained
-    #[arg(long, conflicts_with_all = ["pids", "children", "descendants", "users", "cgroup", "unit", "container", "filter", "by",
-        "total", "limit", "watch"])]
+    #[arg(long, conflicts_with_all = SELECTING, conflicts_with_all = ["by", "total", "limit", "watch"])]
     system: bool,
     /// Sort by these fields; a minus in front puts the largest first [default: -pss_bytes]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
@@ -60,19 +60,19 @@ pub struct Args {
     /// At most this many rows, after sorting
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Leave out what has not been read after this time, or `none`
+    /// Leave out processes that have not been read after this time, or `none`
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = quantity::duration_or_none)]
     deadline: Limit<Duration>,
     /// Leave out processes with more resident memory, or `none`
     #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = quantity::size_or_none)]
     max_rss: Limit<u64>,
-    /// When watching: read a process without any sign of change again after this time
+    /// With --watch: read a process again after this time, even if it shows no sign of change
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = quantity::duration)]
     max_age: Duration,
-    /// Show samples with this time between them
+    /// Show samples at this interval
     #[arg(long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
     watch: Option<Duration>,
-    /// When watching: end after this many samples
+    /// With --watch: end after this many samples
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]
     count: Option<u64>,
     /// The unit of all sizes in tables [default: whichever fits]
@@ -118,12 +118,12 @@ const COLUMNS: [Column; 7] = [
     label("COMMAND", Show::Command),
 ];
 
-/// In the table of `--watch` without `-o`, before the command.
+/// In the table of `--watch` without `-o`, the column before the command.
 const AGE: Column = label("AGE", Show::Field(Field::RollupAgeNs));
 
-/// What rows there are.
+/// The kind of rows.
 enum RowKind {
-    /// Processes: columns of a table, or fields for programs.
+    /// Processes: columns of a table, or fields of machine-readable output.
     Processes {
         columns: Vec<Column>,
         fields: Vec<Field>,
@@ -192,15 +192,17 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = args.query()?.fields(kind.fields(args.options.format()));
     let mut report = Report::new(&args, kind);
     let Some(interval) = args.watch else {
-        let mut handle = args.past.handle(|| args.options.from.handle())?;
-        return report.sample(&mut handle, &query, None);
+        let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
+        return Ok(whole.and(report.sample(&mut handle, &query, None)?));
     };
     args.options.check_endless()?;
     let mut handle = args.options.from.handle_for_many();
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(interval);
     for sample in 0..args.count.unwrap_or(u64::MAX) {
-        rhythm.wait();
+        if sample > 0 {
+            rhythm.wait();
+        }
         outcome = outcome.and(report.sample(&mut handle, &query, Some(sample))?);
     }
     Ok(outcome)

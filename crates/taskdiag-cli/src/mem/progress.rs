@@ -1,4 +1,4 @@
-//! The progress of a long answer, on a terminal.
+//! The progress of a slow query, on a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use taskdiag::memory::Progress;
 
-/// The time to the first line, and between two.
+/// The time before the first line, and between two lines.
 const INTERVAL: Duration = Duration::from_millis(300);
 
-/// Shows on standard error how many processes have been read, until it is dropped.
+/// Shows on standard error how many processes have been read, until dropped.
 #[derive(Debug)]
 pub struct ProgressLine(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl ProgressLine {
-    /// Begins; on a terminal only.
+    /// Starts, if standard error is a terminal.
     pub fn begin(progress: Arc<Progress>) -> ProgressLine {
         if !io::stderr().is_terminal() {
             return ProgressLine(None);

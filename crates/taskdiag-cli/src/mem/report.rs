@@ -1,4 +1,4 @@
-//! How answers of `taskdiag mem` are written.
+//! Writes the answers of `taskdiag mem`.
 
 use taskdiag::{Absent, Field, Handle, Query, Task, Value};
 
@@ -8,13 +8,14 @@ use crate::listing::{Answers, Format, Listing, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column, Show};
 use crate::output::document::{self, Head, Sample};
-use crate::output::named::{write_total, Cell, Rows, Total};
+use crate::output::named::{write_total, Rows, Total};
 use crate::output::names::Names;
 use crate::output::table::{Align, Table};
+use crate::output::Cell;
 use crate::output::{terminal, Absences, Output};
 use crate::selection;
 
-/// Asks, and writes the answers.
+/// Runs queries and writes the answers.
 pub struct Report<'a> {
     args: &'a Args,
     kind: RowKind,
@@ -33,7 +34,8 @@ impl Report<'_> {
         }
     }
 
-    /// Asks once, and writes the answer. `sample` is its number if there are several.
+    /// Runs the query once and writes the answer. `sample` is the number of the sample, if there
+    /// are several.
     pub fn sample(&mut self, handle: &mut Handle, query: &Query, sample: Option<u64>) -> Result<Outcome, Failure> {
         let time = document::now();
         let sample = sample.map(|number| Sample { number, time: &time });
@@ -41,7 +43,7 @@ impl Report<'_> {
         let answers = Answers::ask(handle, query)?;
         drop(line);
         let mut tasks = answers.tasks();
-        // Processes that were named are shown even if they have no memory.
+        // Processes named on the command line are shown even if they have no memory.
         if self.args.selection.pids().is_empty() {
             tasks.retain(sums::has_memory);
         }
@@ -49,7 +51,7 @@ impl Report<'_> {
         tasks.iter().for_each(|task| total.add(task));
         let mut missing = Absences::new();
         for task in &tasks {
-            // Values that are not shown can be missing from the sums.
+            // Fields that are not shown may still be missing from the sums.
             for field in sums::FIELDS {
                 let _ = missing.value(task, field);
             }
@@ -87,7 +89,7 @@ impl Report<'_> {
         let mut limit = self.limit();
         match (sample, size) {
             (Some(_), Some(size)) => {
-                // The heading, the total, the line of the cursor, and one for a message.
+                // The heading, the total, the line with the cursor, and one for a message.
                 limit = limit.min(size.rows.saturating_sub(4));
                 output.buffer().extend_from_slice(b"\x1b[H\x1b[2J");
             }
@@ -97,7 +99,7 @@ impl Report<'_> {
         let header = !self.args.options.no_header;
         match &self.kind {
             RowKind::Processes { columns, sort, .. } => {
-                // Missing values are counted where they are shown.
+                // Missing values are counted when they are shown.
                 selection::sort(tasks, sort, missing, |_| false);
                 tasks.truncate(limit);
                 let mut table = Column::table(columns, tasks.len() + 1, header);
@@ -187,7 +189,7 @@ impl Report<'_> {
                     header,
                     names: self.args.options.names,
                 };
-                // The fields of the sums are counted already, for all processes.
+                // The fields of the sums have been counted, for all processes.
                 let mut shown = Absences::new();
                 answers.write("mem", machine, listing, &mut shown)?;
                 missing.add_others(&shown, &sums::FIELDS);
@@ -212,10 +214,10 @@ impl Report<'_> {
     }
 }
 
-/// Sums that are being written for programs.
+/// Sums in machine-readable output.
 struct SumRows<'a> {
     rows: Rows,
-    /// What rows have in front: the number and the time of their sample.
+    /// The first cells of each row: the number and the time of the sample.
     sample: Vec<Cell<'a>>,
 }
 
@@ -233,7 +235,7 @@ impl<'a> SumRows<'a> {
         if let Some(sample) = sample {
             keys.push("sample");
             cells.push(Ok(Value::Unsigned(sample.number)));
-            // In lines of JSON, the line of the sample has the time.
+            // In JSON lines, the line that starts the sample has the time.
             if machine == Machine::Csv {
                 keys.push("time");
                 cells.push(Ok(Value::Text(sample.time.as_bytes())));
@@ -259,7 +261,7 @@ impl<'a> SumRows<'a> {
     }
 }
 
-/// Appends how old the values of a process are, in seconds.
+/// Appends the age of a process's values, in seconds.
 fn age(out: &mut Vec<u8>, task: &Task<'_>) {
     match task.rollup_age_ns() {
         Ok(ns) => out.extend_from_slice(format!("{:.1}s", ns as f64 / 1e9).as_bytes()),

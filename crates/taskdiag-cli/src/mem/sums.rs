@@ -1,4 +1,4 @@
-//! Sums of processes: of all, or of those of a program, a user or a cgroup.
+//! Sums over processes: over all, or by program, user or cgroup.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use taskdiag::{Absent, Field, Task, Value};
 use crate::choice::{self, SortBy, SumKey};
 use crate::grouping::{self, Grouping, Name};
 use crate::outcome::Failure;
-use crate::output::named::Cell;
+use crate::output::Cell;
 
-/// What processes are added up by.
+/// The grouping of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// File name of the executable; the name of the process where that is denied
+    /// File name of the executable; the name of the process if reading the executable is denied
     Program,
     /// Effective user
     User,
@@ -22,10 +22,7 @@ pub enum By {
 }
 
 impl By {
-    /// All of them.
-    pub const ALL: [By; 3] = [By::Program, By::User, By::Cgroup];
-
-    /// How rows say what they are of.
+    /// The grouping's name, keys and fields.
     pub fn grouping(self) -> &'static Grouping {
         match self {
             By::Program => &grouping::PROGRAM,
@@ -44,8 +41,8 @@ impl By {
     }
 }
 
-/// The fields that are added up. All are of one walk through the page tables of a process, so that
-/// they fit together. The kernel's counters (`rss_bytes`, `swap_bytes`) are of another moment.
+/// The fields that are added up. All come from the same walk of a process's page tables, so they
+/// are consistent. The kernel's counters (`rss_bytes`, `swap_bytes`) would be from another moment.
 pub const FIELDS: [Field; 4] = [
     Field::RollupSwapBytes,
     Field::UssBytes,
@@ -53,16 +50,16 @@ pub const FIELDS: [Field; 4] = [
     Field::RollupRssBytes,
 ];
 
-/// The sum of some processes.
+/// A sum over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Processes that have memory.
     processes: u64,
-    /// Those of them that could not be read.
+    /// The number of them that could not be read.
     missing: u64,
-    /// Why the first of these could not be read.
+    /// Why the first of those could not be read.
     why: Option<Absent>,
-    /// The bytes of the others.
+    /// The bytes of the processes that could be read.
     bytes: [u64; FIELDS.len()],
 }
 
@@ -107,13 +104,13 @@ impl Sum {
         [Ok(self.processes), Ok(self.missing), swap, uss, pss, rss]
     }
 
-    /// The same, for programs.
+    /// The same numbers, for machine-readable output.
     pub fn cells(&self) -> [Cell<'static>; 6] {
         let cell = |number: Result<u64, Absent>| number.map(Value::Unsigned).map_err(Absent::as_str);
         self.numbers().map(cell)
     }
 
-    /// How many processes are in the sums, and of how many if some are missing.
+    /// The number of processes in the sums, followed by the total number if some are missing.
     pub fn count(&self) -> String {
         match self.missing {
             0 => self.processes.to_string(),
@@ -122,12 +119,12 @@ impl Sum {
     }
 }
 
-/// Whether a task is a process with memory: no kernel thread, no zombie.
+/// Whether a task is a process with memory: not a kernel thread or zombie.
 pub fn has_memory(task: &Task<'_>) -> bool {
     task.pss_bytes() != Err(Absent::NoMemory)
 }
 
-/// The sums of all groups, in no order.
+/// The sums of all groups, unordered.
 pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
     let mut sums: HashMap<Name, Sum> = HashMap::new();
     for task in tasks.iter().filter(|task| has_memory(task)) {
@@ -137,12 +134,12 @@ pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
     sums.into_iter().collect()
 }
 
-/// The keys that `--sort` options name; without, the largest proportional size comes first.
+/// The keys that `--sort` options name; by default, the largest proportional size comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
     choice::sum_keys(lists, "-pss_bytes", by.grouping().name, &Sum::keys())
 }
 
-/// Sorts sums; those without a value come last, equal ones by their names.
+/// Sorts sums. A sum without a value comes last; equal sums are sorted by name.
 pub fn sort(sums: &mut [(Name, Sum)], orders: &[SortBy<SumKey>]) {
     choice::sort_sums(sums, orders, Sum::numbers);
 }
@@ -168,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Check that the largest comes first without `--sort`, that missing sums come last, and that
+    /// Check that without `--sort` the largest comes first, that missing sums come last, and that
     /// unknown keys are errors.
     #[test]
     fn sums_are_sorted() {
@@ -191,8 +188,8 @@ mod tests {
         assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
     }
 
-    /// Check that a sum is missing if no process could be read, that others say how many are in
-    /// them, and that the sum of no processes is 0.
+    /// Check that a sum is missing if no process could be read, that other sums show how many
+    /// processes they cover, and that the sum over no processes is 0.
     #[test]
     fn sums_say_what_is_in_them() {
         assert_eq!(missing(3, 3).bytes(), [Err(Absent::Denied); 4]);

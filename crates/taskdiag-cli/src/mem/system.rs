@@ -1,4 +1,4 @@
-//! `taskdiag mem --system`: where the machine's memory is.
+//! `taskdiag mem --system`: what the machine's memory is used for.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,32 @@ use crate::output::named::{key, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{Absences, Output};
 
-/// What rows have.
+/// The keys of rows.
 pub const KEYS: [RowKey; 3] = [
     key(
         "item",
         Kind::Text,
         "What the memory is used for; the first row is total_bytes.",
     ),
-    key("bytes", Kind::Signed, "How much; what is unexplained can be negative."),
+    key("bytes", Kind::Signed, "The size; the unexplained part can be negative."),
     key(
         "part_of",
         Kind::Text,
-        "The item that this one is a part of; of the first row empty.",
+        "The item that contains this one; empty for the first row.",
     ),
 ];
 
-/// The fields of processes that go into the account.
+/// The fields of processes that the account needs.
 pub const FIELDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
 
-/// The processes that go into the account.
+/// The processes of the account.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     processes: Processes,
     read: u64,
-    /// Processes that have memory and could not be read.
+    /// The number of processes with memory that could not be read.
     missing: u64,
-    /// Why the first of these could not be read.
+    /// Why the first of those could not be read.
     why: Option<Absent>,
 }
 
@@ -63,12 +63,12 @@ impl Tally {
         }
     }
 
-    /// The account. `None` if the numbers do not say how much memory there is.
+    /// The account. `None` if `MemTotal` is missing.
     pub fn account(&self, info: &MemInfo) -> Option<Account> {
         Account::new(info, &self.processes)
     }
 
-    /// The bytes of a line; the reason if it is about processes and none could be read.
+    /// The bytes of a line; or the reason, if the line is about processes and none could be read.
     pub fn bytes(&self, line: &Line) -> Result<i64, Absent> {
         match self.why {
             Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
@@ -95,16 +95,16 @@ impl Tally {
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if !args.options.fields.is_empty() || !args.sort.is_empty() {
         return Err(Failure::Unanswered(
-            "--system has rows of its own, in an order of their own: leave out -o and --sort".to_owned(),
+            "--system has fixed rows in a fixed order: leave out -o and --sort".to_owned(),
         ));
     }
-    let mut handle = args.past.handle(|| args.options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
     let query = Query::processes()
         .fields(FIELDS.into_iter().collect::<Fields>())
         .budget(args.budget());
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
-    // This is read after the processes, so that what they freed meanwhile counts as free.
+    // Read after the processes, so that memory which they freed in between counts as free.
     let info = match history::shown() {
         Some(moment) => MemInfo::of(moment.numbers("meminfo")),
         None => MemInfo::read().map_err(|error| Failure::Unanswered(format!("/proc/meminfo: {error}")))?,
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     tasks.iter().for_each(|task| counts.add(task, &mut missing));
     let account = counts
         .account(&info)
-        .ok_or_else(|| Failure::Unanswered("/proc/meminfo does not say how much memory there is".to_owned()))?;
+        .ok_or_else(|| Failure::Unanswered("/proc/meminfo has no MemTotal".to_owned()))?;
     match args.options.format() {
         Format::Table => table(args, &account, &counts)?,
         Format::Machine(machine) => {
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if args.options.stats {
         answers.say_stats(tasks.len());
     }
-    Ok(answers.report(&[(&missing, tasks.len())]))
+    Ok(whole.and(answers.report(&[(&missing, tasks.len())])))
 }
 
 fn table(args: &Args, account: &Account, counts: &Tally) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The kinds of groups beside those of the configuration.
+//! The kinds of groups besides those of the configuration.
 
 use clap::ValueEnum;
 use taskdiag::{Absent, Field, Fields, Value};
@@ -18,14 +18,14 @@ pub enum By {
     User,
 }
 
-/// The name of the group of processes that are in none.
+/// The name of the group of processes that belong to no such group.
 const NONE: &str = "(none)";
 
-/// The name of the group of processes of which it is not known.
+/// The name of the group of processes whose group is unknown.
 const UNKNOWN: &str = "(unknown)";
 
 impl By {
-    /// The label that has the name of a group.
+    /// The label with the name of a group.
     pub fn label(self) -> &'static str {
         match self {
             By::Unit => "unit",
@@ -35,7 +35,7 @@ impl By {
         }
     }
 
-    /// What names of metrics begin with.
+    /// The prefix of metric names.
     pub fn prefix(self) -> &'static str {
         match self {
             By::Unit => "taskdiag_unit_",
@@ -45,7 +45,7 @@ impl By {
         }
     }
 
-    /// The fields that say which group it is: the first that has a text.
+    /// The fields that name the group: the first one with a text is used.
     pub fn fields(self) -> &'static [Field] {
         match self {
             By::Unit => &[Field::Unit],
@@ -55,7 +55,7 @@ impl By {
         }
     }
 
-    /// Whether it follows from the cgroup.
+    /// Whether the group follows from the cgroup.
     pub fn is_in_cgroup(self) -> bool {
         self != By::User
     }
@@ -74,7 +74,7 @@ impl By {
     }
 }
 
-/// All fields that some kinds of groups take.
+/// All fields that these kinds need.
 pub fn fields(kinds: &[By]) -> Fields {
     kinds.iter().flat_map(|by| by.fields()).copied().collect()
 }
@@ -83,7 +83,7 @@ pub fn fields(kinds: &[By]) -> Fields {
 mod tests {
     use super::*;
 
-    /// Check that no group, an unknown one and one with a name are told apart.
+    /// Check that no group, an unknown group and a named group are distinguished.
     #[test]
     fn none_is_not_unknown() {
         let text = |text: &'static str| Ok(Value::Text(text.as_bytes()));

@@ -1,33 +1,37 @@
-//! The configuration: a YAML file as process-exporter has it.
+//! The configuration: a YAML file in process-exporter's format.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::OpenOptions;
 use std::path::Path;
+use std::time::Duration;
 
 use regex::bytes::Regex;
+use rustix::time::ClockId;
 use saphyr::{MarkedYaml, ScalarStyle, ScanError, YamlData, YamlLoader};
 use saphyr_parser::{Event, Parser, SpannedEventReceiver as _};
+use taskdiag_sys::host::now_ns;
 
 use super::matcher::{Rule, Rules};
 use super::template::Template;
+use crate::file;
+use crate::outcome::message;
 
-/// The largest file that is read.
-const MOST_BYTES: u64 = 1 << 20;
+/// The maximum size of a file.
+const MOST_KIB: u64 = 1024;
 
-/// What process-exporter's packages have: all programs, by name.
+/// The default of process-exporter's packages: all programs, by name.
 const USUAL: &str = "process_names:\n  - name: \"{{.Comm}}\"\n    cmdline:\n    - '.+'\n";
 
 /// A configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// Which process belongs to which group.
+    /// The rules that assign processes to groups.
     pub rules: Rules,
-    /// What may not be meant, with its line.
+    /// Parts that may be unintended, with their lines.
     pub warnings: Vec<Wrong>,
 }
 
-/// What is wrong, and where.
+/// A problem and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     line: usize,
@@ -40,7 +44,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// The node with this text and place.
+/// A node of the text, with its place.
 type Node<'a> = MarkedYaml<'a>;
 
 fn wrong(node: &Node<'_>, reason: impl Into<String>) -> Wrong {
@@ -51,7 +55,7 @@ fn wrong(node: &Node<'_>, reason: impl Into<String>) -> Wrong {
 }
 
 impl Config {
-    /// All programs, by name.
+    /// The default: all programs, by name.
     pub fn usual() -> Config {
         Config::parse(USUAL).expect("it is a configuration")
     }
@@ -60,15 +64,12 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// A message with the file's name and, if it is about its text, the line.
+    /// A message with the file's name and, if the problem is in its text, the line.
     pub fn read(path: &Path) -> Result<Config, String> {
         let name = path.display();
-        let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut text));
-        read.map_err(|error| format!("{name}: {}", crate::outcome::message(&error)))?;
-        if text.len() as u64 > MOST_BYTES {
-            return Err(format!("{name}: larger than 1 MiB, which no configuration is"));
-        }
+        let opened = file::open(path, OpenOptions::new().read(true)).map_err(|error| message(&error));
+        let text = opened.and_then(|file| file::read(&file, MOST_KIB));
+        let text = text.map_err(|what| format!("{name}: {what}"))?;
         let text = String::from_utf8(text).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
@@ -81,11 +82,12 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// The problem and its line.
     pub fn parse(text: &str) -> Result<Config, Wrong> {
         let documents = load(text)?;
         let mut warnings = Vec::new();
         let mut rules = Vec::new();
+        let compiler = Compiler::new();
         let Some((root, others)) = documents.split_first() else {
             return Err(Wrong {
                 line: 1,
@@ -100,7 +102,7 @@ impl Config {
                 Some("process_names") => {
                     has_rules = true;
                     for rule in list(value, "process_names")? {
-                        rules.push(parse_rule(rule, &mut warnings)?);
+                        rules.push(parse_rule(rule, &compiler, &mut warnings)?);
                     }
                 }
                 other => warnings.push(unknown(key, other, "process_names")),
@@ -119,8 +121,8 @@ impl Config {
     }
 }
 
-/// Loads the documents of a text. Nothing here calls itself for each level of nesting, and nothing
-/// later does so too often.
+/// Loads the documents of a text. This does not recurse, and it limits the nesting, so that later
+/// code does not recurse too deeply.
 fn load(text: &str) -> Result<Vec<Node<'_>>, Wrong> {
     const DEEPEST: usize = 32;
     let scanned = |error: &ScanError| Wrong {
@@ -128,7 +130,7 @@ fn load(text: &str) -> Result<Vec<Node<'_>>, Wrong> {
         reason: error.info().to_owned(),
     };
     let mut loader = YamlLoader::<Node<'_>>::default();
-    // Texts as they stand there: a name may look like a number.
+    // Keep scalars as text: a name may look like a number.
     loader.early_parse(false);
     let mut depth = 0_usize;
     for event in Parser::new_from_str(text) {
@@ -160,7 +162,7 @@ fn unknown(key: &Node<'_>, name: Option<&str>, known: &str) -> Wrong {
     )
 }
 
-fn parse_rule(node: &Node<'_>, warnings: &mut Vec<Wrong>) -> Result<Rule, Wrong> {
+fn parse_rule(node: &Node<'_>, compiler: &Compiler, warnings: &mut Vec<Wrong>) -> Result<Rule, Wrong> {
     let (mut name, mut comm, mut exe, mut cmdline) = (None, None, None, None);
     for (key, value) in entries(node, "a rule")? {
         match text_of(key)? {
@@ -188,7 +190,11 @@ fn parse_rule(node: &Node<'_>, warnings: &mut Vec<Wrong>) -> Result<Rule, Wrong>
     };
     let mut expressions = Vec::new();
     for (node, text) in cmdline.iter().flatten() {
-        expressions.push(Regex::new(text).map_err(|error| wrong(node, format!("cmdline: {}", in_one_line(&error))))?);
+        expressions.push(
+            compiler
+                .compile(text)
+                .map_err(|reason| wrong(node, format!("cmdline: {reason}")))?,
+        );
     }
     let names = || {
         expressions
@@ -213,7 +219,38 @@ fn parse_rule(node: &Node<'_>, warnings: &mut Vec<Wrong>) -> Result<Rule, Wrong>
     })
 }
 
-/// The message of a wrong regular expression, which has the text with a mark below it.
+/// Compiles the regular expressions of a file. One takes a quarter of a second if it repeats a
+/// large class a hundred times, and a file has room for thousands. So all of them share a time
+/// limit.
+struct Compiler {
+    /// The thread's processor time at the start, in nanoseconds.
+    began_ns: u64,
+}
+
+impl Compiler {
+    /// The limit on processor time. Two thousand usual expressions take a third of a second.
+    const MOST_TIME: Duration = Duration::from_secs(3);
+
+    fn new() -> Compiler {
+        let began_ns = now_ns(ClockId::ThreadCPUTime);
+        Compiler { began_ns }
+    }
+
+    fn compile(&self, text: &str) -> Result<Regex, String> {
+        let expression = Regex::new(text).map_err(|error| in_one_line(&error))?;
+        let took_ns = now_ns(ClockId::ThreadCPUTime) - self.began_ns;
+        if Duration::from_nanos(took_ns) > Compiler::MOST_TIME {
+            return Err(format!(
+                "the expressions up to here take more than {} seconds of processor time to compile: shorten \
+                 repetitions of large classes, such as \\w{{100}}",
+                Compiler::MOST_TIME.as_secs()
+            ));
+        }
+        Ok(expression)
+    }
+}
+
+/// Formats the error of an invalid expression as one line, without the marks below the expression.
 fn in_one_line(error: &regex::Error) -> String {
     let text = error.to_string();
     let mut parts = text
@@ -225,7 +262,7 @@ fn in_one_line(error: &regex::Error) -> String {
     format!("{first} {}", rest.join(" ")).trim().to_owned()
 }
 
-/// The entries of a mapping. A null is an empty one.
+/// The entries of a mapping. Null counts as an empty one.
 fn entries<'n, 'a>(node: &'n Node<'a>, what: &str) -> Result<Vec<(&'n Node<'a>, &'n Node<'a>)>, Wrong> {
     match &node.data {
         YamlData::Mapping(mapping) => Ok(mapping.iter().collect()),
@@ -234,7 +271,7 @@ fn entries<'n, 'a>(node: &'n Node<'a>, what: &str) -> Result<Vec<(&'n Node<'a>, 
     }
 }
 
-/// The items of a list. A null is an empty one.
+/// The items of a list. Null counts as an empty one.
 fn list<'n, 'a>(node: &'n Node<'a>, what: &str) -> Result<&'n [Node<'a>], Wrong> {
     match &node.data {
         YamlData::Sequence(items) => Ok(items),
@@ -246,7 +283,7 @@ fn list<'n, 'a>(node: &'n Node<'a>, what: &str) -> Result<&'n [Node<'a>], Wrong>
     }
 }
 
-/// The texts of a list, each with its place; none for a null.
+/// The texts of a list, each with its place; `None` for null.
 #[allow(clippy::type_complexity)]
 fn texts<'n, 'a>(node: &'n Node<'a>, what: &str) -> Result<Option<Vec<(&'n Node<'a>, &'n str)>>, Wrong> {
     if is_null(node) {
@@ -264,7 +301,7 @@ fn is_null(node: &Node<'_>) -> bool {
         if matches!(&**text, "" | "~" | "null" | "Null" | "NULL"))
 }
 
-/// The text of a scalar; none for a null.
+/// The text of a scalar; `None` for null.
 fn text_of<'n>(node: &'n Node<'_>) -> Result<Option<&'n str>, Wrong> {
     match &node.data {
         _ if is_null(node) => Ok(None),
@@ -279,7 +316,8 @@ mod tests {
     use jiff::Timestamp;
     use proptest::prelude::*;
 
-    use super::super::matcher::{Facts, Verdict};
+    use super::super::facts::Facts;
+    use super::super::matcher::Verdict;
     use super::*;
 
     fn group(config: &Config, comm: &str, arguments: &[&str]) -> Verdict {
@@ -299,7 +337,7 @@ mod tests {
         Verdict::Group(name.to_owned())
     }
 
-    /// Check that the examples of process-exporter's documentation mean what they mean there.
+    /// Check that the examples in process-exporter's documentation mean the same here.
     #[test]
     fn examples_of_process_exporter_are_accepted() {
         let config = Config::parse(
@@ -345,7 +383,7 @@ process_names:
         assert_eq!(group(&usual, "kthreadd", &[]), Verdict::None);
     }
 
-    /// Check that what is wrong is told with its line.
+    /// Check that problems are reported with their line.
     #[test]
     fn wrong_files_are_refused_with_the_line() {
         for (text, line, reason) in [
@@ -383,7 +421,19 @@ process_names:
         assert!(reason.contains("nested") || reason.contains("recursion"), "{reason}");
     }
 
-    /// Check that what has no effect is told, and that names which look like numbers are texts.
+    /// Check that expressions that take long to compile are refused quickly.
+    #[test]
+    fn large_expressions_are_refused() {
+        let text = format!("process_names:\n{}", "- cmdline: ['\\pL{100}']\n".repeat(2000));
+        let began_ns = now_ns(ClockId::ThreadCPUTime);
+        let wrong = Config::parse(&text).expect_err("large expressions");
+        let took = Duration::from_nanos(now_ns(ClockId::ThreadCPUTime) - began_ns);
+        assert!(wrong.reason.contains("processor time") && wrong.line > 2, "{wrong}");
+        assert!(took < Compiler::MOST_TIME * 10, "{took:?}");
+    }
+
+    /// Check that parts without effect are reported, and that names that look like numbers are
+    /// texts.
     #[test]
     fn what_has_no_effect_is_told() {
         let config = Config::parse(

@@ -1,4 +1,4 @@
-//! Processes that end between two readings, from events.
+//! Counts processes that end between two readings, from events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,17 @@ use taskdiag::events::{EventSource, Options};
 use taskdiag::{Event, EventKind, Events, Identity, Value};
 
 use super::by::By;
-use super::matcher::{Facts, Rules, Verdict};
+use super::facts::Facts;
+use super::matcher::{Rules, Verdict};
 use super::state::Shared;
 use super::tracker::Exit;
 use crate::events::cgroups::Cgroups;
 use crate::events::listener::Listener;
 
-/// How long events may gather before they are counted.
+/// How long events are batched before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Ends of processes, from tracepoints: the proc connector does not know for how long they ran.
+/// Options for exit events from tracepoints: the proc connector does not report processor times.
 pub fn options() -> Options {
     Options::default()
         .kinds([EventKind::Exit])
@@ -32,23 +33,23 @@ pub struct Ended {
     rules: Arc<Rules>,
     kinds: Vec<By>,
     boot: Timestamp,
-    /// What is known of cgroups, if groups follow from them.
+    /// Cgroup lookups, if groups depend on cgroups.
     cgroups: Option<Cgroups>,
 }
 
-/// An end, and what decides about its group.
+/// The end of a process, and what decides about its group.
 struct End {
     exit: Exit,
     comm: Vec<u8>,
     euid: Option<u32>,
     kernel_thread: bool,
     start_ns: u64,
-    /// For each kind of groups; `None` for users.
+    /// The group of each kind; `None` for users.
     keys: Option<Vec<Option<String>>>,
 }
 
 impl Ended {
-    /// Who counts.
+    /// Creates the counter.
     pub fn new(shared: Arc<Shared>, rules: Arc<Rules>, kinds: Vec<By>, boot: Timestamp) -> Ended {
         let in_cgroup = kinds.iter().any(|by| by.is_in_cgroup());
         Ended {
@@ -73,7 +74,7 @@ impl Ended {
             },
             comm: event.comm().ok()?.to_vec(),
             euid: event.euid().ok(),
-            kernel_thread: event.is_kernel_thread().unwrap_or(false),
+            kernel_thread: event.kernel_thread().unwrap_or(false),
             start_ns,
             keys: self.keys(event),
         })

@@ -1,4 +1,4 @@
-//! A picture of all metrics at one moment, and its text: Prometheus's format or OpenMetrics.
+//! A snapshot of all metrics, and its text: Prometheus's format or OpenMetrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use super::families::{Family, Kind, Number, GROUPS, THREADS, THREAD_COUNT, WCHANS};
 use super::totals::Group;
 
-/// A format of texts.
+/// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus's text, version 0.0.4.
@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The type of the content, as HTTP names it.
+    /// The content type for HTTP.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -35,11 +35,11 @@ impl Format {
 /// Groups of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// What names of metrics begin with that process-exporter has, too.
+    /// The prefix of names that process-exporter has, too.
     pub usual_prefix: &'static str,
-    /// What names of our own begin with.
+    /// The prefix of our own names.
     pub prefix: &'static str,
-    /// The label that has the name of a group.
+    /// The label with the name of a group.
     pub label: &'static str,
     pub groups: Vec<(Arc<str>, Group)>,
 }
@@ -66,16 +66,16 @@ impl Single {
     }
 }
 
-/// What was known at a moment.
+/// All metrics at one time.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// When it was complete.
+    /// When it was completed.
     pub at: Instant,
     pub groups: Vec<Groups>,
     pub singles: Vec<Single>,
 }
 
-/// What is collected for one answer.
+/// The series that are collected for one answer.
 #[derive(Debug)]
 struct Answer {
     picture: Arc<Picture>,
@@ -83,7 +83,7 @@ struct Answer {
 }
 
 impl Picture {
-    /// The text of all metrics, and of `added`, which are of this answer alone.
+    /// The text of all metrics, and of `added`, which belong to this answer only.
     pub fn text(self: &Arc<Picture>, format: Format, added: Vec<Single>) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Answer {
@@ -98,7 +98,7 @@ impl Picture {
         Ok(out)
     }
 
-    /// How many series it has.
+    /// The number of series.
     pub fn series(&self) -> usize {
         let of_group = |group: &Group| {
             let groups = GROUPS.iter().flat_map(|family| family.series);
@@ -270,7 +270,7 @@ mod tests {
         })
     }
 
-    /// Check both texts: names, types, labels and what is left out.
+    /// Check both texts: names, types, labels and omitted series.
     #[test]
     fn both_formats_have_the_same_series() {
         let picture = picture("a");
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!(series, picture.series() + 1);
     }
 
-    /// Check that a name with all that could end a label or a line stays one label of one line.
+    /// Check that a name with characters that could end a label or a line remains one label in one
+    /// line.
     #[test]
     fn hostile_names_are_escaped() {
         let name = "<script>\"} 1\nup{x=\"\\\r\u{2028}é";
@@ -327,8 +328,8 @@ mod tests {
         }
     }
 
-    /// Check that no two metrics have the same name, and that names, labels and meanings have the
-    /// form that Prometheus wants.
+    /// Check that names of metrics are unique, and that names, labels and help texts have the form
+    /// that Prometheus requires.
     #[test]
     fn names_are_names() {
         let is_name =

@@ -1,7 +1,7 @@
-//! The table of metrics about groups: names, types and meanings, and where the values come from.
+//! The table of group metrics: names, types, help texts, and the origin of the values.
 //!
-//! Names, labels and their values are those of process-exporter where it has the metric; others begin
-//! with `taskdiag_`.
+//! Names, labels and their values are those of process-exporter for metrics that it has. Other
+//! names begin with `taskdiag_`.
 
 use super::totals::{Counter, Counts, Gauges, Group, STATES};
 
@@ -12,22 +12,22 @@ pub enum Number {
     Real(f64),
 }
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It never falls while the exporter runs. Its name ends with `_total`, which the table leaves out.
+    /// Never falls while the exporter runs. Its name ends with `_total`, which the table omits.
     Counter,
     Gauge,
-    /// A metric of process-exporter whose name is not one that its type should have: promtool
-    /// complains about it unless it has none.
+    /// A metric of process-exporter whose name does not fit its type. promtool accepts such a name
+    /// only if the metric has no type.
     Untyped,
 }
 
-/// Where the value of a series comes from.
+/// The origin of a series' value.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin {
     Count(Counter),
-    /// The same in seconds.
+    /// A counter in nanoseconds, shown in seconds.
     Seconds(Counter),
     Now(fn(&Gauges) -> Option<Number>),
 }
@@ -35,14 +35,14 @@ pub enum Origin {
 /// A metric of groups.
 #[derive(Debug)]
 pub struct Family {
-    /// The name, without what it begins with.
+    /// The name without its prefix.
     pub name: &'static str,
     pub kind: Kind,
-    /// One sentence, without its full stop.
+    /// One sentence, without the full stop.
     pub help: &'static str,
-    /// The label that tells the series of a group apart. Empty if there is one series.
+    /// The label that distinguishes the series of a group. Empty if there is only one.
     pub label: &'static str,
-    /// Those series.
+    /// The series: value of the label, and origin.
     pub series: &'static [(&'static str, Origin)],
     /// Whether process-exporter has it.
     pub is_usual: bool,
@@ -52,7 +52,7 @@ const fn whole(value: u64) -> Option<Number> {
     Some(Number::Whole(value))
 }
 
-/// A value that needs a process of which it is known.
+/// A value that is known if it is known for some process, or if there is no process.
 const fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
     if of > 0 || gauges.processes == 0 {
         whole(value)
@@ -225,7 +225,7 @@ const fn pss(now: &Gauges, value: u64) -> Option<Number> {
     }
 }
 
-/// The metrics of threads of a name in a group, but how many these are.
+/// The metrics of threads by name, except their number.
 pub const THREADS: &[Family] = &[
     usual(
         "thread_cpu_seconds",
@@ -273,10 +273,10 @@ pub const THREADS: &[Family] = &[
     ),
 ];
 
-/// How many threads of a name there are: the last of the metrics of threads.
+/// The number of threads with a name. It comes last among the metrics of threads.
 pub const THREAD_COUNT: (&str, Kind, &str) = ("thread_count", Kind::Untyped, "Threads of this name in the group");
 
-/// How many threads wait in a kernel function.
+/// The number of threads that wait in a kernel function.
 pub const WCHANS: (&str, Kind, &str) = (
     "threads_wchan",
     Kind::Gauge,
@@ -284,7 +284,7 @@ pub const WCHANS: (&str, Kind, &str) = (
 );
 
 impl Origin {
-    /// The value of a group.
+    /// The value for a group.
     pub fn of_group(self, group: &Group) -> Option<Number> {
         match self {
             Origin::Now(value) => value(&group.now),
@@ -292,7 +292,7 @@ impl Origin {
         }
     }
 
-    /// The value of counters.
+    /// The value from counters.
     pub fn of_counts(self, counts: &Counts) -> Option<Number> {
         match self {
             Origin::Count(counter) => counts.get(counter).map(Number::Whole),
@@ -302,7 +302,7 @@ impl Origin {
     }
 }
 
-/// How many series a group has, and how many each name of a thread has.
+/// The number of series per group, and per thread name.
 pub fn series() -> (usize, usize) {
     let sum = |families: &[Family]| families.iter().map(|family| family.series.len()).sum::<usize>();
     (sum(GROUPS), sum(THREADS) + 1)

@@ -1,15 +1,19 @@
 //! Where the exporter listens: an address, or a UNIX socket.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{flock, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::umask;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +22,8 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Parses an address: `ADDR:PORT`, `:PORT` for all addresses, or the path of a UNIX socket, which has a
-/// slash or begins with `unix:`.
+/// Parses an address: `ADDR:PORT`, `:PORT` for all addresses, or the path of a UNIX socket, which
+/// contains a slash or begins with `unix:`.
 pub fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text
         .strip_prefix("unix:")
@@ -28,7 +32,7 @@ pub fn parse(text: &str) -> Result<Address, String> {
         return Ok(Address::Unix(PathBuf::from(path)));
     }
     let wrong = |why: &str| {
-        format!("{text:?} is no place to listen at ({why}): give ADDR:PORT like 127.0.0.1:9256, :PORT for all addresses, or the path of a UNIX socket")
+        format!("can't listen at {text:?} ({why}): give ADDR:PORT like 127.0.0.1:9256, :PORT for all addresses, or the path of a UNIX socket")
     };
     if let Some(port) = text.strip_prefix(':') {
         let port: u16 = port.parse().map_err(|_| wrong("not a port"))?;
@@ -47,11 +51,19 @@ pub fn parse(text: &str) -> Result<Address, String> {
     Ok(Address::Internet(found))
 }
 
-/// A socket that listens. That of a path is removed at the end.
+/// A listening socket. A UNIX socket's file is removed at the end.
 #[derive(Debug)]
 pub enum Listener {
     Internet(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a socket.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode: meanwhile another exporter may have put its own there.
+    which: (u64, u64),
 }
 
 impl Listener {
@@ -59,7 +71,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// A message that names the place.
+    /// A message that names the address.
     pub fn open(address: &Address) -> Result<Listener, String> {
         let opened = match address {
             Address::Internet(addresses) => TcpListener::bind(addresses.as_slice()).map(Listener::Internet),
@@ -81,18 +93,18 @@ impl Listener {
         })
     }
 
-    /// Where it listens, as clients name it.
+    /// The address, as clients name it.
     pub fn place(&self) -> String {
         match self {
             Listener::Internet(socket) => match socket.local_addr() {
                 Ok(address) => format!("http://{address}/metrics"),
                 Err(error) => crate::outcome::message(&error),
             },
-            Listener::Unix(_, path) => path.display().to_string(),
+            Listener::Unix(_, place) => place.path.display().to_string(),
         }
     }
 
-    /// Takes a connection, if one waits.
+    /// Accepts a waiting connection, if any.
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Internet(socket) => {
@@ -109,16 +121,44 @@ impl Listener {
     }
 }
 
-/// Listens at a path. What an exporter that was killed left there is removed.
+/// Listens at a path. Removes the socket of an exporter that was killed.
 fn open_unix(path: &Path) -> io::Result<Listener> {
+    // Without this lock, of two that start at the same time, the second could remove the first's
+    // socket.
+    let _alone = alone(path);
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket && is_left(path)? {
         fs::remove_file(path)?;
     }
-    let socket = UnixListener::bind(path)?;
-    // Of the user and the group; a directory can narrow that.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-    Ok(Listener::Unix(socket, path.to_owned()))
+    // Only the user and the group may connect, from the start. The directory can restrict this
+    // further.
+    let before = umask(Mode::from_raw_mode(0o117));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    let socket = bound?;
+    let which = which(path)?;
+    let path = path.to_owned();
+    Ok(Listener::Unix(socket, SocketFile { path, which }))
+}
+
+fn which(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Locks the directory of a socket until the file is dropped. Gives up waiting after a short time:
+/// anyone who may open the directory can hold the lock.
+fn alone(path: &Path) -> Option<File> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or(Path::new("."))).ok()?;
+    let end = Instant::now() + PATIENCE;
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if Instant::now() >= end {
+            break;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    Some(directory)
 }
 
 /// Whether nobody listens at a socket any more. Does not wait for a program whose backlog is full.
@@ -130,8 +170,11 @@ fn is_left(path: &Path) -> io::Result<bool> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            let _ = fs::remove_file(path);
+        if let Listener::Unix(_, place) = self {
+            let _alone = alone(&place.path);
+            if which(&place.path).is_ok_and(|which| which == place.which) {
+                let _ = fs::remove_file(&place.path);
+            }
         }
     }
 }
@@ -153,7 +196,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Says that nothing more will be sent.
+    /// Signals that nothing more will be sent.
     pub fn shutdown(&self) -> io::Result<()> {
         match self {
             Stream::Internet(stream) => stream.shutdown(Shutdown::Write),
@@ -195,9 +238,11 @@ impl AsFd for Stream {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag_testkit::temporary::Directory;
+
     use super::*;
 
-    /// Check addresses of each kind, and texts that are none.
+    /// Check addresses of each form, and invalid ones.
     #[test]
     fn places_have_three_forms() {
         assert_eq!(parse("/run/x.sock"), Ok(Address::Unix("/run/x.sock".into())));
@@ -215,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Check that a program that accepts nobody, and whose backlog is full, is not waited for.
+    /// Check that this does not wait for a program that never accepts and whose backlog is full.
     #[test]
     fn a_full_backlog_holds_nobody() {
         let path = std::env::temp_dir().join(format!("taskdiag-listen-{}", std::process::id()));
@@ -237,5 +282,48 @@ mod tests {
         let is_kept = fs::remove_file(&path).is_ok();
         let refusal = opened.expect("it waits").expect_err("somebody else listens");
         assert!(refusal.contains("in use") && is_kept, "{refusal}");
+    }
+
+    /// Check that when many start at the same time, where a killed one left its socket, one listens
+    /// and clients reach it.
+    #[test]
+    fn one_of_many_listens() {
+        let directory = Directory::new("listen-many");
+        let path = directory.join("metrics.sock");
+        for _ in 0..20 {
+            drop(UnixListener::bind(&path).expect("a new socket"));
+            let place = Address::Unix(path.clone());
+            let opened: Vec<Result<Listener, String>> = std::thread::scope(|scope| {
+                let open = || scope.spawn(|| Listener::open(&place));
+                let threads = [(); 8].map(|()| open());
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().expect("it ends"))
+                    .collect()
+            });
+            assert_eq!(
+                opened.iter().filter(|listener| listener.is_ok()).count(),
+                1,
+                "{opened:?}"
+            );
+            UnixStream::connect(&path).expect("it listens");
+            drop(opened);
+            assert!(!path.exists());
+        }
+    }
+
+    /// Check that an exporter whose socket was replaced does not remove its successor's.
+    #[test]
+    fn the_socket_of_another_stays() {
+        let directory = Directory::new("listen-other");
+        let path = directory.join("metrics.sock");
+        let open = || Listener::open(&Address::Unix(path.clone())).expect("a free path");
+        let first = open();
+        fs::remove_file(&path).expect("its socket");
+        let second = open();
+        drop(first);
+        UnixStream::connect(&path).expect("the second listens");
+        drop(second);
+        assert!(!path.exists());
     }
 }

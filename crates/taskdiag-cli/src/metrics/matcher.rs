@@ -1,103 +1,58 @@
 //! Which group a process belongs to: the rules of the configuration.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use jiff::tz::Offset;
-use jiff::Timestamp;
 use regex::bytes::Regex;
 
+use super::facts::{Captures, Facts};
 use super::template::{base, label, Template};
 
-/// What regular expressions captured, by name.
-pub type Captures = BTreeMap<String, String>;
-
-/// What is known of a process.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// Its id.
-    pub pid: u32,
-    /// The name of the program.
-    pub comm: &'a [u8],
-    /// Its arguments, if they are known. A kernel thread has none.
-    pub arguments: Option<&'a [&'a [u8]]>,
-    /// The name of its effective user.
-    pub user: &'a [u8],
-    /// When it started, since boot.
-    pub start_ns: u64,
-    /// When the machine booted.
-    pub boot: Timestamp,
-    /// Its cgroup, if that is known.
-    pub cgroup: Option<&'a [u8]>,
-}
-
-impl<'a> Facts<'a> {
-    /// What is started: the first argument, or the name if there are none.
-    pub fn exe(&self) -> &'a [u8] {
-        self.arguments.and_then(<[_]>::first).copied().unwrap_or(self.comm)
-    }
-
-    /// When it started, as Go writes a time.
-    pub fn start_time(&self) -> String {
-        let ticks = self.start_ns / 10_000_000;
-        let start = self.boot + std::time::Duration::from_millis(ticks * 10);
-        let start = Offset::UTC.to_datetime(start);
-        let seconds = start.strftime("%Y-%m-%d %H:%M:%S");
-        match start.subsec_nanosecond() {
-            0 => format!("{seconds} +0000 UTC"),
-            nanoseconds => {
-                let fraction = format!("{nanoseconds:09}");
-                format!("{seconds}.{} +0000 UTC", fraction.trim_end_matches('0'))
-            }
-        }
-    }
-}
-
-/// What decides whether a process belongs to a group.
+/// A rule: the conditions for belonging to a group.
 #[derive(Debug)]
 pub struct Rule {
     /// The name of the group.
     pub name: Template,
-    /// One of these names.
+    /// The process name must be one of these.
     pub comm: Option<HashSet<Vec<u8>>>,
-    /// One of these programs: paths, or last names of paths.
+    /// The first argument must be one of these programs: a path, or the last component of one.
     pub exe: Option<Vec<Vec<u8>>>,
-    /// All of these expressions.
+    /// All of these expressions must match.
     pub cmdline: Option<Vec<Regex>>,
 }
 
-/// The answer of the rules.
+/// The result of applying the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It belongs to this group.
+    /// The process belongs to this group.
     Group(String),
-    /// No rule is about it.
+    /// No rule applies.
     None,
-    /// That depends on something that is not known of it.
+    /// The result depends on an unknown fact.
     Unknown,
 }
 
-/// The rules, of which the first one decides.
+/// The rules. The first one that applies decides.
 #[derive(Debug)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// Rules in this order.
+    /// Creates the rules, in this order.
     pub fn new(rules: Vec<Rule>) -> Rules {
         Rules(rules)
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether names are made of cgroups.
+    /// Whether names of groups refer to cgroups.
     pub fn need_cgroup(&self) -> bool {
         self.0.iter().any(|rule| rule.name.needs().cgroup)
     }
 
-    /// The group of a process.
+    /// Applies the rules to a process.
     pub fn group(&self, facts: &Facts<'_>) -> Verdict {
         for rule in &self.0 {
             match rule.group(facts) {
@@ -127,7 +82,7 @@ impl Rule {
         let mut captures = Captures::new();
         match (&self.cmdline, facts.arguments) {
             (None, _) => {}
-            // A program has arguments, one at least.
+            // A program has at least one argument.
             (Some(expressions), None) => is_known &= expressions.iter().all(is_true_of_any_text),
             (Some(expressions), Some(arguments)) => {
                 let line = arguments.join(&b' ');
@@ -153,7 +108,7 @@ impl Rule {
     }
 }
 
-/// Whether a first argument is one of some programs.
+/// Whether a first argument names one of some programs.
 fn is_one_of(programs: &[Vec<u8>], first: &[u8]) -> bool {
     programs.iter().any(|program| {
         if program.contains(&b'/') {
@@ -164,7 +119,7 @@ fn is_one_of(programs: &[Vec<u8>], first: &[u8]) -> bool {
     })
 }
 
-/// Whether the expression is one of those that are true of every text which is not empty.
+/// Whether this is a known expression that matches every nonempty text.
 fn is_true_of_any_text(expression: &Regex) -> bool {
     let text = expression.as_str();
     let text = text.strip_prefix('^').unwrap_or(text);
@@ -174,6 +129,7 @@ fn is_true_of_any_text(expression: &Regex) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
@@ -209,8 +165,8 @@ mod tests {
         Verdict::Group(name.to_owned())
     }
 
-    /// Check that the first rule that is true decides, that lists of names are alternatives, and that
-    /// expressions have to be true all.
+    /// Check that the first matching rule decides, that names are alternatives, and that all
+    /// expressions must match.
     #[test]
     fn the_first_rule_decides() {
         let rules = Rules::new(vec![
@@ -243,7 +199,8 @@ mod tests {
         }
     }
 
-    /// Check that a rule which can't be decided without arguments hides those behind it.
+    /// Check that a rule that cannot be decided without arguments also leaves the later rules
+    /// undecided.
     #[test]
     fn what_is_not_known_is_not_guessed() {
         let all = Rules::new(vec![rule("{{.Comm}}", &[], &[], &[".+"])]);
@@ -264,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Check that groups without a name take their place among the captures, as Go has them.
+    /// Check that unnamed groups take their place among the captures, as in Go.
     #[test]
     fn captures_have_names() {
         let rules = Rules::new(vec![rule("{{.Matches}}", &[], &[], &["(a)(?P<n>b)?"])]);
@@ -273,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that arguments of any bytes are decided, and that knowing more never contradicts
-        /// what was known without.
+        /// Check that processes with any arguments are decided, and that arguments never contradict
+        /// a decision made without them.
         #[test]
         fn any_process_is_decided(comm: Vec<u8>, arguments: Vec<Vec<u8>>) {
             let rules = Rules::new(vec![

@@ -1,14 +1,15 @@
 //! `taskdiag metrics`: an exporter for Prometheus.
 //!
-//! One thread serves ([`server`]), one asks the kernel ([`sampler`]), one listens to events
-//! ([`ended`]). What decides and adds up does no I/O: the configuration ([`config`], [`template`],
-//! [`matcher`]), who is in which group ([`tracker`]), sums and which of them are shown ([`totals`]),
+//! One thread serves ([`server`]), one queries the kernel ([`sampler`]), one receives events
+//! ([`ended`]). The rest does no I/O: the configuration ([`config`], [`template`], [`matcher`]),
+//! which process is in which group ([`tracker`]), sums and which of them are shown ([`totals`]),
 //! the table of metrics ([`families`]) and their text ([`exposition`]).
 
 mod by;
 mod config;
 mod ended;
 mod exposition;
+mod facts;
 mod families;
 mod listen;
 mod matcher;
@@ -64,7 +65,8 @@ use tracker::Tracker;
     taskdiag metrics --config /etc/process-exporter/all.yaml --listen 127.0.0.1:9256\n  \
     taskdiag metrics --by unit --by container --listen /run/taskdiag/metrics.sock")]
 pub struct Args {
-    /// Where to listen: ADDR:PORT, :PORT for all addresses of this host, or the path of a UNIX socket
+    /// Where to listen: ADDR:PORT, :PORT for all addresses of this host, or the path of a UNIX
+    /// socket
     #[arg(long, value_name = "ADDR:PORT|PATH", default_value = "127.0.0.1:9256", value_parser = listen::parse)]
     listen: Address,
     /// Which processes belong to which group: a YAML file as process-exporter has it [default: all
@@ -101,25 +103,25 @@ pub struct Args {
     /// How often directories are walked, at most
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = quantity::interval)]
     cache_every: Duration,
-    /// So many groups of a kind have metrics of their own: those that use most. The rest is added up
-    /// as "other"
+    /// So many groups of a kind have metrics of their own: those that use most. The rest is added
+    /// up as "other"
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: u32,
-    /// At most about so many series. Groups, and then names of threads, that find no room are added up
-    /// as "other"
+    /// At most about so many series. Groups, and then names of threads, that find no room are added
+    /// up as "other"
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..=5_000_000))]
     max_series: u32,
     /// How long a scrape waits for new values
     #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = quantity::interval)]
     deadline: Duration,
-    /// Values that are not older than this are new enough for another scrape
-    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = quantity::interval)]
+    /// Values that are younger than this are new enough for another scrape; 0: each scrape takes a sample
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = quantity::duration)]
     fresh_for: Duration,
     #[command(flatten)]
     from: SourceOptions,
 }
 
-/// Parses how long page tables may be walked.
+/// Parses the budget for walking page tables.
 fn pss_budget(text: &str) -> Result<PssBudget, String> {
     let Some(percent) = text.strip_suffix('%') else {
         return Ok(PssBudget::Time(quantity::duration(text)?));
@@ -131,7 +133,7 @@ fn pss_budget(text: &str) -> Result<PssBudget, String> {
 }
 
 impl Args {
-    /// How many groups and names of threads have series.
+    /// The limits on groups and thread names with their own series.
     fn limits(&self) -> Limits {
         let (of_group, of_thread) = families::series();
         let kinds = self.by.len() + 1;
@@ -205,10 +207,11 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     Ok(Outcome::Complete)
 }
 
-/// Loads what answers fastest, where that is left to us: an exporter asks often.
+/// Loads the fastest source, unless the user chose one: an exporter queries often.
 fn prepare(handle: &mut Handle, args: &Args, plan: &Plan) {
     if args.from.is_choice_free() {
-        // If it is denied, others answer: the metric taskdiag_metrics_sources says who.
+        // If this is denied, another source answers. The metric taskdiag_metrics_sources reports
+        // which.
         let _ = handle.prepare(Worker::fields(plan));
     }
 }

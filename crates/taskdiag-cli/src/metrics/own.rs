@@ -1,4 +1,4 @@
-//! Metrics about the exporter itself: what it costs, who answers, and what it could not tell.
+//! Metrics about the exporter itself: its cost, its sources, and what it could not read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use super::exposition::Single;
 use super::families::{Kind, Number};
 use super::reading::Missing;
 use super::state::State;
+use super::tracker::Tracker;
 
-/// What is counted of samples.
+/// Counters of samples.
 #[derive(Debug, Default)]
 pub struct Own {
     /// Samples that were taken.
     pub samples: u64,
     /// Samples that failed.
     pub failed: u64,
-    /// Processes that ended while they were read.
+    /// Processes that ended while they were being read.
     pub gone: u64,
     /// How long the last sample took.
     pub took: Duration,
@@ -27,7 +28,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// What the exporter uses, with the names that Prometheus's client libraries give that.
+    /// Records the exporter's own resource usage, under the names that Prometheus's client
+    /// libraries use.
     pub fn note_process(&mut self, task: Option<Task<'_>>, boot: Timestamp) {
         self.process.clear();
         let Some(task) = task else { return };
@@ -72,7 +74,7 @@ impl Own {
         put("process_start_time_seconds", Kind::Gauge, help, start.ok());
     }
 
-    /// Who answered.
+    /// Records which sources answered.
     pub fn note_sources(&mut self, snapshot: &Snapshot) {
         self.sources.clear();
         for (group, answer) in snapshot.answers() {
@@ -83,11 +85,41 @@ impl Own {
 
     /// The metrics.
     pub fn singles(&self, state: &State, missing: &Missing) -> Vec<Single> {
-        let tracker = &state.tracker;
-        let whole = |name, kind, help, value| Single::new(name, kind, help, Number::Whole(value));
-        let displaced = tracker.groupings.iter().map(|grouping| grouping.displaced).sum();
-        let mut singles = vec![
-            // Of these process-exporter says that they are counters, and leaves out the _total.
+        let mut singles = self.errors(&state.tracker);
+        singles.extend(self.of_samples(state));
+        singles.push(labelled(
+            "taskdiag_metrics_missing_values",
+            "Values that could not be read in the last sample",
+            missing
+                .iter()
+                .map(|((field, reason), &count)| {
+                    let labels = vec![("field", (*field).to_owned()), ("reason", (*reason).to_owned())];
+                    (labels, Number::Whole(count))
+                })
+                .collect(),
+        ));
+        singles.push(labelled(
+            "taskdiag_metrics_sources",
+            "Who answered for each group of fields",
+            self.sources
+                .iter()
+                .map(|(group, source)| {
+                    let labels = vec![("group", (*group).to_owned()), ("source", source.clone())];
+                    (labels, Number::Whole(1))
+                })
+                .collect(),
+        ));
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        let help = "The version of this exporter";
+        singles.push(labelled("taskdiag_build_info", help, vec![(version, Number::Whole(1))]));
+        singles.extend(self.process.iter().cloned());
+        singles
+    }
+
+    /// Metrics that process-exporter has, too. It declares them as counters, without the suffix
+    /// _total.
+    fn errors(&self, tracker: &Tracker) -> Vec<Single> {
+        vec![
             whole(
                 "namedprocess_scrape_errors",
                 Kind::Untyped,
@@ -106,6 +138,14 @@ impl Own {
                 "How often a value of a process in a group could not be read",
                 tracker.partial,
             ),
+        ]
+    }
+
+    /// Counters of samples, and of processes whose group is unknown.
+    fn of_samples(&self, state: &State) -> Vec<Single> {
+        let tracker = &state.tracker;
+        let displaced = tracker.groupings.iter().map(|grouping| grouping.displaced).sum();
+        vec![
             whole(
                 "taskdiag_metrics_samples",
                 Kind::Counter,
@@ -154,35 +194,12 @@ impl Own {
                 "Whether events tell of processes that end between two samples",
                 u64::from(state.events == Some(Ok(()))),
             ),
-        ];
-        singles.push(labelled(
-            "taskdiag_metrics_missing_values",
-            "Values that could not be read in the last sample",
-            missing
-                .iter()
-                .map(|((field, reason), &count)| {
-                    let labels = vec![("field", (*field).to_owned()), ("reason", (*reason).to_owned())];
-                    (labels, Number::Whole(count))
-                })
-                .collect(),
-        ));
-        singles.push(labelled(
-            "taskdiag_metrics_sources",
-            "Who answered for each group of fields",
-            self.sources
-                .iter()
-                .map(|(group, source)| {
-                    let labels = vec![("group", (*group).to_owned()), ("source", source.clone())];
-                    (labels, Number::Whole(1))
-                })
-                .collect(),
-        ));
-        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        let help = "The version of this exporter";
-        singles.push(labelled("taskdiag_build_info", help, vec![(version, Number::Whole(1))]));
-        singles.extend(self.process.iter().cloned());
-        singles
+        ]
     }
+}
+
+fn whole(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Single {
+    Single::new(name, kind, help, Number::Whole(value))
 }
 
 fn labelled(name: &'static str, help: &'static str, series: Vec<(Vec<(&'static str, String)>, Number)>) -> Single {
@@ -194,7 +211,7 @@ fn labelled(name: &'static str, help: &'static str, series: Vec<(Vec<(&'static s
     }
 }
 
-/// How many series a picture has.
+/// The number of series in a picture.
 pub fn series(count: usize) -> Single {
     Single::new(
         "taskdiag_metrics_series",

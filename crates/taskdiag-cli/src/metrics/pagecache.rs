@@ -1,5 +1,5 @@
-//! The page cache of named directories, which a thread of its own walks: a file system may not
-//! answer for long.
+//! The page cache of chosen directories. A separate thread walks each, because a file system may
+//! take long to answer.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,10 +14,12 @@ use taskdiag::pagecache::{Quantity, Seen, Source, Totals, Walk};
 use super::exposition::Single;
 use super::families::{Kind, Number};
 use super::template::label;
+use crate::outcome::say;
+use crate::rhythm::Rhythm;
 
-/// What is known of a directory.
+/// The result of the last walk of a directory.
 #[derive(Clone, Debug)]
-struct Known {
+struct LastWalk {
     totals: Totals,
     at: Instant,
     took: Duration,
@@ -26,15 +28,15 @@ struct Known {
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<LastWalk>>,
 }
 
-/// The directories. Walks end with the program.
+/// The directories. The walking threads end with the program.
 #[derive(Clone, Debug, Default)]
 pub struct Directories(Arc<Vec<Directory>>);
 
 impl Directories {
-    /// Walks directories from now on, each at most once in this time.
+    /// Starts walking directories, each at most once per interval.
     pub fn begin(paths: Vec<PathBuf>, every: Duration) -> io::Result<Directories> {
         let of = |path| Directory {
             path,
@@ -43,13 +45,20 @@ impl Directories {
         let directories = Directories(Arc::new(paths.into_iter().map(of).collect()));
         for index in 0..directories.0.len() {
             let all = directories.0.clone();
-            thread::Builder::new()
-                .name("page-cache".to_owned())
-                .spawn(move || loop {
-                    let began = Instant::now();
-                    walk(&all[index]);
-                    thread::sleep(every.saturating_sub(began.elapsed()));
-                })?;
+            thread::Builder::new().name("page-cache".to_owned()).spawn(move || {
+                let mut rhythm = Rhythm::new(every);
+                let mut last = None;
+                loop {
+                    let failure = walk(&all[index]).err().map(|error| format!("{error:#}"));
+                    if let Some(failure) = failure.as_ref().filter(|_| failure != last) {
+                        say(format_args!(
+                            "--cache {failure}: no metrics of it, until it can be read"
+                        ));
+                    }
+                    last = failure;
+                    rhythm.wait();
+                }
+            })?;
         }
         Ok(directories)
     }
@@ -81,9 +90,9 @@ impl Directories {
     }
 }
 
-type Value = fn(&Known, Source) -> Option<Number>;
+type Value = fn(&LastWalk, Source) -> Option<Number>;
 
-/// Names and meanings of metrics, and their values.
+/// The names, help texts and values of the metrics.
 const METRICS: &[(&str, &str, Value)] = &[
     (
         "taskdiag_directory_files",
@@ -125,13 +134,13 @@ const METRICS: &[(&str, &str, Value)] = &[
     ),
 ];
 
-fn quantity(known: &Known, source: Source, quantity: Quantity) -> Option<Number> {
+fn quantity(known: &LastWalk, source: Source, quantity: Quantity) -> Option<Number> {
     let usage = known.totals.sum.usage(source).ok()?;
     usage.bytes(quantity).ok().map(Number::Whole)
 }
 
-/// Walks a directory. If that fails, what was known before gets older.
-fn walk(directory: &Directory) {
+/// Walks a directory. If this fails, the previous result stays and ages.
+fn walk(directory: &Directory) -> taskdiag::Result<()> {
     let began = Instant::now();
     let run = |path: &Path| {
         let walk = Walk::new().each_file(false).one_file_system(true).threads(1);
@@ -139,12 +148,11 @@ fn walk(directory: &Directory) {
             ControlFlow::Continue(())
         })
     };
-    if let Ok(totals) = run(&directory.path) {
-        let known = Known {
-            totals,
-            at: Instant::now(),
-            took: began.elapsed(),
-        };
-        *directory.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-    }
+    let known = LastWalk {
+        totals: run(&directory.path)?,
+        at: Instant::now(),
+        took: began.elapsed(),
+    };
+    *directory.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+    Ok(())
 }

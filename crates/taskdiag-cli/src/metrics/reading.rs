@@ -1,4 +1,4 @@
-//! What is read of processes and threads: which fields, and how they become readings.
+//! The fields that are read for processes and threads, and their conversion to readings.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::template::label;
 use super::totals::{state_index, Counter, Counts, Gauges};
 use super::tracker::{Reading, ThreadReading};
 
-/// The fields that are counters, of processes and of threads.
+/// The counters of processes and threads, and their fields.
 const COUNTERS: [(Counter, Field); 8] = [
     (Counter::UserNs, Field::UtimeNs),
     (Counter::SystemNs, Field::StimeNs),
@@ -34,7 +34,7 @@ const OF_PROCESSES: [Field; 10] = [
     Field::Limits,
 ];
 
-/// The fields to ask about processes. `in_cgroup`: what follows from cgroups is of interest.
+/// The fields to query for processes. `in_cgroup`: include what groups by cgroup need.
 pub fn of_processes(in_cgroup: bool, wchan: bool) -> Fields {
     let mut fields: Fields = OF_PROCESSES
         .into_iter()
@@ -49,7 +49,7 @@ pub fn of_processes(in_cgroup: bool, wchan: bool) -> Fields {
     fields
 }
 
-/// The fields to ask about threads.
+/// The fields to query for threads.
 pub fn of_threads(wchan: bool) -> Fields {
     let own = [Field::Comm, Field::State, Field::StartNs];
     let mut fields: Fields = own.into_iter().chain(COUNTERS.map(|(_, field)| field)).collect();
@@ -59,10 +59,10 @@ pub fn of_threads(wchan: bool) -> Fields {
     fields
 }
 
-/// How many values are missing, by field and reason.
+/// The number of missing values, by field and reason.
 pub type Missing = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Notes why a value is missing, if something is lost by that.
+/// Counts a missing value, if the reason means that something is lost.
 fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bool {
     let Err(reason) = value else { return false };
     let is_lost = matches!(
@@ -75,7 +75,7 @@ fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bo
     is_lost
 }
 
-/// The readings of processes, and what they lack. The machine booted at `boot_s`, in seconds since
+/// The readings of processes; counts missing values. `boot_s` is the boot time, in seconds since
 /// 1970.
 pub fn readings(snapshot: &Snapshot, boot_s: u64, missing: &mut Missing) -> Vec<Reading> {
     snapshot
@@ -112,7 +112,7 @@ fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Readin
         oldest_start_s: task.start_ns().ok().map(|ns| boot_s + ns / 1_000_000_000),
         ..Gauges::default()
     };
-    // Who has no memory of its own uses none.
+    // A process without memory of its own counts as 0.
     let mut bytes = |field, value: Result<u64, Absent>| {
         is_partial |= note(missing, field, &value);
         value.unwrap_or(0)
@@ -167,7 +167,8 @@ pub fn thread_readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<Thread
     snapshot.tasks().filter_map(|task| reading(task, missing)).collect()
 }
 
-/// Adds proportional sizes to readings, in the order of both.
+/// Adds proportional set sizes to readings. Processes that were not walked keep their last known
+/// size.
 pub fn add_pss(readings: &mut [Reading], snapshot: &Snapshot, kept: &mut Pss) {
     let mut known = BTreeMap::new();
     for task in snapshot.tasks() {
@@ -190,6 +191,6 @@ pub fn add_pss(readings: &mut [Reading], snapshot: &Snapshot, kept: &mut Pss) {
     kept.0 = known;
 }
 
-/// The proportional sizes that were read last. What is over budget now keeps its size.
+/// The last known proportional set sizes. Processes that are now over budget keep theirs.
 #[derive(Debug, Default)]
 pub struct Pss(BTreeMap<Identity, (u64, u64)>);

@@ -1,23 +1,23 @@
-//! Requests and answers of HTTP: bytes in, bytes out.
+//! HTTP requests and responses: bytes in, bytes out.
 
 use std::time::Duration;
 
 use super::exposition::Format;
 
-/// The longest request that is read.
+/// The maximum length of a request.
 pub const MOST_BYTES: usize = 8 << 10;
 
-/// The most headers that are looked at.
+/// The maximum number of headers.
 const MOST_HEADERS: usize = 64;
 
-/// What is asked for.
+/// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// All metrics.
     Metrics,
-    /// A page for people who look what this is.
+    /// A page for people who open the address in a browser.
     Index,
-    /// Whether the exporter answers at all.
+    /// Whether the exporter is alive.
     Healthy,
 }
 
@@ -26,23 +26,23 @@ pub enum Page {
 pub struct Request {
     pub page: Page,
     pub format: Format,
-    /// Only the head of the answer.
+    /// Send only the head of the response.
     pub is_head: bool,
-    /// How long who asks will wait.
+    /// How long the client will wait.
     pub timeout: Option<Duration>,
 }
 
-/// What a request is, as far as it has come.
+/// The result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The rest has not come yet.
+    /// The request is incomplete.
     Partial,
     Request(Request),
-    /// It is refused, with this status.
+    /// The request is refused with this status.
     Refused(Status),
 }
 
-/// The status of an answer.
+/// The status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Status(pub u16, pub &'static str);
 
@@ -53,7 +53,7 @@ pub const NOT_ALLOWED: Status = Status(405, "Method Not Allowed");
 pub const TOO_LARGE: Status = Status(431, "Request Header Fields Too Large");
 pub const UNAVAILABLE: Status = Status(503, "Service Unavailable");
 
-/// Parses what has come of a request.
+/// Parses what has arrived of a request.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -89,8 +89,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     })
 }
 
-/// The format that is preferred by the values of Accept (RFC 9110, 12.5.1). Prometheus's text if
-/// nothing is.
+/// The preferred format according to Accept (RFC 9110, 12.5.1). The default is Prometheus's text.
 fn format<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
     let (mut open, mut plain) = (0.0_f64, 0.0_f64);
     for range in accept.flat_map(|value| value.split(',')) {
@@ -120,7 +119,7 @@ fn format<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
     }
 }
 
-/// The head of an answer, after which the connection is closed.
+/// The head of a response after which the connection is closed.
 pub fn head(status: Status, content_type: &str, length: usize) -> Vec<u8> {
     let allow = if status == NOT_ALLOWED {
         "Allow: GET, HEAD\r\n"
@@ -150,7 +149,7 @@ mod tests {
         parse(text.replace('\n', "\r\n").as_bytes())
     }
 
-    /// Check pages, methods, and the header with the time that Prometheus will wait.
+    /// Check pages, methods, and the header with Prometheus's timeout.
     #[test]
     fn requests_are_parsed() {
         let request = Request {
@@ -185,7 +184,7 @@ mod tests {
         assert_eq!(of(&long), Parsed::Refused(TOO_LARGE));
     }
 
-    /// Check that what is preferred is given, and the old text if nothing is said.
+    /// Check that the preferred format is used, and Prometheus's text by default.
     #[test]
     fn the_preferred_format_is_given() {
         for (accept, expected) in [
@@ -215,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any bytes are a request, a part of one, or refused, and that they end.
+        /// Check that any bytes are parsed as a request, as a part of one, or refused.
         #[test]
         fn any_bytes_are_parsed(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(GET|HEAD|X) ?/?[a-z%?]{0,9} HTTP/1.[01]\r\n([A-Za-z-]{1,9}: ?[ -~]{0,20}\r\n){0,70}(\r\n)?") {
             let _ = parse(&bytes);

@@ -1,4 +1,4 @@
-//! The thread that asks the kernel, so that no scrape waits for it longer than it wants to.
+//! The thread that queries the kernel, so that a scrape can stop waiting for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +15,15 @@ use taskdiag_sys::host::now_ns;
 
 use super::by::{self, By};
 use super::exposition::{Groups, Picture};
-use super::matcher::{Facts, Rules, Verdict};
+use super::facts::Facts;
+use super::matcher::{Rules, Verdict};
 use super::own::{self, Own};
 use super::pagecache::Directories;
 use super::reading::{self, Missing, Pss};
 use super::state::Shared;
-use super::tracker::{Found, Reading, ThreadReading};
+use super::tracker::{GroupFacts, Reading, ThreadReading};
 
-/// What is sampled.
+/// What to sample.
 #[derive(Debug)]
 pub struct Plan {
     pub rules: Arc<Rules>,
@@ -33,10 +34,10 @@ pub struct Plan {
     pub boot: Timestamp,
 }
 
-/// How long page tables may be walked for one sample.
+/// How long the sampler may walk page tables for one sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PssBudget {
-    /// This part of the time since the last sample.
+    /// This share of the time since the last sample.
     Share(f64),
     Time(Duration),
 }
@@ -44,7 +45,7 @@ pub enum PssBudget {
 /// A sample, or why there is none.
 pub type Sampled = Result<Arc<Picture>, String>;
 
-/// The thread's other end.
+/// The server's end of the sampling thread.
 #[derive(Debug)]
 pub struct Sampler {
     orders: Sender<()>,
@@ -79,33 +80,33 @@ impl Sampler {
         })
     }
 
-    /// Whether the thread has ended, which it does only if it panics.
+    /// Whether the thread has ended, which only a panic causes.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Asks for a sample. If the thread has ended, none comes.
+    /// Orders a sample. If the thread has ended, none arrives.
     pub fn order(&self) {
         let _ = self.orders.send(());
     }
 
-    /// Takes a sample, if there is one.
+    /// Returns a sample, if one is ready.
     pub fn sampled(&self) -> Option<Sampled> {
         let mut count = [0; 8];
-        // Nonblocking; what was there is in the channel already.
+        // This does not block. What was signalled is already in the channel.
         let _ = rustix::io::read(&*self.wake, &mut count);
         self.sampled.try_recv().ok()
     }
 }
 
-/// Readable when there may be a sample.
+/// Readable when a sample may be ready.
 impl AsFd for Sampler {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-/// What the thread works with.
+/// The state of the thread.
 #[derive(Debug)]
 pub struct Worker {
     pub handle: Handle,
@@ -120,7 +121,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Asks `handle`.
+    /// Creates a worker that queries `handle`.
     pub fn new(handle: Handle, plan: Plan, shared: Arc<Shared>, directories: Directories) -> Worker {
         Worker {
             handle,
@@ -202,8 +203,8 @@ impl Worker {
         Ok(Arc::new(picture))
     }
 
-    /// Finds out what decides about the groups of these processes.
-    fn find_out(&mut self, pids: Vec<u32>, all: usize) -> taskdiag::Result<Vec<Found>> {
+    /// Reads what decides about the groups of these processes.
+    fn find_out(&mut self, pids: Vec<u32>, all: usize) -> taskdiag::Result<Vec<GroupFacts>> {
         let mut fields = Field::StartNs | Field::Comm | Field::Cmdline | Field::User | Field::Euid;
         fields |= by::fields(&self.plan.kinds);
         if self.plan.rules.need_cgroup() {
@@ -225,15 +226,15 @@ impl Worker {
             users.extend(task.euid().ok().zip(task.user().ok().map(super::template::label)));
             let verdict = verdict(&self.plan, &task);
             let group = |by: &By| by.group(|field| task.value(field));
-            Some(Found {
+            Some(GroupFacts {
                 id: task.identity().ok()?,
                 verdict,
                 keys: self.plan.kinds.iter().map(group).collect(),
             })
         });
-        let found: Vec<Found> = found.collect();
+        let found: Vec<GroupFacts> = found.collect();
         let mut state = self.shared.lock();
-        // There may be very many users.
+        // Bound the memory: there may be very many users.
         if state.users.len() > 1 << 16 {
             state.users.clear();
         }
@@ -273,14 +274,15 @@ impl Worker {
     }
 }
 
-/// What the rules say of a process.
+/// Applies the rules to a process.
 fn verdict(plan: &Plan, task: &Task<'_>) -> Verdict {
     let Ok(comm) = task.comm() else { return Verdict::Unknown };
     let arguments: Vec<&[u8]> = match task.cmdline() {
         Ok(arguments) => {
             let all: Vec<&[u8]> = arguments.iter().collect();
             let end = all.iter().rposition(|argument| !argument.is_empty());
-            // As the procfs package of Go has it: empty arguments at the end are none, but not all.
+            // As in Go's procfs package: trailing empty arguments do not count, unless all are
+            // empty.
             let end = end.map_or(all.len().min(1), |last| last + 1);
             all[..end].to_vec()
         }

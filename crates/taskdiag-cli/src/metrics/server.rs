@@ -1,5 +1,5 @@
-//! The server: one thread, a bounded number of connections, and a deadline for whatever a client
-//! does or leaves undone.
+//! The server: one thread, a bounded number of connections, and a deadline for every step of a
+//! client.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -16,8 +16,7 @@ use super::request::{self, Page, Parsed, Request, Status};
 use super::sampler::Sampler;
 use crate::events::stop::Stop;
 
-/// The most connections at a time. A further one takes the place of the one that has been slowest to
-/// ask.
+/// The maximum number of connections. A further one replaces the least useful.
 const MOST_CONNECTIONS: usize = 32;
 
 /// How long a client may take to send its request.
@@ -26,22 +25,22 @@ const TIME_TO_ASK: Duration = Duration::from_secs(5);
 /// How long a client may take to receive its answer.
 const TIME_TO_TAKE: Duration = Duration::from_secs(10);
 
-/// How long the end of a connection may take, and how much a client may send meanwhile.
+/// How long closing a connection may take, and how many bytes the client may send meanwhile.
 const TIME_TO_END: Duration = Duration::from_secs(1);
 const MOST_AFTER: usize = 64 << 10;
 
-/// How long a text is sent to others, too: those who are slow to take theirs hold few different ones.
+/// How long a text is reused, so that slow clients keep few different texts in memory.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// How long nobody is accepted when there are no descriptors.
+/// How long the server stops accepting when it is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What scrapes are answered with.
+/// How to answer scrapes.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How long a scrape waits for a new sample.
     pub deadline: Duration,
-    /// A sample that is not older than this is new.
+    /// A sample up to this age counts as new.
     pub fresh_for: Duration,
 }
 
@@ -53,17 +52,17 @@ pub struct Server {
     options: Options,
     connections: Vec<Connection>,
     picture: Arc<Picture>,
-    /// Whether a sample was ordered and has not come.
+    /// Whether an ordered sample is outstanding.
     is_sampling: bool,
     /// Why the last sample failed.
     failure: Option<String>,
-    /// The text that was made last.
+    /// The last text made.
     made: Option<Made>,
     accept_after: Option<Instant>,
     counts: Counts,
 }
 
-/// What became of connections.
+/// Counters of connections.
 #[derive(Debug, Default)]
 struct Counts {
     answers: BTreeMap<u16, u64>,
@@ -85,29 +84,29 @@ struct Made {
 struct Connection {
     stream: Stream,
     phase: Phase,
-    /// When the phase has to be over.
+    /// The deadline of the phase.
     until: Instant,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The request, as far as it has come.
+    /// Receiving the request; its bytes so far.
     Asking(Vec<u8>),
-    /// Waits for a sample.
+    /// Waiting for a sample.
     Waiting(Request),
     Taking {
         head: Vec<u8>,
         body: Arc<[u8]>,
         sent: usize,
     },
-    /// All is sent; what the client still sends is thrown away, so that closing the connection does
-    /// not take the answer back.
+    /// All is sent. Discards this much more input, because closing a socket with unread input could
+    /// reset the connection before the answer arrives.
     Ending(usize),
     Over,
 }
 
 impl Server {
-    /// Serves `picture` and what follows it.
+    /// Creates a server that starts with `picture`.
     pub fn new(listener: Listener, sampler: Sampler, picture: Arc<Picture>, options: Options) -> Server {
         Server {
             listener,
@@ -123,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Serves until a signal comes.
+    /// Serves until a signal arrives.
     pub fn run(mut self, stop: &Stop) -> io::Result<()> {
         loop {
             let (has_clients, ready) = self.wait(stop.as_fd())?;
@@ -158,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Waits until something can be done. Returns whether somebody connects, and what connections are
+    /// Waits for something to do. Returns whether a client connects, and what each connection is
     /// ready for.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<(bool, Vec<PollFlags>)> {
         let now = Instant::now();
@@ -184,7 +183,7 @@ impl Server {
         let ends = self.connections.iter().map(|connection| connection.until);
         let next = ends.chain(self.accept_after).min();
         let timeout = next.map(|next| {
-            // A whole millisecond more, since poll(2) takes no less.
+            // Round up to whole milliseconds, the unit of poll(2).
             let rest = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec::try_from(rest).unwrap_or_default()
         });
@@ -203,9 +202,9 @@ impl Server {
         self.failure = Some(reason);
     }
 
-    /// Accepts whoever connects.
+    /// Accepts waiting connections.
     fn accept(&mut self) {
-        // Not for ever: others are served in between.
+        // The number is limited, so that other clients are served in between.
         for _ in 0..MOST_CONNECTIONS {
             match self.listener.accept() {
                 Ok(stream) => {
@@ -217,7 +216,7 @@ impl Server {
                         phase: Phase::Asking(Vec::new()),
                         until: Instant::now() + TIME_TO_ASK,
                     });
-                    // Most send their request at once.
+                    // Most clients send their request at once.
                     self.step(self.connections.len() - 1, PollFlags::IN);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -236,8 +235,8 @@ impl Server {
         *self.counts.dropped.entry(reason).or_default() += 1;
     }
 
-    /// Ends the connection that is furthest from being of use: one that is over, else the one that has
-    /// been asking for longest, else the one that has been taking its answer for longest.
+    /// Ends the least useful connection: one that is over, otherwise the one that has been sending
+    /// its request for longest, otherwise the one that has been receiving its answer for longest.
     fn make_room(&mut self) {
         let rank = |connection: &Connection| match connection.phase {
             Phase::Over => 0,
@@ -256,7 +255,7 @@ impl Server {
         }
     }
 
-    /// Does what a connection is ready for.
+    /// Performs what a connection is ready for.
     fn step(&mut self, index: usize, ready: PollFlags) {
         let connection = &mut self.connections[index];
         match &mut connection.phase {
@@ -280,7 +279,7 @@ impl Server {
         }
     }
 
-    /// Looks at what has come of a request.
+    /// Parses what has arrived of a request.
     fn hear(&mut self, index: usize) {
         let Phase::Asking(bytes) = &self.connections[index].phase else {
             return;
@@ -314,15 +313,15 @@ impl Server {
         }
     }
 
-    /// Answers with a sample that is new, or waits for one.
+    /// Answers with a new sample, or waits for one.
     fn scrape(&mut self, index: usize, request: Request) {
         let now = Instant::now();
         let connection = &mut self.connections[index];
         connection.phase = Phase::Waiting(request);
-        if self.failure.is_none() && now.duration_since(self.picture.at) <= self.options.fresh_for {
+        if self.failure.is_none() && now.duration_since(self.picture.at) < self.options.fresh_for {
             return self.answer_metrics(index, false);
         }
-        // Some time is left to take the answer.
+        // Leave some time for receiving the answer.
         let patience = request.timeout.map_or(self.options.deadline, |timeout| {
             self.options.deadline.min(timeout.mul_f64(0.9))
         });
@@ -359,12 +358,12 @@ impl Server {
         }
     }
 
-    /// The text of the picture. One that was made a moment ago does for several.
+    /// The text of the picture. A text made a moment ago is reused.
     fn text(&mut self, format: Format, is_stale: bool) -> Result<Arc<[u8]>, std::fmt::Error> {
         let is_same = |made: &&Made| {
             Arc::ptr_eq(&made.of, &self.picture)
                 && (made.format, made.is_stale) == (format, is_stale)
-                && made.at.elapsed() <= self.options.fresh_for.min(SHARED_FOR)
+                && made.at.elapsed() < self.options.fresh_for.min(SHARED_FOR)
         };
         if let Some(made) = self.made.as_ref().filter(is_same) {
             return Ok(made.text.clone());
@@ -435,7 +434,7 @@ impl Server {
         connection.send();
     }
 
-    /// Ends connections whose time is over.
+    /// Ends connections past their deadline.
     fn end_late(&mut self, now: Instant) {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
@@ -483,7 +482,7 @@ fn is_transient(error: &io::Error) -> bool {
 }
 
 impl Connection {
-    /// Sends what the client has room for.
+    /// Sends as much as the client has room for.
     fn send(&mut self) {
         let Phase::Taking { head, body, sent } = &mut self.phase else {
             return;

@@ -1,4 +1,4 @@
-//! What the threads of the exporter share.
+//! The state shared by the exporter's threads.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,27 @@ use super::tracker::Tracker;
 #[derive(Debug)]
 pub struct State {
     pub tracker: Tracker,
-    /// Names of users that processes had which were read.
+    /// The names of users, as far as processes that were read had them.
     pub users: HashMap<u32, String>,
-    /// Whether events come, or why not; `None` before that is known.
+    /// Whether events are available, or why not; `None` until this is known.
     pub events: Option<Result<(), String>>,
-    /// Events that were lost.
+    /// The number of lost events.
     pub lost: u64,
 }
 
 impl State {
-    /// The name of a user, or the number if no process that was read told the name.
+    /// The name of a user; the number if the name is unknown.
     pub fn user(&self, euid: u32) -> String {
         self.users.get(&euid).cloned().unwrap_or_else(|| euid.to_string())
     }
 }
 
-/// The state, which one thread at a time uses.
+/// The state, for use by one thread at a time.
 #[derive(Debug)]
 pub struct Shared(Mutex<State>);
 
 impl Shared {
-    /// Begins to follow processes.
+    /// Starts with this tracker.
     pub fn new(tracker: Tracker) -> Shared {
         Shared(Mutex::new(State {
             tracker,
@@ -39,7 +39,7 @@ impl Shared {
         }))
     }
 
-    /// The state. A thread that panicked leaves one that can still be used.
+    /// Locks the state. It stays usable after a thread has panicked.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

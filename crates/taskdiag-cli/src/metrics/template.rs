@@ -1,11 +1,11 @@
-//! Templates of group names, as process-exporter's configuration has them: text with fields such as
+//! Templates of group names, as in process-exporter's configuration: text with fields such as
 //! `{{.Comm}}` and `{{.Matches.Port}}`.
 
 use std::fmt::Write as _;
 
-use super::matcher::{Captures, Facts};
+use super::facts::{Captures, Facts};
 
-/// The name of a group, made of what is known of a process.
+/// A template for the name of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -28,14 +28,14 @@ enum Piece {
     Cgroup(usize),
 }
 
-/// The parts of a process that the name of its group may be made of.
+/// What a name needs to know about a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Its arguments.
     pub cmdline: bool,
     /// Its cgroup.
     pub cgroup: bool,
-    /// Its id or its start: each process is a group of its own.
+    /// Its id or its start time: each process is a group of its own.
     pub itself: bool,
 }
 
@@ -44,7 +44,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem.
     pub fn parse(text: &str) -> Result<Template, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -74,7 +74,7 @@ impl Template {
         Ok(Template(pieces))
     }
 
-    /// What it has to be told of a process.
+    /// What the template needs to know about a process.
     pub fn needs(&self) -> Needs {
         let has = |wanted: &[Piece]| self.0.iter().any(|piece| wanted.contains(piece));
         Needs {
@@ -88,7 +88,7 @@ impl Template {
         }
     }
 
-    /// The captures that it names.
+    /// The names of the captures that it uses.
     pub fn captures(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Match(name) => Some(name.as_str()),
@@ -120,7 +120,7 @@ impl Template {
                     push_bytes(&mut name, facts.cgroup.unwrap_or_default());
                     name.push(']');
                 }
-                // Go's template ends here, too, and keeps what it has written.
+                // Go's template also ends here, and keeps what it has written.
                 Piece::Cgroup(1..) => break,
                 Piece::Cgroup(_) => match facts.cgroup {
                     Some(cgroup) => push_bytes(&mut name, cgroup),
@@ -171,7 +171,7 @@ fn parse_action(action: &str) -> Result<Option<Piece>, String> {
     Ok(Some(piece))
 }
 
-/// The last name of a path, as filepath.Base of Go has it.
+/// The last component of a path, like Go's filepath.Base.
 pub fn base(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     match (path.is_empty(), end) {
@@ -181,7 +181,7 @@ pub fn base(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Appends bytes as the value of a label has them: what is not UTF-8 becomes `\xNN`.
+/// Appends bytes as the value of a label. Invalid UTF-8 becomes `\xNN`.
 pub fn push_bytes(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -191,7 +191,7 @@ pub fn push_bytes(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Bytes as the value of a label has them.
+/// Converts bytes to the value of a label.
 pub fn label(bytes: &[u8]) -> String {
     let mut text = String::new();
     push_bytes(&mut text, bytes);
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Check that what is no field is refused, with its text.
+    /// Check that unknown fields are refused, and that the message names them.
     #[test]
     fn other_actions_are_refused() {
         for template in [
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Check the last names of paths.
+    /// Check the last components of paths.
     #[test]
     fn bases_are_those_of_go() {
         for (path, last) in [
@@ -284,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Check that names of any bytes become text, and that those which are no UTF-8 stay different.
+    /// Check that names of any bytes become text, and that different names with invalid UTF-8 stay
+    /// different.
     #[test]
     fn names_that_are_no_text_stay_different() {
         assert_eq!(label(b"a\xffb"), "a\\xffb");
@@ -293,7 +294,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any template is parsed or refused, and that any name can be made.
+        /// Check that any template is parsed or refused, and that a name can always be made.
         #[test]
         fn any_template_is_parsed(text in ".{0,40}", braces in "[{}. a-zA-Z\\-/*\"]{0,30}", comm: Vec<u8>, first: Vec<u8>) {
             for text in [text, braces] {

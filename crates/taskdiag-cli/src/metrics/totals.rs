@@ -1,12 +1,12 @@
-//! What is known of groups of processes: counters that never fall, values of this moment, and which
-//! groups have series of their own.
+//! Totals of groups of processes: counters that never fall, current values, and which groups have
+//! their own series.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taskdiag::Absent;
 
-/// The name of what is not shown by itself.
+/// The name for everything without its own series.
 pub const OTHER: &str = "other";
 
 /// A counter of processes or threads.
@@ -20,16 +20,16 @@ pub enum Counter {
     MinorFaults,
     Voluntary,
     Nonvoluntary,
-    /// Processor time of processes that ended, after they were read last.
+    /// Processor time that processes used between their last reading and their end.
     UnsampledNs,
-    /// Processes that ended, as events told.
+    /// Processes that ended, according to events.
     Ended,
 }
 
-/// How many counters there are.
+/// The number of counters.
 const COUNTERS: usize = Counter::Ended as usize + 1;
 
-/// Counters, those that are known.
+/// Counters; each may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     values: [u64; COUNTERS],
@@ -37,12 +37,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The value of a counter, if it is known.
+    /// The value of a counter, if known.
     pub fn get(&self, counter: Counter) -> Option<u64> {
         (self.known >> counter as u16 & 1 == 1).then(|| self.values[counter as usize])
     }
 
-    /// Sets a counter, if it is known.
+    /// Sets a counter, if the value is known.
     pub fn set(&mut self, counter: Counter, value: Result<u64, Absent>) {
         if let Ok(value) = value {
             self.values[counter as usize] = value;
@@ -56,7 +56,7 @@ impl Counts {
         self.set(counter, Ok(value));
     }
 
-    /// What was counted since `before`. A counter that fell did not grow.
+    /// The increase since `before`. A counter that fell counts as unchanged.
     pub fn since(&self, before: &Counts) -> Counts {
         let mut since = Counts {
             known: self.known & before.known,
@@ -68,7 +68,7 @@ impl Counts {
         since.without_unknown()
     }
 
-    /// The same counters with nothing counted.
+    /// The same counters, set to 0.
     pub fn zeroed(&self) -> Counts {
         Counts {
             known: self.known,
@@ -76,7 +76,7 @@ impl Counts {
         }
     }
 
-    /// Adds what is known.
+    /// Adds the known counters.
     pub fn add(&mut self, other: &Counts) {
         for (value, other) in self.values.iter_mut().zip(other.values) {
             *value = value.saturating_add(other);
@@ -84,7 +84,7 @@ impl Counts {
         self.known |= other.known;
     }
 
-    /// Takes what is newly known.
+    /// Replaces the counters that are known in `newer`.
     pub fn renew(&mut self, newer: &Counts) {
         for index in (0..COUNTERS).filter(|index| newer.known >> index & 1 == 1) {
             self.values[index] = newer.values[index];
@@ -102,10 +102,10 @@ impl Counts {
     }
 }
 
-/// The states that are told apart.
+/// The states that are distinguished.
 pub const STATES: [&str; 5] = ["Running", "Sleeping", "Waiting", "Zombie", "Other"];
 
-/// The place of a state's letter in [`STATES`].
+/// The index of a state's letter in [`STATES`].
 pub fn state_index(letter: char) -> usize {
     ['R', 'S', 'D', 'Z']
         .iter()
@@ -113,7 +113,7 @@ pub fn state_index(letter: char) -> usize {
         .unwrap_or(4)
 }
 
-/// Values of this moment.
+/// Current values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gauges {
     pub processes: u64,
@@ -123,27 +123,27 @@ pub struct Gauges {
     pub swapped_bytes: u64,
     pub pss_bytes: u64,
     pub swap_pss_bytes: u64,
-    /// Processes whose proportional size is in the sum.
+    /// Processes whose proportional set size is in the sum.
     pub with_pss: u64,
-    /// Processes that have memory and whose proportional size is not in the sum.
+    /// Processes that have memory, but whose proportional set size is not in the sum.
     pub without_pss: u64,
     pub descriptors: u64,
     /// Processes whose descriptors are in the sum.
     pub with_descriptors: u64,
     pub worst_fd_ratio: f64,
-    /// When the oldest process started, in seconds since 1970.
+    /// The start time of the oldest process, in seconds since 1970.
     pub oldest_start_s: Option<u64>,
-    /// Threads, or where these are not read processes, by state.
+    /// The number of threads by state; the number of processes where threads are not read.
     pub states: [u64; STATES.len()],
-    /// Threads that wait, by what they wait in.
+    /// The number of waiting threads, by the kernel function in which they wait.
     pub wchans: BTreeMap<String, u64>,
 }
 
-/// The kernel functions that are told apart in a group.
+/// The maximum number of kernel functions in a group.
 const MOST_WCHANS: usize = 64;
 
 impl Gauges {
-    /// Adds those of another process or group.
+    /// Adds the values of another process or group.
     pub fn add(&mut self, other: &Gauges) {
         self.processes += other.processes;
         self.threads += other.threads;
@@ -175,7 +175,7 @@ impl Gauges {
     }
 }
 
-/// The threads of a name in a group.
+/// The threads with one name in a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
     pub counts: Counts,
@@ -192,20 +192,20 @@ pub struct Group {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct GroupState {
     group: Group,
-    /// What was counted since the last picture.
+    /// The counts since the last picture.
     fresh: Counts,
     fresh_threads: HashMap<String, Threads>,
     is_shown: bool,
 }
 
-/// How many series there may be.
+/// The limits on the number of series.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Groups with series of their own.
+    /// Groups with their own series.
     pub groups: usize,
-    /// Names of threads, of all groups together.
+    /// Names of threads, in all groups together.
     pub thread_names: usize,
     /// Forget groups that have no processes.
     pub remove_empty: bool,
@@ -215,14 +215,14 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Grouping {
     limits: Limits,
-    groups: HashMap<Arc<str>, Kept>,
+    groups: HashMap<Arc<str>, GroupState>,
     other: Group,
-    /// Groups that are shown no more, because others took their place.
+    /// The number of groups that lost their series to others.
     pub displaced: u64,
 }
 
 impl Grouping {
-    /// No groups.
+    /// Creates an empty grouping.
     pub fn new(limits: Limits) -> Grouping {
         Grouping {
             limits,
@@ -232,7 +232,7 @@ impl Grouping {
         }
     }
 
-    /// Begins a reading: nothing is there yet.
+    /// Begins a reading: resets current values.
     pub fn begin(&mut self) {
         for kept in self.groups.values_mut() {
             kept.group.now = Gauges::default();
@@ -242,7 +242,7 @@ impl Grouping {
         self.other.threads.values_mut().for_each(|threads| threads.count = 0);
     }
 
-    /// The name of a group as it is kept.
+    /// Interns the name of a group.
     pub fn name(&mut self, name: &str) -> Arc<str> {
         match self.groups.get_key_value(name) {
             Some((name, _)) => name.clone(),
@@ -250,14 +250,14 @@ impl Grouping {
         }
     }
 
-    /// Adds what a process counted, and what it is now.
+    /// Adds the counts and current values of a process.
     pub fn add(&mut self, name: &Arc<str>, counted: &Counts, now: &Gauges) {
         let kept = self.kept(name);
         kept.fresh.add(counted);
         kept.group.now.add(now);
     }
 
-    /// Adds threads of a name.
+    /// Adds threads with one name.
     pub fn add_threads(&mut self, name: &Arc<str>, thread: &str, threads: &Threads) {
         let fresh = &mut self.kept(name).fresh_threads;
         if !fresh.contains_key(thread) {
@@ -269,8 +269,8 @@ impl Grouping {
         }
     }
 
-    /// Adds what a process counted that has ended. Any number of names can come between two pictures,
-    /// and memory is bounded: those beyond are among the others.
+    /// Adds the counts of a process that has ended. Between two pictures there can be any number of
+    /// names, but memory is bounded: those above the limit are added to "other".
     pub fn add_ended(&mut self, name: &Arc<str>, counted: &Counts) {
         let is_full = self.groups.len() >= 4 * self.limits.groups + 1024;
         match self.groups.get_mut(name) {
@@ -280,15 +280,15 @@ impl Grouping {
         }
     }
 
-    fn kept(&mut self, name: &Arc<str>) -> &mut Kept {
+    fn kept(&mut self, name: &Arc<str>) -> &mut GroupState {
         if !self.groups.contains_key(name) {
-            self.groups.insert(name.clone(), Kept::default());
+            self.groups.insert(name.clone(), GroupState::default());
         }
         self.groups.get_mut(name).expect("it was inserted")
     }
 
-    /// Decides which groups are shown, and adds up the rest. Counters go to the series that shows
-    /// them at this moment: none falls, and nothing is counted twice.
+    /// Decides which groups are shown, and sums up the rest. New counts go to the series that shows
+    /// the group now, so no counter falls and nothing is counted twice.
     pub fn picture(&mut self) -> Vec<(Arc<str>, Group)> {
         self.choose();
         for kept in self.groups.values_mut() {
@@ -307,7 +307,7 @@ impl Grouping {
         }
         self.admit_threads();
         let (limits, before) = (self.limits, self.groups.len());
-        let was_shown = |kept: &Kept| kept.is_shown;
+        let was_shown = |kept: &GroupState| kept.is_shown;
         let mut displaced = 0;
         self.groups.retain(|_, kept| {
             let is_empty = kept.group.now.processes == 0;
@@ -325,7 +325,7 @@ impl Grouping {
         let mut shown: Vec<(Arc<str>, Group)> = shown.map(|(name, kept)| (name.clone(), kept.group.clone())).collect();
         if self.other != Group::default() {
             match shown.iter_mut().find(|(name, _)| &**name == OTHER) {
-                // A group of that name is one series with the others.
+                // A group with this name shares one series with the rest.
                 Some((_, group)) => {
                     group.counts.add(&self.other.counts);
                     group.now.add(&self.other.now);
@@ -342,8 +342,8 @@ impl Grouping {
         shown
     }
 
-    /// Chooses the groups that are shown: those that use most. One that is shown keeps its place
-    /// until another one uses half as much again, since series that come and go are of little use.
+    /// Chooses the groups to show: those that use most. A group that is shown keeps its place until
+    /// another one uses half as much again, because series that come and go are of little use.
     fn choose(&mut self) {
         if self.groups.len() <= self.limits.groups {
             self.groups.values_mut().for_each(|kept| kept.is_shown = true);
@@ -370,19 +370,19 @@ impl Grouping {
             let kept = self.groups.get_mut(name).expect("it is there");
             if kept.is_shown && !is_shown {
                 self.displaced += u64::from(kept.group.now.processes > 0);
-                // If it comes back it begins anew: what it counts meanwhile is among the others.
+                // If it returns, its threads start again: meanwhile their counts go to "other".
                 kept.group.threads.clear();
             }
             kept.is_shown = is_shown;
         }
     }
 
-    /// Gives threads of shown groups series by name, as far as there may be any; the rest of a group
-    /// has one.
+    /// Gives threads of shown groups series by name, up to the limit. Other threads of a group
+    /// share one series.
     fn admit_threads(&mut self) {
-        let named = |kept: &Kept| kept.group.threads.keys().filter(|name| *name != OTHER).count();
-        let names = |groups: &HashMap<Arc<str>, Kept>| groups.values().map(named).sum::<usize>();
-        let news = |kept: &Kept| {
+        let named = |kept: &GroupState| kept.group.threads.keys().filter(|name| *name != OTHER).count();
+        let names = |groups: &HashMap<Arc<str>, GroupState>| groups.values().map(named).sum::<usize>();
+        let news = |kept: &GroupState| {
             kept.fresh_threads
                 .keys()
                 .filter(|name| !kept.group.threads.contains_key(*name))
@@ -446,7 +446,7 @@ mod tests {
         })
     }
 
-    /// Check that what is not known is neither 0 nor lost when it is known again.
+    /// Check that an unknown counter is not 0, and not lost when it becomes known again.
     #[test]
     fn what_is_not_known_is_not_zero() {
         let mut before = Counts::default();
@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(now.zeroed().get(Counter::ReadBytes), Some(0));
     }
 
-    /// Check that the largest groups are shown, that others are added up, and that a group keeps its
-    /// place while it is nearly as large.
+    /// Check that the largest groups are shown, that the others are summed up, and that a group
+    /// keeps its place while it is nearly as large.
     #[test]
     fn the_rest_is_added_up() {
         let mut grouping = grouping(2, 0);
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(grouping.displaced, 1);
     }
 
-    /// Check that a group without processes stays, with its counters, unless it is to be removed.
+    /// Check that a group without processes keeps its counters, unless it should be removed.
     #[test]
     fn empty_groups_stay() {
         for remove_empty in [false, true] {
@@ -533,7 +533,7 @@ mod tests {
         }
     }
 
-    /// Check that names of threads are bounded, and that none is lost.
+    /// Check that the number of thread names is bounded, and that no thread is lost.
     #[test]
     fn thread_names_are_bounded() {
         let mut grouping = grouping(4, 3);
@@ -557,8 +557,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no counter of a series falls while it is shown without a break, that series do not
-        /// grow by more than was counted, and that there are never more of them than may be.
+        /// Check that no counter falls while its series is shown without a break, that series grow
+        /// by no more than was counted, and that their number stays within the limit.
         #[test]
         fn counters_never_fall(rounds in prop::collection::vec(prop::collection::vec((0_u8..12, 1_u64..100, 0_u64..100), 0..12), 1..12)) {
             let mut grouping = grouping(3, 0);
@@ -590,7 +590,7 @@ mod tests {
             }
         }
 
-        /// Check that ended processes of any number of names take bounded memory.
+        /// Check that ended processes with any number of names take bounded memory.
         #[test]
         fn names_of_the_ended_are_bounded(names in 1_usize..20_000) {
             let mut grouping = grouping(2, 0);

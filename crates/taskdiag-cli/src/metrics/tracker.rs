@@ -1,4 +1,4 @@
-//! Which process is in which group, and what each counted since it was read last.
+//! Which process is in which group, and what each counted since its last reading.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use taskdiag::Identity;
 use super::matcher::Verdict;
 use super::totals::{Counter, Counts, Gauges, Grouping, Threads};
 
-/// What was read of a process.
+/// The values read for a process.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub id: Identity,
     pub ppid: u32,
-    /// What says that it may be in other groups than before: its user and its cgroup.
+    /// If this changes, the process may be in other groups: its user and its cgroup.
     pub mark: (Option<u32>, Option<u64>),
     /// Whether some of its values could not be read.
     pub is_partial: bool,
@@ -21,7 +21,7 @@ pub struct Reading {
     pub now: Gauges,
 }
 
-/// What was read of a thread.
+/// The values read for a thread.
 #[derive(Clone, Debug)]
 pub struct ThreadReading {
     pub process: u32,
@@ -32,43 +32,43 @@ pub struct ThreadReading {
     pub wchan: String,
 }
 
-/// What was found out about a process.
+/// The facts that decide about a process's groups.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct GroupFacts {
     pub id: Identity,
-    /// What the rules say.
+    /// The result of the rules.
     pub verdict: Verdict,
-    /// Its groups of the other kinds, in their order.
+    /// Its groups of the other kinds, in the order of the kinds.
     pub keys: Vec<String>,
 }
 
-/// A process that has ended, as an event tells.
+/// A process that has ended, as reported by an event.
 #[derive(Clone, Debug)]
 pub struct Exit {
     pub id: Identity,
-    /// When that was, since boot.
+    /// When it ended, in nanoseconds since boot.
     pub time_ns: u64,
     pub ppid: Option<u32>,
     pub runtime_ns: Option<u64>,
-    /// What the rules say of it, if it was never read.
+    /// The result of the rules, for a process that was never read.
     pub verdict: Verdict,
-    /// Its groups of the other kinds, if these are known.
+    /// Its groups of the other kinds, if known.
     pub keys: Option<Vec<String>>,
 }
 
-/// How processes are followed.
+/// How to follow processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What no rule is about is in the group of its parent.
+    /// A process to which no rule applies is in the group of its parent.
     pub children: bool,
-    /// Processes in no group are looked at again each time.
+    /// Check processes without a group again at each reading.
     pub recheck: bool,
 }
 
-/// Where a process is among the groups of the rules.
+/// The place of a process among the groups of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    /// It is not known yet what the rules say.
+enum Membership {
+    /// Not known yet.
     Open,
     /// In no group.
     Ignored,
@@ -79,43 +79,43 @@ enum Place {
 struct Tracked {
     ppid: u32,
     mark: (Option<u32>, Option<u64>),
-    place: Place,
-    /// Its groups of the other kinds; empty while these are not known.
+    place: Membership,
+    /// Its groups of the other kinds; empty until known.
     keys: Vec<Arc<str>>,
-    /// What it had counted, once it has been added up.
+    /// Its counters at the last reading, which have been added up.
     counts: Option<Counts>,
-    /// Whether its group of the rules has had what it counted before.
+    /// Whether its counters have been added to a group of the rules.
     is_counted: bool,
     threads: HashMap<Identity, Counts>,
     sample: u64,
 }
 
-/// So many ended processes are remembered until the next reading.
+/// The maximum number of ended processes that are remembered until the next reading.
 const MOST_ENDED: usize = 1 << 18;
 
-/// Follows processes from reading to reading.
+/// Follows processes from one reading to the next.
 #[derive(Debug)]
 pub struct Tracker {
     options: Options,
-    /// The groups of the rules, then those of the other kinds.
+    /// The groups of the rules, followed by those of the other kinds.
     pub groupings: Vec<Grouping>,
     processes: HashMap<Identity, Tracked>,
     by_pid: HashMap<u32, Identity>,
-    /// Processes whose end was counted, and when that was: they may still be read, as zombies.
+    /// Processes whose end was counted, and when they ended. They may still be read, as zombies.
     ended: HashMap<Identity, u64>,
-    /// When this began, since boot: what was counted before does not count.
+    /// When tracking began, in nanoseconds since boot. Earlier counts are ignored.
     first_ns: u64,
     sample: u64,
-    /// How often a process of a group could not be read in all.
+    /// How often a process of a group was read incompletely.
     pub partial: u64,
-    /// Processes that ended, and are in no group because too little is known of them.
+    /// Processes that ended and are in no group, because too little is known about them.
     pub unassigned: u64,
     /// Their processor time.
     pub unassigned_ns: u64,
 }
 
 impl Tracker {
-    /// Begins at this time since boot.
+    /// Starts tracking at this time, in nanoseconds since boot.
     pub fn new(options: Options, groupings: Vec<Grouping>, first_ns: u64) -> Tracker {
         Tracker {
             options,
@@ -131,8 +131,8 @@ impl Tracker {
         }
     }
 
-    /// Begins a reading that was made at this time since boot. Returns the processes about which
-    /// more has to be found out.
+    /// Begins a reading made at this time, in nanoseconds since boot. Returns the processes about
+    /// which more must be read.
     pub fn begin(&mut self, began_ns: u64, readings: &[Reading]) -> Vec<u32> {
         self.sample += 1;
         let mut wanted = Vec::new();
@@ -142,7 +142,7 @@ impl Tracker {
             let tracked = self.processes.entry(reading.id).or_insert_with(|| Tracked {
                 ppid: reading.ppid,
                 mark: reading.mark,
-                place: Place::Open,
+                place: Membership::Open,
                 keys: Vec::new(),
                 counts: None,
                 is_counted: false,
@@ -153,9 +153,9 @@ impl Tracker {
             tracked.ppid = reading.ppid;
             let has_moved = others > 0 && (tracked.keys.is_empty() || tracked.mark != reading.mark);
             let is_open = match tracked.place {
-                Place::Open => true,
-                Place::Ignored => self.options.recheck,
-                Place::In(_) => false,
+                Membership::Open => true,
+                Membership::Ignored => self.options.recheck,
+                Membership::In(_) => false,
             };
             tracked.mark = reading.mark;
             if is_open || has_moved {
@@ -166,7 +166,7 @@ impl Tracker {
         wanted
     }
 
-    /// Forgets processes that were not read any more.
+    /// Forgets processes that were not in the reading.
     fn forget_gone(&mut self, began_ns: u64) {
         let sample = self.sample;
         self.processes.retain(|_, tracked| tracked.sample == sample);
@@ -176,10 +176,10 @@ impl Tracker {
             .retain(|id, ended_ns| *ended_ns >= began_ns || processes.contains_key(id));
     }
 
-    /// Puts processes into groups.
-    pub fn learn(&mut self, found: Vec<Found>) {
+    /// Assigns processes to groups.
+    pub fn learn(&mut self, found: Vec<GroupFacts>) {
         let mut unmatched = Vec::new();
-        for Found { id, verdict, keys } in found {
+        for GroupFacts { id, verdict, keys } in found {
             let Some(tracked) = self.processes.get_mut(&id) else {
                 continue;
             };
@@ -188,14 +188,14 @@ impl Tracker {
                 .zip(self.groupings.iter_mut().skip(1))
                 .map(|(key, grouping)| grouping.name(key))
                 .collect();
-            if matches!(tracked.place, Place::In(_)) {
+            if matches!(tracked.place, Membership::In(_)) {
                 continue;
             }
             match verdict {
-                Verdict::Group(name) => tracked.place = Place::In(self.groupings[0].name(&name)),
-                // With recheck, it may have been in no group until now.
+                Verdict::Group(name) => tracked.place = Membership::In(self.groupings[0].name(&name)),
+                // With recheck, the process may have been ignored until now.
                 Verdict::None => {
-                    tracked.place = Place::Open;
+                    tracked.place = Membership::Open;
                     unmatched.push(id);
                 }
                 Verdict::Unknown => {}
@@ -207,18 +207,18 @@ impl Tracker {
         }
     }
 
-    /// Puts a process that no rule is about, and its parents of that kind, into the group of the next
-    /// one above that has one.
+    /// Puts a process to which no rule applies into the group of its nearest ancestor that has one,
+    /// and also the ancestors in between.
     fn place_by_parent(&mut self, id: Identity, pending: &HashSet<Identity>) {
-        // Nobody has so many ancestors.
+        // No process has as many ancestors.
         const MOST_ANCESTORS: usize = 4096;
         let mut line = vec![id];
-        let mut place = Place::Ignored;
+        let mut place = Membership::Ignored;
         while let Some(parent) = self.parent(line[line.len() - 1]) {
             match self.processes.get(&parent).map(|tracked| &tracked.place) {
-                Some(Place::Open) if pending.contains(&parent) && line.len() < MOST_ANCESTORS => line.push(parent),
-                Some(Place::In(name)) => {
-                    place = Place::In(name.clone());
+                Some(Membership::Open) if pending.contains(&parent) && line.len() < MOST_ANCESTORS => line.push(parent),
+                Some(Membership::In(name)) => {
+                    place = Membership::In(name.clone());
                     break;
                 }
                 _ => break,
@@ -231,7 +231,7 @@ impl Tracker {
         }
     }
 
-    /// The process in whose group a process is that no rule is about.
+    /// The parent of a process, if processes without a rule inherit the group of their parent.
     fn parent(&self, id: Identity) -> Option<Identity> {
         let ppid = self.processes.get(&id).filter(|_| self.options.children)?.ppid;
         self.by_pid.get(&ppid).copied()
@@ -240,30 +240,29 @@ impl Tracker {
     /// Whether a process is in a group of any kind.
     fn is_in_group(&self, reading: &Reading) -> bool {
         let tracked = self.processes.get(&reading.id);
-        tracked.is_some_and(|tracked| matches!(tracked.place, Place::In(_)) || !tracked.keys.is_empty())
+        tracked.is_some_and(|tracked| matches!(tracked.place, Membership::In(_)) || !tracked.keys.is_empty())
     }
 
-    /// The processes that are in a group, of those that were read.
+    /// The ids of the processes read that are in a group.
     pub fn in_groups(&self, readings: &[Reading]) -> Vec<u32> {
         let in_group = readings.iter().filter(|reading| self.is_in_group(reading));
         in_group.map(|reading| reading.id.tid()).collect()
     }
 
-    /// Those of them that have several threads.
+    /// Of these, the ids of those with several threads.
     pub fn with_threads(&self, readings: &[Reading]) -> Vec<u32> {
         let several = readings.iter().filter(|reading| reading.now.threads > 1);
         let in_group = several.filter(|reading| self.is_in_group(reading));
         in_group.map(|reading| reading.id.tid()).collect()
     }
 
-    /// How many processes were read of which it is not known yet whether they are in a group.
+    /// The number of processes for which it is not known yet whether they are in a group.
     pub fn undecided(&self) -> u64 {
-        let open = |tracked: &&Tracked| tracked.place == Place::Open;
+        let open = |tracked: &&Tracked| tracked.place == Membership::Open;
         self.processes.values().filter(open).count() as u64
     }
 
-    /// Adds up what was read. Threads are those of [`with_threads`](Tracker::with_threads), by
-    /// process.
+    /// Adds up a reading. `threads` are the threads of [`with_threads`](Tracker::with_threads).
     pub fn update(&mut self, readings: &[Reading], threads: &[ThreadReading]) {
         self.groupings.iter_mut().for_each(Grouping::begin);
         let mut of_process: HashMap<u32, Vec<&ThreadReading>> = HashMap::new();
@@ -302,7 +301,7 @@ impl Tracker {
                     now.add_wchan(&thread.wchan, 1);
                 }
                 let is_new = thread.id.has_started_since(first_ns);
-                // While it was the only one, what it counted was that of the process.
+                // While it was the only thread, its counters were those of the process.
                 let as_process = leader.as_ref().filter(|_| thread.id == reading.id);
                 let since = from(tracked.threads.get(&thread.id).or(as_process), &thread.counts, is_new);
                 add_switches(&mut switches, &since);
@@ -318,7 +317,8 @@ impl Tracker {
             kept.insert(thread.id, counts);
         }
         tracked.threads = kept;
-        // Its group may be known later than the process: it gets what was counted since it started.
+        // The group may become known later than the process. It then gets all that was counted
+        // since the process started.
         let mut for_group = match (tracked.is_counted, is_new) {
             (false, true) => {
                 let mut all = reading.counts;
@@ -332,7 +332,7 @@ impl Tracker {
             for_group = for_group.zeroed();
         }
         tracked.counts.get_or_insert_default().renew(&reading.counts);
-        if let Place::In(name) = &tracked.place {
+        if let Membership::In(name) = &tracked.place {
             tracked.is_counted = true;
             self.partial += u64::from(reading.is_partial);
             let grouping = &mut self.groupings[0];
@@ -362,10 +362,10 @@ impl Tracker {
         if let Some(runtime_ns) = exit.runtime_ns.filter(|_| is_counted) {
             counted.raise(Counter::UnsampledNs, runtime_ns.saturating_sub(read_ns));
         }
-        // None: not known.
+        // `None`: unknown.
         let place = match (tracked.map(|tracked| &tracked.place), &exit.verdict) {
-            (Some(Place::In(name)), _) => Some(Some(name.clone())),
-            (Some(Place::Ignored), _) => Some(None),
+            (Some(Membership::In(name)), _) => Some(Some(name.clone())),
+            (Some(Membership::Ignored), _) => Some(None),
             (_, Verdict::Group(name)) => Some(Some(self.groupings[0].name(name))),
             (_, Verdict::None) => Some(self.place_of_parent(exit.ppid)),
             (_, Verdict::Unknown) => None,
@@ -392,7 +392,7 @@ impl Tracker {
     fn place_of_parent(&self, ppid: Option<u32>) -> Option<Arc<str>> {
         let parent = self.by_pid.get(&ppid.filter(|_| self.options.children)?)?;
         match &self.processes.get(parent)?.place {
-            Place::In(name) => Some(name.clone()),
+            Membership::In(name) => Some(name.clone()),
             _ => None,
         }
     }
@@ -403,7 +403,7 @@ impl Tracker {
     }
 }
 
-/// Adds context switches, which the kernel counts for each thread alone.
+/// Adds context switches, which the kernel counts only per thread.
 fn add_switches(sum: &mut Counts, counts: &Counts) {
     for counter in [Counter::Voluntary, Counter::Nonvoluntary] {
         if let Some(count) = counts.get(counter) {
@@ -473,12 +473,12 @@ mod tests {
         recheck: false,
     };
 
-    /// Reads processes; `names` has the groups that the rules give to some of them.
+    /// Reads processes. `names` has the groups that the rules assign to some of them.
     fn read(tracker: &mut Tracker, began_s: u64, readings: &[Reading], names: &[(u32, &str)]) -> Vec<u32> {
         let wanted = tracker.begin(began_s * SECOND, readings);
         let of = |pid: u32| names.iter().find(|(named, _)| *named == pid).map(|(_, name)| *name);
         let found = readings.iter().filter(|reading| wanted.contains(&reading.id.tid()));
-        let found = found.map(|reading| Found {
+        let found = found.map(|reading| GroupFacts {
             id: reading.id,
             verdict: of(reading.id.tid()).map_or(Verdict::None, |name| Verdict::Group(name.to_owned())),
             keys: vec!["unit".to_owned()],
@@ -488,8 +488,8 @@ mod tests {
         wanted
     }
 
-    /// The groups of a kind: name, processes, user time, processes that ended, and the time of the
-    /// ended.
+    /// The groups of a kind: name, number of processes, user time, number of ended processes, and
+    /// their time.
     fn groups(tracker: &mut Tracker, kind: usize) -> Vec<(String, u64, u64, u64, u64)> {
         let picture = tracker.groupings[kind].picture();
         let get = |counts: &Counts, counter| counts.get(counter).unwrap_or(0);
@@ -511,8 +511,8 @@ mod tests {
         (name.to_owned(), processes, user, 0, 0)
     }
 
-    /// Check that what processes had counted before the first reading does not count, that of later
-    /// ones does, and that nothing falls when they end.
+    /// Check that counts before the first reading are ignored, that later ones are counted, and
+    /// that nothing falls when processes end.
     #[test]
     fn increments_count() {
         let mut tracker = tracker(USUAL);
@@ -528,14 +528,14 @@ mod tests {
         assert_eq!(groups(&mut tracker, 0), [line("a", 1, 27)]);
         read(&mut tracker, 130, &[], &[]);
         assert_eq!(groups(&mut tracker, 0), [line("a", 0, 27)]);
-        // The number is used again.
+        // The pid is used again.
         read(&mut tracker, 140, &[reading(id(10, 135), 1, 3)], &[(10, "a")]);
         assert_eq!(groups(&mut tracker, 0), [line("a", 1, 30)]);
         assert_eq!(groups(&mut tracker, 1), [line("unit", 1, 30)]);
     }
 
-    /// Check that children of a group are in it, also those of children that come with them, and that
-    /// children of the ignored are ignored.
+    /// Check that children of a group are in it, also children of children that appear with them,
+    /// and that children of ignored processes are ignored.
     #[test]
     fn children_are_in_the_group_of_their_parents() {
         for children in [true, false] {
@@ -551,7 +551,7 @@ mod tests {
             read(&mut tracker, 100, &readings, &[(7, "a"), (9, "b")]);
             let expected = if children { 3 } else { 1 };
             assert_eq!(groups(&mut tracker, 0), [line("a", expected, 0), line("b", 1, 0)]);
-            // What is decided stays so: a later child of one that is ignored, and one of the group.
+            // Decisions stay: test a later child of an ignored process and of a group.
             let mut readings = readings.to_vec();
             readings.extend([reading(id(20, 101), 8, 0), reading(id(21, 101), 5, 0)]);
             assert_eq!(read(&mut tracker, 110, &readings, &[]), [20, 21]);
@@ -560,7 +560,7 @@ mod tests {
         }
     }
 
-    /// Check that parents in a circle, which do not exist, hold nobody.
+    /// Check that a cycle of parents, which cannot exist, does not cause an endless loop.
     #[test]
     fn circles_end() {
         let mut tracker = tracker(USUAL);
@@ -573,8 +573,8 @@ mod tests {
         assert_eq!(groups(&mut tracker, 0), []);
     }
 
-    /// Check that with recheck a process which was in no group can come into one, with all that it
-    /// counted if it started later than this.
+    /// Check that with recheck an ignored process can enter a group, with all its counts if it
+    /// started after tracking began.
     #[test]
     fn the_ignored_are_looked_at_again() {
         for recheck in [true, false] {
@@ -592,7 +592,8 @@ mod tests {
         }
     }
 
-    /// Check that a process which moves is in its new group from then on, and is asked about.
+    /// Check that a process that moves counts in its new group from then on, and is looked up
+    /// again.
     #[test]
     fn a_process_can_move() {
         let mut tracker = tracker(USUAL);
@@ -619,8 +620,8 @@ mod tests {
         }
     }
 
-    /// Check that processes which end count once: those that were never read, those that were, and
-    /// those that are read once more as zombies.
+    /// Check that ended processes count once: those never read, those that were read, and those
+    /// read once more as zombies.
     #[test]
     fn the_ended_count_once() {
         let mut tracker = tracker(USUAL);
@@ -661,8 +662,8 @@ mod tests {
         }
     }
 
-    /// Check that context switches are the sum over threads, and that a process which gets a second
-    /// thread counts none twice.
+    /// Check that context switches are summed over threads, and that none counts twice when a
+    /// process gets a second thread.
     #[test]
     fn switches_are_those_of_all_threads() {
         let mut tracker = tracker(USUAL);

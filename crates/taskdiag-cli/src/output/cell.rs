@@ -1,4 +1,4 @@
-//! The cells of tables: values as people read them.
+//! The cells of tables: values for people.
 
 use std::fmt::Write as _;
 
@@ -14,14 +14,14 @@ use super::{text, Absences, HasValues, Key as _};
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The heading: the name of its field, or a word in capitals for what a table shows without
+    /// The heading: the name of the field, or a word in capitals for a column of a table without
     /// `-o`.
     pub heading: &'static str,
-    /// What it shows.
+    /// Its content.
     pub show: Show,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// One field.
@@ -30,15 +30,15 @@ pub enum Show {
     User,
     /// The name of the controlling terminal.
     Terminal,
-    /// When it started, in five characters.
+    /// The start time, in five characters.
     Start,
-    /// Time on processors.
+    /// Processor time.
     Time,
-    /// The command line; the name in brackets if there is none.
+    /// The command line, or the name in brackets if there is none.
     Command,
 }
 
-/// Whether values of a kind are numbers, which tables align on the right.
+/// Whether values of a kind are numbers, which tables align right.
 pub fn is_number(kind: Kind) -> bool {
     matches!(
         kind,
@@ -54,13 +54,13 @@ pub fn is_number(kind: Kind) -> bool {
     )
 }
 
-/// A column under a heading of its own.
+/// A column with a heading of its own.
 pub const fn label(heading: &'static str, show: Show) -> Column {
     Column { heading, show }
 }
 
 impl Column {
-    /// A column for a field, under the field's own name.
+    /// A column for a field, with the field's name as heading.
     pub fn of(field: Field) -> Column {
         Column {
             heading: field.name(),
@@ -68,8 +68,7 @@ impl Column {
         }
     }
 
-    /// A table of these columns, with room for about `rows` rows, and with headings if it is to
-    /// have any.
+    /// A table of these columns with room for about `rows` rows, with headings if `header`.
     pub fn table(columns: &[Column], rows: usize, header: bool) -> Table {
         let mut table = Table::new(columns.iter().map(Column::align), rows);
         if header {
@@ -83,7 +82,7 @@ impl Column {
         table
     }
 
-    /// The fields that it needs.
+    /// The fields that the column needs.
     pub fn fields(&self) -> &'static [Field] {
         match self.show {
             Show::Field(field) => &Field::ALL[field as usize..=field as usize],
@@ -95,7 +94,7 @@ impl Column {
         }
     }
 
-    /// The side on which it is aligned.
+    /// The alignment of the column.
     pub fn align(&self) -> Align {
         match self.show {
             Show::Field(field) if is_number(field.info().kind) => Align::Right,
@@ -110,13 +109,13 @@ impl Column {
 pub struct Cells {
     exact: bool,
     clock: Option<Clock>,
-    /// Whether numbers that have names are written as names.
+    /// Whether to write names in place of numbers that have names.
     named: bool,
     names: Names,
     scale: Option<Scale>,
 }
 
-/// A unit that all sizes are in.
+/// A fixed unit for sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scale {
     /// Bytes
@@ -134,7 +133,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Appends a number of bytes in this unit, with one decimal where it is larger than a byte.
+    /// Appends a number of bytes in this unit, with one decimal unless the unit is bytes.
     pub fn write(self, out: &mut Vec<u8>, bytes: u64) {
         let (shift, letter) = match self {
             Scale::Bytes => return people::number(out, bytes),
@@ -149,8 +148,8 @@ impl Scale {
 }
 
 impl Cells {
-    /// Writes sizes and times for people, or exact: as numbers of bytes and nanoseconds. With
-    /// `named`, numbers that have names are written as names.
+    /// Writes sizes and times for people, or exactly as numbers of bytes and nanoseconds. With
+    /// `named`, writes names in place of numbers that have names.
     pub fn new(exact: bool, named: bool) -> Cells {
         Cells {
             exact,
@@ -176,7 +175,7 @@ impl Cells {
         }
     }
 
-    /// Appends what `column` shows of `row`.
+    /// Appends the cell of `row` in `column`.
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -216,7 +215,7 @@ impl Cells {
         }
     }
 
-    /// Appends a value of this field; an empty one as `""`.
+    /// Appends a value of this field. An empty text is written as `""`.
     pub fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
         let before = out.len();
         if self.named {
@@ -239,7 +238,7 @@ impl Cells {
             other => plain(out, other, b','),
         }
         if out.len() == before {
-            // A derived field has an empty text where there is no terminal, unit or container.
+            // A derived field has an empty text for a task without a terminal, unit or container.
             let is_derived = field.group() == Group::Derived;
             out.extend_from_slice(if is_derived { b"-" } else { b"\"\"" });
         }
@@ -250,7 +249,7 @@ impl Cells {
     }
 }
 
-/// Appends a name, or the names of a set's members.
+/// Appends a name, or the names of the members of a set.
 fn name(out: &mut Vec<u8>, named: &Named) {
     match named {
         Named::One(name) => text::escape(out, name),
@@ -259,7 +258,7 @@ fn name(out: &mut Vec<u8>, named: &Named) {
     }
 }
 
-/// Appends the command line; the name in brackets for a task without one, like ps.
+/// Appends the command line; for a task without one, the name in brackets, like ps.
 pub fn command(out: &mut Vec<u8>, row: &impl HasValues<Key = Field>, absences: &mut Absences) {
     if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
         if arguments.as_bytes().iter().any(|&byte| byte != 0) {
@@ -277,18 +276,18 @@ pub fn command(out: &mut Vec<u8>, row: &impl HasValues<Key = Field>, absences: &
     }
 }
 
-/// Appends arguments, escaped, with spaces between them.
+/// Appends arguments, escaped, separated by spaces.
 fn command_line(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     let start = out.len();
     join(out, arguments);
-    // A space is no part of any escape: escaping the whole is escaping its parts.
+    // A space is not part of any escape, so escaping the whole equals escaping the parts.
     if !text::is_all_plain(&out[start..]) {
         let joined = out.split_off(start);
         text::escape(out, &joined);
     }
 }
 
-/// Appends arguments as they are, with spaces between them.
+/// Appends arguments unchanged, separated by spaces.
 fn join(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     let start = out.len();
     let bytes = arguments.as_bytes();
@@ -298,8 +297,8 @@ fn join(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     }
 }
 
-/// Appends a value exactly. Texts are appended as they are; the ids of a list have `separator`
-/// between them.
+/// Appends a value exactly. Texts are appended unchanged; the ids or descriptors of a list are
+/// joined with `separator`.
 pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
     match value {
         Value::Unsigned(value) => people::number(out, value),
@@ -318,12 +317,24 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
                 people::number(out, id);
             }
         }
+        Value::Owners(owners) => {
+            for (index, owner) in owners.iter().enumerate() {
+                if index > 0 {
+                    out.push(separator);
+                }
+                people::number(out, owner.pid);
+                out.push(b'/');
+                out.extend_from_slice(owner.comm.as_deref().unwrap_or_default());
+                out.push(b':');
+                people::number(out, owner.fd);
+            }
+        }
         Value::Cpus(cpus) => formatted(out, format_args!("{cpus}")),
         other => formatted(out, format_args!("{other}")),
     }
 }
 
-/// Appends what `arguments` say.
+/// Appends formatted text.
 pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
     struct Bytes<'a>(&'a mut Vec<u8>);
     impl std::fmt::Write for Bytes<'_> {
@@ -348,8 +359,8 @@ mod tests {
         String::from_utf8(out).expect("cells are UTF-8")
     }
 
-    /// Check that sizes and times are for people unless exact ones are asked for, and that a
-    /// missing value is no number.
+    /// Check that sizes and times are for people unless exact values are asked for, and that a
+    /// missing value is not a number.
     #[test]
     fn values_are_for_people_or_exact() {
         let row = Made(vec![
@@ -379,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Check that all sizes are in the unit that was chosen, and rounded once.
+    /// Check that all sizes are in the chosen unit, and are rounded once.
     #[test]
     fn units_are_kept() {
         let shown = |scale: Scale, bytes| {
@@ -394,7 +405,7 @@ mod tests {
         assert_eq!(shown(Scale::Gibibytes, u64::MAX), "17179869184.0G");
     }
 
-    /// Check what is shown for tasks with, without and with an erased command line.
+    /// Check what is shown for tasks with a command line, without one, and with an erased one.
     #[test]
     fn commands_are_like_those_of_ps() {
         let column = Column {

@@ -1,15 +1,16 @@
 //! Comma-separated values with the quoting of RFC 4180. Lines end in LF.
 //!
-//! A missing value is an empty cell, an empty text `""`. The members of a list have a space between
-//! them. Bytes that are not UTF-8 are written as they are; JSON has them losslessly.
+//! A missing value is an empty cell, an empty text is `""`. Members of a list are separated by
+//! spaces. Bytes that are not UTF-8 are written unchanged; JSON represents them without loss.
 
 use taskdiag::Value;
 
 use super::cell::plain;
 use super::names::{name_key, Named, Names};
-use super::{Absences, Extras, HasValues, Key, Written};
+use super::{Absences, Cell, Extras, HasValues, Key};
 
-/// The columns of these fields, with those of names beside numbers if rows are to have them.
+/// The columns of these fields. With `named`, numbers that have names get another column for the
+/// names.
 pub fn columns<K: Key>(fields: &[K], named: bool) -> Vec<String> {
     let mut columns = Vec::new();
     for field in fields {
@@ -28,7 +29,7 @@ pub fn header(out: &mut Vec<u8>, names: impl IntoIterator<Item = impl AsRef<str>
     out.push(b'\n');
 }
 
-/// Appends the cells of a row; with names, those of a number in a cell of their own behind it.
+/// Appends the cells of a row. With names, the cell of a number is followed by one with its name.
 pub fn row<R: HasValues>(
     out: &mut Vec<u8>,
     fields: &[R::Key],
@@ -62,22 +63,22 @@ pub fn row<R: HasValues>(
 }
 
 /// Appends the cells of a row of named values.
-pub fn named_row<V: Written>(out: &mut Vec<u8>, cells: &[Result<V, &'static str>]) {
+pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
     for (index, value) in cells.iter().enumerate() {
         separate(out, index);
         if let Ok(value) = value {
-            value.csv(out);
+            write_value(out, *value);
         }
     }
 }
 
-/// Appends a value, in quotes if it needs them.
+/// Appends a value, quoted if necessary.
 pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     let start = out.len();
     plain(out, value, b' ');
     if matches!(
         value,
-        Value::Text(_) | Value::Texts(_) | Value::Cpus(_) | Value::Limits(_)
+        Value::Text(_) | Value::Texts(_) | Value::Cpus(_) | Value::Limits(_) | Value::Owners([_, ..])
     ) {
         quote(out, start);
     }
@@ -90,7 +91,7 @@ pub fn separate(out: &mut Vec<u8>, index: usize) {
     }
 }
 
-/// Puts what was appended since `start` into quotes if it needs them.
+/// Quotes the text since `start` if it needs quoting.
 pub fn quote(out: &mut Vec<u8>, start: usize) {
     let text = &out[start..];
     let outer_space = text.first() == Some(&b' ') || text.last() == Some(&b' ');
@@ -118,7 +119,8 @@ mod tests {
     use super::super::Extra;
     use super::*;
 
-    /// Check that cells with separators are quoted, quotes are doubled, and missing values differ from empty ones.
+    /// Check that cells with separators are quoted, that quotes are doubled, and that missing
+    /// values differ from empty ones.
     #[test]
     fn cells_are_quoted_where_they_must_be() {
         let made = Made(vec![
@@ -140,8 +142,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).expect("made of UTF-8"), expected);
     }
 
-    /// Check that names have cells of their own, which are there also where a number is missing or
-    /// has no name.
+    /// Check that names have separate cells, even where a number is missing or has no name.
     #[test]
     fn names_stand_behind_numbers() {
         let made = Made(vec![

@@ -1,5 +1,5 @@
-//! What comes before and after rows for programs: the members of a JSON document, the header of CSV, the
-//! lines of samples.
+//! What surrounds rows for programs: the members of a JSON document, the header of CSV, the lines
+//! before samples.
 
 use jiff::Timestamp;
 use taskdiag::Value;
@@ -8,14 +8,14 @@ use super::format::Machine;
 use super::{csv, json, people, Extra};
 use crate::history;
 
-/// What a JSON document says about its rows. Its other members are the same for all commands.
+/// What a JSON document says about its rows. The other members are the same for all commands.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
     /// The command.
     pub command: &'a str,
-    /// Which source answered what.
+    /// What each source answered.
     pub sources: Vec<(&'a str, &'a str)>,
-    /// What was counted, if that is known before the rows are.
+    /// The counters, if they are known before the rows.
     pub counters: Option<Vec<(&'static str, Value<'a>)>>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The head of a document whose counters come after its rows.
+    /// The head of a document whose counters follow its rows.
     pub fn streaming(command: &'a str, sources: Vec<(&'a str, &'a str)>) -> Head<'a> {
         Head {
             command,
@@ -44,7 +44,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Rows for programs that are being written: in a JSON document, as lines of JSON, or as CSV.
+/// Rows for programs, while they are being written: in a JSON document, as lines of JSON, or as
+/// CSV.
 #[derive(Debug)]
 pub struct Document {
     machine: Machine,
@@ -52,8 +53,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Appends what comes before the rows. `header` has the names of the columns, for CSV that is
-    /// to have them.
+    /// Appends what precedes the rows. `header` has the names of the columns, if CSV is to have a
+    /// header.
     pub fn begin(
         out: &mut Vec<u8>,
         machine: Machine,
@@ -71,7 +72,7 @@ impl Document {
         }
     }
 
-    /// Appends a row: `write` appends the row itself, an object or cells.
+    /// Appends a row. `write` appends the row itself: an object, or cells.
     #[inline]
     pub fn row(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         if self.machine == Machine::Json {
@@ -84,8 +85,8 @@ impl Document {
         self.has_rows = true;
     }
 
-    /// Appends what comes after the rows. `write` appends further members of a JSON document,
-    /// each with a comma in front.
+    /// Appends what follows the rows. `write` appends more members of a JSON document, each
+    /// preceded by a comma.
     pub fn end(self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         if self.machine == Machine::Json {
             out.extend_from_slice(b"\n]");
@@ -95,7 +96,7 @@ impl Document {
     }
 }
 
-/// Appends the part of a document before its rows.
+/// Appends the part of a document that precedes its rows.
 fn begin_document(out: &mut Vec<u8>, head: &Head<'_>) {
     out.extend_from_slice(b"{\"schema\":1");
     member(out, "command", |out| json::string(out, head.command));
@@ -112,7 +113,7 @@ fn begin_document(out: &mut Vec<u8>, head: &Head<'_>) {
     out.extend_from_slice(b",\"rows\":[");
 }
 
-/// Appends which machine it is about: this one, or that of a recording.
+/// Appends the description of the machine: this one, or that of a recording.
 fn machine(out: &mut Vec<u8>) {
     if let Some(moment) = history::shown() {
         let about = &moment.about;
@@ -133,7 +134,7 @@ fn machine(out: &mut Vec<u8>) {
     member(out, "kernel", |out| json::text(out, system.release().to_bytes()));
 }
 
-/// Appends a member of an object that has members already.
+/// Appends a member to an object that already has members.
 pub fn member(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(b',');
     json::string(out, name);
@@ -150,24 +151,24 @@ pub fn counters(out: &mut Vec<u8>, counters: &[(&str, Value<'_>)]) {
     });
 }
 
-/// Appends the counters of a document that are numbers.
+/// Appends the counters of a document, from numbers.
 pub fn counts<'k>(out: &mut Vec<u8>, counted: impl IntoIterator<Item = (&'k str, u64)>) {
     let value = |(name, count)| (name, Value::Unsigned(count));
     let counted: Vec<_> = counted.into_iter().map(value).collect();
     counters(out, &counted);
 }
 
-/// One of several samples.
+/// One sample of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
     /// Its number, from 0.
     pub number: u64,
-    /// When it was taken, as [`now`] says it.
+    /// When it was taken, in the format of [`now`].
     pub time: &'a str,
 }
 
 impl<'a> Sample<'a> {
-    /// What the rows of a sample have in CSV. In lines of JSON they have the number alone.
+    /// The extra cells of a sample's rows in CSV. Lines of JSON have only the number.
     pub fn extras(self) -> [(&'static str, Result<Extra<'a>, &'static str>); 2] {
         [
             ("sample", Ok(Extra::Count(self.number))),
@@ -176,8 +177,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Appends the line before the rows of a sample in lines of JSON. No row has a key
-/// `rows`.
+/// Appends the line before the rows of a sample, in lines of JSON. No row has a key `rows`.
 pub fn sample(out: &mut Vec<u8>, sample: Sample<'_>, rows: usize) {
     out.extend_from_slice(b"{\"sample\":");
     people::number(out, sample.number);
@@ -186,7 +186,7 @@ pub fn sample(out: &mut Vec<u8>, sample: Sample<'_>, rows: usize) {
     out.extend_from_slice(b"}\n");
 }
 
-/// The time that rows are about as RFC 3339 has it, in UTC, to the millisecond: now, or the moment of a
+/// The time of the rows in RFC 3339 format, in UTC with milliseconds: now, or the moment of a
 /// recording.
 pub fn now() -> String {
     if let Some(moment) = history::shown() {
@@ -195,7 +195,7 @@ pub fn now() -> String {
     format!("{:.3}", Timestamp::now())
 }
 
-/// The random id of this boot of the kernel (random(4)); `None` where /proc/sys is not mounted.
+/// The random id of the kernel's current boot (random(4)). `None` where /proc/sys is not mounted.
 pub fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim_end().to_owned())
@@ -215,8 +215,7 @@ mod tests {
         String::from_utf8(out).expect("made of UTF-8")
     }
 
-    /// Check that rows have around them what each form has, and that a document says what it is
-    /// about.
+    /// Check what surrounds the rows in each form, and the description in a document.
     #[test]
     fn rows_have_three_surroundings() {
         let head = Head::new("ps", vec![("base", "bpf")], [("tasks", 2)]);
@@ -242,7 +241,7 @@ mod tests {
         assert!(!streaming.contains("counters"), "{streaming}");
     }
 
-    /// Check that times are in UTC and have the form that RFC 3339 gives them.
+    /// Check that times are in UTC and in RFC 3339 format.
     #[test]
     fn times_are_utc() {
         let time = now();

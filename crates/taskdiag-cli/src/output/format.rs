@@ -6,13 +6,15 @@ use clap::Args;
 #[derive(Clone, Copy, Debug, Args)]
 #[group(multiple = false)]
 pub struct Formats {
-    /// One JSON document: rows, sources, counters. A missing value has no key but a reason under "absent"
+    /// One JSON document: rows, sources, counters. A missing value has no key, but a reason under
+    /// "absent"
     #[arg(long)]
     json: bool,
-    /// The rows alone as JSON, one a line
+    /// Only the rows, as one JSON object per line
     #[arg(long)]
     jsonl: bool,
-    /// Comma-separated values (RFC 4180): missing values are empty cells, members of lists have a space between them
+    /// Comma-separated values (RFC 4180): missing values are empty cells; spaces separate the
+    /// members of lists
     #[arg(long)]
     csv: bool,
 }
@@ -32,34 +34,34 @@ pub struct OutputOptions {
 }
 
 impl OutputOptions {
-    /// How the rows are to be written.
+    /// The format that the options choose.
     pub fn format(self) -> Format {
         self.formats.format()
     }
 }
 
-/// How the rows are to be written.
+/// The format of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// An aligned table.
     Table,
-    /// For programs.
+    /// Output for programs.
     Machine(Machine),
 }
 
-/// How rows are written for programs.
+/// The format of rows for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// One document.
+    /// One JSON document.
     Json,
-    /// A document a row.
+    /// One document for each row.
     Jsonl,
     /// Comma-separated values.
     Csv,
 }
 
 impl Formats {
-    /// How the rows are to be written.
+    /// The format that the options choose.
     pub fn format(self) -> Format {
         match self {
             Formats { json: true, .. } => Format::Machine(Machine::Json),

@@ -1,35 +1,36 @@
-//! JSON: values exactly, and for every missing one its reason.
+//! JSON: exact values, and a reason for every missing one.
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
+use taskdiag::files::Owner;
 use taskdiag::Value;
 
 use super::cell::{formatted, plain};
 use super::names::{name_key, NameKind, Named, Names};
 use super::text::{all, changes_the_display};
-use super::{people, Absences, Extras, HasValues, Key, Written};
+use super::{people, Absences, Cell, Extras, HasValues, Key};
 
-/// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of
-/// the others.
+/// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons for
+/// the other fields.
 #[derive(Debug)]
 pub struct Rows<K> {
     keys: Vec<RowKey<K>>,
-    /// If numbers are to have their names beside them.
+    /// Set if numbers are written with their names.
     names: Option<Names>,
     absent: Vec<(&'static str, &'static str)>,
 }
 
-/// A field and its key as it is written in a row, colon included.
+/// A field and its key as written in a row, colon included.
 #[derive(Debug)]
 struct RowKey<K> {
     field: K,
     key: Vec<u8>,
-    /// The key of the names of its values, with comma and colon.
+    /// The key for the names of its values, with comma and colon.
     names: Option<(NameKind, Vec<u8>)>,
 }
 
 impl<K: Key> Rows<K> {
-    /// Writes these fields.
+    /// A writer of rows with these fields.
     pub fn new(fields: &[K], named: bool) -> Rows<K> {
         let key = |&field: &K| RowKey {
             field,
@@ -47,7 +48,7 @@ impl<K: Key> Rows<K> {
         }
     }
 
-    /// Appends a row. Extras have keys of their own, after the fields.
+    /// Appends a row. Extras have their own keys, after the fields.
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -109,9 +110,9 @@ fn write_named(out: &mut Vec<u8>, named: &Named) {
     }
 }
 
-/// Appends a row of named values: a key for each that there is, and `absent` with the reasons of
+/// Appends a row of named values: a key for each existing value, and `absent` with the reasons for
 /// the others.
-pub fn named_row<V: Written>(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Result<V, &'static str>]) {
+pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
     let pairs = || keys.iter().zip(cells);
     let mut before = b'{';
     for (key, cell) in pairs() {
@@ -120,7 +121,7 @@ pub fn named_row<V: Written>(out: &mut Vec<u8>, keys: &[&'static str], cells: &[
             before = b',';
             string(out, key);
             out.push(b':');
-            value.json(out);
+            write_value(out, *value);
         }
     }
     let absent = || pairs().filter_map(|(key, cell)| Some((*key, cell.err()?)));
@@ -144,6 +145,7 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
         Value::Text(bytes) => text(out, bytes),
         Value::Texts(texts) => list(out, texts.iter(), text),
         Value::Ids(ids) => list(out, ids.iter(), people::number),
+        Value::Owners(owners) => list(out, owners.iter(), owner),
         Value::Letter(letter) => string(out, letter.encode_utf8(&mut [0; 4])),
         Value::Mask(_) | Value::Cpus(_) => {
             out.push(b'"');
@@ -166,7 +168,19 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// Appends bytes: as a string if they are UTF-8, else as `{"base64": …}`.
+fn owner(out: &mut Vec<u8>, owner: &Owner) {
+    out.extend_from_slice(b"{\"pid\":");
+    people::number(out, owner.pid);
+    if let Ok(comm) = &owner.comm {
+        out.extend_from_slice(b",\"comm\":");
+        text(out, comm);
+    }
+    out.extend_from_slice(b",\"fd\":");
+    people::number(out, owner.fd);
+    out.push(b'}');
+}
+
+/// Appends bytes: as a string if they are UTF-8, otherwise as `{"base64": …}`.
 pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => string(out, text),
@@ -177,7 +191,8 @@ pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends a string. What could control a terminal is escaped: people look at JSON, too.
+/// Appends a string. Characters that could control a terminal are escaped, because people look at
+/// JSON too.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     let plain = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
     if all(text.as_bytes(), plain) {
@@ -209,7 +224,7 @@ fn push_char(out: &mut Vec<u8>, character: char) {
     }
 }
 
-/// Appends an array of the items.
+/// Appends an array of items.
 pub fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     out.push(b'[');
     for (index, item) in items.enumerate() {
@@ -221,7 +236,7 @@ pub fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn
     out.push(b']');
 }
 
-/// Appends an object of what `entry` makes of the items: a key, and what appends its value.
+/// Appends an object. `entry` makes a key of each item, and a function that appends its value.
 pub fn object<'k, T, W>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, entry: impl Fn(T) -> (&'k str, W))
 where
     W: FnOnce(&mut Vec<u8>),
@@ -256,7 +271,8 @@ mod tests {
         serde_json::from_slice(&out).expect("rows are JSON")
     }
 
-    /// Check the form of every kind of value, and that a missing one has a reason instead of a key.
+    /// Check the form of every kind of value, and that a missing value has a reason in place of a
+    /// key.
     #[test]
     fn rows_have_values_or_reasons() {
         let made = Made(vec![
@@ -292,7 +308,7 @@ mod tests {
         );
     }
 
-    /// Check that no text can control a terminal, and that it is the same text for a program.
+    /// Check that no text can control a terminal, and that programs still decode the same text.
     #[test]
     fn strings_have_no_controls() {
         let text = "é\u{9b}31m\x1b[2J\x7f\u{202e}\u{e0001}日\\\"";
@@ -304,8 +320,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);
     }
 
-    /// Check that names are beside numbers, whose types stay the same, and that a number without
-    /// a name has no key.
+    /// Check that names are written next to numbers, which keep their types, and that a number
+    /// without a name has no such key.
     #[test]
     fn names_stand_beside_numbers() {
         let fields = [Field::Uid, Field::Gid, Field::CapEffective, Field::Pid];

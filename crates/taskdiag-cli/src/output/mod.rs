@@ -1,8 +1,8 @@
-//! How answers are written: one buffer, filled by the formats and written in large pieces.
+//! Writes answers. The formats fill one buffer, which is written in large pieces.
 
 pub mod cell;
+mod closed;
 pub mod csv;
-pub mod descriptors;
 pub mod document;
 pub mod format;
 pub mod json;
@@ -21,31 +21,24 @@ use taskdiag::{Absent, Event, EventField, Field, Kind, Task, Value};
 
 use names::NameKind;
 
-/// How much is written at once: so much that the system calls do not count, and little enough for
-/// the processor's cache.
+/// How much to write at once: enough for the system calls not to matter, and little enough for the
+/// processor's cache.
 const PIECE: usize = 256 << 10;
 
-/// What a cell of a row can have.
-pub trait Written: Copy {
-    /// Appends it as JSON.
-    fn json(self, out: &mut Vec<u8>);
-    /// Appends it as a cell of CSV.
-    fn csv(self, out: &mut Vec<u8>);
-}
-
-/// A value in a row that is not a field: its depth in a tree, a rate, the time of its sample.
+/// A value in a row that is not a field, such as a depth in a tree, a rate, or the time of a
+/// sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extra<'a> {
-    /// A number of things.
+    /// A count.
     Count(u64),
-    /// A number per second, or a percentage: with one decimal.
+    /// A number per second, or a percentage, with one decimal.
     Rate(f64),
-    /// Text of ours, which needs no escaping.
+    /// Text from this program. It needs no escaping.
     Text(&'a str),
 }
 
 impl Extra<'_> {
-    /// Appends the value, as tables and CSV have it.
+    /// Appends the value for tables and CSV.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Extra::Count(count) => people::number(out, count),
@@ -54,7 +47,7 @@ impl Extra<'_> {
         }
     }
 
-    /// Appends the value, as JSON has it.
+    /// Appends the value for JSON.
     pub fn write_json(self, out: &mut Vec<u8>) {
         match self {
             Extra::Text(text) => json::string(out, text),
@@ -63,10 +56,10 @@ impl Extra<'_> {
     }
 }
 
-/// Extras with their names, or in a word why a value is missing.
+/// Extras with their names. The error says in a word why a value is missing.
 pub type Extras<'a> = &'a [(&'static str, Result<Extra<'a>, &'static str>)];
 
-/// The key of a value in a row: a field of tasks, or what other rows have instead.
+/// The key of a value in a row: a field of tasks, or the equivalent for other rows.
 pub trait Key: Copy + Eq + 'static {
     /// All keys, each at its index.
     const ALL: &'static [Self];
@@ -77,13 +70,13 @@ pub trait Key: Copy + Eq + 'static {
     /// Its name in JSON and CSV.
     fn name(self) -> &'static str;
 
-    /// What the names of its values are those of, if they have names.
+    /// The kind of names that its values have, if they have names.
     fn named(self) -> Option<NameKind> {
         None
     }
 }
 
-/// What the names of values of this kind are those of.
+/// The kind of names that values of this kind have.
 fn named(kind: Kind) -> Option<NameKind> {
     match kind {
         Kind::User => Some(NameKind::User),
@@ -130,6 +123,9 @@ impl Key for EventField {
     }
 }
 
+/// A value of a row that is not a task, or a word that says why it is missing.
+pub type Cell<'a> = Result<Value<'a>, &'static str>;
+
 /// A row: something that has values.
 pub trait HasValues {
     /// The keys of its values.
@@ -138,7 +134,7 @@ pub trait HasValues {
     /// A value, or why it is missing.
     fn value(&self, key: Self::Key) -> Result<Value<'_>, Absent>;
 
-    /// Whether rows of this kind have no such value, so that nothing is missing.
+    /// Whether rows of this kind never have such a value, so that it does not count as missing.
     fn is_without(&self, _key: Self::Key) -> bool {
         false
     }
@@ -182,6 +178,14 @@ impl<K: Key> HasValues for NoValues<K> {
     }
 }
 
+/// Fails if standard output was closed when the program started.
+pub fn check_open() -> io::Result<()> {
+    if closed::is_closed() {
+        return Err(Errno::BADF.into());
+    }
+    Ok(())
+}
+
 /// Standard output.
 #[derive(Debug)]
 pub struct Output {
@@ -189,17 +193,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// An output into which nothing has been written.
+    /// An empty output.
     pub fn new() -> Output {
         Output { buffer: Vec::new() }
     }
 
-    /// The buffer, to append to.
+    /// The buffer, for appending.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Writes the buffer if it is large enough. To be called after each row.
+    /// Writes the buffer if it is large enough. Call it after each row.
     pub fn row_ended(&mut self) -> io::Result<()> {
         if self.buffer.len() >= PIECE {
             self.flush()
@@ -208,14 +212,22 @@ impl Output {
         }
     }
 
-    /// Writes the rest.
+    /// Writes the rest of the buffer.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()
     }
 
     /// Writes the buffer. This does not use `std::io::stdout`, which searches all of it for line
     /// ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of write(2), and an error if standard output is closed and there is something to
+    /// write.
     pub fn flush(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            check_open()?;
+        }
         let stdout = rustix::stdio::stdout();
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
@@ -231,14 +243,15 @@ impl Output {
     }
 }
 
-/// Missing values, counted by field and reason while rows are written.
+/// Counts missing values by field and reason while rows are written.
 #[derive(Clone, Debug)]
 pub struct Absences<K = Field> {
     counts: Vec<[u32; REASONS.len()]>,
     keys: PhantomData<K>,
 }
 
-/// The reasons that are reported. The others are normal: kernel threads have no memory, tasks end.
+/// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
+/// end.
 const REASONS: [Absent; 5] = [
     Absent::Denied,
     Absent::Unsupported,
@@ -256,7 +269,7 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// The value of a field. A missing value is counted.
+    /// The value of a field. Counts a missing value.
     #[inline]
     pub fn value<'a, R: HasValues<Key = K>>(&mut self, row: &'a R, field: K) -> Result<Value<'a>, Absent> {
         let value = row.value(field);
@@ -276,7 +289,7 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// Adds what `other` counted, except for some fields.
+    /// Adds the counts of `other`, except for some fields.
     pub fn add_others(&mut self, other: &Absences<K>, but: &[K]) {
         for (&field, (mine, theirs)) in K::ALL.iter().zip(self.counts.iter_mut().zip(&other.counts)) {
             if !but.contains(&field) {
@@ -285,8 +298,8 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// Fields that miss values for the same reason in the same number of rows, with the reason and
-    /// the number.
+    /// Fields that are missing for the same reason in the same number of rows, with that reason and
+    /// number.
     pub fn summary(&self) -> Vec<(Vec<K>, Absent, u32)> {
         let mut summary: Vec<(Vec<K>, Absent, u32)> = Vec::new();
         for (&field, counts) in K::ALL.iter().zip(&self.counts) {
@@ -308,7 +321,7 @@ impl<K: Key> Absences<K> {
 pub mod tests {
     use super::*;
 
-    /// A row with the values that a test gives it.
+    /// A row with values from a test.
     pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
 
     impl HasValues for Made<'_> {
@@ -320,8 +333,8 @@ pub mod tests {
         }
     }
 
-    /// Check that only reasons that are reported are summarised, fields with the same reason and
-    /// number together.
+    /// Check that a summary has only reasons that are reported, and joins fields with the same
+    /// reason and number.
     #[test]
     fn absences_are_summarised_by_reason_and_count() {
         let mut absences = Absences::new();

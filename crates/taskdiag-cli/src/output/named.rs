@@ -3,46 +3,34 @@
 use std::cmp::Ordering;
 use std::io;
 
+use taskdiag::files::Owner;
 use taskdiag::{Kind, Value};
 
 use super::cell::{self, is_number};
 use super::document::{self, member, Document, Head, Sample};
 use super::format::Machine;
 use super::table::{terminal_width, Align, Table};
-use super::{csv, json, people, text, Output, Written};
+use super::{csv, json, people, text, Cell, Output};
 use crate::choice::{unknown, Chosen, SortBy};
 use crate::outcome::Failure;
 
-/// A value, or in a word why it is missing.
-pub type Cell<'a> = Result<Value<'a>, &'static str>;
-
-/// What rows add up to, as a row with keys of its own.
+/// The totals of rows, as a row with its own keys.
 pub type Total<'a> = Option<(&'a [&'static str], &'a [Cell<'a>])>;
 
-/// What is known of the values under a key.
+/// What is known about the values under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowKey {
     /// The key in JSON, the heading in CSV and with `-o`, the name for `-o` and `--sort`.
     pub name: &'static str,
-    /// What the values are.
+    /// The kind of the values.
     pub kind: Kind,
-    /// What they mean.
+    /// Their meaning.
     pub meaning: &'static str,
 }
 
-impl Written for Value<'_> {
-    fn json(self, out: &mut Vec<u8>) {
-        json::write_value(out, self);
-    }
-
-    fn csv(self, out: &mut Vec<u8>) {
-        csv::write_value(out, self);
-    }
-}
-
-/// A value of a row that is kept, to be sorted.
+/// A copy of a value of a row, for sorting.
 #[derive(Clone, Debug)]
-pub enum Kept {
+pub enum OwnedValue {
     /// [`Value::Unsigned`].
     Unsigned(u64),
     /// [`Value::Signed`].
@@ -53,34 +41,47 @@ pub enum Kept {
     Flag(bool),
     /// [`Value::Float`].
     Float(f64),
-    /// [`Value::Text`], and all others.
+    /// [`Value::Owners`].
+    Owners(Vec<Owner>),
+    /// [`Value::Text`], and all other kinds.
     Text(Vec<u8>),
 }
 
-impl Kept {
-    /// Keeps a value.
-    pub fn new(value: Value<'_>) -> Kept {
+impl OwnedValue {
+    /// Copies a value.
+    pub fn new(value: Value<'_>) -> OwnedValue {
         match value {
-            Value::Unsigned(number) => Kept::Unsigned(number),
-            Value::Signed(number) => Kept::Signed(number),
-            Value::Mask(bits) => Kept::Mask(bits),
-            Value::Flag(flag) => Kept::Flag(flag),
-            Value::Float(number) => Kept::Float(number),
-            Value::Text(text) => Kept::Text(text.to_vec()),
-            other => Kept::Text(other.to_string().into_bytes()),
+            Value::Unsigned(number) => OwnedValue::Unsigned(number),
+            Value::Signed(number) => OwnedValue::Signed(number),
+            Value::Mask(bits) => OwnedValue::Mask(bits),
+            Value::Flag(flag) => OwnedValue::Flag(flag),
+            Value::Float(number) => OwnedValue::Float(number),
+            Value::Owners(owners) => OwnedValue::Owners(owners.to_vec()),
+            Value::Text(text) => OwnedValue::Text(text.to_vec()),
+            other => OwnedValue::Text(other.to_string().into_bytes()),
         }
     }
 
     /// The value.
     pub fn value(&self) -> Value<'_> {
         match self {
-            Kept::Unsigned(number) => Value::Unsigned(*number),
-            Kept::Signed(number) => Value::Signed(*number),
-            Kept::Mask(bits) => Value::Mask(*bits),
-            Kept::Flag(flag) => Value::Flag(*flag),
-            Kept::Float(number) => Value::Float(*number),
-            Kept::Text(text) => Value::Text(text),
+            OwnedValue::Unsigned(number) => Value::Unsigned(*number),
+            OwnedValue::Signed(number) => Value::Signed(*number),
+            OwnedValue::Mask(bits) => Value::Mask(*bits),
+            OwnedValue::Flag(flag) => Value::Flag(*flag),
+            OwnedValue::Float(number) => Value::Float(*number),
+            OwnedValue::Owners(owners) => Value::Owners(owners),
+            OwnedValue::Text(text) => Value::Text(text),
         }
+    }
+}
+
+/// What a value is sorted by: itself, or the process of its first descriptor.
+pub fn sorted_by(value: Value<'_>) -> Cell<'_> {
+    match value {
+        Value::Owners([first, ..]) => Ok(Value::Unsigned(first.pid.into())),
+        Value::Owners([]) => Err("none"),
+        value => Ok(value),
     }
 }
 
@@ -89,7 +90,7 @@ pub const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> RowKe
     RowKey { name, kind, meaning }
 }
 
-/// The keys of rows whose fields the library has in a table.
+/// The keys of rows whose fields are in a table of the library.
 macro_rules! keys_of {
     ($fields:ident) => {{
         let mut keys = [$crate::output::named::key("", $fields::ALL[0].kind(), ""); $fields::ALL.len()];
@@ -104,7 +105,7 @@ macro_rules! keys_of {
 }
 pub(crate) use keys_of;
 
-/// The keys, by their indices, that `-o` options name.
+/// The keys that `-o` options name, as indices.
 pub fn chosen(lists: &[String], keys: &[RowKey]) -> Result<Chosen<usize>, Failure> {
     Chosen::parse(lists, |name| match name {
         "all" => Ok((0..keys.len()).collect()),
@@ -112,7 +113,7 @@ pub fn chosen(lists: &[String], keys: &[RowKey]) -> Result<Chosen<usize>, Failur
     })
 }
 
-/// The keys, by their indices, that `--sort` options name.
+/// The keys that `--sort` options name, as indices.
 pub fn sort_keys(lists: &[String], keys: &[RowKey]) -> Result<Vec<SortBy<usize>>, Failure> {
     SortBy::parse(lists, |name| index(name, keys))
 }
@@ -122,7 +123,7 @@ fn index(name: &str, keys: &[RowKey]) -> Result<usize, Failure> {
     found.ok_or_else(|| unknown("field", name, keys.iter().map(|key| key.name)))
 }
 
-/// The order of two rows, of which `cell` gives the values.
+/// The order of two rows. `cell` returns their values.
 pub fn compare<R>(by: &[SortBy<usize>], a: &R, b: &R, cell: impl for<'a> Fn(&'a R, usize) -> Cell<'a>) -> Ordering {
     by.iter()
         .map(|by| by.compare(cell(a, by.key), cell(b, by.key), order))
@@ -130,7 +131,7 @@ pub fn compare<R>(by: &[SortBy<usize>], a: &R, b: &R, cell: impl for<'a> Fn(&'a 
         .unwrap_or(Ordering::Equal)
 }
 
-/// The order of two values of the same kind.
+/// Compares two values of the same kind.
 fn order(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     let number = |value: &Value<'_>| match *value {
         Value::Unsigned(number) | Value::Mask(number) => Some(i128::from(number)),
@@ -144,7 +145,7 @@ fn order(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     }
 }
 
-/// Writes a table of chosen keys, under their names.
+/// Writes a table of the chosen keys, with their names as headings.
 pub fn write_table<'a>(
     keys: &[RowKey],
     rows: impl Iterator<Item = Vec<Cell<'a>>>,
@@ -173,18 +174,29 @@ pub fn write_table<'a>(
     output.finish()
 }
 
-/// Appends a value as people read it.
+/// Appends a value for people.
 pub fn write_value(out: &mut Vec<u8>, key: &RowKey, value: Cell<'_>, exact: bool) {
     match value {
         Err(_) => out.push(b'-'),
         Ok(Value::Text(b"")) => out.extend_from_slice(b"\"\""),
         Ok(Value::Text(bytes)) => text::escape(out, bytes),
         Ok(Value::Unsigned(bytes)) if key.kind == Kind::Bytes && !exact => people::size(out, bytes),
+        Ok(Value::Owners(owners)) => write_owners(out, owners),
         Ok(value) => cell::plain(out, value, b','),
     }
 }
 
-/// Rows for programs that are being written, all with the same keys.
+/// Appends descriptors for people.
+pub fn write_owners(out: &mut Vec<u8>, owners: &[Owner]) {
+    if owners.is_empty() {
+        return out.push(b'-');
+    }
+    let mut plain = Vec::new();
+    cell::plain(&mut plain, Value::Owners(owners), b',');
+    text::escape(out, &plain);
+}
+
+/// Rows for programs, all with the same keys, while they are being written.
 #[derive(Debug)]
 pub struct Rows {
     machine: Machine,
@@ -194,7 +206,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Begins to write. `header` says whether there is one above CSV.
+    /// Begins to write. `header` says whether CSV has a header.
     pub fn begin(machine: Machine, head: &Head<'_>, keys: Vec<&'static str>, header: bool) -> Rows {
         let mut output = Output::new();
         let document = Document::begin(output.buffer(), machine, head, header.then_some(&keys));
@@ -206,7 +218,7 @@ impl Rows {
         }
     }
 
-    /// Writes the line before the rows of a sample, in lines of JSON.
+    /// Writes the line that precedes the rows of a sample in JSON lines.
     pub fn sample(&mut self, sample: Sample<'_>, rows: usize) {
         if self.machine == Machine::Jsonl {
             document::sample(self.output.buffer(), sample, rows);
@@ -214,47 +226,41 @@ impl Rows {
     }
 
     /// Writes a row: a cell for each key.
-    pub fn row<V: Written>(&mut self, cells: &[Result<V, &'static str>]) -> io::Result<()> {
+    pub fn row(&mut self, cells: &[Cell<'_>]) -> io::Result<()> {
         let (machine, keys) = (self.machine, &self.keys);
         let write = |out: &mut Vec<u8>| write_row(out, machine, keys, cells);
         self.document.row(self.output.buffer(), write);
         self.output.row_ended()
     }
 
-    /// Writes a row of [`write_row`].
+    /// Writes a row made by [`write_row`].
     pub fn written_row(&mut self, row: &[u8]) -> io::Result<()> {
         self.document
             .row(self.output.buffer(), |out| out.extend_from_slice(row));
         self.output.row_ended()
     }
 
-    /// Writes the end.
+    /// Writes the end of the output.
     pub fn finish(self) -> io::Result<()> {
         self.finish_with(|_| {})
     }
 
-    /// Writes the end; `write` appends further members of a JSON document, each with a comma in
-    /// front.
+    /// Writes the end. `write` appends more members of a JSON document, each preceded by a comma.
     pub fn finish_with(mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.document.end(self.output.buffer(), write);
         self.output.finish()
     }
 }
 
-/// Appends a row for programs, without what stands between rows.
-pub fn write_row<V: Written>(
-    out: &mut Vec<u8>,
-    machine: Machine,
-    keys: &[&'static str],
-    cells: &[Result<V, &'static str>],
-) {
+/// Appends a row for programs, without the separators between rows.
+pub fn write_row(out: &mut Vec<u8>, machine: Machine, keys: &[&'static str], cells: &[Cell<'_>]) {
     match machine {
         Machine::Csv => csv::named_row(out, cells),
         Machine::Json | Machine::Jsonl => json::named_row(out, keys, cells),
     }
 }
 
-/// Appends what rows add up to, as a member of their document.
+/// Appends the totals of rows as a member of their document.
 pub fn write_total(out: &mut Vec<u8>, total: Total<'_>) {
     if let Some((keys, cells)) = total {
         member(out, "total", |out| json::named_row(out, keys, cells));
@@ -276,7 +282,7 @@ mod tests {
         String::from_utf8_lossy(rows.output.buffer()).into_owned()
     }
 
-    /// Check the three forms, with values that are missing, need quotes, or are not UTF-8.
+    /// Check the three forms, with values that are missing, need quoting, or are not UTF-8.
     #[test]
     fn rows_have_three_forms() {
         assert_eq!(
@@ -299,7 +305,7 @@ mod tests {
 
     const KEYS: [RowKey; 2] = [key("size_bytes", Kind::Bytes, ""), key("name", Kind::Text, "")];
 
-    /// Check that keys are found by their names, and that rows are sorted by them.
+    /// Check that keys are found by name, and that rows are sorted by key.
     #[test]
     fn rows_are_sorted_by_their_keys() {
         assert_eq!(chosen(&["name".to_owned()], &KEYS).expect("a key").keys(&[0, 1]), [1]);

@@ -1,7 +1,7 @@
 //! Names for numbers: users, groups, capabilities, signals.
 //!
-//! With `--names`, tables show names instead of numbers; JSON and CSV have them in keys of their
-//! own beside the numbers.
+//! With `--names`, tables show names in place of numbers. JSON and CSV have the names under
+//! separate keys next to the numbers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::history;
 use crate::outcome::say;
 use crate::users;
 
-/// What numbers are the names of.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
     /// A user id.
@@ -31,7 +31,7 @@ pub enum NameKind {
     Signals,
 }
 
-/// The key of the names beside the numbers of a field, if its numbers have names.
+/// The key for the names of a field's numbers, if they have names.
 pub fn name_key(key: impl Key) -> Option<String> {
     let suffix = match key.named()? {
         NameKind::User | NameKind::Group => "name",
@@ -49,36 +49,36 @@ pub enum Named {
     Members(Vec<Cow<'static, str>>),
 }
 
-/// How long a command waits for the user database, which may ask the network. Numbers stand for
-/// names that come later.
+/// How long a command waits for the user database, which may query the network. Numbers stand in
+/// for names that arrive later.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Finds names, each once.
+/// Looks up names, each once.
 #[derive(Debug, Default)]
 pub struct Names {
-    known: HashMap<Owner, Known>,
-    lookup: Lookup<Owner, Option<Vec<u8>>>,
+    known: HashMap<UserOrGroup, NameOrNumber>,
+    lookup: Lookup<UserOrGroup, Option<Vec<u8>>>,
 }
 
-/// Who has a number.
+/// The user or group that a number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Owner {
+enum UserOrGroup {
     User(u32),
     Group(u32),
 }
 
-/// What is known of a number.
+/// What is known about a number.
 #[derive(Debug)]
-struct Known {
+struct NameOrNumber {
     /// The name, or the number if there is none.
     text: Vec<u8>,
     is_name: bool,
 }
 
-impl Known {
-    fn new(owner: Owner, name: Option<Vec<u8>>) -> Known {
-        let (Owner::User(id) | Owner::Group(id)) = owner;
-        Known {
+impl NameOrNumber {
+    fn new(who: UserOrGroup, name: Option<Vec<u8>>) -> NameOrNumber {
+        let (UserOrGroup::User(id) | UserOrGroup::Group(id)) = who;
+        NameOrNumber {
             is_name: name.is_some(),
             text: name.unwrap_or_else(|| id.to_string().into()),
         }
@@ -90,11 +90,13 @@ impl Known {
 }
 
 impl Names {
-    /// The name of a value, or those of its members. `None` if a number has no name.
+    /// The name of a value, or the names of its members. `None` if a number has no name.
     pub fn of(&mut self, kind: NameKind, value: &Value<'_>) -> Option<Named> {
         match (kind, value) {
-            (NameKind::User, Value::Unsigned(uid)) => self.known(Owner::User(*uid as u32)).name().map(named_one),
-            (NameKind::Group, Value::Unsigned(gid)) => self.known(Owner::Group(*gid as u32)).name().map(named_one),
+            (NameKind::User, Value::Unsigned(uid)) => self.known(UserOrGroup::User(*uid as u32)).name().map(named_one),
+            (NameKind::Group, Value::Unsigned(gid)) => {
+                self.known(UserOrGroup::Group(*gid as u32)).name().map(named_one)
+            }
             (NameKind::Groups, Value::Ids(gids)) => {
                 let name = |gid| String::from_utf8_lossy(self.group(gid)).into_owned().into();
                 Some(Named::Members(gids.iter().map(name).collect()))
@@ -113,50 +115,50 @@ impl Names {
 
     /// The name of a user, or the number if there is none.
     pub fn user(&mut self, uid: u32) -> &[u8] {
-        &self.known(Owner::User(uid)).text
+        &self.known(UserOrGroup::User(uid)).text
     }
 
     /// The name of a user, if there is one.
     pub fn user_name(&mut self, uid: u32) -> Option<&[u8]> {
-        self.known(Owner::User(uid)).name()
+        self.known(UserOrGroup::User(uid)).name()
     }
 
     /// The name of a group, or the number if there is none.
     pub fn group(&mut self, gid: u32) -> &[u8] {
-        &self.known(Owner::Group(gid)).text
+        &self.known(UserOrGroup::Group(gid)).text
     }
 
-    fn known(&mut self, owner: Owner) -> &Known {
-        let is_known = self.known.contains_key(&owner);
+    fn known(&mut self, who: UserOrGroup) -> &NameOrNumber {
+        let is_known = self.known.contains_key(&who);
         let was_late = self.lookup.is_late();
         if !is_known || was_late {
-            let question = if is_known { None } else { Some(owner) };
-            let start = || Worker::new(|&owner| look_up(owner));
+            let question = if is_known { None } else { Some(who) };
+            let start = || Worker::new(|&who| look_up(who));
             let answers = self.lookup.ask(question.into_iter().collect(), PATIENCE, start);
             if self.lookup.is_late() && !was_late {
-                say("the user database does not answer: numbers stand for names");
+                say("the user database does not answer: numbers are shown instead of names");
             }
             let answers = answers.into_iter();
             self.known
-                .extend(answers.map(|(owner, name)| (owner, Known::new(owner, name))));
+                .extend(answers.map(|(who, name)| (who, NameOrNumber::new(who, name))));
         }
-        self.known.entry(owner).or_insert_with(|| Known::new(owner, None))
+        self.known.entry(who).or_insert_with(|| NameOrNumber::new(who, None))
     }
 }
 
-fn look_up(owner: Owner) -> Option<Vec<u8>> {
+fn look_up(who: UserOrGroup) -> Option<Vec<u8>> {
     if let Some(moment) = history::shown() {
-        let name = match owner {
-            Owner::User(uid) => moment.user(uid),
-            Owner::Group(gid) => moment.group(gid),
+        let name = match who {
+            UserOrGroup::User(uid) => moment.user(uid),
+            UserOrGroup::Group(gid) => moment.group(gid),
         };
-        // A number stands for itself there.
+        // A recording gives the number itself where there is no name.
         let is_name = |name: &&[u8]| !name.iter().all(u8::is_ascii_digit);
         return name.filter(is_name).map(<[u8]>::to_vec);
     }
-    match owner {
-        Owner::User(uid) => users::user_name(uid),
-        Owner::Group(gid) => users::group_name(gid),
+    match who {
+        UserOrGroup::User(uid) => users::user_name(uid),
+        UserOrGroup::Group(gid) => users::group_name(gid),
     }
 }
 
@@ -175,7 +177,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that sets become their members' names, and that a number without a name has none.
+    /// Check that sets become the names of their members, and that a number without a name has
+    /// none.
     #[test]
     fn sets_become_names() {
         let mut names = Names::default();
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(names.user_name(123_456_789), None);
     }
 
-    /// Check the keys of names, and that no key of a name is that of a field.
+    /// Check the keys of names, and that none of them is the name of a field.
     #[test]
     fn names_have_keys() {
         assert_eq!(name_key(Field::Uid).as_deref(), Some("uid_name"));

@@ -1,4 +1,4 @@
-//! Numbers as people read them: sizes, times, dates, names of users and terminals.
+//! Numbers for people: sizes, times, dates, terminals.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -23,7 +23,7 @@ fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
     out.extend_from_slice(digits.as_bytes());
 }
 
-/// Appends a number of bytes in the largest binary unit of which it is at least 1: `12.3M`.
+/// Appends a number of bytes in the largest binary unit in which it is at least 1: `12.3M`.
 pub fn size(out: &mut Vec<u8>, bytes: u64) {
     const UNITS: &[u8; 6] = b"KMGTPE";
     if bytes < 1024 {
@@ -31,7 +31,7 @@ pub fn size(out: &mut Vec<u8>, bytes: u64) {
         return out.push(b'B');
     }
     let mut unit = ((63 - bytes.leading_zeros()) / 10).min(6);
-    // Rounded. The rest is below 2^60, so ten times the rest fits.
+    // Rounded. The remainder is below 2^60, so ten times the remainder fits.
     let tenths = |unit: u32| {
         let left = bytes & ((1 << (unit * 10)) - 1);
         (bytes >> (unit * 10)) * 10 + ((left * 10 + (1 << (unit * 10 - 1))) >> (unit * 10))
@@ -66,8 +66,8 @@ pub fn exact_duration(out: &mut Vec<u8>, ns: u64) {
     padded(out, ns % SECOND / 1_000_000, 3);
 }
 
-/// Appends the name of the terminal with this device number: `pts/3`, `tty1`; `?` if there is none,
-/// like ps.
+/// Appends the name of the terminal with this device number: `pts/3`, `tty1`. Like ps, `?` if there
+/// is none.
 pub fn terminal(out: &mut Vec<u8>, device: u32) {
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     let (name, number_from): (&[u8], u32) = match (major, minor) {
@@ -76,7 +76,7 @@ pub fn terminal(out: &mut Vec<u8>, device: u32) {
         (4, _) => (b"ttyS", 64),
         (5, 0) => return out.extend_from_slice(b"tty"),
         (5, 1) => return out.extend_from_slice(b"console"),
-        // Pseudo-terminals: 256 for each major number.
+        // Pseudo-terminals: 256 per major number.
         (136..=143, _) => {
             out.extend_from_slice(b"pts/");
             return number(out, minor + (major - 136) * 256);
@@ -95,15 +95,15 @@ pub fn terminal(out: &mut Vec<u8>, device: u32) {
     number(out, minor - number_from);
 }
 
-/// The wall clock, to turn times since boot into dates.
+/// The wall clock. Converts times since boot to dates.
 #[derive(Debug)]
 pub struct Clock {
     zone: TimeZone,
-    /// When the machine was booted, in nanoseconds since 1970.
+    /// The time of boot, in nanoseconds since 1970.
     boot_ns: i128,
     now: Zoned,
-    /// The last quarter of an hour since 1970 with its beginning in local time: most tasks start
-    /// soon after the one before.
+    /// The last quarter of an hour that was converted, as a count since 1970 and as its start in
+    /// local time: most tasks start soon after the previous one.
     quarter: Option<(i64, DateTime)>,
 }
 
@@ -111,7 +111,8 @@ pub struct Clock {
 const QUARTER: i64 = 15 * 60;
 
 impl Clock {
-    /// The clock of this host, or that of a recording at its moment, in the time zone of the caller.
+    /// The clock of this host, or the clock of a recording at its moment, in the caller's time
+    /// zone.
     pub fn new() -> Clock {
         let ns = |time: Timespec| i128::from(time.tv_sec) * i128::from(SECOND) + i128::from(time.tv_nsec);
         let (now_ns, since_boot_ns) = match history::shown() {
@@ -130,7 +131,8 @@ impl Clock {
         }
     }
 
-    /// The same clock for times in whole seconds: as if the machine had been booted at the beginning of a second.
+    /// The same clock for times in whole seconds, as if the machine had booted at the start of a
+    /// second.
     pub fn in_whole_seconds(mut self) -> Clock {
         self.boot_ns -= self.boot_ns.rem_euclid(SECOND.into());
         self
@@ -152,7 +154,7 @@ impl Clock {
         }
     }
 
-    /// Appends the time of day, to a thousandth of a second: `19:58:03.123`.
+    /// Appends the time of day with milliseconds: `19:58:03.123`.
     pub fn time_of_day(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
         let (then, minute, second) = self.local(since_boot_ns);
         padded(out, then.hour().unsigned_abs().into(), 2);
@@ -165,8 +167,8 @@ impl Clock {
         padded(out, within as u64 / 1_000_000, 3);
     }
 
-    /// Appends it in five characters, like ps: the time of today, the day of this year, or the
-    /// year.
+    /// Appends the time in five characters, like ps: the time for today, the day for this year, or
+    /// the year.
     pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -191,7 +193,7 @@ impl Clock {
         begin.with().minute(minute).second(second).build().unwrap_or(begin)
     }
 
-    /// The local date and hour, the minute and the second.
+    /// The local date and hour, with the minute and the second.
     fn local(&mut self, since_boot_ns: u64) -> (DateTime, u8, u8) {
         let timestamp = timestamp(self.boot_ns + i128::from(since_boot_ns));
         let seconds = timestamp.as_second();
@@ -224,7 +226,7 @@ mod tests {
         String::from_utf8(out).expect("numbers are ASCII")
     }
 
-    /// Check the sizes around the changes of unit.
+    /// Check sizes around the changes of unit.
     #[test]
     fn sizes_change_unit_where_they_round() {
         let cases = [
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Check spans with and without days.
+    /// Check time spans with and without days.
     #[test]
     fn durations_read_like_those_of_ps() {
         assert_eq!(text(|out| duration(out, 59 * SECOND + 999_999_999)), "00:00:59");
@@ -266,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Check that dates count from boot, and that today's are times.
+    /// Check that dates are counted from boot, and that dates of today are shown as times.
     #[test]
     fn dates_count_from_boot() {
         let now: Timestamp = "2026-11-21T19:58:03Z".parse().expect("a time");

@@ -1,9 +1,9 @@
-//! Aligned tables: cells gathered in one piece of memory, measured, then written.
+//! Aligned tables. Cells are collected in one piece of memory, measured, and then written.
 //!
-//! On a terminal no line is longer than the terminal is wide. Text is shortened first, the widest
-//! columns before the others, and an ellipsis marks where. If that is not enough, columns are left
-//! out: from the right, but the last column stays if it has text. Widths are those of Unicode
-//! characters on a terminal.
+//! On a terminal, no line is longer than the terminal is wide. Text is shortened first, starting
+//! with the widest columns, and an ellipsis marks the cut. If that is not enough, columns are left
+//! out from the right, except a last column of text. Widths are those of Unicode characters on a
+//! terminal.
 
 use std::io;
 
@@ -13,31 +13,31 @@ use super::terminal::{self, Style};
 use super::text::locale_is_utf8;
 use super::Output;
 
-/// On which side a column is straight.
+/// The side on which a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// On the left: text.
+    /// Left: text.
     Left,
-    /// On the right: numbers.
+    /// Right: numbers.
     Right,
 }
 
-/// A column of text is left out rather than made narrower than this.
+/// The minimum width of a column of text. Narrower columns are left out.
 const LEAST: usize = 8;
 
-/// The same for text that goes on in the next line.
+/// The same limit for text that wraps.
 const LEAST_WRAPPED: usize = 24;
 
-/// A table that is being filled, row by row and cell by cell.
+/// A table that is filled row by row and cell by cell.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<TableColumn>,
     bytes: Vec<u8>,
     cells: Vec<Cell>,
     heading: Heading,
-    /// Whether text of the last column that is too long goes on in the next line.
+    /// Whether long text in the last column wraps.
     wraps: bool,
-    /// The columns that the rows before a [`Table::clear`] had, and these had on top.
+    /// Which columns were shown for the rows before a [`Table::clear`], under the headings.
     before: Option<Vec<bool>>,
 }
 
@@ -58,7 +58,7 @@ struct Heading {
     is_due: bool,
 }
 
-/// Where a cell ends in the table's bytes, and how many columns of a terminal it takes.
+/// The end of a cell in the table's bytes, and its width on a terminal.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     end: usize,
@@ -66,7 +66,7 @@ struct Cell {
 }
 
 impl Table {
-    /// A table without rows, for about `rows` of them.
+    /// A table without rows, with room for about `rows`.
     pub fn new(aligns: impl IntoIterator<Item = Align>, rows: usize) -> Table {
         let column = |align| TableColumn {
             align,
@@ -85,23 +85,23 @@ impl Table {
         }
     }
 
-    /// Lets text of the last column go on in the next line where it is too long for the terminal.
+    /// Makes long text in the last column wrap at the width of the terminal.
     pub fn wrapping(mut self) -> Table {
         self.wraps = true;
         self
     }
 
-    /// Gives the cells of a column the style that `style` says for their text.
+    /// Styles the cells of a column: `style` chooses a style by their text.
     pub fn style(&mut self, column: usize, style: fn(&[u8]) -> Style) {
         self.columns[column].style = style;
     }
 
-    /// Leaves a column out.
+    /// Hides a column.
     pub fn hide(&mut self, column: usize) {
         self.columns[column].is_hidden = true;
     }
 
-    /// Makes a column at least so wide, for tables that are written before all rows are known.
+    /// Makes a column at least this wide, for tables that are written before all rows are known.
     pub fn widen(&mut self, column: usize, width: usize) {
         let known = &mut self.columns[column].width;
         *known = (*known).max(width);
@@ -121,7 +121,7 @@ impl Table {
         self.heading.is_due = true;
     }
 
-    /// Appends the next cell: `write` appends its text, which must not need escaping any more.
+    /// Appends the next cell. `write` appends its text, which must already be escaped.
     #[inline]
     pub fn cell(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
@@ -141,11 +141,11 @@ impl Table {
         });
     }
 
-    /// Writes the table, in lines of no more than `limit` columns if there is a limit.
+    /// Writes the table, in lines of at most `limit` columns if there is a limit.
     pub fn write(&mut self, output: &mut Output, limit: Option<usize>) -> io::Result<()> {
         let layout = Layout::new(&self.columns, limit, self.wraps);
         let shown: Vec<bool> = layout.widths.iter().map(Option::is_some).collect();
-        // Rows that have other columns than those before need headings of their own.
+        // If different columns are shown than before, the rows need their own headings.
         let is_other = self.before.as_ref().is_some_and(|before| *before != shown);
         if self.heading.is_due || is_other {
             let cells = cells(&self.heading.bytes, 0, &self.heading.cells);
@@ -168,7 +168,7 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets the rows, but not how wide they were: for tables that are written piece by piece.
+    /// Forgets the rows but keeps their widths, for tables that are written in pieces.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.cells.clear();
@@ -185,12 +185,12 @@ fn cells<'a>(bytes: &'a [u8], start: usize, cells: &'a [Cell]) -> impl Iterator<
     })
 }
 
-/// How the columns of a table share a line.
+/// Divides a line among the columns of a table.
 #[derive(Debug)]
 struct Layout {
-    /// The width of each column; `None` for one that is left out.
+    /// The width of each column. `None` for a column that is left out.
     widths: Vec<Option<usize>>,
-    /// The last column that is not left out.
+    /// The last column that is shown.
     last: usize,
     wraps: bool,
     ellipsis: &'static str,
@@ -243,7 +243,8 @@ impl Layout {
         }
     }
 
-    /// Appends a text that is wider than its column: its beginning, or all of it in several lines.
+    /// Appends a text that is wider than its column: either its beginning, or all of it on several
+    /// lines.
     #[cold]
     fn long(&self, out: &mut Vec<u8>, text: &[u8], room: usize, is_last: bool, style: Style) {
         let text = std::str::from_utf8(text).unwrap_or_default();
@@ -270,7 +271,7 @@ impl Layout {
     }
 }
 
-/// Removes the spaces in front of the last line end.
+/// Removes the spaces before the last line end.
 #[cold]
 fn end_of_spaces(out: &mut Vec<u8>) {
     out.pop();
@@ -280,7 +281,7 @@ fn end_of_spaces(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Widths with which no line is longer than `limit`.
+/// Computes widths for which no line is longer than `limit`.
 fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usize>> {
     let least = |index: usize, last: usize| match columns[index].align {
         Align::Left if wraps && index == last => columns[index].width.min(LEAST_WRAPPED),
@@ -309,7 +310,7 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
         Align::Right => columns[index].width,
     };
     let length = |cut: usize| shown.iter().map(|&index| width(index, cut) + 1).sum::<usize>() - 1;
-    // The widest that columns of text can be.
+    // The greatest width of a column of text.
     let (mut cut, mut most) = (LEAST, limit.max(LEAST));
     while cut < most {
         let middle = (cut + most).div_ceil(2);
@@ -322,13 +323,13 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
     for &index in &shown {
         widths[index] = Some(width(index, cut));
     }
-    // What is left over is too little to widen all.
+    // The remainder is too small to widen all columns.
     let rest = limit.saturating_sub(length(cut));
     widths[last] = widths[last].map(|width| columns[last].width.min(width + rest));
     widths
 }
 
-/// As much of the beginning of `text` as takes no more than `room` columns, and how many it takes.
+/// The longest prefix of `text` that fits into `room` columns, and its width.
 fn beginning(text: &str, room: usize) -> (&str, usize) {
     let mut taken = 0;
     let mut fits = |&(_, character): &(usize, char)| {
@@ -339,14 +340,14 @@ fn beginning(text: &str, room: usize) -> (&str, usize) {
         .char_indices()
         .find(|at| !fits(at))
         .map_or(text.len(), |(index, _)| index);
-    // Characters can be wider together than each by itself.
+    // Characters can be wider together than the sum of their widths.
     while text[..end].width() > room {
         end = text[..end].char_indices().next_back().map_or(0, |(index, _)| index);
     }
     (&text[..end], text[..end].width())
 }
 
-/// Lines of no more than `room` columns. They end at spaces where that is possible.
+/// Lines of at most `room` columns, broken at spaces where possible.
 fn wrap(text: &str, room: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -371,7 +372,7 @@ fn wrap(text: &str, room: usize) -> Vec<&str> {
     }
 }
 
-/// How many characters fit on a line, if standard output is a terminal.
+/// The number of characters on a line, if standard output is a terminal.
 pub fn terminal_width() -> Option<usize> {
     terminal::size().map(|size| size.columns)
 }
@@ -394,7 +395,7 @@ mod tests {
         let mut output = Output::new();
         table.write(&mut output, limit).expect("nothing is written yet");
         let text = String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8");
-        // Whatever the locale of the tests.
+        // Independent of the locale of the tests.
         text.replace('+', "…")
     }
 
@@ -405,7 +406,7 @@ mod tests {
     const RIGHT: Align = Align::Right;
     const LEFT: Align = Align::Left;
 
-    /// Check that a hidden column takes no room, on a terminal and elsewhere.
+    /// Check that a hidden column takes no space, on a terminal and elsewhere.
     #[test]
     fn columns_can_be_hidden() {
         for limit in [None, Some(80)] {
@@ -415,7 +416,7 @@ mod tests {
         }
     }
 
-    /// Check that columns are as wide as their widest cell, in columns of a terminal, and that no
+    /// Check that columns are as wide as their widest cell, measured as on a terminal, and that no
     /// line ends in spaces.
     #[test]
     fn columns_are_aligned() {
@@ -429,8 +430,8 @@ mod tests {
         );
     }
 
-    /// Check that text is shortened to fit the terminal, the widest column first, and numbers and
-    /// short columns never.
+    /// Check that text is shortened to fit the terminal, the widest column first, and that numbers
+    /// and short columns never are.
     #[test]
     fn text_is_cut_to_the_terminal() {
         let cells = ["12", "日本日本日本日本"];
@@ -445,13 +446,13 @@ mod tests {
             written(&[LEFT, LEFT, RIGHT], &cells, Some(17)),
             "abcdefghi… abc  1\nx          y   22\n"
         );
-        // What is left over where all are cut goes to the last column.
+        // Where all columns are cut, the remainder goes to the last one.
         let cells = ["0123456789ab", "0123456789ab"];
         assert_eq!(written(&[LEFT, LEFT], &cells, Some(20)), "01234567… 012345678…\n");
     }
 
-    /// Check that columns are left out where cutting does not help, the last text not, and that at
-    /// least one is always there.
+    /// Check that columns are left out where cutting does not help, except a last column of text,
+    /// and that at least one column is always shown.
     #[test]
     fn columns_are_left_out() {
         let cells = ["1", "22", "333", "a command"];
@@ -466,8 +467,8 @@ mod tests {
         assert_eq!(written(&[RIGHT], &["1234567"], Some(1)), "…\n");
     }
 
-    /// Check that a text goes on in the next line where that is asked for, and that others keep
-    /// their widths.
+    /// Check that a text wraps where this is requested, and that the other columns keep their
+    /// widths.
     #[test]
     fn text_is_wrapped() {
         let cells = ["a long name", "words of a text that goes on and on"];
@@ -484,8 +485,8 @@ mod tests {
         assert_eq!(wrap("", 1), [""]);
     }
 
-    /// Check that a table which is written in pieces has headings again where its columns change,
-    /// and only there.
+    /// Check that a table that is written in pieces repeats its headings exactly where its columns
+    /// change.
     #[test]
     fn pieces_have_the_right_headings() {
         let mut table = filled(&[RIGHT, RIGHT, LEFT], &["1", "2", "x"]);
@@ -504,8 +505,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no line is longer than the limit, whatever the cells and the limit, and that
-        /// no row is lost.
+        /// Check that no line is longer than the limit, for any cells and limit, and that no row is
+        /// lost.
         #[test]
         fn no_line_is_too_long(
             cells in prop::collection::vec("[a-z 日\u{301}☺\u{fe0f}]{0,30}", 1..24),
@@ -521,7 +522,7 @@ mod tests {
                 table = table.wrapping();
             }
             let text = text(&mut table, Some(limit));
-            // A character that is two columns wide does not fit into one.
+            // A character of width two does not fit into one column.
             let limit = if wraps { limit.max(2) } else { limit };
             for line in text.lines() {
                 prop_assert!(line.width() <= limit, "{line:?}");

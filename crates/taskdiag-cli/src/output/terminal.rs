@@ -1,4 +1,4 @@
-//! The terminal that standard output is, if it is one: its size, and whether it gets colours.
+//! The terminal on standard output, if there is one: its size, and whether it gets colours.
 
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::ValueEnum;
 use rustix::termios::{isatty, tcgetwinsize};
 
-/// Columns and rows of a terminal that does not know its size, such as a serial line.
+/// The size assumed for a terminal that does not know it, such as a serial line.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Characters on a line.
+    /// Characters per line.
     pub columns: usize,
     /// Lines.
     pub rows: usize,
 }
 
 impl Size {
-    /// The size that the terminal driver gives; it gives 0 for a number it does not know.
+    /// The size from the terminal driver, which reports 0 for an unknown number.
     fn new(columns: u16, rows: u16) -> Size {
         let or = |number: u16, usual| if number == 0 { usual } else { number.into() };
         Size {
@@ -29,7 +29,7 @@ impl Size {
     }
 }
 
-/// The size of the terminal that standard output is; `None` if it is not a terminal.
+/// The size of the terminal on standard output. `None` if standard output is not a terminal.
 pub fn size() -> Option<Size> {
     let stdout = rustix::stdio::stdout();
     if !isatty(stdout) {
@@ -38,7 +38,7 @@ pub fn size() -> Option<Size> {
     Some(tcgetwinsize(stdout).map_or(USUAL, |size| Size::new(size.ws_col, size.ws_row)))
 }
 
-/// What `--color` takes.
+/// The values of `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set or TERM is `dumb`
@@ -52,7 +52,7 @@ pub enum Color {
 
 static COLORED: AtomicBool = AtomicBool::new(false);
 
-/// Decides once, at the start of the command, whether output has colours.
+/// Decides, once at the start of the command, whether output has colours.
 pub fn choose_color(color: Color) {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == OsStr::new("dumb"));
@@ -69,28 +69,28 @@ pub fn is_colored() -> bool {
     COLORED.load(Ordering::Relaxed)
 }
 
-/// How a text looks on a terminal with colours.
+/// The style of a text on a terminal with colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// Like everything else.
+    /// Ordinary text.
     #[default]
     Plain,
     /// Headings.
     Bold,
-    /// What matters less: missing values, the branches of trees.
+    /// Less important text: missing values, the branches of trees.
     Dim,
-    /// What went well, or runs.
+    /// Success, or something that runs.
     Green,
-    /// What calls for attention.
+    /// Something that needs attention.
     Yellow,
-    /// What went wrong.
+    /// Failure.
     Red,
-    /// What began anew.
+    /// Something that started anew.
     Cyan,
 }
 
 impl Style {
-    /// Appends what `write` appends, in this style if there are colours.
+    /// Appends the text from `write`, in this style if there are colours.
     pub fn apply(self, out: &mut Vec<u8>, colored: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let code: &[u8] = match self {
             _ if !colored => b"",
@@ -109,7 +109,7 @@ impl Style {
         }
     }
 
-    /// The style of a state letter as proc(5) has it.
+    /// The style of a state letter of proc(5).
     pub fn of_state(text: &[u8]) -> Style {
         match text {
             b"R" => Style::Green,
@@ -125,7 +125,7 @@ impl Style {
 mod tests {
     use super::*;
 
-    /// Check that a terminal that does not know its size counts as one of 80 by 24.
+    /// Check that a terminal that does not know its size counts as 80 by 24.
     #[test]
     fn unknown_sizes_are_usual_ones() {
         let size = |columns, rows| {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(size(1, 1), (1, 1));
     }
 
-    /// Check that styles are written only where there are colours, and that each one ends.
+    /// Check that styles are written only where there are colours, and that each is ended.
     #[test]
     fn styles_end() {
         let styled = |style: Style, colored| {

@@ -1,8 +1,8 @@
-//! Bytes from anywhere made harmless for a terminal, reversibly.
+//! Makes any bytes harmless for a terminal, reversibly.
 //!
-//! A process chooses its name and its arguments. In a table, everything that a terminal could take
-//! for more than a visible character is written as an escape: `\n`, `\t`, `\x1b`, `\u{202e}`, and
-//! `\\` for a backslash, so that different texts stay different.
+//! A process chooses its name and its arguments. In a table, everything that a terminal might not
+//! show as a visible character is written as an escape: `\n`, `\t`, `\x1b`, `\u{202e}`, and `\\`
+//! for a backslash, so that different texts stay different.
 
 use std::io::Write;
 
@@ -22,8 +22,7 @@ pub fn is_all_plain(bytes: &[u8]) -> bool {
     all(bytes, is_plain)
 }
 
-/// Whether `test` is true of all bytes. It looks at 16 of them at once, which is faster for most
-/// texts.
+/// Whether `test` is true for all bytes. It looks at 16 at once, which is faster for most texts.
 #[inline]
 pub fn all(bytes: &[u8], test: impl Fn(u8) -> bool) -> bool {
     let chunks = bytes.chunks_exact(16);
@@ -33,7 +32,7 @@ pub fn all(bytes: &[u8], test: impl Fn(u8) -> bool) -> bool {
         .all(|chunk| chunk.iter().fold(true, |so_far, &byte| so_far & test(byte)))
 }
 
-/// Whether the byte needs no escape in any text: visible ASCII or a space, but not a backslash.
+/// Whether the byte never needs an escape: visible ASCII or a space, but not a backslash.
 fn is_plain(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte) & (byte != b'\\')
 }
@@ -54,7 +53,7 @@ fn escape_char(out: &mut Vec<u8>, character: char) {
 }
 
 /// Characters beyond ASCII that control the terminal: C1 controls, line separators, marks that
-/// change the direction of text, and invisible ones.
+/// change the text direction, and invisible characters.
 pub fn changes_the_display(character: char) -> bool {
     matches!(
         character,
@@ -63,7 +62,7 @@ pub fn changes_the_display(character: char) -> bool {
     )
 }
 
-/// Whether the locale says that the terminal understands UTF-8.
+/// Whether the locale says that the terminal supports UTF-8.
 pub fn locale_is_utf8() -> bool {
     let variables = ["LC_ALL", "LC_CTYPE", "LANG"];
     let locale = variables
@@ -94,7 +93,7 @@ mod tests {
         String::from_utf8(out).expect("escaped text is UTF-8")
     }
 
-    /// Check that nothing is left that controls a terminal, and that different bytes stay
+    /// Check that nothing that controls a terminal is left, and that different bytes stay
     /// different.
     #[test]
     fn hostile_bytes_become_escapes() {

@@ -31,7 +31,7 @@ pub struct Args {
     /// A row for each thread rather than for each process
     #[arg(short = 'T', long)]
     pub threads: bool,
-    /// Say on standard error who read what, and which part of the filter was decided where
+    /// Say on standard error who read what, and which part of the filter was evaluated where
     #[arg(long)]
     pub explain: bool,
     /// Sort by these fields or specifiers; a minus in front puts the largest first. Tasks without a
@@ -103,7 +103,7 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Parses the options of ps(1) if the command is `taskdiag ps`. `is_link` says whether it was
+    /// Parses the options of ps(1) if the command is `taskdiag ps`. `is_link` means that it was
     /// called through a link with the name ps.
     pub fn new(mut arguments: Vec<OsString>, is_link: bool) -> Result<CommandLine, Failure> {
         let Some(command) = position_of_ps(&arguments) else {
@@ -131,7 +131,7 @@ impl CommandLine {
 /// The option of all commands that takes a value.
 const COLOR: &str = "color";
 
-/// Where the name of the command stands, if it is `ps`.
+/// The position of the command's name, if the command is `ps`.
 fn position_of_ps(arguments: &[OsString]) -> Option<usize> {
     let option = format!("--{COLOR}");
     let mut position = 1;
@@ -161,7 +161,7 @@ mod tests {
         (arguments.join(" "), meant)
     }
 
-    /// Check that other commands are left alone, and that a link called ps means what ps means.
+    /// Check that other commands are unaffected, and that a link called ps has the grammar of ps.
     #[test]
     fn only_ps_has_the_grammar_of_ps() {
         let (arguments, meant) = command_line(&["taskdiag", "tree", "-aux"], false);
@@ -190,7 +190,7 @@ mod tests {
         );
     }
 
-    /// Check that the options of ps that clap tells people about clash with none of ours.
+    /// Check that the options of ps that clap documents do not clash with our own.
     #[test]
     fn clap_knows_all_options() {
         let command = PsArgs::augment_args(clap::Command::new("ps"));

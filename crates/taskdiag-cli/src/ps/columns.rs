@@ -1,12 +1,12 @@
 //! The names that `-o` takes: format specifiers of ps(1), fields, and groups of fields.
 //!
-//! Some names are both a specifier and a field. In tables and their order they mean the specifier,
-//! in JSON and CSV the field.
+//! Some names are both a specifier and a field. In tables and their sort keys they mean the
+//! specifier, in JSON and CSV the field.
 
 use taskdiag::{Field, Fields};
 
 use super::host::pid_digits;
-use super::lines::Place;
+use super::lines::ColumnLayout;
 use super::options::Meant;
 use super::specifiers::{Justify, Specifier, Width};
 use crate::outcome::Failure;
@@ -14,7 +14,7 @@ use crate::output::cell;
 use crate::output::table::Align;
 use crate::selection;
 
-/// What a name means that is both a specifier and a field.
+/// The meaning of a name that is both a specifier and a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vocabulary {
     /// The specifier of ps(1): in tables.
@@ -23,12 +23,12 @@ pub enum Vocabulary {
     Fields,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Shows {
     /// What ps shows for a specifier.
     Specifier(&'static Specifier),
-    /// What other tables of taskdiag show.
+    /// The content of a column in other tables of taskdiag.
     Ours(cell::Column),
 }
 
@@ -55,7 +55,7 @@ pub struct Column {
     pub is_named: bool,
 }
 
-/// A column of our tables.
+/// A column of this project's own tables.
 impl From<cell::Column> for Column {
     fn from(column: cell::Column) -> Column {
         Column::of(Shows::Ours(column))
@@ -76,7 +76,7 @@ impl Column {
     }
 
     /// Its place on a line.
-    pub fn place(&self, meant: &Meant, pid_digits: usize) -> Place {
+    pub fn place(&self, meant: &Meant, pid_digits: usize) -> ColumnLayout {
         match self.shows {
             Shows::Specifier(specifier) => {
                 let (usual, least) = match specifier.width {
@@ -90,12 +90,12 @@ impl Column {
                     Justify::Left | Justify::Whole => false,
                 };
                 let width = self.width.unwrap_or(usual.max(self.header.chars().count()));
-                Place {
+                ColumnLayout {
                     justify: if is_number { Justify::Right } else { specifier.justify },
                     width: Some(width.max(least)),
                 }
             }
-            Shows::Ours(column) => Place {
+            Shows::Ours(column) => ColumnLayout {
                 justify: match column.align() {
                     Align::Left => Justify::Left,
                     Align::Right => Justify::Right,
@@ -167,7 +167,7 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
             Ok(width @ 1..=MOST) => (name, Some(width)),
             _ => {
                 return Err(wrong(format!(
-                    "-o {item}: {width:?} is no width: it is a number from 1 to {MOST}"
+                    "-o {item}: {width:?} is not a width: it is a number from 1 to {MOST}"
                 )))
             }
         },
@@ -185,10 +185,10 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
     Ok(columns.collect())
 }
 
-/// The widest column.
+/// The greatest width of a column.
 const MOST: usize = 10_000;
 
-/// What a name stands for.
+/// What a name refers to.
 fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
     let specifier = Specifier::named(name).map(Shows::Specifier);
     let field = name
@@ -211,7 +211,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
     }
 }
 
-/// Adds to the error about an unknown field where the specifiers are listed.
+/// Adds a hint about the list of specifiers to the error about an unknown field.
 pub fn unknown(failure: Failure) -> Failure {
     failure.with(", `taskdiag ps L` the format specifiers of ps")
 }
@@ -268,7 +268,7 @@ pub fn preset(meant: &Meant) -> Vec<Column> {
         .collect()
 }
 
-/// The fields that columns stand for, each once.
+/// The fields that columns represent, each once.
 pub fn fields(columns: &[Column]) -> Vec<Field> {
     let mut fields = Vec::new();
     for column in columns {
@@ -286,7 +286,7 @@ pub fn fields(columns: &[Column]) -> Vec<Field> {
 }
 
 /// The places of columns on a line.
-pub fn places(columns: &[Column], meant: &Meant) -> Vec<Place> {
+pub fn places(columns: &[Column], meant: &Meant) -> Vec<ColumnLayout> {
     let digits = pid_digits();
     columns.iter().map(|column| column.place(meant, digits)).collect()
 }
@@ -341,8 +341,8 @@ mod tests {
         }
     }
 
-    /// Check that names which ps and the field table have mean ps's in tables and ours elsewhere,
-    /// and what they stand for.
+    /// Check that a name that is both a specifier and a field means the specifier in tables and the
+    /// field elsewhere, and what it represents.
     #[test]
     fn names_of_both_are_told_apart() {
         let stands_for = |name: &str, vocabulary| {
@@ -365,7 +365,7 @@ mod tests {
         assert!(stands_for("cred", Vocabulary::Ps).len() > 10);
     }
 
-    /// Check widths: the usual one, at least the header's, or what was asked for.
+    /// Check widths: the usual width, but at least the header's, or the width that was asked for.
     #[test]
     fn widths_make_room_for_headers_unless_they_are_given() {
         let width = |item: &str| {

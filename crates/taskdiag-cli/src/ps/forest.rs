@@ -5,12 +5,12 @@ use taskdiag_core::forest::{Forest, Line};
 
 use super::options::Branches;
 
-/// What a forest adds to its tasks, in the same order.
+/// What a forest adds to its tasks, in their order.
 #[derive(Debug)]
 pub struct Tree {
     /// How many ancestors each has in the forest.
     pub depths: Vec<u32>,
-    /// The branches in front of each task's name.
+    /// The branches before each task's name.
     pub branches: Vec<String>,
 }
 
@@ -18,8 +18,8 @@ pub struct Tree {
 const DRAWN: usize = 100;
 
 impl Tree {
-    /// Puts tasks below their parents. Siblings keep their order. ps has the roots in reverse order
-    /// unless it sorts: `youngest_first`.
+    /// Puts tasks below their parents. Siblings keep their order. With `youngest_first`, the roots
+    /// are in reverse order, as in ps unless it sorts.
     pub fn new(tasks: &mut Vec<Task<'_>>, branches: Branches, youngest_first: bool) -> Tree {
         let pid_of = |task: &Task<'_>| task.record().header().pid.get();
         let pairs = tasks.iter().map(|task| (pid_of(task), task.ppid().unwrap_or(0)));

@@ -1,4 +1,5 @@
-//! Facts about the host that cells need, read once: clocks, memory, processors. And the modifiers.
+//! Facts about the host that cells need: clocks, memory, processors. They are read once. Also the
+//! modifiers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +12,7 @@ use taskdiag_core::identity::TICK_NS;
 use taskdiag_sys::host::now_ns;
 
 use super::sessions::Sessions;
-use crate::history::{self, Life, Moment};
+use crate::history::{self, Life, MachineState};
 use crate::host::MemInfo;
 use crate::output::names::Names;
 use crate::output::people::Clock;
@@ -32,7 +33,7 @@ pub struct Modifiers {
     pub true_name: bool,
 }
 
-/// What cells need besides the values of their task.
+/// What cells need in addition to the values of their task.
 #[derive(Debug)]
 pub struct Host {
     /// The modifiers.
@@ -44,8 +45,8 @@ pub struct Host {
     clock: Option<Clock>,
     /// Whether the locale is UTF-8.
     pub is_utf8: bool,
-    /// Time since boot (`CLOCK_BOOTTIME`) after all values were read, in whole clock ticks as
-    /// `/proc/uptime` has it.
+    /// Time since boot (`CLOCK_BOOTTIME`) after all values were read, in whole clock ticks as in
+    /// `/proc/uptime`.
     pub now_ns: u64,
     /// A clock tick of `/proc` in nanoseconds.
     pub tick_ns: u64,
@@ -53,13 +54,13 @@ pub struct Host {
     pub page_bytes: u64,
     /// `MemTotal` of `/proc/meminfo` in KiB. 0 if it is unknown.
     pub memory_kib: u64,
-    /// The recording that is looked at.
-    past: Option<Arc<Moment>>,
+    /// The selected recording.
+    past: Option<Arc<MachineState>>,
     nodes: Option<HashMap<u64, i64>>,
 }
 
 impl Host {
-    /// The host as it is now, or as it was at the moment of a recording.
+    /// The current host, or the host at the moment of a recording.
     pub fn new(modifiers: Modifiers) -> Host {
         let moment = history::shown();
         let (now_ns, memory_kib) = match &moment {
@@ -84,7 +85,7 @@ impl Host {
         }
     }
 
-    /// What a process did, if a time of a recording is looked at.
+    /// What a process did in the selected time of a recording, if there is one.
     pub fn life(&self, process: impl FnOnce() -> Result<Identity, Absent>) -> Result<Option<Life>, Absent> {
         match self.past.as_ref().filter(|moment| moment.span.is_some()) {
             Some(moment) => Ok(moment.life(process()?)),
@@ -92,8 +93,8 @@ impl Host {
         }
     }
 
-    /// Turns times since boot into dates. ps adds the second of the boot and the seconds since; both
-    /// are rounded down. It is made when it is asked for, because finding the time zone takes time.
+    /// Converts times since boot to dates. ps adds the second of the boot and the seconds since,
+    /// both rounded down. The clock is made on first use, because finding the time zone takes time.
     pub fn clock(&mut self) -> &mut Clock {
         self.clock.get_or_insert_with(|| Clock::new().in_whole_seconds())
     }
@@ -148,7 +149,8 @@ fn processors(list: &str) -> impl Iterator<Item = u64> + '_ {
 mod tests {
     use super::*;
 
-    /// Check that the total is found among others, and that its absence is no number to divide by.
+    /// Check that the total is found among other lines, and that a missing total is not used as a
+    /// divisor.
     #[test]
     fn memory_is_in_kib() {
         let kib = |text: &str| memory_kib(&MemInfo::parse(text.as_bytes()));
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(kib(""), 0);
     }
 
-    /// Check lists of processors, wrong ones too.
+    /// Check lists of processors, including invalid ones.
     #[test]
     fn lists_of_processors_have_ranges() {
         assert_eq!(processors("0-2,7\n").collect::<Vec<_>>(), [0, 1, 2, 7]);

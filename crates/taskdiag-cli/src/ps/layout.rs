@@ -1,4 +1,4 @@
-//! Which columns or fields the answer shows, and the query for them.
+//! The columns or fields of the answer, and the query for them.
 
 use taskdiag::{Field, Fields, Query};
 use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
@@ -37,10 +37,10 @@ const THREADS: [Column; 9] = [
     label("COMMAND", Show::Command),
 ];
 
-/// How the answer is shown.
+/// The layout of the answer.
 #[derive(Debug)]
 pub enum TaskLayout {
-    /// A table of our fields.
+    /// A table of this project's own columns.
     Table(Vec<Column>),
     /// Lines in the layout of ps.
     Lines(Vec<columns::Column>),
@@ -116,9 +116,9 @@ pub struct PsRequest {
     pub query: Query,
     /// The order of the rows.
     pub sort: Vec<PsKey>,
-    /// At most so many rows.
+    /// The maximum number of rows.
     pub limit: usize,
-    /// What is shown of them.
+    /// What is shown about them.
     pub shown: TaskLayout,
 }
 

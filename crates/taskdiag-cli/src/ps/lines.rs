@@ -1,9 +1,9 @@
 //! Lines in the layout of ps(1).
 //!
 //! Columns have fixed widths. A number that is wider than its column shifts the rest of its line to
-//! the right; the columns that follow give up padding until the line is aligned again. Text is cut
-//! to the width of its column, or shifts the rest as a number does: each specifier says which. In
-//! the last column it is cut at the edge of the screen, except for names of users and groups.
+//! the right. The following columns give up padding until the line is aligned again. Text is either
+//! cut to the width of its column or shifts the rest like a number, depending on the specifier. In
+//! the last column, text is cut at the edge of the screen, except for names of users and groups.
 
 use std::io;
 
@@ -15,30 +15,30 @@ use crate::output::Output;
 
 /// Alignment and width of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ColumnLayout {
     /// Its alignment.
     pub justify: Justify,
     /// Its width. `None`: as wide as its widest cell.
     pub width: Option<usize>,
 }
 
-/// The last column has at least so many characters, however narrow the screen is.
+/// The minimum width of the last column, however narrow the screen is.
 const LEAST: usize = 3;
 
-/// Where lines end.
+/// How long lines are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// Nowhere.
+    /// Lines never end early.
     Endless,
-    /// At so many columns. A line whose fixed columns are wider wraps, and ends at the edge of its
-    /// last row on the screen: as ps has it.
+    /// Lines end at this column. A line whose fixed columns are wider wraps, and ends at the edge
+    /// of its last row on the screen, as in ps.
     Wraps(usize),
-    /// At so many columns, always.
+    /// Lines always end at this column.
     Cuts(usize),
 }
 
 impl Screen {
-    /// Where the last column ends.
+    /// The column where the last column ends.
     fn end(self, widths: &[usize]) -> usize {
         match self {
             Screen::Endless => usize::MAX,
@@ -52,19 +52,19 @@ impl Screen {
     }
 }
 
-/// Lines that are collected cell by cell and then written.
+/// Lines that are collected cell by cell and written together.
 #[derive(Debug)]
 pub struct Lines {
-    places: Vec<Place>,
+    places: Vec<ColumnLayout>,
     bytes: Vec<u8>,
-    /// Where each cell ends.
+    /// The end of each cell.
     ends: Vec<usize>,
     has_header: bool,
 }
 
 impl Lines {
-    /// No lines yet. With `has_header`, the first one will be the header.
-    pub fn new(places: Vec<Place>, has_header: bool) -> Lines {
+    /// Starts without lines. With `has_header`, the first line will be the header.
+    pub fn new(places: Vec<ColumnLayout>, has_header: bool) -> Lines {
         Lines {
             places,
             bytes: Vec::new(),
@@ -73,13 +73,13 @@ impl Lines {
         }
     }
 
-    /// Appends the next cell: `write` appends its text.
+    /// Appends the next cell. `write` appends its text.
     pub fn cell(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.ends.push(self.bytes.len());
     }
 
-    /// Writes all lines. With `rows`, the header is repeated on each page of so many lines.
+    /// Writes all lines. With `rows`, the header is repeated on each page of that many lines.
     pub fn write(&self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
         let widths = self.widths();
         let count = self.places.len();
@@ -91,7 +91,7 @@ impl Lines {
             (line * count..(line + 1) * count).map(cell).collect()
         };
         let body = usize::from(self.has_header);
-        // A page of one line has no room for rows: as with ps, the header then stands once.
+        // A page of one line has no room for rows. As in ps, the header is then printed once.
         let page = rows
             .map(|rows| rows.saturating_sub(1))
             .filter(|&page| page > 0 && self.has_header);
@@ -139,12 +139,12 @@ impl Lines {
         widths
     }
 
-    /// Appends one line, which ends at `end`. `None`: a header, which is never cut.
+    /// Appends one line, which ends at `end`. `None` for a header, which is never cut.
     fn line(&self, out: &mut Vec<u8>, widths: &[usize], cells: &[&[u8]], end: Option<usize>, screen: Screen) {
         let start = out.len();
         let last = cells.len() - 1;
         let (is_header, end) = (end.is_none(), end.unwrap_or(usize::MAX));
-        // The position in the line, and the position if all cells so far had fitted.
+        // The position in the line, and the position if all earlier cells had fitted.
         let (mut at, mut place) = (0, 0);
         for (index, (&text, (&width, column))) in cells.iter().zip(widths.iter().zip(&self.places)).enumerate() {
             let mut is_cut = false;
@@ -215,7 +215,13 @@ pub fn prefix(text: &[u8], width: usize) -> (&[u8], usize) {
 mod tests {
     use super::*;
 
-    fn written(places: &[Place], cells: &[&str], header: bool, columns: Option<usize>, rows: Option<usize>) -> String {
+    fn written(
+        places: &[ColumnLayout],
+        cells: &[&str],
+        header: bool,
+        columns: Option<usize>,
+        rows: Option<usize>,
+    ) -> String {
         let mut lines = Lines::new(places.to_vec(), header);
         for text in cells {
             lines.cell(|out| out.extend_from_slice(text.as_bytes()));
@@ -226,18 +232,18 @@ mod tests {
         String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
     }
 
-    const fn place(justify: Justify, width: usize) -> Place {
-        Place {
+    const fn place(justify: Justify, width: usize) -> ColumnLayout {
+        ColumnLayout {
             justify,
             width: Some(width),
         }
     }
 
-    const NUMBER: Place = place(Justify::Right, 5);
-    const TEXT: Place = place(Justify::Left, 5);
-    const NAME: Place = place(Justify::Name, 5);
+    const NUMBER: ColumnLayout = place(Justify::Right, 5);
+    const TEXT: ColumnLayout = place(Justify::Left, 5);
+    const NAME: ColumnLayout = place(Justify::Name, 5);
 
-    /// Check that a number that is too long moves what follows only as far as it must.
+    /// Check that a number that is too long shifts what follows no further than necessary.
     #[test]
     fn long_numbers_use_up_the_padding_behind_them() {
         let line = |cells: &[&str]| written(&[NUMBER, NUMBER, TEXT, NUMBER], cells, false, None, None);
@@ -250,7 +256,7 @@ mod tests {
         );
     }
 
-    /// Check that text is cut to its column, names with a mark, and that the last column goes to
+    /// Check that text is cut to its column, names with a mark, and that the last column extends to
     /// the end of the screen.
     #[test]
     fn text_is_cut_unless_it_is_last() {
@@ -280,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Check that nothing is wider than a terminal, the header included.
+    /// Check that nothing is wider than a terminal, not even the header.
     #[test]
     fn terminals_cut_all_lines() {
         let mut lines = Lines::new(vec![NUMBER, NUMBER, TEXT], true);
@@ -300,7 +306,8 @@ mod tests {
         assert_eq!(written(0), "\n\n");
     }
 
-    /// Check that the last column is not padded behind its text, and that all before it are.
+    /// Check that the last column is not padded after its text, and that all other columns are
+    /// padded.
     #[test]
     fn lines_end_where_their_last_cell_ends() {
         assert_eq!(written(&[TEXT, TEXT], &["a", "b"], false, None, None), "a     b\n");
@@ -312,7 +319,7 @@ mod tests {
     /// Check that columns without a width are as wide as their widest cell.
     #[test]
     fn columns_can_be_measured() {
-        let measured = Place {
+        let measured = ColumnLayout {
             justify: Justify::Right,
             width: None,
         };
@@ -328,7 +335,7 @@ mod tests {
         );
     }
 
-    /// Check that the header stands once, or on each page, also above nothing, and is never cut.
+    /// Check that the header is printed once or on each page, even without rows, and is never cut.
     #[test]
     fn headers_stand_once_or_on_each_page() {
         let cells = ["A", "HEADER", "1", "a", "2", "b", "3", "c"];

@@ -2,8 +2,9 @@
 //!
 //! [`args`] and [`options`] parse the arguments, [`columns`] resolves the names of columns,
 //! [`layout`] and [`select`] make the query. After the query, [`rows`] and [`lines`] lay out the
-//! cells that [`specifiers`] and [`cell`] make. A table of fields only goes through
-//! `output::table`, JSON and CSV through `listing`.
+//! cells that [`specifiers`] and [`cell`] make. A table in which every column is taskdiag's own goes
+//! through `output::table`, JSON and CSV through `listing`. Names such as `pid` and `comm`, which ps
+//! has too, are not taskdiag's own in tables.
 
 mod args;
 mod cell;
@@ -41,7 +42,7 @@ use layout::{PsRequest, TaskLayout};
 use options::{Instead, Threads};
 use specifiers::{Specifier, TABLE};
 
-/// Which tasks the arguments ask about.
+/// The query that the arguments ask for.
 pub fn query(args: &Args) -> Result<Query, Failure> {
     let Args { selection, meant, .. } = args;
     let query = match selection.scope(args.threads)? {
@@ -51,8 +52,8 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
     selection.narrow(query)
 }
 
-/// Runs the command. `meant` is what [`CommandLine`] took out of the command line. `watch` runs it
-/// with `--watch SECONDS`.
+/// Runs the command. `meant` holds the options that [`CommandLine`] took from the command line.
+/// `watch` runs it with `--watch SECONDS`.
 pub fn run(
     args: PsArgs,
     meant: Meant,
@@ -80,7 +81,7 @@ pub fn run(
 /// Lists tasks.
 fn list(args: &Args) -> Result<Outcome, Failure> {
     let request = PsRequest::new(args)?;
-    let mut handle = args.past.handle(|| args.options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
     let answers = Answers::ask(&mut handle, &request.query)?;
     let mut host = Host::new(Modifiers {
@@ -89,7 +90,8 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     });
     let mut tasks = answers.tasks();
     let considered = tasks.len();
-    // What is shown is counted while it is written; what is only sorted by, here.
+    // Missing values that are shown are counted while they are written. Those that are only sorted
+    // by are counted here.
     let mut hidden = Absences::new();
     let tree = arrange(&mut tasks, args, &request, &mut host, &mut hidden);
     tasks.truncate(request.limit);
@@ -125,16 +127,16 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
         answers.say_stats(tasks.len());
     }
     if args.meant.is_called_ps {
-        // As with ps, the status says whether any process matched, and nothing else is reported.
+        // As in ps, the exit status says whether any process matched, and nothing else is reported.
         return Ok(if considered > 0 {
             Outcome::Complete
         } else {
             Outcome::Partial
         });
     }
-    let outcome = answers.report(&[(&hidden, considered), (&missing, tasks.len())]);
+    let outcome = whole.and(answers.report(&[(&hidden, considered), (&missing, tasks.len())]));
     let found = match considered {
-        // Scripts rely on it: ps ends with 1 if no process matches its options.
+        // Scripts rely on this: ps ends with status 1 if no process matches its options.
         0 if args.meant.is_given && !args.selection.is_narrowed() => Outcome::Partial,
         _ => Outcome::Complete,
     };
@@ -150,7 +152,7 @@ fn arrange(
     missing: &mut Absences,
 ) -> Option<Tree> {
     if args.threads {
-        // BPF has all threads in the order of their ids.
+        // BPF returns all threads in the order of their ids.
         tasks.sort_by_key(|task| (task.record().header().pid.get(), task.record().header().tid.get()));
     }
     in_listed_order(tasks, &args.meant.choice.quick);
@@ -167,7 +169,7 @@ fn arrange(
     })
 }
 
-/// Writes a table of our fields.
+/// Writes a table of this project's own columns.
 fn write_table(
     options: &Options,
     columns: &[Column],

@@ -5,15 +5,15 @@ use std::fmt;
 /// The options that choose a predefined format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preset {
-    /// The options with a dash, which can be combined.
+    /// The options with a dash. They can be combined.
     pub unix: Unix,
     /// A format in BSD style.
     pub bsd: Option<Bsd>,
-    /// `-O`: the usual columns, with others among them.
+    /// `-O`: the usual columns, with others inserted.
     pub preloaded: Option<String>,
-    /// `-L`: with LWP, and in full formats NLWP.
+    /// `-L`: adds LWP, and in full formats NLWP.
     pub lwp: bool,
-    /// `-T`: with SPID.
+    /// `-T`: adds SPID.
     pub spid: bool,
 }
 
@@ -71,11 +71,12 @@ impl fmt::Display for Bsd {
     }
 }
 
-/// A column of a predefined format: the specifier, and its width if that is not the usual one.
+/// A column of a predefined format: the specifier, and its width if that differs from the usual
+/// one.
 pub type PresetColumn = (&'static str, Option<usize>);
 
 impl Preset {
-    /// Whether there are any.
+    /// Whether any format was chosen.
     pub fn is_format(&self) -> bool {
         self.bsd.is_some() || self.unix != Unix::default() || self.lwp || self.spid
     }
@@ -103,7 +104,7 @@ impl Preset {
         }
     }
 
-    /// The columns of the format. `is_bsd` says whether any option was in BSD style.
+    /// The columns of the format. `is_bsd` means that some option was in BSD style.
     pub fn columns(&self, is_bsd: bool) -> Vec<PresetColumn> {
         let mut columns = match self.bsd {
             None if self.unix.full || self.unix.long || !is_bsd => self.unix_columns(is_bsd),
@@ -164,7 +165,7 @@ impl Preset {
             (true, command),
         ];
         let column = |&(is_there, name): &(bool, &'static str)| {
-            // The column has one character: SZ follows under the rest of its header.
+            // As in ps, ADDR is one character wide, and its header reaches into the column of SZ.
             is_there.then_some((name, (name == "addr").then_some(1)))
         };
         parts.iter().filter_map(column).collect()
@@ -204,21 +205,21 @@ impl Preset {
             Some(Bsd::Context) => &["pid", "context", "args"],
         };
         let mut names = names.to_vec();
-        let mut insert_behind = |before: &[&str], inserted: &[&'static str]| {
-            let found = before.iter().find_map(|name| names.iter().position(|has| has == name));
+        let mut insert_after = |anchors: &[&str], inserted: &[&'static str]| {
+            let found = anchors.iter().find_map(|name| names.iter().position(|has| has == name));
             if let Some(at) = found {
                 names.splice(at + 1..at + 1, inserted.iter().copied());
             }
         };
         if self.unix.jobs {
-            insert_behind(&["ppid", "pid"], &["pgid", "sid"]);
+            insert_after(&["ppid", "pid"], &["pgid", "sid"]);
         }
         if self.lwp {
-            insert_behind(&["%cpu"], &["nlwp"]);
-            insert_behind(&["sid", "ppid", "pid"], &["lwp"]);
+            insert_after(&["%cpu"], &["nlwp"]);
+            insert_after(&["sid", "ppid", "pid"], &["lwp"]);
         }
         if self.spid {
-            insert_behind(&["pid"], &["spid"]);
+            insert_after(&["pid"], &["spid"]);
         }
         names.into_iter().map(|name| (name, None)).collect()
     }
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Check the formats behind a dash, alone and added up, as Debian's ps has them.
+    /// Check the formats with a dash, alone and combined, against Debian's ps.
     #[test]
     fn unix_formats_add_up() {
         let preset = |set: fn(&mut Unix)| names(&unix(set), false);
@@ -284,7 +285,7 @@ mod tests {
         );
     }
 
-    /// Check that the formats for threads put their columns where ps does.
+    /// Check that the formats for threads have their columns in the same places as ps.
     #[test]
     fn threads_have_columns_of_their_own() {
         let with = |preset: Preset, lwp, spid| Preset { lwp, spid, ..preset };
@@ -323,7 +324,7 @@ mod tests {
         );
     }
 
-    /// Check what options in BSD style change.
+    /// Check the effects of options in BSD style.
     #[test]
     fn bsd_options_change_formats() {
         assert_eq!(names(&Preset::default(), true), "pid tname stat bsdtime args");
@@ -360,7 +361,7 @@ mod tests {
         );
     }
 
-    /// Check that what makes no sense together is said.
+    /// Check that invalid combinations are reported.
     #[test]
     fn some_formats_exclude_each_other() {
         assert!(unix(|f| f.short_long = true).check().is_err());
@@ -376,7 +377,7 @@ mod tests {
         assert!(bsd(Bsd::User).check().is_ok());
     }
 
-    /// Check that all formats are made of specifiers that there are.
+    /// Check that all formats consist of existing specifiers.
     #[test]
     fn formats_are_made_of_specifiers() {
         use super::super::specifiers::Specifier;

@@ -16,22 +16,23 @@ use crate::output::cell::Cells;
 use crate::output::table::terminal_width;
 use crate::output::{Absences, Output};
 
-/// A line that is to be written.
+/// A line to write.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct PsRow<'a> {
     task: Task<'a>,
-    /// [`Level::Process`] with threads below it, [`Level::Thread`] if it is one of these.
+    /// [`Level::Process`] for a process with threads below it, [`Level::Thread`] for one of these
+    /// threads.
     level: Level,
     branches: &'a str,
 }
 
-impl Row<'_> {
-    /// Whether the column is about threads and this is a process, or the other way round.
+impl PsRow<'_> {
+    /// Whether the column is about threads and this row is a process, or vice versa.
     fn lacks(&self, specifier: &Specifier) -> bool {
         specifier.level != Level::Both && self.level != Level::Both && self.level != specifier.level
     }
 
-    /// The branches for a column of this width. Like ps, leaves out those that it has no room for.
+    /// The branches for a column of this width. Like ps, leaves out those that do not fit.
     fn branches_in(&self, room: usize, meant: &Meant) -> &[u8] {
         let width = meant.forest.map_or(1, Branches::width);
         let whole = room - room % width;
@@ -41,9 +42,9 @@ impl Row<'_> {
 }
 
 /// A row for each task, followed by its threads if there are any.
-pub fn rows<'a>(tasks: &[Task<'a>], threads: Option<&'a Answers>, tree: Option<&'a Tree>) -> Vec<Row<'a>> {
+pub fn rows<'a>(tasks: &[Task<'a>], threads: Option<&'a Answers>, tree: Option<&'a Tree>) -> Vec<PsRow<'a>> {
     let branches = |index: usize| tree.map_or("", |tree| tree.branches[index].as_str());
-    let row = |(index, &task): (usize, &Task<'a>)| Row {
+    let row = |(index, &task): (usize, &Task<'a>)| PsRow {
         task,
         level: Level::Both,
         branches: branches(index),
@@ -53,17 +54,17 @@ pub fn rows<'a>(tasks: &[Task<'a>], threads: Option<&'a Answers>, tree: Option<&
         return rows.collect();
     };
     let threads = threads.tasks();
-    let with_threads = |row: Row<'a>| {
+    let with_threads = |row: PsRow<'a>| {
         let pid = row.task.record().header().pid.get();
         let threads = threads
             .iter()
             .filter(move |thread| thread.record().header().pid.get() == pid);
-        let below = threads.map(|&task| Row {
+        let below = threads.map(|&task| PsRow {
             task,
             level: Level::Thread,
             branches: "",
         });
-        let process = Row {
+        let process = PsRow {
             level: Level::Process,
             ..row
         };
@@ -76,7 +77,7 @@ pub fn rows<'a>(tasks: &[Task<'a>], threads: Option<&'a Answers>, tree: Option<&
 pub fn write_lines(
     args: &Args,
     columns: &[columns::Column],
-    rows: &[Row<'_>],
+    rows: &[PsRow<'_>],
     host: &mut Host,
     missing: &mut Absences,
 ) -> Result<(), Failure> {
@@ -115,7 +116,7 @@ pub fn write_lines(
 }
 
 impl Meant {
-    /// Where lines end.
+    /// How long lines are handled.
     fn screen(&self) -> Screen {
         let told = self.columns.or_else(|| from_environment("COLUMNS"));
         match (self.wider, told, terminal_width()) {
@@ -126,17 +127,17 @@ impl Meant {
         }
     }
 
-    /// The lines of a page, if each page has a header.
+    /// The number of lines on a page, if each page has a header.
     fn page(&self) -> Option<usize> {
         let lines = || self.rows.or_else(|| from_environment("LINES")).unwrap_or(PAGE);
         self.has_pages.then(lines)
     }
 }
 
-/// The least width with one `-w`.
+/// The minimum width with a single `-w`.
 const WIDER: usize = 132;
 
-/// The lines of a page, unless an option or a variable says otherwise.
+/// The number of lines on a page, unless an option or a variable sets it.
 const PAGE: usize = 24;
 
 fn from_environment(variable: &str) -> Option<usize> {

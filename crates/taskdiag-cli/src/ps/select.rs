@@ -1,12 +1,13 @@
-//! The options of ps(1) that select processes, as a query.
+//! Converts the options of ps(1) that select processes into a query.
 
 use rustix::process::geteuid;
 use taskdiag::{Filter, Query};
+use taskdiag_core::text::process;
 
 use super::options::{Choice, List, Meant, Threads};
 use crate::outcome::Failure;
 
-/// The process that selects.
+/// The calling process, as the options refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The effective user.
@@ -18,28 +19,17 @@ pub struct Caller {
 impl Caller {
     /// This process.
     pub fn new() -> Caller {
+        let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
         Caller {
             euid: geteuid().as_raw(),
-            tty: own_terminal(&std::fs::read("/proc/self/stat").unwrap_or_default()),
+            tty: process::stat(&stat).map_or(0, |stat| stat.tty_nr),
         }
     }
 }
 
-/// The controlling terminal in the text of `/proc/PID/stat`.
-fn own_terminal(stat: &[u8]) -> u32 {
-    let behind_name = stat
-        .iter()
-        .rposition(|&byte| byte == b')')
-        .map_or(stat.len(), |at| at + 1);
-    let rest = String::from_utf8_lossy(&stat[behind_name..]);
-    // state, ppid, pgrp, session, tty_nr
-    let number = rest.split_whitespace().nth(4).and_then(|number| number.parse().ok());
-    number.unwrap_or(0)
-}
-
 impl Meant {
-    /// The query for the processes that the options select. Without such an option: all, or with
-    /// the name ps the caller's own.
+    /// The query for the processes that the options select. If no option selects any: all
+    /// processes, or with the name ps the caller's own.
     pub fn query(&self, is_threads: bool, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
         let is_threads = is_threads || self.threads == Threads::Rows;
         let choice = &self.choice;
@@ -63,9 +53,10 @@ impl Meant {
         }
     }
 
-    /// Keeps of a query the processes that the options select.
+    /// Limits a query to the processes that the options select.
     pub fn narrow(&self, query: Query, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
-        // What the query is about has been selected: all of that is meant, whatever the name.
+        // The query has already selected processes. All of them are meant, whatever the name of the
+        // command.
         let meant = Meant {
             is_called_ps: false,
             ..self.clone()
@@ -134,7 +125,7 @@ impl Choice {
         (!pids.is_empty() && !self.is_negated && rest.is_empty()).then_some(pids)
     }
 
-    /// The filter expression of the options, which are alternatives. `None` if all processes are
+    /// The filter expression for the options, which are alternatives. `None` if all processes are
     /// selected.
     fn expression(&self, caller: &impl Fn() -> Caller) -> Option<String> {
         if self.all || self.on_terminals && self.own {
@@ -147,7 +138,7 @@ impl Choice {
         if self.others_on_terminals && !self.others {
             parts.push("tty_nr != 0 and pid != sid".to_owned());
         }
-        // With ps, -ad has the leaders of sessions on terminals too.
+        // As in ps, -ad also includes session leaders on terminals.
         if self.on_terminals || self.others_on_terminals && self.others {
             parts.push("tty_nr != 0".to_owned());
         }
@@ -178,10 +169,11 @@ fn one_of(field: &str, numbers: &[u32]) -> String {
     format!("{field} in ({})", numbers.join(", "))
 }
 
-/// The kernel keeps so many bytes of a process's name.
+/// The number of bytes of a process's name that the kernel keeps.
 const NAME: usize = 15;
 
-/// The filter expression for a name. ps compares 15 bytes, and with kernel threads all.
+/// The filter expression for a name. ps compares 15 bytes; for kernel threads it compares the whole
+/// name.
 fn is_called(name: &str) -> String {
     match name.get(..NAME) {
         Some(begin) if name.len() > NAME => format!("{} or {}", has_name(name), has_name(begin)),
@@ -189,7 +181,7 @@ fn is_called(name: &str) -> String {
     }
 }
 
-/// A comparison with a name. A text in an expression can not contain both kinds of quotes; a
+/// A comparison with a name. A text in an expression can't contain both kinds of quotes, but a
 /// regular expression can.
 fn has_name(name: &str) -> String {
     if !name.contains('\'') {
@@ -232,7 +224,8 @@ mod tests {
         meant.expression(&|| CALLER)
     }
 
-    /// Check that options add up, and that all are meant where nothing or everything is chosen.
+    /// Check that options add up, and that all processes are selected where no or every option is
+    /// given.
     #[test]
     fn options_add_up() {
         assert_eq!(expression(Choice::default()), None);
@@ -268,7 +261,7 @@ mod tests {
         assert_eq!(expression(others), Some(format!("{RUNNING} and (not ({text}))")));
     }
 
-    /// Check what ps shows where nothing is chosen.
+    /// Check what ps shows if no option selects processes.
     #[test]
     fn ps_means_the_callers_processes() {
         let none = Choice::default;
@@ -281,7 +274,7 @@ mod tests {
         assert_eq!(called_ps(false, all), None);
     }
 
-    /// Check that processes chosen by id alone are asked for by id.
+    /// Check that processes that are selected only by id are queried by id.
     #[test]
     fn ids_alone_are_asked_for() {
         let choice = |lists: Vec<List>| Choice {
@@ -304,7 +297,7 @@ mod tests {
         assert_eq!(more.only_pids(), None);
     }
 
-    /// Check that any name makes an expression that parses and means it.
+    /// Check that any name gives an expression that parses and matches the name.
     #[test]
     fn names_can_have_quotes() {
         assert_eq!(has_name("bash"), "comm == 'bash'");
@@ -317,13 +310,5 @@ mod tests {
         for name in ["bash", "it's", "\"", "'\"", "a b", "(x)", "\\", "日本語"] {
             assert!(Filter::parse(&is_called(name)).is_ok(), "{name}");
         }
-    }
-
-    /// Check that the terminal is found behind a name with parentheses.
-    #[test]
-    fn the_terminal_is_in_the_stat_line() {
-        assert_eq!(own_terminal(b"12 (a) b) S 1 2 3 34816 5 6"), 34_816);
-        assert_eq!(own_terminal(b"12 (a) S"), 0);
-        assert_eq!(own_terminal(b""), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! Sessions and machines of systemd, from the path of a cgroup and files in `/run/systemd`.
+//! Sessions and machines of systemd, found through the path of a cgroup and files in
+//! `/run/systemd`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ pub struct Sessions {
     machines: HashMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// So much of a file is read.
+/// The most bytes of a file to read.
 const LONGEST: u64 = 64 << 10;
 
 impl Default for Sessions {
@@ -56,12 +57,12 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The id of the session whose scope a cgroup is in or below.
+/// The id of the session whose scope contains a cgroup.
 pub fn session(path: &[u8]) -> Option<&[u8]> {
     let mut ids = path
         .split(|&byte| byte == b'/')
         .filter_map(|name| between(name, b"session-", b".scope"));
-    // It becomes part of a file name.
+    // The id becomes part of a file name.
     let is_id = |id: &&[u8]| id.iter().all(u8::is_ascii_alphanumeric);
     ids.next_back().filter(is_id)
 }
@@ -92,8 +93,7 @@ mod tests {
         }
     }
 
-    /// Check that seats and machines are found in their files, and that those that are not there
-    /// are nothing.
+    /// Check that seats and machines are found in their files, and that missing files give none.
     #[test]
     fn files_say_the_rest() {
         let run = std::env::temp_dir().join(format!("taskdiag-sessions-{}", std::process::id()));

@@ -10,7 +10,7 @@ use crate::outcome::Failure;
 use crate::output::Absences;
 use crate::selection::{self, Key};
 
-/// What tasks are ordered by.
+/// What tasks are sorted by.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Specifier(&'static Specifier),
@@ -53,7 +53,7 @@ const SHORT: [(char, &str); 25] = [
     ('y', "priority"),
 ];
 
-/// Sort keys of ps without a column.
+/// Sort keys of ps that have no column.
 const ONLY_SORTED_BY: [(&str, Field); 7] = [
     ("cutime", Field::CutimeNs),
     ("cstime", Field::CstimeNs),
@@ -83,7 +83,7 @@ pub fn short_keys(letters: &str) -> Option<String> {
     (!keys.is_empty()).then(|| keys.join(","))
 }
 
-/// What `--sort` options name.
+/// The keys that `--sort` options name.
 pub fn keys(lists: &[String], vocabulary: Vocabulary) -> Result<Vec<PsKey>, Failure> {
     let mut keys = Vec::new();
     for list in lists {
@@ -120,7 +120,7 @@ fn by(name: &str, vocabulary: Vocabulary) -> Result<By, Failure> {
 }
 
 impl PsKey {
-    /// The fields that it takes.
+    /// The fields that it needs.
     pub fn needs(&self) -> Fields {
         match self.by {
             By::Specifier(specifier) => specifier.needs().collect(),
@@ -129,8 +129,8 @@ impl PsKey {
     }
 }
 
-/// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Specifiers of
-/// memory are 0 for kernel threads and zombies, which have none. Equal ones keep their order.
+/// Sorts tasks: numbers by value, text by its bytes, and tasks without a value last. Specifiers of
+/// memory are 0 for kernel threads and zombies, which have none. Equal tasks keep their order.
 pub fn sort<'a>(
     tasks: &mut Vec<Task<'a>>,
     keys: &[PsKey],
@@ -155,7 +155,7 @@ pub fn sort<'a>(
         };
         match specifier.order {
             Order::Field => specifier.fields.first().and_then(|&by| {
-                // The column shows 0 for those without memory.
+                // The column shows 0 for tasks without memory.
                 let has_no_memory = task.value(by).err() == Some(Absent::NoMemory);
                 field(by, absences).or_else(|| has_no_memory.then_some(Key::Number(0)))
             }),
@@ -172,7 +172,8 @@ pub fn sort<'a>(
 mod tests {
     use super::*;
 
-    /// Check the letters of the option O, with directions, and that anything else is none.
+    /// Check the letters of the option O with directions, and that anything else is not such a
+    /// list.
     #[test]
     fn letters_stand_for_names() {
         assert_eq!(short_keys("p").as_deref(), Some("pid"));
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Check directions, several lists, and which names are none.
+    /// Check directions, several lists, and invalid names.
     #[test]
     fn keys_have_directions() {
         let keys_of = |lists: &[&str]| {

@@ -1,8 +1,8 @@
 //! The format specifiers of ps(1): one table.
 //!
-//! A row has what `ps L` has, a name and a header, and what it takes to show it: width, alignment,
-//! the fields of ours that it is made of, and how its text is made. In JSON, CSV and `--where` a
-//! specifier stands for its fields.
+//! A row has the name and header that `ps L` lists, and everything needed to show the specifier:
+//! width, alignment, the fields that it is made from, and how its text is made. In JSON, CSV and
+//! `--where` a specifier stands for its fields.
 
 use taskdiag::Field::{self, *};
 
@@ -13,7 +13,7 @@ use super::cell::Cell;
 pub enum Justify {
     /// Left. Text that is too wide is cut, except in the last column.
     Left,
-    /// The same for names of users and groups: a name that is cut ends with `+`.
+    /// The same for names of users and groups. A name that is cut ends with `+`.
     Name,
     /// Left. Text that is too wide shifts the rest of the line.
     Whole,
@@ -21,12 +21,12 @@ pub enum Justify {
     Right,
 }
 
-/// Which rows have a value, if threads are listed below their process.
+/// Which rows have a value if threads are listed below their process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Those of processes; threads have a dash.
+    /// Processes. Threads have a dash.
     Process,
-    /// Those of threads; processes have a dash.
+    /// Threads. Processes have a dash.
     Thread,
     /// Both.
     Both,
@@ -35,15 +35,15 @@ pub enum Level {
 /// The width of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// So many characters.
+    /// This many characters.
     Fixed(usize),
-    /// So many characters, even if fewer are asked for.
+    /// At least this many characters, even if fewer are asked for.
     AtLeast(usize),
     /// The digits of `kernel.pid_max`.
     Pid,
 }
 
-/// How tasks are put in order by a specifier.
+/// How tasks are sorted by a specifier.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
     /// By the value of its first field.
@@ -69,13 +69,13 @@ pub struct Specifier {
     pub level: Level,
     /// The fields that its text is made from. The first one is its sort key with [`Order::Field`].
     pub fields: &'static [Field],
-    /// More fields that its text is made from.
+    /// Additional fields that its text is made from.
     pub besides: &'static [Field],
     /// The fields that it stands for in JSON and CSV.
     pub stands_for: &'static [Field],
     /// Appends its text.
     pub show: fn(&mut Cell<'_>),
-    /// How tasks are ordered by it.
+    /// How tasks are sorted by it.
     pub order: Order,
 }
 
@@ -124,7 +124,7 @@ impl Specifier {
     }
 }
 
-/// Text on the left.
+/// Left-aligned text.
 const fn text(
     name: &'static str,
     header: &'static str,
@@ -146,7 +146,7 @@ const fn text(
     }
 }
 
-/// A number on the right.
+/// A right-aligned number.
 const fn number(
     name: &'static str,
     header: &'static str,
@@ -212,7 +212,7 @@ const CODE: &[Field] = &[TextBytes];
 const DATA: &[Field] = &[VsizeBytes, TextBytes];
 const BY_CPU_TIME: Order = Order::Number(|c| c.cpu_time().ok().map(i128::from));
 const BY_CPU_SHARE: Order = Order::Number(|c| c.cpu_share(1_000_000).ok().map(i128::from));
-/// Without a limit it is larger than any.
+/// No limit is larger than any limit.
 const BY_RSS_LIMIT: Order = Order::Number(|c| Some(c.rss_limit_bytes()?.map_or(i128::MAX, i128::from)));
 const BY_AGE: Order = Order::Number(|c| c.elapsed_ns().ok().map(i128::from));
 
@@ -412,8 +412,8 @@ pub static TABLE: &[Specifier] = &[
     text("zone", "ZONE", 31, &[SecurityLabel], |c| c.text(SecurityLabel)),
 ];
 
-/// The field that a specifier stands for in `--where`, or why there is not one. `None` if there is no
-/// such specifier.
+/// The field that a specifier stands for in `--where`, or why there is no single field. `None` if
+/// there is no such specifier.
 pub fn field_of(name: &str) -> Option<Result<Field, String>> {
     let specifier = Specifier::named(name)?;
     Some(match specifier.stands_for {
@@ -433,7 +433,7 @@ pub fn field_of(name: &str) -> Option<Result<Field, String>> {
 mod tests {
     use super::*;
 
-    /// Check that specifiers for one field can stand for it in expressions.
+    /// Check that specifiers with a single field can stand for it in expressions.
     #[test]
     fn specifiers_stand_for_fields_in_expressions() {
         assert_eq!(field_of("rss"), Some(Ok(Field::RssBytes)));

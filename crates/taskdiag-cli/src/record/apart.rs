@@ -1,11 +1,12 @@
-//! The files of a recording, in the hands of a process of their own.
+//! Access to the files of a recording through a separate process.
 //!
-//! A file system may never answer: its server is gone, or its disk. Whoever asks it then waits, and
-//! often not even SIGKILL ends that. So a command neither opens nor closes files of a recording: a
-//! process that it starts does ([`serve`]). It is waited for as long as [`PATIENCE`]. Then the command
-//! says so and does what it can without, and when it ends, it leaves that process behind.
+//! A file system may never answer: its server or its disk is gone. Then a process that accesses it
+//! waits, and often not even SIGKILL ends it. So a command neither opens nor closes files of a
+//! recording; it starts a process that does ([`serve`]). The command waits for this process up to
+//! [`PATIENCE`]. After that it reports the problem, continues without the files as far as it can,
+//! and leaves the process behind when it ends.
 //!
-//! The two have a socket, and send each other a [`Message`] by turns.
+//! The two share a socket, over which they take turns to send a [`Message`].
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -28,7 +29,7 @@ pub use super::served::serve;
 /// The hidden command that the process runs.
 pub const COMMAND: &str = "recording-files";
 
-/// How long a file system may take for one thing.
+/// How long the file system may take for one operation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of one recording.
@@ -38,27 +39,27 @@ pub struct Apart(Mutex<State>);
 #[derive(Debug)]
 struct State {
     path: PathBuf,
-    /// Whether they are written, too.
+    /// Whether this is for writing, too.
     is_recorder: bool,
     process: Option<Process>,
-    /// What is done first when the file system answers again: what came of the last thing that was asked
-    /// is not known, so it is undone.
+    /// Operations to do first when the file system answers again. They undo requests whose outcome
+    /// is unknown.
     undo: Vec<(u32, u64, String)>,
 }
 
-/// The process.
+/// The process that accesses the files.
 #[derive(Debug)]
 struct Process {
     child: Child,
     socket: UnixStream,
-    /// Whether it has locked the directory, to record to it.
+    /// Whether it has locked the directory for recording.
     has_directory: bool,
-    /// Whether the last answer has not come yet.
+    /// Whether the last answer is still outstanding.
     is_late: bool,
 }
 
 impl Apart {
-    /// Makes the directory if there is none, and locks it for this recorder.
+    /// Creates the directory if it does not exist, and locks it for this recorder.
     pub fn to_record(path: &Path) -> Result<Apart, Failure> {
         let apart = Apart::new(path, true);
         match apart.space() {
@@ -67,7 +68,7 @@ impl Apart {
         }
     }
 
-    /// For reading a recording.
+    /// Accesses a recording for reading.
     pub fn to_read(path: &Path) -> Apart {
         Apart::new(path, false)
     }
@@ -81,11 +82,11 @@ impl Apart {
         }))
     }
 
-    /// The bytes of a file of it.
+    /// Reads a file of the recording.
     ///
     /// # Errors
     ///
-    /// If it is no file, or larger than any that is written.
+    /// If it is not a regular file, or larger than any that a recorder writes.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let path = self.state().path.join(name);
         self.state().call(what::READ, 0, path.as_os_str().as_bytes(), &[])
@@ -95,7 +96,7 @@ impl Apart {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what undoes something else: now, or when the file system answers again.
+    /// Sends a request that undoes an earlier one: now, or when the file system answers again.
     fn undo(&mut self, what: u32, number: u64, name: &str) -> io::Result<()> {
         let mut state = self.state();
         let done = state.call(what, number, name.as_bytes(), &[]);
@@ -113,17 +114,17 @@ fn is_silent<T>(result: &io::Result<T>) -> bool {
 
 /// Why there is no answer.
 enum Lost {
-    /// It has not come yet.
+    /// It has not arrived yet.
     Silent,
     /// The process has ended.
     Ended,
 }
 
-/// What the process says: the answer, or why it could not be done.
+/// An answer of the process: the result, or why the request failed.
 type Said = io::Result<Vec<u8>>;
 
 impl State {
-    /// Asks the process for something, once it has done what was asked before.
+    /// Sends a request, after the outstanding ones are done, and waits for the answer.
     fn call(&mut self, what: u32, number: u64, name: &[u8], payload: &[u8]) -> Said {
         let said = self.try_call(what, number, name, payload);
         said.unwrap_or_else(|lost| match lost {
@@ -154,7 +155,7 @@ impl State {
             },
         };
         if process.is_late {
-            // What came of it does not matter any more.
+            // The outcome does not matter any more.
             let _ = process.answer(Duration::ZERO)?;
         }
         if self.is_recorder && !process.has_directory {
@@ -191,7 +192,8 @@ impl Drop for State {
 impl Process {
     fn start() -> io::Result<Process> {
         let (socket, its_socket) = UnixStream::pair()?;
-        // Who answers sends all of a message at once, and who is not late receives it.
+        // The process sends a whole message at once, and it also receives one at once unless it is
+        // late.
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let child = Command::new("/proc/self/exe")
@@ -215,7 +217,7 @@ impl Process {
         self.answer(PATIENCE)
     }
 
-    /// The answer, of which each part comes within the patience.
+    /// Receives the answer. Each part must arrive within the patience.
     fn answer(&mut self, patience: Duration) -> Result<Said, Lost> {
         let mut bytes = Vec::new();
         loop {
@@ -242,10 +244,10 @@ impl Process {
         }
     }
 
-    /// Ends it. Returns its number if it waits for the file system and can't be ended.
+    /// Ends the process. Returns its pid if it waits for the file system and cannot be ended.
     fn end(mut self) -> Option<u32> {
         if !self.is_late && self.ask(what::END, 0, &[], &[]).is_ok() {
-            // It has closed everything.
+            // By now it has closed everything.
             let _ = self.child.wait();
             return None;
         }
@@ -292,7 +294,7 @@ impl Store for Apart {
         self.state().call(what::APPEND, 0, file.as_bytes(), bytes).map(drop)
     }
 
-    /// Appending has done it.
+    /// Appending already synchronises.
     fn sync(&mut self, _: &mut String) -> io::Result<()> {
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Figures of the cgroups that tasks are in: what the kernel counts for units and containers.
+//! Figures of the tasks' cgroups: the kernel's counters for units and containers.
 
 use std::collections::BTreeSet;
 
 use taskdiag::{Handle, Snapshot};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 
-/// The files that are read of each (cgroup-v2 of the kernel's documentation).
+/// The files that are read for each cgroup (cgroup-v2 of the kernel's documentation).
 const FILES: [&str; 8] = [
     "cpu.stat",
     "memory.current",
@@ -17,13 +17,13 @@ const FILES: [&str; 8] = [
     "io.pressure",
 ];
 
-/// The kernel adds up what `memory.stat` has when it is read, so that is not done for every sample.
+/// Not every sample reads these files: the kernel sums up `memory.stat` each time it is read.
 const EVERY_NS: u64 = 30_000_000_000;
 
-/// More cgroups than this are left out.
+/// The maximum number of cgroups.
 const MOST: usize = 1000;
 
-/// The figures that were read last.
+/// The figures of the last reading.
 #[derive(Debug, Default)]
 pub struct CgroupFigures {
     figures: Figures,
@@ -31,7 +31,7 @@ pub struct CgroupFigures {
 }
 
 impl CgroupFigures {
-    /// The figures, which are read again when it is time.
+    /// The figures, read again when they are old enough.
     pub fn part(&mut self, snapshot: &Snapshot, handle: &Handle, now_ns: u64) -> Part<'_> {
         if self
             .read_ns
@@ -51,7 +51,7 @@ impl CgroupFigures {
         let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
         for task in snapshot.tasks() {
             let Ok(mut path) = task.cgroup() else { continue };
-            // Those above count what is in them, too.
+            // Ancestors count their descendants, too.
             while paths.insert(path) {
                 match path.iter().rposition(|&byte| byte == b'/') {
                     Some(at) if at > 0 => path = &path[..at],
@@ -79,7 +79,7 @@ fn numbers(file: &str, text: &str) -> Vec<(String, u64)> {
         let mut words = line.split(' ');
         let first = words.next().unwrap_or_default();
         match (first.parse(), file) {
-            // A file of one number.
+            // A file with a single number.
             (Ok(number), _) => numbers.push((file.to_owned(), number)),
             (Err(_), "io.stat" | "cpu.pressure" | "memory.pressure" | "io.pressure") => {
                 let pairs = words.filter_map(|word| word.split_once('='));
@@ -101,7 +101,7 @@ fn numbers(file: &str, text: &str) -> Vec<(String, u64)> {
 mod tests {
     use super::*;
 
-    /// Check the three forms of files, and that averages, which are no sums, are left out.
+    /// Check the three formats of files, and that averages are omitted: they cannot be summed.
     #[test]
     fn files_have_three_forms() {
         let of = |file, text| {

@@ -19,26 +19,27 @@ use taskdiag_history::store::{Listed, Space, Store};
 
 use crate::outcome::Failure;
 
-/// A directory that this process alone records to. It is the same one even if another gets its path.
+/// A directory to which only this process records. It stays the same directory, even if its path is
+/// given to another.
 #[derive(Debug)]
 pub struct Disk {
     directory: File,
-    /// The lock is held as long as this is open.
+    /// Holds the lock while it is open.
     _lock: File,
 }
 
-/// Only the owner may look at what processes did.
+/// Only the owner may see what processes did.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Nothing but what has the name itself, and no wait for the other end of a FIFO.
+/// Opens only the name itself, not a link's target, and never waits for the other end of a FIFO.
 const CAREFUL: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
 impl Disk {
-    /// Makes the directory if there is none, and locks it for the process with this number.
+    /// Creates the directory if it does not exist, and locks it on behalf of this process.
     pub fn open(path: &Path, recorder: u64) -> Result<Disk, Failure> {
         let unusable = |what: &str| Failure::Unanswered(format!("{}: {what}", path.display()));
         let wrong = |what: &str, error: io::Error| unusable(&format!("{what}: {error}"));
@@ -48,7 +49,7 @@ impl Disk {
         }
         let directory = match open_directory(path) {
             Ok(directory) => File::from(directory),
-            Err(Errno::NOTDIR) => return Err(unusable("it is no directory")),
+            Err(Errno::NOTDIR) => return Err(unusable("it is not a directory")),
             Err(errno) => return Err(wrong("opening it", errno.into())),
         };
         let metadata = directory.metadata().map_err(|error| wrong("looking at it", error))?;
@@ -81,20 +82,36 @@ impl Disk {
             }
             Err(errno) => return Err(wrong("locking it", errno.into())),
         }
-        // Who it is helps people only.
+        // The lock's content only informs users, so errors do not matter.
         let _ = lock.set_len(0);
         let _ = lock.write_at(format!("{recorder}\n").as_bytes(), 0);
         Ok(Disk { directory, _lock: lock })
     }
 
-    /// Opens a file that was created before, to append to it.
+    /// Opens an existing file to append to it.
     pub fn reopen(&self, name: &str) -> io::Result<File> {
         let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND;
         Ok(openat(&self.directory, name, flags, Mode::empty())?.into())
     }
+
+    /// Checks that a file was not removed. It could be written to, but nobody could read it.
+    ///
+    /// # Errors
+    ///
+    /// If it was.
+    pub fn check_there(&self, name: &str) -> io::Result<()> {
+        match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(()),
+            Err(Errno::NOENT) if self.directory.metadata()?.nlink() == 0 => Err(io::Error::other(
+                "the directory was removed: start the recorder again, which makes it",
+            )),
+            Err(Errno::NOENT) => Err(io::Error::other(format!("{name} was removed"))),
+            Err(errno) => Err(errno.into()),
+        }
+    }
 }
 
-/// Locks a file. The process that had the files of a recorder which was killed ends a moment after it.
+/// Locks a file. Waits a moment: when a recorder is killed, its file process ends shortly after it.
 fn try_lock(file: &File) -> rustix::io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let began = Instant::now();
@@ -150,7 +167,7 @@ impl Store for Disk {
     }
 }
 
-/// The files in a directory, in the order of their names.
+/// The files in a directory, sorted by name.
 pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
     list_in(open_directory(path)?)
 }
@@ -160,7 +177,7 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let name: &CStr = entry.file_name();
-        // One that was removed meanwhile is none.
+        // Skip files that were removed meanwhile.
         let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
@@ -175,19 +192,20 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
     Ok(files)
 }
 
-/// No file that is written is as large.
+/// Recorders write no file as large as this.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
-/// Copies a file of a recording. Of what is no such file, the first bytes: it may be anything.
+/// Copies a file of a recording. Of a file that is not one, copies only the beginning: it may be
+/// anything.
 ///
 /// # Errors
 ///
-/// If it is no file, or larger than any that is written.
+/// If it is not a regular file, or larger than any that a recorder writes.
 pub fn copy(path: &Path, to: &mut impl Write) -> io::Result<()> {
     let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if metadata.len() > MOST_FILE_BYTES {
         return Err(io::Error::other("it is larger than any that is written"));
@@ -216,7 +234,7 @@ mod tests {
         mknodat(CWD, path, FileType::Fifo, FILE_MODE, 0).expect("a FIFO");
     }
 
-    /// Check that a directory that is moved is still the one that is recorded to, whatever gets its path.
+    /// Check that recording goes on in a directory that was moved, whatever takes its path.
     #[test]
     fn a_moved_directory_stays_the_same() {
         let place = Directory::new("disk-moved");
@@ -234,7 +252,7 @@ mod tests {
         assert!(!moved.join("full-1.tdh").exists());
     }
 
-    /// Check that a directory of another user is refused, and so is a lock that is a link or a FIFO.
+    /// Check that another user's directory is refused, and so is a lock that is a link or a FIFO.
     #[test]
     fn what_others_made_is_refused() {
         let place = Directory::new("disk-others");
@@ -250,7 +268,7 @@ mod tests {
         assert!(!place.join("elsewhere").exists());
         let fifo = place.join("fifo");
         make_fifo(&fifo);
-        assert!(refused(&fifo).contains("no directory"));
+        assert!(refused(&fifo).contains("it is not a directory"));
         if rustix::process::geteuid().is_root() {
             let path = place.join("of-nobody");
             drop(Disk::open(&path, 1).expect("a directory"));
@@ -259,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Check that files that are something else, or far too long, hold nobody who reads them.
+    /// Check that other kinds of files, and files that are far too large, do not block a reader.
     #[test]
     fn strange_files_are_not_read() {
         let place = Directory::new("disk-strange");

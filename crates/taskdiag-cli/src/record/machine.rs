@@ -1,5 +1,4 @@
-//! Figures of the machine that go with each sample: what the kernel says of memory, processors,
-//! pressure and itself.
+//! The machine's figures in each sample: memory, processors, pressure and facts about the kernel.
 
 use std::fs;
 
@@ -7,7 +6,7 @@ use crate::host::MemInfo;
 use taskdiag::Handle;
 use taskdiag_history::figures::{self, Figure, Figures};
 
-/// Adds the figures of now.
+/// Adds the current figures.
 pub fn add(into: &mut Figures) {
     let mut set = |object: &str, key: &str, number: u64| {
         figures::set(into, object.as_bytes(), key.as_bytes(), Figure::Number(number));
@@ -58,7 +57,8 @@ pub fn add(into: &mut Figures) {
     set("context", "has_cgroup1", Handle::has_cgroup1().into());
 }
 
-/// Microseconds since boot in which some or all tasks waited (Linux 4.20).
+/// Adds pressure stall information: microseconds since boot in which some or all tasks waited
+/// (Linux 4.20).
 fn add_pressure(what: &str, text: &str, set: &mut impl FnMut(&str, &str, u64)) {
     for line in text.lines() {
         let total = line.rsplit_once("total=").and_then(|(_, total)| total.parse().ok());
@@ -68,7 +68,7 @@ fn add_pressure(what: &str, text: &str, set: &mut impl FnMut(&str, &str, u64)) {
     }
 }
 
-/// The numbers of the line `cpu` of `/proc/stat`, in clock ticks.
+/// The numbers in the line `cpu` of `/proc/stat`, in clock ticks.
 const PROCESSORS: [&str; 10] = [
     "user",
     "nice",
@@ -82,7 +82,7 @@ const PROCESSORS: [&str; 10] = [
     "guest_nice",
 ];
 
-/// What of `/proc/vmstat` tells about memory that runs short.
+/// The counters of `/proc/vmstat` that reveal a shortage of memory.
 const VMSTAT: [&str; 6] = [
     "oom_kill",
     "pgmajfault",

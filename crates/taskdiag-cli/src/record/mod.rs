@@ -40,9 +40,9 @@ use tally::Tally;
 /// Record what processes do, until Ctrl-C: `ps`, `tree`, `mem` and `top` can look at it later
 ///
 /// Every five seconds, or as --every says, what has changed is appended to files in DIR. A process
-/// that does nothing costs nothing. What is on the disk stays readable whatever happens to the recorder
-/// or the machine: a crash loses the last sample at most. Samples are kept for a day, one of each minute
-/// for two weeks, one of each ten minutes for a year.
+/// that does nothing costs nothing. What is on the disk stays readable whatever happens to the
+/// recorder or the machine: a crash loses the last sample at most. Samples are kept for a day, one
+/// of each minute for two weeks, one of each ten minutes for a year.
 ///
 /// The directory may be looked at by its owner only. Environments are never recorded.
 #[derive(Debug, ClapArgs)]
@@ -77,8 +77,8 @@ pub struct Args {
     from: SourceOptions,
 }
 
-/// The groups that are recorded without `-o`: all but those that are read task by task from files, that
-/// are of no use later, or that hold secrets.
+/// The groups that are recorded without `-o`: all but those that are read from separate files for
+/// each task, that are of no use later, or that hold secrets.
 const GROUPS: [Group; 17] = [
     Group::Base,
     Group::Tty,
@@ -111,14 +111,19 @@ fn percentage(text: &str) -> Result<f64, String> {
 fn keep(text: &str) -> Result<Keep, String> {
     let is_time = text.ends_with(['s', 'm', 'h', 'd']);
     let wrong = |_| format!("{text:?} says neither how long nor how much: give a time like 14d or a size like 20G");
-    if is_time {
+    let keep = if is_time {
         let time = quantity::duration(text).map_err(wrong)?;
-        Ok(Keep::Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+        Keep::Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     } else if text.ends_with(|character: char| character.is_ascii_digit()) {
-        Err(wrong(String::new()))
+        return Err(wrong(String::new()));
     } else {
-        Ok(Keep::Bytes(quantity::size(text).map_err(wrong)?))
+        Keep::Bytes(quantity::size(text).map_err(wrong)?)
+    };
+    // It would remove what is recorded already, too.
+    if matches!(keep, Keep::Time(0) | Keep::Bytes(0)) {
+        return Err(format!("{text:?} keeps nothing"));
     }
+    Ok(keep)
 }
 
 /// The query for a sample.
@@ -135,7 +140,7 @@ fn query(args: &Args) -> Result<Query, Failure> {
         let message = "environments are never recorded, because they hold secrets: leave out environ";
         return Err(Failure::Unanswered(message.to_owned()));
     }
-    // Derived values are made of the others when the recording is read.
+    // Derived values are computed when the recording is read.
     fields = with_made_of(fields).without(Fields::of_group(Group::Derived));
     fields |= Field::StartNs | Field::Ppid | Field::Comm;
     fields |= names::NEEDED.into_iter().collect::<Fields>();
@@ -158,8 +163,8 @@ fn query(args: &Args) -> Result<Query, Failure> {
     Ok(query.fields(fields))
 }
 
-/// The groups that have values of a process which others change, or the kernel does, while it does not
-/// run: a parent ends, memory is reclaimed, signals come, it is moved to another cgroup.
+/// The groups whose values can change while a process does not run, because of other processes or
+/// the kernel: its parent ends, memory is reclaimed, signals arrive, it is moved to another cgroup.
 const CHANGED_BY_OTHERS: [Group; 6] = [
     Group::Base,
     Group::Tty,
@@ -169,8 +174,8 @@ const CHANGED_BY_OTHERS: [Group; 6] = [
     Group::Signals,
 ];
 
-/// What is asked between samples that have everything: all of the processes that ran, and of the others
-/// what may change all the same.
+/// The queries for a light sample: everything about the processes that ran, and for all processes
+/// the values that can change without running.
 struct Light {
     ran: Query,
     all: Query,
@@ -178,7 +183,8 @@ struct Light {
 }
 
 impl Light {
-    /// `None` unless BPF says which processes ran: others read all values to find that out.
+    /// `None` unless BPF reports which processes ran. Other sources must read all values to find
+    /// out.
     fn new(query: &Query, handle: &mut Handle) -> Option<Light> {
         let fields = query.fields_read();
         let has_rollup = fields.iter().any(|field| field.group() == Group::Rollup);
@@ -194,13 +200,13 @@ impl Light {
     }
 }
 
-/// What is recorded, and where.
+/// A recording in progress.
 struct Recording {
     recorder: Recorder<Apart>,
     handle: Handle,
     query: Query,
     light: Option<Light>,
-    /// Who answered, and what was counted, in the last sample that had everything.
+    /// The sources and counters of the last full sample.
     answers: Figures,
     names: Names,
     cgroups: CgroupFigures,
@@ -214,7 +220,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let stop = Stop::new()?;
     let files = Apart::to_record(&args.dir)?;
     let mut handle = args.from.handle_for_many();
-    // Worth it for more than one sample. Where it can't be done, another source answers.
+    // This pays off for more than one sample. If it fails, another source answers.
     let _ = handle.prepare(query.fields_read());
     let light = Light::new(&query, &mut handle);
     let mut about = about(&args, &query);
@@ -258,7 +264,7 @@ impl Recording {
     fn sample(&mut self, is_last: bool) -> Result<Outcome, Failure> {
         let (time, is_light) = self.ask(is_last)?;
         let others = self.light.as_ref().map(|light| &light.others).filter(|_| is_light);
-        // Those that ran may be in other cgroups, and others may have been moved.
+        // Processes that ran may be in other cgroups now, and others may have been moved.
         for tasks in [Some(&self.snapshot), others].into_iter().flatten() {
             self.names.learn(tasks, &mut self.handle);
         }
@@ -292,14 +298,13 @@ impl Recording {
         Ok(outcome)
     }
 
-    /// Asks for a sample. Returns when that was, and whether it has all values only of those processes
-    /// that ran.
+    /// Takes a sample. Returns its time, and whether it is light.
     fn ask(&mut self, is_last: bool) -> Result<(Time, bool), Failure> {
         if let Some(light) = self.light.as_mut().filter(|_| !self.recorder.needs_all(now(), is_last)) {
             self.handle.query_into(&light.ran, &mut self.snapshot)?;
             self.handle.query_into(&light.all, &mut light.others)?;
             let time = now();
-            // It may have become time for everything.
+            // By now a full sample may be needed.
             if !self.recorder.needs_all(time, is_last) {
                 return Ok((time, true));
             }
@@ -310,15 +315,15 @@ impl Recording {
         Ok((now(), false))
     }
 
-    /// Waits for a moment of the monotonic clock, and counts events meanwhile. Returns whether it is time
-    /// to end.
+    /// Waits until a time of the monotonic clock, and counts events meanwhile. Returns whether a
+    /// stop was requested.
     fn wait(&mut self, stop: &Stop, until_ns: u64) -> Result<bool, Failure> {
         loop {
             let rest = Duration::from_nanos(until_ns.saturating_sub(now_ns(ClockId::Monotonic)));
             match &mut self.tally {
                 Some(tally) => {
                     if let Err(reason) = tally.wait(rest, stop) {
-                        say(format_args!("events are not recorded any more: {reason}"));
+                        say(format_args!("events are no longer recorded: {reason}"));
                         self.recorder.set_notes(vec![format!("no events: {reason}")]);
                         self.tally = None;
                     }
@@ -335,10 +340,10 @@ impl Recording {
     }
 }
 
-/// Says what people should know.
+/// Reports a notice to the user.
 fn tell(notice: &Notice) -> Outcome {
     match notice {
-        Notice::Stopped(reason) => say(format_args!("nothing is recorded any more, until it can be: {reason}")),
+        Notice::Stopped(reason) => say(format_args!("nothing is recorded until it is possible again: {reason}")),
         Notice::GoesOn(count) => say(format_args!("recording goes on; {count} samples were not recorded")),
         Notice::ClockSet(jump_ns) => {
             say(format_args!(
@@ -352,7 +357,7 @@ fn tell(notice: &Notice) -> Outcome {
     Outcome::Partial
 }
 
-/// Sleeps, or until it is time to end.
+/// Sleeps for this time, or until a stop is requested.
 fn sleep(rest: Duration, stop: &Stop) -> Result<(), Failure> {
     let timeout = Timespec::try_from(rest).unwrap_or_default();
     match poll(

@@ -1,11 +1,11 @@
-//! Names that a recording has of what tasks have numbers of: those of the moment, on this machine.
+//! Names for the numbers in a recording's tasks, as this machine knew them at that time.
 
 use std::collections::HashSet;
 
 use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, Task};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 
-/// The names that are known so far.
+/// The names found so far.
 #[derive(Debug, Default)]
 pub struct Names {
     figures: Figures,
@@ -16,11 +16,11 @@ pub struct Names {
     cgroups: HashSet<Vec<u8>>,
 }
 
-/// More names than this are forgotten and looked up again.
+/// Above this number, all names are forgotten and looked up again.
 const MOST: usize = 1 << 16;
 
 impl Names {
-    /// Looks up what is new in a snapshot. A name that may be found out later is tried again.
+    /// Looks up what is new in a snapshot. Retries names that may become available later.
     pub fn learn(&mut self, snapshot: &Snapshot, handle: &mut Handle) {
         if self.figures.len() > MOST {
             *self = Names {
@@ -28,9 +28,10 @@ impl Names {
                 ..Names::default()
             };
         }
+        let mut latest = None;
         let new: Vec<u32> = snapshot
             .tasks()
-            .filter(|task| !self.knows(task))
+            .filter(|task| !self.knows(task, &mut latest))
             .flat_map(|task| task.pid())
             .collect();
         if new.is_empty() {
@@ -53,11 +54,19 @@ impl Names {
         }
     }
 
-    fn knows(&self, task: &Task<'_>) -> bool {
+    /// Whether all names of a task are known. `latest` is the last known cgroup: most tasks are in
+    /// the same one.
+    fn knows<'t>(&self, task: &Task<'t>, latest: &mut Option<&'t [u8]>) -> bool {
+        let mut knows_cgroup = |path: &'t [u8]| {
+            if *latest != Some(path) && self.cgroups.contains(path) {
+                *latest = Some(path);
+            }
+            *latest == Some(path)
+        };
         task.euid().map_or(true, |id| self.users.contains(&id))
             && task.egid().map_or(true, |id| self.groups.contains(&id))
             && task.tty_nr().map_or(true, |id| id == 0 || self.terminals.contains(&id))
-            && task.cgroup().map_or(true, |path| self.cgroups.contains(path))
+            && task.cgroup().map_or(true, &mut knows_cgroup)
     }
 
     fn add(&mut self, task: &Task<'_>) {
@@ -80,8 +89,8 @@ impl Names {
             ("container_name", task.container_name()),
             ("container_runtime", task.container_runtime()),
         ];
-        // All other answers are of the cgroup, and not of this moment. Where version 1 hierarchies are in
-        // use, it is said of most cgroups that nobody knows whether they are containers.
+        // All other answers are final for the cgroup. With version 1 hierarchies in use, the answer
+        // for most cgroups is that nobody knows whether they are containers.
         let is_final = |answer: &Result<&[u8], Absent>| *answer != Err(Absent::NoAnswer);
         if is_final(&id) && names.iter().all(|(_, name)| is_final(name)) {
             self.cgroups.insert(path.to_vec());
@@ -99,7 +108,7 @@ impl Names {
     }
 }
 
-/// The fields that names are found by.
+/// The fields that identify names.
 pub const NEEDED: [Field; 4] = [Field::Euid, Field::Egid, Field::TtyNr, Field::Cgroup];
 
 /// The names that are looked up.
@@ -116,8 +125,8 @@ const NAMES: [Field; 6] = [
 mod tests {
     use super::*;
 
-    /// Check that what was found out is not asked again: not of any process, whatever hierarchies of
-    /// cgroups the machine has. Only terminals of others may be.
+    /// Check that names are looked up once, not for every process, whatever cgroup hierarchies the
+    /// machine has. Only the terminals of new tasks may be looked up again.
     #[test]
     fn names_are_asked_once() {
         let mut handle = Handle::new();
@@ -126,8 +135,8 @@ mod tests {
         let mut names = Names::default();
         names.learn(&snapshot, &mut handle);
         let (version, again) = (names.version, handle.query(&query).expect("an answer"));
-        let known = |task: &Task<'_>| names.knows(task) || task.tty_nr().is_ok_and(|id| id != 0);
-        // Others may begin meanwhile, but not all.
+        let known = |task: &Task<'_>| names.knows(task, &mut None) || task.tty_nr().is_ok_and(|id| id != 0);
+        // New processes may start meanwhile, but not all are new.
         let unknown = again.tasks().filter(|task| !known(task)).count();
         assert!(
             version > 0 && unknown * 2 < again.tasks().count(),

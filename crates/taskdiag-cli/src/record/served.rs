@@ -1,5 +1,5 @@
-//! The process that has the files of a recording: what [`apart`](super::apart) starts, and what the two
-//! send each other.
+//! The process that accesses the files of a recording for [`apart`](super::apart), and the messages
+//! between the two.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,16 +17,16 @@ use taskdiag_sys::signals::SignalsBlocked;
 use super::disk::{self, Disk};
 use crate::outcome::{Failure, Outcome};
 
-/// What a message is about.
+/// The types of messages.
 pub mod what {
     /* Of the command: */
-    /// Record to the directory `name`, for the process `number`.
+    /// Record to the directory `name`, on behalf of process `number`.
     pub const OPEN: u32 = 0;
     pub const LIST: u32 = 1;
     pub const CREATE: u32 = 2;
-    /// Append `payload` to the file `name`, so that it is on the disk.
+    /// Append `payload` to the file `name`, and synchronise it.
     pub const APPEND: u32 = 3;
-    /// Cut the file `name` off behind `number` bytes.
+    /// Truncate the file `name` to `number` bytes.
     pub const TRUNCATE: u32 = 4;
     pub const REMOVE: u32 = 5;
     pub const SPACE: u32 = 6;
@@ -39,9 +39,9 @@ pub mod what {
     /* Of the process: */
     /// Part of the answer.
     pub const PART: u32 = 100;
-    /// The answer is complete.
+    /// The end of an answer.
     pub const DONE: u32 = 101;
-    /// It could not be done: errno in `number`, or the reason in `name`.
+    /// The request failed: errno in `number`, or the reason in `name`.
     pub const FAILED: u32 = 102;
 }
 
@@ -54,7 +54,7 @@ pub struct Message {
     pub payload: Vec<u8>,
 }
 
-/// No message is longer: a sample with all its texts is shorter.
+/// The maximum length of a message. A sample with all its texts is shorter.
 const MOST: u64 = 1 << 30;
 
 impl Message {
@@ -93,7 +93,7 @@ pub fn send(to: &mut impl Write, what: u32, number: u64, name: &[u8], payload: &
     to.write_all(payload)
 }
 
-/// Sends what is written as parts of an answer.
+/// Sends everything that is written to it as parts of an answer.
 struct Parts<'a>(&'a mut UnixStream);
 
 impl Write for Parts<'_> {
@@ -107,14 +107,14 @@ impl Write for Parts<'_> {
     }
 }
 
-/// The files that are open.
+/// The open files.
 #[derive(Default)]
 struct Files {
     disk: Option<Disk>,
     written: Written,
 }
 
-/// The last file of each tier.
+/// The current file of each tier.
 #[derive(Default)]
 struct Written(HashMap<String, File>);
 
@@ -125,7 +125,7 @@ impl Written {
         self.0.insert(name.to_owned(), file);
     }
 
-    /// The file of that name, which a process before this one may have created.
+    /// The file with this name. An earlier process may have created it.
     fn get(&mut self, name: &str, disk: &Disk) -> io::Result<&mut File> {
         if !self.0.contains_key(name) {
             self.insert(name, disk.reopen(name)?);
@@ -134,9 +134,10 @@ impl Written {
     }
 }
 
-/// Runs the process: does what comes from standard input, until that ends.
+/// Runs the process: serves requests from standard input until it ends.
 pub fn serve() -> Result<Outcome, Failure> {
-    // Signals are for the command, which then writes a last sample. Without it this process ends.
+    // Signals are for the command, which then writes a last sample. When the command ends, so does
+    // this process.
     let _signals = SignalsBlocked::begin();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut socket = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
@@ -145,7 +146,7 @@ pub fn serve() -> Result<Outcome, Failure> {
         const ROOM: usize = 256 << 10;
         let mut parts = BufWriter::with_capacity(ROOM, Parts(&mut socket));
         let done = files.handle(&message, &mut parts).and_then(|()| parts.flush());
-        // What is left of a failed answer is of no use.
+        // Discard the parts of a failed answer.
         let _ = parts.into_parts();
         let is_end = message.what == what::END;
         match done {
@@ -173,7 +174,7 @@ impl Files {
         let path = Path::new(OsStr::from_bytes(&message.name));
         match message.what {
             what::OPEN => {
-                // It has the lock if the answer came too late.
+                // If an earlier answer came too late, this process already holds the lock.
                 self.disk = None;
                 let disk = Disk::open(path, message.number);
                 self.disk = Some(disk.map_err(|failure| io::Error::other(failure.message()))?);
@@ -196,6 +197,7 @@ impl Files {
                 Ok(())
             }
             what::APPEND => {
+                disk.check_there(name)?;
                 let file = self.written.get(name, disk)?;
                 disk.append(file, &message.payload)?;
                 disk.sync(file)
@@ -222,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that a file goes on where it was if the process that created it has ended.
+    /// Check that a file can be continued after the process that created it has ended.
     #[test]
     fn files_outlive_the_process() {
         let place = Directory::new("served");

@@ -1,4 +1,4 @@
-//! What happens between two samples, from events.
+//! Counts what happens between two samples, from events.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,16 +9,21 @@ use taskdiag_history::events::{Happened, Sum};
 
 use crate::events::{Cgroups, Stop};
 
-/// Single events that a sample has at most. All are in the sums.
+/// The maximum number of single events in a sample. The sums have all events.
 const MOST_EVENTS: usize = 2000;
 
-/// Programs and units that a sample has sums of at most; of others there is one sum.
+/// The additional room for processes that the OOM killer ended: when memory is short, very many
+/// other processes may end.
+const MOST_KILLS: usize = 200;
+
+/// The maximum number of programs and units with their own sum in a sample. All others share one
+/// sum.
 const MOST_SUMS: usize = 1000;
 
-/// Processes that are remembered as begun since the last sample.
+/// The maximum number of remembered processes that started since the last sample.
 const MOST_BORN: usize = 1 << 17;
 
-/// How long events may gather before they are counted.
+/// How long events are batched before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// Counts events.
@@ -32,7 +37,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begins to watch.
+    /// Opens the event source.
     pub fn open() -> Result<Tally, String> {
         let events = Events::open(&Options::default().gather(GATHER)).map_err(|error| format!("{error:#}"))?;
         Ok(Tally {
@@ -44,12 +49,12 @@ impl Tally {
         })
     }
 
-    /// Where the events come from.
+    /// The source of the events.
     pub fn source(&self) -> EventSource {
         self.events.source()
     }
 
-    /// Counts what comes in the next time, or until it is time to end.
+    /// Counts events for this time, or until a stop is requested.
     pub fn wait(&mut self, time: Duration, stop: &Stop) -> Result<(), String> {
         let waited = self.events.wait(Some(time), Some(stop.as_fd()));
         waited.and_then(|()| self.read()).map_err(|error| format!("{error:#}"))
@@ -71,9 +76,9 @@ impl Tally {
         Ok(())
     }
 
-    /// What happened since this was last called.
+    /// Returns what happened since the last call.
     pub fn take(&mut self) -> Happened {
-        // What is broken is noticed when it is waited for.
+        // Errors are reported by the next wait.
         let _ = self.read();
         let lost = self.events.lost().count;
         self.happened.left_out += lost - std::mem::replace(&mut self.lost, lost);
@@ -103,7 +108,9 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, born: 
         _ => return,
     }
     if event.kind() != EventKind::Fork {
-        if happened.events.len() < MOST_EVENTS {
+        let is_kill = event.oom_killed() == Some(Ok(true));
+        let most = if is_kill { MOST_EVENTS + MOST_KILLS } else { MOST_EVENTS };
+        if happened.events.len() < most {
             happened.events.push(event.to_bytes());
         } else {
             happened.left_out += 1;
@@ -113,8 +120,7 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, born: 
     happened.add_sum(of, sum, MOST_SUMS);
 }
 
-/// The unit of an event's process, or its cgroup if that is of no unit. Empty if it could not be
-/// found out.
+/// The unit of an event's process; its cgroup if it has no unit; empty if unknown.
 fn unit(event: &Event<'_>, cgroups: &mut Cgroups) -> Vec<u8> {
     let Some(cgroup) = cgroups.of(event) else {
         return Vec::new();
@@ -124,4 +130,40 @@ fn unit(event: &Event<'_>, cgroups: &mut Cgroups) -> Vec<u8> {
         _ => None,
     };
     text(Field::Unit).or_else(|| text(Field::Cgroup)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_core::event::wire;
+
+    use super::*;
+
+    /// Check that processes ended by the OOM killer are recorded, up to their own limit, even when
+    /// very many other processes end.
+    #[test]
+    fn kills_are_told_among_very_many() {
+        let exit = |flags: u16| {
+            const STATUS: usize = size_of::<wire::Header>();
+            let mut bytes = vec![0; STATUS + size_of::<wire::Exit>()];
+            let len = bytes.len() as u32;
+            bytes[..4].copy_from_slice(&len.to_ne_bytes());
+            bytes[4..6].copy_from_slice(&wire::EXIT.to_ne_bytes());
+            bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+            bytes[STATUS..STATUS + 4].copy_from_slice(&9_u32.to_ne_bytes());
+            bytes
+        };
+        let (mut cgroups, mut happened, mut born) = (Cgroups::for_any_source(), Happened::default(), HashSet::new());
+        let mut all = vec![0; 3000];
+        all.extend(vec![wire::OOM_VICTIM; 300]);
+        for flags in all {
+            let bytes = exit(flags);
+            let event = Event::decode(&bytes).expect("an event");
+            add(&event, &mut cgroups, &mut happened, &mut born);
+        }
+        let decoded = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
+        let kills = decoded.filter(|event| event.oom_killed() == Some(Ok(true))).count();
+        assert_eq!((happened.events.len(), kills), (MOST_EVENTS + MOST_KILLS, MOST_KILLS));
+        assert_eq!(happened.left_out, 1100);
+        assert_eq!(happened.sums.values().map(|sum| sum.ended_count).sum::<u64>(), 3300);
+    }
 }

@@ -8,40 +8,41 @@ use taskdiag::pagecache::{Found, Quantity, Seen, Source, Sum, Walk};
 
 use crate::cache::Directories;
 
-/// A directory, with what is below it.
+/// A directory, including everything below it.
 #[derive(Clone, Debug)]
 pub struct Cached {
     /// Its path.
     pub path: Vec<u8>,
-    /// The sums over its files; `None`: not known.
+    /// The cached bytes of its files; `None` if unknown.
     pub cached: Option<u64>,
-    /// See `cached`.
+    /// The dirty bytes of its files; `None` if unknown.
     pub dirty: Option<u64>,
-    /// Their sizes.
+    /// The sizes of its files.
     pub size: u64,
-    /// How many there are.
+    /// The number of its files.
     pub files: u64,
-    /// Those of which the kernel did not answer.
+    /// The number of files about which the kernel did not answer.
     pub missing: u64,
 }
 
-/// What was found below one path.
+/// The results for one path.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The directory itself, and those in it.
+    /// The directory itself, and its subdirectories.
     pub rows: Vec<Cached>,
-    /// Files and directories that could not be read.
+    /// The number of files and directories that could not be read.
     pub failed: u64,
 }
 
-/// Looks at a directory and at those in it, on the directory's own file system.
+/// Walks a directory, on the directory's own file system. The rows are the directory and its
+/// subdirectories.
 pub fn walk(path: &Path) -> taskdiag::Result<Tree> {
     let source = Source::of_this_host();
     let mut directories = Directories::new(path, 1);
     let walk = Walk::new().source(source).each_file(false).one_file_system(true);
     let mut visit = |found: Found<'_>| {
-        if let Found::Directory(directory) = found {
-            directories.add(directory.path, directory.depth, directory.sum);
+        if let Found::Directory { path, depth, sum, .. } = found {
+            directories.add(path, depth, sum);
         }
         ControlFlow::Continue(())
     };

@@ -1,20 +1,20 @@
-//! The commands that give the numbers of a page.
+//! The commands that print the numbers of a page.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::present::Memory;
 
-/// A command, and what else is to be said of it.
+/// A command, and a remark about it.
 pub type Command = (String, &'static str);
 
-/// A word of a command line, for a shell.
+/// Quotes a word of a command line for a shell.
 pub fn quoted(word: &[u8]) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:=@%,".contains(&byte);
     match std::str::from_utf8(word) {
         Ok(text) if !word.is_empty() && word.iter().all(|&byte| is_plain(byte)) => text.to_owned(),
         Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        // What bash, zsh and ksh have for any bytes.
+        // A form that bash, zsh and ksh have for any bytes.
         _ => {
             let mut quoted = "$'".to_owned();
             for &byte in word {
@@ -29,8 +29,8 @@ pub fn quoted(word: &[u8]) -> String {
     }
 }
 
-/// The commands, by the section of the page that they are for. `@time@` stands for the moment that was
-/// chosen in a chart.
+/// The commands, by section of the page. `@time@` stands for the moment that was selected in a
+/// chart.
 pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Vec<(&'static str, Vec<Command>)> {
     let (field, option) = match memory {
         Memory::Pss => ("pss_bytes", "mem"),
@@ -103,18 +103,18 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
     ]
 }
 
-/// The recording that a page is about. Times are as options have them.
+/// The recording of a page. Times are in the form of options.
 #[derive(Clone, Debug)]
 pub struct Past<'a> {
     /// Its directory.
     pub directory: &'a Path,
-    /// The tier that charts were made of.
+    /// The tier from which the charts were made.
     pub tier: &'a str,
-    /// The time that was read.
+    /// The start of the time that was read.
     pub from: String,
-    /// See `from`.
+    /// The end of that time.
     pub to: String,
-    /// The moment of the processes that are listed.
+    /// The moment of the listed processes.
     pub at: String,
 }
 
@@ -122,7 +122,7 @@ pub struct Past<'a> {
 mod tests {
     use super::*;
 
-    /// Check that a shell gives back any word as it was.
+    /// Check that a shell returns any quoted word unchanged.
     #[test]
     fn words_survive_shells() {
         for (word, quoted_word) in [

@@ -1,4 +1,4 @@
-//! The data of a page, as its script reads them.
+//! The data of a page, in the form that its script reads.
 
 use std::collections::HashMap;
 
@@ -16,40 +16,40 @@ use crate::grouping::Name;
 use crate::outcome::counted;
 use crate::output::text;
 
-/// Processes that are shown one by one; others are added up by group.
+/// How many processes are shown individually. Others are summed by group.
 const MOST_PROCESSES: usize = 400;
 
-/// Groups of processes that are not shown one by one; those beyond it are one.
+/// How many groups the remaining processes are summed into. Further groups become one.
 const MOST_RESTS: usize = 200;
 
-/// Incidents that are shown; others are counted.
+/// How many incidents are shown. Others are only counted.
 const MOST_INCIDENTS: usize = 500;
 
-/// Programs that began and ended that are shown; others are one row.
+/// How many programs that began and ended are shown. Others become one row.
 const MOST_ENDED: usize = 60;
 
-/// All that a page is about.
+/// The content of a page.
 #[derive(Debug)]
 pub struct Contents {
-    /// What is said first.
+    /// The introduction.
     pub about: String,
-    /// What is missing, or damaged.
+    /// Notes about missing or damaged data.
     pub notes: Vec<String>,
-    /// What processes are added up by at first.
+    /// The initial grouping of processes.
     pub by: &'static str,
-    /// What groups used over time, if that was recorded.
+    /// What groups used over time, if it was recorded.
     pub read: Option<Read>,
     /// The processes of one moment.
     pub present: Present,
     /// The page cache of directories.
     pub caches: Vec<Tree>,
-    /// What the kernel's log adds.
+    /// Incidents from the kernel's log.
     pub logged: Vec<Incident>,
     /// See [`super::commands`].
     pub commands: Vec<(&'static str, Vec<Command>)>,
 }
 
-/// The data.
+/// The data of a page.
 pub fn document(contents: Contents) -> Value {
     let Contents {
         about,
@@ -66,9 +66,11 @@ pub fn document(contents: Contents) -> Value {
             let ended = read.has_events.then_some(read.ended);
             (read.points, read.groups, read.incidents, read.memory, ended)
         }
-        // There is nothing over time, but the largest groups have colours all the same.
+        // There is nothing over time, but the largest groups still have colours.
         None => (Vec::new(), of_moment(&present), Vec::new(), present.memory, None),
     };
+    let is_new = |logged: &Incident| !incidents.iter().any(|one| one.is_same_kill(logged));
+    let logged: Vec<Incident> = logged.into_iter().filter(is_new).collect();
     incidents.extend(logged);
     incidents.sort_by_key(|incident| incident.wall_ns);
     let groupings: Vec<Value> = GROUPINGS
@@ -98,15 +100,15 @@ pub fn document(contents: Contents) -> Value {
         "cache": caches.iter().map(cached).collect::<Vec<Value>>(),
         "ended": ended.map(|ended| ended_rows(ended.into_iter().collect())),
         "ended_text": format!(
-            "Programs of units of which processes began or ended, those that began most first. In no sample: they began and \
-             ended between two. Failed: with an exit code other than 0, or by a signal. Processor time: of those \
-             that ended, since they began. At most {MOST_ENDED} programs are listed."
+            "Programs whose processes started or ended, by unit; most starts first. In no sample: processes that \
+             started and ended between two samples. Failed: ended with an exit code other than 0, or by a signal. \
+             Processor time: of the processes that ended, since their start. At most {MOST_ENDED} programs are listed."
         ),
         "commands": commands,
     })
 }
 
-/// The groups of a moment.
+/// The groups of one moment.
 fn of_moment(present: &Present) -> [Groups; 3] {
     let mut groups: [Groups; 3] = Default::default();
     for (index, groups) in groups.iter_mut().enumerate() {
@@ -137,15 +139,15 @@ fn ms(wall_ns: i64) -> i64 {
     wall_ns.div_euclid(1_000_000)
 }
 
-/// Bytes as people read them, which also is UTF-8.
+/// Bytes as text for people. The result is always UTF-8.
 fn shown(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     text::escape(&mut out, bytes);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A name: a text, `null` for a group of processes that are in none, `false` for those of which it is not
-/// known.
+/// A name: a text; `null` for processes that are in no group; `false` for processes whose group is
+/// unknown.
 fn name(name: &Name) -> Value {
     match name {
         Name::Text(text) if text.is_empty() => Value::Null,
@@ -159,7 +161,7 @@ fn text_or_null(bytes: &[u8]) -> Value {
     name(&Name::Text(bytes.to_vec()))
 }
 
-/// To four digits behind the point, which keeps a page small.
+/// Rounds to four decimals, which keeps a page small.
 fn rounded(number: f64) -> Value {
     json!((number * 1e4).round() / 1e4)
 }
@@ -176,7 +178,7 @@ fn over_time(by: &str, chosen: Chosen, points: &[Point]) -> Value {
     let unattributed = |index: usize, point: &Point| {
         let (busy, _) = point.busy?;
         let used: f64 = all().map(|series| series.processors[index]).sum();
-        // Clock ticks and the times of processes are counted in different ways.
+        // Clock ticks and the times of processes are measured in different ways.
         Some(rounded((busy - used).max(0.0)))
     };
     json!({
@@ -289,13 +291,14 @@ fn incidents_text(left: usize) -> String {
         left => format!(" {} more are not listed.", left),
     };
     format!(
-        "Kills for want of memory as the kernel counts them for each cgroup (memory.events) and for the machine, and as its \
-         log has them, if it is of the same boot; samples before which at least 20 processes a second began, and five times as \
-         many as usual; services all of whose processes were replaced; boots; gaps in the recording.{more}"
+        "Kills for lack of memory, as events or the kernel's log, if it is of the same boot, name them; others as the kernel \
+         counts them for each cgroup (memory.events) and for the machine. Samples before which at least 20 processes a second \
+         began, and five times as many as usual; services all of whose processes were replaced; boots; gaps in the \
+         recording.{more}"
     )
 }
 
-/// The last part of the path of a cgroup, if that is a unit.
+/// The last component of a cgroup's path, if it is a unit.
 fn unit_of(cgroup: &[u8]) -> Option<Value> {
     let last = cgroup.rsplit(|&byte| byte == b'/').next()?;
     let is_unit = [&b".service"[..], b".scope"]
@@ -308,23 +311,30 @@ fn incident(incident: &Incident) -> Value {
     let processes = |count: u64| counted(count, "process");
     let (kind, text, unit, program) = match &incident.what {
         What::OomInCgroup(cgroup, count) => {
-            let text = format!("{} killed for want of memory in {}", processes(*count), shown(cgroup));
+            let text = format!("{} killed for lack of memory in {}", processes(*count), shown(cgroup));
             ("oom", text, unit_of(cgroup), None)
         }
         What::OomInMachine(count) => {
-            let text = format!(
-                "{} killed for want of memory, in no cgroup that was recorded",
-                processes(*count)
-            );
+            let text = format!("{} killed for lack of memory, in no recorded cgroup", processes(*count));
             ("oom", text, None, None)
         }
-        What::OomKill { pid, comm, cgroup } => {
+        What::OomKill(kill) => {
+            let place = match &kill.cgroup {
+                Some(cgroup) => format!("in {}", shown(cgroup)),
+                None => "in a cgroup of which no point has a process".to_owned(),
+            };
+            let says = if kill.is_logged { ", says the kernel's log" } else { "" };
             let text = format!(
-                "{} (pid {pid}) killed for want of memory, says the kernel's log: {}",
-                shown(comm),
-                shown(cgroup)
+                "{} (pid {}) killed for lack of memory {place}{says}",
+                shown(&kill.comm),
+                kill.pid
             );
-            ("oom", text, unit_of(cgroup), Some(shown(comm)))
+            (
+                "oom",
+                text,
+                kill.cgroup.as_deref().and_then(unit_of),
+                Some(shown(&kill.comm)),
+            )
         }
         What::Forks {
             count,
@@ -335,7 +345,7 @@ fn incident(incident: &Incident) -> Value {
         } => {
             let rate = *count as f64 * 1e3 / (*ms).max(1) as f64;
             let text = format!(
-                "{} began, {rate:.0} a second; {most} of them are {} of {}",
+                "{} started, {rate:.0} per second; {most} of them are {} of {}",
                 processes(*count),
                 shown(program),
                 if unit.is_empty() {
@@ -368,7 +378,7 @@ fn incident(incident: &Incident) -> Value {
     row
 }
 
-/// What ran and ended: unit and program.
+/// The unit and program of processes that ran and ended.
 type Ended = (Vec<u8>, Vec<u8>);
 
 fn ended_rows(mut all: Vec<(Ended, Sum)>) -> Value {
@@ -415,8 +425,8 @@ mod tests {
         }
     }
 
-    /// Check that what is not known is no number, that names can't be taken for what stands for none or
-    /// unknown ones, and that what no process used is shown as such.
+    /// Check that an unknown value is not a number, that no name can be mistaken for the marks of
+    /// no group and of an unknown group, and that time used by no process is shown as such.
     #[test]
     fn unknown_values_are_no_numbers() {
         let points = [
@@ -450,7 +460,7 @@ mod tests {
         assert_eq!(names.map(|one| name(&one)), [Value::Null, json!(false), json!("false")]);
     }
 
-    /// Check that incidents say what they are about, so that a choice can filter them.
+    /// Check that incidents name what they are about, so that a selection can filter them.
     #[test]
     fn incidents_are_of_groups() {
         let row = |what| {
@@ -463,7 +473,7 @@ mod tests {
         assert_eq!((&oom["unit"], &oom["ms"]), (&json!("db.service"), &json!(5)));
         assert_eq!(
             oom["text"],
-            "2 processes killed for want of memory in /system.slice/db.service"
+            "2 processes killed for lack of memory in /system.slice/db.service"
         );
         assert!(row(What::OomInCgroup(b"/user.slice".to_vec(), 1)).get("unit").is_none());
         let forks = row(What::Forks {
@@ -476,11 +486,11 @@ mod tests {
         assert_eq!((&forks["unit"], &forks["program"]), (&json!("a.service"), &json!("sh")));
         assert_eq!(
             forks["text"],
-            "500 processes began, 100 a second; 400 of them are sh of a.service"
+            "500 processes started, 100 per second; 400 of them are sh of a.service"
         );
     }
 
-    /// Check that of very many programs the others are one row, and that sums lose nothing.
+    /// Check that with very many programs the others become one row, and that sums lose nothing.
     #[test]
     fn other_programs_are_one_row() {
         let sum = |forks_count| Sum {

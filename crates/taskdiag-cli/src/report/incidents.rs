@@ -1,17 +1,18 @@
-//! Events that matter: kills for want of memory, bursts of forks, restarts.
+//! Important events: processes killed for lack of memory, bursts of forks, restarts.
 
 use std::collections::{HashMap, HashSet};
 
-/// What happened.
+/// The kind of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The OOM killer was there: so many processes of this cgroup since the point before.
+    /// The OOM killer killed this many processes of this cgroup since the previous point.
     OomInCgroup(Vec<u8>, u64),
-    /// The OOM killer was there: so many processes of the machine since the point before.
+    /// The OOM killer killed this many processes on the machine since the previous point.
     OomInMachine(u64),
-    /// The kernel's log says that it killed a process.
-    OomKill { pid: u32, comm: Vec<u8>, cgroup: Vec<u8> },
-    /// Many processes began: so many in so many milliseconds, most of them of this unit and program.
+    /// The OOM killer killed this process.
+    OomKill(Kill),
+    /// `count` processes started within `ms` milliseconds; `most` of them belong to this unit and
+    /// program.
     Forks {
         count: u64,
         ms: u64,
@@ -27,12 +28,26 @@ pub enum What {
     Gap(i64),
 }
 
-/// Something that happened.
+/// A process that the OOM killer killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// Its id.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Vec<u8>,
+    /// Its cgroup, if that is known.
+    pub cgroup: Option<Vec<u8>>,
+    /// Whether this comes from the kernel's log, not from the process's exit event.
+    pub is_logged: bool,
+}
+
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// When, in nanoseconds since 1970; of what was counted between two points, when the later one was.
+    /// When, in nanoseconds since 1970. For events counted between two points, the time of the
+    /// later point.
     pub wall_ns: i64,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
@@ -41,25 +56,26 @@ pub struct Incident {
 pub struct Forks {
     /// When the later sample was taken.
     pub wall_ns: i64,
-    /// How long after the earlier one that was.
+    /// The time since the earlier sample, in milliseconds.
     pub ms: u64,
-    /// Processes that began.
+    /// The number of processes that started.
     pub count: u64,
-    /// The unit and the program that most of them are of, and how many those are.
+    /// The unit of most of them.
     pub unit: Vec<u8>,
-    /// See `unit`.
+    /// The program of most of them.
     pub program: Vec<u8>,
-    /// See `unit`.
+    /// The number of those with that unit and program.
     pub most: u64,
 }
 
-/// Fewer forks a second than this are no burst on any machine.
+/// Fewer forks a second than this are not a burst on any machine.
 const LEAST_FORKS_A_SECOND: f64 = 20.0;
 
-/// So many times the usual rate is a burst.
+/// A burst is this many times the usual rate.
 const TIMES_USUAL: f64 = 5.0;
 
-/// The bursts: the samples before which processes began much more often than in half of all.
+/// The bursts: samples before which the rate of forks was much higher than the median of all
+/// samples.
 pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
     let rate = |forks: &Forks| forks.count as f64 * 1e3 / forks.ms.max(1) as f64;
     let mut rates: Vec<f64> = forks.iter().map(rate).collect();
@@ -81,12 +97,12 @@ pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
         .collect()
 }
 
-/// A count of the kernel that only grows, by name.
+/// Counters of the kernel, which only grow, by name.
 #[derive(Debug, Default)]
 pub struct Counts(HashMap<Vec<u8>, u64>);
 
 impl Counts {
-    /// How much counts have grown. Of what was not there before, that is not known.
+    /// How much counters have grown. Unknown for a counter that did not exist before.
     pub fn grown<'a>(&mut self, now: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<(Vec<u8>, u64)> {
         let now: HashMap<Vec<u8>, u64> = now.map(|(name, count)| (name.to_vec(), count)).collect();
         let grown = |(name, count): (&Vec<u8>, &u64)| {
@@ -95,14 +111,15 @@ impl Counts {
         };
         let mut all: Vec<(Vec<u8>, u64)> = now.iter().filter_map(grown).collect();
         all.sort();
-        // A cgroup that had no processes for a while is not read then, and counts on from where it was.
+        // A cgroup without processes is not read for a while, and continues counting from its last
+        // value.
         self.0.extend(now);
         all
     }
 }
 
-/// Of cgroups whose counts have grown, those that this does not follow from those below: a cgroup counts
-/// what is below it, too.
+/// The cgroups whose counters have grown for a reason of their own: a cgroup also counts everything
+/// below it.
 pub fn innermost(grown: Vec<(Vec<u8>, u64)>) -> Vec<(Vec<u8>, u64)> {
     let own = |(path, count): &(Vec<u8>, u64)| {
         let prefix = if path == b"/" {
@@ -123,29 +140,122 @@ pub fn innermost(grown: Vec<(Vec<u8>, u64)>) -> Vec<(Vec<u8>, u64)> {
     grown.iter().filter_map(own).collect()
 }
 
-/// Which process: its id, and when it started since boot, in nanoseconds.
+/// Reports each kill once. A named kill is also in the counts of its cgroup and of the machine, and
+/// a count of a cgroup is also in that of the machine. So named kills are subtracted from counts,
+/// and counts of cgroups from those of the machine, if they are at most `apart_ns` apart.
+pub fn settle(mut incidents: Vec<Incident>, apart_ns: i64) -> Vec<Incident> {
+    incidents.sort_by_key(|incident| incident.wall_ns);
+    // How many kills of each incident have not yet been subtracted from a count.
+    let mut of_cgroups: Vec<u64> = incidents.iter().map(|one| u64::from(one.is_named())).collect();
+    let mut of_machine = of_cgroups.clone();
+    let near = |incidents: &[Incident], at: usize| {
+        let wall_ns = incidents[at].wall_ns;
+        let from = incidents.partition_point(|other| other.wall_ns < wall_ns.saturating_sub(apart_ns));
+        from..incidents.partition_point(|other| other.wall_ns <= wall_ns.saturating_add(apart_ns))
+    };
+    for at in 0..incidents.len() {
+        let What::OomInCgroup(path, mut count) = incidents[at].what.clone() else {
+            continue;
+        };
+        for other in near(&incidents, at).filter(|&other| incidents[other].can_be_in(&path)) {
+            count -= take(&mut of_cgroups[other], count);
+        }
+        of_machine[at] = count;
+        incidents[at].what = What::OomInCgroup(path, count);
+    }
+    for at in 0..incidents.len() {
+        let What::OomInMachine(mut count) = incidents[at].what else {
+            continue;
+        };
+        for other in near(&incidents, at) {
+            count -= take(&mut of_machine[other], count);
+        }
+        incidents[at].what = What::OomInMachine(count);
+    }
+    let is_left = |one: &Incident| !matches!(one.what, What::OomInCgroup(_, 0) | What::OomInMachine(0));
+    incidents.retain(is_left);
+    incidents
+}
+
+/// Takes `wanted` from `left`, or all that is left.
+fn take(left: &mut u64, wanted: u64) -> u64 {
+    let taken = wanted.min(*left);
+    *left -= taken;
+    taken
+}
+
+impl Incident {
+    fn is_named(&self) -> bool {
+        matches!(self.what, What::OomKill(_))
+    }
+
+    /// Whether this cgroup may count the kill.
+    fn can_be_in(&self, path: &[u8]) -> bool {
+        let What::OomKill(kill) = &self.what else { return false };
+        let below = |cgroup: &Vec<u8>| {
+            let rest = cgroup.strip_prefix(path);
+            path == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        kill.cgroup.as_ref().is_none_or(below)
+    }
+
+    /// Whether two incidents report the kill of the same process.
+    pub fn is_same_kill(&self, other: &Incident) -> bool {
+        // The kernel log and events use different clocks, and a process may take long to end.
+        const APART_NS: i64 = 10_000_000_000;
+        match (&self.what, &other.what) {
+            (What::OomKill(one), What::OomKill(two)) => {
+                one.pid == two.pid && self.wall_ns.saturating_sub(other.wall_ns).saturating_abs() <= APART_NS
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Identifies a process: its id and its start since boot, in nanoseconds.
 pub type Which = (u32, u64);
 
 /// The processes of each service.
 #[derive(Debug, Default)]
-pub struct Services(HashMap<Vec<u8>, HashSet<Which>>);
+pub struct Services {
+    now: HashMap<Vec<u8>, HashSet<Which>>,
+    /// The processes of each service that failed, and when that was seen.
+    failed: HashMap<Vec<u8>, (i64, HashSet<Which>)>,
+}
+
+/// If a failed service comes back later than this, something else started it, such as a timer.
+const MOST_DOWN_NS: i64 = 600_000_000_000;
 
 impl Services {
-    /// The services all of whose processes were replaced, each with when the first of the new ones
-    /// started.
-    pub fn restarted<'a>(&mut self, now: impl Iterator<Item = (&'a [u8], Which)>) -> Vec<(Vec<u8>, u64)> {
+    /// The services of which every process was replaced, each with the start time of its first new
+    /// process. A service that failed may have had no process in between.
+    pub fn restarted<'a>(
+        &mut self,
+        wall_ns: i64,
+        now: impl Iterator<Item = (&'a [u8], Which)>,
+        failed: &HashSet<Vec<u8>>,
+    ) -> Vec<(Vec<u8>, u64)> {
         let mut all: HashMap<Vec<u8>, HashSet<Which>> = HashMap::new();
         for (unit, which) in now.filter(|(unit, _)| unit.ends_with(b".service")) {
             all.entry(unit.to_vec()).or_default().insert(which);
         }
+        self.failed
+            .retain(|_, (since_ns, _)| wall_ns.saturating_sub(*since_ns) <= MOST_DOWN_NS);
         let restarted = |(unit, now): (&Vec<u8>, &HashSet<Which>)| {
-            let before = self.0.get(unit)?;
+            let before = self.now.get(unit);
+            let before = before.or_else(|| self.failed.get(unit).map(|(_, before)| before))?;
             let first = now.iter().map(|(_, start_ns)| *start_ns).min()?;
             before.is_disjoint(now).then(|| (unit.clone(), first))
         };
         let mut restarted: Vec<(Vec<u8>, u64)> = all.iter().filter_map(restarted).collect();
         restarted.sort();
-        self.0 = all;
+        self.failed.retain(|unit, _| !all.contains_key(unit));
+        let before = std::mem::replace(&mut self.now, all);
+        let gone = before
+            .into_iter()
+            .filter(|(unit, _)| !self.now.contains_key(unit) && failed.contains(unit));
+        self.failed
+            .extend(gone.map(|(unit, processes)| (unit, (wall_ns, processes))));
         restarted
     }
 }
@@ -162,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Check that a burst is far above the usual rate, and above what is nothing on any machine.
+    /// Check that a burst is far above the usual rate, and above a rate that matters on no machine.
     #[test]
     fn bursts_are_unusual() {
         let found = |counts: &[u64]| bursts(counts.iter().map(|&count| forks(count)).collect()).len();
@@ -173,8 +283,8 @@ mod tests {
         assert_eq!(found(&[]), 0);
     }
 
-    /// Check that only growth is told, not what was there before, and that a count which was not read for
-    /// a while goes on.
+    /// Check that only growth is reported, not the initial value, and that a counter that was not
+    /// read for a while continues.
     #[test]
     fn counts_grow() {
         let mut counts = Counts::default();
@@ -191,7 +301,7 @@ mod tests {
         assert_eq!(grown(&[("/a", 9), ("/b", 1), ("/c", 5)]), ["/a 2"]);
     }
 
-    /// Check that kills are those of the innermost cgroup that counts them.
+    /// Check that kills are attributed to the innermost cgroup that counts them.
     #[test]
     fn cgroups_count_what_is_below() {
         let of = |grown: &[(&str, u64)]| {
@@ -205,15 +315,15 @@ mod tests {
         assert_eq!(of(&[("/x", 1)]), ["/x 1"]);
     }
 
-    /// Check that a service has restarted when none of its processes is left and there are new ones, and
-    /// not when it has ended, or some are new.
+    /// Check that a service has restarted if none of its processes is left and there are new ones,
+    /// but not if it has ended or only some processes are new.
     #[test]
     fn services_restart() {
         let mut services = Services::default();
         let mut restarted = |now: &[(&str, u32, u64)]| {
             let now = now.iter().map(|&(unit, pid, start)| (unit.as_bytes(), (pid, start)));
             services
-                .restarted(now)
+                .restarted(0, now, &HashSet::new())
                 .into_iter()
                 .map(|(_, start)| start)
                 .collect::<Vec<_>>()
@@ -226,5 +336,75 @@ mod tests {
         assert_eq!(restarted(&[("a.service", 1, 9), ("a.service", 5, 10)]), [9]);
         assert_eq!(restarted(&[]), [0_u64; 0]);
         assert_eq!(restarted(&[("a.service", 6, 20)]), [0_u64; 0]);
+    }
+
+    /// Check that a service that failed counts as restarted even if it had no process in between,
+    /// but not after a long time or without a failure.
+    #[test]
+    fn services_restart_later() {
+        let minute = 60_000_000_000;
+        let (one, two): (&[Which], &[Which]) = (&[(1, 1)], &[(2, 7)]);
+        for (failed, minutes, expected) in [
+            (Some("a.service"), [1, 2], 1),
+            (Some("a.service"), [1, 12], 0),
+            (Some("b.service"), [1, 2], 0),
+            (None, [1, 2], 0),
+        ] {
+            let mut services = Services::default();
+            let failed: HashSet<Vec<u8>> = failed.iter().map(|unit| unit.as_bytes().to_vec()).collect();
+            let mut at = |minutes: i64, processes: &[Which]| {
+                let now = processes.iter().map(|&which| (&b"a.service"[..], which));
+                services.restarted(minutes * minute, now, &failed).len()
+            };
+            assert_eq!(at(0, one), 0);
+            assert_eq!(
+                (at(minutes[0], &[]), at(minutes[1], two)),
+                (0, expected),
+                "{failed:?} {minutes:?}"
+            );
+            assert_eq!(at(minutes[1], two), 0);
+        }
+    }
+
+    /// Check that a kill is reported once: by name, otherwise by cgroup, otherwise for the machine.
+    #[test]
+    fn kills_are_told_once() {
+        let named = |wall_ns, cgroup: Option<&str>| Incident {
+            wall_ns,
+            what: What::OomKill(Kill {
+                pid: 7,
+                comm: b"eater".to_vec(),
+                cgroup: cgroup.map(|path| path.as_bytes().to_vec()),
+                is_logged: false,
+            }),
+        };
+        let in_cgroup = |wall_ns, path: &str, count| Incident {
+            wall_ns,
+            what: What::OomInCgroup(path.as_bytes().to_vec(), count),
+        };
+        let in_machine = |wall_ns, count| Incident {
+            wall_ns,
+            what: What::OomInMachine(count),
+        };
+        let told = |incidents: &[Incident]| settle(incidents.to_vec(), 60);
+        // The machine's counter is read in each sample, cgroups are read later, and the process
+        // ends shortly after.
+        let kill = named(102, Some("/s/a.service"));
+        assert_eq!(
+            told(&[in_machine(100, 1), in_cgroup(130, "/s", 1), kill.clone()]),
+            std::slice::from_ref(&kill)
+        );
+        // The contents of this cgroup are unknown.
+        assert_eq!(told(&[named(102, None), in_cgroup(130, "/s", 1)]), [named(102, None)]);
+        // Another cgroup's kill is another one, and so is a later one.
+        let others = [kill.clone(), in_cgroup(130, "/sa", 1), in_cgroup(200, "/s", 1)];
+        assert_eq!(told(&others), others);
+        let all = [in_machine(100, 5), kill.clone(), in_cgroup(130, "/s", 3)];
+        assert_eq!(told(&all), [in_machine(100, 2), kill, in_cgroup(130, "/s", 2)]);
+        assert_eq!(
+            told(&[in_machine(100, 1), in_cgroup(130, "/s", 1)]),
+            [in_cgroup(130, "/s", 1)]
+        );
+        assert_eq!(told(&[in_machine(100, 1)]), [in_machine(100, 1)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's log: which processes the OOM killer ended.
+//! The kernel's log: the processes that the OOM killer killed.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -6,13 +6,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
 
-/// A process that the OOM killer ended.
+/// A process that the OOM killer killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// When, in nanoseconds since the machine booted, by the kernel's own clock, which stands still while
+    /// When, in nanoseconds since the machine booted, by the kernel's own clock, which stops while
     /// the machine sleeps.
     pub since_boot_ns: u64,
-    /// Its id, as the first pid namespace has it.
+    /// Its id in the initial pid namespace.
     pub pid: u32,
     /// Its name.
     pub comm: Vec<u8>,
@@ -20,26 +20,26 @@ pub struct Kill {
     pub cgroup: Vec<u8>,
 }
 
-/// What the log says.
+/// The content of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The processes that were killed.
     pub kills: Vec<Kill>,
-    /// How far the log goes back, in nanoseconds since boot.
+    /// How far back the log goes, in nanoseconds since boot.
     pub first_ns: Option<u64>,
 }
 
-/// A log is read at most so far: no kernel has a larger one.
+/// At most this much of a log is read. No kernel has a larger one.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Reads the log as far as the kernel has it.
+/// Reads the log as far as the kernel still has it.
 pub fn read() -> io::Result<Log> {
     let mut file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open("/dev/kmsg")?;
     let mut log = Log::default();
-    // Each read is a record, or an error if it does not fit.
+    // Each read returns a record, or an error if the record does not fit.
     let mut record = [0; 8192];
     let mut bytes = 0;
     while bytes < MOST_BYTES {
@@ -50,7 +50,7 @@ pub fn read() -> io::Result<Log> {
                 log.add(&record[..count]);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            // The record was overwritten meanwhile: the next read goes on behind it.
+            // The record was overwritten in between. The next read continues after it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -60,14 +60,15 @@ pub fn read() -> io::Result<Log> {
 }
 
 impl Log {
-    /// Adds a record of `/dev/kmsg`: `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, and lines that begin with
-    /// a space.
+    /// Adds a record of `/dev/kmsg`: `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, and lines that
+    /// begin with a space.
     fn add(&mut self, record: &[u8]) {
         let Some((priority, since_boot_ns, text)) = parts(record) else {
             return;
         };
         self.first_ns.get_or_insert(since_boot_ns);
-        // Programs can write to the log, too: their messages have another facility than the kernel's, 0.
+        // Programs can write to the log too. The facility of their messages is not 0, which is the
+        // kernel's.
         if priority >> 3 == 0 {
             self.kills.extend(kill(since_boot_ns, text));
         }
@@ -88,12 +89,12 @@ fn parts(record: &[u8]) -> Option<(u64, u64, &[u8])> {
 /// The line `oom-kill:constraint=…,task_memcg=PATH,task=NAME,pid=NUMBER,uid=NUMBER` (Linux 5.0).
 fn kill(since_boot_ns: u64, text: &[u8]) -> Option<Kill> {
     let rest = text.strip_prefix(b"oom-kill:")?;
-    // A name may have anything in it, so that what is behind it is looked for from the end.
+    // A name may contain anything, so search for what follows it from the end.
     let (rest, _) = split_last(rest, b",uid=")?;
     let (rest, pid) = split_last(rest, b",pid=")?;
     let pid = std::str::from_utf8(pid).ok()?.parse().ok()?;
-    // What is before it can't have a comma: a path of a cgroup may, but none that systemd or a container
-    // runtime makes.
+    // What precedes it contains no comma: a cgroup's path may, but no path made by systemd or a
+    // container runtime does.
     let at = find(rest, b",task=")?;
     let cgroup = find(&rest[..at], b",task_memcg=").map(|from| &rest[from + b",task_memcg=".len()..at]);
     Some(Kill {
@@ -113,7 +114,7 @@ fn split_last<'t>(text: &'t [u8], what: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
     Some((&text[..at], &text[at + what.len()..]))
 }
 
-/// The kernel writes what is not printable as `\xHH`, and so does it with backslashes.
+/// The kernel writes unprintable bytes, and backslashes, as `\xHH`.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -145,8 +146,8 @@ mod tests {
         log
     }
 
-    /// Check that kills are found with their time, whatever names have in them, that what programs write
-    /// to the log is no kill, and how far the log goes back.
+    /// Check that kills are found with their time, whatever names contain, that messages from
+    /// programs are not taken for kills, and how far back the log goes.
     #[test]
     fn kills_are_those_of_the_kernel() {
         let record = |priority: u32, us: u64, name: &str| {
@@ -176,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Check that other lines are none, also those that end early.
+    /// Check that other lines are ignored, including truncated ones.
     #[test]
     fn nonsense_is_no_kill() {
         for text in ["", ";", "6,1,2,-;", "6,1,x,-;oom-kill:", "x"] {

@@ -26,22 +26,23 @@ use taskdiag_sys::host::now_ns;
 
 use crate::grouping::{CONTAINER, PROGRAM, UNIT};
 use crate::history::library::Library;
-use crate::history::past::{Moment, Recorded};
+use crate::history::past::{MachineState, Recorded};
 use crate::history::{exact, shown_time, RangeOptions};
 use crate::host::MemInfo;
 use crate::outcome::{counted, message, say, Failure, Outcome};
 use crate::output::document::boot_id;
+use crate::output::Output;
 use crate::source::SourceOptions;
 use document::Contents;
-use incidents::{Incident, What};
+use incidents::{Incident, Kill, What};
 use present::Present;
 use reading::Read;
 
 /// Make a page with charts: processor time and memory over time, where the memory is, what happened
 ///
-/// The page is one file that needs nothing else, no network either. Of a recording (`taskdiag record`) it has
-/// a time, by program, unit or container; without one it has this moment. Each chart says which commands
-/// give its numbers.
+/// The page is one file that needs no other files and no network. With --history it shows a period
+/// of a recording (see `taskdiag record`), by program, unit or container; otherwise it shows the
+/// current state. Each chart lists the commands that print its numbers.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag report -o now.html\n  \
@@ -49,25 +50,27 @@ use reading::Read;
     taskdiag report --history /var/lib/taskdiag --from '2026-11-23 03:00' --to '2026-11-23 04:00' --by unit -o report.html\n  \
     taskdiag report --cache /var --cache /usr -o now.html")]
 pub struct Args {
-    /// The page; - is standard output. It is written completely or not at all, for its owner alone
+    /// The page; - is standard output. The file is written completely or not at all, readable only
+    /// by its owner
     #[arg(short = 'o', long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
     past: RangeOptions,
-    /// What processes are added up by at first; the page has all three
+    /// The initial grouping of processes; the page offers all three
     #[arg(long, value_enum, value_name = "WHAT", default_value = "program")]
     by: By,
-    /// Show the page cache of the files below this directory, and of the directories in it, as it is now
+    /// Also show the current page cache of the files below this directory and of the directories in
+    /// it
     #[arg(long, value_name = "DIR")]
     cache: Vec<PathBuf>,
     #[command(flatten)]
     from: SourceOptions,
 }
 
-/// What processes are added up by.
+/// The grouping of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// File name of the executable; the name of the process where that is denied
+    /// File name of the executable; the name of the process if reading the executable is denied
     Program,
     /// systemd unit
     Unit,
@@ -85,7 +88,7 @@ impl By {
     }
 }
 
-/// How long the page tables of processes are walked for their proportional sizes.
+/// How long to walk the page tables of processes for their proportional set sizes.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
@@ -113,7 +116,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// The page of this moment.
+/// A page about the present moment.
 fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
     let mut handle = args.from.handle();
     let query = Query::processes()
@@ -148,7 +151,7 @@ fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
     Ok((contents, format!("{host}: processes and memory")))
 }
 
-/// The page of a time of a recording.
+/// A page about a time of a recording.
 fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<(Contents, String), Failure> {
     let times = args.past.times()?;
     let library = Library::open(directory)?;
@@ -172,26 +175,26 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     let is_this_boot = boot_id().is_some_and(|id| id == read.boot_id);
     if !args.cache.is_empty() && !is_this_boot {
         return Err(Failure::Unanswered(
-            "--cache is about this machine now, and the recording is of another machine or boot: leave one of them out"
+            "--cache shows this machine now, but the recording is of another machine or boot: leave out one of them"
                 .to_owned(),
         ));
     }
     let logged = if is_this_boot {
         logged(first..last.saturating_add(1), &mut notes)
     } else {
-        notes.push("the kernel's log is of another boot than the recording, and was not read".to_owned());
+        notes.push("the kernel's log is from another boot than the recording, and was not read".to_owned());
         Vec::new()
     };
     if !read.has_events {
         notes.push(
-            "no events were recorded: bursts of forks, and what began and ended between samples, are not known"
+            "no events were recorded: bursts of forks and processes that existed only between samples are not known"
                 .to_owned(),
         );
     }
     let missing = read.points.iter().map(|point| point.missing).max().unwrap_or(0);
     if missing > 0 {
         notes.push(format!(
-            "memory: {} of which it is not known are missing in some samples",
+            "memory: up to {} missing from a sample, because their memory is not known",
             counted(missing, "process")
         ));
     }
@@ -199,7 +202,7 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
         directory,
         tier: read.tier.name,
         from: exact(first),
-        // The last sample is before the end.
+        // The last sample must be before the end.
         to: exact(last.saturating_add(1_000_000)),
         at: exact(present.wall_ns),
     };
@@ -220,7 +223,7 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     ))
 }
 
-fn about(read: &Read, first: i64, last: i64, moment: &Moment) -> String {
+fn about(read: &Read, first: i64, last: i64, moment: &MachineState) -> String {
     format!(
         "{} to {}, {} of the tier {}, {} in the charts; Linux {}, recorded by {}.",
         shown_time(first),
@@ -236,8 +239,8 @@ fn about(read: &Read, first: i64, last: i64, moment: &Moment) -> String {
     )
 }
 
-/// The processes of the sample that was read last.
-fn of_moment(decoder: Decoder) -> Result<(Present, Arc<Moment>), String> {
+/// The processes of the last sample that was read.
+fn of_moment(decoder: Decoder) -> Result<(Present, Arc<MachineState>), String> {
     let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
     let mut snapshot = Snapshot::default();
     let query = Query::processes().fields(present::fields());
@@ -249,7 +252,7 @@ fn of_moment(decoder: Decoder) -> Result<(Present, Arc<Moment>), String> {
     Ok((present, moment))
 }
 
-/// What the kernel's log has of a time.
+/// Incidents from the kernel's log in a time range.
 fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
     let log = match kernel_log::read() {
         Ok(log) => log,
@@ -258,7 +261,7 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
             return Vec::new();
         }
     };
-    // Its clock stands still while the machine sleeps.
+    // Its clock stops while the machine sleeps.
     let begin_ns = wall_ns().saturating_sub_unsigned(now_ns(ClockId::Monotonic));
     let wall = |since_boot_ns: u64| begin_ns.saturating_add_unsigned(since_boot_ns);
     if let Some(first) = log
@@ -266,18 +269,19 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
         .map(wall)
         .filter(|first| *first > times.start && times.start > i64::MIN)
     {
-        // Messages of the boot itself are the first, a moment after it.
+        // The first messages are those of the boot itself, a moment after it.
         if log.first_ns > Some(1_000_000_000) {
-            notes.push(format!("the kernel's log goes back to {} only", shown_time(first)));
+            notes.push(format!("the kernel's log goes back only to {}", shown_time(first)));
         }
     }
     let incident = |kill: kernel_log::Kill| Incident {
         wall_ns: wall(kill.since_boot_ns),
-        what: What::OomKill {
+        what: What::OomKill(Kill {
             pid: kill.pid,
             comm: kill.comm,
-            cgroup: kill.cgroup,
-        },
+            cgroup: Some(kill.cgroup),
+            is_logged: true,
+        }),
     };
     let incidents = log.kills.into_iter().map(incident);
     incidents.filter(|incident| times.contains(&incident.wall_ns)).collect()
@@ -295,28 +299,29 @@ fn cache_command(path: &Path) -> String {
     )
 }
 
-/// Writes a page: completely, or not at all.
+/// Writes a page either completely or not at all.
 fn write(path: &Path, page: &[u8]) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(page)?;
-        return Ok(stdout.flush()?);
+        let mut output = Output::new();
+        output.buffer().extend_from_slice(page);
+        return Ok(output.finish()?);
     }
     let wrong =
         |error: io::Error| Failure::Unanswered(format!("{}: writing the page: {}", path.display(), message(&error)));
-    // What is no file, such as a pipe, can't be put in the place of another.
+    // A path that is not a regular file, such as a pipe, can't be replaced.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
         return file.write_all(page).map_err(wrong);
     }
-    // A link stays a link.
+    // A symbolic link remains a link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut unfinished = path.clone().into_os_string();
     unfinished.push(format!(".{}.unfinished", std::process::id()));
+    // Nobody else's file or link: the name can be guessed, and the directory may be everybody's.
+    let _ = fs::remove_file(&unfinished);
     let written = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&unfinished)
         .and_then(|mut file| file.write_all(page).and_then(|()| file.sync_all()))

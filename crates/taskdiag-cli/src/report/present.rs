@@ -1,4 +1,4 @@
-//! The processes of one moment, and the machine's account of its memory then.
+//! The processes of one moment, and the machine's memory at that time.
 
 use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 
@@ -7,12 +7,12 @@ use crate::host::MemInfo;
 use crate::mem::{SystemTally, SYSTEM_FIELDS};
 use crate::output::Absences;
 
-/// What the memory of a process is.
+/// How the memory of a process is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Proportional sizes, which add up.
+    /// Proportional set sizes, which add up.
     Pss,
-    /// Resident sizes, in which shared pages count for every process.
+    /// Resident set sizes, in which shared pages count for every process.
     Rss,
 }
 
@@ -26,7 +26,7 @@ impl Memory {
     }
 }
 
-/// What processes are added up by.
+/// The groupings of processes.
 pub const GROUPINGS: [&grouping::Grouping; 3] = [&grouping::PROGRAM, &grouping::UNIT, &grouping::CONTAINER];
 
 /// The name of a process's group in each of [`GROUPINGS`].
@@ -34,7 +34,7 @@ pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], Absent>; 3] {
     [grouping::program(task), grouping::unit(task), grouping::container(task)]
 }
 
-/// The fields that say which groups processes are in.
+/// The fields that determine the groups of processes.
 pub fn naming() -> Fields {
     GROUPINGS.iter().flat_map(|grouping| grouping.fields).copied().collect()
 }
@@ -48,48 +48,48 @@ pub struct Process {
     pub comm: Vec<u8>,
     /// Its user, by name or number.
     pub user: String,
-    /// In the order of [`GROUPINGS`].
+    /// Its groups, in the order of [`GROUPINGS`].
     pub groups: [Name; 3],
     /// Its memory.
     pub bytes: u64,
 }
 
-/// The machine's account.
+/// The machine's memory, by use.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// All of the machine's memory.
+    /// The total memory of the machine.
     pub total_bytes: u64,
     /// The lines.
     pub lines: Vec<AccountLine>,
 }
 
-/// A line of it: see [`crate::mem`].
+/// A line of the account: see [`crate::mem`].
 #[derive(Clone, Debug)]
 pub struct AccountLine {
-    /// The name, and that of the line it is a part of.
+    /// Its name.
     pub name: &'static str,
-    /// See `name`.
+    /// The name of the line that it is a part of.
     pub part_of: &'static str,
-    /// How much, or why that is not known.
+    /// The amount, or why it is unknown.
     pub bytes: Result<i64, Absent>,
-    /// What it is.
+    /// Its meaning.
     pub meaning: String,
 }
 
 /// The processes of one moment.
 #[derive(Clone, Debug)]
 pub struct Present {
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub wall_ns: i64,
-    /// What their memory is.
+    /// How their memory is measured.
     pub memory: Memory,
-    /// All that have memory that could be read, those with the most first.
+    /// All processes whose memory could be read, those with the most memory first.
     pub processes: Vec<Process>,
-    /// Those whose memory could not be read, and why the first of them could not.
+    /// The number of processes whose memory could not be read.
     pub missing: u64,
-    /// See `missing`.
+    /// Why the memory of the first of them could not be read.
     pub why: Option<Absent>,
-    /// `None` if the numbers of the machine are not known.
+    /// `None` if the numbers of the machine are unknown.
     pub account: Option<Account>,
 }
 
@@ -107,7 +107,7 @@ pub fn fields() -> Fields {
 }
 
 impl Present {
-    /// What a snapshot of [`fields`] says. Proportional sizes are taken unless no process has one.
+    /// Converts a snapshot of [`fields`]. Uses proportional set sizes unless no process has one.
     pub fn new(snapshot: &Snapshot, info: Option<&MemInfo>, wall_ns: i64) -> Present {
         let tasks: Vec<Task<'_>> = snapshot.tasks().collect();
         let has_pss = tasks.iter().any(|task| task.pss_bytes().is_ok());

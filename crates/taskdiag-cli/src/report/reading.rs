@@ -1,83 +1,97 @@
-//! Reading a time of a recording: what groups used, and what happened.
+//! Reads a time range of a recording: what groups used, and what happened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use taskdiag::{Field, Fields, Query, Snapshot, Task, Value};
+use taskdiag::{Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
 use taskdiag_history::decode::End;
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::events::{Happened, Sum};
 use taskdiag_history::figures::Figure;
+use taskdiag_history::piece::Time;
 use taskdiag_history::About;
 
-use super::incidents::{bursts, innermost, Counts, Forks, Incident, Services, What, Which};
+use super::incidents::{bursts, innermost, settle, Counts, Forks, Incident, Kill, Services, What, Which};
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups};
-use crate::history::library::{far_ns, Library, Segment};
-use crate::history::past::{Moment, Recorded};
+use crate::history::library::{far_ns, torn, Library, Segment};
+use crate::history::past::{MachineState, Recorded};
 use crate::outcome::Failure;
 
-/// A chart has about as many points at most: more than it has pixels help nobody.
+/// The approximate maximum number of points in a chart. More points than pixels help nobody.
 const MOST_POINTS: i64 = 400;
 
-/// More samples than this are read from a coarser tier, if there is one.
+/// A time range with more samples than this is read from a coarser tier, if there is one.
 const MOST_SAMPLES: i64 = 2000;
 
-/// Units and programs of which it is remembered what began and ended; the rest is one sum.
+/// How many units and programs are remembered individually with what began and ended. The rest
+/// become one sum.
 const MOST_SUMS: usize = 4096;
+
+/// How many paths of cgroups are remembered.
+const MOST_CGROUPS: usize = 1 << 16;
+
+/// How many OOM kills are named. Others are counted.
+const MOST_KILLS: usize = 1 << 12;
+
+/// The recorder reads cgroups every 30 seconds.
+const CGROUPS_EVERY_NS: i64 = 30_000_000_000;
 
 /// A point of the charts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub wall_ns: i64,
-    /// Whether there is a sample. Otherwise it stands for a time in which nothing was recorded.
+    /// Whether there is a sample. If not, the point stands for a time in which nothing was
+    /// recorded.
     pub is_known: bool,
-    /// Processors that were busy since the point before, of all; `None` if there is none of the same boot
-    /// just before it.
+    /// The busy processors since the previous point, and the number of all. `None` if there is no
+    /// sample of the same boot shortly before.
     pub busy: Option<(f64, f64)>,
-    /// Memory that is not available to new programs, of all, in bytes.
+    /// Memory that is not available to new programs, and all memory, in bytes.
     pub used: Option<(u64, u64)>,
-    /// Processes whose memory is not known.
+    /// The number of processes whose memory is unknown.
     pub missing: u64,
 }
 
-/// What was read.
+/// The data that were read.
 #[derive(Debug)]
 pub struct Read {
     /// The tier.
     pub tier: &'static Tier,
-    /// How many samples.
+    /// The number of samples.
     pub samples: u64,
     /// The points.
     pub points: Vec<Point>,
-    /// What the memory of groups is.
+    /// How the memory of groups is measured.
     pub memory: Memory,
     /// What groups used, in the order of [`GROUPINGS`](super::present::GROUPINGS).
     pub groups: [Groups; 3],
     /// What happened.
     pub incidents: Vec<Incident>,
-    /// What began and ended, by unit and program. Of those without names there were too many.
+    /// What started and ended, by unit and program. The entry without names has those beyond the
+    /// maximum.
     pub ended: BTreeMap<(Vec<u8>, Vec<u8>), Sum>,
     /// Whether events were recorded.
     pub has_events: bool,
-    /// What is missing in the recording, by its own words.
+    /// What is missing from the recording, in its own words.
     pub notes: Vec<String>,
-    /// What is damaged.
+    /// The damage that was found.
     pub damages: Vec<String>,
     /// The boot of the last sample.
     pub boot_id: String,
 }
 
-/// A tier that has something of a time.
+/// A tier that covers part of a time range.
 struct Candidate {
     tier: &'static Tier,
     times: Range<i64>,
     every_ns: i64,
 }
 
-/// Which tier to read: the finest that goes back as far as any, and does not have too many samples.
+/// Chooses the tier to read: the finest that goes back as far as any other and does not have too
+/// many samples.
 fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     for tier in &TIERS {
@@ -107,7 +121,7 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
     Some(all.swap_remove(right))
 }
 
-/// Reads what was recorded in a time.
+/// Reads what was recorded in a time range.
 pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     let nothing = format!(
         "{0}: nothing was recorded in that time: `taskdiag history {0}` shows what there is",
@@ -118,7 +132,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     };
     let span = candidate.times.end.saturating_sub(candidate.times.start);
     let mut reader = Reader {
-        // If there is a point for each, their rhythm need not be that of a clock.
+        // If each sample is a point, the points need not be at regular times.
         step_ns: Some(span / MOST_POINTS).filter(|step| *step > candidate.every_ns),
         far_ns: far_ns((span / MOST_POINTS).max(candidate.every_ns).unsigned_abs()),
         times: times.clone(),
@@ -129,7 +143,10 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         forks: Vec::new(),
         oom: Counts::default(),
         oom_machine: Counts::default(),
+        killed: Vec::new(),
+        cgroups: HashMap::new(),
         services: Services::default(),
+        failed: HashSet::new(),
         read: Read {
             tier: candidate.tier,
             samples: 0,
@@ -156,7 +173,9 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         }
         return Err(Failure::Unanswered(message));
     }
+    reader.end_of_boot();
     let mut read = reader.read;
+    read.incidents = settle(read.incidents, CGROUPS_EVERY_NS.saturating_add(reader.far_ns));
     read.incidents.extend(bursts(reader.forks));
     read.incidents.sort_by_key(|incident| incident.wall_ns);
     Ok(read)
@@ -167,47 +186,54 @@ struct Before {
     boot_id: String,
     wall_ns: i64,
     boot_ns: u64,
-    /// Processor time of each process.
+    /// The processor time of each process.
     used_ns: HashMap<Which, u64>,
-    /// Clock ticks of the machine: busy, and all.
+    /// Clock ticks of the machine: busy ticks, and all ticks.
     ticks: Option<(u64, u64)>,
 }
 
 struct Reader {
     times: Range<i64>,
-    /// The time between two points; `None`: every sample is one.
+    /// The time between two points. `None`: every sample is a point.
     step_ns: Option<i64>,
-    /// What is further apart has a gap between.
+    /// Points further apart than this have a gap between them.
     far_ns: i64,
     /// `None` before the first segment.
     query: Option<Query>,
     snapshot: Snapshot,
     before: Option<Before>,
-    /// The boot and the time since it of the sample that was read last.
+    /// The boot id and the time since boot of the sample that was read last.
     last: Option<(String, u64)>,
     forks: Vec<Forks>,
     oom: Counts,
     oom_machine: Counts,
+    /// Processes that the OOM killer ended, each with the id of its cgroup and when that was.
+    killed: Vec<(Option<u64>, i64, Kill)>,
+    /// The paths of cgroups, by id.
+    cgroups: HashMap<u64, Vec<u8>>,
     services: Services,
+    /// Units with processes that failed since the previous point.
+    failed: HashSet<Vec<u8>>,
     read: Read,
 }
 
 impl Reader {
-    /// Reads a segment. The error says what is damaged.
+    /// Reads a segment. The error describes the damage.
     fn segment(&mut self, library: &Library, segment: &Segment) -> Result<(), String> {
         let Some(decoder) = library.decoder(segment)? else {
             return Ok(());
         };
         let query = self.begin(&decoder.about, decoder.fields());
         let boot_id = decoder.about.boot_id.clone();
+        if self.last.as_ref().is_some_and(|(before, _)| *before != boot_id) {
+            self.end_of_boot();
+        }
         let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
         loop {
             match recorded.pass()? {
                 None => {}
                 Some(End::Whole) => return Ok(()),
-                Some(End::Torn(bytes)) => {
-                    return Err(format!("its last sample was not written completely ({bytes} bytes)"));
-                }
+                Some(End::Torn(bytes)) => return Err(torn(bytes)),
             }
             let time = recorded.decoder().time;
             let next = recorded.decoder().next_time().map(|next| next.wall_ns);
@@ -215,7 +241,8 @@ impl Reader {
                 return Ok(());
             }
             if time.wall_ns < self.times.start {
-                // What is before the time counts as far as the first point is compared with it.
+                // A sample before the time range matters only if the first point is compared with
+                // it.
                 if next.is_none_or(|next| next >= self.times.start) {
                     self.point(&mut recorded, &query, false)?;
                 }
@@ -227,7 +254,7 @@ impl Reader {
                 Some((before, boot_ns)) if *before == boot_id => Some(time.boot_ns.saturating_sub(*boot_ns)),
                 _ => None,
             };
-            self.happened(recorded.happened(), time.wall_ns, since_ns);
+            self.happened(recorded.happened(), time, since_ns);
             self.last = Some((boot_id.clone(), time.boot_ns));
             let is_last_of_step = |next: i64| {
                 let step = |wall_ns: i64| self.step_ns.map(|step_ns| wall_ns.div_euclid(step_ns));
@@ -239,7 +266,8 @@ impl Reader {
         }
     }
 
-    /// Takes in what a segment says of itself. Returns what is asked of it, which the first one decides.
+    /// Reads a segment's description of itself. Returns the query for it; the first segment decides
+    /// how memory is measured.
     fn begin(&mut self, about: &About, fields: Fields) -> Query {
         for note in &about.notes {
             if !self.read.notes.contains(note) {
@@ -251,15 +279,17 @@ impl Reader {
             let has_pss = fields.contains(Field::PssBytes);
             read.memory = if has_pss { Memory::Pss } else { Memory::Rss };
             let counters = Field::Pid | Field::StartNs | Field::UtimeNs | Field::StimeNs;
-            Query::processes().fields(naming() | counters | read.memory.field())
+            let cgroup = Field::CgroupId | Field::Cgroup;
+            Query::processes().fields(naming() | counters | cgroup | read.memory.field())
         });
         query.clone()
     }
 
     /// Adds what happened between two samples.
-    fn happened(&mut self, happened: &Happened, wall_ns: i64, since_ns: Option<u64>) {
+    fn happened(&mut self, happened: &Happened, time: Time, since_ns: Option<u64>) {
+        self.kills(happened, time.wall_ns.saturating_sub_unsigned(time.boot_ns));
         let mut forks = Forks {
-            wall_ns,
+            wall_ns: time.wall_ns,
             ms: since_ns.unwrap_or(0) / 1_000_000,
             ..Forks::default()
         };
@@ -270,6 +300,9 @@ impl Reader {
                 forks.most = sum.forks_count;
                 (forks.unit, forks.program) = (unit.clone(), program.clone());
             }
+            if sum.failed_count > 0 {
+                self.failed.insert(unit.clone());
+            }
             let ended = &mut self.read.ended;
             let mut of = (unit.clone(), program.clone());
             if ended.len() >= MOST_SUMS && !ended.contains_key(&of) {
@@ -277,13 +310,56 @@ impl Reader {
             }
             ended.entry(of).or_default().add(*sum);
         }
-        // Of the first sample it is not known how long after the one before it was.
+        // For the first sample, the time since the sample before it is unknown.
         if forks.ms > 0 {
             self.forks.push(forks);
         }
     }
 
-    /// Makes a point of the sample that was read last, or only what the next point is compared with.
+    /// Notes the processes that the OOM killer killed.
+    fn kills(&mut self, happened: &Happened, boot_ns: i64) {
+        let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
+        for event in events.filter(|event| event.oom_killed() == Some(Ok(true))) {
+            if self.killed.len() >= MOST_KILLS {
+                return;
+            }
+            let kill = Kill {
+                pid: event.pid(),
+                comm: event.comm().unwrap_or_default().to_vec(),
+                cgroup: None,
+                is_logged: false,
+            };
+            let wall_ns = boot_ns.saturating_add_unsigned(event.time_ns());
+            self.killed.push((event.cgroup_id().ok(), wall_ns, kill));
+        }
+    }
+
+    /// Finds the cgroups of the killed processes. An id of a cgroup is valid for one boot.
+    fn end_of_boot(&mut self) {
+        for (cgroup_id, wall_ns, mut kill) in self.killed.drain(..) {
+            kill.cgroup = cgroup_id.and_then(|id| self.cgroups.get(&id).cloned());
+            self.read.incidents.push(Incident {
+                wall_ns,
+                what: What::OomKill(kill),
+            });
+        }
+        self.cgroups.clear();
+    }
+
+    /// Learns which cgroup has which path: an event has the id alone.
+    fn learn_cgroups(&mut self) {
+        for task in self.snapshot.tasks() {
+            let (Ok(id), Ok(path)) = (task.cgroup_id(), task.cgroup()) else {
+                continue;
+            };
+            if self.cgroups.len() < MOST_CGROUPS && !self.cgroups.contains_key(&id) {
+                self.cgroups.insert(id, path.to_vec());
+            }
+        }
+    }
+
+    /// Makes a point of the last sample that was read; or, without `is_shown`, only the values to
+    /// compare the next point with.
     fn point(&mut self, recorded: &mut Recorded, query: &Query, is_shown: bool) -> Result<(), String> {
         recorded.arrive()?;
         let answered = taskdiag::answer_past(recorded, query, &mut self.snapshot);
@@ -300,6 +376,7 @@ impl Reader {
                 .collect(),
             ticks: ticks(&moment),
         };
+        self.learn_cgroups();
         if is_shown {
             self.gap(&now, moment.boot_ns());
             self.incidents(&moment);
@@ -310,7 +387,8 @@ impl Reader {
         Ok(())
     }
 
-    /// If nothing was recorded for long before a point, says so, and forgets what was before.
+    /// If nothing was recorded for a long time before a point, adds an incident and forgets the
+    /// earlier values.
     fn gap(&mut self, now: &Before, boot_ns: i64) {
         let Some(before) = &self.before else { return };
         let is_other_boot = before.boot_id != now.boot_id;
@@ -338,7 +416,7 @@ impl Reader {
         }
     }
 
-    fn add_point(&mut self, now: &Before, moment: &Moment) {
+    fn add_point(&mut self, now: &Before, moment: &MachineState) {
         let point = self.read.points.len();
         let mut missing = 0;
         let elapsed_ns = self
@@ -387,8 +465,8 @@ impl Reader {
         });
     }
 
-    /// What figures and processes say of what happened since the point before.
-    fn incidents(&mut self, moment: &Moment) {
+    /// Finds incidents since the previous point in the figures and processes.
+    fn incidents(&mut self, moment: &MachineState) {
         let wall_ns = moment.time.wall_ns;
         let mut add = |wall_ns, what| self.read.incidents.push(Incident { wall_ns, what });
         let kills = moment.figures.iter().filter_map(|((object, key), figure)| {
@@ -401,19 +479,18 @@ impl Reader {
         let in_cgroups = innermost(self.oom.grown(kills));
         let machine = moment.figure("vmstat", "oom_kill");
         let in_machine = self.oom_machine.grown(machine.iter().map(|&count| (&b""[..], count)));
-        let in_machine: u64 = in_machine.iter().map(|(_, count)| count).sum();
-        let explained: u64 = in_cgroups.iter().map(|(_, count)| count).sum();
         for (path, count) in in_cgroups {
             add(wall_ns, What::OomInCgroup(path, count));
         }
-        if in_machine > explained {
-            add(wall_ns, What::OomInMachine(in_machine - explained));
+        for (_, count) in in_machine {
+            add(wall_ns, What::OomInMachine(count));
         }
         let services = self
             .snapshot
             .tasks()
             .filter_map(|task| Some((task.unit().ok()?, which(&task)?)));
-        for (unit, start_ns) in self.services.restarted(services) {
+        let failed = std::mem::take(&mut self.failed);
+        for (unit, start_ns) in self.services.restarted(wall_ns, services, &failed) {
             add(moment.boot_ns().saturating_add_unsigned(start_ns), What::Restart(unit));
         }
     }
@@ -427,8 +504,8 @@ fn used_ns(task: &Task<'_>) -> Option<u64> {
     Some(task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?))
 }
 
-/// The processor time of a process since the point before. One that began since has used all of its time
-/// since; of one that was not seen then although it was there, that is not known.
+/// The processor time of a process since the previous point. A process that began since then has
+/// used all its time since. It is unknown for a process that existed then but was not seen.
 fn grown_ns(before: &Before, now: &Before, which: Which) -> Option<u64> {
     let used_ns = *now.used_ns.get(&which)?;
     match before.used_ns.get(&which) {
@@ -437,14 +514,14 @@ fn grown_ns(before: &Before, now: &Before, which: Which) -> Option<u64> {
     }
 }
 
-/// Clock ticks of the machine: those in which a processor did something, and all.
-fn ticks(moment: &Moment) -> Option<(u64, u64)> {
+/// Clock ticks of the machine: those in which a processor was busy, and all.
+fn ticks(moment: &MachineState) -> Option<(u64, u64)> {
     let of = |names: &[&str]| {
         let ticks = names.iter().map(|name| moment.figure("cpu", name).unwrap_or(0));
         ticks.fold(0, u64::saturating_add)
     };
     moment.figure("cpu", "user")?;
-    // Time of guests is in user and nice, too.
+    // Time of guests is included in user and nice.
     let busy = of(&["user", "nice", "system", "irq", "softirq"]);
     Some((busy, busy.saturating_add(of(&["idle", "iowait", "steal"]))))
 }

@@ -1,4 +1,5 @@
-//! What groups of processes used over time. The largest groups have a series each, the rest one together.
+//! What groups of processes used over time. The largest groups have a series each; the rest share
+//! one.
 
 use std::collections::HashMap;
 
@@ -6,17 +7,17 @@ use taskdiag::Absent;
 
 use crate::grouping::Name;
 
-/// Groups that have a series of their own: as many as there are colours that can be told apart.
+/// How many groups have their own series: as many as there are colours that can be distinguished.
 pub const MOST_SERIES: usize = 11;
 
-/// Groups that are remembered while reading. When there are twice as many, the smaller ones are added to
-/// the rest: units and containers that run once can be very many.
-const MOST_NAMES: usize = 4096;
+/// How many groups are remembered while reading. At twice this number, the smaller ones are added
+/// to the rest: there can be very many units and containers that run once.
+const MAX_GROUPS: usize = 4096;
 
-/// What some processes used.
+/// What a number of processes used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Amounts {
-    /// Processors, on average since the point before.
+    /// Processors, on average since the previous point.
     pub processors: f64,
     /// Memory at the point, in bytes.
     pub memory: f64,
@@ -29,36 +30,36 @@ impl Amounts {
     }
 }
 
-/// What is known of one group: nothing at points that are not mentioned.
+/// What is known about one group. At points that are not listed it used nothing.
 type Sparse = Vec<(usize, Amounts)>;
 
 /// All groups of one kind.
 #[derive(Debug, Default)]
 pub struct Groups {
     names: HashMap<Name, Sparse>,
-    /// Of groups that are not remembered, by point.
+    /// Amounts of groups that are not remembered, by point.
     rest: Vec<Amounts>,
-    /// Whether there are such groups.
+    /// Whether groups were forgotten.
     has_forgotten: bool,
 }
 
-/// A group at all points.
+/// The amounts of a group at all points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// See [`Amounts`].
+    /// Processors at each point.
     pub processors: Vec<f64>,
-    /// See [`Amounts`].
+    /// Memory at each point.
     pub memory: Vec<f64>,
 }
 
 /// The series of the largest groups.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    /// The groups, the largest first.
+    /// The largest groups, in descending order.
     pub groups: Vec<(Name, Series)>,
-    /// All others together.
+    /// The sum of all other groups.
     pub rest: Series,
-    /// How many those are; `None` if they were not all remembered.
+    /// How many groups those are. `None` if not all were remembered.
     pub rest_count: Option<usize>,
 }
 
@@ -66,7 +67,7 @@ pub struct Chosen {
 pub type Used<'a> = (Result<&'a [u8], Absent>, Amounts);
 
 impl Groups {
-    /// Adds what processes used at a point, which is later than those before.
+    /// Adds what processes used at a point. Points must come in order.
     pub fn add<'a>(&mut self, point: usize, used: impl Iterator<Item = Used<'a>>) {
         let mut sums: HashMap<Result<&[u8], Absent>, Amounts> = HashMap::new();
         for (name, amounts) in used {
@@ -76,22 +77,23 @@ impl Groups {
             let name = name.map_or_else(Name::None, |text| Name::Text(text.to_vec()));
             self.names.entry(name).or_default().push((point, amounts));
         }
-        if self.names.len() > 2 * MOST_NAMES {
+        if self.names.len() > 2 * MAX_GROUPS {
             self.forget();
         }
     }
 
-    /// Adds all but the largest groups to the rest.
+    /// Adds all groups except the largest to the rest.
     fn forget(&mut self) {
         let ranked = self.ranked();
-        for name in &ranked[MOST_NAMES..] {
+        for name in &ranked[MAX_GROUPS..] {
             let cells = self.names.remove(name).unwrap_or_default();
             add_to(&mut self.rest, &cells);
         }
         self.has_forgotten = true;
     }
 
-    /// The names, the largest first: those with the largest part of all processor time or of all memory.
+    /// The names, the largest first: the size of a group is the larger of its share of all
+    /// processor time and its share of all memory.
     fn ranked(&self) -> Vec<Name> {
         let sum = |cells: &Sparse| {
             let mut sum = Amounts::default();
@@ -109,7 +111,7 @@ impl Groups {
         ranked.into_iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// The series of the largest groups at so many points.
+    /// The series of the `most` largest groups, at `points` points.
     pub fn choose(mut self, points: usize, most: usize) -> Chosen {
         let mut ranked = self.ranked();
         let others = ranked.split_off(most.min(ranked.len()));
@@ -164,8 +166,8 @@ mod tests {
         })
     }
 
-    /// Check that processes of one name are added up, that a group is large by either amount, and that
-    /// what has no series of its own is in the rest.
+    /// Check that processes of the same name are summed, that either amount makes a group large,
+    /// and that groups without their own series are in the rest.
     #[test]
     fn largest_groups_have_series() {
         let mut groups = Groups::default();
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(total(&chosen, 1), (0.0, 0.0));
     }
 
-    /// Check that very many names take bounded memory, and lose nothing of the sums.
+    /// Check that very many names take bounded memory, and that the sums lose nothing.
     #[test]
     fn very_many_names_are_added_up() {
         let mut groups = Groups::default();
@@ -196,7 +198,7 @@ mod tests {
             let names: Vec<String> = (0..3000).map(|number| format!("run-{point}-{number}")).collect();
             let all = names.iter().map(|name| (Ok(name.as_bytes()), amounts(1.0, 1.0)));
             groups.add(point, all.chain([(Ok(&b"always"[..]), amounts(5.0, 1.0))]));
-            assert!(groups.names.len() <= 2 * MOST_NAMES + 3001);
+            assert!(groups.names.len() <= 2 * MAX_GROUPS + 3001);
         }
         let chosen = groups.choose(10, MOST_SERIES);
         assert_eq!((chosen.groups.len(), chosen.rest_count), (MOST_SERIES, None));

@@ -5,7 +5,7 @@ mod row;
 mod sums;
 
 use clap::Args as ClapArgs;
-use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Where};
+use taskdiag::sockets::{Filter, Kind, Request, Row, Socket, SocketField, State};
 use taskdiag::{Field, Fields, Query, Set, Snapshot};
 use taskdiag_core::socket::state_named;
 
@@ -13,28 +13,16 @@ use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::is_number;
-use crate::output::descriptors::{self, Shown as ShownValue};
 use crate::output::format::OutputOptions;
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
-use crate::selection::Processes;
+use crate::selection::{Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
-pub use row::{item, KEYS};
+pub use row::{cell, KEYS};
 pub use sums::{By, Sum};
-
-/// The options that select processes.
-const SELECTING: [&str; 7] = [
-    "pids",
-    "children",
-    "descendants",
-    "users",
-    "cgroup",
-    "unit",
-    "container",
-];
 
 /// List the sockets of the machine, in all network namespaces, with the processes that have them
 ///
@@ -50,7 +38,7 @@ const SELECTING: [&str; 7] = [
     taskdiag sockets --tcp --info --sort -rtt_ns --limit 10")]
 pub struct Args {
     /// Only sockets that these processes have [default: all]
-    #[arg(value_name = "PID", value_parser = quantity::pid, conflicts_with_all = SELECTING)]
+    #[arg(value_name = "PID", value_parser = quantity::pid, conflicts_with_all = OF_PROCESSES)]
     named: Vec<u32>,
     #[command(flatten)]
     selection: Processes,
@@ -122,31 +110,24 @@ pub struct KindOptions {
 }
 
 impl KindOptions {
-    fn each(&self) -> [(bool, Kinds, &'static str); 7] {
-        [
-            (self.tcp, Kinds::TCP, "tcp"),
-            (self.udp, Kinds::UDP, "udp"),
-            (self.raw, Kinds::RAW, "raw"),
-            (self.unix, Kinds::UNIX, "unix"),
-            (self.netlink, Kinds::NETLINK, "netlink"),
-            (self.packet, Kinds::PACKET, "packet"),
-            (self.vsock, Kinds::VSOCK, "vsock"),
-        ]
-    }
-
-    fn kinds(&self) -> Kinds {
-        let chosen: Kinds = self.each().into_iter().filter(|one| one.0).map(|one| one.1).collect();
-        if chosen.is_empty() {
-            Kinds::all()
-        } else {
-            chosen
-        }
+    /// The kinds that were requested.
+    fn named(&self) -> Set<Kind> {
+        let each = [
+            (self.tcp, Kind::Tcp),
+            (self.udp, Kind::Udp),
+            (self.raw, Kind::Raw),
+            (self.unix, Kind::Unix),
+            (self.netlink, Kind::Netlink),
+            (self.packet, Kind::Packet),
+            (self.vsock, Kind::Vsock),
+        ];
+        each.into_iter().filter(|one| one.0).map(|one| one.1).collect()
     }
 }
 
-/// What is shown.
+/// What to show.
 enum Shown {
-    /// Sockets: the columns of a table, or the keys for programs.
+    /// Sockets: the columns of a table, or the keys for machine-readable output.
     Sockets {
         columns: Vec<Column>,
         keys: Vec<usize>,
@@ -161,7 +142,7 @@ enum Shown {
 struct Column {
     heading: &'static str,
     show: Show,
-    /// It is left out if there is only one network namespace.
+    /// Omitted if there is only one network namespace.
     is_for_many: bool,
 }
 
@@ -170,13 +151,13 @@ enum Show {
     Key(usize),
     /// The protocol, or the family with type or protocol.
     Protocol,
-    /// What was not read, or how many connections wait.
+    /// The receive queue: unread bytes, or the number of waiting connections.
     RecvQueue,
-    /// What was not confirmed, or how many connections can wait.
+    /// The send queue: unacknowledged bytes, or the maximum number of waiting connections.
     SendQueue,
-    /// What it is bound to.
+    /// The local address.
     Local,
-    /// What it is connected to.
+    /// The peer's address.
     Peer,
 }
 
@@ -212,21 +193,17 @@ impl Column {
             Show::SendQueue => row::send_queue(out, socket),
             Show::Local => row::local(out, row, socket),
             Show::Peer => row::peer(out, socket),
-            Show::Key(key) => match row::item(row, SocketField::ALL[key]) {
-                Ok(ShownValue::Descriptors(owners)) => descriptors::people(out, owners),
-                Ok(ShownValue::Plain(taskdiag::Value::Unsigned(ns)))
-                    if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact =>
-                {
+            Show::Key(key) => match row::cell(row, SocketField::ALL[key]) {
+                Ok(taskdiag::Value::Unsigned(ns)) if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact => {
                     row::duration(out, ns);
                 }
-                Ok(ShownValue::Plain(value)) => write_value(out, &KEYS[key], Ok(value), exact),
-                Err(_) => out.push(b'-'),
+                value => write_value(out, &KEYS[key], value, exact),
             },
         }
     }
 }
 
-/// The table without `-o`.
+/// The default columns.
 fn usual_columns(info: bool) -> Vec<Column> {
     const INFO: [(&str, SocketField); 5] = [
         ("RTT", SocketField::RttNs),
@@ -254,7 +231,7 @@ fn usual_columns(info: bool) -> Vec<Column> {
     columns
 }
 
-/// The keys for programs without `-o`.
+/// The default keys for machine-readable output.
 fn usual_keys(info: bool) -> Vec<usize> {
     let usual = Request::default().fields;
     let is_usual = |&key: &usize| {
@@ -309,7 +286,7 @@ impl Args {
         !self.named.is_empty() || self.selection.is_given()
     }
 
-    /// The processes that may be owners.
+    /// The query for processes that may be owners.
     fn query(&self, shown: &Shown) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
         if let Shown::Sums(by, _) = shown {
@@ -325,7 +302,10 @@ impl Args {
 
     fn request(&self, fields: Set<SocketField>) -> Result<Request, Failure> {
         let mut request = Request::default();
-        request.kinds = self.kinds.kinds();
+        let kinds = self.kinds.named();
+        if kinds != Set::NONE {
+            request.kinds = kinds;
+        }
         if !self.states.is_empty() {
             request.states = self.states.iter().copied().collect();
         }
@@ -337,20 +317,16 @@ impl Args {
             let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
             request.filter = Some(filter);
         }
-        if self.own_netns {
-            request.place = Where::Here;
-        }
+        request.own_namespace = self.own_netns;
         request.fields = fields;
         Ok(request)
     }
 
-    /// What was asked for by name and this kernel does not have.
+    /// The fields that were requested by name, but that this kernel does not have.
     fn asked_and_unsupported(&self, unsupported: &[&'static str]) -> impl Iterator<Item = &'static str> {
         let unsupported = unsupported.to_vec();
-        let asked = self.kinds.each().into_iter();
-        asked
-            .filter(move |(is_asked, _, name)| *is_asked && unsupported.contains(name))
-            .map(|(_, _, name)| name)
+        let asked = self.kinds.named().iter().map(Kind::name);
+        asked.filter(move |name| unsupported.contains(name))
     }
 }
 
@@ -361,7 +337,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = args.query(&shown)?;
     let request = args.request(shown.fields(format))?;
     let mut handle = args.from.handle();
-    // An older broker lists processes, but not their descriptors: say so before it is asked.
+    // An older broker lists processes, but not their descriptors: report that before querying.
     handle.prepare_files(&Snapshot::default())?;
     let processes = if request.has_owners() {
         Answers::ask(&mut handle, &query)?
@@ -386,7 +362,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
 
-    /// Check that only what is shown or sorted by is asked for.
+    /// Check that only fields that are shown or sorted by are read.
     #[test]
     fn only_what_is_shown_is_asked_for() {
         let shown = |fields: &[usize], sort: &[usize]| Shown::Sockets {

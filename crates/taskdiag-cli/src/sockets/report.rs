@@ -1,4 +1,4 @@
-//! What `taskdiag sockets` writes: rows or sums, and what is missing in them.
+//! The output of `taskdiag sockets`: rows or sums, and what is missing.
 
 use std::ops::ControlFlow;
 
@@ -12,16 +12,16 @@ use crate::choice::{InOrder, SortBy, SumKey};
 use crate::grouping::write_text;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
-use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
-use crate::output::named::{self, write_row, write_total, Kept, Rows};
+use crate::output::named::{self, write_row, write_total, OwnedValue, Rows};
 use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Cell;
 use crate::output::{people, Output};
 
-/// What a row is sorted by.
-type Keys = Vec<Result<Kept, &'static str>>;
+/// The values by which a row is sorted.
+type Keys = Vec<Result<OwnedValue, &'static str>>;
 
-/// What is written of a socket: the cells of a table, or one with the whole row.
+/// The output for a socket: the cells of a table, or a single one with the whole row.
 #[derive(Default)]
 struct Cells {
     text: Vec<u8>,
@@ -34,7 +34,7 @@ impl Cells {
         self.ends.clear();
     }
 
-    /// Appends a cell: `write` appends its text.
+    /// Appends a cell, whose text `write` appends.
     fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.text);
         self.ends.push(self.text.len());
@@ -51,7 +51,7 @@ pub(super) struct Report<'a> {
     args: &'a Args,
     request: &'a Request,
     processes: &'a Answers,
-    /// How many sockets do not have all that was asked of TCP.
+    /// The number of sockets without all requested TCP information.
     without_info: u64,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Passes on what `render` makes of each socket: as they come, or sorted.
+    /// Renders each socket and passes on the result: in the kernel's order, or sorted.
     fn each_row(
         &mut self,
         handle: &mut Handle,
@@ -90,10 +90,10 @@ impl<'a> Report<'a> {
                 each(&one)
             })
         })?;
-        // The keys of a row are in the order of the sort.
+        // A row's keys are in the order of the sort options.
         let by: Vec<SortBy<usize>> = sort.iter().enumerate().map(|(key, by)| SortBy { key, ..*by }).collect();
         rows.finish(
-            |a, b| named::compare(&by, a, b, |(keys, _), key| row::cell(&keys[key])),
+            |a, b| named::compare(&by, a, b, |(keys, _), key| row::kept_cell(&keys[key])),
             |(_, cells)| each(&cells),
         )?;
         Ok(answer)
@@ -125,7 +125,7 @@ impl<'a> Report<'a> {
                 Ok(())
             },
         )?;
-        // Where there is only one network namespace, nobody needs to know its number.
+        // With a single network namespace, its number is of no use.
         for (index, _) in columns.iter().enumerate().filter(|(_, column)| column.is_for_many) {
             if answer.namespaces <= 1 {
                 table.hide(index);
@@ -151,9 +151,9 @@ impl<'a> Report<'a> {
             handle,
             sort,
             |row, _, cells| {
-                let item = |&key: &usize| row::item(row, SocketField::ALL[key]);
-                let items: Vec<Item<'_>> = keys.iter().map(item).collect();
-                cells.add(|out| write_row(out, machine, &names, &items));
+                let cell = |&key: &usize| row::cell(row, SocketField::ALL[key]);
+                let row: Vec<Cell<'_>> = keys.iter().map(cell).collect();
+                cells.add(|out| write_row(out, machine, &names, &row));
             },
             |cells| output.written_row(&cells.text),
         )?;
@@ -246,7 +246,7 @@ impl<'a> Report<'a> {
         Ok(output.finish()?)
     }
 
-    /// Says what is missing.
+    /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
         let verb = |count: u64, one: &'static str, many: &'static str| if count == 1 { one } else { many };
         let mut outcome = Outcome::Complete;
@@ -277,7 +277,7 @@ impl<'a> Report<'a> {
             WhoMay::see_denied()
         );
         let without_info = format!(
-            "{} no values of TCP: they were not there any more, or did not answer in time",
+            "{} no values of TCP: they no longer existed, or did not answer in time",
             verb(self.without_info, "has", "have")
         );
         for (count, one, rest) in [
@@ -292,8 +292,8 @@ impl<'a> Report<'a> {
             ),
             (
                 answer.malformed,
-                "answer",
-                "of the kernel made no sense and were left out: please report this",
+                "invalid answer",
+                "of the kernel left out: please report this",
             ),
         ] {
             if count > 0 {

@@ -5,41 +5,37 @@ use std::io::Write as _;
 use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField};
 use taskdiag::{Absent, Value};
 
-use crate::output::descriptors::{Item, Shown};
-use crate::output::named::{keys_of, Cell, Kept, RowKey};
+use crate::output::named::{self, keys_of, OwnedValue, RowKey};
+use crate::output::Cell;
 use crate::output::{people, text};
 
-/// What rows have: [`SocketField::ALL`].
+/// The keys of a row: [`SocketField::ALL`].
 pub const KEYS: [RowKey; SocketField::ALL.len()] = keys_of!(SocketField);
 
-/// The value of a row that has no such value.
+/// The value shown where a field does not apply.
 const NONE: &str = "none";
 
-/// The value of a socket under a field.
-pub fn item<'a>(row: &'a Row<'a>, field: SocketField) -> Item<'a> {
-    let found = match row.descriptors(field) {
-        Some(descriptors) => descriptors.map(|owners| owners.map(Shown::Descriptors)),
-        None => row.value(field).map(|value| value.map(Shown::Plain)),
-    };
-    found.map_err(Absent::as_str)?.ok_or(NONE)
+/// The value of a field.
+pub fn cell<'a>(row: &'a Row<'a>, field: SocketField) -> Cell<'a> {
+    row.value(field).map_err(Absent::as_str)?.ok_or(NONE)
 }
 
-/// What a row is sorted by under a field.
-pub fn sorted_by(row: &Row<'_>, field: SocketField) -> Result<Kept, &'static str> {
-    Ok(Kept::new(item(row, field)?.compared()?))
+/// The value of a field to sort by.
+pub fn sorted_by(row: &Row<'_>, field: SocketField) -> Result<OwnedValue, &'static str> {
+    Ok(OwnedValue::new(named::sorted_by(cell(row, field)?)?))
 }
 
-/// Appends what kind of socket it is: the protocol, or the family with type or protocol.
+/// Appends the kind of a socket: the protocol, or the family with type or protocol.
 pub fn protocol(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    // Nothing that is written into memory fails.
+    // Writing to memory does not fail.
     let _ = match (socket.family, socket.protocol) {
         (Family::Inet | Family::Inet6, Some(protocol)) => write!(out, "{protocol}"),
         (Family::Netlink, Some(protocol)) => write!(out, "{}/{protocol}", socket.family),
-        (family, _) => write!(out, "{family}/{}", socket.kind),
+        (family, _) => write!(out, "{family}/{}", socket.socket_type),
     };
 }
 
-/// Appends what was received and not read; of a socket that listens, how many connections wait.
+/// Appends the number of unread bytes; for a listening socket, the number of waiting connections.
 pub fn recv_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
     match socket.queues {
         Ok(Queues::Data { recv_bytes, .. }) => people::number(out, recv_bytes),
@@ -48,7 +44,8 @@ pub fn recv_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
     }
 }
 
-/// Appends what was sent and not confirmed; of a socket that listens, how many connections can wait.
+/// Appends the number of unacknowledged bytes; for a listening socket, the maximum number of
+/// waiting connections.
 pub fn send_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
     match socket.queues {
         Ok(Queues::Data { send_bytes, .. }) => people::number(out, send_bytes),
@@ -57,7 +54,7 @@ pub fn send_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
     }
 }
 
-/// Appends what a socket is bound to.
+/// Appends the local address of a socket.
 pub fn local(out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>) {
     match socket.family {
         Family::Unix => match row.value(SocketField::Path) {
@@ -83,7 +80,7 @@ pub fn local(out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>) {
     }
 }
 
-/// Appends what a socket is connected to: of UNIX sockets the inode number.
+/// Appends the peer of a socket; for UNIX sockets, the inode number.
 pub fn peer(out: &mut Vec<u8>, socket: &Socket<'_>) {
     match (socket.family, socket.peer_inode) {
         (Family::Unix, Some(inode)) => people::number(out, inode),
@@ -107,7 +104,7 @@ fn address(out: &mut Vec<u8>, end: Endpoint) {
         return;
     };
     let begin = out.len();
-    // Nothing that is written into memory fails.
+    // Writing to memory does not fail.
     let _ = write!(out, "{addr}");
     if out[begin..].contains(&b':') {
         out.insert(begin, b'[');
@@ -115,10 +112,10 @@ fn address(out: &mut Vec<u8>, end: Endpoint) {
     }
 }
 
-/// Appends a time that is short, in milliseconds, or one in whole seconds.
+/// Appends a duration: short ones in milliseconds, others in whole seconds.
 pub fn duration(out: &mut Vec<u8>, ns: u64) {
     const SECOND: u64 = 1_000_000_000;
-    // Nothing that is written into memory fails.
+    // Writing to memory does not fail.
     let _ = if ns < SECOND {
         write!(out, "{}.{:03}ms", ns / 1_000_000, ns / 1000 % 1000)
     } else {
@@ -126,7 +123,7 @@ pub fn duration(out: &mut Vec<u8>, ns: u64) {
     };
 }
 
-/// Appends a port; 0 is any.
+/// Appends a port; 0 means any.
 fn port(out: &mut Vec<u8>, port: Option<u32>) {
     match port {
         Some(0) | None => out.push(b'*'),
@@ -134,16 +131,16 @@ fn port(out: &mut Vec<u8>, port: Option<u32>) {
     }
 }
 
-/// A value that is kept, to be compared.
-pub fn cell<'a>(kept: &'a Result<Kept, &'static str>) -> Cell<'a> {
-    kept.as_ref().map(Kept::value).map_err(|reason| *reason)
+/// A kept value, for comparison.
+pub fn kept_cell<'a>(kept: &'a Result<OwnedValue, &'static str>) -> Cell<'a> {
+    kept.as_ref().map(OwnedValue::value).map_err(|reason| *reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that each field has a key in the same place.
+    /// Check that each field has a key at the same index.
     #[test]
     fn keys_are_fields() {
         for (index, field) in SocketField::ALL.iter().enumerate() {

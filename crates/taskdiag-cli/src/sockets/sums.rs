@@ -1,4 +1,4 @@
-//! Sockets added up: by program, unit, container, user, port or state.
+//! Sums of sockets: by program, unit, container, user, port or state.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,9 +9,9 @@ use taskdiag::{Absent, Snapshot, Task, Value};
 use crate::choice::{self, SortBy, SumKey};
 use crate::grouping::{self, Grouping};
 use crate::outcome::Failure;
-use crate::output::named::Cell;
+use crate::output::Cell;
 
-/// What sockets are added up by.
+/// The ways to group sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// File name of the executable of their owner; the name of the process where that is denied
@@ -27,10 +27,7 @@ pub enum By {
 }
 
 impl By {
-    /// All of them.
-    pub const ALL: [By; 5] = [By::Program, By::Unit, By::Container, By::Port, By::State];
-
-    /// How rows say what they are of.
+    /// How rows name their group.
     pub fn grouping(self) -> &'static Grouping {
         static PORT: Grouping = Grouping {
             name: "local_port",
@@ -53,7 +50,7 @@ impl By {
         }
     }
 
-    /// Whether the owner decides the group.
+    /// Whether the group depends on the owner.
     fn is_of_owner(self) -> bool {
         !self.grouping().fields.is_empty()
     }
@@ -72,18 +69,18 @@ impl By {
 /// The name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Name {
-    /// Any bytes.
+    /// Arbitrary bytes.
     Text(Vec<u8>),
     /// A protocol and a port.
     Port(String, u32),
     /// A family and a state.
     State(Family, State),
-    /// The name is not known, or there is none.
+    /// There is no name, or it is unknown; the reason.
     None(&'static str),
 }
 
 impl Name {
-    /// The values under [`Grouping::keys`].
+    /// The values for [`Grouping::keys`].
     pub fn cells(&self, by: By) -> Vec<Cell<'_>> {
         match self {
             Name::Text(name) => vec![Ok(Value::Text(name))],
@@ -100,7 +97,7 @@ impl Name {
     }
 }
 
-/// Some sockets added up.
+/// A sum of sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     sockets: u64,
@@ -112,7 +109,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The keys of the numbers of a sum.
+    /// The keys of a sum's numbers.
     pub const KEYS: [&'static str; 6] = [
         "sockets_count",
         "processes_count",
@@ -122,7 +119,7 @@ impl Sum {
         "send_queue_bytes",
     ];
 
-    /// Adds a socket, with those of its owners that belong here.
+    /// Adds a socket, with those of its owners that are in this group.
     pub fn add(&mut self, socket: &Socket<'_>, owners: impl IntoIterator<Item = u32>) {
         self.sockets += 1;
         self.processes.extend(owners);
@@ -137,7 +134,7 @@ impl Sum {
         }
     }
 
-    /// The numbers under [`Sum::KEYS`].
+    /// The numbers for [`Sum::KEYS`].
     pub fn numbers(&self) -> [u64; 6] {
         [
             self.sockets,
@@ -149,13 +146,13 @@ impl Sum {
         ]
     }
 
-    /// The same, for programs.
+    /// The numbers as cells of machine-readable output.
     pub fn cells(&self) -> [Cell<'static>; 6] {
         self.numbers().map(|number| Ok(Value::Unsigned(number)))
     }
 }
 
-/// The sums of groups.
+/// Sums by group.
 pub struct Sums {
     by: By,
     groups: HashMap<Name, Sum>,
@@ -164,7 +161,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Sums of nothing.
+    /// Creates empty sums.
     pub fn new(by: By, processes: &Snapshot) -> Sums {
         let mut names = HashMap::new();
         if by.is_of_owner() {
@@ -182,7 +179,7 @@ impl Sums {
         }
     }
 
-    /// Adds a socket to its groups: once to each.
+    /// Adds a socket to its groups, once to each.
     pub fn add(&mut self, socket: &Socket<'_>) {
         let owners = match socket.owners {
             Ok(Some(owners)) => owners,
@@ -232,7 +229,7 @@ impl Sums {
     }
 }
 
-/// The keys that `--sort` options name; without, the group with the most sockets comes first.
+/// Parses `--sort` options. By default, the group with the most sockets comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
     choice::sum_keys(lists, "-sockets_count", by.grouping().name, &Sum::KEYS)
 }

@@ -1,4 +1,4 @@
-//! Signals and nice values, for the process or thread that is meant and no other.
+//! Sends signals and sets nice values, for the selected process or thread and no other.
 
 use std::os::fd::AsFd as _;
 
@@ -7,10 +7,10 @@ use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
 use taskdiag::{Field, Filter, Handle, Query};
 use taskdiag_sys::signals;
 
-use super::view::Target;
+use super::rows::Target;
 
 /// Sends a signal to the process. The descriptor is opened before the check, so that a process that
-/// takes over the number later is not hit.
+/// gets the same id later is not hit.
 pub fn send(target: &Target, number: u32) -> Result<(), String> {
     let pid = pid(target.pid)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(said)?;
@@ -18,8 +18,8 @@ pub fn send(target: &Target, number: u32) -> Result<(), String> {
     signals::send(process.as_fd(), number as i32, None).map_err(said)
 }
 
-/// Changes the nice value of the thread; of a process, that of its first thread, as renice(1). There
-/// is no such system call with a descriptor, so the check can only be made before.
+/// Changes the nice value of the thread; for a process, that of its leader, like renice(1). No such
+/// system call takes a descriptor, so the check can only be made before.
 pub fn renice(target: &Target, nice: i32) -> Result<(), String> {
     let thread = pid(target.tid)?;
     check(target)?;
@@ -42,7 +42,7 @@ fn said(errno: Errno) -> String {
     }
 }
 
-/// Fails if the number is another task's by now.
+/// Fails if the id belongs to another task by now.
 fn check(target: &Target) -> Result<(), String> {
     let query = if target.tid == target.pid {
         Query::these([target.pid])
@@ -82,8 +82,7 @@ mod tests {
         (child, target)
     }
 
-    /// Check that what is done reaches the process that is meant, and not one that has its number
-    /// and is another one.
+    /// Check that actions reach the selected process, and not another process with the same id.
     #[test]
     fn only_the_one_that_is_meant() {
         let (mut child, target) = sleeper();

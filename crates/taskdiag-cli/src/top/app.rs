@@ -1,4 +1,4 @@
-//! The loop: keys, signals and samples come in, pictures go out.
+//! The loop. Its inputs are keys, signals and samples; its outputs are pictures.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,10 +16,9 @@ use super::details::{Details, Inquiry};
 use super::draw::{self, layout, Layout, Memory, Palette, Scene};
 use super::input::Decoder;
 use super::model::Model;
-use super::recording::At;
-use super::sampler::{Order, Report, Sampler, Survey, Tag};
+use super::sampler::{Order, Report, Sampler, Survey};
 use super::settings;
-use super::source::Sample;
+use super::source::{At, Sample, Tag};
 use super::spec::Spec;
 use super::terminal::{suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, View};
@@ -27,12 +26,12 @@ use crate::history;
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
 use crate::selection::Selection;
-use crate::watch::Moment;
+use crate::watch::SampleTime;
 
-/// How long a picture waits for the close look at rows that have just come into sight.
+/// How long a picture waits for the close look at rows that have just come into view.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the program is started with.
+/// What the program starts with.
 pub struct Start<'a> {
     pub view: View,
     pub selection: &'a Selection,
@@ -46,11 +45,11 @@ pub struct Start<'a> {
     pub palette: Palette,
 }
 
-/// What was last ordered, so that orders are given only when something changes.
+/// The last orders, so that orders are given only when something changes.
 struct Ordered {
     spec: Spec,
     serial: u64,
-    /// The filter that is decided when rates are known, of the last order.
+    /// The filter of the last order that is decided once rates are known.
     rated: Option<Filter>,
     delay: Duration,
     paused: bool,
@@ -63,23 +62,23 @@ pub struct App<'a> {
     start: Start<'a>,
     model: Model,
     ordered: Ordered,
-    /// The filter over rates that the rows on the screen are decided by.
+    /// The filter over rates that decided the rows on the screen.
     rated: Option<Filter>,
     /// Whether the rows on the screen are a selection of all tasks.
     is_selected: bool,
     host: Host,
     before: Option<Host>,
     /// When the last two surveys were taken.
-    moments: [Option<Moment>; 2],
+    moments: [Option<SampleTime>; 2],
     news: News,
-    /// Where in a recording this is.
+    /// The position in a recording.
     at: Option<Box<At>>,
     details: Option<Box<Details>>,
     failure: Option<String>,
     memory: Memory,
     decoder: Decoder,
     samples: u64,
-    /// Since when a close look is waited for.
+    /// Since when a close look has been awaited.
     awaited: Option<Instant>,
     is_changed: bool,
     is_over: bool,
@@ -127,7 +126,7 @@ impl<'a> App<'a> {
 
     /// Runs until the user, a signal or the number of samples ends it.
     pub fn run(mut self) -> Result<Outcome, Failure> {
-        // Before the terminal is taken, so that a failure is an ordinary message.
+        // This comes before the terminal is taken, so that a failure is an ordinary message.
         match self.start.sampler.wait() {
             Report::Failed(message) => return Err(Failure::Unanswered(message)),
             report => self.take(report),
@@ -139,10 +138,10 @@ impl<'a> App<'a> {
             self.look_closer();
             let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
             let is_waiting = rest.is_some_and(|rest| !rest.is_zero());
-            // A slow terminal has fewer pictures.
+            // A slow terminal gets fewer pictures.
             if self.is_changed && !is_waiting && guard.is_some() && !terminal.backend().is_left() {
                 self.draw(&mut terminal)?;
-                // How many rows fit is known only now.
+                // Only now is it known how many rows fit.
                 self.look_closer();
             }
             let is_left = terminal.backend().is_left();
@@ -184,7 +183,7 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Gives the terminal back and stops, until SIGCONT comes.
+    /// Restores the terminal and stops the process until SIGCONT arrives.
     fn suspend(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
         drop(guard.take());
         suspend()?;
@@ -201,7 +200,7 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Takes the keys that were pressed.
+    /// Reads the keys that were pressed.
     fn keys(&mut self) -> Result<Vec<Effect>, Failure> {
         let mut bytes = [0; 4096];
         let count = match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
@@ -226,7 +225,7 @@ impl<'a> App<'a> {
         self.start.view.settle(&self.model);
     }
 
-    /// Takes what the sampler found out.
+    /// Takes a report of the sampler.
     fn take(&mut self, report: Report) {
         match report {
             Report::Survey(survey) => self.survey(*survey),
@@ -264,7 +263,7 @@ impl<'a> App<'a> {
                 self.start.view.say(text, is_error);
             }
             self.at = Some(at);
-            // The rows show nothing of another sample.
+            // The rows must show nothing of another sample.
             self.model.look(Snapshot::default());
         }
         if tag.serial == self.ordered.serial {
@@ -275,7 +274,7 @@ impl<'a> App<'a> {
             self.sample(sample, tag);
         }
         self.arrange();
-        // What the rows show is to be of this sample.
+        // The rows must show values of this sample.
         self.ordered.look.clear();
         self.is_changed = true;
     }
@@ -305,7 +304,7 @@ impl<'a> App<'a> {
         self.awaited = Some(Instant::now());
     }
 
-    /// Gives the orders that what is looked at takes now.
+    /// Gives the orders that the current view needs.
     fn order(&mut self) {
         let view = &mut self.start.view;
         let spec = Spec::of(view);
@@ -351,13 +350,13 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Does what a key asked for outside of the view.
+    /// Does what a key requested outside the view.
     fn perform(&mut self, effect: Effect) {
         let view = &mut self.start.view;
         match effect {
             Effect::Quit => self.is_over = true,
             Effect::Now => {
-                // The tests see with it that a panic leaves the terminal as it was.
+                // With this, the tests check that a panic restores the terminal.
                 assert!(
                     !cfg!(debug_assertions) || std::env::var_os("TASKDIAG_TEST_PANIC").is_none(),
                     "a test asked for a panic"
@@ -432,7 +431,7 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Whether what is ordered is a selection of all tasks.
+    /// Whether the order is for a selection of all tasks.
     fn is_selected(&self) -> bool {
         let spec = &self.ordered.spec;
         self.start.selection.is_given() || !spec.filter.is_empty() || !spec.users.is_empty()

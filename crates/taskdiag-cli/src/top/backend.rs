@@ -1,4 +1,4 @@
-//! Makes the text of the cells that changed, and writes what of it the terminal takes.
+//! Converts the changed cells to text, and writes as much of it as the terminal takes.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use ratatui_core::style::{Color, Modifier};
 use super::terminal::write;
 use crate::output::terminal;
 
-/// The terminal that standard output is. A terminal that does not know its size is 80 by 24.
+/// The terminal on standard output. A terminal that does not know its size counts as 80 by 24.
 #[derive(Debug, Default)]
 pub struct Screen {
-    /// What is not written yet.
+    /// Text that has not been written.
     text: Vec<u8>,
     cursor: Position,
 }
@@ -46,7 +46,7 @@ const ATTRIBUTES: [(Modifier, Attribute); 4] = [
     (Modifier::UNDERLINED, Attribute::Underlined),
 ];
 
-/// How the last cell looked.
+/// The look of the last cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Look {
     fg: Color,
@@ -73,14 +73,14 @@ impl Look {
 }
 
 impl Screen {
-    /// Begins to draw on a terminal that has just been taken, or was used by others meanwhile.
+    /// Begins to draw on a terminal that has just been taken, or that others have used in between.
     pub fn begin(&mut self) -> io::Result<()> {
         self.text.clear();
         self.text.queue(EnterAlternateScreen)?;
         self.hide_cursor()
     }
 
-    /// Whether something is left that the terminal did not take yet.
+    /// Whether there is text that the terminal has not taken yet.
     pub fn is_left(&self) -> bool {
         !self.text.is_empty()
     }
@@ -109,7 +109,8 @@ impl Backend for Screen {
                 before = look;
             }
             self.text.queue(Print(cell.symbol()))?;
-            // Behind a wide character, and where widths are disputed, the cursor is put again.
+            // After a wide character, and where terminals disagree about widths, the cursor is
+            // positioned again.
             expected = (cell.symbol().len() == 1).then_some((x + 1, y));
         }
         if before != Look::default() {
@@ -156,7 +157,7 @@ impl Backend for Screen {
 
     fn size(&self) -> io::Result<Size> {
         let size = terminal::size().unwrap_or(terminal::Size { columns: 80, rows: 24 });
-        // A picture larger than this would only cost time.
+        // A larger picture would only cost time.
         let at_most = |number: usize, most: u16| u16::try_from(number).unwrap_or(most).min(most);
         Ok(Size::new(at_most(size.columns, 500), at_most(size.rows, 200)))
     }
@@ -168,7 +169,7 @@ impl Backend for Screen {
         })
     }
 
-    /// Writes as much as the terminal takes. What is left is for [`Screen::is_left`].
+    /// Writes as much as the terminal takes. [`Screen::is_left`] tells whether some is left.
     fn flush(&mut self) -> io::Result<()> {
         let written = write(&self.text)?;
         self.text.drain(..written);
@@ -185,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that nothing of a picture is left on a terminal after the next one, whatever the widths
-    /// of the characters in both.
+    /// Check that nothing of a picture remains on a terminal after the next one, whatever the
+    /// widths of the characters in both.
     #[test]
     fn nothing_of_the_picture_before_is_left() {
         let texts = [

@@ -10,26 +10,26 @@ use taskdiag::{Event, EventKind, Events};
 
 use crate::events::listener::{Listener, Listening};
 
-/// Names that are kept of one interval; others are only counted.
-const MOST_NAMES: usize = 256;
+/// How many names are kept for an interval. Others are only counted.
+const MAX_NAMES: usize = 256;
 
-/// Processes that are remembered as begun in one interval.
+/// How many processes that began in an interval are remembered.
 const MOST_BORN: usize = 1 << 16;
 
-/// Room for some ten thousand events: little enough to be left running.
+/// Room for some ten thousand events. It is small enough to be left running.
 const RING: u32 = 1 << 20;
 
 /// How long events may gather before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Processes of one name that ran and ended.
+/// Processes with the same name that ran and ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Their name.
     pub name: Vec<u8>,
-    /// How many.
+    /// The number of processes.
     pub count: u64,
-    /// The processor time, as far as it is known.
+    /// Their processor time, as far as known.
     pub runtime_ns: u64,
 }
 
@@ -44,15 +44,15 @@ pub struct Tally {
     pub exits: u64,
     /// Processes that began and ended, by name.
     ended: HashMap<Vec<u8>, (u64, u64)>,
-    /// How many more of them there were, with other names.
+    /// How many more there were, with other names.
     pub others: u64,
     /// Processes that began and have not ended.
     born: HashSet<u32>,
 }
 
 impl Tally {
-    /// What is known of an interval: how many began, were executed and ended, and of those that began
-    /// and ended, by name, how many and their processor time. The names are bounded by who counted.
+    /// A tally from known numbers: forks, execs and exits, and by name the number and processor
+    /// time of processes that began and ended. The caller bounds the names.
     pub fn of([forks, execs, exits]: [u64; 3], ended: HashMap<Vec<u8>, (u64, u64)>) -> Tally {
         Tally {
             forks,
@@ -89,7 +89,7 @@ impl Tally {
     }
 
     fn end(&mut self, name: &[u8], runtime_ns: u64) {
-        let is_full = self.ended.len() >= MOST_NAMES;
+        let is_full = self.ended.len() >= MAX_NAMES;
         match self.ended.get_mut(name) {
             Some((count, total)) => {
                 *count += 1;
@@ -118,35 +118,35 @@ impl Tally {
     }
 }
 
-/// What the thread and its owner share.
+/// Shared between the thread and its owner.
 #[derive(Debug, Default)]
 struct Shared {
     tally: Tally,
-    /// Whether events come, or why not.
+    /// Whether events arrive, or why not.
     state: Option<Result<(), String>>,
     lost: u64,
 }
 
-/// Counts events until this is dropped.
+/// Counts events until it is dropped.
 #[derive(Debug)]
 pub struct Bursts {
     shared: Arc<Mutex<Shared>>,
     _listening: Listening,
 }
 
-/// What is known of an interval.
+/// What is known about an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// Events are not open yet.
     NotYet,
     /// There are no events, for this reason.
     None(String),
-    /// What happened, and how many events were lost since the beginning.
+    /// What happened, and how many events have been lost since the beginning.
     Tally(Tally, u64),
 }
 
 impl Bursts {
-    /// Begins to open events, which takes some tens of milliseconds.
+    /// Begins to open the event source, which takes some tens of milliseconds.
     pub fn begin() -> io::Result<Bursts> {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let options = Options::default().gather(GATHER).ring_bytes(RING);
@@ -157,7 +157,7 @@ impl Bursts {
         })
     }
 
-    /// What happened since this was last called.
+    /// What happened since the last call.
     pub fn take(&self) -> News {
         let mut shared = lock(&self.shared);
         match &shared.state {
@@ -171,12 +171,12 @@ impl Bursts {
     }
 }
 
-/// A thread that panicked leaves a tally that can still be read.
+/// If a thread panicked, its tally can still be read.
 fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the thread tells.
+/// The thread's side, which stores what it counts.
 struct Counting(Arc<Mutex<Shared>>);
 
 impl Listener for Counting {
@@ -204,8 +204,8 @@ mod tests {
 
     use super::*;
 
-    /// Check that names are counted, the most frequent first, and that not more are kept than there
-    /// is room for.
+    /// Check that names are counted, that the most frequent come first, and that no more are kept
+    /// than there is room for.
     #[test]
     fn the_most_frequent_come_first() {
         let mut tally = Tally::default();
@@ -222,14 +222,15 @@ mod tests {
             names,
             expected.map(|(name, count, ns)| (name.as_bytes().to_vec(), count, ns))
         );
-        for number in 0..2 * MOST_NAMES {
+        for number in 0..2 * MAX_NAMES {
             tally.end(number.to_string().as_bytes(), 0);
         }
-        assert_eq!(tally.ended().len(), MOST_NAMES);
-        assert_eq!(tally.others, MOST_NAMES as u64 + 3);
+        assert_eq!(tally.ended().len(), MAX_NAMES);
+        assert_eq!(tally.others, MAX_NAMES as u64 + 3);
     }
 
-    /// Check that a process that begins and ends between two looks is seen, where events come.
+    /// Check that a process that begins and ends between two samples is seen, where events are
+    /// available.
     #[test]
     fn short_lived_processes_are_seen() {
         let bursts = Bursts::begin().expect("a thread");

@@ -1,4 +1,4 @@
-//! The columns of the table, and what rows are sorted by.
+//! The columns of the table, and the sort keys of rows.
 
 use taskdiag::{Field, Fields, Group};
 
@@ -9,18 +9,18 @@ use crate::output::table::Align;
 use crate::selection;
 use crate::watch::Rate;
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// A value of the task.
     Cell(Column),
-    /// What it does per second.
+    /// A rate of the task.
     Rate(Rate),
     /// Processor time in the last samples, as a sparkline.
     Trend,
 }
 
-/// Samples in a sparkline.
+/// The number of samples in a sparkline.
 pub const TREND_WIDTH: usize = 10;
 
 /// Headings that are shorter than the names of their fields.
@@ -49,7 +49,7 @@ const HEADINGS: &[(Field, &str)] = &[
     (Field::ContainerName, "CONTAINER"),
 ];
 
-/// Names of columns that are no fields, with what they show.
+/// Names of columns that are not fields, with their contents.
 const WORDS: [(&str, Show); 3] = [
     ("time", Show::Cell(label("TIME", Cell::Time))),
     ("command", COMMAND),
@@ -59,10 +59,10 @@ const WORDS: [(&str, Show); 3] = [
 const COMMAND: Show = Show::Cell(label("COMMAND", Cell::Command));
 
 impl Show {
-    /// The column of a field, under a short heading.
+    /// The column of a field, with a short heading.
     pub fn of(field: Field) -> Show {
         if field == Field::CpuPercent {
-            // Watching, it is of the time since the sample before.
+            // While watching, it refers to the time since the previous sample.
             return Show::Rate(Rate::Cpu);
         }
         let short = HEADINGS.iter().find(|(known, _)| *known == field);
@@ -70,7 +70,7 @@ impl Show {
         Show::Cell(label(heading, Cell::Field(field)))
     }
 
-    /// What a name stands for: a field, a group of fields, a rate, or a word of this command.
+    /// What a name refers to: a field, a group of fields, a rate, or a word of this command.
     pub fn named(name: &str) -> Result<Vec<Show>, Failure> {
         if let Some((_, show)) = WORDS.iter().find(|(word, _)| *word == name) {
             return Ok(vec![*show]);
@@ -84,7 +84,7 @@ impl Show {
         }
     }
 
-    /// The name that stands for it.
+    /// The name that refers to it.
     pub fn name(self) -> &'static str {
         match self {
             Show::Rate(rate) => rate.name(),
@@ -108,7 +108,7 @@ impl Show {
         }
     }
 
-    /// The fields that its cells are made of.
+    /// The fields that its cells need.
     pub fn fields(self) -> Fields {
         match self {
             Show::Cell(column) => column.fields().iter().copied().collect(),
@@ -121,12 +121,12 @@ impl Show {
     pub fn align(self) -> Align {
         match self {
             Show::Cell(column) => column.align(),
-            // The last sample is at the right.
+            // The last sample is on the right.
             Show::Rate(_) | Show::Trend => Align::Right,
         }
     }
 
-    /// What rows are sorted by, if they are sorted by this column.
+    /// The sort key of rows that are sorted by this column.
     pub fn sort_key(self) -> SortKey {
         match self {
             Show::Rate(rate) => SortKey::Rate(rate),
@@ -143,7 +143,7 @@ impl Show {
     }
 }
 
-/// Adds the names that are no fields to a message.
+/// Adds the names that are not fields to a message.
 fn with_words(failure: Failure) -> Failure {
     failure.with(&format!(
         "\nother columns are {}, {}",
@@ -152,13 +152,13 @@ fn with_words(failure: Failure) -> Failure {
     ))
 }
 
-/// Columns that are not chosen by name.
+/// Predefined sets of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Set {
     /// Processor time and memory.
     #[default]
     Usual,
-    /// Proportional and unique sizes, for which page tables are walked.
+    /// Proportional and unique set sizes, for which page tables are walked.
     Memory,
 }
 
@@ -180,15 +180,15 @@ pub fn usual(set: Set, threads: bool) -> Vec<Show> {
         shown.extend([Field::RssBytes, Field::MemPercent].map(Show::of));
         shown.extend(Show::named("time").unwrap_or_default());
     }
-    // The threads of a process have the same command line, and names of their own.
+    // The threads of a process have the same command line but their own names.
     shown.push(if threads { Show::of(Field::Comm) } else { COMMAND });
     shown
 }
 
-/// What rows are sorted by.
+/// The sort key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
-    /// What they do per second.
+    /// A rate.
     Rate(Rate),
     /// A field.
     Field(Field),
@@ -197,7 +197,7 @@ pub enum SortKey {
 }
 
 impl SortKey {
-    /// What a name stands for.
+    /// The sort key with this name.
     pub fn named(name: &str) -> Result<SortKey, Failure> {
         match Show::named(name)?.as_slice() {
             [show] => Ok(show.sort_key()),
@@ -205,7 +205,7 @@ impl SortKey {
         }
     }
 
-    /// The name that stands for it.
+    /// The name that refers to it.
     pub fn name(self) -> &'static str {
         match self {
             SortKey::Rate(rate) => rate.name(),
@@ -214,7 +214,7 @@ impl SortKey {
         }
     }
 
-    /// The fields that it is made of.
+    /// The fields that it needs.
     pub fn fields(self) -> Fields {
         match self {
             SortKey::Rate(rate) => rate.fields().iter().copied().collect(),
@@ -223,7 +223,7 @@ impl SortKey {
         }
     }
 
-    /// Whether most people want the largest first: of amounts, but not of ids and texts.
+    /// Whether most people want the largest first: true for amounts, but not for ids and texts.
     pub fn is_descending(self) -> bool {
         match self {
             SortKey::Rate(_) | SortKey::Time => true,
@@ -239,7 +239,7 @@ impl SortKey {
 /// An order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What they are sorted by.
+    /// The sort key.
     pub key: SortKey,
     /// Whether the largest comes first.
     pub descending: bool,
@@ -253,7 +253,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Sorted by a key, in the direction that most people want.
+    /// The order by a key, in the direction that most people want.
     pub fn by(key: SortKey) -> Order {
         Order {
             key,
@@ -261,7 +261,7 @@ impl Order {
         }
     }
 
-    /// Parses a name with a minus in front if the largest is to come first.
+    /// Parses a name, with a minus before it if the largest comes first.
     pub fn parse(text: &str) -> Result<Order, Failure> {
         Ok(Order {
             key: SortKey::named(text.strip_prefix(['-', '+']).unwrap_or(text))?,
@@ -269,18 +269,18 @@ impl Order {
         })
     }
 
-    /// As [`parse`](Order::parse) takes it.
+    /// The text that [`parse`](Order::parse) accepts.
     pub fn text(self) -> String {
         let sign = if self.descending { "-" } else { "" };
         format!("{sign}{}", self.key.name())
     }
 }
 
-/// The least width of a last column of text.
+/// The minimum width of a last column of text.
 const LEAST_LAST: usize = 12;
 
-/// Widths with which a row is no longer than `limit`. Columns that do not fit are left out, those in
-/// front of the last one first. The last one gets what is left.
+/// Widths with which a row is no longer than `limit`. Columns that do not fit are left out; those
+/// just before the last one go first. The last one gets the remaining width.
 pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
     let mut fitted = vec![None; widths.len()];
     let Some((&last, others)) = widths.split_last() else {
@@ -289,7 +289,7 @@ pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
     let reserved = last.min(LEAST_LAST).min(limit);
     let mut rest = limit - reserved;
     for (width, fitted) in others.iter().zip(&mut fitted) {
-        // With the space behind it.
+        // Including the space after it.
         match rest.checked_sub(width + 1) {
             Some(left) => {
                 rest = left;
@@ -308,7 +308,7 @@ pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
 mod tests {
     use super::*;
 
-    /// Check that every column of the usual tables has a name that stands for it, and that every
+    /// Check that every column of the usual tables has a name that refers to it, and that every
     /// field can be a column.
     #[test]
     fn columns_have_names() {
@@ -325,7 +325,8 @@ mod tests {
         assert!(SortKey::named("cred").is_err());
     }
 
-    /// Check the directions of orders, and that an order survives being written.
+    /// Check the directions of orders, and that an order is the same after it was written and
+    /// parsed.
     #[test]
     fn orders_have_directions() {
         assert!(Order::default().descending);
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Check that a row is never longer than it may be, and that the last column stays.
+    /// Check that a row is never longer than the limit, and that the last column is kept.
     #[test]
     fn columns_fit() {
         assert_eq!(fit(&[5, 8, 30], 40), [Some(5), Some(8), Some(25)]);

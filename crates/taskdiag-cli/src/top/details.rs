@@ -1,46 +1,45 @@
-//! Looks into one process: everything that is cheap, its threads, its mappings.
+//! Examines one process: everything that is cheap, its threads, its mappings.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use taskdiag::{ErrorKind, Field, Fields, Identity, Query, Snapshot};
+use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
 
 use super::page::Page;
-use super::view::Target;
+use super::rows::Target;
 use crate::maps::{by_file, FileSum};
-use crate::watch::{Activity, History, Moment};
+use crate::watch::{Activity, History, SampleTime};
 
-/// What is to be looked into.
+/// What to examine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
     /// The process.
     pub target: Target,
-    /// The page that is shown.
+    /// The page on the screen.
     pub page: Page,
 }
 
 /// Why there is nothing to show.
 pub type Reason = String;
 
-/// What was found out about a process.
+/// The facts about a process.
 pub struct Details {
     /// The process.
     pub target: Target,
-    /// One task, if it is still there.
+    /// The task, if it still exists.
     pub process: Result<Snapshot, Reason>,
     /// What it did since the last time.
     pub activity: Option<Activity>,
-    /// Its threads with what they did, if that page is shown.
+    /// Its threads and what they did, if that page is shown.
     pub threads: Option<Result<(Snapshot, Vec<Activity>), Reason>>,
     /// Its mappings by file, the largest first, if that page is shown.
     pub maps: Option<Result<Vec<FileSum>, Reason>>,
 }
 
-/// How many times the time that reading mappings took passes before they are read again. The
-/// process waits meanwhile if it wants to change its mappings.
+/// Mappings are read again only after this many times the time that reading them took. A process
+/// that wants to change its mappings waits while they are read.
 const REST: u32 = 20;
 
-/// What is remembered of the process that is looked into.
+/// What is remembered about the examined process.
 struct Subject {
     identity: Identity,
     history: History,
@@ -48,44 +47,39 @@ struct Subject {
     maps: Option<(Instant, Result<Vec<FileSum>, Reason>)>,
 }
 
-/// What processes are of that are looked into.
-pub enum Of {
-    /// This machine, now.
-    Machine {
-        /// The broker's socket, if it is to open what only it may.
-        broker: Option<Option<PathBuf>>,
-        /// How long a system call on a process may take.
-        patience: Duration,
-    },
+/// Where the examined processes are.
+pub enum System {
+    /// This machine, now. The handle reads mappings.
+    Machine(Box<Handle>),
     /// A recording.
     Recording,
 }
 
-impl Of {
-    /// Why a process is not there.
+impl System {
+    /// Why a process does not exist.
     fn gone(&self) -> Reason {
         match self {
-            Of::Machine { .. } => "it has ended".to_owned(),
-            Of::Recording => "it is not in this sample".to_owned(),
+            System::Machine(_) => "it has ended".to_owned(),
+            System::Recording => "it is not in this sample".to_owned(),
         }
     }
 
-    fn maps(&self, pid: u32) -> Result<Vec<FileSum>, Reason> {
+    fn maps(&mut self, pid: u32) -> Result<Vec<FileSum>, Reason> {
         match self {
-            Of::Machine { broker, patience } => by_file(pid, broker, *patience).map_err(|error| format!("{error:#}")),
-            Of::Recording => Err("a recording has no mappings".to_owned()),
+            System::Machine(handle) => by_file(pid, handle).map_err(|error| format!("{error:#}")),
+            System::Recording => Err("a recording has no mappings".to_owned()),
         }
     }
 }
 
-/// Looks into processes.
+/// Examines processes.
 pub struct Inspector {
-    of: Of,
+    system: System,
     subject: Option<Subject>,
 }
 
-/// Answers a query, and says when that was.
-pub type Ask<'a> = &'a mut dyn FnMut(&Query) -> (taskdiag::Result<Snapshot>, Moment);
+/// Answers a query, and returns the moment of the answer.
+pub type Ask<'a> = &'a mut dyn FnMut(&Query) -> (taskdiag::Result<Snapshot>, SampleTime);
 
 /// The fields of the pages.
 fn fields() -> Fields {
@@ -98,12 +92,12 @@ fn thread_fields() -> Fields {
 }
 
 impl Inspector {
-    /// Looks into processes.
-    pub fn new(of: Of) -> Inspector {
-        Inspector { of, subject: None }
+    /// An examiner of processes on `system`.
+    pub fn new(system: System) -> Inspector {
+        Inspector { system, subject: None }
     }
 
-    /// Forgets what it saw: the next answer does not come after the last one.
+    /// Forgets what it saw, because the next answer does not follow the last one in time.
     pub fn forget(&mut self) {
         self.subject = None;
     }
@@ -128,10 +122,10 @@ impl Inspector {
         };
         let (answer, moment) = ask(&Query::process(inquiry.target.pid).fields(fields()));
         details.process = match answer {
-            // For a thread, the process is shown that it is in.
+            // For a thread, its process is shown.
             Ok(snapshot) if is_of(&snapshot, &inquiry.target) => Ok(snapshot),
-            Ok(_) => Err(self.of.gone()),
-            Err(error) if error.kind() == ErrorKind::NoSuchTask => Err(self.of.gone()),
+            Ok(_) => Err(self.system.gone()),
+            Err(error) if error.kind() == ErrorKind::NoSuchTask => Err(self.system.gone()),
             Err(error) => Err(format!("{error:#}")),
         };
         let (Ok(snapshot), Some(subject)) = (&details.process, &mut self.subject) else {
@@ -145,7 +139,7 @@ impl Inspector {
                     Some((due, maps)) if Instant::now() < due => (due, maps),
                     _ => {
                         let began = Instant::now();
-                        let maps = self.of.maps(inquiry.target.pid);
+                        let maps = self.system.maps(inquiry.target.pid);
                         (Instant::now() + began.elapsed() * REST, maps)
                     }
                 };
@@ -158,7 +152,7 @@ impl Inspector {
     }
 }
 
-/// Whether the task of an answer is the one that is meant, or the process of the thread that is.
+/// Whether the task of an answer is the selected one, or the process of the selected thread.
 fn is_of(snapshot: &Snapshot, target: &Target) -> bool {
     snapshot
         .tasks()
@@ -174,7 +168,7 @@ fn threads(ask: Ask<'_>, pid: u32, history: &mut History) -> Result<(Snapshot, V
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::Handle;
+    use std::time::Duration;
 
     use super::*;
 
@@ -194,16 +188,14 @@ mod tests {
         }
     }
 
-    /// Check that a page has what it shows, and that a process that took over the number is not
-    /// taken for the one that is meant.
+    /// Check that a page has its content, and that a process that got the same id is not mistaken
+    /// for the selected one.
     #[test]
     fn pages_have_details() {
-        let mut inspector = Inspector::new(Of::Machine {
-            broker: None,
-            patience: Duration::from_secs(5),
-        });
+        let for_maps = Handle::new().with_patience(Duration::from_secs(5));
+        let mut inspector = Inspector::new(System::Machine(Box::new(for_maps)));
         let mut handle = Handle::new();
-        let mut ask = |query: &Query| Moment::of(|| handle.query(query));
+        let mut ask = |query: &Query| SampleTime::of(|| handle.query(query));
         let details = inspector.details(&mut ask, &inquiry(Page::Maps));
         let maps = details.maps.expect("asked for").expect("own mappings");
         let own = maps.iter().find(|sum| sum.name.starts_with(b"/") && sum.mappings > 1);

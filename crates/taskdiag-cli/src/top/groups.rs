@@ -5,38 +5,31 @@ use std::collections::HashMap;
 use clap::ValueEnum;
 use taskdiag::{Absent, Field, Fields, Task};
 
-use super::past::Rates;
+use super::rates::Rates;
 use crate::grouping::program;
 use crate::output::names::Names;
 use crate::watch::Rate;
 
-/// What processes are added up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// The systemd unit
-    Unit,
-    /// The container
-    Container,
-    /// The effective user
-    User,
-    /// The file name of the executable
-    Program,
+taskdiag_core::named_enum! {
+    /// The ways to group processes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+    pub enum By {
+        /// The systemd unit
+        Unit => "unit",
+        /// The container
+        Container => "container",
+        /// The effective user
+        User => "user",
+        /// The file name of the executable
+        Program => "program",
+    }
+    /// All of them, in the order in which a key cycles through them.
+    pub const ALL;
+    /// Its name.
+    pub fn name;
 }
 
 impl By {
-    /// All of them, in the order in which a key goes through them.
-    pub const ALL: [By; 4] = [By::Unit, By::Container, By::User, By::Program];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            By::Unit => "unit",
-            By::Container => "container",
-            By::User => "user",
-            By::Program => "program",
-        }
-    }
-
     /// The heading of the names.
     pub fn heading(self) -> &'static str {
         match self {
@@ -47,7 +40,7 @@ impl By {
         }
     }
 
-    /// The fields that decide the group of a process.
+    /// The fields that determine the group of a process.
     pub fn fields(self) -> Fields {
         match self {
             By::Unit => Field::Unit.into(),
@@ -57,7 +50,7 @@ impl By {
         }
     }
 
-    /// The group of a process; empty for a process that is in none.
+    /// The group of a process; empty for a process that belongs to none.
     fn of(self, task: &Task<'_>, names: &mut Names) -> Result<Vec<u8>, Absent> {
         Ok(match self {
             By::Unit => task.unit()?.to_vec(),
@@ -74,7 +67,7 @@ impl By {
         })
     }
 
-    /// A filter that is true of the processes of a group; `None` if no expression can say it.
+    /// A filter that selects the processes of a group. `None` if no expression can.
     pub fn expression(self, name: &Name) -> Option<String> {
         let Name::Known(bytes) = name else { return None };
         if self == By::Program && bytes == KERNEL {
@@ -97,7 +90,7 @@ impl By {
 /// Kernel threads are one program.
 const KERNEL: &[u8] = b"[kernel threads]";
 
-/// The fields that are added up.
+/// The fields that are summed.
 pub fn summed() -> Fields {
     Field::RssBytes | Field::UtimeNs | Field::StimeNs
 }
@@ -111,18 +104,18 @@ pub enum Name {
     Absent(&'static str),
 }
 
-/// Processes that are one row.
+/// Processes that share a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Their name.
     pub name: Name,
-    /// How many.
+    /// How many there are.
     pub processes: u64,
-    /// The percentage of one processor that they use; `None` if none of them has a rate yet.
+    /// The percentage of one processor that they use. `None` if none of them has a rate yet.
     pub cpu: Option<f64>,
-    /// Their resident memory. A shared page counts once for each process.
+    /// Their resident set sizes added up. A shared page counts once for each process.
     pub rss_bytes: u64,
-    /// Their proportional memory, and how many processes it is of, if it was asked for.
+    /// Their proportional set sizes added up, and the number of processes included, if asked for.
     pub pss_bytes: Option<(u64, u64)>,
     /// Their time on processors.
     pub time_ns: u64,
@@ -172,17 +165,17 @@ impl Group {
 mod tests {
     use taskdiag::{Filter, Handle, Query};
 
-    use super::super::past::Past;
+    use super::super::rates::LastSurvey;
     use super::*;
-    use crate::watch::Moment;
+    use crate::watch::SampleTime;
 
-    /// Check that all processes are in one group each, whatever they are added up by.
+    /// Check that each process is in exactly one group, for every kind of sums.
     #[test]
     fn groups_have_all_processes() {
         for by in By::ALL {
             let query = Query::processes().fields(by.fields() | summed() | Field::StartNs);
-            let (snapshot, moment) = Moment::of(|| Handle::new().query(&query).expect("an answer"));
-            let rates = Past::default().add(&snapshot, moment);
+            let (snapshot, moment) = SampleTime::of(|| Handle::new().query(&query).expect("an answer"));
+            let rates = LastSurvey::default().add(&snapshot, moment);
             let groups = groups(by, snapshot.tasks().zip(&rates), &mut Names::default());
             let processes: u64 = groups.iter().map(|group| group.processes).sum();
             assert_eq!(processes, snapshot.len() as u64, "{by:?}");
@@ -190,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Check that the expression of a group is a filter, and that names that could mean something
-    /// else in one have none.
+    /// Check that the expression of a group is a valid filter, and that there is none for names
+    /// that would be misread in an expression.
     #[test]
     fn groups_have_filters() {
         for by in By::ALL {

@@ -1,11 +1,11 @@
-//! Keys, from the bytes that a terminal sends.
+//! Converts the bytes that a terminal sends to keys.
 //!
-//! crossterm has a reader of keys, but it waits within an escape sequence that is not complete, and
-//! never ends if the terminal goes away meanwhile. This one takes the bytes that are there.
+//! crossterm can read keys, but it waits within an incomplete escape sequence, and never returns if
+//! the terminal goes away during the wait. This decoder uses the bytes that are there.
 
 use std::str;
 
-/// What is on a key.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     Char(char),
@@ -30,14 +30,14 @@ pub enum Code {
 /// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What is on it.
+    /// Its meaning.
     pub code: Code,
     /// Whether Ctrl was held.
     pub control: bool,
 }
 
 impl Key {
-    /// A key by itself.
+    /// A key without modifiers.
     pub const fn plain(code: Code) -> Key {
         Key { code, control: false }
     }
@@ -51,18 +51,18 @@ impl Key {
     }
 }
 
-/// Sequences that are longer are not from a keyboard.
+/// Longer sequences do not come from a keyboard.
 const LONGEST: usize = 64;
 
-/// Makes keys of bytes.
+/// Converts bytes to keys.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The beginning of a sequence whose end has not come.
+    /// The start of a sequence whose end has not arrived.
     pending: Vec<u8>,
 }
 
 impl Decoder {
-    /// The keys that these bytes are, behind the ones before. An escape byte at the end is the key
+    /// The keys for these bytes, continuing the previous ones. An escape byte at the end is the key
     /// Esc: terminals send sequences in one piece.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend_from_slice(bytes);
@@ -80,9 +80,9 @@ impl Decoder {
     }
 }
 
-/// What the first bytes are.
+/// The result of decoding the first bytes.
 struct Step {
-    /// `None` for what means nothing here.
+    /// `None` for a sequence without a meaning here.
     key: Option<Key>,
     taken: usize,
 }
@@ -91,7 +91,7 @@ fn step(key: Option<Key>, taken: usize) -> Option<Step> {
     Some(Step { key, taken })
 }
 
-/// What the first bytes are. `None` if there are none, or only the beginning of something.
+/// Decodes the first bytes. `None` if there are none, or only the start of a sequence.
 fn next(bytes: &[u8]) -> Option<Step> {
     let plain = |code| Some(Key::plain(code));
     match *bytes.first()? {
@@ -105,7 +105,7 @@ fn next(bytes: &[u8]) -> Option<Step> {
     }
 }
 
-/// A character in UTF-8. A byte that is not part of one means nothing.
+/// A character in UTF-8. A byte that is not part of one has no meaning.
 fn character(bytes: &[u8]) -> Option<Step> {
     let first = &bytes[..bytes.len().min(4)];
     let (valid, is_incomplete) = match str::from_utf8(first) {
@@ -131,12 +131,12 @@ fn escape(bytes: &[u8]) -> Option<Step> {
             step(code.map(Key::plain), 3)
         }
         Some(0x1b) => step(Some(Key::plain(Code::Esc)), 1),
-        // A key together with Alt, which means nothing here.
+        // A key pressed with Alt. It has no meaning here.
         Some(_) => step(None, 1 + next(&bytes[1..])?.taken),
     }
 }
 
-/// A control sequence: parameters, and a letter or a tilde at the end.
+/// A control sequence: parameters, then a letter or a tilde.
 fn sequence(bytes: &[u8]) -> Option<Step> {
     let parameters = &bytes[2..];
     // The function keys of the Linux console.
@@ -199,7 +199,7 @@ mod tests {
         keys.into_iter().map(|key| key.code).collect()
     }
 
-    /// Check letters, sequences of several kinds of terminals, and what means nothing.
+    /// Check letters, sequences from several kinds of terminals, and sequences without a meaning.
     #[test]
     fn bytes_are_keys() {
         assert_eq!(
@@ -227,7 +227,7 @@ mod tests {
         );
     }
 
-    /// Check that what comes in pieces is put together.
+    /// Check that a sequence that arrives in pieces is put together.
     #[test]
     fn pieces_are_joined() {
         let mut decoder = Decoder::default();
@@ -238,14 +238,14 @@ mod tests {
             decoder.feed("ä".as_bytes().split_at(1).1),
             [Key::plain(Code::Char('ä'))]
         );
-        // What never ends is dropped.
+        // A sequence that never ends is dropped.
         decoder.feed(b"\x1b[");
         decoder.feed(&[b'0'; 100]);
         assert_eq!(decoder.feed(b"q"), [Key::plain(Code::Char('q'))]);
     }
 
     proptest! {
-        /// Check that no bytes panic, and that little is kept of them.
+        /// Check that no bytes cause a panic, and that few of them are kept.
         #[test]
         fn any_bytes_are_taken(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..10)) {
             let mut decoder = Decoder::default();

@@ -1,4 +1,4 @@
-//! Which key does what. The page of help is this table.
+//! Assigns actions to keys. The help page is made from this table.
 
 use taskdiag::Field;
 
@@ -8,16 +8,16 @@ use super::prompt::Edit;
 use super::source::Step;
 use crate::watch::Rate;
 
-/// Where to go.
+/// Where to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Motion {
     /// One row up.
     Up,
     /// One row down.
     Down,
-    /// As many rows up as are on the screen.
+    /// A screenful up.
     PageUp,
-    /// As many rows down as are on the screen.
+    /// A screenful down.
     PageDown,
     /// To the first row.
     Home,
@@ -25,7 +25,7 @@ pub enum Motion {
     End,
 }
 
-/// What a key does.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Quit,
@@ -66,7 +66,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Why it can't be done in a recording.
+    /// Why the action is not possible in a recording; `None` if it is.
     pub fn refusal_in_past(self) -> Option<&'static str> {
         match self {
             Action::AskSignal => {
@@ -82,14 +82,14 @@ impl Action {
     }
 }
 
-/// Keys with the same meaning.
+/// Keys with the same action.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     /// The keys.
     pub keys: &'static [Code],
-    /// What they do.
+    /// Their action.
     pub action: Action,
-    /// The same in words.
+    /// The action in words.
     pub help: &'static str,
 }
 
@@ -100,7 +100,7 @@ const fn bind(keys: &'static [Code], action: Action, help: &'static str) -> Bind
 use Action::Move;
 use Code::{BackTab, Char, Enter, Esc, Tab, F};
 
-/// All keys but those of recordings.
+/// All keys, except those for recordings.
 #[rustfmt::skip]
 pub const BINDINGS: &[Binding] = &[
     bind(&[Char('q'), F(10)], Action::Quit, "quit; in details and help: back"),
@@ -144,7 +144,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('W')], Action::AskSave, "write the settings to their file"),
 ];
 
-/// Keys that have another meaning in a recording.
+/// Keys that have a different action in a recording.
 #[rustfmt::skip]
 const PAST_BINDINGS: &[Binding] = &[
     bind(&[Code::Left], Action::Go(Step::Samples(-1)), "the sample before"),
@@ -162,7 +162,7 @@ const PAST_BINDINGS: &[Binding] = &[
     bind(&[Char(')')], Action::ShiftRight, "show more of long commands"),
 ];
 
-/// What keys do: in a recording, or live.
+/// The bindings: in a recording, or live.
 pub fn bindings(is_past: bool) -> impl Iterator<Item = &'static Binding> {
     let past = if is_past { PAST_BINDINGS } else { &[] };
     let is_hidden = move |binding: &&Binding| {
@@ -173,14 +173,14 @@ pub fn bindings(is_past: bool) -> impl Iterator<Item = &'static Binding> {
         .chain(BINDINGS.iter().filter(move |binding| !is_hidden(binding)))
 }
 
-/// Keys that are held together with Ctrl, which terminals use for the same everywhere.
+/// Keys pressed with Ctrl, to which terminals give the same meaning everywhere.
 pub const CONTROLS: &[(char, Action, &str)] = &[
     ('c', Action::Quit, "quit"),
     ('z', Action::Suspend, "suspend; fg resumes"),
     ('l', Action::Redraw, "draw the screen anew"),
 ];
 
-/// What a key does outside of a line that is typed.
+/// The action of a key outside a line that is being typed.
 pub fn action(key: Key, is_past: bool) -> Option<Action> {
     if key.control {
         let Code::Char(letter) = key.code else { return None };
@@ -193,7 +193,7 @@ pub fn action(key: Key, is_past: bool) -> Option<Action> {
     Some(binding.action)
 }
 
-/// What a key does in a line that is typed.
+/// The effect of a key in a line that is being typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
     Edit(Edit),
@@ -202,7 +202,7 @@ pub enum Typed {
     Suspend,
 }
 
-/// What a key does in a line that is typed.
+/// The effect of a key in a line that is being typed.
 pub fn typed(key: Key) -> Option<Typed> {
     let control = key.control;
     Some(Typed::Edit(match key.code {
@@ -227,7 +227,7 @@ pub fn typed(key: Key) -> Option<Typed> {
     }))
 }
 
-/// What is on a key.
+/// The name of a key.
 pub fn label(key: Code) -> String {
     match key {
         Char(' ') => "Space".to_owned(),
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that no key has two meanings, and that each binding has its own action.
+    /// Check that no key has two actions, and that each binding has its own action.
     #[test]
     fn keys_have_one_meaning() {
         let mut seen = HashSet::new();
@@ -260,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Check that in a recording all keys that its help has do what it says, that none has two meanings,
-    /// and that those keys do nothing else live but for the arrows.
+    /// Check that in a recording all keys do what its help says, that none has two actions, and
+    /// that those keys, except the arrows, do nothing live.
     #[test]
     fn recordings_have_keys() {
         let mut seen = HashSet::new();
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Check that letters are typed, and what ends a line.
+    /// Check which keys type letters, and which end a line.
     #[test]
     fn lines_are_typed() {
         assert_eq!(typed(Key::plain(Char('q'))), Some(Typed::Edit(Edit::Insert('q'))));

@@ -1,9 +1,9 @@
-//! `taskdiag top`: the interactive one.
+//! `taskdiag top`: the interactive command.
 //!
-//! Pure code decides: [`view`] what keys do, [`spec`] what is asked for it, [`model`] what the rows
-//! are, [`draw`] what they look like. [`sampler`] is a thread that takes samples of a [`source`]: this
-//! machine, or a [`recording`]. [`bursts`] is one that counts events, [`terminal`] and [`backend`] deal
-//! with the terminal, and [`app`] connects all of them.
+//! Pure code decides: [`view`] what keys do, [`spec`] what to query, [`model`] what the rows are,
+//! [`draw`] how they look. [`sampler`] is a thread that takes samples of a [`source`]: this
+//! [`machine`], or a [`recording`]. [`bursts`] is a thread that counts events, [`terminal`] and
+//! [`backend`] handle the terminal, and [`app`] connects all of them.
 
 mod act;
 mod app;
@@ -15,11 +15,13 @@ mod draw;
 mod groups;
 mod input;
 mod keys;
+mod machine;
 mod model;
 mod page;
-mod past;
 mod prompt;
+mod rates;
 mod recording;
+mod rows;
 mod sampler;
 mod settings;
 mod source;
@@ -43,14 +45,16 @@ use crate::selection::Selection;
 use crate::source::SourceOptions;
 use app::{App, Start};
 use column::Order;
-use details::{Inspector, Of};
+use details::{Inspector, System};
 use draw::Palette;
 use groups::By;
+use machine::Machine;
 use recording::Recording;
+use rows::Rows;
 use sampler::Sampler;
-use source::{Machine, Source};
+use source::Source;
 use terminal::Signals;
-use view::{chosen_columns, Rows, View};
+use view::{chosen_columns, View};
 
 /// Watch processes, look into them, signal them: interactive
 ///
@@ -62,9 +66,9 @@ use view::{chosen_columns, Rows, View};
 /// Of all processes, only what they are sorted and filtered by is read from the kernel; everything
 /// else only of those on the screen. So there is no harm in leaving it running.
 ///
-/// With --history it shows a recording (`taskdiag record`): Left and Right go from sample to sample, [ ]
-/// a minute and { } an hour back and on, j and J to the next spike of processors or memory and to the
-/// one before, g to a time.
+/// With --history it shows a recording (`taskdiag record`): Left and Right go from sample to
+/// sample, [ ] a minute and { } an hour back and on, j and J to the next spike of processors or
+/// memory and to the one before, g to a time.
 ///
 /// W writes the settings to a file, which is read at the start: $XDG_CONFIG_HOME/taskdiag/top.conf,
 /// or ~/.config/taskdiag/top.conf. Options come before settings.
@@ -122,7 +126,7 @@ pub struct Args {
     from: SourceOptions,
 }
 
-/// The commands to use where there is no terminal.
+/// The commands to use without a terminal.
 const WITHOUT_TERMINAL: &str = "`taskdiag watch` prints samples line by line, `taskdiag ps` prints one";
 
 /// Runs the command.
@@ -141,12 +145,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
     }
     args.apply(&mut view)?;
-    // Other threads must not take the signals.
+    // Other threads must not receive the signals.
     let signals = Signals::block()?;
     let source = args.source()?;
     view.is_past = !source.is_live();
     if view.is_past && view.rows == Rows::Threads && !args.threads {
-        // The settings say so, and a recording has none.
+        // The settings ask for it, and a recording has none.
         view.rows = Rows::Processes;
     }
     let sampler = Sampler::start(source, view.delay)?;
@@ -167,7 +171,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     app.run()
 }
 
-/// Fails, with what to do instead, where there is no terminal to draw on.
+/// Fails if there is no terminal to draw on, and says what to do instead.
 fn check_terminal() -> Result<(), Failure> {
     let fail = |what: &str| Err(Failure::Unanswered(format!("top: {what}\n{WITHOUT_TERMINAL}")));
     if !isatty(rustix::stdio::stdout()) {
@@ -183,19 +187,16 @@ fn check_terminal() -> Result<(), Failure> {
 }
 
 impl Args {
-    /// What samples are taken of.
+    /// The source of the samples.
     fn source(&self) -> Result<Box<dyn Source>, Failure> {
         if let Some((library, decoder, damages)) = self.past.open()? {
             return Ok(Box::new(Recording::new(library, &decoder, &damages)?));
         }
-        let inspector = Inspector::new(Of::Machine {
-            broker: self.from.broker(),
-            patience: self.from.patience(),
-        });
+        let inspector = Inspector::new(System::Machine(Box::new(self.from.handle_for_maps())));
         Ok(Box::new(Machine::new(self.from.handle_for_many(), inspector)))
     }
 
-    /// Options come before settings.
+    /// Applies the options to the view. They take precedence over settings.
     fn apply(&self, view: &mut View) -> Result<(), Failure> {
         if let Some(delay) = self.delay {
             view.delay = delay;

@@ -1,4 +1,4 @@
-//! The rows of the table: what the last samples say, in the order in which it is shown.
+//! The rows of the table: the last samples, in the order in which they are shown.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,15 @@ use taskdiag_core::forest::{Forest, Line};
 use super::column::{Order, SortKey};
 use super::details::Details;
 use super::groups::{self, Group, Name};
-use super::past::{Past, Rates};
+use super::rates::{LastSurvey, Rates};
+use super::rows::{Id, Rows, Target};
 use super::trend::{tenths, Tenths, Trends};
-use super::view::{Id, Rows, Table, Target, View};
+use super::view::{Table, View};
 use crate::choice::SortBy;
 use crate::output::names::Names;
 use crate::output::{Absences, HasValues};
 use crate::selection::{self, Key};
-use crate::watch::{is_true_of, Moment, Rate};
+use crate::watch::{is_true_of, Rate, SampleTime};
 
 /// Tasks by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,30 +52,30 @@ impl States {
     }
 }
 
-/// What is known of the rows.
+/// What is known about the rows.
 pub struct Model {
     snapshot: Snapshot,
     /// What each task of the survey did.
     rates: Vec<Rates>,
-    /// What the rows of the survey are.
+    /// The kind of the survey's rows.
     rows: Rows,
-    past: Past,
+    last: LastSurvey,
     trends: Trends<Identity>,
-    /// Resident memory of the tasks that were on the screen, in KiB; 0 where it is not known.
+    /// The resident sets of the tasks that were on the screen, in KiB; 0 where unknown.
     sizes: Trends<Identity, u32>,
-    /// What those that were looked into read and wrote, in KiB a second.
+    /// What the examined processes read and wrote, in KiB a second.
     reads: Trends<Identity, u32>,
     writes: Trends<Identity, u32>,
     group_trends: Trends<Name>,
     names: Names,
     states: States,
     groups: Vec<Group>,
-    /// The rows in order: indices of tasks or of groups, with their places in the tree.
+    /// The rows in order: indices of tasks or groups, with their places in the tree.
     lines: Vec<Line>,
     look: Snapshot,
-    /// Where the tasks of the close look are.
+    /// The indices of the tasks of the close look.
     looked_at: HashMap<Identity, usize>,
-    /// How many rows fit on the screen.
+    /// The number of rows that fit on the screen.
     height: usize,
 }
 
@@ -84,7 +85,7 @@ impl Default for Model {
             snapshot: Snapshot::default(),
             rates: Vec::new(),
             rows: Rows::Processes,
-            past: Past::default(),
+            last: LastSurvey::default(),
             trends: Trends::default(),
             sizes: Trends::default(),
             reads: Trends::default(),
@@ -101,12 +102,12 @@ impl Default for Model {
     }
 }
 
-/// A task on the screen: what the survey and the close look say of it.
+/// A task on the screen, with its values from the survey and from the close look.
 #[derive(Clone, Copy)]
-pub struct Row<'a> {
-    /// Of the survey.
+pub struct ShownTask<'a> {
+    /// From the survey.
     pub task: Task<'a>,
-    /// Of the close look, if there was one.
+    /// From the close look, if there was one.
     pub look: Option<Task<'a>>,
     /// What it did.
     pub rates: &'a Rates,
@@ -114,12 +115,12 @@ pub struct Row<'a> {
     pub line: &'a Line,
 }
 
-impl HasValues for Row<'_> {
+impl HasValues for ShownTask<'_> {
     type Key = Field;
 
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         match (self.task.value(field), &self.look) {
-            // What rows are sorted by is what they show.
+            // The values that rows are sorted by are those that are shown.
             (Err(Absent::NotAsked), Some(look)) => look.value(field),
             (value, _) => value,
         }
@@ -127,9 +128,9 @@ impl HasValues for Row<'_> {
 }
 
 impl Model {
-    /// Forgets what was before: the next sample does not come after the last one.
+    /// Forgets earlier samples, because the next one does not follow the last one in time.
     pub fn forget(&mut self) {
-        self.past = Past::default();
+        self.last = LastSurvey::default();
         self.trends.clear();
         self.group_trends.clear();
         self.names = Names::default();
@@ -138,17 +139,17 @@ impl Model {
         }
     }
 
-    /// Takes a sample of such rows, and returns the memory of the last one.
-    pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: Moment) -> Snapshot {
+    /// Takes a sample with such rows, and returns the memory of the last one.
+    pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: SampleTime) -> Snapshot {
         if (self.rows == Rows::Threads) != (rows == Rows::Threads) {
-            // The times of a first thread are not those of its process.
-            self.past = Past::default();
+            // The times of a leader are not those of its process.
+            self.last = LastSurvey::default();
             self.trends.clear();
             self.sizes.clear();
         }
         let before = std::mem::replace(&mut self.snapshot, snapshot);
         self.rows = rows;
-        self.rates = self.past.add(&self.snapshot, moment);
+        self.rates = self.last.add(&self.snapshot, moment);
         self.states = States::default();
         self.trends.begin();
         for (task, rates) in self.snapshot.tasks().zip(&self.rates) {
@@ -164,7 +165,7 @@ impl Model {
         before
     }
 
-    /// Adds up groups, if that is what rows are.
+    /// Sums groups, if the rows are groups.
     fn add_up(&mut self) {
         self.groups.clear();
         let Rows::By(by) = self.rows else {
@@ -215,7 +216,7 @@ impl Model {
         self.lines = lines;
     }
 
-    /// The indices of the tasks that a filter over rates is true of, in order.
+    /// The indices of the tasks for which a filter over rates is true, in order.
     fn sorted(&self, order: Order, rated: Option<&Filter>) -> Vec<usize> {
         let by = SortBy {
             key: (),
@@ -233,12 +234,12 @@ impl Model {
                 keys.push((key, index));
             }
         }
-        // Equal ones keep the order of their ids.
+        // Equal tasks keep the order of their ids.
         keys.sort_by(|(a, _), (b, _)| by.compare(a.as_ref().ok_or(()), b.as_ref().ok_or(()), |a, b| a.compare(b)));
         keys.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// The tasks on the screen, from a row on, that a close look is to be had at.
+    /// The tasks on the screen, starting at a row, which need a close look.
     pub fn visible(&self, first: usize) -> Vec<(u32, Identity)> {
         if let Rows::By(_) = self.rows {
             return Vec::new();
@@ -252,12 +253,12 @@ impl Model {
         lines.map(task).collect()
     }
 
-    /// How many rows fit on the screen.
+    /// Sets the number of rows that fit on the screen.
     pub fn set_height(&mut self, height: usize) {
         self.height = height;
     }
 
-    /// What the rows are.
+    /// The kind of the rows.
     pub fn rows(&self) -> Rows {
         self.rows
     }
@@ -283,14 +284,14 @@ impl Model {
     }
 
     /// A row that is a task.
-    pub fn row(&self, index: usize) -> Option<Row<'_>> {
+    pub fn row(&self, index: usize) -> Option<ShownTask<'_>> {
         if let Rows::By(_) = self.rows {
             return None;
         }
         let line = self.lines.get(index)?;
         let task = self.snapshot.task(line.task);
         let looked_at = self.looked_at.get(&Identity::of(task.record().header()));
-        Some(Row {
+        Some(ShownTask {
             task,
             look: looked_at.map(|&index| self.look.task(index)),
             rates: &self.rates[line.task],
@@ -304,12 +305,12 @@ impl Model {
         self.groups.get(self.lines.get(index)?.task)
     }
 
-    /// What a task did in the last samples.
+    /// The processor time of a task in the last samples.
     pub fn trend(&self, identity: Identity, count: usize) -> Vec<Tenths> {
         self.trends.of(&identity, count)
     }
 
-    /// Takes the amounts of the process that is looked into.
+    /// Takes the amounts of the examined process.
     pub fn note(&mut self, details: &Details) {
         let identity = details.target.identity;
         let Ok(snapshot) = &details.process else { return };
@@ -322,22 +323,22 @@ impl Model {
         self.writes.add(identity, rate(Rate::WriteBytes).map_or(0, kib));
     }
 
-    /// What a task read a second in the last samples, in KiB; 0 where it is not known.
+    /// What a task read in the last samples, in KiB a second; 0 where unknown.
     pub fn reads(&self, identity: Identity, count: usize) -> Vec<u32> {
         self.reads.of(&identity, count)
     }
 
-    /// The same for what it wrote.
+    /// What it wrote, in the same form.
     pub fn writes(&self, identity: Identity, count: usize) -> Vec<u32> {
         self.writes.of(&identity, count)
     }
 
-    /// The resident memory of a task in the last samples, in KiB; 0 where it is not known.
+    /// The resident set of a task in the last samples, in KiB; 0 where unknown.
     pub fn sizes(&self, identity: Identity, count: usize) -> Vec<u32> {
         self.sizes.of(&identity, count)
     }
 
-    /// What a group did in the last samples.
+    /// The processor time of a group in the last samples.
     pub fn group_trend(&self, name: &Name, count: usize) -> Vec<Tenths> {
         self.group_trends.of(name, count)
     }
@@ -361,7 +362,7 @@ fn flat(order: Vec<usize>) -> Vec<Line> {
     order.into_iter().map(line).collect()
 }
 
-/// The indices of groups in order. Equal ones are in the order of their names.
+/// The indices of groups in order. Equal groups are in the order of their names.
 fn sorted_groups(groups: &[Group], order: Order) -> Vec<usize> {
     let by = SortBy {
         key: (),

@@ -1,10 +1,10 @@
-//! A line that is typed: a filter, a number, a signal.
+//! A line that is being typed: a filter, a number, a signal.
 
-/// A line with a cursor in it.
+/// A line with a cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     text: String,
-    /// A byte index, at the beginning of a character.
+    /// A byte index, at the start of a character.
     cursor: usize,
 }
 
@@ -21,21 +21,21 @@ pub enum Edit {
     Clear,
     /// Removes the word before the cursor.
     Word,
-    /// One character back.
+    /// Moves one character left.
     Left,
-    /// One character on.
+    /// Moves one character right.
     Right,
-    /// To the beginning.
+    /// Moves to the beginning.
     Home,
-    /// To the end.
+    /// Moves to the end.
     End,
 }
 
-/// The longest line, in bytes. Longer ones are pasted by mistake.
+/// The maximum length of a line, in bytes. Longer lines are pasted by mistake.
 const LONGEST: usize = 4096;
 
 impl Line {
-    /// A line that has this text, with the cursor behind it.
+    /// A line with this text, and the cursor after it.
     pub fn new(text: impl Into<String>) -> Line {
         let text = text.into();
         Line {
@@ -49,12 +49,12 @@ impl Line {
         &self.text
     }
 
-    /// The text in front of the cursor.
+    /// The text before the cursor.
     pub fn before(&self) -> &str {
         &self.text[..self.cursor]
     }
 
-    /// Changes it.
+    /// Applies an edit.
     pub fn edit(&mut self, edit: Edit) {
         let previous = self.before().char_indices().next_back().map_or(0, |(index, _)| index);
         let next = self.text[self.cursor..].chars().next().map_or(0, char::len_utf8) + self.cursor;
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// Removes what is between an index and the cursor.
+    /// Removes the text between an index and the cursor.
     fn remove(&mut self, from: usize) {
         self.text.replace_range(from..self.cursor, "");
         self.cursor = from;
@@ -132,7 +132,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no sequence of edits panics, and that the cursor stays in the text.
+        /// Check that no sequence of edits causes a panic, and that the cursor stays within the
+        /// text.
         #[test]
         fn edits_are_safe(edits in prop::collection::vec(any_edit(), 0..50)) {
             let mut line = Line::default();

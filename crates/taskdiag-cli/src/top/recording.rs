@@ -1,4 +1,4 @@
-//! Samples of a recording: the one that is looked at, and those before it.
+//! Samples of a recording: the selected one, and those before it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,72 +9,58 @@ use taskdiag_history::events::Happened;
 
 use super::bursts::{News, Tally};
 use super::column::TREND_WIDTH;
-use super::details::{Details, Inquiry, Inspector, Of};
-use super::sampler::Tag;
-use super::source::{Sample, Samples, Source, Step};
+use super::details::{Details, Inquiry, Inspector, System};
+use super::source::{At, Sample, Samples, Source, Step, Tag};
 use crate::history;
 use crate::history::library::Library;
 use crate::history::past::{self, Recorded};
-use crate::history::timeline::{Found, Place, Timeline};
+use crate::history::timeline::{SampleId, SpikeAt, Timeline};
 use crate::host::{Host, Load, MemInfo, Memory, Stat, Times, PRESSURES};
 use crate::outcome::Failure;
 use crate::output::people;
-use crate::watch::Moment;
+use crate::watch::SampleTime;
 
-/// Where in a recording that is which is shown.
-#[derive(Debug)]
-pub struct At {
-    /// The moment: names, clocks, the host.
-    pub moment: Arc<past::Moment>,
-    /// How fine the samples are.
-    pub tier: &'static str,
-    /// What people should know of the place: its ends, gaps, damage.
-    pub notes: Vec<String>,
-    /// What came of the last step, if that is to be said, and whether something is wrong.
-    pub said: Option<(String, bool)>,
-}
-
-/// Goes through a recording.
+/// Moves through a recording.
 pub struct Recording {
     timeline: Timeline,
-    /// The sample that is looked at.
-    place: Place,
-    /// What was read last.
-    recorded: Option<(Place, Recorded)>,
-    /// The last survey: what it was an answer to, and of which sample.
-    shown: Option<(Tag, Place)>,
+    /// The selected sample.
+    place: SampleId,
+    /// The sample that was read last.
+    recorded: Option<(SampleId, Recorded)>,
+    /// The last survey: its tag, and its sample.
+    shown: Option<(Tag, SampleId)>,
     said: Option<(String, bool)>,
     inspector: Inspector,
 }
 
 impl Recording {
-    /// Looks at the sample that was read last. `damages` were found on the way there.
+    /// Starts at the sample that was read last. `damages` were found on the way there.
     pub fn new(library: Library, decoder: &Decoder, damages: &[String]) -> Result<Recording, Failure> {
         let path = library.path().display().to_string();
         let mut timeline = Timeline::new(library);
         let place = timeline
             .exactly(decoder.time.wall_ns)
-            .ok_or_else(|| Failure::Unanswered(format!("{path}: the sample is not there any more")))?;
+            .ok_or_else(|| Failure::Unanswered(format!("{path}: the sample no longer exists")))?;
         Ok(Recording {
             timeline,
             place,
             recorded: None,
             shown: None,
             said: (!damages.is_empty()).then(|| (damages.join("; "), true)),
-            inspector: Inspector::new(Of::Recording),
+            inspector: Inspector::new(System::Recording),
         })
     }
 
-    /// The sample that is looked at.
-    fn read(&mut self, place: &Place) -> Result<&mut Recorded, String> {
+    /// Reads the selected sample.
+    fn read(&mut self, place: &SampleId) -> Result<&mut Recorded, String> {
         let near = self.recorded.take();
         let recorded = self.timeline.read(place, near)?;
         Ok(&mut self.recorded.insert((place.clone(), recorded)).1)
     }
 
-    fn answer(&mut self, query: &Query, mut memory: Snapshot) -> (taskdiag::Result<Snapshot>, Moment) {
+    fn answer(&mut self, query: &Query, mut memory: Snapshot) -> (taskdiag::Result<Snapshot>, SampleTime) {
         let place = self.place.clone();
-        let moment = Moment::recorded(place.time.boot_ns);
+        let moment = SampleTime::recorded(place.time.boot_ns);
         let answer = match self.read(&place) {
             Ok(recorded) => answer_past(recorded, query, &mut memory).map(|()| memory),
             Err(damage) => Err(taskdiag::Error::new(taskdiag::ErrorKind::Malformed, damage)),
@@ -83,18 +69,18 @@ impl Recording {
     }
 
     /// Whether times since boot of two samples can be compared.
-    fn is_after(&mut self, before: &Place, after: &Place) -> bool {
+    fn is_after(&mut self, before: &SampleId, after: &SampleId) -> bool {
         before.time.boot_ns < after.time.boot_ns && self.timeline.boot_id(before) == self.timeline.boot_id(after)
     }
 
-    /// Whether the sample comes next after one that was shown.
-    fn continues(&mut self, shown: &Place) -> bool {
+    /// Whether the selected sample directly follows one that was shown.
+    fn continues(&mut self, shown: &SampleId) -> bool {
         let place = self.place.clone();
         self.timeline.next(shown.time.wall_ns).as_ref() == Some(&place) && self.is_after(shown, &place)
     }
 
-    /// The sample and those before it by which its rates and trends are known, in their order.
-    fn window(&mut self) -> Vec<Place> {
+    /// The selected sample and the earlier ones that its rates and trends need, in order.
+    fn window(&mut self) -> Vec<SampleId> {
         let mut places = vec![self.place.clone()];
         while places.len() <= TREND_WIDTH {
             let last = places[places.len() - 1].clone();
@@ -107,7 +93,7 @@ impl Recording {
         places
     }
 
-    /// What is to be said of where this is.
+    /// Remarks about the current position.
     fn notes(&mut self) -> Vec<String> {
         let place = self.place.clone();
         let (before, after) = (
@@ -139,7 +125,7 @@ impl Recording {
         notes
     }
 
-    /// A number of samples on, or back, as far as there are some.
+    /// Moves a number of samples forward or back, as far as there are some.
     fn move_by(&mut self, samples: i64) {
         for _ in 0..samples.unsigned_abs() {
             let now_ns = self.place.time.wall_ns;
@@ -155,8 +141,8 @@ impl Recording {
         }
     }
 
-    /// The next sample, also if it was written just now.
-    fn next(&mut self, after: i64) -> Option<Place> {
+    /// The next sample, even if it has only just been written.
+    fn next(&mut self, after: i64) -> Option<SampleId> {
         let next = self.timeline.next(after);
         next.or_else(|| {
             self.timeline.refresh();
@@ -173,7 +159,7 @@ impl Recording {
         self.said = Some((format!("the recording has {end}"), true));
     }
 
-    /// So much time on, or back: to another sample at least, if there is one.
+    /// Moves an amount of time forward or back: to a different sample, if there is one.
     fn move_by_time(&mut self, seconds: i64) {
         let now_ns = self.place.time.wall_ns;
         let wanted_ns = now_ns.saturating_add(seconds.saturating_mul(1_000_000_000));
@@ -192,11 +178,11 @@ impl Recording {
         }
     }
 
-    fn first(&mut self) -> Option<Place> {
+    fn first(&mut self) -> Option<SampleId> {
         self.timeline.next(i64::MIN)
     }
 
-    fn last(&mut self) -> Option<Place> {
+    fn last(&mut self) -> Option<SampleId> {
         self.timeline.refresh();
         self.timeline.previous(i64::MAX)
     }
@@ -242,17 +228,17 @@ impl Recording {
         }
     }
 
-    /// The moment of a place, if that is what was read last.
-    fn moment_at(&self, place: &Place) -> Option<(Place, Arc<past::Moment>)> {
+    /// The moment of a place, if its sample was read last.
+    fn moment_at(&self, place: &SampleId) -> Option<(SampleId, Arc<past::MachineState>)> {
         let (read, recorded) = self.recorded.as_ref().filter(|(read, _)| read == place)?;
         Some((read.clone(), recorded.moment().clone()))
     }
 
-    /// A sample at a place, after another one.
+    /// The sample at a place, after an earlier one.
     fn sample(
         &mut self,
-        place: &Place,
-        before: Option<&(Place, Arc<past::Moment>)>,
+        place: &SampleId,
+        before: Option<&(SampleId, Arc<past::MachineState>)>,
         (query, mut snapshot): (&Query, Snapshot),
     ) -> Result<Sample, String> {
         let is_whole = match before {
@@ -264,14 +250,14 @@ impl Recording {
         let moment = recorded.moment();
         Ok(Sample {
             snapshot,
-            moment: Moment::recorded(place.time.boot_ns),
+            moment: SampleTime::recorded(place.time.boot_ns),
             host: host(moment, before.map(|(_, moment)| &**moment)),
             news: news(moment, recorded.happened(), is_whole),
         })
     }
 }
 
-fn said(found: &Found) -> String {
+fn said(found: &SpikeAt) -> String {
     format!(
         "spike of {}: {:.1} % in use, {:.1} % before",
         found.of.name(),
@@ -289,8 +275,8 @@ fn duration(ns: i64) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The machine at a moment; pressures are of the time since the one before.
-fn host(moment: &past::Moment, before: Option<&past::Moment>) -> Host {
+/// The machine at a moment. Pressures refer to the time since the previous moment.
+fn host(moment: &past::MachineState, before: Option<&past::MachineState>) -> Host {
     let pressure = |name: &str| {
         let key = format!("{name}.some.total_us");
         let before = before?;
@@ -302,7 +288,7 @@ fn host(moment: &past::Moment, before: Option<&past::Moment>) -> Host {
             .boot_ns
             .checked_sub(before.time.boot_ns)
             .filter(|ns| *ns > 0)?;
-        // The moments of both samples are not exactly those of the figures.
+        // The moments of the two samples are not exactly those of the figures.
         Some((us as f64 * 1000.0 / ns as f64 * 100.0).min(100.0))
     };
     Host {
@@ -319,7 +305,7 @@ fn host(moment: &past::Moment, before: Option<&past::Moment>) -> Host {
     }
 }
 
-fn load(moment: &past::Moment) -> Option<Load> {
+fn load(moment: &past::MachineState) -> Option<Load> {
     let average = |key: &str| {
         let hundredths = moment.figure("load", key)?;
         Some(format!("{:.2}", hundredths as f64 / 100.0))
@@ -331,8 +317,8 @@ fn load(moment: &past::Moment) -> Option<Load> {
     })
 }
 
-/// What ran and ended before a sample. `is_whole`: since the one that is shown before it.
-fn news(moment: &past::Moment, happened: &Happened, is_whole: bool) -> News {
+/// What ran and ended before a sample. `is_whole` means: since the previously shown sample.
+fn news(moment: &past::MachineState, happened: &Happened, is_whole: bool) -> News {
     if text(&moment.figures, b"sources", b"events").is_none() {
         let mut notes = moment.about.notes.iter();
         let why = notes.rfind(|note| note.starts_with("no events"));
@@ -348,7 +334,7 @@ fn news(moment: &past::Moment, happened: &Happened, is_whole: bool) -> News {
         execs += sum.execs_count;
         exits += sum.ended_count;
         if sum.unseen_count > 0 {
-            // The time is of all that ended, those that are in samples too.
+            // The time includes everything that ended, even processes that are in samples.
             let is_of_these = sum.unseen_count == sum.ended_count;
             let of = ended.entry(program.clone()).or_default();
             of.0 += sum.unseen_count;
@@ -379,7 +365,7 @@ impl Source for Recording {
             let memory = memory.take().unwrap_or_default();
             match self.sample(place, before.as_ref(), (query, memory)) {
                 Ok(sample) => samples.push(sample),
-                // One that was damaged says nothing of what was before.
+                // A damaged sample says nothing about what was before it.
                 Err(_) if *place != self.place => samples.clear(),
                 Err(damage) => return Err(damage),
             }
@@ -408,8 +394,8 @@ impl Source for Recording {
     }
 
     fn details(&mut self, inquiry: &Inquiry) -> Details {
-        // It asks for one process, whose answer needs no memory worth keeping.
-        let mut inspector = std::mem::replace(&mut self.inspector, Inspector::new(Of::Recording));
+        // It queries one process, whose answer needs no memory worth keeping.
+        let mut inspector = std::mem::replace(&mut self.inspector, Inspector::new(System::Recording));
         let mut ask = |query: &Query| self.answer(query, Snapshot::default());
         let details = inspector.details(&mut ask, inquiry);
         self.inspector = inspector;

@@ -5,63 +5,54 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{eventfd, EventfdFlags};
 use taskdiag::{Query, Snapshot};
 
 use super::details::{Details, Inquiry};
-use super::source::{Samples, Source, Step};
-use super::view::Rows;
+use super::source::{Samples, Source, Step, Tag};
+use crate::rhythm::Rhythm;
 
-/// What a survey is an answer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// What the rows are.
-    pub rows: Rows,
-    /// The number of the order.
-    pub serial: u64,
-}
-
-/// A survey of all tasks, and what the header says of that time.
+/// A survey of all tasks, and the values of the header at that time.
 pub struct Survey {
-    /// What it is an answer to.
+    /// The order that it answers.
     pub tag: Tag,
-    /// What there is to be shown.
+    /// The samples to show.
     pub samples: Samples,
 }
 
-/// What the thread found out.
+/// A report of the thread.
 pub enum Report {
     Survey(Box<Survey>),
     /// A close look at the tasks on the screen.
     Look(Box<Snapshot>),
     Details(Box<Details>),
-    /// Something could not be answered.
+    /// A query that failed.
     Failed(String),
 }
 
-/// What the thread is to do.
+/// An order to the thread.
 pub enum Order {
-    /// Asks this at once and from now on.
+    /// Makes this query at once and from now on.
     Survey(Tag, Box<Query>),
-    /// Asks this once.
+    /// Makes this query once.
     Look(Box<Query>),
-    /// Looks into one process, at once and with each survey.
+    /// Examines one process, at once and with each survey.
     Inspect(Option<Inquiry>),
     /// The time between two surveys.
     Delay(Duration),
     /// Whether to wait for [`Order::Now`] rather than for the time.
     Pause(bool),
-    /// Asks at once.
+    /// Makes a survey at once.
     Now,
-    /// Goes to another sample, and asks.
+    /// Moves to another sample, and makes a survey.
     Go(Step),
-    /// The memory of an answer that is not needed any more.
+    /// The memory of an answer that is no longer needed.
     Reuse(Box<Snapshot>),
 }
 
-/// The thread's other end.
+/// The other end of the thread.
 pub struct Sampler {
     orders: Sender<Order>,
     reports: Receiver<Report>,
@@ -85,8 +76,7 @@ impl Sampler {
             is_due: false,
             is_inquiry_due: false,
             is_paused: false,
-            delay,
-            next: Instant::now(),
+            rhythm: Rhythm::new(delay),
             memory: Vec::new(),
         };
         thread::Builder::new()
@@ -104,7 +94,7 @@ impl Sampler {
     pub fn report(&self) -> Option<Report> {
         use std::sync::mpsc::TryRecvError;
         let mut count = [0; 8];
-        // Nonblocking; what was there is in the channel already.
+        // Nonblocking. What was there is already in the channel.
         let _ = rustix::io::read(&*self.wake, &mut count);
         match self.reports.try_recv() {
             Ok(report) => Some(report),
@@ -129,7 +119,7 @@ impl AsFd for Sampler {
     }
 }
 
-/// The most snapshots that are kept for their memory: one of a survey, one of a close look.
+/// The most snapshots to keep for their memory: one for a survey, one for a close look.
 const KEPT: usize = 2;
 
 struct Worker {
@@ -139,14 +129,12 @@ struct Worker {
     survey: Option<(Tag, Box<Query>)>,
     look: Option<Box<Query>>,
     inquiry: Option<Inquiry>,
-    /// Where to go before the next survey.
+    /// Steps to take before the next survey.
     steps: Vec<Step>,
     is_due: bool,
     is_inquiry_due: bool,
     is_paused: bool,
-    delay: Duration,
-    /// When the next survey is due.
-    next: Instant,
+    rhythm: Rhythm,
     memory: Vec<Snapshot>,
 }
 
@@ -159,12 +147,12 @@ impl Worker {
             let received = if self.is_paused || self.survey.is_none() || !self.source.is_live() {
                 orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                orders.recv_timeout(self.next.saturating_duration_since(Instant::now()))
+                orders.recv_timeout(self.rhythm.rest())
             };
             match received {
                 Ok(order) => {
                     self.obey(order);
-                    // Of several orders of a kind only the last one matters.
+                    // Of several orders of the same kind only the last one matters.
                     while let Ok(order) = orders.try_recv() {
                         self.obey(order);
                     }
@@ -189,10 +177,7 @@ impl Worker {
                 self.inquiry = inquiry;
                 self.is_inquiry_due = true;
             }
-            Order::Delay(delay) => {
-                self.delay = delay;
-                self.next = self.next.min(Instant::now() + delay);
-            }
+            Order::Delay(delay) => self.rhythm.set_interval(delay),
             Order::Pause(is_paused) => self.is_paused = is_paused,
             Order::Now => self.is_due = true,
             Order::Go(step) => {
@@ -207,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Adds a step. Those of a key that is held down are one.
+    /// Adds a step. Repeated steps of a key that is held down are joined.
     fn go(&mut self, step: Step) {
         match (self.steps.last_mut(), step) {
             (Some(Step::Samples(all)), Step::Samples(more)) => *all += more,
@@ -216,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Does what is due: what a key waits for comes first.
+    /// Does what is due. What a key waits for comes first.
     fn serve(&mut self) -> Result<(), Over> {
         if let Some(query) = self.look.take() {
             let memory = self.memory(false);
@@ -227,7 +212,6 @@ impl Worker {
             self.inspect()?;
         }
         if std::mem::take(&mut self.is_due) {
-            self.next = (self.next + self.delay).max(Instant::now());
             for step in std::mem::take(&mut self.steps) {
                 self.source.go(step);
             }
@@ -238,6 +222,7 @@ impl Worker {
                 self.send(answer.map(survey))?;
                 self.inspect()?;
             }
+            self.rhythm.advance();
         }
         Ok(())
     }
@@ -249,7 +234,7 @@ impl Worker {
         self.send(Ok(Report::Details(Box::new(details))))
     }
 
-    /// The memory of an earlier answer: the largest for a survey, which comes first.
+    /// The memory of an earlier answer. A survey gets the largest.
     fn memory(&mut self, is_survey: bool) -> Snapshot {
         let capacity = |snapshot: &Snapshot| snapshot.records.capacity();
         self.memory.sort_by_key(capacity);
@@ -268,10 +253,14 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use taskdiag::{Field, Handle};
 
-    use super::super::details::{Inspector, Of};
-    use super::super::source::{Machine, Sample};
+    use super::super::details::{Inspector, System};
+    use super::super::machine::Machine;
+    use super::super::rows::Rows;
+    use super::super::source::Sample;
     use super::*;
 
     fn wait_for_survey(sampler: &Sampler) -> Sample {
@@ -284,23 +273,42 @@ mod tests {
         }
     }
 
-    /// Check that samples come by themselves, at once when that is asked for, and not while paused.
-    #[test]
-    fn samples_come_in_time() {
-        let delay = Duration::from_millis(50);
-        let inspector = Inspector::new(Of::Machine {
-            broker: None,
-            patience: Duration::from_secs(5),
-        });
+    /// A thread that takes samples of this machine. The first one has been ordered.
+    fn begin(delay: Duration) -> Sampler {
+        let for_maps = Handle::new().with_patience(Duration::from_secs(5));
+        let inspector = Inspector::new(System::Machine(Box::new(for_maps)));
         let source = Box::new(Machine::new(Handle::new(), inspector));
         let sampler = Sampler::start(source, delay).expect("a thread");
         let query = Query::processes().fields(Field::StartNs);
-        let began = Instant::now();
         let tag = Tag {
             rows: Rows::Processes,
             serial: 1,
         };
         sampler.order(Order::Survey(tag, Box::new(query)));
+        sampler
+    }
+
+    /// Check that requested samples do not delay the regular ones.
+    #[test]
+    fn a_sample_that_is_asked_for_begins_an_interval() {
+        let delay = Duration::from_millis(300);
+        let sampler = begin(delay);
+        wait_for_survey(&sampler);
+        for _ in 0..20 {
+            sampler.order(Order::Now);
+            wait_for_survey(&sampler);
+        }
+        let asked = Instant::now();
+        wait_for_survey(&sampler);
+        assert!(asked.elapsed() < 10 * delay, "{:?}", asked.elapsed());
+    }
+
+    /// Check that samples arrive regularly, at once when requested, and not while paused.
+    #[test]
+    fn samples_come_in_time() {
+        let delay = Duration::from_millis(50);
+        let began = Instant::now();
+        let sampler = begin(delay);
         for _ in 0..4 {
             let survey = wait_for_survey(&sampler);
             assert!(survey.snapshot.len() > 1);

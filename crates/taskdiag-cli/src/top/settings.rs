@@ -1,17 +1,19 @@
-//! The file of settings: lines of `KEY = VALUE`.
+//! The settings file: lines of the form `KEY = VALUE`.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{major, minor, OFlags};
+use rustix::fs::{major, minor};
 
 use super::column::{Order, Set};
-use super::view::{chosen_columns, Rows, View};
+use super::rows::Rows;
+use super::view::{chosen_columns, View};
 use crate::choice::unknown;
+use crate::file;
 use crate::outcome::{self, Failure};
 use crate::quantity;
 use crate::selection;
@@ -20,9 +22,9 @@ use crate::selection;
 struct Setting {
     key: &'static str,
     about: &'static str,
-    /// Its value, if it is not the usual one of an empty text.
+    /// Its value as text, which may be empty.
     get: fn(&View) -> String,
-    /// Sets it, or says what is wrong.
+    /// Sets it, or returns the error.
     set: fn(&mut View, &str) -> Result<(), String>,
 }
 
@@ -115,7 +117,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Where the settings are: `$XDG_CONFIG_HOME/taskdiag/top.conf`, or below `~/.config`.
+/// The path of the settings file: `$XDG_CONFIG_HOME/taskdiag/top.conf`, or below `~/.config`.
 pub fn usual_path() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
@@ -123,7 +125,7 @@ pub fn usual_path() -> Option<PathBuf> {
     Some(directory.join("taskdiag/top.conf"))
 }
 
-/// Takes the settings of a text. An error has the number of its line.
+/// Applies the settings in a text. An error has its line number.
 fn parse(text: &str, view: &mut View) -> Result<(), (usize, String)> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -153,36 +155,20 @@ fn text(view: &View) -> String {
     text
 }
 
-/// The most bytes that a file of settings may have.
-const LIMIT: u64 = 64 << 10;
+/// The maximum size of a settings file, in KiB.
+const MOST_KIB: u64 = 64;
 
-/// The most characters of a message about a line: a line can be as long as its file.
+/// The most characters of a message about a line, which can be as long as the file.
 const SHOWN: usize = 600;
 
-/// Opens a file of settings. Neither that nor reading it waits for the other end of a pipe or for a
-/// terminal.
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    options.custom_flags(flags.bits() as i32).mode(0o644).open(path)
-}
-
-/// Reads the settings of an open file.
+/// Reads the settings from an open file.
 fn read(file: &File, view: &mut View) -> Result<(), String> {
-    let failed = |error: &io::Error| format!(": {}", outcome::message(error));
-    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
-        return Err(": this is not a regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let mut limited = file.take(LIMIT + 1);
-    limited.read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-    if bytes.len() as u64 > LIMIT {
-        return Err(format!(": this is larger than settings can be, {} KiB", LIMIT >> 10));
-    }
+    let bytes = file::read(file, MOST_KIB).map_err(|what| format!(": {what}"))?;
     let text = String::from_utf8(bytes).map_err(|_| ": this is not text in UTF-8".to_owned())?;
     parse(&text, view).map_err(|(line, message)| format!(":{line}: {}", shortened(&message)))
 }
 
-/// A message, or as much of it as people may want to read.
+/// Shortens a message to a length that people may want to read.
 fn shortened(message: &str) -> String {
     match message.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &message[..end]),
@@ -196,10 +182,10 @@ fn is_null(metadata: &fs::Metadata) -> bool {
     metadata.file_type().is_char_device() && device == (1, 3)
 }
 
-/// Reads a file of settings. Returns whether there is one.
+/// Reads a settings file. Returns whether it exists.
 pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
     let failed = |what: String| Failure::Unanswered(format!("{}{what}", path.display()));
-    let file = match open(path, OpenOptions::new().read(true)) {
+    let file = match file::open(path, OpenOptions::new().read(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(failed(format!(": {}", outcome::message(&error)))),
@@ -214,18 +200,18 @@ pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Writes the settings to a file. One that is there keeps its owner, its permissions and its links,
-/// and is replaced only if it has settings: a name can lead to another file than at the start.
+/// Writes the settings to a file. An existing file keeps its owner, permissions and links, and is
+/// replaced only if it contains settings: the name can lead to another file than at the start.
 pub fn save(path: &Path, view: &View) -> Result<(), String> {
     let failed = |error: io::Error| format!(": {}", outcome::message(&error));
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(failed)?;
     }
     let mut options = OpenOptions::new();
-    let file = open(path, options.read(true).write(true).create(true)).map_err(failed)?;
+    let file = file::open(path, options.read(true).write(true).create(true)).map_err(failed)?;
     read(&file, &mut View::default())?;
     let text = text(view);
-    // In this order: when the disk is full, what was there is still there.
+    // The order matters: if the disk is full, the old content is still there.
     file.write_all_at(text.as_bytes(), 0).map_err(failed)?;
     file.set_len(text.len() as u64).map_err(failed)?;
     file.sync_all().map_err(failed)
@@ -233,6 +219,8 @@ pub fn save(path: &Path, view: &View) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag_testkit::temporary::Directory;
+
     use super::super::groups::By;
     use super::*;
 
@@ -250,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Check that settings that are written are read as they were.
+    /// Check that settings are read as they were written.
     #[test]
     fn settings_are_kept() {
         for view in [View::default(), changed()] {
@@ -260,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Check that what is wrong is said with its line, and what would be right.
+    /// Check that errors have their line, and name what would be valid.
     #[test]
     fn mistakes_have_lines() {
         for (text, line, said) in [
@@ -282,29 +270,12 @@ mod tests {
         }
     }
 
-    /// A directory of a test, until it is dropped.
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Directory {
-            let path = env::temp_dir().join(format!("taskdiag-settings-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).expect("a directory");
-            Directory(path)
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    /// Check that what is written is read again, that a file that is not there has no settings, and
-    /// that a message names file and line.
+    /// Check that what is written is read back, that a missing file has no settings, and that a
+    /// message names file and line.
     #[test]
     fn files_are_written_and_read() {
-        let directory = Directory::new("written");
-        let path = directory.0.join("a/top.conf");
+        let directory = Directory::new("settings-written");
+        let path = directory.join("a/top.conf");
         assert!(load(&path, &mut View::default()).is_ok_and(|is_there| !is_there));
         save(&path, &changed()).expect("a file");
         let mut view = View::default();
@@ -321,12 +292,12 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("it is there"), bad);
     }
 
-    /// Check that what a link leads to is written, and that the link stays, also where there is no
-    /// file yet.
+    /// Check that the target of a link is written, and that the link remains, even if the target
+    /// does not exist yet.
     #[test]
     fn links_are_followed() {
-        let directory = Directory::new("links");
-        let (path, file) = (directory.0.join("top.conf"), directory.0.join("file"));
+        let directory = Directory::new("settings-links");
+        let (path, file) = (directory.join("top.conf"), directory.join("file"));
         std::os::unix::fs::symlink("file", &path).expect("a link");
         for view in [View::default(), changed()] {
             save(&path, &view).expect("a file");
@@ -335,12 +306,12 @@ mod tests {
         }
     }
 
-    /// Check that neither fifos, devices and directories nor files without end are read or written,
-    /// and that nothing waits for them.
+    /// Check that FIFOs, devices, directories and endless files are neither read nor written, and
+    /// that nothing waits for them.
     #[test]
     fn only_files_of_settings() {
-        let directory = Directory::new("only");
-        let in_it = |name: &str| directory.0.join(name);
+        let directory = Directory::new("settings-only");
+        let in_it = |name: &str| directory.join(name);
         let (fifo, link, endless, line) = (in_it("fifo"), in_it("link"), in_it("endless"), in_it("line"));
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -357,19 +328,19 @@ mod tests {
         for (path, said) in [
             (&fifo, "not a regular file"),
             (&link, "not a regular file"),
-            (&directory.0, "a directory"),
-            (&endless, "larger than settings can be, 64 KiB"),
+            (&directory.to_path_buf(), "a directory"),
+            (&endless, "larger than 64 KiB"),
             (&line, ":1: \"xxx"),
         ] {
             let Err(Failure::Unanswered(message)) = load(path, &mut View::default()) else {
                 panic!("{path:?} has settings");
             };
-            let is_right = message.contains(said) || path == &directory.0 && message.contains("not a regular file");
+            let is_right = message.contains(said) || **path == *directory && message.contains("not a regular file");
             assert!(is_right && message.chars().count() < 1000, "{message}");
             assert!(save(path, &changed()).is_err(), "{path:?}");
         }
         assert_eq!(fs::read_link(&link).expect("a link"), Path::new("/dev/zero"));
-        // This one stands for no settings, but it can't keep any.
+        // This one stands for no settings, but it can't store any.
         let null = in_it("null");
         std::os::unix::fs::symlink("/dev/null", &null).expect("a link");
         assert!(load(&null, &mut View::default()).is_ok());

@@ -1,26 +1,26 @@
-//! What samples are taken of: this machine, or a recording.
+//! Sources of samples, and the content of samples.
 
-use std::io;
+use std::sync::Arc;
 
-use taskdiag::{Handle, Query, Snapshot};
+use taskdiag::{Query, Snapshot};
 
-use super::bursts::{Bursts, News};
-use super::details::{Details, Inquiry, Inspector};
-use super::recording::At;
-use super::sampler::Tag;
+use super::bursts::News;
+use super::details::{Details, Inquiry};
+use super::rows::Rows;
+use crate::history::past;
 use crate::host::Host;
-use crate::watch::Moment;
+use crate::watch::SampleTime;
 
-/// Where to go in a recording.
+/// A move in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many samples on, or back.
+    /// This many samples forward or back.
     Samples(i64),
-    /// So many seconds on, or back.
+    /// This many seconds forward or back.
     Seconds(i64),
-    /// To the next spike, or to the one before.
+    /// To the next or previous spike.
     Spike(bool),
-    /// To the last sample that is not later than this: nanoseconds since 1970.
+    /// To the last sample at or before this time, in nanoseconds since 1970.
     To(i64),
     /// To the first sample.
     First,
@@ -28,98 +28,61 @@ pub enum Step {
     Last,
 }
 
-/// All tasks that a query selects, and what the header says of that time.
+/// Identifies the order that a survey answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The kind of the rows.
+    pub rows: Rows,
+    /// The number of the order.
+    pub serial: u64,
+}
+
+/// The position of a sample in a recording.
+#[derive(Debug)]
+pub struct At {
+    /// The moment: names, clocks, the host.
+    pub moment: Arc<past::MachineState>,
+    /// The tier of the samples.
+    pub tier: &'static str,
+    /// Remarks about the position: ends, gaps, damage.
+    pub notes: Vec<String>,
+    /// The result of the last step, if it is to be shown, and whether it is an error.
+    pub said: Option<(String, bool)>,
+}
+
+/// All tasks that a query selects, and the values of the header at that time.
 pub struct Sample {
     /// The tasks.
     pub snapshot: Snapshot,
     /// When that was.
-    pub moment: Moment,
+    pub moment: SampleTime,
     /// The machine.
     pub host: Host,
-    /// What happened since the sample before.
+    /// What happened since the previous sample.
     pub news: News,
 }
 
-/// What there is to be shown.
+/// Samples to show.
 pub struct Samples {
-    /// The last one is to be shown; those before say what was before it.
+    /// The last one is to be shown. The earlier ones provide its history.
     pub samples: Vec<Sample>,
-    /// Whether the first one does not come after what was shown last.
+    /// Whether the first one does not follow the last shown sample in time.
     pub restarts: bool,
-    /// Where that is, in a recording.
+    /// The position of the last one, in a recording.
     pub at: Option<Box<At>>,
 }
 
-/// What samples are taken of.
+/// A source of samples.
 pub trait Source: Send {
-    /// Whether there are new samples as time goes on.
+    /// Whether there are new samples as time passes.
     fn is_live(&self) -> bool;
-    /// Answers a query about all tasks, into the memory of an earlier answer. It is another query if
-    /// the tag is another one.
+    /// Answers a query about all tasks, using the memory of an earlier answer. A different tag
+    /// means a different query.
     fn survey(&mut self, tag: Tag, query: &Query, memory: Snapshot) -> Result<Samples, String>;
-    /// Answers a query about some tasks, of the same time or later.
+    /// Answers a query about some tasks, at the same time or later.
     fn look(&mut self, query: &Query, memory: Snapshot) -> Result<Snapshot, String>;
-    /// Looks into one process.
+    /// Examines one process.
     fn details(&mut self, inquiry: &Inquiry) -> Details;
-    /// Goes to another sample, which the next survey is of.
+    /// Moves to another sample, which the next survey is about.
     fn go(&mut self, step: Step);
-}
-
-/// This machine, now.
-pub struct Machine {
-    handle: Handle,
-    inspector: Inspector,
-    bursts: io::Result<Bursts>,
-}
-
-impl Machine {
-    /// Asks `handle`, and counts events from now on. `inspector` looks into single processes.
-    pub fn new(handle: Handle, inspector: Inspector) -> Machine {
-        Machine {
-            handle,
-            inspector,
-            bursts: Bursts::begin(),
-        }
-    }
-
-    fn ask(&mut self, query: &Query, mut memory: Snapshot) -> Result<Snapshot, String> {
-        let answer = self.handle.query_into(query, &mut memory);
-        answer.map(|()| memory).map_err(|error| format!("{error:#}"))
-    }
-}
-
-impl Source for Machine {
-    fn is_live(&self) -> bool {
-        true
-    }
-
-    fn survey(&mut self, _: Tag, query: &Query, memory: Snapshot) -> Result<Samples, String> {
-        let (answer, moment) = Moment::of(|| self.ask(query, memory));
-        let sample = Sample {
-            snapshot: answer?,
-            moment,
-            host: Host::read(),
-            news: match &self.bursts {
-                Ok(bursts) => bursts.take(),
-                Err(error) => News::None(error.to_string()),
-            },
-        };
-        Ok(Samples {
-            samples: vec![sample],
-            restarts: false,
-            at: None,
-        })
-    }
-
-    fn look(&mut self, query: &Query, memory: Snapshot) -> Result<Snapshot, String> {
-        self.ask(query, memory)
-    }
-
-    fn details(&mut self, inquiry: &Inquiry) -> Details {
-        let handle = &mut self.handle;
-        let mut ask = |query: &Query| Moment::of(|| handle.query(query));
-        self.inspector.details(&mut ask, inquiry)
-    }
-
-    fn go(&mut self, _: Step) {}
 }

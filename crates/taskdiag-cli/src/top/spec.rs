@@ -1,7 +1,8 @@
-//! What is asked from the kernel for what is looked at.
+//! The queries for the current view.
 //!
-//! A sample has two parts. The survey is about all tasks, and has what they are sorted, filtered and
-//! added up by. The close look is about the rows on the screen, and has what these show.
+//! A sample has two parts. The survey is about all tasks, and has the fields that they are sorted,
+//! filtered and summed by. The close look is about the rows on the screen, and has the fields that
+//! they show.
 
 use std::time::Duration;
 
@@ -9,31 +10,32 @@ use taskdiag::{Budget, Field, Fields, Filter, Group, Identity, Query};
 
 use super::column::{Set, Show};
 use super::groups;
-use super::view::{Rows, View};
+use super::rows::Rows;
+use super::view::View;
 use crate::outcome::Failure;
 use crate::selection::{self, Selection};
 use crate::users;
 use crate::watch;
 
-/// What is asked.
+/// What to query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What the rows are.
+    /// The kind of the rows.
     pub rows: Rows,
     /// The fields of the survey.
     pub survey: Fields,
     /// The fields of the close look.
     pub look: Fields,
-    /// An expression; empty: all.
+    /// An expression; empty for all tasks.
     pub filter: String,
-    /// Names of users; empty: all.
+    /// Names of users; empty for all users.
     pub users: String,
-    /// How long reading proportional sizes may take.
+    /// How long reading proportional set sizes may take.
     pub pss_budget: Duration,
 }
 
-/// The fields that every survey has: they say which task it is, what it is called, and what it does.
-/// All but the times are in one group.
+/// The fields of every survey: they identify the task, and show its name and what it does. All but
+/// the times are in one group.
 fn always() -> Fields {
     Field::StartNs | Field::Ppid | Field::State | Field::Comm | Field::UtimeNs | Field::StimeNs
 }
@@ -57,7 +59,7 @@ impl Spec {
                         show => look |= show.fields(),
                     }
                 }
-                // A process that is to be reniced shows what it has now.
+                // A question about a new nice value shows the current one.
                 look |= Field::Nice;
             }
         }
@@ -85,8 +87,8 @@ impl Spec {
         Budget::default().deadline(Some(self.pss_budget))
     }
 
-    /// The query of the survey, of the tasks that the options select, and the filter that is decided
-    /// when rates are known.
+    /// The query of the survey for the tasks that the options select, and the filter that is
+    /// decided once rates are known.
     pub fn query(&self, selection: &Selection) -> Result<(Query, Option<Filter>), Failure> {
         let mut query = selection.query(self.threads())?;
         if !self.users.is_empty() {
@@ -101,7 +103,7 @@ impl Spec {
         Ok((query.fields(fields).budget(self.budget()), rated))
     }
 
-    /// The query of a close look at some tasks, given with their processes.
+    /// The query for a close look at some tasks, each given with its process.
     pub fn close_look(&self, tasks: &[(u32, Identity)]) -> Query {
         let pids = tasks.iter().map(|(pid, _)| *pid);
         let query = if self.threads() {
@@ -122,8 +124,8 @@ mod tests {
     use super::*;
     use crate::watch::Rate;
 
-    /// Check that of all tasks only what decides about rows is asked, and of those on the screen
-    /// what they show.
+    /// Check that the survey asks only for fields that decide about rows, and the close look for
+    /// those that the rows show.
     #[test]
     fn only_what_is_needed_is_asked() {
         let mut view = View::default();
@@ -143,7 +145,7 @@ mod tests {
         assert!(spec.survey.contains(Field::PssBytes) && spec.survey.contains(Field::Unit));
     }
 
-    /// Check that the part of a filter that looks at rates is decided later.
+    /// Check that the part of a filter that reads rates is decided later.
     #[test]
     fn rates_are_decided_later() {
         let view = View {

@@ -1,4 +1,4 @@
-//! The terminal: its modes, which are put back whatever happens, and the signals about it.
+//! The terminal: its modes, which are always restored, and the signals about it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,19 +16,19 @@ use rustix::process::{getpgrp, kill_process_group, Signal};
 use rustix::termios::{tcflush, tcgetattr, tcsetattr, OptionalActions, QueueSelector, Termios};
 use taskdiag_sys::signals::{let_through, signalfd};
 
-/// The modes that the terminal had, while it has others. One for the process, so that a panic of any
-/// thread can put them back.
+/// The original modes of the terminal while it has others. There is one for the process, so that a
+/// panic in any thread can restore them.
 static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// How long a slow terminal may take for what was written before it is put back.
+/// How long a slow terminal may take for the last output before it is restored.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The terminal while it is ours. Dropping it puts everything back.
+/// Holds the terminal. Dropping it restores everything.
 #[derive(Debug)]
 pub struct Guard(());
 
 impl Guard {
-    /// Takes the terminal that standard input and output are.
+    /// Takes the terminal on standard input and output.
     pub fn enter() -> io::Result<Guard> {
         restore_at_panic();
         let stdin = rustix::stdio::stdin();
@@ -60,10 +60,10 @@ fn takes_output(timeout: Duration) -> bool {
     poll(&mut polled, Some(&timeout)) == Ok(1)
 }
 
-/// Writes as much as the terminal takes without waiting. Returns how many bytes these are.
+/// Writes as much as the terminal takes without waiting. Returns the number of bytes written.
 ///
-/// Its descriptor is often that of other processes too, so it can't be made nonblocking. But a
-/// terminal that is ready for output has room for a piece of this size.
+/// Other processes often share its descriptor, so it can't be made nonblocking. But a terminal that
+/// is ready for output has room for a piece of this size.
 pub fn write(text: &[u8]) -> io::Result<usize> {
     const PIECE: usize = 1024;
     let mut written = 0;
@@ -79,18 +79,18 @@ pub fn write(text: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-/// Puts the terminal back as it was, if it is ours. A terminal that is gone can't be, and nobody
-/// sees it.
+/// Restores the terminal, if this process holds it. A terminal that is gone can't be restored, and
+/// nobody sees it.
 fn restore() {
     let Some(modes) = saved().take() else { return };
-    // A picture may have been cut within a sequence: CAN ends that.
+    // A picture may have been cut within a sequence. CAN ends the sequence.
     let mut text = vec![0x18];
     let queued = text
         .queue(ResetColor)
         .and_then(|text| text.queue(LeaveAlternateScreen))
         .and_then(|text| text.queue(Show));
     if !takes_output(DRAIN) {
-        // Nobody reads. What was not read is thrown away, so that there is room for this.
+        // Nobody reads. Unread output is discarded to make room for this.
         let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
     }
     if queued.is_ok() {
@@ -99,7 +99,7 @@ fn restore() {
     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
 }
 
-/// Has every panic put the terminal back before its message is printed.
+/// Makes every panic restore the terminal before its message is printed.
 fn restore_at_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -111,24 +111,24 @@ fn restore_at_panic() {
     });
 }
 
-/// Stops all processes of the job, as Ctrl-Z does where the terminal is not ours, until it goes on.
-/// The terminal must have been put back. Where no shell could let the job go on, because the terminal
-/// began with it, the kernel does not stop it, and this returns at once.
+/// Stops all processes of the job until it is continued, like Ctrl-Z in a program that does not
+/// take the terminal. The terminal must have been restored. If the job started with the terminal,
+/// no shell could continue it: then the kernel does not stop it, and this returns at once.
 pub fn suspend() -> io::Result<()> {
-    // Also the other processes of the job: a script that started this one, for example.
+    // This includes the other processes of the job, for example a script that started this one.
     kill_process_group(getpgrp(), Signal::TSTP)?;
     let_through(Signal::TSTP.as_raw());
     Ok(())
 }
 
-/// What a signal is about.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It is time to end.
     End,
     /// It is time to suspend.
     Suspend,
-    /// The process was stopped and goes on.
+    /// The process was stopped and has been continued.
     Resumed,
     /// The terminal has another size.
     Resized,
@@ -139,7 +139,7 @@ pub enum Notice {
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Blocks the signals. To be called before other threads are started.
+    /// Blocks the signals. Call this before starting other threads.
     pub fn block() -> io::Result<Signals> {
         let signals = [
             Signal::TERM,
@@ -149,7 +149,7 @@ impl Signals {
             Signal::TSTP,
             Signal::CONT,
             Signal::WINCH,
-            // Putting the modes back works in the background too.
+            // Restoring the modes then works in the background too.
             Signal::TTOU,
         ];
         Ok(Signals(signalfd(&signals.map(Signal::as_raw))?))
@@ -157,7 +157,8 @@ impl Signals {
 
     /// Takes a signal, if there is one.
     pub fn take(&self) -> Option<Notice> {
-        /// `struct signalfd_siginfo` (signalfd(2)), which begins with the number of the signal.
+        /// `struct signalfd_siginfo` (signalfd(2)) begins with the number of the signal. This is
+        /// its size.
         const INFO: usize = 128;
         let mut info = [0; INFO];
         loop {
@@ -200,8 +201,8 @@ pub struct Ready {
     pub lost: bool,
 }
 
-/// Waits until there is something to do, or until the time has passed; for the terminal to take
-/// output, if something is left to be written.
+/// Waits until there is something to do or the time has passed. If `is_left`, also waits for the
+/// terminal to take output.
 pub fn wait(signals: &Signals, reports: BorrowedFd<'_>, is_left: bool, timeout: Option<Timespec>) -> io::Result<Ready> {
     let output = if is_left { PollFlags::OUT } else { PollFlags::empty() };
     let mut polled = [

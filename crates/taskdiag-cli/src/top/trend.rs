@@ -1,18 +1,18 @@
-//! What rows did in the last samples, for sparklines and plots.
+//! The history of rows over the last samples, for sparklines and plots.
 //!
-//! Most processes are idle, so only those that did something have a history: a sample in which a
-//! row is not mentioned counts as 0.
+//! Most processes are idle, so only those that did something have a history. A sample without an
+//! entry for a row counts as 0.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Samples that are kept: at one a second, the last two minutes.
+/// How many samples are kept: at one a second, the last two minutes.
 pub const LENGTH: usize = 120;
 
 /// Tenths of a percent of one processor; at most 6553.5 %.
 pub type Tenths = u16;
 
-/// A number of percent as it is kept.
+/// A percentage in the stored form.
 pub fn tenths(percent: f64) -> Tenths {
     (percent * 10.0).round().clamp(0.0, f64::from(Tenths::MAX)) as Tenths
 }
@@ -88,7 +88,7 @@ impl<K: Eq + Hash, V: Copy + Default + PartialEq> Trends<K, V> {
         ring.set(sample, value);
     }
 
-    /// The values of the last `count` samples, the oldest first. There are fewer in the beginning.
+    /// The values of the last `count` samples, the oldest first. There are fewer at the beginning.
     pub fn of(&self, row: &K, count: usize) -> Vec<V> {
         let count = (count.min(LENGTH) as u64).min(self.sample);
         let samples = self.sample + 1 - count..=self.sample;
@@ -118,8 +118,8 @@ pub fn levels(utf8: bool) -> &'static [char; 9] {
     }
 }
 
-/// Appends one character for each value; the highest stands for `full` and more. A value that is
-/// not 0 is always visible.
+/// Appends one character for each value. The highest character stands for `full` and more. A value
+/// that is not 0 is always visible.
 pub fn sparkline(out: &mut Vec<u8>, values: &[Tenths], full: Tenths, utf8: bool) {
     for &value in values {
         let level = (usize::from(value) * 8).div_ceil(usize::from(full.max(1))).min(8);
@@ -132,8 +132,8 @@ pub fn sparkline(out: &mut Vec<u8>, values: &[Tenths], full: Tenths, utf8: bool)
 mod tests {
     use super::*;
 
-    /// Check that samples without a value are 0, that there are no samples before the first, and
-    /// that old ones are forgotten.
+    /// Check that samples without a value are 0, that there are none before the first, and that old
+    /// ones are forgotten.
     #[test]
     fn idle_samples_are_zero() {
         let mut trends: Trends<_> = Trends::default();
@@ -159,7 +159,7 @@ mod tests {
         assert!(trends.rings.is_empty());
     }
 
-    /// Check that every value is where it was put, beyond the length of a ring.
+    /// Check that every value is where it was stored, beyond the length of a ring.
     #[test]
     fn rings_wrap() {
         let mut trends: Trends<_> = Trends::default();
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(trends.of(&'a', LENGTH), expected);
     }
 
-    /// Check the levels of a sparkline, and that a value that is not 0 shows.
+    /// Check the levels of a sparkline, and that a value that is not 0 is visible.
     #[test]
     fn sparklines_have_levels() {
         let drawn = |values: &[Tenths], utf8| {

@@ -1,4 +1,4 @@
-//! `taskdiag watch`: the tasks that do something, again and again, with their rates.
+//! `taskdiag watch`: repeatedly lists the tasks that do something, with their rates.
 
 mod rates;
 mod screen;
@@ -20,7 +20,7 @@ use crate::quantity;
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
 use rates::Rates;
-pub use rates::{is_true_of, take_filter, Activity, History, Moment, Rate, Total};
+pub use rates::{is_true_of, take_filter, Activity, History, Rate, SampleTime, Total};
 pub use screen::write_rate;
 use screen::Screen;
 
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 /// What to watch, and how.
-struct Request<'a> {
+struct Watch<'a> {
     query: Query,
     threads: bool,
     selection: &'a Selection,
@@ -81,7 +81,7 @@ struct Request<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    run_request(Request {
+    run_watch(Watch {
         query: args.selection.query(args.threads)?,
         threads: args.threads,
         selection: &args.selection,
@@ -95,7 +95,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 /// Runs `taskdiag ps --watch`.
 pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
-    run_request(Request {
+    run_watch(Watch {
         query: ps::query(args)?,
         threads: args.threads,
         selection: &args.selection,
@@ -130,14 +130,14 @@ fn usual(threads: bool) -> Vec<WatchColumn> {
     ];
     if threads {
         shown.insert(2, label("TID", Show::Field(Field::Tid)));
-        // The threads of a process have the same command line, and names of their own.
+        // The threads of a process have the same command line but their own names.
         shown.pop();
         shown.push(label("NAME", Show::Field(Field::Comm)));
     }
     shown
 }
 
-/// The fields for programs without `-o`; all rates go with them.
+/// The fields for programs without `-o`. All rates are added to them.
 const USUAL_FIELDS: [Field; 9] = [
     Field::Pid,
     Field::Tid,
@@ -150,7 +150,7 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::Comm,
 ];
 
-/// The columns that `-o` options name, or those without.
+/// The columns that `-o` options name, or the default columns.
 fn shown(options: &Options, threads: bool) -> Result<Vec<WatchColumn>, Failure> {
     let chosen = Chosen::parse(&options.fields, |name| match Rate::named(name) {
         Some(rate) => Ok(vec![WatchColumn::Rate(rate)]),
@@ -159,7 +159,8 @@ fn shown(options: &Options, threads: bool) -> Result<Vec<WatchColumn>, Failure> 
             Ok(fields
                 .into_iter()
                 .map(|field| match field {
-                    // A group names it: watching, it is of the time since the sample before.
+                    // A group of fields includes it. While watching, it refers to the time since
+                    // the previous sample.
                     Field::CpuPercent => WatchColumn::Rate(Rate::Cpu),
                     field => WatchColumn::Column(Column::of(field)),
                 })
@@ -174,14 +175,14 @@ fn shown(options: &Options, threads: bool) -> Result<Vec<WatchColumn>, Failure> 
     Ok(chosen.keys(&usual))
 }
 
-/// What rows are sorted by.
+/// The sort key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SortKey {
     Rate(Rate),
     Field(Field),
 }
 
-/// What `--sort` options name; without, the busiest task comes first.
+/// The keys that `--sort` options name. By default, the busiest task comes first.
 fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<SortKey>>, Failure> {
     let usual = ["-cpu_percent".to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
@@ -197,12 +198,12 @@ fn unknown(failure: Failure) -> Failure {
     failure.with(&format!("\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
 }
 
-/// After this many samples, what is known of tasks that ended is dropped.
+/// After this many samples, what is remembered about tasks that ended is dropped.
 const PRUNED_AFTER: u64 = 64;
 
-/// Watches until the output can't be written, or until all samples were shown.
-fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
-    let Request { options, threads, .. } = request;
+/// Watches until the output can't be written, or until all samples have been shown.
+fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
+    let Watch { options, threads, .. } = request;
     options.check_endless()?;
     let shown = shown(options, threads)?;
     let sort = sort_keys(request.sort)?;
@@ -216,7 +217,7 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
             SortKey::Field(field) => fields |= field,
         }
     }
-    // These say which task it is, and whether it did something.
+    // These identify a task and show whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
     let mut query = request.query;
     let rated = take_filter(&mut query, &mut fields);
@@ -225,8 +226,8 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
         query.scope,
         Scope::Processes | Scope::Threads | Scope::Listed | Scope::ThreadsOfListed
     );
-    // With a filter, a task that begins to match may have done anything before, so that idle tasks
-    // have to be known.
+    // With a filter, a task that begins to match may have done anything before, so idle tasks must
+    // be known.
     let lacks_idle = is_fixed && query.filter.is_none();
     if lacks_idle {
         query = query.only_changed();
@@ -239,9 +240,11 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(request.delay);
     for sample in 0..request.count.unwrap_or(u64::MAX) {
-        rhythm.wait();
+        if sample > 0 {
+            rhythm.wait();
+        }
         let time = document::now();
-        let (asked, moment) = Moment::of(|| answers.ask_again(&mut handle, &query));
+        let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         let activities = history.add(answers.snapshot(), moment);
         let limit = request.limit.unwrap_or(usize::MAX);
@@ -285,10 +288,10 @@ fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failur
         .collect())
 }
 
-/// A task and what it does.
+/// A task and its rates.
 type RatedTask<'a> = (Task<'a>, Rates);
 
-/// The tasks that did something and that a filter over rates is true of, in order.
+/// The tasks that did something and for which a filter over rates is true, in order.
 fn ordered<'a>(
     answers: &'a Answers,
     activities: &[Activity],
@@ -302,7 +305,7 @@ fn ordered<'a>(
     };
     let busy = tasks.filter(|(task, activity)| activity.is_busy && is_wanted(task, &activity.rates));
     let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
-    // Sorting keeps the order of equal rows, so the first key comes last.
+    // Sorting keeps the order of equal rows, so the first key is applied last.
     for by in sort.iter().rev() {
         match by.key {
             SortKey::Rate(rate) => {
@@ -331,7 +334,7 @@ fn ordered<'a>(
 mod tests {
     use super::*;
 
-    /// Check that rates have names of their own, in `-o` and `--sort`.
+    /// Check that rates have unique names, in `-o` and `--sort`.
     #[test]
     fn rates_have_names() {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));

@@ -1,11 +1,10 @@
-//! What tasks do per second: how much their totals grow from one sample to the next.
+//! The rates of tasks: how much their totals grow from one sample to the next.
 //!
-//! - A rate is about the time between two samples. A task that was not in the last sample has no
-//!   rate, because it is not known when its totals grew. If it started since then, all its life
+//! - A rate refers to the time between two samples. A task that was not in the last sample has no
+//!   rate, because it is unknown when its totals grew. If it started since then, its whole life
 //!   counts.
 //! - procfs has processor time in whole clock ticks. If only one of two values is from procfs, the
-//!   other one is rounded down to ticks as well, so that a change of the source does not look like
-//!   work.
+//!   other one is also rounded down to ticks, so that a change of source does not look like work.
 //! - A total that falls has not grown.
 
 use std::collections::{HashMap, HashSet};
@@ -17,45 +16,31 @@ use taskdiag_core::filter::HasFields;
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_sys::host::now_ns;
 
-/// What a task does per second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// Processor time, in percent of one processor.
-    Cpu,
-    /// Page faults that needed no I/O.
-    MinFaults,
-    /// Page faults that needed I/O.
-    MajFaults,
-    /// Bytes read from storage.
-    ReadBytes,
-    /// Bytes written to storage.
-    WriteBytes,
+taskdiag_core::named_enum! {
+    /// A rate of a task, per second.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Rate {
+        /// Processor time, in percent of one processor.
+        Cpu => "cpu_percent",
+        /// Page faults that needed no I/O.
+        MinFaults => "min_faults_per_s",
+        /// Page faults that needed I/O.
+        MajFaults => "maj_faults_per_s",
+        /// Bytes read from storage.
+        ReadBytes => "read_bytes_per_s",
+        /// Bytes written to storage.
+        WriteBytes => "write_bytes_per_s",
+    }
+    /// All rates, each at its index.
+    pub const ALL;
+    /// Its name, in `-o`, `--sort`, JSON and CSV.
+    pub fn name;
 }
 
-/// What a rate is made of: user and system time, or a number and 0.
+/// The total that a rate is computed from: user and system time, or a number and 0.
 pub type Total = [u64; 2];
 
 impl Rate {
-    /// All rates, each at its index.
-    pub const ALL: [Rate; 5] = [
-        Rate::Cpu,
-        Rate::MinFaults,
-        Rate::MajFaults,
-        Rate::ReadBytes,
-        Rate::WriteBytes,
-    ];
-
-    /// Its name, in `-o`, `--sort`, JSON and CSV.
-    pub fn name(self) -> &'static str {
-        match self {
-            Rate::Cpu => "cpu_percent",
-            Rate::MinFaults => "min_faults_per_s",
-            Rate::MajFaults => "maj_faults_per_s",
-            Rate::ReadBytes => "read_bytes_per_s",
-            Rate::WriteBytes => "write_bytes_per_s",
-        }
-    }
-
     /// The rate of this name.
     pub fn named(name: &str) -> Option<Rate> {
         Rate::ALL.into_iter().find(|rate| rate.name() == name)
@@ -72,7 +57,7 @@ impl Rate {
         }
     }
 
-    /// The fields whose growth it is.
+    /// The fields from whose growth it is computed.
     pub fn fields(self) -> &'static [Field] {
         match self {
             Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
@@ -83,7 +68,7 @@ impl Rate {
         }
     }
 
-    /// What it is the growth of.
+    /// The total whose growth it is.
     pub fn total(self, task: &Task<'_>) -> Result<Total, Absent> {
         Ok(match self {
             Rate::Cpu => [task.utime_ns()?, task.stime_ns()?],
@@ -105,7 +90,7 @@ impl Rate {
         whole(now).saturating_sub(whole(then)).saturating_mul(unit)
     }
 
-    /// The rate that a growth in some time is.
+    /// The rate for a growth in some time.
     pub fn of(self, growth: u64, time: Duration) -> f64 {
         let per_second = growth as f64 / time.as_secs_f64();
         match self {
@@ -115,9 +100,10 @@ impl Rate {
     }
 }
 
-/// Takes from a query the filter that is decided when rates are known, if there is one: watching,
-/// `cpu_percent` is of the time since the sample before. The query keeps the part of its filter that
-/// does not look at that, and `fields` gets the other fields of the filter.
+/// Takes from a query the filter that can be decided only when rates are known, if there is one:
+/// while watching, `cpu_percent` refers to the time since the previous sample. The query keeps the
+/// part of its filter that does not read `cpu_percent`. The other fields that the filter reads are
+/// added to `fields`.
 pub fn take_filter(query: &mut Query, fields: &mut Fields) -> Option<Filter> {
     let filter = query.filter.take()?;
     query.filter = filter.part_without_field(Field::CpuPercent);
@@ -128,7 +114,7 @@ pub fn take_filter(query: &mut Query, fields: &mut Fields) -> Option<Filter> {
     Some(filter)
 }
 
-/// A task as filters see it, with its processor time since the sample before, if that is known.
+/// A task as filters see it, with its processor time since the previous sample, if known.
 struct Rated<'a>(&'a Task<'a>, Option<f64>);
 
 impl HasFields for Rated<'_> {
@@ -140,59 +126,59 @@ impl HasFields for Rated<'_> {
     }
 }
 
-/// Whether a filter that [`take_filter`] took is true of a task with this [`Rate::Cpu`].
+/// Whether a filter from [`take_filter`] is true for a task with this [`Rate::Cpu`].
 pub fn is_true_of(filter: &Filter, task: &Task<'_>, cpu_percent: Option<f64>) -> bool {
     filter.decide(&Rated(task, cpu_percent)) == Some(true)
 }
 
-/// The reason why a task that has a total has no rate.
+/// Why a task that has a total has no rate.
 pub const NO_EARLIER_SAMPLE: &str = "no earlier sample";
 
-/// The rates of a task, or in a word why one is missing.
+/// The rates of a task. The error says in a word why one is missing.
 pub type Rates = [Result<f64, &'static str>; Rate::ALL.len()];
 
 /// What a task did since the last sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
-    /// How much per second.
+    /// The rates.
     pub rates: Rates,
-    /// Whether it used processor time, as far as that is known.
+    /// Whether it used processor time, as far as known.
     pub is_busy: bool,
 }
 
 /// When a sample was taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// When the kernel was asked, since boot: comparable to start times.
+pub struct SampleTime {
+    /// When the kernel was asked, since boot. Comparable with start times.
     asked_ns: u64,
-    /// When the answer was there, by a clock that stands still while the machine sleeps.
+    /// When the answer was complete, by a clock that stops while the machine sleeps.
     answered_ns: u64,
 }
 
-impl Moment {
+impl SampleTime {
     /// The time since an earlier sample.
-    pub fn since(&self, before: &Moment) -> Duration {
+    pub fn since(&self, before: &SampleTime) -> Duration {
         Duration::from_nanos(self.answered_ns.saturating_sub(before.answered_ns))
     }
 
-    /// Whether a task started since then.
+    /// Whether a task started after this moment.
     pub fn precedes(&self, task: Identity) -> bool {
         task.has_started_since(self.asked_ns)
     }
 
-    /// That of a recorded sample, so long after the machine booted.
-    pub fn recorded(boot_ns: u64) -> Moment {
-        Moment {
+    /// The moment of a recorded sample, `boot_ns` after the machine booted.
+    pub fn recorded(boot_ns: u64) -> SampleTime {
+        SampleTime {
             asked_ns: boot_ns,
             answered_ns: boot_ns,
         }
     }
 
-    /// Takes a sample, and says when that was.
-    pub fn of<T>(take: impl FnOnce() -> T) -> (T, Moment) {
+    /// Takes a sample, and returns it with its moment.
+    pub fn of<T>(take: impl FnOnce() -> T) -> (T, SampleTime) {
         let asked_ns = now_ns(ClockId::Boottime);
         let taken = take();
-        let moment = Moment {
+        let moment = SampleTime {
             asked_ns,
             answered_ns: now_ns(ClockId::Monotonic),
         };
@@ -203,17 +189,17 @@ impl Moment {
 /// The totals of a task, or why one is missing.
 type Totals = [Result<Total, Absent>; Rate::ALL.len()];
 
-/// The totals of earlier samples, to make rates of.
+/// The totals of earlier samples, from which rates are computed.
 #[derive(Debug)]
 pub struct History {
     known: HashMap<Identity, Totals>,
-    before: Option<Moment>,
+    before: Option<SampleTime>,
     lacks_idle: bool,
 }
 
 impl History {
-    /// A history without samples. `lacks_idle`: samples leave out the tasks that did nothing, and
-    /// only those, so that what is known of a task that is left out stays right.
+    /// A history without samples. `lacks_idle` means that samples leave out exactly the tasks that
+    /// did nothing, so that what is known about a missing task remains valid.
     pub fn new(lacks_idle: bool) -> History {
         History {
             known: HashMap::new(),
@@ -223,7 +209,7 @@ impl History {
     }
 
     /// What the tasks of a sample did since the last one.
-    pub fn add(&mut self, snapshot: &Snapshot, now: Moment) -> Vec<Activity> {
+    pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Activity> {
         let before = self.before.replace(now);
         let earlier = if self.lacks_idle {
             HashMap::new()
@@ -236,7 +222,7 @@ impl History {
             let totals = Rate::ALL.map(|rate| rate.total(&task));
             let known = self.known.insert(identity, totals);
             let known = known.or_else(|| earlier.get(&identity).copied());
-            let is_new = |before: Moment| before.precedes(identity);
+            let is_new = |before: SampleTime| before.precedes(identity);
             let then = match known {
                 None if before.is_some_and(is_new) => Some([Ok([0; 2]); Rate::ALL.len()]),
                 known => known,
@@ -256,7 +242,7 @@ impl History {
     }
 }
 
-fn rates(totals: &Totals, then: Option<&Totals>, before: Option<Moment>, now: Moment) -> Rates {
+fn rates(totals: &Totals, then: Option<&Totals>, before: Option<SampleTime>, now: SampleTime) -> Rates {
     std::array::from_fn(|index| {
         let total = totals[index].map_err(Absent::as_str)?;
         let (Some(then), Some(before)) = (then, before) else {
@@ -286,7 +272,7 @@ mod tests {
         assert_eq!(Rate::ReadBytes.of(4096, two_seconds), 2048.0);
     }
 
-    /// Check that totals that fall have not grown, and that ticks are compared with ticks.
+    /// Check that a total that falls has not grown, and that ticks are compared with ticks.
     #[test]
     fn growth_is_work() {
         assert_eq!(Rate::MinFaults.growth([7, 0], [9, 0]), 2);
@@ -299,7 +285,7 @@ mod tests {
         assert_eq!(Rate::Cpu.growth(exact, [20_000_000, 10_000_001]), 3);
     }
 
-    /// A process that used processor time and is stopped now.
+    /// A process that used processor time and is now stopped.
     struct Stopped(Child);
 
     impl Stopped {
@@ -353,7 +339,7 @@ mod tests {
             for lacks_idle in [false, true] {
                 let mut history = History::new(lacks_idle);
                 let [first, second] = sources.map(|source| {
-                    let (snapshot, moment) = Moment::of(|| stopped.sample(source));
+                    let (snapshot, moment) = SampleTime::of(|| stopped.sample(source));
                     let activities = history.add(&snapshot, moment);
                     assert_eq!(activities.len(), 1);
                     activities[0]
@@ -366,8 +352,8 @@ mod tests {
         }
     }
 
-    /// Check that a task that was left out of a sample has no rates in the next, unless only idle
-    /// ones are left out.
+    /// Check that a task that was left out of a sample has no rates in the next one, unless only
+    /// idle tasks are left out.
     #[test]
     fn who_was_left_out_has_no_rates() {
         let stopped = Stopped::new();
@@ -381,7 +367,7 @@ mod tests {
                         Snapshot::default()
                     }
                 };
-                let (snapshot, moment) = Moment::of(take);
+                let (snapshot, moment) = SampleTime::of(take);
                 history.add(&snapshot, moment)
             });
             let expected = if lacks_idle { Ok(0.0) } else { Err(NO_EARLIER_SAMPLE) };
@@ -389,14 +375,14 @@ mod tests {
         }
     }
 
-    /// Check that all the life of a task counts if it started after the last sample, and only then.
+    /// Check that the whole life of a task counts exactly if it started after the last sample.
     #[test]
     fn who_is_new_has_rates() {
         let mut history = History::new(false);
-        let (_, before) = Moment::of(|| ());
+        let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
         let stopped = Stopped::new();
-        let (snapshot, now) = Moment::of(|| stopped.sample(SourceId::Procfs));
+        let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
         let percent = history.add(&snapshot, now)[0].rates[0].expect("a rate");
         let life = snapshot.task(0).utime_ns().expect("a time") + snapshot.task(0).stime_ns().expect("a time");
         let expected = Rate::Cpu.of(life, now.since(&before));
@@ -404,9 +390,9 @@ mod tests {
 
         let mut history = History::new(false);
         std::thread::sleep(Duration::from_millis(20));
-        let (_, before) = Moment::of(|| ());
+        let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
-        let (snapshot, now) = Moment::of(|| stopped.sample(SourceId::Procfs));
+        let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
         assert_eq!(history.add(&snapshot, now)[0].rates, [Err(NO_EARLIER_SAMPLE); 5]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where samples are shown: a table in the place of the last one, or rows for programs.
+//! Where samples are shown: a table that replaces the previous one, or rows for programs.
 
 use taskdiag::Field;
 
@@ -23,7 +23,7 @@ pub struct Screen<'a> {
     cells: Cells,
     names: Names,
     rows: json::Rows<Field>,
-    /// The machine at the sample before.
+    /// The machine at the previous sample.
     before: Option<Host>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// What a row has behind its fields: its sample, and the rates.
+    /// The extra cells of a row, after its fields: its sample, and the rates.
     fn extras<'b>(&self, sample: Sample<'b>, rates: &Rates) -> Vec<(&'static str, Result<Extra<'b>, &'static str>)> {
         let rate = |rate: &Rate| (rate.name(), rates[*rate as usize].map(Extra::Rate));
         sample.extras().into_iter().chain(self.rates.iter().map(rate)).collect()
@@ -78,7 +78,7 @@ impl<'a> Screen<'a> {
                 document::sample(output.buffer(), sample, rows.len());
                 for (task, rates) in rows {
                     let mut extras = self.extras(sample, rates);
-                    // The line above has the time.
+                    // The line above contains the time.
                     extras.retain(|(name, _)| *name != "time");
                     self.rows.write(output.buffer(), task, &extras, &mut self.missing);
                     output.buffer().push(b'\n');
@@ -114,8 +114,8 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// A table for each sample: on a terminal in the place of the last one, and no longer than
-    /// fits.
+    /// A table for each sample. On a terminal it replaces the previous one, and is no longer than
+    /// the screen.
     fn table(&mut self, sample: Sample<'_>, rows: &[RatedTask<'_>], output: &mut Output) -> Result<(), Failure> {
         let size = terminal::size();
         // The summary, the heading, and the line of the cursor.
@@ -129,7 +129,7 @@ impl<'a> Screen<'a> {
         if !self.options.no_header {
             let summary = self.summary(sample, rows.len());
             let width = size.map_or(usize::MAX, |size| size.columns);
-            // It has ASCII only.
+            // It contains only ASCII.
             output
                 .buffer()
                 .extend_from_slice(&summary.as_bytes()[..summary.len().min(width)]);
@@ -159,7 +159,8 @@ impl<'a> Screen<'a> {
         Ok(table.write(output, size.map(|size| size.columns))?)
     }
 
-    /// What the machine does, in a line: the time, load, processors since the sample before, memory.
+    /// The state of the machine in one line: the time, load, processors since the previous sample,
+    /// memory.
     fn summary(&mut self, sample: Sample<'_>, rows: usize) -> String {
         let host = Host::read();
         let mut text = sample.time.to_owned();

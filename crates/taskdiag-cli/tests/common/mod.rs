@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// Standard output of a run that had to succeed in all.
+    /// The standard output of a run that must succeed completely.
     #[track_caller]
     pub fn complete(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""));
@@ -43,7 +43,7 @@ impl Run {
         String::from_utf8(self.stdout).expect("the output is UTF-8")
     }
 
-    /// Standard output as one JSON document.
+    /// The standard output as one JSON document.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -54,13 +54,13 @@ impl Run {
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
     command.args(args).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
-    // On a busy machine, even a process that holds no lock may take long to answer.
+    // On a busy machine, even a process that holds no lock may answer slowly.
     command.env("TASKDIAG_PATIENCE", "5");
     command
 }
 
-/// Lets a command begin with the usual effects of signals: tests may run where some are ignored, as
-/// below nohup(1) or in the background of a shell.
+/// Starts a command with the default signal actions. Tests may run where some signals are ignored,
+/// as under nohup(1) or in the background of a shell.
 pub fn with_usual_signals(command: &mut Command) -> &mut Command {
     // SAFETY: a system call that touches no memory.
     let reset = || unsafe {
@@ -78,14 +78,14 @@ pub fn run(args: &[&str]) -> Run {
     Run::new(command(args).output().expect("the binary runs"))
 }
 
-/// Begins to run the binary with these arguments, with pipes for both outputs.
+/// Starts the binary with these arguments, with pipes for both outputs.
 pub fn start(args: &[&str]) -> Child {
     let mut command = command(args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the binary runs")
 }
 
-/// Runs the binary with a terminal of this size as its standard output.
+/// Runs the binary with a terminal of this size as standard output.
 pub fn run_on_terminal(command: &mut Command, columns: u16, rows: u16) -> Run {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&terminal).expect("it is ours");
@@ -105,22 +105,22 @@ pub fn run_on_terminal(command: &mut Command, columns: u16, rows: u16) -> Run {
         .open(path.to_str().expect("a path"));
     command.stdout(stdout.expect("the other end")).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary runs");
-    // Our copy of the other end, so that reading ends with the child.
+    // Close this process's copy of the other end, so that reading ends with the child.
     command.stdout(Stdio::null());
     let mut stdout = Vec::new();
     let mut reader = File::from(terminal);
     let mut piece = [0; 65_536];
-    // EIO when the other end is closed.
+    // EIO once the other end is closed.
     while let Ok(count @ 1..) = reader.read(&mut piece) {
         stdout.extend_from_slice(&piece[..count]);
     }
-    // The terminal makes CR LF of LF.
+    // The terminal turns LF into CR LF.
     stdout.retain(|&byte| byte != b'\r');
     let output = child.wait_with_output().expect("it ends");
     Run::new(Output { stdout, ..output })
 }
 
-/// Checks that a closed pipe is silent.
+/// Checks that a closed pipe causes no message.
 #[track_caller]
 pub fn check_closed_pipe(args: &[&str]) {
     let mut child = start(args);
@@ -138,18 +138,19 @@ pub fn check_full_disk(args: &[&str]) {
     assert_eq!((run.code, run.stderr.as_str()), (Some(1), said), "{args:?}");
 }
 
-/// Runs the binary as nobody. `None` if we are not root and so can't become somebody else.
+/// Runs the binary as the user nobody. `None` if the test is not root, and so can't change the
+/// user.
 pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
     run_copy(|command| command.args(args).uid(65534).gid(65534))
 }
 
-/// Runs the binary as nobody, but with all that loading BPF programs takes.
+/// Runs the binary as nobody, with the capabilities that loading BPF programs needs.
 pub fn run_with_two_capabilities(args: &[&str]) -> Option<Run> {
     run_copy(|command| child::in_world(command.args(args), child::nobody(child::BOTH)))
 }
 
-/// Runs a copy of the binary that everybody can execute: the directory of the build may not be
-/// accessible. `None` if we are not root.
+/// Runs a copy of the binary that every user can execute: the build directory may not be
+/// accessible. `None` if the test is not root.
 fn run_copy(prepare: impl FnOnce(&mut Command) -> &mut Command) -> Option<Run> {
     if fs::metadata("/proc/self")
         .map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata))
@@ -178,12 +179,12 @@ pub fn run_without_proc(args: &[&str]) -> Run {
     Run::new(output.expect("the binary runs"))
 }
 
-/// A process that waits until it is dropped.
+/// A process that waits until dropped.
 #[derive(Debug)]
 pub struct Sleeper(Child);
 
 impl Sleeper {
-    /// `sleep` under this name, with an argument that tells it from others.
+    /// Starts `sleep` under this name, with an argument that identifies it.
     pub fn new(name: &str) -> Sleeper {
         Sleeper::start(Command::new("sleep").arg0(name))
     }
@@ -192,7 +193,7 @@ impl Sleeper {
         Sleeper::run(command.arg("1000"))
     }
 
-    /// Any command, until it is dropped.
+    /// Starts any command; it ends when dropped.
     pub fn run(command: &mut Command) -> Sleeper {
         let mut child = command.stdin(Stdio::null()).spawn().expect("the command exists");
         // A new process exists before it has its arguments.
@@ -209,7 +210,7 @@ impl Sleeper {
         self.0.id().to_string()
     }
 
-    /// Waits for its end, and returns the signal that has ended it.
+    /// Waits for the process to end, and returns the signal that ended it.
     pub fn ended(&mut self) -> Option<i32> {
         self.0.wait().expect("our own child").signal()
     }
@@ -222,7 +223,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// A recording, which is made by who records, and removed at the end.
+/// A recording, created by the recorder and removed when dropped.
 pub struct Recording(pub Directory);
 
 impl Recording {
@@ -235,8 +236,8 @@ impl Recording {
     }
 }
 
-/// Where tests record: in memory, because a recorder leaves the last part of a disk to others, and that
-/// of a machine that builds may be nearly full.
+/// The directory for recordings: in memory, because a recorder leaves the last part of a disk free,
+/// and the disk of a build machine may be nearly full.
 pub fn place_for_recordings() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() {
@@ -246,7 +247,7 @@ pub fn place_for_recordings() -> PathBuf {
     }
 }
 
-/// An id that no process has.
+/// An unused process id.
 pub fn free_pid() -> String {
     let max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("/proc is mounted");
     let max: u32 = max.trim().parse().expect("pid_max is a number");

@@ -1,5 +1,5 @@
-//! Chromium without a window, spoken to through two pipes in its DevTools protocol: JSON messages that
-//! each end with a NUL.
+//! Headless Chromium, controlled through two pipes with its DevTools protocol: JSON messages, each
+//! ending in a NUL.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use serde_json::{json, Value};
 
-/// How long any answer may take.
+/// The maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page.
@@ -24,7 +24,7 @@ pub struct Browser {
     sent: u64,
     is_loaded: bool,
     complaints: Vec<String>,
-    /// Its profile.
+    /// The browser's profile.
     directory: PathBuf,
 }
 
@@ -36,8 +36,8 @@ impl Browser {
             std::process::id(),
             std::thread::current().id()
         ));
-        // The protocol is on descriptors 3 and 4. Its sandbox does not work for root; all that it opens is a
-        // page of ours.
+        // The protocol uses descriptors 3 and 4. The sandbox does not work for root; the browser
+        // only opens a page of the test.
         let script = "exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
                       --disable-background-networking --disable-component-update --remote-debugging-pipe --window-size=1400,1000 \
                       --user-data-dir=\"$0\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
@@ -75,7 +75,8 @@ impl Browser {
         browser
     }
 
-    /// The processor time that the page took so far, of the thread that runs scripts and lays out.
+    /// The processor time that the page's main thread, which runs scripts and computes the layout,
+    /// has used.
     pub fn cpu_ms(&mut self) -> f64 {
         let answer = self.ask("Performance.getMetrics", json!({}));
         let metrics = answer["metrics"].as_array().expect("metrics");
@@ -83,7 +84,7 @@ impl Browser {
         found.and_then(|metric| metric["value"].as_f64()).expect("a number") * 1e3
     }
 
-    /// Opens a page, and waits until it is loaded.
+    /// Opens a page, and waits until it has loaded.
     pub fn open(&mut self, page: &Path) {
         let url = format!("file://{}", page.display());
         self.is_loaded = false;
@@ -105,7 +106,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Clicks into the middle of an element.
+    /// Clicks the middle of an element.
     #[track_caller]
     pub fn click(&mut self, element: &str) {
         let middle = format!(
@@ -124,19 +125,19 @@ impl Browser {
         }
     }
 
-    /// Saves a picture of the whole page for people to look at.
+    /// Saves a picture of the whole page for people.
     pub fn screenshot(&mut self, name: &str) {
         let picture = self.ask("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
         save(&format!("{name}.png"), &picture);
     }
 
-    /// Saves what is printed.
+    /// Saves the page as printed.
     pub fn print(&mut self, name: &str) {
         let paper = self.ask("Page.printToPDF", json!({ "printBackground": true }));
         save(&format!("{name}.pdf"), &paper);
     }
 
-    /// What the page complained about, and what it asked for from elsewhere.
+    /// The errors of the page, and its requests to other hosts.
     pub fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -197,7 +198,7 @@ fn messages(stdout: ChildStdout) -> Receiver<Value> {
     receiver
 }
 
-/// Saves what is in an answer where `TASKDIAG_PICTURES` says, if that is set.
+/// Saves the data of an answer in the directory that `TASKDIAG_PICTURES` names, if set.
 fn save(name: &str, answer: &Value) {
     let bytes = STANDARD.decode(answer["data"].as_str().expect("data")).expect("base64");
     assert!(bytes.len() > 10_000, "{name}: {} bytes", bytes.len());

@@ -1,4 +1,4 @@
-//! `report`: the page, its data beside those of other commands, and the page in Chromium.
+//! `report`: the page, its data compared with other commands, and the page in Chromium.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,16 +14,16 @@ use super::browser::Browser;
 use super::common::{check_full_disk, copy_program, run, Recording, Sleeper};
 use super::{full, record};
 
-/// A program that is called like an element of a page.
+/// The name of a program that looks like an element of a page.
 const PROGRAM: &str = "<img src=x onerror=alert(1)>";
 
 /// The name that a process gives itself.
 const NAME: &str = "</script>\\xff";
 
-/// A recording of processes with names that a page could take for its own.
+/// A recording of processes with names that a page could mistake for its own elements.
 struct Scene {
     recording: Recording,
-    /// Where the program and pages are.
+    /// The directory of the program and the pages.
     place: Recording,
     busy: Sleeper,
 }
@@ -34,7 +34,7 @@ impl Scene {
         fs::create_dir(place.path()).expect("a directory");
         let program = place.0.join(PROGRAM);
         copy_program("/bin/dd".as_ref(), &program).expect("dd");
-        // It is busy and large, and so has a colour of its own on any machine.
+        // Busy and large enough to get its own colour on any machine.
         let args = ["if=/dev/zero", "of=/dev/null", "bs=256M"];
         let busy = Sleeper::run(
             Command::new(&program)
@@ -42,7 +42,7 @@ impl Scene {
                 .args(args)
                 .stderr(std::process::Stdio::null()),
         );
-        // Large enough to be among the processes that are listed on any machine.
+        // Large enough to be listed on any machine.
         let script =
             "printf '</script>\\377' >/proc/$$/comm; x=$(head -c 40000000 /dev/zero | tr '\\0' x); echo ready; \
                       read end; exit ${#x}";
@@ -55,7 +55,7 @@ impl Scene {
         let mut named = named.expect("a shell");
         let mut ready = [0; 5];
         std::io::Read::read_exact(named.stdout.as_mut().expect("a pipe"), &mut ready).expect("it is ready");
-        // So far apart that samples are not late on a busy machine.
+        // Far enough apart that samples are not late on a busy machine.
         let recorded = run(&["record", "--dir", recording.path(), "--every", "1", "-n", "5"]);
         assert_eq!(recorded.code, Some(0), "{recorded:?}");
         drop(named.stdin.take());
@@ -67,7 +67,7 @@ impl Scene {
         self.place.0.join("report.html")
     }
 
-    /// Makes the page, and returns its data.
+    /// Creates the page, and returns its data.
     #[track_caller]
     fn report(&self, args: &[&str]) -> Value {
         let page = self.page();
@@ -100,8 +100,8 @@ fn series(data: &Value, by: &str, group: &str, kind: &str) -> Vec<Option<f64>> {
     numbers(&grouping[kind][index.unwrap_or_else(|| panic!("{group} is not in {names:?}"))])
 }
 
-/// Check that what a page shows of a group is what `ps` says of its processes at the same moments, and that
-/// all groups together are all processes.
+/// Check that the page's values of a group equal those of `ps` for its processes at the same
+/// moments, and that all groups together cover all processes.
 #[test]
 fn charts_have_the_numbers_of_commands() {
     let scene = Scene::new("numbers");
@@ -109,7 +109,7 @@ fn charts_have_the_numbers_of_commands() {
     let data = scene.report(&["--history", history]);
     assert_eq!((&data["by"], &data["memory"]), (&json!("program"), &json!("rss")));
     let times = data["times"].as_array().expect("times");
-    // Where the machine was too busy to record, there is a gap.
+    // There is a gap if the machine was too busy to record.
     let known: Vec<usize> = (0..times.len()).filter(|&index| data["known"][index] == true).collect();
     assert_eq!(known.len(), 5, "{times:?}");
     let rows: Vec<Vec<Value>> = times
@@ -154,7 +154,7 @@ fn charts_have_the_numbers_of_commands() {
             let used = |rows: &[Value]| sum(rows, &is_ours, "utime_ns") + sum(rows, &is_ours, "stime_ns");
             let ns = (times[index].as_f64().expect("ms") - times[index - 1].as_f64().expect("ms")) * 1e6;
             let expected = (used(then) - used(&rows[index - 1])) / ns;
-            // Times are to the millisecond here.
+            // Times have milliseconds here.
             assert!(
                 shown > 0.0 && (shown - expected).abs() < 0.04 * expected + 0.001,
                 "{shown} {expected}"
@@ -163,7 +163,7 @@ fn charts_have_the_numbers_of_commands() {
     }
     assert!(compared > 0, "{processors:?}");
     let all = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
-    // Ticks of the clock and times of processes differ a little.
+    // Clock ticks and the times of processes differ a little.
     let busy = numbers(&data["machine"]["busy"]);
     assert!(all(&busy) > all(&processors) / 2.0, "{busy:?} {processors:?}");
     let listed = data["present"]["processes"].as_array().expect("processes");
@@ -183,7 +183,7 @@ fn charts_have_the_numbers_of_commands() {
     assert!(rows[known[4]].iter().any(|row| row["pid"] == pid));
 }
 
-/// Check the page of a moment, with PSS and the page cache of a directory whatever its name.
+/// Check the page of the current state, with PSS and the page cache of a directory with any name.
 #[test]
 fn a_moment_has_a_page() {
     let place = Recording::new("moment");
@@ -218,7 +218,7 @@ fn a_moment_has_a_page() {
     );
 }
 
-/// Check that what can't be done is said, and that a page is whole or not there.
+/// Check that failures are reported, and that a page is either complete or missing.
 #[test]
 fn failures_are_said() {
     let recording = Recording::new("report-failures");
@@ -275,7 +275,7 @@ fn failures_are_said() {
     fs::write(page, "old").expect("a file");
     assert_eq!(run(&["report", "-o", page, "--history", history]).code, Some(0));
     assert!(data(Path::new(page))["notes"].is_array());
-    // What is damaged is said, also in the page; what is before it is there.
+    // Damage is reported, also on the page; the samples before it are shown.
     let file = full(&recording).pop().expect("a file");
     let mut bytes = fs::read(&file).expect("it is ours");
     let at = bytes.len() - 20;
@@ -305,8 +305,8 @@ fn failures_are_said() {
     );
 }
 
-/// Check in Chromium that a page has charts and no errors, asks nobody for anything, runs nothing that a
-/// process is called, and that a click shows one group alone.
+/// Check in Chromium that a page has charts and no errors, makes no requests, runs no process's
+/// name as a script, and that a click shows only one group.
 #[test]
 #[ignore = "takes Chromium: make test-report"]
 fn pages_work_in_a_browser() {
@@ -338,7 +338,7 @@ fn pages_work_in_a_browser() {
     assert!(listed.as_str().is_some_and(|text| text.contains(NAME)), "{listed}");
     browser.screenshot("report-light");
 
-    // A click on a name.
+    // Click on a name.
     let all = count(&mut browser, "document.querySelectorAll('#largest tbody tr').length");
     let find = format!(
         "[...document.querySelectorAll('#legend button')].find((button) => button.textContent === {})",
@@ -359,7 +359,7 @@ fn pages_work_in_a_browser() {
     let shown = browser.evaluate(drawn);
     assert!(shown.as_array().is_some_and(|names| names.len() > 3), "{shown}");
 
-    // A click on an area: where that of our program is, between two samples.
+    // Click on the area of the test's program, between two samples.
     let ours = series(&data, "program", PROGRAM, "processors");
     let at = (1..ours.len()).find(|&at| ours[at].is_some() && ours[at - 1].is_some());
     let at = at.expect("two samples without a gap");
@@ -386,7 +386,7 @@ fn pages_work_in_a_browser() {
         browser.evaluate("document.querySelector('#focus').textContent"),
         format!("Only {PROGRAM}")
     );
-    // The commands are about the sample before it.
+    // The commands refer to the sample before the click.
     let told = browser.evaluate("document.querySelector('#processor code').textContent");
     let moment = jiff::Timestamp::from_millisecond(data["times"][at - 1].as_i64().expect("ms")).expect("a time");
     assert!(
@@ -396,7 +396,7 @@ fn pages_work_in_a_browser() {
     );
     browser.click("document.querySelector('#all')");
 
-    // Other groups, zooming, dark, and paper.
+    // Other groups, zoom, dark colours, and print.
     browser.click("document.querySelector('#by input[value=unit]')");
     let zoomed = "(() => { const made = echarts.getInstanceByDom(document.querySelector('#processor .chart')); \
                   made.dispatchAction({ type: 'dataZoom', start: 30, end: 60 }); \
@@ -410,7 +410,7 @@ fn pages_work_in_a_browser() {
     assert_eq!(browser.complaints(), &[] as &[String]);
 }
 
-/// Check that the largest page that is made of any recording is small, and is soon there.
+/// Check that the largest possible page is small and opens quickly.
 #[test]
 #[ignore = "takes Chromium: make test-report"]
 fn large_pages_open_soon() {
@@ -460,7 +460,7 @@ fn large_pages_open_soon() {
         "{} bytes, drawn after {ms} ms, {cpu_ms} ms of them on a processor",
         large.len()
     );
-    // Others use the machine too: what counts is what the page takes.
+    // Other processes use the machine too, so only the page's own time counts.
     assert!(
         ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
         "{ms} {cpu_ms}"

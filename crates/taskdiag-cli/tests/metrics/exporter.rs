@@ -1,4 +1,4 @@
-//! A running exporter, and what it says.
+//! A running exporter, and its output.
 
 #![allow(dead_code)]
 
@@ -11,12 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use taskdiag_testkit::temporary;
+
 use crate::common;
 
-/// How long anything may take that does not wait on purpose.
+/// The maximum time for anything that does not wait on purpose.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A run of `taskdiag metrics`, until it is dropped.
+/// A run of `taskdiag metrics`, which ends when dropped.
 #[derive(Debug)]
 pub struct Exporter {
     pub child: Child,
@@ -25,12 +27,12 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it at a free port.
+    /// Starts the exporter on a free port.
     pub fn start(args: &[&str]) -> Exporter {
         let mut all = vec!["metrics", "--listen", "127.0.0.1:0"];
         if !args.contains(&"--fresh-for") {
             // Each scrape takes a sample.
-            all.extend(["--fresh-for", "0.01"]);
+            all.extend(["--fresh-for", "0"]);
         }
         all.extend(args);
         Exporter::run(&mut common::command(&all))
@@ -62,7 +64,7 @@ impl Exporter {
         }
     }
 
-    /// The address where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         let address = self
             .place
@@ -78,7 +80,7 @@ impl Exporter {
         stream
     }
 
-    /// Asks for a page.
+    /// Requests a page.
     pub fn get(&self, path: &str, headers: &str) -> Answer {
         let mut stream = self.connect();
         ask(&mut stream, path, headers)
@@ -92,7 +94,7 @@ impl Exporter {
         Scrape::parse(&answer.body)
     }
 
-    /// Scrapes until `is_so`, for changes that take some time to be seen.
+    /// Scrapes until `is_so` holds, for changes that need some time to appear.
     #[track_caller]
     pub fn scrape_until(&self, is_so: impl Fn(&Scrape) -> bool) -> Scrape {
         let began = Instant::now();
@@ -106,7 +108,7 @@ impl Exporter {
         }
     }
 
-    /// Ends it with a signal; its status and its last messages.
+    /// Ends it with a signal. Returns its status and its last messages.
     pub fn end(mut self, signal: &str) -> (Option<i32>, String) {
         let kill = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -139,7 +141,7 @@ impl Drop for Exporter {
     }
 }
 
-/// An answer of HTTP.
+/// An HTTP answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -147,7 +149,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Asks for a page over a connection, which ends with the answer.
+/// Requests a page over a connection, which ends with the answer.
 pub fn ask(stream: &mut (impl Read + Write), path: &str, headers: &str) -> Answer {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").expect("it listens");
     receive(stream)
@@ -180,7 +182,7 @@ pub fn receive(stream: &mut impl Read) -> Answer {
 
 type Labels = BTreeMap<String, String>;
 
-/// The series of a text.
+/// The series of a scrape.
 #[derive(Debug)]
 pub struct Scrape(pub Vec<(String, Labels, f64)>);
 
@@ -193,7 +195,7 @@ impl Scrape {
         Scrape(lines.map(parse_line).collect())
     }
 
-    /// The value of the series of this name with these labels and no others.
+    /// The value of the series with this name and exactly these labels.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let wanted: Labels = labels
             .iter()
@@ -208,7 +210,7 @@ impl Scrape {
         value
     }
 
-    /// A metric of process-exporter's about a group; `more` are further labels.
+    /// A metric of process-exporter for a group; `more` are further labels.
     #[track_caller]
     pub fn group(&self, name: &str, group: &str, more: &[(&str, &str)]) -> f64 {
         let labels = [&[("groupname", group)], more].concat();
@@ -262,17 +264,15 @@ fn parse_line(line: &str) -> (String, Labels, f64) {
     (name.to_owned(), labels, value)
 }
 
-/// A directory that is removed in the end.
+/// A directory of a test.
 #[derive(Debug)]
-pub struct Directory(pub PathBuf);
+pub struct Directory(pub temporary::Directory);
 
 impl Directory {
     pub fn new() -> Directory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("taskdiag-metrics-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Directory(path)
+        Directory(temporary::Directory::new(&format!("metrics-{number}")))
     }
 
     /// Writes a file, and returns its path.
@@ -282,18 +282,12 @@ impl Directory {
         path.to_str().expect("UTF-8").to_owned()
     }
 
-    /// A copy of a program under another name.
+    /// A copy of a program with another name.
     pub fn program(&self, of: &str, name: &[u8]) -> PathBuf {
         let path = self
             .0
             .join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
         common::copy_program(of.as_ref(), &path).expect("a copy");
         path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

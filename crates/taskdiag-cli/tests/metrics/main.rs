@@ -1,4 +1,4 @@
-//! `taskdiag metrics` from outside.
+//! `taskdiag metrics`, run as a program.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use common::{run, Sleeper};
 use exporter::{ask, receive, Directory, Exporter, Scrape};
 use taskdiag_zoo::{margin, Zoo};
 
-/// A configuration that has the processes of these names, each as a group.
+/// A configuration with one group for the processes of each name.
 fn named(directory: &Directory, names: &[&str]) -> String {
     let items: String = names.iter().map(|name| format!("  - '{name}'\n")).collect();
     directory.file(
@@ -29,7 +29,7 @@ fn proc(pid: &str, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process exists")
 }
 
-/// Check that what is said of a group is what the kernel's own text says of its processes.
+/// Check that the values of a group equal those in the kernel's own files for its processes.
 #[test]
 fn values_are_those_of_the_kernel() {
     let directory = Directory::new();
@@ -37,7 +37,7 @@ fn values_are_those_of_the_kernel() {
     let sleepers = [(); 3].map(|()| Sleeper::start(&mut Command::new(&program)));
     let config = named(&directory, &["tdm-values"]);
     let exporter = Exporter::start(&["--config", &config]);
-    // These tests need root: others get no events.
+    // These tests need root: other users get no events.
     let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(1.0));
     let sum = |value: &dyn Fn(&str) -> u64| sleepers.iter().map(|sleeper| value(&sleeper.pid())).sum::<u64>() as f64;
     let kib = |pid: &str, key: &str| {
@@ -97,7 +97,7 @@ fn values_are_those_of_the_kernel() {
     let states =
         ["Running", "Sleeping", "Waiting", "Zombie", "Other"].map(|state| group("states", &[("state", state)]));
     assert_eq!(states, [0.0, 3.0, 0.0, 0.0, 0.0]);
-    // What they did before the exporter began does not count.
+    // What they did before the exporter started does not count.
     for name in ["read_bytes_total", "major_page_faults_total", "minor_page_faults_total"] {
         assert_eq!(group(name, &[]), 0.0, "{name}");
     }
@@ -109,8 +109,8 @@ fn values_are_those_of_the_kernel() {
     assert!(own > 1e6 && own < 200e6, "{own}");
 }
 
-/// Check that counters have what processes did since the exporter began, and do not fall when they
-/// end.
+/// Check that counters contain what processes did since the exporter started, and do not fall when
+/// the processes end.
 #[test]
 fn counters_grow_and_do_not_fall() {
     let directory = Directory::new();
@@ -167,7 +167,7 @@ fn counters_grow_and_do_not_fall() {
     assert_eq!(after.group("memory_bytes", "tdm-busy", &[("memtype", "resident")]), 0.0);
 }
 
-/// Check that processes which begin and end between two scrapes count, each once, with the time that
+/// Check that processes which start and end between two scrapes count once each, with the time that
 /// they ran.
 #[test]
 fn the_short_lived_count() {
@@ -207,7 +207,7 @@ fn the_short_lived_count() {
     assert!(of_users >= f64::from(RUNS), "{of_users}");
 }
 
-/// Check that names which could break the text are each one label, and stay different.
+/// Check that names that could break the format each become one label, and stay different.
 #[test]
 fn hostile_names_stay_labels() {
     let directory = Directory::new();
@@ -238,8 +238,8 @@ fn hostile_names_stay_labels() {
     drop(sleepers);
 }
 
-/// Check that a configuration which is wrong is refused with file, line and reason, and that one
-/// which has no effect is told.
+/// Check that a wrong configuration is rejected with file, line and reason, and that one without
+/// effect is reported.
 #[test]
 fn wrong_configurations_are_refused() {
     let directory = Directory::new();
@@ -256,12 +256,23 @@ fn wrong_configurations_are_refused() {
         (ended.code, ended.stderr.as_str()),
         (Some(2), "taskdiag: /nonexistent: No such file or directory\n")
     );
-    let ended = run(&["metrics", "--config", "/dev/zero"]);
-    assert!(
-        ended.code == Some(2) && ended.stderr.contains("1 MiB"),
-        "{}",
-        ended.stderr
-    );
+    let (fifo, endless) = (directory.file("fifo", ""), directory.file("endless", ""));
+    std::fs::remove_file(&fifo).expect("a file");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a fifo");
+    let file = std::fs::File::options().write(true).open(&endless);
+    file.and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    for (path, said) in [
+        (fifo.as_str(), "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        (&endless, "larger than 1024 KiB"),
+    ] {
+        let ended = run(&["metrics", "--config", path]);
+        assert!(
+            ended.code == Some(2) && ended.stderr.contains(said),
+            "{path}: {}",
+            ended.stderr
+        );
+    }
     for args in [
         &["--listen", "nowhere"][..],
         &["--pss-budget", "200%"],
@@ -277,8 +288,8 @@ fn wrong_configurations_are_refused() {
     }
 }
 
-/// Check that clients who send nothing, too much, half of something or never take their answer
-/// neither hold others nor make it grow.
+/// Check that clients that send nothing, too much, or half a request, or never read the answer,
+/// neither delay others nor make the exporter grow.
 #[test]
 fn hostile_clients_hold_nobody() {
     let exporter = Exporter::start(&["--fresh-for", "1000"]);
@@ -292,7 +303,7 @@ fn hostile_clients_hold_nobody() {
             1 => stream
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
                 .expect("it listens"),
-            // Never takes the answer.
+            // Never reads the answer.
             _ => stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it listens"),
         }
         slow.push(stream);
@@ -327,7 +338,7 @@ fn hostile_clients_hold_nobody() {
         exporter.resident_bytes()
     );
     drop(slow);
-    // More than any request has.
+    // Larger than any request.
     let mut huge = exporter.connect();
     let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\na: ");
     let _ = huge.write_all(&vec![b'x'; 1 << 16]);
@@ -340,7 +351,7 @@ fn hostile_clients_hold_nobody() {
     for (path, status) in [("/metrics", 200), ("/", 200), ("/-/healthy", 200), ("/x", 404)] {
         assert_eq!(exporter.get(path, "").status, status, "{path}");
     }
-    // One that begins and does not go on is dropped in time.
+    // A request that stops halfway is dropped in time.
     let mut half = exporter.connect();
     half.write_all(b"GET /").expect("it listens");
     let began = Instant::now();
@@ -349,8 +360,8 @@ fn hostile_clients_hold_nobody() {
     assert_eq!(exporter.end("-TERM").0, Some(0));
 }
 
-/// Check that a scrape ends in time with the values of an earlier one while a process holds who reads
-/// it, and that later ones are new.
+/// Check that a scrape ends in time with earlier values while a process blocks its reader, and that
+/// later scrapes have new values.
 #[test]
 fn a_scrape_ends_in_time() {
     let exporter = Exporter::start(&["--patience", "6", "--deadline", "0.5"]);
@@ -366,7 +377,7 @@ fn a_scrape_ends_in_time() {
     );
     assert_eq!(scrape.value("taskdiag_metrics_stale", &[]), Some(1.0));
     assert!(scrape.value("taskdiag_metrics_sample_age_seconds", &[]) > Some(0.3));
-    // Prometheus says how long it waits, which may be less.
+    // Prometheus sends its timeout, which may be shorter.
     let began = Instant::now();
     let answer = exporter.get("/metrics", "X-Prometheus-Scrape-Timeout-Seconds: 0.2\r\n");
     assert_eq!(
@@ -379,7 +390,7 @@ fn a_scrape_ends_in_time() {
     assert!(scrape.value("taskdiag_metrics_stale_answers_total", &[]) >= Some(2.0));
 }
 
-/// Check that groups beyond the most are added up, and that nothing is lost by that.
+/// Check that groups beyond the maximum are added up, and that nothing is lost.
 #[test]
 fn the_rest_is_other() {
     let directory = Directory::new();
@@ -402,7 +413,7 @@ fn the_rest_is_other() {
     drop(sleepers);
 }
 
-/// Check that threads have metrics by name, that states are of threads, and that both can be left
+/// Check that threads have metrics by name, that states count threads, and that both can be left
 /// out.
 #[test]
 fn threads_have_names() {
@@ -433,7 +444,25 @@ fn threads_have_names() {
     assert_eq!(sum(&without, states), sum(&without, "namedprocess_namegroup_num_procs"));
 }
 
-/// Check that users, units and directories are told, and PSS if it may cost something.
+/// Check that a directory that can't be walked is named, once.
+#[test]
+fn a_missing_directory_is_named() {
+    let directory = Directory::new();
+    let path = directory.0.join("cached");
+    std::fs::create_dir(&path).expect("a directory");
+    let name = path.to_str().expect("UTF-8");
+    let exporter = Exporter::start(&["--cache", name, "--cache-every", "0.1"]);
+    let age = |scrape: &Scrape| scrape.value("taskdiag_directory_age_seconds", &[("directory", name)]);
+    exporter.scrape_until(|scrape| age(scrape).is_some());
+    std::fs::remove_dir(&path).expect("it is empty");
+    exporter.scrape_until(|scrape| age(scrape) > Some(1.0));
+    let (_, said) = exporter.end("-TERM");
+    assert_eq!(said.matches(&format!("--cache {name}: ")).count(), 1, "{said}");
+    assert!(said.contains("No such file"), "{said}");
+}
+
+/// Check that users, units and directories are exported on request, and PSS if it may cost
+/// something.
 #[test]
 fn more_is_told_on_request() {
     let directory = Directory::new();
@@ -463,8 +492,8 @@ fn more_is_told_on_request() {
         .any(|(labels, _)| labels["memtype"].starts_with("proportional")));
 }
 
-/// Check the UNIX socket: who may connect, that one that a killed exporter left does no harm, that one
-/// in use does, and that it is removed.
+/// Check the UNIX socket: who may connect, that the socket of a killed exporter is replaced, that a
+/// socket in use is not, and that the socket is removed at the end.
 #[test]
 fn it_listens_at_a_unix_socket() {
     let directory = Directory::new();
@@ -494,7 +523,8 @@ fn it_listens_at_a_unix_socket() {
     assert!(!path.exists());
 }
 
-/// Check that a user without privileges gets what `/proc` shows, and is told what it does not.
+/// Check that a user without privileges gets the values that `/proc` shows, and a report of the
+/// rest.
 #[test]
 fn nobody_gets_what_proc_shows() {
     if fs::metadata("/proc/self").expect("/proc is mounted").uid() != 0 {
@@ -502,7 +532,7 @@ fn nobody_gets_what_proc_shows() {
         return;
     }
     let directory = Directory::new();
-    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(&*directory.0, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let program = directory.program(env!("CARGO_BIN_EXE_taskdiag"), b"tdm-nobody");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-roots")));
@@ -525,7 +555,7 @@ fn nobody_gets_what_proc_shows() {
     drop(sleeper);
 }
 
-/// Check that each metric has a line in the documents.
+/// Check that the documents have a line for each metric.
 #[test]
 fn all_metrics_are_documented() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).expect("the page");

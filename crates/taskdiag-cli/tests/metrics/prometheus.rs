@@ -1,5 +1,5 @@
-//! The exporter beside Debian's Prometheus and process-exporter, which `dev/prometheus.sh` brings:
-//! `make test-metrics` runs these tests.
+//! The exporter compared with Debian's Prometheus and process-exporter, which `dev/prometheus.sh`
+//! installs. `make test-metrics` runs these tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,21 +15,21 @@ use taskdiag_zoo::Zoo;
 use crate::common::Sleeper;
 use crate::exporter::{ask, Directory, Exporter, Scrape, PATIENCE};
 
-/// A program of Debian's.
+/// A program from Debian.
 fn debians(name: &str) -> PathBuf {
     let directory = std::env::var_os("TASKDIAG_PROMETHEUS").expect("TASKDIAG_PROMETHEUS, which make test-metrics sets");
     Path::new(&directory).join(name)
 }
 
-/// A port that nobody has. Not one of those that the kernel gives to clients: who tries to connect to
-/// such a port before anybody listens may get a connection to itself.
+/// A free port, outside of the range that the kernel gives to clients: a client that connects to a
+/// port in that range before a server listens may connect to itself.
 fn free_port() -> u16 {
     let mut ports = 20_000..30_000;
     let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     free.expect("a port")
 }
 
-/// A server that is killed in the end.
+/// A server, killed when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -94,7 +94,7 @@ process_names:
   cmdline: ['tdm-(?P<What>full)', 'f(u)ll']
 "#;
 
-/// A process with children, which end with it.
+/// A process with children that end with it.
 struct Family(Child);
 
 impl Family {
@@ -116,7 +116,7 @@ impl Drop for Family {
     }
 }
 
-/// Processes for each rule, which have done something and rest.
+/// Starts processes for each rule, which do some work and then rest.
 fn load(directory: &Directory) -> Vec<Family> {
     let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     let cmdline = directory.program("/bin/sh", b"tdm-cmdline");
@@ -129,14 +129,15 @@ fn load(directory: &Directory) -> Vec<Family> {
         families.push(Family::start(Command::new(&cmdline).args(["-c", &script])));
     }
     families.extend((0..5).map(|_| Family::start(Command::new(&idle).arg("1000"))));
-    // Its child is in no group of its own.
+    // Its child is not in a group of its own.
     let script = format!("{work}; sleep 1000; true");
     families.push(Family::start(Command::new(&parent).args(["-c", &script])));
     families.push(Family::start(Command::new(&full).arg("1000")));
     families
 }
 
-/// Check that both exporters say the same of the same processes, with the same configuration.
+/// Check that both exporters have the same values for the same processes, with the same
+/// configuration.
 #[test]
 #[ignore = "make test-metrics brings Debian's programs"]
 fn process_exporter_says_the_same() {
@@ -144,13 +145,13 @@ fn process_exporter_says_the_same() {
     let config = directory.file("config.yml", CONFIG);
     let theirs = Server::process_exporter(&config);
     let ours = Exporter::start(&["--config", &config]);
-    // It counts a process from its start only if that is after its own, and knows when the machine
-    // started to a second.
+    // process-exporter counts a process from its start only if it started after the exporter, and
+    // knows the time of boot only to the second.
     std::thread::sleep(Duration::from_millis(1500));
     let _load = load(&directory);
     let zoo = Zoo::new().expect("a zoo");
     let _threads = zoo.start("threads-5").expect("threads");
-    // Until all rest.
+    // Until all processes rest.
     let mut before = String::new();
     let (their, our) = loop {
         std::thread::sleep(Duration::from_millis(1500));
@@ -172,7 +173,7 @@ fn process_exporter_says_the_same() {
         let Some(metric) = name.strip_prefix("namedprocess_namegroup_") else {
             continue;
         };
-        // What differs on purpose: docs/metrics.md.
+        // The intended differences: see docs/metrics.md.
         let has_threads = labels["groupname"] == "threads";
         if metric == "threads_wchan"
             || metric.starts_with("thread_") && metric != "thread_count"
@@ -197,8 +198,8 @@ fn process_exporter_says_the_same() {
         let tolerance = match (metric, labels.get("memtype").map(String::as_str)) {
             // Whole ticks there, for each process.
             ("cpu_seconds_total", _) => 0.0101 * processes,
-            // stat has what the kernel's counters lack of each processor, up to 32 pages of three kinds
-            // (Linux 6.2). Ours is that of status, as values_are_those_of_the_kernel checks.
+            // stat misses what the kernel has counted per processor, up to 32 pages of three kinds
+            // (Linux 6.2). taskdiag uses status, which values_are_those_of_the_kernel checks.
             ("memory_bytes", Some("resident")) => processes * processors * 3.0 * 32.0 * 4096.0,
             _ => 0.0,
         };
@@ -224,7 +225,7 @@ fn process_exporter_says_the_same() {
     println!("compared: {compared:?}");
 }
 
-/// Check that promtool finds nothing wrong, and nothing that it would have otherwise.
+/// Check that promtool finds nothing wrong, and suggests nothing.
 #[test]
 #[ignore = "make test-metrics brings Debian's programs"]
 fn promtool_finds_nothing_wrong() {
@@ -258,7 +259,7 @@ fn promtool_finds_nothing_wrong() {
     );
 }
 
-/// The queries of the dashboard, with the panels that have them.
+/// The queries of the dashboard, with their panels.
 fn dashboard() -> Vec<(String, String)> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),

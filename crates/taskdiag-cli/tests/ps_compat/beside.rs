@@ -1,4 +1,4 @@
-//! Runs ps and our command, and the processes that both are asked about.
+//! Runs ps and taskdiag ps, and the processes that both list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,22 +10,22 @@ use taskdiag_zoo::{Animal, Zoo};
 
 use crate::common::{self, Run};
 
-/// ps keeps no more than so many bytes of a line.
+/// ps keeps at most this many bytes of a line.
 const LONGEST: usize = 60_000;
 
-/// The zoo, started once for all tests. All of it is at rest.
+/// The zoo, started once for all tests. All its processes are idle.
 pub fn zoo() -> &'static [Animal] {
     &zoo_with_age().0
 }
 
-/// The zoo, and when its last animal was there.
+/// The zoo, and the time when its last animal was ready.
 pub fn zoo_with_age() -> &'static (Vec<Animal>, Instant) {
     static ANIMALS: OnceLock<(Vec<Animal>, Instant)> = OnceLock::new();
     ANIMALS.get_or_init(|| {
         let zoo = Zoo::new().expect("a zoo");
         let (animals, _refused) = zoo.everything().expect("animals");
         assert!(animals.len() > 40, "{} animals", animals.len());
-        // An animal is announced right before it goes to sleep, and its other threads follow.
+        // An animal is announced just before it goes to sleep; its other threads follow.
         for animal in &animals {
             while is_running(animal.pid.unsigned_abs()) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -35,14 +35,14 @@ pub fn zoo_with_age() -> &'static (Vec<Animal>, Instant) {
     })
 }
 
-/// Whether a thread of the process runs.
+/// Whether a thread of the process is running.
 fn is_running(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
     let mut threads = threads.map(|thread| thread.expect("it is there").path().join("stat"));
     threads.any(|path| words(&path)[0] == "R")
 }
 
-/// The words of `/proc/PID/stat` from the state on.
+/// The words of `/proc/PID/stat`, starting with the state.
 pub fn stat(pid: u32) -> Vec<String> {
     words(format!("/proc/{pid}/stat").as_ref())
 }
@@ -62,7 +62,7 @@ pub fn animals() -> BTreeSet<u32> {
     zoo().iter().map(|animal| animal.pid.unsigned_abs()).collect()
 }
 
-/// The animals and their keepers, but not this test.
+/// The animals and their keepers, without this test.
 pub fn family() -> BTreeSet<u32> {
     let mut family = animals();
     for mut pid in animals() {
@@ -77,8 +77,8 @@ pub fn family() -> BTreeSet<u32> {
     family
 }
 
-/// This test, init, and kernel threads that live as long as their processor: they come and go with
-/// the host.
+/// This test, init, and kernel threads that live as long as their processor, and so change only
+/// with the host.
 pub fn fixtures() -> BTreeSet<u32> {
     let lives_on = |pid: &u32| {
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -111,13 +111,13 @@ pub fn ours(args: &[&str]) -> Run {
     Run::new(command.output().expect("the binary runs"))
 }
 
-/// The lines of an answer, where text that is no UTF-8 has marks.
+/// The lines of an answer, with marks for text that is not UTF-8.
 pub fn lines(run: &Run) -> Vec<String> {
     let text = String::from_utf8_lossy(&run.stdout);
     text.lines().map(str::to_owned).collect()
 }
 
-/// The text behind the id, by id.
+/// The text after the id, by id.
 pub fn by_pid(run: &Run) -> BTreeMap<u32, String> {
     let cells = lines(run).into_iter().map(|line| {
         let trimmed = line.trim_start();
@@ -131,7 +131,7 @@ pub fn by_pid(run: &Run) -> BTreeMap<u32, String> {
     cells.collect()
 }
 
-/// What ps and we show by intention differently, in a form in which it is the same.
+/// Removes the intended differences between ps and taskdiag.
 pub fn normalized(specifier: &str, text: &str) -> String {
     let text = text.get(..LONGEST).unwrap_or(text);
     match specifier {
@@ -140,16 +140,16 @@ pub fn normalized(specifier: &str, text: &str) -> String {
             let unified = text.split(',').find(|part| part.starts_with("0::"));
             unified.unwrap_or("-").to_owned()
         }
-        // Behind bytes that are no UTF-8, ps has dots for control characters.
+        // After bytes that are not UTF-8, ps shows dots for control characters.
         _ if text.contains('?') => text.replace('.', "?"),
         _ => text.to_owned(),
     }
 }
 
-/// Whether all was answered but for what may not be read.
+/// Whether everything was answered except values that may not be read.
 pub fn is_answered(run: &Run) -> bool {
-    // Where cgroups of version 1 are mounted, those of version 2 do not say whether a task is in a
-    // container. Not every host has a security module with labels.
+    // With cgroup version 1, the version 2 cgroups do not say whether a task is in a container. Not
+    // every host has a security module with labels.
     let is_known = |line: &str| {
         line.contains(": denied for ") || line.contains("container_") || line.contains("security_label: unsupported")
     };

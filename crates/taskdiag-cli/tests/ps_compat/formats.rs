@@ -1,10 +1,10 @@
-//! Headers, lines and forests beside those of ps.
+//! Headers, lines and forests compared with ps.
 
 use std::collections::BTreeSet;
 
 use crate::beside::{animals, family, fixtures, is_answered, lines, list, normalized, ours, parent, ps, stat, zoo};
 
-/// Check that formats have the columns of ps, at the same places.
+/// Check that formats have the columns of ps, in the same places.
 #[test]
 fn headers_are_those_of_ps() {
     let formats = [
@@ -90,7 +90,7 @@ fn headers_are_those_of_ps() {
     }
 }
 
-/// Check whole lines, of animals whose lines stay as they are: they have used no processor time.
+/// Check whole lines, for animals whose lines do not change: they have used no processor time.
 #[test]
 fn lines_are_those_of_ps() {
     let is_idle = |pid: &u32| stat(*pid)[11..13] == ["0", "0"];
@@ -179,7 +179,7 @@ fn columns_are_added_to_formats() {
 fn forests_are_drawn_as_ps_draws_them() {
     let family = family();
     assert!(family.len() > 80, "{}", family.len());
-    // From here to init, whose children are drawn in a way of their own.
+    // From here up to init, whose children ps draws differently.
     let mut all: BTreeSet<u32> = family.union(&fixtures()).copied().collect();
     let mut pid = std::process::id();
     while pid > 1 {

@@ -1,9 +1,10 @@
-//! `taskdiag ps` beside Debian's ps.
+//! `taskdiag ps` compared with Debian's ps.
 //!
-//! Compared are processes that these tests started and that rest (the zoo), and others that cannot
-//! change: init, this test, kernel threads that live as long as the host. ps runs before and after
-//! ours, as the time since a start moves: what we show is what ps showed before or after, and a
-//! number that moves lies between the two. What differs always is in docs/ps.md.
+//! The compared processes are those that the tests started and that are idle (the zoo), and others
+//! that do not change: init, this test, and kernel threads that live as long as the host. ps runs
+//! before and after taskdiag, because times since a start move: each value must equal what ps
+//! showed before or after, and a moving number must lie between the two. Permanent differences are
+//! in docs/ps.md.
 
 mod beside;
 #[path = "../common/mod.rs"]

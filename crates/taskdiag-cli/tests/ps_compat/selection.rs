@@ -1,4 +1,4 @@
-//! Which processes are shown, and in which order.
+//! The selected processes, and their order.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +9,7 @@ use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use crate::beside::{animals, by_pid, family, fixtures, is_answered, lines, list, ours, ps, stat, zoo};
 use crate::common::{Run, Sleeper};
 
-/// Check that options choose the processes that ps chooses.
+/// Check that options select the same processes as in ps.
 #[test]
 fn options_choose_the_same_processes() {
     let animal = zoo()
@@ -73,11 +73,11 @@ fn options_choose_the_same_processes() {
     selections.push(vec!["--sid", &animal]);
     selections.push(vec!["--ppid", &own]);
     selections.push(vec!["-p", &quoted]);
-    // Other processes come and go meanwhile.
+    // Other processes come and go in between.
     let known: BTreeSet<u32> = animals().union(&fixtures()).copied().collect();
     let mut count = 0;
     for options in selections {
-        // ps takes all words behind an id for ids.
+        // ps takes all words after an id as ids.
         let args = [&["-o", "pid="], &options[..]].concat();
         let chosen = |run: &Run| -> Vec<u32> { by_pid(run).into_keys().filter(|pid| known.contains(pid)).collect() };
         let (theirs, mine) = (ps(&args), ours(&args));
@@ -89,8 +89,8 @@ fn options_choose_the_same_processes() {
     assert!(count > 500, "{count}");
 }
 
-/// Check that the threads of a process stand together, also where a thread has a larger id than
-/// other processes.
+/// Check that the threads of a process are together, even if a thread's id is larger than the id of
+/// another process.
 #[test]
 fn threads_are_in_the_order_of_their_processes() {
     zoo();
@@ -103,8 +103,8 @@ fn threads_are_in_the_order_of_their_processes() {
     assert!(ids.iter().any(|ids| ids[0] != ids[1]));
 }
 
-/// Check that zombies, whose memory is 0 in the columns, come first as in ps, and that a state is a
-/// letter whatever follows it.
+/// Check that zombies, whose memory shows as 0, come first as in ps, and that a state is a single
+/// letter.
 #[test]
 fn rows_are_in_the_order_of_ps() {
     let list = list(family());
@@ -125,17 +125,17 @@ fn rows_are_in_the_order_of_ps() {
         assert!(mine.len() > 40, "{}", mine.len());
         assert_eq!(mine, theirs, "{keys}");
     }
-    // ps sorts by another size than it shows.
+    // ps sorts by another size than the one it shows.
     let sizes = lines(&ours(&["-o", "size=", "--sort", "size", "-p", &list]));
     let sizes: Vec<u64> = sizes.iter().map(|size| size.trim().parse().expect("a size")).collect();
     assert!(sizes.is_sorted() && sizes[0] == 0 && sizes.len() > 40, "{sizes:?}");
-    // In JSON and CSV they have no value, and come last.
+    // In JSON and CSV, zombies have no value, and come last.
     let options = "-p 1,2 -o rss_bytes --sort rss_bytes --csv --no-header";
     let csv = ours(&options.split(' ').collect::<Vec<_>>());
     assert!(lines(&csv)[0].parse().is_ok_and(|bytes: u64| bytes > 0), "{csv:?}");
 }
 
-/// Check that the number of a pseudoterminal names it, though consoles have such numbers, too.
+/// Check that a number means a pseudoterminal, although consoles have such numbers, too.
 #[test]
 fn numbers_are_those_of_pseudoterminals() {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -163,7 +163,7 @@ fn numbers_are_those_of_pseudoterminals() {
     }
 }
 
-/// Check that the exit status says whether there was one, as that of ps does.
+/// Check that the exit status says whether a process was found, as in ps.
 #[test]
 fn the_status_says_whether_there_was_one() {
     for (options, code) in [

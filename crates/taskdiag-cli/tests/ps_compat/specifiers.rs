@@ -1,27 +1,28 @@
-//! Each specifier beside that of ps.
+//! Each specifier compared with ps.
 
 use std::collections::BTreeMap;
 
 use crate::beside::{animals, by_pid, is_answered, lines, list, normalized, ours, ps, zoo_with_age};
 
-/// Cells that have to be compared for each specifier.
+/// The number of cells to compare for each specifier.
 const CELLS: usize = 40;
 
-/// Whether all of a process may be read. What may not is 0 for ps, and missing for us.
+/// Whether everything about a process may be read. Other values are 0 in ps, and missing in
+/// taskdiag.
 fn may_be_read(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok()
 }
 
-/// Whether `value` is a number no further than the last digit from what lies between `before` and
-/// `after`.
+/// Whether `value` lies between `before` and `after`, or differs from that range by at most one in
+/// the last digit.
 fn is_between(specifier: &str, before: &str, value: &str, after: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let decimals = value.trim().split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let last_digit = 10_f64.powi(-i32::try_from(decimals).unwrap_or(0)) * 1.000_001;
     let slack = match specifier {
-        // Pages are shared with any process that maps the same file; in KiB.
+        // Any process that maps the same file changes how pages are shared; in KiB.
         "pss" | "uss" => 64.0,
-        // ps multiplies the uptime as a fraction, and may lose a clock tick.
+        // ps multiplies the uptime as a fraction, and may lose one clock tick.
         "cuc" | "cuu" => {
             let value = number(value).unwrap_or(0.0);
             last_digit + value * 0.01 / zoo_with_age().1.elapsed().as_secs_f64()
@@ -36,7 +37,7 @@ fn is_between(specifier: &str, before: &str, value: &str, after: &str) -> bool {
     }
 }
 
-/// As [`is_between`], of times written with colons.
+/// Like [`is_between`], for times with colons.
 fn is_later(before: &str, value: &str, after: &str) -> bool {
     let seconds = |text: &str| {
         let (days, rest) = text.trim().split_once('-').unwrap_or(("0", text.trim()));
@@ -52,7 +53,7 @@ fn is_later(before: &str, value: &str, after: &str) -> bool {
     }
 }
 
-/// Numbers that move, even of a process at rest.
+/// Whether the number changes even for an idle process.
 fn moves(specifier: &str) -> bool {
     const MOVING: [&str; 47] = [
         "%cpu", "%mem", "atime", "bsdtime", "c", "cp", "cputime", "cputimes", "cuc", "cuu", "etime", "etimes", "m_drs",
@@ -63,7 +64,7 @@ fn moves(specifier: &str) -> bool {
     MOVING.contains(&specifier)
 }
 
-/// Specifiers of `ps L` that we lack, with the reason why.
+/// Specifiers of `ps L` that taskdiag lacks, and why.
 fn lacks(specifier: &str) -> Option<&'static str> {
     match specifier {
         "ag_id" | "ag_nice" => Some("no field has the scheduler's groups of sessions"),
@@ -87,14 +88,13 @@ fn specifiers() -> Vec<(String, String)> {
     specifiers
 }
 
-/// How many specifiers are shown on one line, where none of them moves: a line that is the same has
-/// the same cells.
+/// How many specifiers that do not change share a line: equal lines have equal cells.
 const ON_ONE_LINE: usize = 10;
 
-/// What a comparison came to: how many cells are the same as those of ps, and which are not.
+/// The result of a comparison: the number of cells equal to ps, and the differences.
 type Compared = (usize, Vec<String>);
 
-/// Compares what some specifiers show of all animals.
+/// Compares the values of some specifiers for all animals.
 fn compare(specifiers: &[&str]) -> Compared {
     let columns = specifiers
         .iter()
@@ -159,7 +159,7 @@ fn specifiers_show_what_ps_shows() {
         if wrong.is_empty() {
             count(&group.join(","), CELLS * group.len(), (compared, wrong));
         } else {
-            // Which of them is it?
+            // Find the specifier that differs.
             group.iter().for_each(|name| count(name, CELLS, compare(&[name])));
         }
     }
@@ -169,8 +169,8 @@ fn specifiers_show_what_ps_shows() {
     assert!(cells > 150 * CELLS, "{cells}");
 }
 
-/// Check that all that ps lists is listed here, but for what is known to lack, and with the same
-/// headers.
+/// Check that every specifier that ps lists exists here, except known omissions, with the same
+/// header.
 #[test]
 fn all_specifiers_are_there() {
     let mine: BTreeMap<String, String> = lines(&ours(&["L"]))
@@ -188,8 +188,8 @@ fn all_specifiers_are_there() {
     }
 }
 
-/// Check that specifiers stand for fields of ours in JSON and CSV, and that names of both are ours
-/// there.
+/// Check that in JSON and CSV, specifiers stand for taskdiag's fields, and that a name of both
+/// means the field.
 #[test]
 fn specifiers_are_fields_for_programs() {
     let own = std::process::id().to_string();

@@ -1,11 +1,11 @@
-//! The name ps, and arguments that are not understood.
+//! The name ps, and invalid arguments.
 
 use std::process::Command;
 
 use crate::beside::{animals, by_pid, lines, ours};
 use crate::common::Run;
 
-/// Check that the command does what ps does where it is called by that name.
+/// Check that the command behaves like ps if it is called ps.
 #[test]
 fn a_link_called_ps_is_ps() {
     let directory = std::env::temp_dir().join(format!("taskdiag-ps-{}", std::process::id()));
@@ -55,7 +55,8 @@ fn a_link_called_ps_is_ps() {
     std::fs::remove_dir_all(&directory).expect("it is ours");
 }
 
-/// Check that what ps would not understand, or we do not, is said by name, and costs no answer.
+/// Check that a message names arguments which ps or taskdiag does not know, and that there is no
+/// answer then.
 #[test]
 fn what_is_not_understood_is_said() {
     for (options, said) in [

@@ -18,28 +18,22 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::ptsname;
 use rustix::termios::{tcgetattr, tcsetwinsize};
+use taskdiag_testkit::temporary::Directory;
 use terminal::{text, top, winsize, Terminal, PATIENCE};
 
-/// A directory for settings, until it is dropped.
-struct Settings(PathBuf);
+/// A directory for settings, which everybody can enter.
+struct Settings(Directory);
 
 impl Settings {
     fn new(name: &str) -> Settings {
-        let path = std::env::temp_dir().join(format!("taskdiag-top-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        Settings(path)
+        let directory = Directory::new(&format!("top-{name}"));
+        fs::set_permissions(&*directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Settings(directory)
     }
 
-    /// The file of settings.
+    /// The settings file.
     fn file(&self) -> PathBuf {
         self.0.join("taskdiag/top.conf")
-    }
-}
-
-impl Drop for Settings {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -57,7 +51,7 @@ fn pictures_are_sorted_and_resized() {
     assert!(top.parser.screen().alternate_screen() && top.parser.screen().hide_cursor());
     top.press("N");
     top.wait_for("sorted by pid, smallest first");
-    // A picture comes in pieces.
+    // A picture arrives in pieces.
     top.wait_until("sorted ids", |picture| {
         let rows = picture.lines().skip_while(|line| !line.trim_start().starts_with("PID"));
         let pids: Vec<u32> = rows
@@ -86,8 +80,8 @@ fn pictures_are_sorted_and_resized() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Check that a wrong filter says what is wrong where it is typed, and that a right one leaves only
-/// what it is true of.
+/// Check that a wrong filter shows the error at the prompt, and that a right one leaves only the
+/// matching processes.
 #[test]
 fn filters_are_typed() {
     let sleeper = Sleeper::new("a-sleeper");
@@ -100,7 +94,7 @@ fn filters_are_typed() {
     top.press("\r");
     top.wait_for("selected processes 1: ");
     top.wait_for("a-sleeper 1000");
-    // A rate is decided when it is known.
+    // A rate is known only from the second sample on.
     top.press("\\ and cpu_percent > 50\r");
     top.wait_for("selected processes 1: ");
     top.wait_until("no row", |picture| !picture.contains("a-sleeper 1000"));
@@ -108,7 +102,7 @@ fn filters_are_typed() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that names of any kind are shown in all views and sizes, and do nothing to the terminal.
+/// Check that hostile names are shown in all views and sizes, without effect on the terminal.
 #[test]
 fn names_of_any_kind_are_shown() {
     let directory = Settings::new("names");
@@ -137,7 +131,7 @@ fn names_of_any_kind_are_shown() {
     let pids: Vec<String> = sleepers.iter().map(Sleeper::pid).collect();
     let mut top = Terminal::top(&["-d", "0.2", "-p", &pids.join(","), "--sort", "pid"]);
     top.wait_for("\\x1b[2J\\x1b[31mA");
-    // In each size, the views of the table and questions, and then the pages of details.
+    // In each size, first the views of the table and the prompts, then the pages of details.
     for keys in [
         &[
             "t",
@@ -178,7 +172,7 @@ fn names_of_any_kind_are_shown() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that a signal is sent after it was confirmed, and only then.
+/// Check that a signal is sent only after it was confirmed.
 #[test]
 fn signals_are_confirmed() {
     let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
@@ -206,7 +200,7 @@ fn signals_are_confirmed() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that a search finds ids and names, with the keys of top, too.
+/// Check that a search finds ids and names, also with the keys of top.
 #[test]
 fn ids_and_names_are_searched() {
     let sleepers = ["to-find-a", "to-find-b", "to-find-c"].map(Sleeper::new);
@@ -262,7 +256,7 @@ fn everything_is_shown() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that the terminal is as it was after signals that end top, and after a panic.
+/// Check that the terminal is restored after signals that end top, and after a panic.
 #[test]
 fn the_terminal_is_put_back() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
@@ -284,8 +278,8 @@ fn the_terminal_is_put_back() {
     assert!(picture.contains("a test asked for a panic"), "{picture}");
 }
 
-/// Check that a terminal that takes no output holds nobody: signals and keys end top, and the
-/// terminal is as it was once it takes output again.
+/// Check that a terminal that accepts no output does not block top: signals and keys end it, and
+/// the terminal is restored once it accepts output again.
 #[test]
 fn a_terminal_that_takes_nothing_holds_nobody() {
     for by_key in [false, true] {
@@ -303,7 +297,7 @@ fn a_terminal_that_takes_nothing_holds_nobody() {
             let mut polled = [PollFd::new(&other, PollFlags::OUT)];
             poll(&mut polled, Some(&Timespec::default())) == Ok(1)
         };
-        // Each of these draws everything again, and nobody reads it.
+        // Each of these draws everything again, but no output is read.
         let end = Instant::now() + PATIENCE;
         while takes_output() {
             assert!(Instant::now() < end, "it takes output");
@@ -324,7 +318,7 @@ fn a_terminal_that_takes_nothing_holds_nobody() {
     }
 }
 
-/// Check that top ends when its terminal is gone, even if nobody sends a signal.
+/// Check that top ends when its terminal is gone, even without a signal.
 #[test]
 fn it_ends_with_its_terminal() {
     for is_deaf in [false, true] {
@@ -350,8 +344,8 @@ fn it_ends_with_its_terminal() {
     }
 }
 
-/// Check that Ctrl-Z gives the terminal back and stops, that SIGTSTP does the same, and that it goes
-/// on with the same picture when the shell says so.
+/// Check that Ctrl-Z and SIGTSTP restore the terminal and stop top, and that top continues with the
+/// same picture when the shell continues it.
 #[test]
 fn it_is_suspended() {
     const SHELL: &str = r#"set -m; fifo=$1; shift; "$@"; code=$?
@@ -398,7 +392,8 @@ fn it_is_suspended() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that it goes on where no shell could let it go on: in a terminal that began with it.
+/// Check that top does not stop without a shell that could continue it: in a terminal that started
+/// top.
 #[test]
 fn what_nobody_continues_does_not_stop() {
     let mut top = Terminal::top(&["-d", "0.2"]);
@@ -413,8 +408,8 @@ fn what_nobody_continues_does_not_stop() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
-/// Check that settings are written when that is confirmed and read at the next start, and that a bad
-/// file is named with its line and left alone.
+/// Check that settings are written after confirmation and read at the next start, and that a bad
+/// file is named with the line and not changed.
 #[test]
 fn settings_are_kept() {
     let settings = Settings::new("settings");
@@ -442,8 +437,8 @@ fn settings_are_kept() {
     assert_eq!(fs::read_to_string(settings.file()).expect("it is there"), bad);
 }
 
-/// Check that settings are written into a file that is not there yet and through a link, that a
-/// device stays what it is, and that what can't be read to its end is an ordinary message.
+/// Check that settings are written to a new file and through a symbolic link, that a device is not
+/// replaced, and that a file that can't be read to its end causes an ordinary message.
 #[test]
 fn settings_are_files() {
     let settings = Settings::new("files");
@@ -489,7 +484,7 @@ fn settings_are_files() {
     }
 }
 
-/// Check that top ends after as many samples as it is told.
+/// Check that top ends after the given number of samples.
 #[test]
 fn samples_are_counted() {
     let top = Terminal::top(&["-d", "0.1", "-n", "3"]);
@@ -498,8 +493,8 @@ fn samples_are_counted() {
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
 }
 
-/// Check that wrong usage, and a source that can't answer, are ordinary messages: the terminal was
-/// never taken.
+/// Check that wrong usage, and a source that can't answer, cause ordinary messages, without taking
+/// over the terminal.
 #[test]
 fn mistakes_are_ordinary_messages() {
     for (args, said) in [
@@ -524,7 +519,7 @@ fn mistakes_are_ordinary_messages() {
     }
 }
 
-/// Check that nobody sees processes too, and that what is denied to nobody is told.
+/// Check that the user nobody also sees processes, and a note about denied values.
 #[test]
 fn nobody_can_use_it() {
     let settings = Settings::new("nobody");

@@ -28,7 +28,7 @@ impl Recording {
         assert!(run.code == Some(0) || run.stderr.contains("no events"), "{run:?}");
     }
 
-    /// What ps says of a process at a moment that the head of a picture names.
+    /// What ps shows for a process at the moment in the head of a picture.
     #[track_caller]
     fn process(&self, pid: &str, moment: &str) -> Value {
         let fields = "utime_ns,stime_ns,rss_bytes";
@@ -66,13 +66,13 @@ fn moment(picture: &str) -> String {
     rest.split(" on ").next().expect("it is not empty").to_owned()
 }
 
-/// Waits for the picture of another moment than this one.
+/// Waits for the picture of a different moment.
 #[track_caller]
 fn other(top: &mut Terminal, than: &str) -> String {
     top.wait_until("another moment", |picture| {
         picture.starts_with("recorded ") && moment(picture) != than
     });
-    // A picture comes in pieces.
+    // A picture arrives in pieces.
     while top.take(Duration::from_millis(100)) {}
     top.picture()
 }
@@ -85,8 +85,8 @@ fn row(picture: &str, pid: &str) -> Option<Vec<String>> {
     rows.find(|cells| cells.first().is_some_and(|cell| cell == pid))
 }
 
-/// Check that each sample is shown as ps shows it, with the percentage of the time since the one before,
-/// that processes come and go, and that the ends are said.
+/// Check that each sample is shown as ps shows it, with percentages for the time since the previous
+/// sample; that processes come and go; and that the ends of the recording are marked.
 #[test]
 fn samples_are_gone_through() {
     let recording = Recording::new("top-through");
@@ -123,7 +123,7 @@ fn samples_are_gone_through() {
     );
     top.press("\x1b[D");
     top.wait_for("the recording has no earlier sample");
-    // What is shown is what ps says, and the percentage is of the time between.
+    // The picture agrees with ps, and the percentage covers the time in between.
     let said: Vec<Value> = back
         .iter()
         .map(|(moment, _)| recording.process(&busy, moment))
@@ -147,7 +147,7 @@ fn samples_are_gone_through() {
         );
         assert!(shown > 0.0, "{cells:?}");
     }
-    // Forward again, it is the same.
+    // Going forward shows the same again.
     for (before, (later, cells)) in back
         .iter()
         .skip(1)
@@ -176,8 +176,8 @@ fn milliseconds(moment: &str) -> f64 {
         * 1000.0
 }
 
-/// Check that what acts on processes is refused, that details are those of the sample, and that one can
-/// go to a time.
+/// Check that actions on processes are refused, that details are those of the sample, and that a
+/// time can be selected.
 #[test]
 fn what_was_recorded_is_only_looked_at() {
     let recording = Recording::new("top-looked-at");
@@ -266,8 +266,8 @@ const SECOND: u64 = 1_000_000_000;
 /// 2026-11-20T00:00:00Z
 const MIDNIGHT: i64 = 1_795_132_800;
 
-/// Makes a recording with a sample every five seconds from midnight on: of each, how busy processors
-/// were since the one before, and how much of the memory was in use, in percent.
+/// Creates a recording with a sample every five seconds from midnight on. Each sample has the busy
+/// processors since the previous one, and the used memory, in percent.
 fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
     fs::create_dir(recording.path()).expect("it is not there");
     let query =
@@ -297,7 +297,7 @@ fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
         ] {
             figures::set(&mut figures, object.as_bytes(), key.as_bytes(), Figure::Number(value));
         }
-        // After 60 samples it stops for two hours.
+        // After 60 samples there is a gap of two hours.
         let seconds = 5 * number as u64 + if number < 60 { 0 } else { 7200 };
         let time = Time {
             wall_ns: (MIDNIGHT + seconds as i64) * SECOND as i64,
@@ -319,8 +319,8 @@ fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
     }
 }
 
-/// Check that keys jump to spikes, and by minutes and hours, that the head says where a gap is and what
-/// is damaged, and that the name of a host does nothing to the terminal.
+/// Check that keys jump to spikes, and by minutes and hours; that the head shows gaps and damage;
+/// and that the name of a host has no effect on the terminal.
 #[test]
 fn spikes_gaps_and_damage_are_found() {
     let recording = Recording::new("top-made");
@@ -361,7 +361,7 @@ fn spikes_gaps_and_damage_are_found() {
     }
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
-    // The last sample of the first file is not whole.
+    // The last sample of the first file is truncated.
     let mut files: Vec<PathBuf> = fs::read_dir(recording.path())
         .expect("it is ours")
         .map(|entry| entry.expect("an entry").path())

@@ -16,12 +16,12 @@ use vt100::Parser;
 
 use crate::common;
 
-/// As long as anything may take on a busy machine.
+/// The maximum time for anything on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal in which top runs.
 pub struct Terminal {
-    /// The end that a terminal emulator has. `None` when it is gone.
+    /// The terminal emulator's end. `None` when it is gone.
     pub master: Option<File>,
     pub child: Child,
     pub parser: Parser,
@@ -38,7 +38,7 @@ pub fn winsize(columns: u16, rows: u16) -> Winsize {
     }
 }
 
-/// What can be compared of modes.
+/// The parts of the modes that can be compared.
 pub fn text(modes: &Termios) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?}",
@@ -47,7 +47,7 @@ pub fn text(modes: &Termios) -> String {
 }
 
 impl Terminal {
-    /// Starts a program in a terminal of its own.
+    /// Starts a program in its own terminal.
     pub fn of(command: &mut Command, columns: u16, rows: u16) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&master).expect("it is ours");
@@ -61,7 +61,7 @@ impl Terminal {
             let opened = options.read(true).write(true).custom_flags(noctty).open(path);
             OwnedFd::from(opened.expect("the other end"))
         };
-        // It waits until the first process has the terminal.
+        // The program waits until the first process has the terminal.
         let modes = tcgetattr(open()).expect("modes");
         let child = command
             .env("TERM", "xterm")
@@ -101,7 +101,7 @@ impl Terminal {
             .expect("a terminal");
     }
 
-    /// Takes what was written, for at most so long. Returns whether there was anything.
+    /// Reads the output, waiting at most this long. Returns whether there was any.
     pub fn take(&mut self, timeout: Duration) -> bool {
         let Some(master) = &mut self.master else { return false };
         let timeout = Timespec::try_from(timeout).expect("a time");
@@ -123,7 +123,7 @@ impl Terminal {
         self.parser.screen().contents()
     }
 
-    /// Waits until the picture has what is looked for. Returns it.
+    /// Waits until the picture contains a text. Returns the picture.
     #[track_caller]
     pub fn wait_for(&mut self, what: &str) -> String {
         self.wait_until(what, |picture| picture.contains(what))
@@ -142,7 +142,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until it has ended, and checks that the terminal is as it was.
+    /// Waits for the end, and checks that the terminal is restored.
     #[track_caller]
     pub fn end(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
@@ -174,7 +174,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The command: top in a session of its own, whose terminal is standard input.
+/// The command: top in its own session, with standard input as its terminal.
 pub fn top(program: &Path, args: &[&str], config: &Path) -> Command {
     let mut command = Command::new("setsid");
     command.arg("--ctty").arg(program).arg("top").args(args);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::absent::Absent;
-use crate::error::{named, Error, ErrorKind};
-use crate::field::{Field, Kind};
-use crate::set::{Member, Set};
+use crate::error::{named, Error};
+use crate::field::{Field, Kind, UnknownField};
+use crate::set::Set;
 use crate::value::Value;
 use plan::EventSource;
 
@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Every event about processes, from the source that works, with a buffer of 4 MiB. Events
+    /// Every event about processes, from any source that works, with a buffer of 4 MiB. Events
     /// gather for 20 ms.
     fn default() -> Options {
         Options {
@@ -66,64 +66,52 @@ impl Options {
         self
     }
 
-    /// The only source to use: opening fails where it does not work. `None` chooses one.
+    /// The only source to use. Opening fails if it does not work. `None` chooses one.
     pub fn source(mut self, source: impl Into<Option<EventSource>>) -> Options {
         self.source = source.into();
         self
     }
 
     /// The size of the buffer for unread events, rounded up to a power of two. The tracepoints
-    /// write to a ring, in which an event takes about 100 bytes and an exec 300. The proc connector
-    /// writes to a socket, in which an event takes up to 1000 bytes.
+    /// write to a ring: an event takes about 100 bytes, an exec 300. The proc connector writes to a
+    /// socket: an event takes up to 1000 bytes.
     pub fn ring_bytes(mut self, bytes: u32) -> Options {
         self.ring_bytes = bytes;
         self
     }
 
-    /// How long `Events::wait` lets events of the tracepoints gather before it returns: waking the
-    /// reader for each would cost more than everything else. Events of the proc connector are
-    /// delivered at once, because what it does not send has to be read from `/proc` while the
-    /// process exists.
+    /// How long `Events::wait` lets events from the tracepoints gather before it returns: waking
+    /// the reader for each event would cost more than everything else. Events from the proc
+    /// connector are delivered at once, because fields that it does not send must be read from
+    /// `/proc` while the process exists.
     pub fn gather(mut self, time: Duration) -> Options {
         self.gather = time;
         self
     }
 }
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(u16)]
-pub enum EventKind {
-    /// A process, or a thread, started.
-    Fork = wire::FORK,
-    /// A process executed a program.
-    Exec = wire::EXEC,
-    /// A process, or a thread, ended.
-    Exit = wire::EXIT,
-}
-
-impl EventKind {
+crate::named_enum! {
+    /// What happened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    #[repr(u16)]
+    pub enum EventKind {
+        /// A process, or a thread, started.
+        Fork = wire::FORK => "fork",
+        /// A process executed a program.
+        Exec = wire::EXEC => "exec",
+        /// A process, or a thread, ended.
+        Exit = wire::EXIT => "exit",
+    }
     /// All kinds.
-    pub const ALL: [EventKind; 3] = [EventKind::Fork, EventKind::Exec, EventKind::Exit];
-
+    pub const ALL;
     /// The name.
-    pub fn name(self) -> &'static str {
-        match self {
-            EventKind::Fork => "fork",
-            EventKind::Exec => "exec",
-            EventKind::Exit => "exit",
-        }
-    }
+    pub fn name;
+    impl Display;
+    impl Member(ALL);
 }
 
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The kind with this name. The error has the names that are known.
+/// Parses a name. The error lists the known names.
 impl FromStr for EventKind {
     type Err = Error;
 
@@ -132,23 +120,13 @@ impl FromStr for EventKind {
     }
 }
 
-impl Member for EventKind {
-    fn members() -> impl Iterator<Item = EventKind> {
-        EventKind::ALL.into_iter()
-    }
-
-    fn place(self) -> usize {
-        self as usize
-    }
-}
-
-/// Something that happened to a process or a thread. Borrows from the memory that the kernel wrote
-/// it to.
+/// Something that happened to a process or a thread. Borrows from the memory to which the kernel
+/// wrote it.
 ///
-/// [`pid`](Event::pid) and [`start_ns`](Event::start_ns) identify a process. After the fork event
-/// of a process comes exactly one exit event of it, once all its threads have ended. (Before Linux
-/// 6.16, exit events of threads that end at the same time may come after it.) A thread that
-/// executes a program takes the process's id as its own: its former thread id has no exit event.
+/// [`pid`](Event::pid) and [`start_ns`](Event::start_ns) identify a process. After a process's fork
+/// event, exactly one exit event follows, once all its threads have ended. (Before Linux 6.16, exit
+/// events of threads that end at the same time may come after it.) A thread that executes a program
+/// takes the process's id as its own: its former thread id has no exit event.
 #[derive(Clone, Copy)]
 pub struct Event<'a> {
     kind: EventKind,
@@ -172,7 +150,7 @@ impl<'a> Event<'a> {
         (rest.len() >= min_len).then_some(Event { kind, header, rest })
     }
 
-    /// The bytes that [`decode`](Event::decode) makes it of.
+    /// The bytes from which [`decode`](Event::decode) makes this event.
     #[doc(hidden)]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut header = *self.header;
@@ -204,14 +182,15 @@ impl<'a> Event<'a> {
         self.header.tid.get()
     }
 
-    /// Whether the event is about one thread of a process with several, not about the process.
+    /// Whether the event is about one thread of a process with several threads, rather than about
+    /// the process.
     pub fn is_thread(&self) -> bool {
         self.has(wire::THREAD)
     }
 
     /// The process id of the parent; 0 if the parent is not in the reader's pid namespace.
     pub fn ppid(&self) -> Result<u32, Absent> {
-        // The connector sends it with forks and exits only.
+        // The connector sends it only with forks and exits.
         if self.kind == EventKind::Exec {
             self.known()?;
         }
@@ -236,7 +215,8 @@ impl<'a> Event<'a> {
         Ok(self.header.euid.get())
     }
 
-    /// The id of its cgroup in the unified (version 2) hierarchy: the inode of the cgroup's directory.
+    /// The id of its cgroup in the unified (version 2) hierarchy: the inode of the cgroup's
+    /// directory.
     pub fn cgroup_id(&self) -> Result<u64, Absent> {
         self.traced()?;
         match self.header.cgroup_id.get() {
@@ -253,12 +233,12 @@ impl<'a> Event<'a> {
     }
 
     /// Whether it is a kernel thread.
-    pub fn is_kernel_thread(&self) -> Result<bool, Absent> {
+    pub fn kernel_thread(&self) -> Result<bool, Absent> {
         self.known()?;
         Ok(self.has(wire::KERNEL_THREAD))
     }
 
-    /// Fails if the event is from the connector and `/proc` did not have the rest of it.
+    /// Fails if the event is from the connector and the rest of it could not be read from `/proc`.
     fn known(&self) -> Result<(), Absent> {
         match (self.has(wire::CONNECTOR), self.has(wire::GONE), self.is_thread()) {
             (true, _, true) => Err(Absent::Unsupported),
@@ -299,8 +279,8 @@ impl<'a> Event<'a> {
         Some(self.traced().map(|()| fork.caller_tid.get()))
     }
 
-    /// For an exec: the file name that was passed to execve(2), for a script the script's. It can
-    /// have any bytes.
+    /// For an exec: the file name that was passed to execve(2); for a script, the name of the
+    /// script. It can have any bytes.
     pub fn filename(&self) -> Option<Result<&'a [u8], Absent>> {
         let name = (self.kind == EventKind::Exec).then_some(self.rest)?;
         Some(self.traced().and_then(|()| {
@@ -330,13 +310,21 @@ impl<'a> Event<'a> {
         (status & 0x7f != 0).then_some(status & 0x80 != 0)
     }
 
+    /// For the exit of a process by a signal: whether the OOM killer had chosen it, for lack of
+    /// memory of the machine or of a cgroup. Of processes that share their memory, the kernel kills
+    /// all, and chooses one.
+    pub fn oom_killed(&self) -> Option<Result<bool, Absent>> {
+        self.term_signal().filter(|_| !self.is_thread())?;
+        Some(self.traced().map(|()| self.has(wire::OOM_VICTIM)))
+    }
+
     /// For an exit: the time that this thread, or all threads of this process, spent on a
-    /// processor, in nanoseconds. It is the one that wait4(2) reports of a process, without its
-    /// children and without the time since the kernel last updated the value, at most a clock
-    /// tick for each thread that ends last.
+    /// processor, in nanoseconds. This is the time that wait4(2) reports for a process, without its
+    /// children and without the time since the kernel last updated the value, which is at most a
+    /// clock tick for each thread that ends last.
     ///
-    /// [`Absent::Truncated`] if it could not be added up: of more than 4096 threads that end at
-    /// the same time, or that their tracer has not waited for.
+    /// [`Absent::Truncated`] if it could not be summed: more than 4096 threads end at the same
+    /// time, or their tracer has not waited for them.
     pub fn runtime_ns(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit()?;
         Some(self.traced().and_then(|()| {
@@ -349,7 +337,7 @@ impl<'a> Event<'a> {
     }
 
     /// For the exit of a process: its peak resident memory in bytes, as in `ru_maxrss` of
-    /// getrusage(2), including that from before exec.
+    /// getrusage(2). Memory from before an exec counts too.
     pub fn peak_rss_bytes(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit().filter(|_| !self.is_thread())?;
         Some(self.traced().and_then(|()| {
@@ -381,20 +369,21 @@ impl fmt::Debug for Event<'_> {
 
 macro_rules! fields {
     ($($id:ident $name:ident: $kind:ident, $meaning:literal, |$event:ident| $read:expr;)*) => {
-        /// The fields of events. A field of tasks with the same name has the same meaning.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        #[repr(u8)]
-        pub enum EventField { $(#[doc = $meaning] $id),* }
+        crate::named_enum! {
+            /// The fields of events. A field of tasks with the same name has the same meaning.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            #[non_exhaustive]
+            #[repr(u8)]
+            pub enum EventField { $(#[doc = $meaning] $id => stringify!($name),)* }
+            const EVERY;
+            /// The name.
+            pub fn name;
+            impl Display;
+        }
 
         impl EventField {
             /// All fields, in the order of the table.
-            pub const ALL: &'static [EventField] = &[$(EventField::$id),*];
-
-            /// The name.
-            pub fn name(self) -> &'static str {
-                match self { $(EventField::$id => stringify!($name)),* }
-            }
+            pub const ALL: &'static [EventField] = &EventField::EVERY;
 
             /// The kind of its values.
             pub fn kind(self) -> Kind {
@@ -417,7 +406,7 @@ macro_rules! fields {
     };
 }
 
-/// A value that every event has, though it may be absent.
+/// A value that all events have, though it may be absent.
 fn of_all<'a, T: Into<Value<'a>>>(value: Result<T, Absent>) -> Option<Result<Value<'a>, Absent>> {
     Some(value.map(Into::into))
 }
@@ -438,7 +427,7 @@ fields! {
     Uid uid: User, "Real user id.", |e| of_all(e.uid());
     Euid euid: User, "Effective user id.", |e| of_all(e.euid());
     Comm comm: Text, "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.", |e| of_all(e.comm());
-    KernelThread kernel_thread: Flag, "Whether it is a kernel thread.", |e| of_all(e.is_kernel_thread());
+    KernelThread kernel_thread: Flag, "Whether it is a kernel thread.", |e| of_all(e.kernel_thread());
     CgroupId cgroup_id: Id, "Id of its cgroup in the unified (version 2) hierarchy.", |e| of_all(e.cgroup_id());
     CallerPid caller_pid: Id, "For a fork: the process that called it. It is also the parent, unless it called clone(2) with CLONE_PARENT.",
         |e| of_some(e.caller_pid());
@@ -447,6 +436,8 @@ fields! {
     ExitCode exit_code: Id, "For an exit: the exit code, unless a signal killed the process.", |e| of_some(e.exit_code().map(Ok));
     TermSignal term_signal: Id, "For an exit: the signal that killed the process, if one did.", |e| of_some(e.term_signal().map(Ok));
     CoreDumped core_dumped: Flag, "For an exit by a signal: whether the kernel wrote a core file.", |e| of_some(e.core_dumped().map(Ok));
+    OomKilled oom_killed: Flag, "For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes that share their memory it kills all and chooses one.",
+        |e| of_some(e.oom_killed());
     RuntimeNs runtime_ns: Nanoseconds,
         "For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last \
          updated the value, at most a clock tick, is missing.", |e| of_some(e.runtime_ns());
@@ -455,45 +446,21 @@ fields! {
 }
 
 impl EventField {
-    /// The field of tasks that has the same name.
+    /// The field of tasks with the same name.
     #[doc(hidden)]
     pub fn of_tasks(self) -> Option<Field> {
         self.name().parse().ok()
     }
 }
 
-impl fmt::Display for EventField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The error of parsing a name that no field of events has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownEventField(String);
-
-impl fmt::Display for UnknownEventField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = EventField::ALL.iter().map(|field| field.name()).collect();
-        write!(f, "events have no field {:?}; they have: {}", self.0, names.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownEventField {}
-
-impl From<UnknownEventField> for Error {
-    fn from(error: UnknownEventField) -> Error {
-        Error::new(ErrorKind::InvalidInput, "not a field of events").caused_by(error)
-    }
-}
-
 impl FromStr for EventField {
-    type Err = UnknownEventField;
+    type Err = UnknownField;
 
-    fn from_str(name: &str) -> Result<EventField, UnknownEventField> {
-        let mut fields = EventField::ALL.iter();
-        let found = fields.find(|field| field.name() == name);
-        found.copied().ok_or_else(|| UnknownEventField(name.to_owned()))
+    fn from_str(name: &str) -> Result<EventField, UnknownField> {
+        let found = EventField::ALL.iter().find(|field| field.name() == name);
+        found
+            .copied()
+            .ok_or_else(|| UnknownField::new(name, EventField::ALL.iter().map(|field| field.name())))
     }
 }
 
@@ -567,6 +534,18 @@ mod tests {
         let partly = bytes(wire::EXIT, wire::NO_RUNTIME, exit(0).as_bytes());
         let of_part = Event::decode(&partly).expect("an event").runtime_ns();
         assert_eq!(of_part, Some(Err(Absent::Truncated)));
+        for (flags, killed) in [
+            (0, Some(Ok(false))),
+            (wire::OOM_VICTIM, Some(Ok(true))),
+            (wire::CONNECTOR, Some(Err(Absent::Unsupported))),
+            (wire::THREAD, None),
+        ] {
+            let bytes = bytes(wire::EXIT, flags, exit(9).as_bytes());
+            assert_eq!(Event::decode(&bytes).expect("an event").oom_killed(), killed);
+        }
+        // It was already ending when it was chosen.
+        let ended = bytes(wire::EXIT, wire::OOM_VICTIM, exit(0).as_bytes());
+        assert_eq!(Event::decode(&ended).expect("an event").oom_killed(), None);
         let thread = bytes(wire::EXIT, wire::THREAD, exit(0).as_bytes());
         assert_eq!(Event::decode(&thread).expect("an event").peak_rss_bytes(), None);
         let kernel = bytes(wire::EXIT, wire::KERNEL_THREAD, exit(0).as_bytes());
@@ -576,7 +555,7 @@ mod tests {
         );
     }
 
-    /// Check that what the connector does not send is absent with a reason.
+    /// Check that fields that the connector does not send are absent with a reason.
     #[test]
     fn the_connector_knows_less() {
         let of = |flags: u16| bytes(wire::EXEC, wire::CONNECTOR | flags, b"");
@@ -602,13 +581,12 @@ mod tests {
                 "{field}"
             );
         }
-        assert!("exe"
-            .parse::<EventField>()
-            .is_err_and(|error| error.to_string().contains("filename")));
+        let unknown = "filenam".parse::<EventField>().expect_err("no field");
+        assert_eq!(unknown.near.first(), Some(&"filename"), "{unknown}");
     }
 
     proptest! {
-        /// Check that any bytes either decode to an event whose fields can all be read, or to none.
+        /// Check that any bytes decode either to an event whose fields can all be read, or to none.
         #[test]
         fn any_bytes_decode(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Some(event) = Event::decode(&bytes) {

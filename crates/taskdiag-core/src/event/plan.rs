@@ -1,37 +1,23 @@
 //! Chooses the source of events: a pure function of facts.
 
-use std::fmt;
-
 use crate::error::{Error, Result};
 use crate::support::{refusal_kind, Fact, Verdict};
 
-/// A source of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EventSource {
-    /// BPF programs on the scheduler's tracepoints (Linux 5.17).
-    Bpf,
-    /// The proc connector (`CONFIG_PROC_EVENTS`).
-    Connector,
-}
-
-impl EventSource {
-    /// All sources, those that say more first.
-    pub const ALL: [EventSource; 2] = [EventSource::Bpf, EventSource::Connector];
-
-    /// The name, as reports have it: `bpf`, `connector`.
-    pub fn name(self) -> &'static str {
-        match self {
-            EventSource::Bpf => "bpf",
-            EventSource::Connector => "connector",
-        }
+crate::named_enum! {
+    /// A source of events.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum EventSource {
+        /// BPF programs on the scheduler's tracepoints (Linux 5.17).
+        Bpf => "bpf",
+        /// The proc connector (`CONFIG_PROC_EVENTS`).
+        Connector => "connector",
     }
-}
-
-impl fmt::Display for EventSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    /// All sources. Sources with more fields come first.
+    pub const ALL;
+    /// The name, as in reports: `bpf`, `connector`.
+    pub fn name;
+    impl Display;
 }
 
 /// Which sources of events work on this host. `Default` knows nothing.
@@ -45,17 +31,7 @@ pub struct EventSupport {
 }
 
 impl EventSupport {
-    /// All facts with their names, for a report.
-    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &Fact)> {
-        let facts = [
-            ("event-tracepoints", &self.tracepoints),
-            ("event-connector", &self.connector),
-        ];
-        facts.into_iter()
-    }
-
     /// Whether `source` works.
-    #[doc(hidden)]
     pub fn fact(&self, source: EventSource) -> &Fact {
         match source {
             EventSource::Bpf => &self.tracepoints,
@@ -64,7 +40,6 @@ impl EventSupport {
     }
 
     /// Sets whether `source` works.
-    #[doc(hidden)]
     pub fn set(&mut self, source: EventSource, fact: Fact) {
         match source {
             EventSource::Bpf => self.tracepoints = fact,
@@ -73,8 +48,8 @@ impl EventSupport {
     }
 }
 
-/// The source to try next: the forced one, else the tracepoints, which have more fields and lose
-/// fewer events, else the connector. A source that was tried and failed is a fact that says no.
+/// The source to try next: the forced one; else the tracepoints, which have more fields and lose
+/// fewer events; else the connector. A source that was tried and failed has a fact that says no.
 pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<EventSource> {
     let is_possible = |source: &EventSource| support.fact(*source).verdict != Verdict::No;
     match forced {
@@ -117,7 +92,7 @@ mod tests {
         Fact::no("this kernel has no connector", "")
     }
 
-    /// Check that the tracepoints are chosen first, and the connector only where they do not work.
+    /// Check that the tracepoints are tried first, and the connector only where they do not work.
     #[test]
     fn tracepoints_come_first() {
         let choose = |tracepoints, connector| plan(None, &support(tracepoints, connector)).ok();

@@ -8,7 +8,7 @@
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The event is about one thread, not about a process.
+/// The event is about one thread rather than a process.
 pub const THREAD: u16 = 1 << 0;
 /// The event is about a kernel thread.
 pub const KERNEL_THREAD: u16 = 1 << 1;
@@ -16,10 +16,12 @@ pub const KERNEL_THREAD: u16 = 1 << 1;
 pub const CUT: u16 = 1 << 2;
 /// The event is from the proc connector, which sends fewer fields.
 pub const CONNECTOR: u16 = 1 << 3;
-/// The process had ended before the fields that the connector does not send were read from `/proc`.
+/// The process ended before the fields that the connector does not send could be read from `/proc`.
 pub const GONE: u16 = 1 << 4;
-/// The processor time of an exit is left out: those of its threads could not be added up.
+/// The processor time of an exit is left out, because the times of its threads could not be summed.
 pub const NO_RUNTIME: u16 = 1 << 5;
+/// The OOM killer chose the process that ended.
+pub const OOM_VICTIM: u16 = 1 << 6;
 
 /// The event is a fork.
 pub const FORK: u16 = 1;
@@ -40,8 +42,7 @@ crate::wire! {
     Exit { status: I32, reserved: U32, runtime_ns: U64, peak_rss_pages: U64 }
 }
 
-/// The header of the event in `bytes`, and the bytes after it. `None` unless there is a whole
-/// event.
+/// The header of the event in `bytes`, and the bytes after it. `None` unless the event is complete.
 pub fn split(bytes: &[u8]) -> Option<(&Header, &[u8])> {
     let (header, _) = Header::ref_from_prefix(bytes).ok()?;
     let event = bytes.get(..header.len.get() as usize)?;

@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use super::{Field, Fields};
 
 bitflags! {
-    /// A set of files of `/proc/PID`. In the field table, any one of them has the field.
+    /// A set of files of `/proc/PID`. In the field table, each file of the set has the field.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Files: u32 {
         const STAT = 1 << 0;
@@ -29,16 +29,16 @@ bitflags! {
         const SECURITY_LABEL = 1 << 15;
         /// A directory of links.
         const NS = 1 << 16;
-        /// A link, as are the next two.
+        /// A link, like the next two.
         const EXE = 1 << 17;
         const CWD = 1 << 18;
         const ROOT = 1 << 19;
         /// A directory.
         const FD = 1 << 20;
-        /// `taskdiag::memory` reads it, after all others.
+        /// `taskdiag::memory` reads it, after all other files.
         const SMAPS_ROLLUP = 1 << 21;
-        // Whoever keeps such a set as a number may give the other bits a meaning. `all()` has these
-        // too.
+        // Code that keeps such a set as a number may give the other bits a meaning. `all()` has
+        // these too.
         const _ = !0;
     }
 }
@@ -47,8 +47,8 @@ impl Files {
     /// No file.
     pub const NONE: Files = Files::empty();
 
-    /// Files that everybody may read who may see the task. Where files are opened by number, one of
-    /// these shows whether the number was the same task's all the time.
+    /// Files that everybody who may see the task may read. If files are opened by task id, one of
+    /// these shows whether the id belonged to the same task all the time.
     const ANCHORS: Files = Files::STAT
         .union(Files::STATUS)
         .union(Files::SCHEDSTAT)
@@ -67,13 +67,13 @@ impl Files {
     }
 }
 
-/// The files that procfs has a field in: any one of them.
+/// The files in which procfs has a field; any one of them is enough.
 pub fn files_of(field: Field) -> Files {
     field.info().files
 }
 
-/// A small set of files that has all of `fields`: files that alone have some field first, then for
-/// each field that is left the first of its files.
+/// A small set of files that has all of `fields`: first the files that alone have some field, then
+/// the first file of each remaining field.
 pub fn files_for(fields: Fields) -> Files {
     let wanted = || fields.iter().map(files_of).filter(|files| !files.is_empty());
     let is_single = |files: &Files| files.bits().is_power_of_two();
@@ -91,8 +91,8 @@ pub fn files_for(fields: Fields) -> Files {
 mod tests {
     use super::*;
 
-    /// Check that few files are read: one that has several fields is read once, and either of two
-    /// for a field that both have.
+    /// Check that few files are read: a file with several fields is read once, and only one of two
+    /// files that both have a field is read.
     #[test]
     fn few_files_are_read() {
         let files = |fields: Fields| files_for(fields);
@@ -105,7 +105,7 @@ mod tests {
         );
     }
 
-    /// Check that a set always has a file which everybody may read.
+    /// Check that a set always has a file that everybody may read.
     #[test]
     fn anchors_are_added() {
         assert_eq!(Files::IO.anchored(), Files::IO | Files::STAT);

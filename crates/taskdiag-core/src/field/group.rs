@@ -1,51 +1,39 @@
 //! Groups of fields that are read together.
 
-macro_rules! groups {
-    ($($id:ident $name:literal,)*) => {
-        /// Fields that cost the kernel about the same and are read together.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        #[allow(missing_docs)]
-        pub enum Group { $($id),* }
-
-        impl Group {
-            /// All groups. Their order is that of their bits in `td_config.groups`, which
-            /// [`Group::Derived`] has none of.
-            pub const ALL: [Group; [$(Group::$id),*].len()] = [$(Group::$id),*];
-
-            /// The name, as in a report's `sources`.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Group::$id => $name),*
-                }
-            }
-        }
-    };
-}
-
-groups! {
-    Base "base",
-    Tty "tty",
-    Cred "cred",
-    Groups "groups",
-    Cpu "cpu",
-    Faults "faults",
-    Mem "mem",
-    Args "args",
-    Oom "oom",
-    Namespaces "namespaces",
-    Cgroup "cgroup",
-    Io "io",
-    Signals "signals",
-    Limits "limits",
-    Env "env",
-    Paths "paths",
-    Fds "fds",
-    Audit "audit",
-    Layout "layout",
-    Rollup "rollup",
-    Text "text",
-    Derived "derived",
+crate::named_enum! {
+    /// Fields that cost the kernel about the same and are read together.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    #[allow(missing_docs)]
+    pub enum Group {
+        Base => "base",
+        Tty => "tty",
+        Cred => "cred",
+        Groups => "groups",
+        Cpu => "cpu",
+        Faults => "faults",
+        Mem => "mem",
+        Args => "args",
+        Oom => "oom",
+        Namespaces => "namespaces",
+        Cgroup => "cgroup",
+        Io => "io",
+        Signals => "signals",
+        Limits => "limits",
+        Env => "env",
+        Paths => "paths",
+        Fds => "fds",
+        Audit => "audit",
+        Layout => "layout",
+        Rollup => "rollup",
+        Text => "text",
+        Derived => "derived",
+    }
+    /// All groups, in the order of their bits in `td_config.groups`. [`Group::Derived`] has no bit
+    /// there.
+    pub const ALL;
+    /// The name, as in a report's `sources`.
+    pub fn name;
 }
 
 impl Group {
@@ -58,8 +46,8 @@ impl Group {
     }
 }
 
-/// A set of groups. The bits are those of `td_config.groups` in `bpf/record.h`, where some bits
-/// stand for more than a group of fields: that is why it is not a set of a library.
+/// A set of groups. The bits are those of `td_config.groups` in `bpf/record.h`, where some bits do
+/// not stand for a group of fields: that is why it does not use a library's set type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Groups(pub u32);
 
@@ -67,28 +55,29 @@ impl Groups {
     /// No group.
     pub const NONE: Groups = Groups(0);
 
-    /// Every group that is read. [`Group::Derived`], the last one, is not: the library makes its
-    /// values from those of others.
+    /// Every group that sources read. [`Group::Derived`], the last one, is not in it: the library
+    /// computes its values from those of others.
     pub const ALL: Groups = Groups((1 << Group::Derived as u32) - 1);
 
-    /// Not a group: the program can be given tests of tasks.
+    /// Not a group: tests of tasks can be passed to the program.
     pub const TESTABLE: Groups = Groups(crate::record::TESTABLE);
 
     /// Not a group of fields: the values that decide who may see a task.
     #[doc(hidden)]
     pub const ACCESS: Groups = Groups(crate::record::GROUP_ACCESS);
 
-    /// Not a group of fields: the namespaces and root directory that a task sees the system
-    /// through.
+    /// Not a group of fields: the namespaces and root directory through which a task sees the
+    /// system.
     #[doc(hidden)]
     pub const VIEW: Groups = Groups(crate::record::GROUP_VIEW);
 
     /// The groups that only procfs answers. The values of two are in the memory of processes, which
-    /// BPF programs never read, because a process can make its reader wait. Those of the third are
-    /// texts that the kernel makes.
+    /// BPF programs never read, because a process can block the reader. The third has texts that
+    /// the kernel makes.
     pub const ONLY_PROCFS: Groups = Groups(1 << Group::Args as u32 | 1 << Group::Env as u32 | 1 << Group::Text as u32);
 
-    /// The groups of which `/proc` shows some values only to those who may trace the task (ptrace(2)).
+    /// The groups with values that `/proc` shows only to callers who may trace the task
+    /// (ptrace(2)).
     #[doc(hidden)]
     pub const TRACED: Groups = Groups(
         1 << Group::Paths as u32
@@ -124,7 +113,7 @@ impl Groups {
     }
 
     /// The set with `group`.
-    pub fn with(self, group: Group) -> Groups {
+    pub const fn with(self, group: Group) -> Groups {
         Groups(self.0 | 1 << group as u32)
     }
 

@@ -1,9 +1,9 @@
 //! The field table: every value that taskdiag knows, in one place.
 //!
-//! One row of `table` makes a field: its name everywhere (columns, JSON keys, sorting), its
-//! group, what it is, where `/proc` has it, and how it is read from a record. Rows of derived
-//! fields have what they are made of instead; [`crate::derived`] makes their values. The rows make
-//! the variants of [`Field`] and the methods of [`Task`](crate::snapshot::Task).
+//! One row of `table` makes a field: its name everywhere (columns, JSON keys, sorting), its group,
+//! its meaning, its place in `/proc`, and how to read it from a record. Rows of derived fields
+//! instead name the fields they are made of; [`crate::derived`] computes their values. The rows
+//! make the variants of [`Field`] and the methods of [`Task`](crate::snapshot::Task).
 
 mod files;
 mod group;
@@ -24,6 +24,7 @@ pub use group::{Group, Groups};
 pub use kind::Kind;
 pub(crate) use near::{near, shortened};
 pub use set::{with_made_of, Fields};
+pub(crate) use table::with_rows;
 pub use table::{Field, Info};
 pub use usual::{named, MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};
 
@@ -56,10 +57,20 @@ impl fmt::Display for Field {
 /// A name that no field has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
-    /// The name asked for.
+    /// The unknown name.
     pub name: String,
-    /// Names that are near it, the nearest first.
+    /// Similar names, the nearest first.
     pub near: Vec<&'static str>,
+}
+
+impl UnknownField {
+    /// The error for a name that is not in `known`.
+    pub(crate) fn new(name: &str, known: impl Iterator<Item = &'static str>) -> UnknownField {
+        UnknownField {
+            name: name.to_owned(),
+            near: near(name, known),
+        }
+    }
 }
 
 impl fmt::Display for UnknownField {
@@ -76,7 +87,7 @@ impl std::error::Error for UnknownField {}
 
 impl From<UnknownField> for Error {
     fn from(error: UnknownField) -> Error {
-        Error::new(ErrorKind::InvalidInput, "not a field of tasks").caused_by(error)
+        Error::new(ErrorKind::InvalidInput, "not a field").caused_by(error)
     }
 }
 
@@ -85,10 +96,9 @@ impl FromStr for Field {
 
     fn from_str(name: &str) -> Result<Field, UnknownField> {
         let found = Field::ALL.iter().find(|field| field.name() == name);
-        found.copied().ok_or_else(|| UnknownField {
-            name: name.to_owned(),
-            near: near(name, Field::ALL.iter().map(|field| field.name())),
-        })
+        found
+            .copied()
+            .ok_or_else(|| UnknownField::new(name, Field::ALL.iter().map(|field| field.name())))
     }
 }
 

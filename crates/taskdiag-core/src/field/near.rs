@@ -1,7 +1,7 @@
-//! What messages say of a name that is not known.
+//! Messages about unknown names.
 
-/// The beginning of a name that somebody wrote, which may be as long as an argument can be: enough
-/// to recognise it in a message.
+/// The beginning of a name from a user, which may be as long as an argument can be: enough to
+/// recognise it in a message.
 pub(crate) fn shortened(name: &str) -> String {
     const LONGEST: usize = 40;
     match name.char_indices().nth(LONGEST) {
@@ -12,7 +12,7 @@ pub(crate) fn shortened(name: &str) -> String {
 
 /// The names among `candidates` that `name` may stand for, the nearest first, at most five.
 pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    /// No name is as long, and to compare takes as long as both lengths multiplied.
+    /// No name is this long, and the time for a comparison grows with the product of both lengths.
     const LONGEST: usize = 100;
     if name.len() > LONGEST {
         return Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
         } else if is_long && (candidate.contains(&name) || name.contains(&candidate)) {
             1
         } else if candidate.len().abs_diff(characters) > most(&candidate) {
-            // Too far by their lengths alone: `top` asks this for each key that is typed.
+            // The lengths alone differ too much: `top` calls this for each key that is typed.
             usize::MAX
         } else {
             strsim::levenshtein(&name, &candidate)

@@ -5,23 +5,23 @@
 #[macro_export]
 macro_rules! row_fields {
     ($fields:ident: $doc:literal; $($variant:ident $name:literal $kind:ident $meaning:literal;)*) => {
-        #[doc = $doc]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum $fields {
-            $(#[doc = $meaning] $variant,)*
+        $crate::named_enum! {
+            #[doc = $doc]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            #[non_exhaustive]
+            pub enum $fields {
+                $(#[doc = $meaning] $variant => $name,)*
+            }
+            const EVERY;
+            /// The name: the key in JSON, the heading in CSV, the name in options and filters.
+            pub const fn name;
+            impl Display;
+            impl Member(EVERY);
         }
 
+        $crate::set_by_or!($fields);
+
         impl $fields {
-            const EVERY: &'static [$fields] = &[$($fields::$variant,)*];
-
-            /// The name: the key in JSON, the heading in CSV, the name in options and filters.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $($fields::$variant => $name,)*
-                }
-            }
-
             /// What its values are.
             pub const fn kind(self) -> $crate::field::Kind {
                 match self {
@@ -34,24 +34,6 @@ macro_rules! row_fields {
                 match self {
                     $($fields::$variant => $meaning,)*
                 }
-            }
-        }
-
-        impl $crate::set::Member for $fields {
-            fn members() -> impl Iterator<Item = $fields> {
-                $fields::EVERY.iter().copied()
-            }
-
-            fn place(self) -> usize {
-                self as usize
-            }
-        }
-
-        $crate::set_by_or!($fields);
-
-        impl ::std::fmt::Display for $fields {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                f.pad(self.name())
             }
         }
     };

@@ -19,13 +19,13 @@ impl Member for Field {
 crate::set_by_or!(Field);
 
 impl Fields {
-    /// Every field that is cheap, which is every field but these, which have to be named:
+    /// All fields that are cheap to read: all except these, which must be named:
     ///
-    /// - those of [`Group::Rollup`], for which the kernel walks page tables, which takes longer the
+    /// - those of [`Group::Rollup`], for which the kernel walks page tables; this takes longer the
     ///   more memory a process has;
-    /// - those of [`Group::Text`], which only `/proc` has, in files of their own for each task;
+    /// - those of [`Group::Text`], which only `/proc` has, each in a file of its own for each task;
     /// - [`Field::Environ`], which is in the memory of processes, is large, and may hold secrets;
-    /// - [`Field::User`] and [`Field::Group`], for which the user database may ask the network;
+    /// - [`Field::User`] and [`Field::Group`], for which the user database may query the network;
     /// - [`Field::ContainerName`] and [`Field::ContainerRuntime`], for which files of container
     ///   runtimes may be read.
     pub fn all() -> Fields {
@@ -53,15 +53,15 @@ impl Fields {
     }
 }
 
-/// Some fields, and what derived fields among them are made of.
+/// Some fields, and the fields that derived fields among them are made of.
 pub fn with_made_of(fields: Fields) -> Fields {
     let made_of = |field: Field| field.info().made_of.iter().copied();
     fields.iter().flat_map(made_of).collect::<Fields>() | fields
 }
 
 impl Groups {
-    /// The groups that have to be read for some fields. [`Field::Pid`] and [`Field::Tid`], which
-    /// every record has, need none, and derived fields need the groups of what they are made of.
+    /// The groups to read for some fields. [`Field::Pid`] and [`Field::Tid`], which every record
+    /// has, need none, and derived fields need the groups of the fields they are made of.
     pub fn of(fields: Fields) -> Groups {
         with_made_of(fields)
             .iter()
@@ -91,7 +91,7 @@ mod tests {
         );
     }
 
-    /// Check that all fields are there but those that have to be named.
+    /// Check that all fields are there except those that must be named.
     #[test]
     fn dear_fields_have_to_be_named() {
         let all = Fields::all();

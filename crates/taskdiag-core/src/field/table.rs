@@ -1,12 +1,8 @@
 //! The rows of the field table.
 
-use super::{Files, Group, Kind, Mask};
-use crate::absent::Absent;
-use crate::record::{self, attr};
-use crate::snapshot::Task;
-use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
+use super::{Files, Group, Kind};
 
-/// What the table says about a field.
+/// What the field table has about a field.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// The name.
@@ -15,20 +11,20 @@ pub struct Info {
     pub group: Group,
     /// What its values are.
     pub kind: Kind,
-    /// The files that procfs has it in: see [`files_of`](super::files_of).
+    /// The files in which procfs has it: see [`files_of`](super::files_of).
     pub(super) files: Files,
     /// The place in `/proc`, for people. Empty for a derived field.
     pub origin: &'static str,
-    /// The fields that a derived field is made of. Empty for others.
+    /// The fields that a derived field is made of. Empty for other fields.
     pub made_of: &'static [Field],
-    /// The first kernel that has it in `/proc`. Empty if all kernels that we support have it.
+    /// The first kernel that has it in `/proc`. Empty if all supported kernels have it.
     pub since: &'static str,
     /// What it means.
     pub meaning: &'static str,
 }
 
 impl Field {
-    /// What the table says about it.
+    /// The row of the field table.
     pub fn info(self) -> &'static Info {
         &TABLE[self as usize]
     }
@@ -37,6 +33,7 @@ impl Field {
 /// Either of the two files has the field.
 const STAT_OR_STATUS: Files = Files::STAT.union(Files::STATUS);
 
+/// Makes the fields and their rows of the table.
 macro_rules! fields {
     (
         read {
@@ -83,46 +80,13 @@ macro_rules! fields {
             /// All fields, in the order of the table.
             pub const ALL: &'static [Field] = &[$(Field::$id,)* $(Field::$derived_id,)*];
         }
-
-        impl<'a> Task<'a> {
-            $(
-                #[doc = $meaning]
-                #[doc = ""]
-                #[doc = concat!("In `/proc`: ", $origin, ".")]
-                pub fn $name(&self) -> Result<$ty, Absent> {
-                    self.check(Field::$id)?;
-                    let $task = self;
-                    $read
-                }
-            )*
-
-            $(
-                #[doc = $derived_meaning]
-                #[doc = ""]
-                #[doc = concat!("Made of", $(" [`Field::", stringify!($made_of), "`]",)* ".")]
-                pub fn $derived_name(&self) -> Result<$derived_ty, Absent> {
-                    self.derived(Field::$derived_id)
-                }
-            )*
-
-            /// The value of any field.
-            pub fn value(&self, field: Field) -> Result<Value<'a>, Absent> {
-                match field {
-                    $(Field::$id => Ok(Value::from(self.$name()?)),)*
-                    $(Field::$derived_id => Ok(Value::from(self.$derived_name()?)),)*
-                }
-            }
-        }
     };
 }
 
-macro_rules! part {
-    ($task:ident, $field:ident, $kind:ident, $ty:ident) => {
-        $task.part::<record::$ty>(Field::$field, attr::$kind)
-    };
-}
-
-fields! {
+/// Passes the rows to a macro: that for the fields here, or that for the methods of a task that
+/// read them in [`crate::snapshot`].
+macro_rules! with_rows {
+    ($make:ident) => { $make! {
     read {
         Pid pid: u32, Base Id, Files::NONE, "the directory's name", "",
             "Process id: the thread-group id.", |t| Ok(t.record().header().pid.get());
@@ -487,4 +451,9 @@ fields! {
         PodUid pod_uid: &'a [u8], Text [Cgroup],
             "UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.";
     }
+    }};
 }
+
+pub(crate) use with_rows;
+
+with_rows!(fields);

@@ -1,9 +1,9 @@
-//! What names of fields stand for, and which fields programs get that name none.
+//! The fields that names stand for, and the default fields of programs.
 
 use super::{Field, Fields, Group, UnknownField};
 
-/// The fields that a name stands for: a field, a group, or `all` for every field that is cheap. A
-/// field comes before a group of the same name.
+/// The fields that a name stands for: a field, a group, or `all` for all fields that are cheap to
+/// read. A field takes precedence over a group of the same name.
 pub fn named(name: &str) -> Result<Fields, UnknownField> {
     let unknown = match name.parse::<Field>() {
         Ok(field) => return Ok(field.into()),
@@ -16,7 +16,7 @@ pub fn named(name: &str) -> Result<Fields, UnknownField> {
     group.map(Fields::of_group).ok_or(unknown)
 }
 
-/// The fields of processes.
+/// The default fields of processes.
 pub const PROCESS_FIELDS: [Field; 13] = [
     Field::Uid,
     Field::Euid,
@@ -33,7 +33,7 @@ pub const PROCESS_FIELDS: [Field; 13] = [
     Field::Cmdline,
 ];
 
-/// The fields of threads.
+/// The default fields of threads.
 pub const THREAD_FIELDS: [Field; 11] = [
     Field::Uid,
     Field::Euid,
@@ -48,10 +48,10 @@ pub const THREAD_FIELDS: [Field; 11] = [
     Field::Cmdline,
 ];
 
-/// The fields of processes in a tree.
+/// The default fields of processes in a tree.
 pub const TREE_FIELDS: [Field; 5] = [Field::Pid, Field::Ppid, Field::State, Field::Comm, Field::Cmdline];
 
-/// The fields about the memory of processes.
+/// The default fields about the memory of processes.
 pub const MEMORY_FIELDS: [Field; 9] = [
     Field::Pid,
     Field::Euid,
@@ -68,8 +68,8 @@ pub const MEMORY_FIELDS: [Field; 9] = [
 mod tests {
     use super::*;
 
-    /// Check that names of fields, of groups and `all` stand for fields, and that others are told
-    /// with what is near.
+    /// Check that names of fields, of groups and `all` stand for fields, and that the error for
+    /// another name has similar names.
     #[test]
     fn names_stand_for_fields() {
         assert_eq!(named("comm"), Ok(Field::Comm.into()));

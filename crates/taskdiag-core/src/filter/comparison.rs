@@ -1,5 +1,4 @@
-//! One comparison of a filter: what it looks at, what it compares that with, and whether it is
-//! true.
+//! One comparison of a filter: its subject, its operand, and whether it is true.
 
 use std::fmt;
 
@@ -15,11 +14,11 @@ use crate::value::{Limits, Value};
 pub(super) struct Test {
     pub subject: Subject,
     pub comparison: Comparison,
-    /// The test as it was written.
+    /// The source text of the test.
     pub text: String,
 }
 
-/// What a comparison looks at.
+/// The subject of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A field.
@@ -33,7 +32,7 @@ pub(super) enum Subject {
 /// A soft or hard resource limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Its place in [`Limits::NAMES`].
+    /// Its index in [`Limits::NAMES`].
     pub index: usize,
     pub is_hard: bool,
 }
@@ -50,10 +49,10 @@ pub(super) enum Comparison {
     Within(Vec<u8>),
 }
 
-/// What a subject is compared with.
+/// The value that a subject is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operand {
-    /// In the unit of the field. Of percentages, in thousandths.
+    /// In the unit of the field. Percentages are in thousandths.
     Number(i128),
     Text(Vec<u8>),
     /// The same task's value of another field.
@@ -74,7 +73,7 @@ pub(super) enum Relation {
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub regex: Regex,
-    /// What each text that it matches begins with, and whether that is all of it.
+    /// The text with which every match begins, and whether it is all of the match.
     pub prefix: (Vec<u8>, bool),
 }
 
@@ -84,7 +83,7 @@ impl PartialEq for Pattern {
     }
 }
 
-/// Values of the same class can be compared.
+/// The class of values. Values of the same class can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Number,
@@ -98,12 +97,12 @@ pub(super) enum Class {
     Mask,
     Capabilities,
     Signals,
-    /// All limits together: they can't be compared.
+    /// All limits together. They can't be compared.
     Limits,
 }
 
 impl Subject {
-    /// The field of tasks that has it, if it is of tasks.
+    /// The field of tasks, if the subject is one.
     pub(super) fn field(self) -> Option<Field> {
         match self {
             Subject::Field(field) => Some(field),
@@ -116,7 +115,7 @@ impl Subject {
         self.field().into_iter().collect()
     }
 
-    /// What the values of a field are.
+    /// The kind of a field's values.
     pub(super) fn field_kind(self) -> Kind {
         match self {
             Subject::Field(field) => field.info().kind,
@@ -125,7 +124,7 @@ impl Subject {
         }
     }
 
-    /// What its values are, for messages.
+    /// The kind of its values, for messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Subject::Limit(_) => "a limit",
@@ -133,7 +132,7 @@ impl Subject {
         }
     }
 
-    /// Whether it has several values, of which one that compares is enough.
+    /// Whether it has several values. The comparison is then true if it is true for one of them.
     pub(super) fn is_list(self) -> bool {
         matches!(self.field_kind(), Kind::Ids | Kind::Cpus)
     }
@@ -191,7 +190,7 @@ impl fmt::Display for Subject {
 }
 
 impl Limit {
-    /// What stands for `unlimited`: no limit is larger.
+    /// The value of `unlimited`: no limit is larger.
     pub(super) const UNLIMITED: u64 = u64::MAX;
 
     fn class(self) -> Class {
@@ -261,7 +260,7 @@ impl Test {
         subjects.filter_map(field).collect()
     }
 
-    /// Whether it is true of a row. `None` if that depends on a value that is absent.
+    /// Whether the test is true for a row. `None` if that depends on an absent value.
     pub(super) fn decide(&self, row: &impl HasFields) -> Option<bool> {
         let value = self.subject.value(row)?;
         match &self.comparison {
@@ -333,8 +332,8 @@ fn compare_numbers(relation: Relation, value: Value<'_>, number_given: i128) -> 
     }
 }
 
-/// Tests the value as text, if it is text. A list of texts is one text, with spaces between its
-/// members.
+/// Tests the value as text, if it is text. A list of texts is tested as one text with spaces
+/// between its members.
 fn with_text<T>(value: Value<'_>, test: impl FnOnce(&[u8]) -> T) -> Option<T> {
     Some(match value {
         Value::Letter(letter) => test(letter.encode_utf8(&mut [0; 4]).as_bytes()),

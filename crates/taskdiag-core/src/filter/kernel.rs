@@ -1,7 +1,7 @@
 //! The part of a filter that the kernel's side can decide.
 //!
 //! A test here may be weaker than the part of the filter that it is made from, but never stronger:
-//! tasks that pass are tested again with the whole filter, where their records are read.
+//! tasks that pass are tested again with the whole filter after their records are read.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use super::{Conjunct, Expression};
 use crate::field::Field;
 use crate::record::{value, KernelTest, TESTS};
 
-/// Tests for the kernel. A clause is a run of tests with the same `clause`: at least one of them
-/// has to hold. All clauses have to hold.
+/// Tests for the kernel. A clause is a run of tests with the same `clause`. At least one test of
+/// each clause must hold.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)]
 pub struct KernelTests {
     pub tests: Vec<KernelTest>,
-    /// What they test, as the filter says it.
+    /// The parts of the filter that they test, as text.
     pub text: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ type CgroupId<'a> = &'a dyn Fn(&[u8]) -> Option<u64>;
 
 type Clause = Vec<KernelTest>;
 
-/// Makes tests of those conjuncts that the kernel's side can decide, while there is room for them.
+/// Makes tests of the conjuncts that the kernel's side can decide, while there is room for them.
 pub(super) fn tests(conjuncts: &[Conjunct<'_>], cgroup_id: CgroupId<'_>) -> KernelTests {
     let mut kernel = KernelTests::default();
     let mut count = 0;
@@ -55,11 +55,11 @@ pub(super) fn tests(conjuncts: &[Conjunct<'_>], cgroup_id: CgroupId<'_>) -> Kern
     kernel
 }
 
-/// The clauses that a conjunct is. `None` if the kernel can't decide it.
+/// The clauses of a conjunct. `None` if the kernel can't decide it.
 fn clauses(conjunct: &Conjunct<'_>, cgroup_id: CgroupId<'_>) -> Option<Vec<Clause>> {
     if let (Expression::Test(test), true) = (conjunct.expression, conjunct.is_negated) {
         if let Comparison::In(operands) = &test.comparison {
-            // Equal to none of them is unequal to each of them.
+            // "Equal to none of them" means unequal to each.
             let unequal = |operand| Some(vec![relation_test(test, Relation::Equal, operand, true)?]);
             return operands.iter().map(unequal).collect();
         }
@@ -69,8 +69,8 @@ fn clauses(conjunct: &Conjunct<'_>, cgroup_id: CgroupId<'_>) -> Option<Vec<Claus
     Some(vec![clause])
 }
 
-/// Adds the alternatives of a clause. `None` if the kernel can't decide one of them, since then it
-/// can't decide the clause.
+/// Adds the alternatives of a clause. `None` if the kernel can't decide one of them, because then
+/// it can't decide the clause.
 fn add(expression: &Expression, is_negated: bool, cgroup_id: CgroupId<'_>, clause: &mut Clause) -> Option<()> {
     match (expression, is_negated) {
         (Expression::Any(parts), false) | (Expression::All(parts), true) => parts
@@ -104,7 +104,7 @@ fn add_test(test: &Test, is_negated: bool, cgroup_id: CgroupId<'_>, clause: &mut
     Some(())
 }
 
-/// A test for how the subject compares with one operand.
+/// A test that compares the subject with one operand.
 fn relation_test(test: &Test, relation: Relation, operand: &Operand, is_negated: bool) -> Option<KernelTest> {
     let Subject::Field(field) = test.subject else {
         return None;
@@ -112,8 +112,8 @@ fn relation_test(test: &Test, relation: Relation, operand: &Operand, is_negated:
     let meant = if is_negated { relation.negated() } else { relation };
     match operand {
         Operand::Number(number) => {
-            // All values that the kernel compares fit. A number that does not is left to be
-            // compared here.
+            // All values that the kernel compares fit. A number that does not fit is compared in
+            // the library.
             let number = i64::try_from(*number).ok()?;
             Some(number_test(value_of(field)?, meant, number as u64))
         }
@@ -121,8 +121,8 @@ fn relation_test(test: &Test, relation: Relation, operand: &Operand, is_negated:
             &[letter] => Some(number_test(value::STATE, meant, letter.into())),
             _ => None,
         },
-        // A kernel thread's name in `/proc` can be longer than `comm`, of which it has the
-        // beginning. So only a beginning can be tested, and only for being equal.
+        // A kernel thread's name in `/proc` can be longer than `comm`, which holds only its
+        // beginning. So only the beginning can be tested, and only for equality.
         Operand::Text(text) if is_name(test) && meant == Relation::Equal && !is_negated => Some(beginning(text)),
         _ => None,
     }
@@ -136,7 +136,7 @@ fn number_test(what: u32, relation: Relation, number: u64) -> KernelTest {
     kernel_test(what, relation, [number, 0], [u64::MAX, 0])
 }
 
-/// A test for what the first 15 bytes of a name begin with. `comm` holds no more.
+/// A test for the first 15 bytes of a name. `comm` holds no more.
 fn beginning(text: &[u8]) -> KernelTest {
     let len = text.len().min(15);
     let (mut value, mut mask) = ([0; 16], [0; 16]);
@@ -210,7 +210,8 @@ mod tests {
             .to_string()
     }
 
-    /// Check which parts the kernel decides: those of which it can decide every alternative.
+    /// Check that a part is decided by the kernel exactly if the kernel can decide all its
+    /// alternatives.
     #[test]
     fn parts_are_pushed_down_whole() {
         for (filter, pushed) in [
@@ -257,7 +258,7 @@ mod tests {
     }
 
     /// Check that clauses are numbered from 0, with one number for all alternatives, and that
-    /// negation turns relations round.
+    /// negation inverts relations.
     #[test]
     fn clauses_are_numbered() {
         let tests = Filter::parse("(uid == 0 or uid == 1) and not nice < 5")
@@ -348,8 +349,8 @@ mod tests {
         }
     }
 
-    /// Check that a cgroup is not tested where it is negated, and that an expression alone in
-    /// parentheses is tested.
+    /// Check that a negated cgroup is not tested, and that a single expression in parentheses is
+    /// tested.
     #[test]
     fn cgroups_are_tested_unless_negated() {
         let within = Filter::within_cgroup(b"/a").0;
@@ -362,7 +363,7 @@ mod tests {
         }
     }
 
-    /// Check that tests are made while there is room for a whole clause.
+    /// Check that tests are made only while a whole clause has room.
     #[test]
     fn tests_fill_their_room() {
         let count = |numbers: usize| {

@@ -1,4 +1,4 @@
-//! What is written in an expression to be compared with: numbers with units, times.
+//! The literals of an expression: numbers with units, and times.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use super::comparison::Class;
 use crate::field::shortened;
 
-/// No number with a unit needs more characters.
+/// No valid number with its unit has more characters.
 const LONGEST: usize = 64;
 
-/// Digits behind the point. More would not change a value, but could overflow.
+/// Digits after the point. More would not change a value, but could overflow.
 const MOST_DECIMALS: usize = 18;
 
-/// A number, decimal or hexadecimal, with a unit that fits the class.
+/// A decimal or hexadecimal number with a unit that fits the class.
 pub(super) fn number(text: &str, class: Class) -> Result<i128, String> {
     let not_a_number = || format!("{:?} is not a number of 64 bits", shortened(text));
     if text.len() > LONGEST {
@@ -39,7 +39,7 @@ pub(super) fn number(text: &str, class: Class) -> Result<i128, String> {
     Ok(sign * value)
 }
 
-/// The fraction of a unit that decimals stand for, rounded to whole numbers.
+/// The part of a unit that the decimals stand for, rounded to a whole number.
 fn fraction(decimals: &str, factor: i128) -> Result<i128, String> {
     if decimals.is_empty() {
         return Ok(0);
@@ -55,7 +55,7 @@ fn fraction(decimals: &str, factor: i128) -> Result<i128, String> {
     Ok((parts * factor + whole / 2) / whole)
 }
 
-/// How many bytes or nanoseconds a unit is; how many thousandths a percent is.
+/// The number of bytes or nanoseconds in a unit, or of thousandths in a percent.
 fn factor(class: Class, unit: &str) -> Result<i128, String> {
     Ok(match (class, unit) {
         (Class::Percent, "") => 1000,
@@ -79,8 +79,8 @@ fn factor(class: Class, unit: &str) -> Result<i128, String> {
     })
 }
 
-/// A time, as fields of times have it: RFC 3339 in UTC and whole seconds, in which later is larger.
-/// Without an offset it is local time in `zone`.
+/// A time in the form of time fields: RFC 3339 in UTC with whole seconds, so that a later time
+/// compares as larger. Without an offset it is a local time in `zone`.
 pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8>, String> {
     let wrong = || {
         let text = shortened(text);
@@ -97,7 +97,7 @@ pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8
         return Err("times are compared in whole seconds".to_owned());
     }
     let text = timestamp.to_string();
-    // Another length is a year that is negative or too large to be compared as text.
+    // Another length means a year that is negative or too large to be compared as text.
     if text.len() == "2026-11-23T03:12:00Z".len() {
         Ok(text.into_bytes())
     } else {
@@ -109,7 +109,7 @@ pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8
 mod tests {
     use super::*;
 
-    /// Check that units multiply, and that fractions are of units.
+    /// Check that units multiply, and that fractions are of the unit.
     #[test]
     fn numbers_have_units() {
         for (text, class, value) in [
@@ -150,7 +150,7 @@ mod tests {
         assert!(number(&"0".repeat(LONGEST + 1), Class::Number).is_err());
     }
 
-    /// Check that times come out in UTC, from local time or from an offset.
+    /// Check that times are converted to UTC, from local time or from an offset.
     #[test]
     fn times_come_out_in_utc() {
         let time = |text: &str| {

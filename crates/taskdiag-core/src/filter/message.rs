@@ -1,4 +1,4 @@
-//! What is wrong with an expression.
+//! Messages about errors in an expression.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::field::{Field, Kind};
 pub struct ParseError {
     /// What is wrong.
     pub message: String,
-    /// The number of bytes before the place.
+    /// The offset of the error in bytes.
     pub at: usize,
     pub(super) text: String,
 }
 
 impl ParseError {
-    /// The place in characters, from 1.
+    /// The column of the error in characters, from 1.
     pub fn column(&self) -> usize {
         self.text[..self.at].chars().count() + 1
     }
@@ -29,11 +29,11 @@ impl From<ParseError> for Error {
     }
 }
 
-/// Writes the column and the message, and below it the expression with a mark at the place. Of a
-/// long expression, only what is near the place.
+/// Writes the column and the message, and below it the expression with a mark at the error. Of a
+/// long expression, only the part near the error is written.
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// So many characters are shown before and after the place.
+        /// How many characters to show before and after the error.
         const NEAR: usize = 60;
         let column = self.column();
         let first = column.saturating_sub(NEAR + 1);
@@ -49,7 +49,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// What can stand behind a comparison with `subject`.
+/// What may follow a comparison operator after `subject`.
 pub(super) fn compared_with(subject: Subject) -> String {
     let what = match subject.class() {
         Class::Text => "text in quotes",
@@ -61,7 +61,7 @@ pub(super) fn compared_with(subject: Subject) -> String {
     format!("expected {what} or another field to compare {subject} with")
 }
 
-/// The comparisons that a subject has.
+/// The comparison operators that a subject allows.
 pub(super) fn comparisons_of(subject: Subject) -> String {
     let mut text = format!("a comparison of {subject}: == != < <= > >= in");
     if matches!(subject.class(), Class::Text | Class::Time) {
@@ -76,7 +76,7 @@ pub(super) fn comparisons_of(subject: Subject) -> String {
     text
 }
 
-/// Whether names of users or groups stand for numbers.
+/// Whether names of users or groups may stand for its numbers.
 pub(super) fn has_names(subject: Subject) -> bool {
     match subject {
         Subject::Field(Field::Groups) => true,
@@ -84,7 +84,7 @@ pub(super) fn has_names(subject: Subject) -> bool {
     }
 }
 
-/// What has the names that [`has_names`] is about.
+/// What kind of name [`has_names`] refers to.
 pub(super) fn named(subject: Subject) -> &'static str {
     match subject {
         Subject::Field(Field::Groups) => Kind::GroupId.as_str(),
@@ -92,7 +92,7 @@ pub(super) fn named(subject: Subject) -> &'static str {
     }
 }
 
-/// What to add to a message about a name that is not known.
+/// The suggestion to add to a message about an unknown name.
 pub(super) fn or_near(near: &[&str]) -> String {
     if near.is_empty() {
         String::new()
@@ -105,7 +105,8 @@ pub(super) fn or_near(near: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Check that of a long expression only what is near the place is shown, with the mark below it.
+    /// Check that only the part near the error of a long expression is shown, with the mark below
+    /// it.
     #[test]
     fn long_expressions_are_cut_around_the_place() {
         let near = "0123456789".repeat(6);

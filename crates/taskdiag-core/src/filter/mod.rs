@@ -1,8 +1,8 @@
-//! Which tasks are meant: expressions over fields. `docs/filters.md` describes the language.
+//! Selects tasks: expressions over fields. `docs/filters.md` describes the language.
 //!
-//! A filter has three values. A comparison with a value that is absent is neither true nor false,
-//! and a task is in the answer only if the whole expression is true of it. So `rss_bytes < 1M`
-//! leaves kernel threads out, and so does `not rss_bytes < 1M`.
+//! A filter has three values. A comparison with an absent value is neither true nor false, and a
+//! task is in the answer only if the whole expression is true for it. So `rss_bytes < 1M` leaves
+//! kernel threads out, and so does `not rss_bytes < 1M`.
 
 mod comparison;
 mod kernel;
@@ -66,7 +66,7 @@ impl Conjunct<'_> {
         }
     }
 
-    /// Whether it looks at a field that `is_one` is true of.
+    /// Whether it reads a field for which `is_one` is true.
     fn looks_at(&self, is_one: impl Fn(Field) -> bool) -> bool {
         let mut looks = false;
         self.expression
@@ -75,7 +75,7 @@ impl Conjunct<'_> {
     }
 }
 
-/// Writes it so that it can stand between others.
+/// Writes it in a form that can be joined with other parts.
 impl fmt::Display for Conjunct<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.is_negated, self.expression) {
@@ -87,12 +87,12 @@ impl fmt::Display for Conjunct<'_> {
     }
 }
 
-/// Something with fields: a task, or what a test puts in its place.
+/// Something with fields: a task, or a stand-in for a test.
 #[doc(hidden)]
 pub trait HasFields {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
 
-    /// If it is a socket: its value; `None` if it has no such value.
+    /// The value of a field of sockets; `None` if the socket has no such value.
     fn socket_value(&self, _: SocketField) -> Result<Option<Value<'_>>, Absent> {
         Err(Absent::NotAsked)
     }
@@ -109,32 +109,33 @@ impl Filter {
     ///
     /// - `==  !=  <  <=  >  >=` compare with a number, with text in single or double quotes, or
     ///   with another field.
-    /// - `in ( , )` and `not in ( , )` compare with several.
-    /// - `~` is for a regular expression, `~*` for a glob, in quotes.
-    /// - `has` is for members of sets and lists: `cap_effective has sys_admin`, `sig_blocked has
+    /// - `in ( , )` and `not in ( , )` compare with several values.
+    /// - `~` takes a regular expression, `~*` a glob, in quotes.
+    /// - `has` tests for a member of a set or list: `cap_effective has sys_admin`, `sig_blocked has
     ///   TERM`, `groups has 4`.
-    /// - `within` is for cgroups: `cgroup within '/system.slice'`.
+    /// - `within` tests for a cgroup: `cgroup within '/system.slice'`.
     /// - `and`, `or`, `not` and parentheses join comparisons. A field that is true or false stands
     ///   alone.
     ///
     /// Sizes have the units `K`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`, `m`,
-    /// `h`, `d`, also with a fraction: `1.5G`. `limits.nofile.soft` is one resource limit.
-    /// [`Field::StartTime`] is compared with RFC 3339 times, or with local ones such as
+    /// `h`, `d`. Both may have a fraction: `1.5G`. `limits.nofile.soft` is one resource limit.
+    /// [`Field::StartTime`] is compared with RFC 3339 times, or with local times such as
     /// `'2026-11-23 03:12'`, for which this reads the system's time zone.
     ///
-    /// Lists are compared member by member: one that compares is enough, and for `!=` none may be
+    /// A comparison is true for a list if it is true for one member; `!=` is true if no member is
     /// equal. A list of texts is compared as one text, with spaces between its members.
     pub fn parse(text: &str) -> Result<Filter, ParseError> {
         parse::parse(text, &|_, _| None, &|_| None)
     }
 
-    /// Parses an expression in which names of users and groups, in quotes, stand for their numbers.
+    /// Parses an expression in which quoted names of users and groups stand for their numbers.
     /// `name` finds the number for a field and a name.
     pub fn parse_with_names(text: &str, name: &dyn Fn(Field, &[u8]) -> Option<u32>) -> Result<Filter, ParseError> {
         parse::parse(text, name, &|_| None)
     }
 
-    /// Parses an expression in which `alias` finds the field for names that are not names of fields.
+    /// Parses an expression in which names that are not names of fields may be aliases. `alias`
+    /// finds their fields.
     #[doc(hidden)]
     pub fn parse_with_aliases(
         text: &str,
@@ -144,7 +145,7 @@ impl Filter {
         parse::parse(text, name, alias)
     }
 
-    /// Tasks whose `field`, a number, is one of these.
+    /// Tasks whose `field`, a number, has one of these values.
     pub fn one_of(field: Field, numbers: &[u32]) -> Filter {
         let mut operands: Vec<Operand> = numbers.iter().map(|&number| Operand::Number(number.into())).collect();
         let (comparison, text) = match numbers {
@@ -164,8 +165,8 @@ impl Filter {
         }))
     }
 
-    /// Tasks in a cgroup of the unified hierarchy, or in one below it. The path is as
-    /// [`Field::Cgroup`] has it.
+    /// Tasks in a cgroup of the unified hierarchy, or in one below it. The path has the form of
+    /// [`Field::Cgroup`].
     pub fn within_cgroup(path: &[u8]) -> Filter {
         let path = without_last_slash(path);
         Filter(Expression::Test(Test {
@@ -175,26 +176,26 @@ impl Filter {
         }))
     }
 
-    /// Tasks that both filters are true of.
+    /// Tasks for which both filters are true.
     pub fn and(self, other: Filter) -> Filter {
         Filter(Expression::All(vec![self.0, other.0]))
     }
 
-    /// The fields that it looks at.
+    /// The fields that it reads.
     pub fn fields(&self) -> Fields {
         let mut fields = Fields::NONE;
         self.0.each_test(&mut |test| fields |= test.fields());
         fields
     }
 
-    /// Whether it is true of a task. `None` if that depends on a value that is absent.
+    /// Whether it is true for a task. `None` if that depends on an absent value.
     #[doc(hidden)]
     pub fn decide(&self, row: &impl HasFields) -> Option<bool> {
         self.0.decide(row)
     }
 
-    /// Whether it is true of a task. Counts the task as a candidate, and as undecided if the answer
-    /// depends on a value that is absent for a reason that the caller may be able to remove.
+    /// Whether it is true for a task. Counts the task as a candidate, and also as undecided if the
+    /// result depends on a value that is absent for a reason that the caller may be able to remove.
     #[doc(hidden)]
     pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
         counters.candidates += 1;
@@ -237,39 +238,45 @@ impl Filter {
         conjuncts
     }
 
-    /// The parts that `is_wanted` is true of. `None` if there is none.
+    /// The parts for which `is_wanted` is true. `None` if there are none.
     fn part(&self, is_wanted: impl Fn(&Conjunct<'_>) -> bool) -> Option<Filter> {
         let wanted = self.conjuncts().into_iter().filter(is_wanted);
         let parts: Vec<Expression> = wanted.map(Conjunct::into_expression).collect();
         (!parts.is_empty()).then_some(Filter(Expression::All(parts)))
     }
 
-    /// The part of it that looks only at what is cheap to read of a task. `None` if there is none.
+    /// The part of it that reads only fields that are cheap to read. `None` if there is none.
     #[doc(hidden)]
     pub fn cheap_part(&self) -> Option<Filter> {
         self.part(|part| !part.looks_at(|field| !is_cheap_group(field.group())))
     }
 
-    /// The part of it that does not look at `group`. `None` if there is none.
+    /// The part of it that does not read `group`. `None` if there is none.
     #[doc(hidden)]
     pub fn part_without(&self, group: Group) -> Option<Filter> {
         self.part(|part| !part.looks_at(|field| field.group() == group))
     }
 
-    /// The part of it that does not look at `field`. `None` if there is none.
+    /// The part of it that does not read `field`. `None` if there is none.
     #[doc(hidden)]
     pub fn part_without_field(&self, field: Field) -> Option<Filter> {
         self.part(|part| !part.looks_at(|looked_at| looked_at == field))
     }
 
-    /// What the kernel's side can decide of it. Tasks that fail these tests are not candidates.
+    /// The part of it that the kernel's side can decide. Tasks that fail these tests are not
+    /// candidates.
     #[doc(hidden)]
     pub fn kernel_tests(&self, cgroup_id: &dyn Fn(&[u8]) -> Option<u64>) -> KernelTests {
         kernel::tests(&self.conjuncts(), cgroup_id)
     }
+
+    /// Whether the kernel's side can decide any part of it, provided that its cgroups exist.
+    pub(crate) fn has_kernel_tests(&self) -> bool {
+        !self.kernel_tests(&|_| Some(1)).tests.is_empty()
+    }
 }
 
-/// The path of a cgroup without a slash at its end.
+/// The path of a cgroup without a slash at the end.
 fn without_last_slash(path: &[u8]) -> &[u8] {
     match path.strip_suffix(b"/") {
         Some(path) if !path.is_empty() => path,
@@ -277,8 +284,8 @@ fn without_last_slash(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Groups that procfs has in `stat` and `status`, and that BPF need not copy from the memory of a
-/// process.
+/// Groups that procfs reads from `stat` and `status`, and that BPF reads without copying from the
+/// memory of a process.
 fn is_cheap_group(group: Group) -> bool {
     matches!(
         group,
@@ -286,7 +293,7 @@ fn is_cheap_group(group: Group) -> bool {
     )
 }
 
-/// Writes an expression that parses to the same filter, if it was parsed.
+/// Writes an expression that parses to the same filter, provided that the filter was parsed.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -312,7 +319,7 @@ impl fmt::Display for Expression {
             Expression::All(parts) => joined(f, parts, "and"),
             Expression::Any(parts) => joined(f, parts, "or"),
             Expression::Not(part) => match part.as_ref() {
-                // Parentheses would nest deeper than the text that was parsed.
+                // Parentheses would nest deeper than in the parsed text.
                 Expression::Test(_) | Expression::Not(_) => write!(f, "not {part}"),
                 other => write!(f, "not ({other})"),
             },
@@ -340,7 +347,8 @@ impl Expression {
     }
 }
 
-/// `decisive` if one part is that. Its opposite if all parts are that. Unknown otherwise.
+/// `decisive` if one part has that value; its opposite if all parts have the opposite; otherwise
+/// unknown.
 fn first_or_all(parts: &[Expression], row: &impl HasFields, decisive: bool) -> Option<bool> {
     let mut is_known = true;
     for part in parts {

@@ -11,8 +11,8 @@ use crate::names::{self, CAPABILITIES, SIGNALS};
 use crate::socket::SocketField;
 use crate::value::Limits;
 
-/// How deep parentheses and `not` may be nested: deeper than anybody writes, and not too deep for
-/// any stack.
+/// How deep parentheses and `not` may be nested: more than anybody writes, and few enough for any
+/// stack.
 const DEEPEST: u32 = 100;
 
 type Result<T> = std::result::Result<T, ParseError>;
@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, ParseError>;
 /// Finds the number of a user or group by its name.
 type Names<'a> = &'a dyn Fn(Field, &[u8]) -> Option<u32>;
 
-/// Finds the field that another name stands for, or says why there is not one field.
+/// Finds the field for another name, or says why the name does not stand for one field.
 type Aliases<'a> = &'a dyn Fn(&str) -> Option<std::result::Result<Field, String>>;
 
 pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>) -> Result<Filter> {
@@ -32,7 +32,7 @@ pub(super) fn parse_socket(text: &str, names: Names<'_>) -> Result<Filter> {
     parse_about(Rows::Sockets, text, names)
 }
 
-/// What an expression is about.
+/// The kind of rows that an expression selects.
 #[derive(Clone, Copy)]
 enum Rows<'a> {
     Tasks(Aliases<'a>),
@@ -71,7 +71,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Another token than `token` has to be there.
+    /// The error that `what` was expected in place of `token`.
     fn expected(&self, what: &str, token: Token<'_>) -> ParseError {
         self.error(token.start, format!("expected {what}, found {}", self.shown(token)))
     }
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next token. It stays the next one.
+    /// The next token, which stays the next one.
     fn peek(&self) -> Result<Token<'a>> {
         token::next(self.text, self.at).map_err(|(at, message)| self.error(at, message))
     }
@@ -105,7 +105,7 @@ impl<'a> Parser<'a> {
         Ok(is_it)
     }
 
-    /// Takes the next token, which has to be this one.
+    /// Takes the next token, which must be of this kind.
     fn expect(&mut self, kind: Kind<'_>, name: &str) -> Result<()> {
         let token = self.peek()?;
         if self.take_if(kind)? {
@@ -204,7 +204,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What a word stands for: a field or a limit.
+    /// The subject that a word names: a field or a limit.
     fn subject(&self, word: &str) -> std::result::Result<Subject, String> {
         let aliases = match self.rows {
             Rows::Tasks(aliases) => aliases,
@@ -223,7 +223,7 @@ impl<'a> Parser<'a> {
         field.map(Subject::Field)
     }
 
-    /// The operands in parentheses behind `in`.
+    /// The operands in parentheses after `in`.
     fn list(&mut self, subject: Subject) -> Result<Vec<Operand>> {
         self.expect(Kind::Open, "`(`")?;
         let mut operands = vec![self.operand(subject)?];
@@ -263,7 +263,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands behind `has`: a member of a set or of a list.
+    /// The operand of `has`: a member of a set or of a list.
     fn member(&mut self, subject: Subject, operator: usize) -> Result<Comparison> {
         if subject.is_list() {
             return Ok(Comparison::Is(Relation::Equal, self.operand(subject)?));
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
             .map_err(|message| self.error(token.start, message))
     }
 
-    /// What a token means as something to compare `subject` with.
+    /// The operand for `subject` that a token stands for.
     fn operand_in(&self, subject: Subject, token: Token<'_>) -> std::result::Result<Operand, String> {
         let class = subject.class();
         match (class, token.kind) {
@@ -325,7 +325,7 @@ impl<'a> Parser<'a> {
 
     /// The number of a user or group.
     fn named(&self, subject: Subject, name: &str) -> Option<u32> {
-        // Of sockets only users have names.
+        // For sockets, only users have names.
         (self.names)(subject.field().unwrap_or(Field::Uid), name.as_bytes())
     }
 
@@ -333,7 +333,7 @@ impl<'a> Parser<'a> {
         format!("{}, found {}", compared_with(subject), self.shown(token))
     }
 
-    /// Another value of the same task to compare `subject` with.
+    /// The operand for `subject` that is another value of the same task.
     fn other(&self, subject: Subject, word: &str) -> std::result::Result<Operand, String> {
         let other = self
             .subject(word)
@@ -349,7 +349,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The limit that is named behind `limits.`.
+/// The limit that is named after `limits.`.
 fn limit(name: &str) -> std::result::Result<Limit, String> {
     let (name, which) = name.split_once('.').unwrap_or((name, ""));
     let Some(index) = Limits::NAMES.iter().position(|&known| known == name) else {
@@ -387,7 +387,7 @@ mod tests {
         Filter::parse(text).unwrap_err().to_string()
     }
 
-    /// Check that mistakes are named where they are.
+    /// Check that errors are reported at their place.
     #[test]
     fn mistakes_are_pointed_at() {
         assert_eq!(
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!((two.at, two.column()), (17, 17));
     }
 
-    /// Check that the deepest filters are printed so that they can be parsed.
+    /// Check that the deepest filters print as text that can be parsed.
     #[test]
     fn deepest_filters_come_back() {
         let levels = DEEPEST as usize - 1;
@@ -489,8 +489,7 @@ mod tests {
         }
     }
 
-    /// Check that megabytes of anything are refused or parsed in little time, and that messages stay
-    /// short.
+    /// Check that megabytes of any text are refused or parsed in little time, with short messages.
     #[test]
     fn huge_texts_have_short_messages() {
         const LONG: usize = 1 << 20;
@@ -542,8 +541,8 @@ mod tests {
         assert_eq!(filter.to_string(), alternatives);
     }
 
-    /// Check that other names can stand for fields, that names of fields come first, and that an alias
-    /// can say what is wrong with it.
+    /// Check that other names can stand for fields, that names of fields take precedence, and that
+    /// an alias can report an error.
     #[test]
     fn fields_have_aliases() {
         let aliases = |name: &str| match name {
@@ -565,7 +564,7 @@ mod tests {
         assert!(Filter::parse("rss > 1M").is_err());
     }
 
-    /// Check that names stand for numbers where somebody knows them.
+    /// Check that names stand for numbers if the caller's function knows them.
     #[test]
     fn operands_have_names() {
         let names = |field, name: &[u8]| (field == Field::Uid && name == b"www").then_some(33);
@@ -574,8 +573,8 @@ mod tests {
         assert_eq!(filter.decide(&row), Some(true));
     }
 
-    /// Check that the documentation's expressions are right: those in tables, in commands, and in
-    /// blocks of their own.
+    /// Check that the expressions in the documentation are valid: those in tables, in commands, and
+    /// in blocks of their own.
     #[test]
     fn documented_filters_are_right() {
         let document = include_str!("../../../../docs/filters.md");
@@ -607,7 +606,7 @@ mod tests {
         assert!(count > 35, "{count} expressions");
     }
 
-    /// Words that expressions are made of, and some that they are not.
+    /// Words that expressions are made of, and some that are invalid.
     const WORDS: [&str; 42] = [
         "uid",
         "euid",
@@ -654,7 +653,7 @@ mod tests {
     ];
 
     proptest! {
-        /// Check that any text is parsed or refused, with a place in it.
+        /// Check that any text is either parsed or refused, with the place of the error within it.
         #[test]
         fn any_text_is_parsed_or_refused(text in "\\PC{0,40}") {
             if let Err(error) = Filter::parse(&text) {
@@ -663,8 +662,8 @@ mod tests {
             }
         }
 
-        /// Check the same of texts that are nearly expressions; and that what a filter displays is
-        /// the same filter.
+        /// Check the same with texts that are nearly expressions, and that a displayed filter
+        /// parses to the same filter.
         #[test]
         fn expressions_are_parsed_or_refused(words in proptest::collection::vec(proptest::sample::select(&WORDS[..]), 0..16)) {
             let text = words.join(" ");
@@ -674,7 +673,7 @@ mod tests {
             }
         }
 
-        /// Check that what a filter displays is the same filter, of expressions that all are right.
+        /// Check with valid expressions that a displayed filter parses to the same filter.
         #[test]
         fn displayed_filters_are_the_same(text in super::super::tests::expression()) {
             let filter = Filter::parse(&text).unwrap();

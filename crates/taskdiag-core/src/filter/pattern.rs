@@ -22,7 +22,7 @@ impl Pattern {
                 '[' => {
                     let class = rest.as_str();
                     let skip = class.strip_prefix('!').map_or(0, |_| 1);
-                    // A bracket that comes first is a member of the class.
+                    // A bracket right at the start is a member of the class.
                     let first = class[skip..].strip_prefix(']').map_or(0, |_| 1);
                     let end = class[skip + first..]
                         .find(']')
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// Patterns are over bytes. A dot is any byte, also a newline; `^` and `$` are the ends of the
+/// Patterns match bytes. A dot matches any byte, even a newline; `^` and `$` match the ends of the
 /// text.
 fn compile(text: &str) -> Result<Regex, String> {
     RegexBuilder::new(text)
@@ -69,8 +69,8 @@ fn compile(text: &str) -> Result<Regex, String> {
         })
 }
 
-/// What every match begins with, as far as that is plain from the expression, and whether that is
-/// all of the text.
+/// The beginning of every match, as far as the expression plainly shows it, and whether that is the
+/// whole text.
 fn regex_prefix(text: &str) -> (Vec<u8>, bool) {
     let Some(anchored) = text.strip_prefix('^').filter(|rest| !rest.contains('|')) else {
         return (Vec::new(), false);
@@ -78,7 +78,7 @@ fn regex_prefix(text: &str) -> (Vec<u8>, bool) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | ' ' | ':' | ',' | '@');
     let end = anchored.find(|c| !is_plain(c)).unwrap_or(anchored.len());
     let (literal, rest) = anchored.split_at(end);
-    // What follows may be about the last character alone.
+    // What follows may refer to the last character alone.
     let len = literal.len() - usize::from(rest.starts_with(['*', '?', '{']) && !literal.is_empty());
     (literal.as_bytes()[..len].to_vec(), rest == "$")
 }
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Check what is known of the beginning of matches.
+    /// Check the known beginnings of matches.
     #[test]
     fn patterns_have_prefixes() {
         for (regex, prefix, is_all) in [
@@ -133,8 +133,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that every match of a pattern begins with the prefix, and is the prefix if that is
-        /// all.
+        /// Check that every match of a pattern begins with the prefix, and is equal to it if the
+        /// prefix is all.
         #[test]
         fn matches_begin_with_the_prefix(regex in "\\^?[ab]{0,3}[.*?$+]?[ab]?\\$?", text in "[abc]{0,5}") {
             let Ok(pattern) = Pattern::regex(&regex) else { return Ok(()) };

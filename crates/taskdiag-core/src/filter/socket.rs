@@ -1,4 +1,4 @@
-//! Which sockets are meant: the same expressions, over fields of sockets.
+//! Selects sockets: the same expressions, over fields of sockets.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::value::Value;
 
 /// An expression over fields of sockets, such as `state == 'ESTAB' and remote_port in (80, 443)`.
 ///
-/// The language is that of [`Filter::parse`]. `pid`, `comm` and `fd` are those of an owner: one for
-/// which the expression is true is enough.
+/// The language is that of [`Filter::parse`]. `pid`, `comm` and `fd` are fields of an owner: the
+/// expression must be true for one owner.
 ///
 /// ```
 /// # mod taskdiag { pub mod sockets { pub use taskdiag_core::filter::SocketFilter as Filter; } pub use taskdiag_core::filter::ParseError; }
@@ -29,12 +29,12 @@ impl SocketFilter {
         SocketFilter::parse_with_names(text, &|_| None)
     }
 
-    /// Parses an expression in which names of users, in quotes, stand for their numbers.
+    /// Parses an expression in which quoted names of users stand for their numbers.
     pub fn parse_with_names(text: &str, user: &dyn Fn(&[u8]) -> Option<u32>) -> Result<SocketFilter, ParseError> {
         parse::parse_socket(text, &|_, name| user(name)).map(SocketFilter)
     }
 
-    /// The fields that it looks at.
+    /// The fields that it reads.
     #[doc(hidden)]
     pub fn fields(&self) -> Vec<SocketField> {
         let mut fields = Vec::new();
@@ -42,8 +42,8 @@ impl SocketFilter {
         fields
     }
 
-    /// Whether it is true of a socket, with one of its owners. `None` if that depends on a value
-    /// that is absent.
+    /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
+    /// value.
     #[doc(hidden)]
     pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
         let owners = match socket.owners {
@@ -62,8 +62,7 @@ impl SocketFilter {
         decided
     }
 
-    /// Whether a value that it looks at is absent for a reason that the caller may be able to
-    /// remove.
+    /// Whether a value that it reads is absent for a reason that the caller may be able to remove.
     #[doc(hidden)]
     pub fn is_kept_back(&self, socket: &Socket<'_>) -> bool {
         let row = Row::new(socket);
@@ -103,8 +102,8 @@ mod tests {
             .decide(socket)
     }
 
-    /// Check comparisons of texts, numbers and sizes, and that what a socket does not have is
-    /// neither true nor false.
+    /// Check comparisons of texts, numbers and sizes, and that a comparison with a value that a
+    /// socket does not have is neither true nor false.
     #[test]
     fn sockets_are_compared() {
         let socket = listener();
@@ -125,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Check that one owner is enough, and that its values belong together.
+    /// Check that one owner is enough, and that the values are taken from the same owner.
     #[test]
     fn one_owner_is_enough() {
         let owners = [
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(decide("pid == 9 and comm == 'x'", &socket), None);
     }
 
-    /// Check that mistakes are named, and that names of users are known.
+    /// Check that errors are reported, and that names of users are known.
     #[test]
     fn mistakes_are_named() {
         let message = |text| SocketFilter::parse(text).expect_err(text).to_string();
@@ -161,7 +160,7 @@ mod tests {
         );
     }
 
-    /// Check that what may not be seen is told from what is not there.
+    /// Check that values that may not be seen are distinguished from values that do not exist.
     #[test]
     fn denied_values_are_kept_back() {
         let filter = |text| SocketFilter::parse(text).expect("a filter");

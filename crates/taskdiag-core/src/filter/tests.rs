@@ -7,7 +7,7 @@ use crate::field::Mask;
 use crate::record::KernelTest;
 use crate::value::{Arguments, Ids, Limits};
 
-/// A row made of what a test says.
+/// A row with values from a test.
 #[derive(Debug)]
 pub(crate) struct Made(pub Vec<(Field, Result<Value<'static>, Absent>)>);
 
@@ -48,7 +48,7 @@ fn sshd() -> Made {
     ])
 }
 
-/// Soft and hard limits: all unlimited but the number of open files.
+/// Soft and hard limits: all unlimited except the number of open files.
 const LIMITS: &[u8] = &{
     let mut limits = [0xff; 256];
     let nofile = [1023_u64, 4096];
@@ -74,8 +74,8 @@ fn a_part_is_written_as_it_was_parsed() {
     assert_eq!(part.to_string(), "pid == 1 or pid == 2");
 }
 
-/// Check that the kernel is asked about the root of all cgroups by its name, and about others without
-/// a slash at the end.
+/// Check that the root cgroup is looked up by its name, and other cgroups without a slash at the
+/// end.
 #[test]
 fn cgroups_end_without_a_slash() {
     for (path, asked) in [("/", "/"), ("/a/", "/a"), ("/a", "/a")] {
@@ -180,8 +180,8 @@ fn comparisons_compare() {
     }
 }
 
-/// Check that what is absent makes a comparison neither true nor false, and that the rest may
-/// decide all the same.
+/// Check that an absent value makes a comparison neither true nor false, and that the rest of the
+/// expression may still decide.
 #[test]
 fn absent_values_decide_nothing() {
     assert_eq!(decided("rss_bytes > 1M"), None);
@@ -198,8 +198,8 @@ fn absent_values_decide_nothing() {
     assert_eq!(decided("rss_bytes not in (1M)"), None);
 }
 
-/// Check that what is absent for a reason that the reader can't help is counted as undecided,
-/// and nothing else is.
+/// Check that a task is counted as undecided exactly if a value is absent for a reason that the
+/// caller may be able to remove.
 #[test]
 fn undecided_tasks_are_counted() {
     let row = |rss: Absent| Made(vec![(Field::Pid, Ok(Value::Unsigned(7))), (Field::RssBytes, Err(rss))]);
@@ -215,7 +215,7 @@ fn undecided_tasks_are_counted() {
     assert_eq!(admits("rss_bytes > 1", Absent::NoAnswer), (false, 5, 2));
 }
 
-/// Check that a filter knows what it looks at, and its parts that don't look at a group.
+/// Check which fields a filter reads, and which parts do not read a group.
 #[test]
 fn filters_know_what_they_look_at() {
     let filter = Filter::parse("uid == 0 and (comm ~ 'x' or pss_bytes > 1) and not cmdline ~ 'y'").unwrap();
@@ -247,7 +247,7 @@ fn filters_know_what_they_look_at() {
     assert!(all.part_without(Group::Rollup).is_none());
 }
 
-/// Check that cgroups lie in others by whole names.
+/// Check that cgroups contain others by whole names.
 #[test]
 fn cgroups_lie_in_others() {
     let within = |path: &str| Filter::within_cgroup(path.as_bytes()).decide(&sshd());
@@ -259,7 +259,7 @@ fn cgroups_lie_in_others() {
     }
 }
 
-/// Check that only the parts that need nothing dear are looked at first.
+/// Check that the first part to be decided needs nothing expensive.
 #[test]
 fn cheap_parts_come_first() {
     let cheap = |text: &str| Filter::parse(text).unwrap().cheap_part().map(|part| part.to_string());
@@ -274,8 +274,7 @@ fn cheap_parts_come_first() {
     assert_eq!(cheap("uid != euid and uid == fd_count"), Some("uid != euid".to_owned()));
 }
 
-/// Expressions that are right, over fields that the kernel's side knows and some that it does
-/// not.
+/// Valid expressions over fields that the kernel's side knows and some that it does not.
 pub(crate) fn expression() -> impl Strategy<Value = String> {
     let number = || (0..4_u32).prop_map(|number| number.to_string());
     let numeric = || proptest::sample::select(vec!["pid", "uid", "euid", "nice", "threads_count", "fd_count"]);
@@ -321,8 +320,7 @@ pub(crate) fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// Rows with the fields of [`expression`], of which those that the kernel's side looks at are
-/// never absent.
+/// Rows with the fields of [`expression`]. Those that the kernel's side reads are never absent.
 fn row() -> impl Strategy<Value = Made> {
     let small = || (0..4_u64).prop_map(|number| Ok::<_, Absent>(Value::Unsigned(number)));
     let maybe = || prop_oneof![Just(Err(Absent::Denied)), small()];
@@ -363,7 +361,7 @@ fn row() -> impl Strategy<Value = Made> {
     )
 }
 
-/// The number of a cgroup that the kernel's side would compare with.
+/// The number of a cgroup for the comparison on the kernel's side.
 fn cgroup_id(path: &[u8]) -> Option<u64> {
     [&b"/"[..], b"/a", b"/a/b"]
         .iter()
@@ -422,7 +420,7 @@ fn passes(test: &KernelTest, row: &Made) -> bool {
 }
 
 proptest! {
-    /// Check that no part which is decided first rules out a task that the whole filter admits.
+    /// Check that no part that is decided first rules out a task that the whole filter admits.
     #[test]
     fn parts_are_weaker_than_the_whole(text in expression(), row in row()) {
         let filter = Filter::parse(&text).unwrap();

@@ -8,7 +8,7 @@ pub(super) enum Kind<'a> {
     Word(&'a str),
     /// A number, with its unit.
     Number(&'a str),
-    /// What is between quotes.
+    /// The text between quotes.
     Text(&'a str),
     Relation(Relation),
     Regex,
@@ -41,7 +41,7 @@ const OPERATORS: [(&str, Kind<'static>); 11] = [
     (",", Kind::Comma),
 ];
 
-/// The token at `at` or behind the white space there; or what is wrong, and where.
+/// The token at `at` or after the white space there. The error has its place and a message.
 pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> {
     let rest = &text[at..];
     let start = at + (rest.len() - rest.trim_start().len());
@@ -80,7 +80,7 @@ pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> 
     }
 }
 
-/// The length of a sign, digits, perhaps a fraction, and the letters of a unit.
+/// The length of a sign, digits, an optional fraction, and the letters of a unit.
 fn number_len(text: &str) -> usize {
     let run = |from: usize| {
         let rest = &text[from..];

@@ -1,4 +1,5 @@
-//! The plan: which source answers which group. A pure function of query, support, state and costs.
+//! The plan: which source answers which group. It is a pure function of query, support, state and
+//! costs.
 
 mod price;
 #[cfg(test)]
@@ -7,6 +8,7 @@ mod tests;
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Group, Groups};
+use crate::filter::Filter;
 use crate::query::Query;
 use crate::snapshot::SourceId;
 use crate::support::{refusal_kind, Fact, Support, Verdict};
@@ -25,7 +27,7 @@ pub enum BpfWay {
     ToLoad,
 }
 
-/// What a plan depends on besides the query and the host.
+/// What a plan depends on in addition to the query and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The only source that may answer, if the caller chose one.
@@ -35,27 +37,27 @@ pub struct State {
     /// The groups that the loaded program can answer, if one is loaded.
     pub loaded: Option<Groups>,
     /// How much time earlier queries of the handle lost because no program was loaded for them.
-    /// Loading pays off once this exceeds what loading takes. So the total loss is at most twice
-    /// that of the best choice, whatever queries come.
+    /// Loading pays off once this exceeds the time that loading takes. So the total loss is at most
+    /// twice that of the best choice, whatever queries follow.
     pub regret_ns: u64,
-    /// Whether the handle will get no other query, so that it need not remember anything.
+    /// Whether the handle will get no more queries, so that it need not remember anything.
     pub is_last: bool,
 }
 
 /// Which source answers which group of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The groups that BPF answers, and how to run its program. BPF also finds the tasks then.
+    /// The groups that BPF answers, and how to run its program. BPF then also finds the tasks.
     pub bpf: Option<(BpfWay, Groups)>,
-    /// Whether BPF also records what shows that the arguments of a process can't have changed: its
-    /// run time and context switches (`TD_ATTR_RUN`).
+    /// Whether BPF also records a process's run time and context switches (`TD_ATTR_RUN`). They
+    /// show that its arguments can't have changed.
     pub run: bool,
     /// The groups that procfs answers. It also finds the tasks if no other source does.
     pub procfs: Groups,
-    /// The groups that the broker answers. The broker also finds the tasks then.
+    /// The groups that the broker answers. The broker then also finds the tasks.
     pub broker: Option<Groups>,
-    /// Whether the BPF program is given tests, so that it makes no records of tasks that the query
-    /// leaves out.
+    /// Whether the BPF program may be given tests, so that it makes no records for tasks that the
+    /// query excludes. A filter can have no part that a program can test: then there are none.
     pub tested: bool,
     /// Whether the listed processes are visited one by one, rather than all tasks.
     pub one_by_one: bool,
@@ -63,7 +65,7 @@ pub struct Plan {
     pub rollup: Option<SourceId>,
     /// The groups that no source on this host can answer.
     pub unanswered: Groups,
-    /// How much time the query loses because no program is loaded, to be added to
+    /// How much time the query loses because no program is loaded. It is added to
     /// [`State::regret_ns`].
     pub regret_ns: u64,
 }
@@ -98,10 +100,11 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     let run = asked.only_procfs.contains(Group::Args) && !state.is_last && !query.scope.is_threads();
     let others = asked.groups.without(asked.only_procfs);
     let common = asked.common_plan();
+    let tested = is_tested(query);
     let bpf_plan = |price: BpfPrice| Plan {
         bpf: Some((price.way, others)),
         run,
-        tested: is_tested(query),
+        tested,
         one_by_one: price.one_by_one,
         ..common
     };
@@ -119,6 +122,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     let prices = Prices { support, state, cost };
     let by_bpf = prices.bpf(
         query,
+        tested,
         if run { others.with(Group::Args) } else { others },
         asked.only_procfs,
     );
@@ -139,11 +143,11 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
             return Err(refused(SourceId::Broker, &support.broker));
         }
         Some(SourceId::Broker) => return Ok(broker_plan()),
-        // These answer the rollup and nothing else.
-        Some(SourceId::SmapsRollup | SourceId::Smaps) | None => {}
+        // These answer only the rollup, and only about mappings.
+        Some(SourceId::SmapsRollup | SourceId::Smaps | SourceId::Procmap) | None => {}
     }
-    // The broker shows only tasks that the caller may trace, except in the groups that it shows of
-    // all. Where procfs shows more tasks, the broker can't replace it.
+    // The broker shows only tasks that the caller may trace, except in the groups that it shows for
+    // every task. Where procfs shows more tasks, the broker can't replace it.
     let broker_is_as_good = support.procfs.verdict == Verdict::No
         || support.procfs_complete.verdict == Verdict::No
         || support.broker_shows.covers(asked.groups);
@@ -171,13 +175,13 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     }
 }
 
-/// Whether procfs keeps something from the caller that BPF shows: values of these groups, or tasks.
+/// Whether procfs denies the caller something that BPF shows: values of these groups, or tasks.
 fn procfs_denies(support: &Support, groups: Groups) -> bool {
     let hides = support.procfs_complete.verdict == Verdict::No;
     support.may_trace.verdict == Verdict::No && (hides || groups.intersects(Groups::TRACED))
 }
 
-/// The groups of a query, divided by which sources on this host can answer them.
+/// The groups of a query, divided by the sources on this host that can answer them.
 struct Asked {
     /// The groups that some source can answer, without [`Group::Rollup`].
     groups: Groups,
@@ -224,7 +228,8 @@ impl Asked {
         })
     }
 
-    /// What all plans have in common: without a source for the groups that several can answer.
+    /// The part that all plans have in common. No source is set for the groups that several sources
+    /// can answer.
     fn common_plan(&self) -> Plan {
         Plan {
             bpf: None,
@@ -259,10 +264,11 @@ fn rollup_source(support: &Support, forced: Option<SourceId>) -> Result<Option<S
     }
 }
 
-/// Whether the BPF program decides which tasks get a record. For listed processes it does not: a
-/// process without a record would be taken for one that does not exist.
+/// Whether the BPF program may decide which tasks get a record. Not for listed processes: one
+/// without a record would be taken for one that does not exist.
 fn is_tested(query: &Query) -> bool {
-    targets(query).is_none() && (query.filter.is_some() || query.changed)
+    let has_tests = || query.filter.as_ref().is_some_and(Filter::has_kernel_tests);
+    targets(query).is_none() && (query.changed || has_tests())
 }
 
 fn refused(source: SourceId, fact: &Fact) -> Error {

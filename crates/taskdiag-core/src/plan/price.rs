@@ -1,17 +1,17 @@
-//! Estimates of what answering a query takes, by source.
+//! Estimates of the time that each source takes to answer a query.
 
-use super::{is_tested, BpfWay, State};
+use super::{BpfWay, State};
 use crate::field::{Files, Group, Groups};
 use crate::query::{Query, Scope};
 use crate::support::{Fact, Support, Verdict};
 
-/// What single steps take on an ordinary machine, in nanoseconds. Only the proportions matter.
+/// The time of single steps on an ordinary machine, in nanoseconds. Only the proportions matter.
 /// `docs/benchmarks.md` has the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Loading a program.
     pub load_ns: u64,
-    /// Loading it, for each group that it can answer.
+    /// Loading it: the additional time for each group that it can answer.
     pub load_group_ns: u64,
     /// Opening a pinned program.
     pub open_pinned_ns: u64,
@@ -25,11 +25,11 @@ pub struct Cost {
     pub called_ns: u64,
     /// Finding a process in `/proc`.
     pub list_ns: u64,
-    /// How many files two readers read together while one reads ten alone.
+    /// How many files two readers together read in the time in which one reads ten.
     pub shared_files: u64,
     /// Sending the broker a request and receiving its answer.
     pub broker_ns: u64,
-    /// The maximum number of listed processes for which the broker is asked one by one, rather than
+    /// The maximum number of listed processes for which the broker is asked one by one rather than
     /// for all tasks.
     pub broker_targets: u64,
 }
@@ -52,7 +52,7 @@ impl Default for Cost {
     }
 }
 
-/// What reading a group takes in addition to the visit.
+/// The time to read a group, in addition to the visit.
 fn group_ns(group: Group) -> u64 {
     match group {
         Group::Paths => 2_200,
@@ -63,7 +63,7 @@ fn group_ns(group: Group) -> u64 {
     }
 }
 
-/// What it takes to open, read, parse and close files that were not opened before.
+/// The time to open, read, parse and close files that were not open before.
 pub(super) fn files_ns(files: Files) -> u64 {
     let one = |bit: u32| match Files::from_bits_retain(1 << bit) {
         Files::STAT | Files::CGROUP => 12_000,
@@ -79,14 +79,14 @@ pub(super) fn files_ns(files: Files) -> u64 {
     (0..u32::BITS).filter(|bit| files.bits() >> bit & 1 != 0).map(one).sum()
 }
 
-/// What one way to run BPF takes.
+/// The cost of one way to run BPF.
 pub(super) struct BpfPrice {
     pub(super) way: BpfWay,
     /// Whether the listed processes are visited one by one.
     pub(super) one_by_one: bool,
-    /// What it takes to get the program, once.
+    /// The time to get the program, once.
     pub(super) entry_ns: u64,
-    /// What each pass takes.
+    /// The time of each pass.
     pub(super) pass_ns: u64,
 }
 
@@ -96,7 +96,7 @@ impl BpfPrice {
     }
 }
 
-/// Computes the prices for a host and the state of a handle.
+/// Computes the costs for a host and the state of a handle.
 pub(super) struct Prices<'a> {
     pub(super) support: &'a Support,
     pub(super) state: &'a State,
@@ -104,19 +104,22 @@ pub(super) struct Prices<'a> {
 }
 
 impl<'a> Prices<'a> {
-    /// The cheapest way in which BPF can answer `groups`, while procfs answers `rest` for the tasks
-    /// that BPF finds. Fails with the fact that prevents it.
-    pub(super) fn bpf(&self, query: &Query, groups: Groups, rest: Groups) -> std::result::Result<BpfPrice, &'a Fact> {
+    /// The cheapest way in which BPF can answer `groups` while procfs answers `rest` for the tasks
+    /// that BPF finds. `tested`: the program must be able to test tasks. Fails with the fact that
+    /// prevents it.
+    pub(super) fn bpf(
+        &self,
+        query: &Query,
+        tested: bool,
+        groups: Groups,
+        rest: Groups,
+    ) -> std::result::Result<BpfPrice, &'a Fact> {
         let support = self.support;
         let can_point = support.iterator_by_pid.verdict != Verdict::No;
         if matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_)) && !can_point {
             return Err(&support.iterator_by_pid);
         }
-        let needed = if is_tested(query) {
-            groups.or(Groups::TESTABLE)
-        } else {
-            groups
-        };
+        let needed = if tested { groups.or(Groups::TESTABLE) } else { groups };
         if self.state.loaded.is_some_and(|loaded| loaded.covers(needed)) {
             return Ok(self.bpf_by(query, groups, rest, BpfWay::Loaded));
         }
@@ -141,7 +144,7 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// What BPF takes in one way.
+    /// The cost of one way to run BPF.
     pub(super) fn bpf_by(&self, query: &Query, groups: Groups, rest: Groups, way: BpfWay) -> BpfPrice {
         let Prices { support, cost, .. } = self;
         let can_point = support.iterator_by_pid.verdict != Verdict::No;
@@ -158,7 +161,7 @@ impl<'a> Prices<'a> {
         if is_called {
             visit_ns += cost.called_ns;
         }
-        // Remembered arguments are not read again, but the planner can't know how many those are.
+        // Remembered arguments are not read again, but the planner can't know how many there are.
         visit_ns += self.shared_ns(files_ns(files_read(query, rest)));
         let all_ns = cost.pass_ns + self.tasks(query) * visit_ns;
         let one_by_one_ns = match targets(query) {
@@ -174,7 +177,7 @@ impl<'a> Prices<'a> {
         }
     }
 
-    /// What procfs takes.
+    /// The time that procfs takes.
     pub(super) fn procfs_ns(&self, query: &Query, groups: Groups) -> u64 {
         let files_ns = files_ns(files_read(query, groups).anchored());
         match targets(query) {
@@ -183,15 +186,16 @@ impl<'a> Prices<'a> {
         }
     }
 
-    /// What the broker takes, while procfs answers `rest` for the tasks that the broker finds.
+    /// The time that the broker takes, while procfs answers `rest` for the tasks that the broker
+    /// finds.
     pub(super) fn broker_ns(&self, query: &Query, rest: Groups) -> u64 {
         let tasks = targets(query).unwrap_or(self.tasks(query));
         let rest_ns = self.shared_ns(files_ns(files_read(query, rest)));
         self.cost.broker_ns + tasks * (self.cost.visit_ns * 3 + rest_ns)
     }
 
-    /// What files of many tasks take, which several reader threads share where there are several
-    /// processors.
+    /// The time to read the files of many tasks. With several processors, several reader threads
+    /// share the work.
     fn shared_ns(&self, files_ns: u64) -> u64 {
         match self.support.processors {
             0 | 1 => files_ns,
@@ -199,8 +203,8 @@ impl<'a> Prices<'a> {
         }
     }
 
-    /// The number of tasks on the host. If it is not known it is taken to be small, for which
-    /// procfs is the safe choice.
+    /// The number of tasks on the host. If unknown, it is taken to be small, because procfs is then
+    /// the safe choice.
     pub(super) fn tasks(&self, query: &Query) -> u64 {
         let counted = if query.scope.is_threads() {
             self.support.tasks
@@ -211,7 +215,7 @@ impl<'a> Prices<'a> {
     }
 }
 
-/// The number of processes that a query lists, if it lists them.
+/// The number of processes that a query lists, if it lists any.
 pub(super) fn targets(query: &Query) -> Option<u64> {
     match query.scope {
         Scope::Process(_) | Scope::ThreadsOf(_) => Some(1),

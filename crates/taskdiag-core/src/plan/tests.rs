@@ -38,7 +38,7 @@ fn decide(query: &Query, support: &Support, state: State) -> Plan {
     plan(query, support, &state, &Cost::default()).unwrap()
 }
 
-/// Check that one query loads a program on a large machine, and not on a small one.
+/// Check that a single query loads a program on a large machine but not on a small one.
 #[test]
 fn one_query_loads_on_large_machines_only() {
     let small = host();
@@ -62,7 +62,7 @@ fn one_query_loads_on_large_machines_only() {
     assert!(!decide(&everything(), &large, last).run);
 }
 
-/// Check that procfs answers times, and nothing else, where programs can't know them.
+/// Check that procfs answers exactly the times where programs can't know them.
 #[test]
 fn procfs_answers_times_without_ticks() {
     let support = Support {
@@ -120,7 +120,7 @@ fn available_programs_are_used() {
     );
 }
 
-/// Check that for very many tasks a program that finds them itself is loaded, even where one is
+/// Check that for very many tasks, a program that finds them itself is loaded even where one is
 /// pinned.
 #[test]
 fn many_tasks_are_worth_loading_a_walk() {
@@ -146,7 +146,7 @@ fn many_tasks_are_worth_loading_a_walk() {
     assert_eq!(way(30_000, denied), BpfWay::Pinned);
 }
 
-/// Check that procfs answers if any fact prevents BPF, and that the error says which if BPF is
+/// Check that procfs answers if any fact prevents BPF, and that the error names the fact if BPF is
 /// forced.
 #[test]
 fn procfs_answers_without_bpf() {
@@ -188,7 +188,7 @@ fn procfs_answers_without_bpf() {
     }
 }
 
-/// Check that BPF answers even for few tasks without procfs, and that the error without both names
+/// Check that without procfs, BPF answers even for few tasks, and that the error without both names
 /// both.
 #[test]
 fn bpf_answers_without_procfs() {
@@ -208,8 +208,8 @@ fn bpf_answers_without_procfs() {
     assert!(error.to_string().contains("/proc is not mounted; no BTF"), "{error}");
 }
 
-/// Check that BPF answers what procfs denies a caller who may load it, and not trace others, even if
-/// that takes longer.
+/// Check that BPF answers what procfs denies a caller who may load programs but not trace others,
+/// even if that takes longer.
 #[test]
 fn bpf_answers_what_procfs_denies() {
     let capable = Support {
@@ -235,7 +235,7 @@ fn bpf_answers_what_procfs_denies() {
     }
     let open = Query::process(1).fields(Field::Comm | Field::Uid | Field::Cmdline | Field::RssBytes);
     assert_eq!(way(&open, &capable), None);
-    // Somebody else's process may be hidden as a whole.
+    // Another user's process may be hidden completely.
     let hidden = Support {
         procfs_complete: Fact::no("hidepid", ""),
         ..capable
@@ -243,7 +243,8 @@ fn bpf_answers_what_procfs_denies() {
     assert_eq!(way(&open, &hidden), Some(BpfWay::ToLoad));
 }
 
-/// Check that the broker answers callers that may not load BPF, if it shows as much as procfs.
+/// Check that the broker answers callers that may not load BPF programs, if it shows as much as
+/// procfs.
 #[test]
 fn the_broker_answers_if_it_shows_as_much() {
     let restricted = |hides: bool| Support {
@@ -278,7 +279,7 @@ fn the_broker_answers_if_it_shows_as_much() {
         ..restricted(true)
     };
     assert_eq!(by(&capable), Some(Ok(SourceId::Bpf)));
-    // Procfs has read one process before the broker has answered.
+    // Procfs reads one process faster than the broker answers.
     assert_eq!(
         decide(&Query::process(1), &restricted(true), State::default()).broker,
         None
@@ -306,7 +307,7 @@ fn one_process_needs_an_iterator_of_it() {
     assert!(super::plan(&query, &host(), &forced, &Cost::default()).is_ok());
 }
 
-/// Check that without the unified hierarchy the cgroup is unsupported, and nothing else changes.
+/// Check that without the unified hierarchy only the cgroup is unsupported.
 #[test]
 fn cgroups_need_the_unified_hierarchy() {
     let support = Support {
@@ -355,7 +356,7 @@ fn rollups_have_sources_of_their_own() {
     assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Bpf)));
 }
 
-/// Check which costs add up to which prices.
+/// Check how costs add up to prices.
 #[test]
 fn prices_add_up() {
     let (support, cost, nothing) = (host(), Cost::default(), State::default());
@@ -390,7 +391,7 @@ fn prices_add_up() {
     assert!(!price(&prices, &Query::these(1..9), BpfWay::Loaded).2);
     let to_load = prices.bpf_by(&all, groups, Groups::NONE, BpfWay::ToLoad);
     assert_eq!(to_load.total_ns(), load + 10_000 + 100 * visit);
-    // Two readers share the files that are read of each task.
+    // Two readers share the files that are read for each task.
     let args = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
     let rest = Groups::NONE.with(Group::Args);
     let loaded = prices.bpf_by(&args, groups, rest, BpfWay::Loaded);
@@ -447,7 +448,7 @@ fn scopes_have_tasks_or_processes() {
     assert_eq!(tasks(None, None, &Query::threads()), 100);
 }
 
-/// Check the break-even points of broker and BPF to the nanosecond.
+/// Check the break-even points of the broker and BPF to the nanosecond.
 #[test]
 fn break_even_points_are_exact() {
     let query = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
@@ -474,7 +475,7 @@ fn break_even_points_are_exact() {
         let plan = plan(&query, &support, &state, &cost).unwrap();
         assert_eq!(plan.broker.is_some(), pays, "{broker_ns}");
     }
-    // Procfs answers if a loaded program is only as fast.
+    // Procfs answers if a loaded program is no faster.
     let loaded = State {
         loaded: Some(Groups::ALL),
         ..State::default()
@@ -497,7 +498,8 @@ fn break_even_points_are_exact() {
     }
 }
 
-/// Check that the broker answers where no other source can, for few listed processes one by one.
+/// Check that the broker answers where no other source can, and one by one for few listed
+/// processes.
 #[test]
 fn the_broker_answers_alone() {
     let support = Support {
@@ -526,6 +528,10 @@ fn listed_processes_are_not_tested() {
     assert!(!tested(Query::processes()));
     assert!(tested(Query::processes().filter(filter())));
     assert!(tested(Query::processes().only_changed()));
+    // The kernel has no test of this field: a program without tests does.
+    let large = || Filter::parse("rss_bytes > 1M").unwrap();
+    assert!(!tested(Query::processes().filter(large())));
+    assert!(tested(Query::processes().filter(large()).only_changed()));
     assert!(!tested(Query::these([1, 2]).filter(filter())));
     assert!(!tested(Query::process(1).only_changed()));
 }
@@ -567,7 +573,7 @@ fn few_processes_are_visited_one_by_one() {
     }
 }
 
-/// Check that what finds the tasks comes first: a program, else the broker, else procfs.
+/// Check that the source that finds the tasks comes first: a program, else the broker, else procfs.
 #[test]
 fn what_finds_the_tasks_comes_first() {
     let query = Query::processes().fields(Field::Comm | Field::Cmdline);

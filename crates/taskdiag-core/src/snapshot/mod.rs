@@ -2,6 +2,7 @@
 
 mod row;
 mod task;
+mod values;
 
 use std::fmt;
 use std::ops::Range;
@@ -20,40 +21,33 @@ pub use task::Task;
 
 pub use crate::counters::Counters;
 
-/// A source that can answer a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SourceId {
-    /// BPF programs (Linux 5.17).
-    Bpf,
-    /// The text files of `/proc` (proc(5)).
-    Procfs,
-    /// `/proc/PID/smaps_rollup`, which answers [`Group::Rollup`] only (Linux 4.14).
-    SmapsRollup,
-    /// `/proc/PID/smaps`, added up, which answers [`Group::Rollup`] only, on kernels without
-    /// `smaps_rollup`.
-    Smaps,
-    /// The broker, `taskdiagd`, which shows the tasks that the caller may trace.
-    Broker,
-}
-
-impl SourceId {
-    /// The name, as reports have it: `bpf`, `procfs`, `smaps_rollup`, `smaps`, `broker`.
-    pub fn name(self) -> &'static str {
-        match self {
-            SourceId::Bpf => "bpf",
-            SourceId::Procfs => "procfs",
-            SourceId::SmapsRollup => "smaps_rollup",
-            SourceId::Smaps => "smaps",
-            SourceId::Broker => "broker",
-        }
+crate::named_enum! {
+    /// A source that can answer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum SourceId {
+        /// BPF programs (Linux 5.17).
+        Bpf => "bpf",
+        /// The text files of `/proc` (proc(5)).
+        Procfs => "procfs",
+        /// `/proc/PID/smaps_rollup`, which answers [`Group::Rollup`] only (Linux 4.14).
+        SmapsRollup => "smaps_rollup",
+        /// `/proc/PID/smaps`, added up, which answers [`Group::Rollup`] only, on kernels without
+        /// `smaps_rollup`.
+        Smaps => "smaps",
+        /// The broker, `taskdiagd`, which shows the tasks that the caller may trace.
+        Broker => "broker",
+        /// The `PROCMAP_QUERY` ioctl on `/proc/PID/maps`, which answers only about the mappings of
+        /// single processes (Linux 6.11).
+        Procmap => "procmap",
     }
-}
-
-impl fmt::Display for SourceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    /// All of them.
+    #[doc(hidden)]
+    pub const ALL;
+    /// The name, as reports have it: `bpf`, `procfs`, `smaps_rollup`, `smaps`, `broker`,
+    /// `procmap`.
+    pub fn name;
+    impl Display;
 }
 
 /// The answer to a query: one row for each task, read in place.
@@ -74,7 +68,7 @@ pub struct Snapshot {
     /// have been dropped since.
     #[doc(hidden)]
     pub deferred: Vec<usize>,
-    /// Processes that have to be read again, in another way: see [`record::AGAIN`].
+    /// Processes that must be read again, in another way: see [`record::AGAIN`].
     #[doc(hidden)]
     pub again: Vec<u32>,
     /// Records that reader threads made, or that the handle remembers from earlier snapshots.

@@ -73,7 +73,14 @@ impl<'a> Task<'a> {
             .filter_map(move |place| snapshot.record_at(place))
     }
 
-    /// The attributes of all records. Of several of one type the first counts, except of
+    /// The bytes of its record, if it is the only one: a task with the same bytes as before has the
+    /// same values.
+    #[doc(hidden)]
+    pub fn sole_record(&self) -> Option<&'a [u8]> {
+        (self.row.more == NO_MORE).then(|| self.record.as_bytes())
+    }
+
+    /// The attributes of all records. If several have the same type, the first counts, except for
     /// [`attr::ABSENT`]: each record may have one.
     #[doc(hidden)]
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
@@ -84,7 +91,7 @@ impl<'a> Task<'a> {
             .and_then(|record| record.attribute(attr::ARGS));
         let records = std::iter::once(self.record).chain(self.supplements());
         let all = records.flat_map(|record| record.attributes());
-        // Arguments that are remembered come instead of those that were read.
+        // Remembered arguments replace those that were read.
         let is_ours = move |attribute: &Attribute<'a>| place.is_none() || attribute.kind != attr::ARGS;
         all.filter(is_ours).chain(args)
     }
@@ -194,7 +201,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The unique set size: what no other process has mapped, added up as smem does.
+    /// The unique set size: memory that no other process maps, added up as in smem.
     #[doc(hidden)]
     pub fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;

@@ -1,11 +1,12 @@
-//! The table of the fields of sockets: names, kinds and meanings, and how each is read of a socket.
+//! The table of the fields of sockets: names, kinds and meanings, and how each value is read from a
+//! socket.
 
 use std::cell::OnceCell;
 use std::fmt::{self, Write as _};
 
 use super::{Owner, Queues, Socket, TcpInfo};
 use crate::absent::{Absent, Known};
-use crate::field::{near, UnknownField};
+use crate::field::UnknownField;
 use crate::set::Set;
 use crate::value::Value;
 
@@ -59,11 +60,11 @@ crate::row_fields! {
 }
 
 impl SocketField {
-    /// All fields of rows. Filters also have those of an owner.
+    /// All fields of rows. Filters also have the fields of an owner.
     pub const ALL: &'static [SocketField] = SocketField::EVERY.split_at(SocketField::EVERY.len() - 3).0;
 
-    /// The fields that a request has unless it says otherwise: all but what takes a look at all
-    /// processes, and what only TCP knows.
+    /// The fields of a request by default: all except those that need the descriptors of all
+    /// processes, and those that only TCP has.
     #[doc(hidden)]
     pub fn usual() -> Set<SocketField> {
         let all = SocketField::ALL.iter().copied();
@@ -71,26 +72,24 @@ impl SocketField {
             .collect()
     }
 
-    /// Whether it is what TCP knows of a connection.
+    /// Whether it is information about a TCP connection.
     #[doc(hidden)]
     pub fn is_of_tcp(self) -> bool {
         (SocketField::RttNs..=SocketField::Congestion).contains(&self)
     }
 
-    /// The field of a filter with this name.
+    /// The field with this name, for a filter.
     #[doc(hidden)]
     pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
-        // Owners are compared by what they have.
+        // Owners are compared by their own fields.
         let is_list = |field: &SocketField| matches!(field, SocketField::Owners | SocketField::Peers);
         let fields = || SocketField::EVERY.iter().copied().filter(|field| !is_list(field));
-        fields().find(|field| field.name() == name).ok_or_else(|| UnknownField {
-            name: name.to_owned(),
-            near: near(name, fields().map(SocketField::name)),
-        })
+        let found = fields().find(|field| field.name() == name);
+        found.ok_or_else(|| UnknownField::new(name, fields().map(SocketField::name)))
     }
 }
 
-/// A socket as a row: its values under their fields.
+/// A socket as a row: its values by field.
 #[derive(Debug)]
 pub struct Row<'a> {
     socket: &'a Socket<'a>,
@@ -124,7 +123,6 @@ impl<'a> Row<'a> {
     }
 
     /// The value of a field. `Ok(None)` if such a socket has no such value.
-    /// Lists of descriptors are [`Absent::Unsupported`] here: [`Row::descriptors`] has them.
     pub fn value(&self, field: SocketField) -> Known<Option<Value<'_>>> {
         let socket = self.socket;
         let word = |word: &'static str| Ok(Some(Value::Text(word.as_bytes())));
@@ -132,7 +130,7 @@ impl<'a> Row<'a> {
         let long = |number: Option<u64>| Ok(number.map(Value::from));
         match field {
             SocketField::Family => word(socket.family.name()),
-            SocketField::Type => word(socket.kind.name()),
+            SocketField::Type => word(socket.socket_type.name()),
             SocketField::Protocol => Ok(written(&self.protocol, socket.protocol)),
             SocketField::State => word(socket.state.name()),
             SocketField::LocalAddr => Ok(written(&self.local, socket.local.addr)),
@@ -153,22 +151,14 @@ impl<'a> Row<'a> {
             SocketField::RetransmitsCount => number(socket.timer.map(|timer| timer.retransmits)),
             SocketField::Mark => Ok(socket.mark?.map(|mark| Value::Mask(mark.into()))),
             SocketField::CgroupId => Ok(socket.cgroup_id?.map(Value::Unsigned)),
-            SocketField::Owners | SocketField::Peers => Err(Absent::Unsupported),
+            SocketField::Owners => Ok(socket.owners?.map(Value::Owners)),
+            SocketField::Peers => Ok(socket.peers?.map(Value::Owners)),
             SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field),
             _ => match &socket.info {
                 Ok(Some(info)) => Ok(of_info(info, field)),
                 Ok(None) => Ok(None),
                 Err(reason) => Err(*reason),
             },
-        }
-    }
-
-    /// The descriptors under a field, if its values are such lists.
-    pub fn descriptors(&self, field: SocketField) -> Option<Known<Option<&'a [Owner]>>> {
-        match field {
-            SocketField::Owners => Some(self.socket.owners),
-            SocketField::Peers => Some(self.socket.peers),
-            _ => None,
         }
     }
 
@@ -219,12 +209,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A value as text, which is made once.
+/// A value as text, which is made only once.
 fn written(cell: &OnceCell<String>, value: Option<impl fmt::Display>) -> Option<Value<'_>> {
     let value = value?;
     let text = cell.get_or_init(|| {
         let mut text = String::new();
-        // Nothing that is written into memory fails.
+        // Writing into memory can't fail.
         let _ = write!(text, "{value}");
         text
     });
@@ -259,7 +249,7 @@ fn of_info(info: &TcpInfo, field: SocketField) -> Option<Value<'_>> {
 mod tests {
     use std::net::IpAddr;
 
-    use super::super::{Address, End, Family, Protocol, State, Type};
+    use super::super::{Address, Endpoint, Family, Protocol, State, Type};
     use super::*;
 
     fn text<'a>(row: &'a Row<'_>, field: SocketField) -> Option<&'a [u8]> {
@@ -269,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Check that names are unique, and which fields are of owners.
+    /// Check that names are unique, and which fields belong to owners.
     #[test]
     fn fields_have_names() {
         let all = SocketField::EVERY;
@@ -282,12 +272,13 @@ mod tests {
         assert_eq!(SocketField::ALL.last(), Some(&SocketField::Owners));
     }
 
-    /// Check that values are texts and numbers, and that what a socket does not have is none.
+    /// Check that values are texts and numbers, and that a socket has no value for what does not
+    /// apply to it.
     #[test]
     fn rows_have_values() {
         let mut socket = Socket::new(Family::Inet6, Type::Stream, State::Listen, 0);
         socket.protocol = Some(Protocol::Ip(6));
-        socket.local = End {
+        socket.local = Endpoint {
             addr: Some(Address::Ip(IpAddr::from([0; 16]))),
             port: Some(80),
         };
@@ -309,7 +300,7 @@ mod tests {
         assert_eq!(Row::new(&socket).value(SocketField::RttNs), Err(Absent::NoAnswer));
     }
 
-    /// Check that abstract names are as `/proc/net/unix` has them, and paths untouched.
+    /// Check that abstract names have the form of `/proc/net/unix`, and that paths are untouched.
     #[test]
     fn abstract_names_begin_with_an_at() {
         let mut socket = Socket::new(Family::Unix, Type::Stream, State::Listen, 0);
@@ -319,7 +310,7 @@ mod tests {
         assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"/run/x\xff"[..]));
     }
 
-    /// Check the values of an owner, and that a socket without one has none.
+    /// Check the values of an owner, and that a socket without an owner has none.
     #[test]
     fn owners_are_rows_of_their_own() {
         let owner = Owner::new(7, 3, Ok(b"nginx"));

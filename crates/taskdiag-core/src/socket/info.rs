@@ -1,55 +1,56 @@
-//! What TCP knows of a connection: `struct tcp_info` of `linux/tcp.h`.
+//! What TCP knows about a connection: `struct tcp_info` of `linux/tcp.h`.
 
-/// What TCP knows of a connection.
+/// What TCP knows about a connection.
 ///
-/// The kernel's structure has grown: a value that this kernel's does not have is `None`.
+/// The kernel's structure has grown over time: a value that this kernel does not have is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
-    /// How long it waits for a confirmation before it sends again, in nanoseconds.
+    /// How long it waits for an acknowledgement before it retransmits, in nanoseconds.
     pub rto_ns: Option<u64>,
-    /// The length of what it sends in one packet.
+    /// The maximum segment size for sending, in bytes.
     pub mss_bytes: Option<u32>,
-    /// How many packets were sent and not confirmed.
+    /// The number of packets that were sent and not acknowledged.
     pub unacked_count: Option<u32>,
-    /// How many packets are thought to be lost.
+    /// The number of packets that are considered lost.
     pub lost_count: Option<u32>,
-    /// The round trip time, smoothed, in nanoseconds. `None` before the first one.
+    /// The smoothed round-trip time, in nanoseconds. `None` before the first measurement.
     pub rtt_ns: Option<u64>,
-    /// How much the round trip time varies, in nanoseconds.
+    /// The variation of the round-trip time, in nanoseconds.
     pub rtt_var_ns: Option<u64>,
-    /// The slow start threshold, in packets. `None` while there is none.
+    /// The slow start threshold, in packets. `None` if there is none yet.
     pub ssthresh_count: Option<u32>,
     /// The congestion window, in packets.
     pub cwnd_count: Option<u32>,
-    /// How many packets were sent again.
+    /// The number of retransmitted packets.
     pub retransmitted_count: Option<u32>,
-    /// How many bytes were confirmed by the other side.
+    /// The number of bytes that the other side acknowledged.
     pub acked_bytes: Option<u64>,
-    /// How many bytes were received.
+    /// The number of bytes received.
     pub received_bytes: Option<u64>,
-    /// How many bytes it was given and has not sent.
+    /// The number of bytes that were written to the socket but not sent.
     pub notsent_bytes: Option<u32>,
-    /// The shortest round trip time, in nanoseconds. `None` before the first one.
+    /// The minimum round-trip time, in nanoseconds. `None` before the first measurement.
     pub min_rtt_ns: Option<u64>,
-    /// How fast data arrived at the other side, in bytes a second.
+    /// The rate at which data arrived at the other side, in bytes a second.
     pub delivery_rate_bytes: Option<u64>,
-    /// How many bytes were sent, those that were sent again too.
+    /// The number of bytes sent, including retransmissions.
     pub sent_bytes: Option<u64>,
-    /// How many bytes were sent again.
+    /// The number of retransmitted bytes.
     pub retransmitted_bytes: Option<u64>,
-    /// The name of the algorithm of congestion control, and zeros.
+    /// The name of the congestion control algorithm, padded with zeros.
     congestion: [u8; NAME_MAX],
 }
 
-/// TCP_CA_NAME_MAX of the kernel, which counts a zero behind the name.
+/// TCP_CA_NAME_MAX of the kernel. It includes a zero after the name.
 const NAME_MAX: usize = 16;
 
-/// What the kernel writes where there is no value.
+/// What the kernel writes for a missing value.
 const INFINITE: u32 = 0x7fff_ffff;
 
 impl TcpInfo {
-    /// Of the bytes of the kernel's structure, as many as it has, and the name of the algorithm of congestion control.
+    /// Made from as many bytes of the kernel's structure as there are, and from the name of the
+    /// congestion control algorithm.
     pub(super) fn new(bytes: &[u8], congestion: &[u8]) -> TcpInfo {
         let mut name = [0; NAME_MAX];
         let len = congestion.len().min(NAME_MAX);
@@ -78,7 +79,7 @@ impl TcpInfo {
         }
     }
 
-    /// The name of the algorithm of congestion control.
+    /// The name of the congestion control algorithm.
     pub fn congestion(&self) -> Option<&[u8]> {
         let mut names = self.congestion.split(|&byte| byte == 0);
         names.next().filter(|name| !name.is_empty())
@@ -89,10 +90,10 @@ impl TcpInfo {
 mod tests {
     use super::*;
 
-    /// Check that each value is where the C library has it, by a structure that it lays out.
+    /// Check that the offset of each value is the one in the C library's structure.
     #[test]
     fn values_are_where_the_c_library_has_them() {
-        // Each word is its own place.
+        // Each word holds its own offset.
         let bytes: Vec<u8> = (0..62_u32).flat_map(|word| (word * 4).to_ne_bytes()).collect();
         let info = TcpInfo::new(&bytes, b"cubic");
         let at = std::mem::offset_of!(libc::tcp_info, tcpi_rtt) as u64;
@@ -126,8 +127,8 @@ mod tests {
         assert_eq!(info.congestion(), Some(&b"cubic"[..]));
     }
 
-    /// Check that an older kernel's shorter structure has fewer values, and that what stands for
-    /// "none" is none.
+    /// Check that an older kernel's shorter structure gives fewer values, and that the kernel's
+    /// marks for a missing value give none.
     #[test]
     fn shorter_structures_have_fewer_values() {
         let mut bytes = vec![0; 104];

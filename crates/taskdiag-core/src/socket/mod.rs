@@ -1,4 +1,4 @@
-//! Sockets: what the kernel says of one, and the table of their fields.
+//! Sockets: what the kernel reports about a socket, and the table of their fields.
 
 pub mod diag;
 mod field;
@@ -10,83 +10,64 @@ mod serialize;
 use std::fmt;
 use std::net::IpAddr;
 
-use bitflags::bitflags;
-
 use crate::absent::{Absent, Known};
-use crate::set::Member;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
 
-/// The family of a socket's addresses (address_families(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Family {
-    /// IPv4: ip(7).
-    Inet = libc::AF_INET as u8,
-    /// IPv6, which can carry IPv4, too: ipv6(7).
-    Inet6 = libc::AF_INET6 as u8,
-    /// unix(7).
-    Unix = libc::AF_UNIX as u8,
-    /// netlink(7).
-    Netlink = libc::AF_NETLINK as u8,
-    /// packet(7).
-    Packet = libc::AF_PACKET as u8,
-    /// vsock(7).
-    Vsock = libc::AF_VSOCK as u8,
-}
-
-impl Family {
-    /// All of them.
-    pub const ALL: [Family; 6] = [
-        Family::Inet,
-        Family::Inet6,
-        Family::Unix,
-        Family::Netlink,
-        Family::Packet,
-        Family::Vsock,
-    ];
-
-    /// The name: `inet`, `inet6`, `unix`, `netlink`, `packet`, `vsock`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Family::Inet => "inet",
-            Family::Inet6 => "inet6",
-            Family::Unix => "unix",
-            Family::Netlink => "netlink",
-            Family::Packet => "packet",
-            Family::Vsock => "vsock",
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-bitflags! {
-    /// A set of kinds of sockets.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Kinds: u8 {
-        /// TCP, also with several paths (MPTCP).
-        const TCP = 1;
-        /// UDP, and UDP-Lite where the kernel has it.
-        const UDP = 1 << 1;
-        /// Sockets for any other protocol over IP (raw(7)).
-        const RAW = 1 << 2;
+crate::named_enum! {
+    /// The family of a socket's addresses (address_families(7)).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    #[repr(u8)]
+    pub enum Family {
+        /// IPv4: ip(7).
+        Inet = libc::AF_INET as u8 => "inet",
+        /// IPv6, which can also carry IPv4: ipv6(7).
+        Inet6 = libc::AF_INET6 as u8 => "inet6",
         /// unix(7).
-        const UNIX = 1 << 3;
+        Unix = libc::AF_UNIX as u8 => "unix",
         /// netlink(7).
-        const NETLINK = 1 << 4;
+        Netlink = libc::AF_NETLINK as u8 => "netlink",
         /// packet(7).
-        const PACKET = 1 << 5;
+        Packet = libc::AF_PACKET as u8 => "packet",
         /// vsock(7).
-        const VSOCK = 1 << 6;
+        Vsock = libc::AF_VSOCK as u8 => "vsock",
     }
+    /// The name: `inet`, `inet6`, `unix`, `netlink`, `packet`, `vsock`.
+    pub fn name;
+    impl Display;
 }
+
+crate::named_enum! {
+    /// A kind of sockets, which the kernel lists together.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum Kind {
+        /// TCP, also with several paths (MPTCP).
+        Tcp => "tcp",
+        /// UDP, and UDP-Lite where the kernel has it.
+        Udp => "udp",
+        /// Sockets for any other protocol over IP (raw(7)).
+        Raw => "raw",
+        /// unix(7).
+        Unix => "unix",
+        /// netlink(7).
+        Netlink => "netlink",
+        /// packet(7).
+        Packet => "packet",
+        /// vsock(7).
+        Vsock => "vsock",
+    }
+    /// All of them.
+    pub const ALL;
+    /// The name: `tcp`, `udp`, `raw`, `unix`, `netlink`, `packet`, `vsock`.
+    pub fn name;
+    impl Display;
+    impl Member(ALL);
+}
+
+crate::set_by_or!(Kind);
 
 /// How a socket passes data: its type, as socket(2) takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +83,7 @@ pub enum Type {
     Seqpacket,
     /// `SOCK_PACKET`, which is obsolete.
     Packet,
-    /// Another one, by its number.
+    /// Any other, by its number.
     Other(u8),
 }
 
@@ -145,12 +126,12 @@ pub enum Protocol {
     Ip(u16),
     /// A protocol over netlink, by its number (netlink(7)).
     Netlink(u8),
-    /// What a packet socket receives, by the number in Ethernet frames (packet(7)).
+    /// What a packet socket receives, by the protocol number in Ethernet frames (packet(7)).
     Ether(u16),
 }
 
-/// Displays the name, as in `tcp` and `route`, or the number where it has none: of protocols in
-/// Ethernet frames in hexadecimal.
+/// Displays the name, such as `tcp` or `route`, or the number if there is no name. Numbers of
+/// protocols in Ethernet frames are in hexadecimal.
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (names::protocol(*self), self) {
@@ -162,56 +143,49 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The state of a socket. The states of TCP also stand for those of other protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum State {
-    /// Connected.
-    Estab = 1,
-    /// It has asked for a connection.
-    SynSent = 2,
-    /// It was asked for a connection.
-    SynRecv = 3,
-    /// It has closed its side, and the other one has not said that it knows.
-    FinWait1 = 4,
-    /// It has closed its side.
-    FinWait2 = 5,
-    /// Both sides are closed; it waits until no old packet can arrive.
-    TimeWait = 6,
-    /// Not connected.
-    Unconn = 7,
-    /// The other side is closed, this one is not.
-    CloseWait = 8,
-    /// It has closed its side after the other one, which has not said that it knows.
-    LastAck = 9,
-    /// It waits for connections.
-    Listen = 10,
-    /// Both sides closed at the same time.
-    Closing = 11,
+crate::named_enum! {
+    /// The state of a socket. The states of TCP are used for other protocols too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    #[repr(u8)]
+    pub enum State {
+        /// Connected.
+        Estab = 1 => "ESTAB",
+        /// It has requested a connection.
+        SynSent = 2 => "SYN-SENT",
+        /// It has received a request for a connection.
+        SynRecv = 3 => "SYN-RECV",
+        /// It has closed its side, and waits for the other side's acknowledgement.
+        FinWait1 = 4 => "FIN-WAIT-1",
+        /// It has closed its side, and the other side has acknowledged this.
+        FinWait2 = 5 => "FIN-WAIT-2",
+        /// Both sides are closed. It waits until no old packet can arrive.
+        TimeWait = 6 => "TIME-WAIT",
+        /// Not connected.
+        Unconn = 7 => "UNCONN",
+        /// The other side is closed, this one is not.
+        CloseWait = 8 => "CLOSE-WAIT",
+        /// It has closed its side after the other side closed, and waits for the acknowledgement.
+        LastAck = 9 => "LAST-ACK",
+        /// It listens for connections.
+        Listen = 10 => "LISTEN",
+        /// Both sides closed at the same time.
+        Closing = 11 => "CLOSING",
+    }
+    /// All states.
+    pub const ALL;
+    /// The name that ss(8) uses: `ESTAB`, `SYN-SENT`, `LISTEN`, `UNCONN` and so on.
+    pub fn name;
+    impl Display;
+    impl Member(ALL);
 }
 
 impl State {
-    /// All of them.
-    pub const ALL: [State; 11] = [
-        State::Estab,
-        State::SynSent,
-        State::SynRecv,
-        State::FinWait1,
-        State::FinWait2,
-        State::TimeWait,
-        State::Unconn,
-        State::CloseWait,
-        State::LastAck,
-        State::Listen,
-        State::Closing,
-    ];
-
-    /// The state with this number of the kernel. `None`: no kernel has it.
+    /// The state with this kernel number. `None` if the number is unknown.
     pub(crate) fn new(number: u8) -> Option<State> {
         /// A request for a connection that has not become a socket.
         const NEW_SYN_RECV: u8 = 12;
-        /// A socket that is bound, and neither connected nor waiting.
+        /// A socket that is bound, but neither connected nor listening.
         const BOUND_INACTIVE: u8 = 13;
         match number {
             NEW_SYN_RECV => Some(State::SynRecv),
@@ -219,32 +193,10 @@ impl State {
             _ => State::ALL.into_iter().find(|&state| state as u8 == number),
         }
     }
-
-    /// The name, as ss(8) has it: `ESTAB`, `SYN-SENT`, `LISTEN`, `UNCONN` and so on.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Estab => "ESTAB",
-            State::SynSent => "SYN-SENT",
-            State::SynRecv => "SYN-RECV",
-            State::FinWait1 => "FIN-WAIT-1",
-            State::FinWait2 => "FIN-WAIT-2",
-            State::TimeWait => "TIME-WAIT",
-            State::Unconn => "UNCONN",
-            State::CloseWait => "CLOSE-WAIT",
-            State::LastAck => "LAST-ACK",
-            State::Listen => "LISTEN",
-            State::Closing => "CLOSING",
-        }
-    }
 }
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The state with this name, as ss(8), its filters or netstat(8) have it. The error has the names of ss.
+/// The state with this name, in the spelling of ss(8), its filters, or netstat(8). The error lists
+/// the names of ss.
 pub fn state_named(name: &str) -> Result<State, String> {
     let upper = name.to_ascii_uppercase().replace('_', "-");
     let alias = match upper.as_str() {
@@ -262,21 +214,11 @@ pub fn state_named(name: &str) -> Result<State, String> {
     })
 }
 
-impl Member for State {
-    fn members() -> impl Iterator<Item = State> {
-        State::ALL.into_iter()
-    }
-
-    fn place(self) -> usize {
-        self as usize
-    }
-}
-
 /// The address of a socket without its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Address {
-    /// Of IPv4 and IPv6.
+    /// An IPv4 or IPv6 address.
     Ip(IpAddr),
     /// The number of a machine (vsock(7)).
     Cid(u32),
@@ -294,73 +236,65 @@ impl fmt::Display for Address {
 /// One end of a connection, or what a socket is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct End {
+pub struct Endpoint {
     /// `None` if it has no address.
     pub addr: Option<Address>,
-    /// `None` if it has no port. Of netlink sockets it is the port id.
+    /// `None` if it has no port. For netlink sockets, the port id.
     pub port: Option<u32>,
 }
 
-/// What a timer of TCP waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TimerKind {
-    /// Sending again what the other side has not confirmed.
-    Retransmit,
-    /// Asking the other side whether it is there (`SO_KEEPALIVE`), or giving up waiting for it.
-    Keepalive,
-    /// The end of TIME-WAIT.
-    TimeWait,
-    /// Asking whether the window of the other side is still closed.
-    Persist,
-}
-
-impl TimerKind {
-    /// The name, as ss(8) has it: `on`, `keepalive`, `timewait`, `persist`.
-    pub fn name(self) -> &'static str {
-        match self {
-            TimerKind::Retransmit => "on",
-            TimerKind::Keepalive => "keepalive",
-            TimerKind::TimeWait => "timewait",
-            TimerKind::Persist => "persist",
-        }
+crate::named_enum! {
+    /// What a TCP timer waits for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum TimerKind {
+        /// Retransmitting what the other side has not acknowledged.
+        Retransmit => "on",
+        /// Probing whether the other side still exists (`SO_KEEPALIVE`), or giving up on it.
+        Keepalive => "keepalive",
+        /// The end of TIME-WAIT.
+        TimeWait => "timewait",
+        /// Probing whether the other side's window is still closed.
+        Persist => "persist",
     }
+    /// The name that ss(8) uses: `on`, `keepalive`, `timewait`, `persist`.
+    pub fn name;
 }
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timer {
     /// What it waits for.
     pub kind: TimerKind,
-    /// The time that is left, in nanoseconds.
+    /// The time left, in nanoseconds.
     pub left_ns: u64,
-    /// How often it has run out in a row.
+    /// How often it has expired in a row.
     pub retransmits: u32,
 }
 
-/// What waits in a socket.
+/// What is queued in a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Queues {
-    /// Data: the number of bytes that were not read, and of those that were sent and not confirmed
-    /// or not taken by the other side.
+    /// Data: the number of bytes that have not been read, and the number of bytes that were sent
+    /// but not acknowledged, or not taken by the other side.
     Data {
-        /// What was not read.
+        /// Bytes not read.
         recv_bytes: u64,
-        /// What was not confirmed, or not taken.
+        /// Bytes not acknowledged, or not taken.
         send_bytes: u64,
     },
-    /// Connections that were not accepted, of a socket that waits for connections.
+    /// For a listening socket: connections that have not been accepted.
     Backlog {
-        /// How many there are.
+        /// The number of connections.
         count: u32,
-        /// How many there can be.
+        /// The maximum number.
         limit: u32,
     },
 }
 
-/// A descriptor that a process has.
+/// A descriptor of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owner {
@@ -368,7 +302,7 @@ pub struct Owner {
     pub pid: u32,
     /// The number of the descriptor.
     pub fd: u32,
-    /// The name of the process, if the query of the processes asked for it.
+    /// The name of the process, if the query about processes asked for it.
     pub comm: Known<Vec<u8>>,
 }
 
@@ -385,77 +319,76 @@ impl Owner {
 
 /// A socket.
 ///
-/// Where a value is an [`Option`], `None` means that such a socket has no such value.
+/// Where a value is an [`Option`], `None` means that a socket of this kind has no such value.
 #[derive(Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Socket<'a> {
     /// The family of its addresses.
     pub family: Family,
     /// Its type.
-    pub kind: Type,
+    pub socket_type: Type,
     /// Its protocol.
     pub protocol: Option<Protocol>,
     /// Its state.
     pub state: State,
     /// What it is bound to.
-    pub local: End,
+    pub local: Endpoint,
     /// What it is connected to.
-    pub remote: End,
+    pub remote: Endpoint,
     /// The name of the network interface that it is bound to (`SO_BINDTODEVICE`, packet sockets,
     /// link-local addresses).
     pub interface: Known<Option<&'a [u8]>>,
     /// The number of that interface.
     pub interface_index: Option<u32>,
-    /// The name of a UNIX socket: the path that it was bound to, or an abstract name, which begins
+    /// The name of a UNIX socket: the path to which it is bound, or an abstract name, which begins
     /// with a NUL.
     pub path: Option<&'a [u8]>,
     /// The inode number of the UNIX socket at the other end.
     pub peer_inode: Option<u64>,
-    /// The inode number, as in `socket:[N]` of descriptors. TCP sockets have none while nobody has
-    /// accepted them, and when the last descriptor is closed: TIME-WAIT sockets never have one.
+    /// The inode number, as in `socket:[N]` of descriptors. A TCP socket has none before it is
+    /// accepted and after its last descriptor is closed. TIME-WAIT sockets never have one.
     pub inode: Option<u64>,
-    /// The user who created it. [`Absent::Unsupported`] where the kernel does not tell.
+    /// The user who created it. [`Absent::Unsupported`] where the kernel does not report this.
     pub uid: Known<u32>,
-    /// The inode number of its network namespace. It is 0 if it is the caller's own and there is no
-    /// `/proc` that tells the number.
+    /// The inode number of its network namespace. 0 if it is the caller's own namespace and there
+    /// is no `/proc` from which to read the number.
     pub netns: u64,
-    /// What waits in it.
+    /// What is queued in it.
     pub queues: Known<Queues>,
-    /// The timer that runs.
+    /// Its running timer.
     pub timer: Option<Timer>,
-    /// The mark of its packets (`SO_MARK`). It takes `CAP_NET_ADMIN` to see it.
+    /// The mark of its packets (`SO_MARK`). Reading it needs `CAP_NET_ADMIN`.
     pub mark: Known<Option<u32>>,
     /// The id of the cgroup that it was created in.
     pub cgroup_id: Known<Option<u64>>,
-    /// What TCP knows of the connection. [`Absent::NotAsked`] unless asked for.
+    /// What TCP knows about the connection. [`Absent::NotAsked`] unless asked for.
     pub info: Known<Option<TcpInfo>>,
-    /// The descriptors that the processes asked about have of it; `None` if it has no inode, so that
-    /// there are none.
-    /// [`Absent::NotAsked`] unless asked for, and [`Absent::Denied`] if none was found and the
-    /// descriptors of some processes may not be seen.
+    /// The descriptors of this socket in the queried processes. `None` if it has no inode, so that
+    /// no descriptor can exist. [`Absent::NotAsked`] unless asked for. [`Absent::Denied`] if none
+    /// was found and the caller may not see the descriptors of some processes.
     pub owners: Known<Option<&'a [Owner]>>,
-    /// The descriptors of the socket at the other end; `None` if there is none here: it is not
-    /// connected, or with another machine or network namespace, or it is a UDP socket that nobody
-    /// has connected back. An empty list if nobody has the other end: it was not accepted, or is
-    /// closed. [`Absent::NotAsked`] unless asked for, [`Absent::Denied`] if none was found and the
-    /// descriptors of some processes may not be seen, [`Absent::Gone`] if the socket with the
-    /// addresses of the other end was in no list.
+    /// The descriptors of the socket at the other end. `None` if the other end is not here: the
+    /// socket is not connected, or it is connected to another machine or network namespace, or it
+    /// is a UDP socket to which no socket has connected back. An empty list if no process has the
+    /// other end: it was not accepted, or is closed. [`Absent::NotAsked`] unless asked for.
+    /// [`Absent::Denied`] if none was found and the caller may not see the descriptors of some
+    /// processes. [`Absent::Gone`] if no list had a socket with the addresses of the other end.
     pub peers: Known<Option<&'a [Owner]>>,
-    /// What tells it from others of its namespace as long as it exists.
+    /// Distinguishes it from the other sockets of its namespace as long as it exists.
     #[doc(hidden)]
     pub cookie: u64,
 }
 
 impl<'a> Socket<'a> {
     /// A socket of which nothing else is known.
-    pub(crate) fn new(family: Family, kind: Type, state: State, cookie: u64) -> Socket<'a> {
+    pub(crate) fn new(family: Family, socket_type: Type, state: State, cookie: u64) -> Socket<'a> {
         Socket {
             family,
-            kind,
+            socket_type,
             protocol: None,
             state,
-            local: End::default(),
-            remote: End::default(),
+            local: Endpoint::default(),
+            remote: Endpoint::default(),
             interface: Ok(None),
             interface_index: None,
             path: None,
@@ -479,13 +412,13 @@ impl<'a> Socket<'a> {
     pub fn is_listening(&self) -> bool {
         match self.state {
             State::Listen => true,
-            State::Unconn => !matches!(self.kind, Type::Stream | Type::Seqpacket),
+            State::Unconn => !matches!(self.socket_type, Type::Stream | Type::Seqpacket),
             _ => false,
         }
     }
 }
 
-/// Whether one of the ports of a socket of IP is this one.
+/// Whether an IP socket has this port at one of its ends.
 pub fn has_port(socket: &Socket<'_>, port: u16) -> bool {
     let port = Some(u32::from(port));
     matches!(socket.family, Family::Inet | Family::Inet6) && (socket.local.port == port || socket.remote.port == port)
@@ -496,7 +429,7 @@ impl fmt::Debug for Socket<'_> {
         let text = |text: &[u8]| text.escape_ascii().to_string();
         f.debug_struct("Socket")
             .field("family", &self.family)
-            .field("kind", &self.kind)
+            .field("socket_type", &self.socket_type)
             .field("protocol", &self.protocol)
             .field("state", &self.state)
             .field("local", &self.local)
@@ -524,7 +457,7 @@ pub(crate) mod tests {
     pub(crate) fn listener() -> Socket<'static> {
         Socket {
             protocol: Some(Protocol::Ip(6)),
-            local: End {
+            local: Endpoint {
                 addr: Some(Address::Ip(IpAddr::from([127, 0, 0, 1]))),
                 port: Some(80),
             },
@@ -553,7 +486,7 @@ pub(crate) mod tests {
         assert!(state_named("open").is_err_and(|error| error.contains("SYN-SENT")));
     }
 
-    /// Check that states have the kernel's numbers, and that those that ss shows as others do, too.
+    /// Check that states have the kernel's numbers, including those that ss shows as another state.
     #[test]
     fn states_have_numbers() {
         for state in State::ALL {
@@ -573,7 +506,7 @@ pub(crate) mod tests {
         assert!(!of(Type::Dgram, State::Estab));
     }
 
-    /// Check that a port is found at both ends, and that a netlink port id is none.
+    /// Check that a port is found at both ends, and that a netlink port id does not count.
     #[test]
     fn ports_are_of_ip() {
         let mut socket = Socket::new(Family::Inet, Type::Stream, State::Estab, 0);

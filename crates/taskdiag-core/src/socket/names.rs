@@ -36,7 +36,7 @@ fn ip(number: u16) -> Option<&'static str> {
     })
 }
 
-/// `NETLINK_*` of `linux/netlink.h`, as netlink(7) has them.
+/// `NETLINK_*` of `linux/netlink.h`, with the names of netlink(7).
 fn netlink(number: u8) -> Option<&'static str> {
     Some(match number {
         0 => "route",

@@ -1,48 +1,17 @@
-//! `Serialize` for sockets, in the shape of the rows of `taskdiag sockets --json`. What was not
-//! asked for is left out.
-
-use std::collections::BTreeMap;
+//! `Serialize` for sockets, in the shape of the rows of `taskdiag sockets --json`. Fields that were
+//! not asked for are left out.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::{Owner, Row, Socket, SocketField};
-use crate::absent::Absent;
+use crate::serialize::{cell, row};
 use crate::value::Value;
 
 impl Serialize for Socket<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let row = Row::new(self);
-        let mut map = serializer.serialize_map(None)?;
-        let mut absent = BTreeMap::new();
-        for &field in SocketField::ALL {
-            let name = field.name();
-            let reason = if let Some(descriptors) = row.descriptors(field) {
-                match descriptors {
-                    Ok(Some(owners)) => {
-                        map.serialize_entry(name, owners)?;
-                        continue;
-                    }
-                    Ok(None) => None,
-                    Err(reason) => Some(reason),
-                }
-            } else {
-                match row.value(field) {
-                    Ok(Some(value)) => {
-                        map.serialize_entry(name, &value)?;
-                        continue;
-                    }
-                    Ok(None) => None,
-                    Err(reason) => Some(reason),
-                }
-            };
-            if reason != Some(Absent::NotAsked) {
-                absent.insert(name, reason.map_or("none", Absent::as_str));
-            }
-        }
-        if !absent.is_empty() {
-            map.serialize_entry("absent", &absent)?;
-        }
-        map.end()
+        let socket = Row::new(self);
+        let of_field = |&field: &SocketField| cell(field.name(), socket.value(field));
+        row(serializer, SocketField::ALL.iter().filter_map(of_field))
     }
 }
 
@@ -64,9 +33,10 @@ mod tests {
 
     use super::super::tests::listener;
     use super::*;
+    use crate::absent::Absent;
 
-    /// Check the shape of a socket, with an owner, with what it does not have, and without what was
-    /// not asked for.
+    /// Check the shape of a socket: with an owner, with values that it does not have, and without
+    /// fields that were not asked for.
     #[test]
     fn sockets_have_the_shape_of_the_commands_json() {
         let owners = [Owner::new(7, 3, Ok(b"nginx")), Owner::new(8, 4, Err(Absent::NotAsked))];

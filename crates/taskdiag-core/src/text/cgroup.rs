@@ -7,7 +7,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
     decimal(text.trim_ascii())
 }
 
-/// A limit, as in `memory.max`. `Some(None)` is `max`, which is no limit.
+/// A limit, as in `memory.max`. `Some(None)` is `max`, which means no limit.
 pub fn limit(text: &[u8]) -> Option<Option<u64>> {
     match text.trim_ascii() {
         b"max" => Some(None),
@@ -15,22 +15,22 @@ pub fn limit(text: &[u8]) -> Option<Option<u64>> {
     }
 }
 
-/// The number behind a word at the beginning of a line, as in `cpu.stat` and `memory.events`.
+/// The number after the word at the start of a line, as in `cpu.stat` and `memory.events`.
 pub fn value(text: &[u8], word: &[u8]) -> Option<u64> {
     let mut lines = text.split(|&byte| byte == b'\n');
     lines.find_map(|line| decimal(line.strip_prefix(word)?.strip_prefix(b" ")?.trim_ascii()))
 }
 
-/// `cpu.max`: how many microseconds of each period the processors may be used; without the first
-/// there is no limit.
+/// `cpu.max`: the processor time allowed in each period, and the period, both in microseconds.
+/// `None` for the first means no limit.
 pub fn quota(text: &[u8]) -> Option<(Option<u64>, u64)> {
     let mut words = text.trim_ascii().split(|&byte| byte == b' ');
     let quota = limit(words.next()?)?;
     Some((quota, decimal(words.next()?)?))
 }
 
-/// The sum over all devices of a number of `io.stat`, such as `rbytes`. An empty text is a cgroup
-/// that did nothing yet.
+/// The sum over all devices of a number in `io.stat`, such as `rbytes`. The text is empty for a
+/// cgroup that has not done any I/O.
 pub fn io_sum(text: &[u8], word: &[u8]) -> Option<u64> {
     let values = text
         .split(|&byte| byte == b'\n' || byte == b' ')
@@ -42,7 +42,7 @@ pub fn io_sum(text: &[u8], word: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// How much of the time tasks waited for a resource (`Documentation/accounting/psi.rst`).
+/// The share of time that tasks waited for a resource (`Documentation/accounting/psi.rst`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressure {
     /// In percent, over the last 10 seconds.
@@ -55,7 +55,7 @@ pub struct Pressure {
     pub total_us: u64,
 }
 
-/// A line of a file of pressure: `some` if any task waits, `full` if all do.
+/// A line of a pressure file: `some` if any task waits, `full` if all do.
 pub fn pressure(text: &[u8], line: &[u8]) -> Option<Pressure> {
     let mut lines = text.split(|&byte| byte == b'\n');
     let rest = lines.find_map(|other| other.strip_prefix(line)?.strip_prefix(b" "))?;
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Check numbers, limits and the numbers of lines, and that what is none is not 0.
+    /// Check numbers, limits and the numbers of lines, and that an invalid number is not 0.
     #[test]
     fn files_have_numbers() {
         assert_eq!(
@@ -103,8 +103,7 @@ mod tests {
         assert_eq!(quota(b"50000"), None);
     }
 
-    /// Check that the numbers of all devices are added up, and that a cgroup that did nothing did
-    /// nothing.
+    /// Check that the numbers of all devices are added up, and that a cgroup without I/O has 0.
     #[test]
     fn devices_are_added_up() {
         let text = b"8:0 rbytes=10 wbytes=5 rios=1 wios=1 dbytes=0 dios=0\n8:16 rbytes=7 wbytes=0\n";
@@ -115,7 +114,7 @@ mod tests {
         );
     }
 
-    /// Check both lines of a file of pressure.
+    /// Check both lines of a pressure file.
     #[test]
     fn pressure_has_two_lines() {
         let text =

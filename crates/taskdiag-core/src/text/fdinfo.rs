@@ -2,7 +2,7 @@
 
 use super::number::{decimal, octal, signed};
 
-/// What `fdinfo` says of every descriptor, and the lines that only some have.
+/// What `fdinfo` has for every descriptor, and the lines that only some descriptors have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdInfo<'a> {
     /// The offset. Memory devices have negative ones.
@@ -11,7 +11,8 @@ pub struct FdInfo<'a> {
     pub flags: u32,
     /// The mount that the file was opened on (Linux 3.15).
     pub mnt_id: Option<u32>,
-    /// The kernel's own inode number (Linux 5.14). Some file systems show another one in stat(2).
+    /// The kernel's own inode number (Linux 5.14). stat(2) returns another number on some file
+    /// systems.
     pub inode: Option<u64>,
     /// The other lines.
     pub detail: &'a [u8],
@@ -52,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Check a text of each age, and that what is no number makes no answer.
+    /// Check a text of each age, and that an invalid number gives no result.
     #[test]
     fn texts_are_parsed() {
         let text =

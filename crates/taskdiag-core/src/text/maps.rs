@@ -1,4 +1,4 @@
-//! The parser of `/proc/PID/maps`, and of `/proc/PID/smaps` mapping by mapping.
+//! The parser of `/proc/PID/maps`, and of single mappings in `/proc/PID/smaps`.
 
 use super::number::{kibibytes, leading_decimal, leading_hexadecimal};
 use crate::mapping::{Device, Perms, Usage};
@@ -13,16 +13,16 @@ pub struct Line<'a> {
     pub offset_bytes: u64,
     pub device: Device,
     pub inode: u64,
-    /// Escaped, as in the text: see [`unescape`].
+    /// Escaped as in the text: see [`unescape`].
     pub name: &'a [u8],
 }
 
-/// The name of the vsyscall page, which is in the text of most processes though it is a mapping of
-/// the kernel's, not of the process.
+/// The name of the vsyscall page. Most processes have it in the text, though it is a mapping of the
+/// kernel rather than of the process.
 pub const VSYSCALL: &[u8] = b"[vsyscall]";
 
-/// Parses the addresses at the start of a line. Also returns the rest of it. `None` if it is not
-/// the line of a mapping.
+/// Parses the addresses at the start of a line. Also returns the rest of the line. `None` if it is
+/// not the line of a mapping.
 pub fn range(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (start, rest) = leading_hexadecimal(line)?;
     let (end, rest) = leading_hexadecimal(rest.strip_prefix(b"-")?)?;
@@ -74,7 +74,7 @@ pub fn detail(line: &[u8], usage: &mut Usage, page_size_bytes: &mut u64) -> bool
     true
 }
 
-/// Appends the unescaped form of a name to `out`. The kernel replaces newlines by `\012` and
+/// Appends the unescaped form of a name to `out`. The kernel replaces newlines with `\012` and
 /// escapes nothing else, so a name that really has these four bytes is taken for one with a
 /// newline.
 pub fn unescape(name: &[u8], out: &mut Vec<u8>) {
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(name(b""), b"");
     }
 
-    /// Check that the lines that matter are added up, and that the others are skipped.
+    /// Check that the relevant lines are added up, and that the others are skipped.
     #[test]
     fn details_are_added_up() {
         let (mut usage, mut page_size) = (Usage::default(), 0);

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::number::{decimal, hexadecimal};
 use crate::absent::Absent;
-use crate::socket::{Address, End, Family, Protocol, Queues, Socket, State, Type};
+use crate::socket::{Address, Endpoint, Family, Protocol, Queues, Socket, State, Type};
 
-/// Parses a line that is about a raw socket. The numbers behind the addresses are the protocol and,
-/// of the other end, nothing.
+/// Parses the line of a raw socket. The number after the local address is the protocol; the number
+/// after the remote address has no meaning.
 pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
     let mut words = line
         .split(|byte| byte.is_ascii_whitespace())
@@ -21,12 +21,12 @@ pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
     let (uid, inode) = (words.nth(2)?, words.nth(1)?);
     let mut socket = Socket::new(family, Type::Raw, state, 0);
     socket.protocol = Some(Protocol::Ip(protocol));
-    socket.local = End {
+    socket.local = Endpoint {
         addr: Some(Address::Ip(local)),
         port: None,
     };
     if !remote.is_unspecified() {
-        socket.remote = End {
+        socket.remote = Endpoint {
             addr: Some(Address::Ip(remote)),
             port: None,
         };
@@ -37,14 +37,15 @@ pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
     });
     socket.uid = Ok(decimal(uid)?.try_into().ok()?);
     socket.inode = decimal(inode).filter(|&inode| inode != 0);
-    // The text does not have these.
+    // The text has none of these.
     socket.interface = Err(Absent::Unsupported);
     socket.mark = Err(Absent::Unsupported);
     socket.cgroup_id = Err(Absent::Unsupported);
     Some(socket)
 }
 
-/// An address and the number behind it. The address is written in words of the processor's order.
+/// An address and the number after it. The address is written in words of the processor's byte
+/// order.
 fn address(family: Family, word: &[u8]) -> Option<(IpAddr, u16)> {
     let colon = word.iter().position(|&byte| byte == b':')?;
     let (digits, number) = (&word[..colon], &word[colon + 1..]);
@@ -80,13 +81,13 @@ mod tests {
         "    1: 0100007F:0001 00000000:0000 07 00000005:00000120 00:00000000 00000000  1000        0 12345 2 \
                         000000001e2f3a4b 0";
 
-    /// Check each value, on a machine whose processor has the lowest byte first.
+    /// Check each value, on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn raw_sockets_are_parsed() {
         let socket = raw(Family::Inet, LINE.as_bytes()).expect("a socket");
         assert_eq!(
-            (socket.kind, socket.state, socket.inode),
+            (socket.socket_type, socket.state, socket.inode),
             (Type::Raw, State::Unconn, Some(12345))
         );
         assert_eq!(
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(socket.local.addr.map(|addr| addr.to_string()).as_deref(), Some("::1"));
     }
 
-    /// Check that lines that are cut off or of the other family are refused.
+    /// Check that truncated lines and lines of the other family are refused.
     #[test]
     fn other_lines_are_refused() {
         assert!(raw(Family::Inet6, LINE.as_bytes()).is_none());
@@ -120,7 +121,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any line, and any that is nearly one, can be parsed.
+        /// Check that any line, and any that is nearly valid, can be parsed.
         #[test]
         fn any_line_parses(at in 0..LINE.len(), byte: u8, any in proptest::collection::vec(any::<u8>(), 0..60)) {
             let mut line = LINE.as_bytes().to_vec();

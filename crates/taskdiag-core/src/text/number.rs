@@ -1,4 +1,4 @@
-//! Numbers in texts. What is not a number is `None`, never 0.
+//! Numbers in texts. An invalid number is `None`, never 0.
 
 /// Parses all of `text` as a decimal number.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
@@ -83,7 +83,7 @@ fn leading(text: &[u8], most_digits: usize, base: u64, digit: impl Fn(u8) -> Opt
 mod tests {
     use super::*;
 
-    /// Check the largest octal and hexadecimal numbers, and that what is not a number is refused.
+    /// Check the largest octal and hexadecimal numbers, and that invalid numbers are refused.
     #[test]
     fn numbers_of_other_bases() {
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
         );
     }
 
-    /// Check that a number at the start has a digit, and is told from what follows.
+    /// Check that a number at the start has a digit, and is separated from what follows.
     #[test]
     fn numbers_at_the_start_have_digits() {
         assert_eq!(leading_decimal(b"12 x"), Some((12, &b" x"[..])));

@@ -47,7 +47,7 @@ pub struct Sum {
     bytes: [u64; LINES.len()],
     /// Bit `n` is set once a line `LINES[n]` was added.
     found: u32,
-    /// The start of a line whose end has not come yet.
+    /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
     /// The index in [`LINES`] that is expected next: the kernel keeps the order.
     next: usize,
@@ -67,7 +67,7 @@ impl Default for Sum {
 }
 
 impl Sum {
-    /// Forgets what was added.
+    /// Forgets all added lines.
     pub fn clear(&mut self) {
         self.bytes = [0; LINES.len()];
         self.found = 0;
@@ -182,7 +182,7 @@ mod tests {
         Pss:                 546 kB\nPss_Dirty:           120 kB\nShared_Clean:       1628 kB\nPrivate_Clean:       64 kB\n\
         Private_Dirty:       120 kB\nSwap:                  4 kB\nSwapPss:               2 kB\nLocked:                0 kB\nVmFlags: rd\n";
 
-    /// Check that lines are added up in bytes, that a line which the kernel does not print differs
+    /// Check that lines are added up in bytes, that a line that the kernel does not print differs
     /// from a zero, and that other lines do not count.
     #[test]
     fn lines_are_added_up() {

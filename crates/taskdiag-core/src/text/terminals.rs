@@ -1,8 +1,8 @@
 //! The text of `/proc/tty/drivers`: bytes in, names of terminals out.
 
-/// Calls `try_name` with names under `/dev` that the terminal with a device number may have, until
-/// it returns true: first as ps(1) makes them, from the driver's name and the minor number, then
-/// with numbers from 0 for each driver.
+/// Calls `try_name` with possible names under `/dev` for a terminal's device number, until it
+/// returns true. First come the names that ps(1) makes from the driver's name and the minor number,
+/// then names with numbers from 0 for each driver.
 pub fn names(drivers: &[u8], major: u32, minor: u32, mut try_name: impl FnMut(&[u8]) -> bool) -> bool {
     let mut name = Vec::new();
     drivers.split(|&byte| byte == b'\n').any(|line| {
@@ -41,7 +41,7 @@ impl Driver<'_> {
 
 fn driver(line: &[u8]) -> Option<Driver<'_>> {
     let line = std::str::from_utf8(line).ok()?;
-    // The driver's own name comes first and may have spaces in it.
+    // The driver's own name comes first and may contain spaces.
     let (_, rest) = line.split_once(" /dev/")?;
     let mut words = rest.split_ascii_whitespace();
     let name = words.next()?;
@@ -73,7 +73,7 @@ pty_master           /dev/ptm      128 0-1048575 pty:master
 unknown              /dev/tty        4 1-63 console
 ";
 
-    /// The first name that is a file, where these are.
+    /// The first name that is a file, if these files exist.
     fn first(major: u32, minor: u32, files: &[&str]) -> Option<String> {
         let mut found = None;
         names(DRIVERS, major, minor, |name| {
@@ -86,8 +86,7 @@ unknown              /dev/tty        4 1-63 console
         found
     }
 
-    /// Check the names of the terminals one meets, and that a name whose file is not there is not
-    /// taken.
+    /// Check the names of common terminals, and that a name whose file does not exist is not taken.
     #[test]
     fn drivers_have_names() {
         for (major, minor, files, expected) in [
@@ -104,13 +103,13 @@ unknown              /dev/tty        4 1-63 console
     }
 
     proptest! {
-        /// Check that any text is looked at to its end.
+        /// Check that any text can be parsed.
         #[test]
         fn any_text_is_looked_at(text in proptest::collection::vec(any::<u8>(), 0..200), major in 0..300_u32, minor: u32) {
             prop_assert!(!names(&text, major, minor, |_| false));
         }
 
-        /// Check the same of lines that are nearly right.
+        /// Check the same with lines that are nearly right.
         #[test]
         fn nearly_right_lines_are_looked_at(line in "[a-z ]{0,4} /dev/[a-z/]{0,4} {1,2}[0-9]{0,11} [0-9]{0,11}-?[0-9]{0,11} x?", minor: u32) {
             names(line.as_bytes(), 4, minor, |_| false);

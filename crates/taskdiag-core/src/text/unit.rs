@@ -7,13 +7,13 @@ use crate::names;
 pub struct Setting {
     /// The section, without brackets.
     pub section: Vec<u8>,
-    /// What is before the equals sign.
+    /// The text before the equals sign.
     pub key: Vec<u8>,
-    /// What is behind it, without spaces around it; with its continuation lines.
+    /// The text after it, with its continuation lines and without surrounding spaces.
     pub value: Vec<u8>,
 }
 
-/// The settings of a file, in its order. What is no setting is left out.
+/// The settings of a file, in its order. Skips everything else.
 pub fn settings(text: &[u8]) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut section = Vec::new();
@@ -32,7 +32,8 @@ pub fn settings(text: &[u8]) -> Vec<Setting> {
         };
         let (key, mut part) = (line[..equals].trim_ascii(), line[equals + 1..].trim_ascii());
         let mut value = Vec::new();
-        // A backslash at the end of a line stands for a space. Comments in between do not end it.
+        // A backslash at the end of a line stands for a space. Comments in between do not end the
+        // setting.
         while let Some(begun) = part.strip_suffix(b"\\") {
             value.extend_from_slice(begun);
             value.push(b' ');
@@ -56,8 +57,8 @@ fn is_comment(line: &[u8]) -> bool {
     matches!(line.first(), None | Some(b'#' | b';'))
 }
 
-/// What a setting that is a list says in the end: values add up, and an empty one forgets those
-/// before. `None` if it is not set.
+/// The final value of a list setting: values add up, and an empty one clears those before it.
+/// `None` if it is not set.
 pub fn list(settings: &[Setting], section: &[u8], key: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut values: Option<Vec<Vec<u8>>> = None;
     for setting in settings
@@ -74,21 +75,21 @@ pub fn list(settings: &[Setting], section: &[u8], key: &[u8]) -> Option<Vec<Vec<
     values
 }
 
-/// What any other setting says in the end: the last one counts. `None` if it is not set, or empty.
+/// The final value of any other setting: the last one counts. `None` if it is not set, or empty.
 pub fn last<'a>(settings: &'a [Setting], section: &[u8], key: &[u8]) -> Option<&'a [u8]> {
     let mut found = settings.iter().rev();
     let setting = found.find(|setting| setting.section == section && setting.key == key)?;
     (!setting.value.is_empty()).then_some(&setting.value)
 }
 
-/// The name of the template of an instance: `getty@.service` of `getty@tty1.service`.
+/// The name of the template of an instance: `getty@.service` for `getty@tty1.service`.
 pub fn template(unit: &[u8]) -> Option<Vec<u8>> {
     let at = unit.iter().position(|&byte| byte == b'@')?;
     let dot = unit.iter().rposition(|&byte| byte == b'.')?;
     (at + 1 < dot).then(|| [&unit[..=at], &unit[dot..]].concat())
 }
 
-/// The directories of drop-ins of `a-b.service`: `a-b.service.d`, `a-.service.d`, `service.d`.
+/// The drop-in directories of `a-b.service`: `a-b.service.d`, `a-.service.d`, `service.d`.
 pub fn drop_in_names(name: &[u8]) -> Vec<Vec<u8>> {
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
         return Vec::new();
@@ -103,8 +104,8 @@ pub fn drop_in_names(name: &[u8]) -> Vec<Vec<u8>> {
     names
 }
 
-/// The set that lists of capabilities make: they add up, and those that begin with `~` are taken
-/// away; from all, if such a list is the first. `None` if a name is not known.
+/// The set that lists of capabilities form. Lists add up. A list that begins with `~` is
+/// subtracted; from all capabilities if it is the first. `None` if a name is unknown.
 pub fn capabilities(lists: &[Vec<u8>]) -> Option<u64> {
     let mut set = None;
     for list in lists {
@@ -136,7 +137,7 @@ mod tests {
         ExecStart=/bin/a \\\n# in between\n  --b \\\n  c\nCapabilityBoundingSet=CAP_A CAP_B\nNonsense\n\
         CapabilityBoundingSet=CAP_C\nUser=nobody\n; another comment\nGroup=\n";
 
-    /// Check sections, continuation lines, comments, and what counts in the end.
+    /// Check sections, continuation lines, comments, and final values.
     #[test]
     fn files_have_settings() {
         let settings = settings(TEXT);
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!((list(&reset), list(&[])), (Some(vec![]), None));
     }
 
-    /// Check that a line that goes on into nothing ends there.
+    /// Check that a line that continues at the end of the file ends there.
     #[test]
     fn lines_end_with_the_file() {
         let settings = settings(b"[A]\nb=c\\");
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!((template(b"cron.service"), template(b"getty@.service")), (None, None));
     }
 
-    /// Check that lists of capabilities add up, and are taken away from all or from those before.
+    /// Check that lists of capabilities add up, and are subtracted from all or from those before.
     #[test]
     fn capabilities_add_up() {
         let of = |lists: &[&str]| capabilities(&lists.iter().map(|list| list.as_bytes().to_vec()).collect::<Vec<_>>());
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!((of(&[]), of(&["CAP_WHATEVER"])), (Some(0), None));
     }
 
-    /// Check where drop-ins are looked for, and that what is no unit has none.
+    /// Check the names of drop-in directories, and that a name that is not a unit's has none.
     #[test]
     fn drop_ins_have_directories() {
         let names = drop_in_names(b"a-b.service");

@@ -1,9 +1,9 @@
 //! Who may see a task.
 //!
 //! The rule is the kernel's own, `__ptrace_may_access()` with `PTRACE_MODE_READ_FSCREDS`, as far as
-//! it can be decided outside the kernel. It is a pure function of facts, and all facts come from
-//! the kernel: those about a task from the record that is about to be sent, those about a client
-//! from a record of the client's process. What can't be decided is refused.
+//! it can be evaluated outside the kernel. It is a pure function of facts, and all facts come from
+//! the kernel: facts about a task come from the record that is about to be sent, facts about a
+//! client from a record of the client's process. What can't be decided is refused.
 
 #[cfg(test)]
 mod tests;
@@ -25,9 +25,11 @@ const CAP_SYS_NICE: u64 = 1 << 23;
 pub struct Sight {
     /// The files of mode 0400, which only the task's owner may open: `environ` and `io`.
     pub owned: bool,
-    /// The number of open files. A process may always list its own.
+    /// The number of open files, from listing `/proc/PID/fd` or, where the kernel gives it, from the
+    /// size of that directory.
     pub files: bool,
-    /// The open files: `/proc/PID/fd` has the mode 0500, and a process may always list its own.
+    /// The open files themselves. `/proc/PID/fd` has the mode 0500; a process may always list its
+    /// own.
     pub descriptors: bool,
     /// The files that need permission to attach to the task: `personality`.
     pub attach: bool,
@@ -94,7 +96,7 @@ impl OwnProcess {
     }
 }
 
-/// The one who wants to see tasks: a client.
+/// A client that wants to see tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
     /// Its process id, in the pid namespace of the records that it is sent.
@@ -115,7 +117,7 @@ pub struct Subject {
     pub user_ns_level: u32,
     /// Its Landlock domain, 0 for none.
     pub landlock: u64,
-    /// The id of a process that this kernel hides from everybody by a rule of its own; 0 for none.
+    /// The id of a process that this kernel hides from everybody by an extra rule; 0 for none.
     pub hidden_pid: u32,
     /// Whether a security module confines it in a way that can't be evaluated here. It then sees
     /// only itself.
@@ -133,7 +135,7 @@ pub struct Object<'a> {
     access: &'a Access,
     /// The task's user namespace and its ancestors, innermost first, without the initial one.
     user_ns: &'a [UserNs],
-    /// The same of the user namespace that owns the task's address space.
+    /// The same for the user namespace that owns the task's address space.
     mm_user_ns: &'a [UserNs],
 }
 
@@ -166,12 +168,12 @@ impl<'a> Object<'a> {
         Some(object)
     }
 
-    /// Its credentials, and the other facts that decide.
+    /// Its credentials, and the other facts that decide access.
     pub fn access(&self) -> &'a Access {
         self.access
     }
 
-    /// The owner of the outermost user namespace around it, below the initial one.
+    /// The owner of the outermost user namespace that it is in, below the initial one.
     pub fn outermost_owner(&self) -> Option<u32> {
         self.user_ns.last().map(|ns| ns.owner.get())
     }
@@ -187,11 +189,11 @@ fn list(payload: &[u8]) -> &[UserNs] {
 }
 
 impl Subject {
-    /// What it may see of a task; `None` if nothing.
+    /// What it may see of a task. `None` if it may not see the task.
     ///
     /// This follows `__ptrace_may_access()` of `kernel/ptrace.c` and `cap_ptrace_access_check()` of
-    /// `security/commoncap.c` step by step. A task that was executing a program, or changed
-    /// otherwise, while its record was written is visible only to subjects that may see every task.
+    /// `security/commoncap.c` step by step. If a task executed a program or changed otherwise while
+    /// its record was written, only subjects that may see every task see it.
     pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
         if !object.is_stable() {
             return (self.sees_all() && object.pid != self.hidden_pid).then(|| self.sight_of_any());
@@ -214,7 +216,7 @@ impl Subject {
             files: owned || is_self || self.counts_files,
             descriptors: owned || is_self,
             attach: owned && (is_self || self.may_attach),
-            // A thread may read its own, but the broker does not know which thread asks.
+            // A thread may read its own value, but the broker does not know which thread asks.
             nice: capable(CAP_SYS_NICE),
         })
     }
@@ -255,18 +257,17 @@ impl Subject {
         is_dumpable && (is_subset || has_capability) && is_within_domain
     }
 
-    /// Whether it may open files of mode 0400 in a task's directory. `task_dump_owner()` of
-    /// `fs/proc/base.c` decides who owns them: for a task that is not dumpable, the root user of
-    /// the user namespace of its address space. Only the initial namespace's root is recognized
-    /// here.
+    /// Whether it may open files of mode 0400 in a task's directory. Their owner is decided by
+    /// `task_dump_owner()` of `fs/proc/base.c`: for a task that is not dumpable, it is the root
+    /// user of the user namespace of its address space. Only the initial namespace's root is
+    /// recognized here.
     fn owns_files(&self, access: &Access) -> bool {
         let owner = match access.dumpable.get() {
-            dumpable::USER | dumpable::NO_MM => access.euid.get(),
-            _ => 0,
+            dumpable::USER | dumpable::NO_MM => Some(access.euid.get()),
+            _ if access.mm_user_ns_level.get() == 0 => Some(0),
+            _ => None,
         };
-        let is_owner =
-            self.fsuid == owner && (owner != 0 || access.mm_user_ns_level.get() == 0 || access.euid.get() == 0);
-        is_owner || self.overrides_modes()
+        owner == Some(self.fsuid) || self.overrides_modes()
     }
 
     /// Whether it may open files whatever their mode.

@@ -151,7 +151,7 @@ fn both_sights_must_allow_it() {
 }
 
 /// Check that only subjects that may see every task see one that is not dumpable, has capabilities
-/// that the subject lacks, or changed meanwhile.
+/// that the subject lacks, or changed during the read.
 #[test]
 fn tasks_must_be_dumpable_and_stable() {
     let user = subject(USER, 0);
@@ -189,7 +189,7 @@ fn tasks_must_be_dumpable_and_stable() {
         })
     };
     assert_eq!(sight(&subject(0, u64::MAX), 2, &access, &[]), equal(true));
-    // It is not known who owns the files, so the subject is not taken for the owner.
+    // The owner of the files is not known, so the subject is not taken for the owner.
     assert_eq!(sight(&subject(USER, CAP_SYS_PTRACE), 2, &access, &[]), equal(false));
     for sees_less in [
         Subject {
@@ -312,7 +312,7 @@ fn capabilities_apply_to_descendants() {
         assert_eq!(sees, of_child_too, "{asks:?}");
         assert!(sight(&asks, 2, &of_initial, &longer).is_none(), "{asks:?}");
     }
-    // A list that lacks its end proves nothing.
+    // A list without its end proves nothing.
     assert!(sight(&subject(0, u64::MAX), 2, &grandchild, &[(12, 100_000)]).is_none());
 }
 
@@ -373,6 +373,7 @@ fn files_have_owners() {
     for (asks, state, euid, level, owned) in [
         (0, not, USER, 0, true),
         (0, not, USER, 1, false),
+        (0, not, 0, 1, false),
         (0, dumpable, USER, 0, false),
         (0, dumpable, 0, 1, true),
         (USER, dumpable, USER, 1, true),

@@ -1,4 +1,4 @@
-//! Answers: the messages about tasks, and the one that ends them.
+//! Answers: the messages about tasks, and the message that ends them.
 
 use std::fmt;
 
@@ -41,7 +41,8 @@ impl<'a> MessageWriter<'a> {
         self.out[self.start + 6..self.start + 8].copy_from_slice(&flags.to_ne_bytes());
     }
 
-    /// Appends an attribute, whose payload `write` appends. Payloads must be shorter than 64 KiB.
+    /// Appends an attribute whose payload `write` appends. A payload has at most 65,531 bytes: the
+    /// 16-bit length includes the header.
     pub fn attribute(&mut self, kind: u16, write: impl FnOnce(&mut Vec<u8>)) {
         let at = self.out.len();
         self.out.extend_from_slice(&[0; size_of::<AttributeHeader>()]);
@@ -60,7 +61,7 @@ impl<'a> MessageWriter<'a> {
         self.task_flag(CONTINUED);
     }
 
-    /// Sets [`INCOMPLETE`]: mappings or the command line of the task are missing.
+    /// Sets [`INCOMPLETE`]: some of the task's mappings or its command line are missing.
     pub fn incomplete(&mut self) {
         self.task_flag(INCOMPLETE);
     }
@@ -110,8 +111,8 @@ pub fn put_error(out: &mut Vec<u8>, seq: u32, errno: i32) {
     writer.finish();
 }
 
-/// Gives the messages at the start of `messages`, as many as fit into one packet, the sequence
-/// number of a request, and returns them. Stops before a message with an impossible length.
+/// Writes the sequence number of a request into the first messages of `messages`, as many as fit
+/// into one packet, and returns these messages. Stops before a message with an impossible length.
 pub fn number_packet(messages: &mut [u8], seq: u32) -> &[u8] {
     let mut end = 0;
     while let Ok((header, rest)) = MessageHeader::mut_from_prefix(&mut messages[end..]) {
@@ -129,18 +130,18 @@ pub fn number_packet(messages: &mut [u8], seq: u32) -> &[u8] {
 /// A message of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
-    /// Describes a task, or, without a task, the broker.
+    /// Describes a task, or the broker if the header names no task.
     Task {
         /// The ids of the task, and whether the next message continues it.
         header: &'a TaskHeader,
         /// The attributes, for [`attributes`].
         attributes: &'a [u8],
-        /// The offset of the attributes in the bytes that are decoded.
+        /// The offset of the attributes in the decoded bytes.
         offset: usize,
     },
     /// Ends the answer.
     Done,
-    /// Ends the answer with an error, a number of errno(3).
+    /// Ends the answer with an error, which is a number of errno(3).
     Error(i32),
 }
 
@@ -195,7 +196,7 @@ impl<'a> Messages<'a> {
             }
             DONE => Ok(Message::Done),
             ERROR => match number() {
-                // The range of Linux: MAX_ERRNO in include/linux/err.h.
+                // The kernel's range: MAX_ERRNO in include/linux/err.h.
                 Some(errno @ -4095..=-1) => Ok(Message::Error(-errno)),
                 _ => Err(Malformed("an error message has no error number")),
             },
@@ -220,7 +221,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 /// The attributes of a message: the type and payload of each, and the payload's offset in `bytes`.
-/// Ends before the first that is not whole.
+/// Ends before the first truncated one.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8], usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The messages between the broker and its clients. They are those of task_diag, as
-//! `docs/protocol.md` describes. No I/O: bytes in, values out.
+//! The messages between the broker and its clients: task_diag's, as `docs/protocol.md` describes
+//! them. No I/O: bytes in, values out.
 
 // zerocopy's derives make helper types that have no Debug.
 #![allow(missing_debug_implementations)]
@@ -35,8 +35,8 @@ pub const DONE: u16 = 3;
 /// A flag of a message about a task: the next message continues it.
 pub const CONTINUED: u32 = 1;
 
-/// A flag of the last message about a task: mappings or the command line are missing, at least in
-/// part, because they could not be read in time or the task has changed.
+/// A flag of the last message about a task: some mappings or the command line are missing, because
+/// they could not be read in time or the task changed.
 pub const INCOMPLETE: u32 = 2;
 
 /// The bits of `show_flags`, which say what a request asks for.
@@ -55,10 +55,10 @@ pub mod show {
     pub const MAPS: u64 = 1 << 60;
     /// An open descriptor of `/proc/PID/smaps`. No other bit may be set.
     pub const SMAPS: u64 = 1 << 61;
-    /// The files that processes use. No other bit may be set. A [`Files`](super::Files) may follow the
-    /// request.
+    /// The files that processes use. No other bit may be set. [`Files`](super::Files) may follow
+    /// the request.
     pub const FILES: u64 = 1 << 62;
-    /// The bits that the broker knows, and nothing about tasks.
+    /// Asks which bits the broker knows, and nothing about tasks.
     pub const BITS: u64 = 1 << 63;
 
     /// The bits of task_diag.
@@ -69,7 +69,7 @@ pub mod show {
     pub const OPENED: u64 = MAPS | SMAPS;
 }
 
-/// The bits of all groups of fields but two, which clients read from `/proc` themselves: rollups,
+/// The bits of all groups of fields but two that clients read from `/proc` themselves: rollups,
 /// which take long, and texts.
 pub const GROUP_BITS: u64 =
     (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32 | 1 << Group::Text as u32)) << show::GROUPS_SHIFT;
@@ -86,11 +86,11 @@ pub mod attribute {
     pub const STAT: u16 = 4;
     pub const STATM: u16 = 5;
     pub const CMDLINE: u16 = 6;
-    /// A record of `bpf/record.h`.
+    /// A record of [`taskdiag_core::record`].
     pub const RECORD: u16 = 128;
     /// The bits that the broker knows: [`Bits`](super::Bits).
     pub const BITS: u16 = 129;
-    /// The bit that asked for an open file of `/proc`, whose descriptor comes with the packet.
+    /// The bit that asked for an open file of `/proc`. The descriptor is attached to the packet.
     pub const OPENED: u16 = 131;
     /// Records of `bpf/files.h`, one after the other.
     pub const FILES: u16 = 132;
@@ -105,7 +105,8 @@ pub const REQUEST_MAX: usize = size_of::<MessageHeader>() + size_of::<TaskDiagPi
 /// The length of a request about files, in bytes: the longest request.
 pub const FILES_REQUEST: usize = REQUEST_MAX + size_of::<Files>();
 
-/// The maximum length of the attributes of one message, in bytes, so that it fits into a packet.
+/// The maximum length of the attributes of one message, in bytes. Such a message fits into a
+/// packet.
 pub const MESSAGE_ROOM: usize = PACKET - size_of::<MessageHeader>() - size_of::<TaskHeader>();
 
 wire! {
@@ -151,7 +152,7 @@ wire! {
 /// A flag of [`Bits::flags`]: the client may see every task.
 pub const SEES_ALL: u32 = 1;
 
-/// The version in [`Bits`], which is that of records.
+/// The version in [`Bits`]: the version of records.
 pub const VERSION: u32 = taskdiag_core::record::ABI;
 
 /// The group of a record's attribute. `None` for attributes that belong to no group.

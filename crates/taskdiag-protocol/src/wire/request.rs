@@ -45,7 +45,7 @@ impl Strategy {
 pub struct Request {
     /// The sequence number, which all messages of its answer repeat.
     pub seq: u32,
-    /// What it asks of each task: bits of [`show`].
+    /// What it asks about each task: bits of [`show`].
     pub show: u64,
     /// Which tasks it is about.
     pub strategy: Strategy,
@@ -73,8 +73,8 @@ pub mod wants {
     pub const ALL: u32 = NAMES | FLAGS | STAT | SPACE;
 }
 
-/// A file that is looked for, as the kernel numbers it: not the numbers of stat(2) on file systems
-/// that show others.
+/// A file to look for, with the kernel's device and inode numbers. On some file systems stat(2)
+/// gives other numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -84,21 +84,22 @@ pub struct FileMatch {
     pub inode: U64,
 }
 
-/// Which files a request with [`show::FILES`] asks about, and what of them. It follows the request.
-/// Its tests are not made where only the file system knows the value, so the client makes them, too.
+/// Which files a request with [`show::FILES`] asks about, and which facts about them. It follows
+/// the request. Where only the file system knows a value, the broker makes no test, so the client
+/// must test too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Files {
-    /// What they are used for: of [`uses`].
+    /// The uses of files that are asked for: bits of [`uses`].
     pub uses: U32,
-    /// What to read of them: of [`wants`].
+    /// What to read about the files: bits of [`wants`].
     pub wants: U32,
-    /// A bit for each type of file, `st_mode >> 12`; 0: all types.
+    /// A bit for each type of file, `st_mode >> 12`; 0 for all types.
     pub types: U32,
-    /// 1: only files without a name.
+    /// 1: only files without a link.
     pub deleted: U32,
-    /// Files that are looked for; the first with a device and inode number of 0 ends the list. If
-    /// the first one does, all files are meant.
+    /// The files to look for. The first entry with device and inode number 0 ends the list. An
+    /// empty list means all files.
     pub matches: [FileMatch; Files::MATCHES],
 }
 
@@ -115,10 +116,11 @@ impl Default for Files {
 }
 
 impl Files {
-    /// The maximum number of files that are looked for.
+    /// The maximum number of files to look for.
     pub const MATCHES: usize = 8;
 
-    /// Decodes what follows a request that [`Request::parse`] accepts. If nothing does, the default.
+    /// Decodes what follows a request that [`Request::parse`] accepts. Returns the default if
+    /// nothing follows.
     pub fn parse(packet: &[u8]) -> Files {
         let rest = packet.get(REQUEST_MAX..).unwrap_or_default();
         Files::read_from_bytes(rest).unwrap_or_default()
@@ -153,7 +155,7 @@ impl Request {
         if header.kind.get() != TASK_DIAG || header.flags.get() & FLAG_REQUEST == 0 {
             return bad(seq, libc::EINVAL);
         }
-        // C pads the structure with four bytes, which a client may leave out.
+        // C pads the structure with four bytes. A client may leave them out.
         const FULL: usize = size_of::<TaskDiagPid>();
         const SHORT: usize = FULL - 4;
         const WITH_FILES: usize = FULL + size_of::<Files>();

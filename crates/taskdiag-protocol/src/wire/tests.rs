@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
-// proptest has a Strategy too.
+// proptest has a `Strategy` too.
 use super::Strategy;
 use super::*;
 
@@ -76,7 +76,7 @@ fn numbers_are_those_of_the_document() {
     assert_eq!((PACKET, REQUEST_MAX, MESSAGE_ROOM), (65_536, 40, 65_508));
 }
 
-/// Check that strategies have the numbers of task_diag, and which are about threads.
+/// Check the numbers of the strategies against task_diag's, and which strategies are about threads.
 #[test]
 fn strategies_have_their_numbers() {
     let all = [
@@ -98,7 +98,7 @@ fn strategies_have_their_numbers() {
     }
 }
 
-/// Check which groups a request asks for, and to which group each attribute of a record belongs.
+/// Check which groups a request asks for, and the group of each attribute of a record.
 #[test]
 fn attributes_belong_to_groups() {
     let asked = Request {
@@ -134,7 +134,7 @@ fn attributes_belong_to_groups() {
     }
 }
 
-/// Check the length of a message, and that it can say that the next message continues it.
+/// Check the length of a message, and the flag that the next message continues it.
 #[test]
 fn messages_have_a_length() {
     let mut out = vec![0; 8];
@@ -169,7 +169,7 @@ fn messages_have_a_length() {
     );
 }
 
-/// Check that a message can say that it is incomplete.
+/// Check the flag that a message is incomplete.
 #[test]
 fn messages_can_be_incomplete() {
     let mut out = Vec::new();
@@ -193,8 +193,8 @@ fn with_length(len: u32, kind: u16, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// Check that messages with impossible lengths end an answer, and that those of the minimum length
-/// do not.
+/// Check that messages with impossible lengths end an answer, and that messages of the minimum
+/// length do not.
 #[test]
 fn impossible_lengths_end_an_answer() {
     let short = with_length(16, DONE, &[]);
@@ -214,7 +214,7 @@ fn impossible_lengths_end_an_answer() {
     assert_eq!(number_packet(&mut two, 9).len(), 32);
 }
 
-/// Check that an error message must have a negative number.
+/// Check that an error message must hold a negative number.
 #[test]
 fn errors_have_a_number() {
     for (number, errno) in [
@@ -234,8 +234,8 @@ fn errors_have_a_number() {
     }
 }
 
-/// Check that an encoded request decodes to the same, without the padding of its structure too, and
-/// with anything in the padding.
+/// Check that an encoded request decodes to the same request: also without the padding of its
+/// structure, and with any bytes in the padding.
 #[test]
 fn requests_decode() {
     let mut packet = request().encode();
@@ -246,8 +246,8 @@ fn requests_decode() {
     assert_eq!(Request::parse(&packet[..36]), Ok(request()));
 }
 
-/// Check that requests with a wrong length, type, strategy, bit or pid are refused, with their
-/// sequence number where they have one.
+/// Check that requests with a wrong length, type, strategy, bit or pid are refused, with the
+/// request's sequence number if it has one.
 #[test]
 fn invalid_requests_are_refused() {
     let packet = request().encode();
@@ -298,8 +298,8 @@ fn invalid_requests_are_refused() {
     }
 }
 
-/// Check that what a request asks of files is decoded, that it may be left out, and that only a
-/// request about files may have it.
+/// Check that the part about files is decoded, that it may be left out, and that only a request
+/// about files may have it.
 #[test]
 fn requests_about_files_decode() {
     let about_files = Request {
@@ -335,7 +335,7 @@ fn requests_about_files_decode() {
     };
     assert_eq!(refused(&request().encode_with(&asked)), invalid);
     assert_eq!(refused(&packet[..FILES_REQUEST - 1]), invalid);
-    // The first unknown bit of each, and a number that is no truth value.
+    // The first unknown bit of each, and a number that is neither 0 nor 1.
     for (at, value) in [(40, 0x10), (44, 0x08), (44, 0x20), (50, 1), (52, 2)] {
         let mut packet = about_files.encode_with(&Files::default());
         packet[at] = value;
@@ -360,7 +360,7 @@ fn sample() -> Vec<u8> {
     out
 }
 
-/// Check that messages decode as they were written, with the sequence number of the request.
+/// Check that messages decode to what was written, with the sequence number of the request.
 #[test]
 fn messages_decode() {
     let mut bytes = sample();
@@ -387,7 +387,7 @@ fn messages_decode() {
 }
 
 proptest! {
-    /// Check that any bytes are either a request or refused.
+    /// Check that any bytes either are a request or are refused.
     #[test]
     fn any_packet_decodes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = (Request::parse(&bytes), Files::parse(&bytes));
@@ -436,7 +436,7 @@ proptest! {
         prop_assert!(packet.len() <= len.min(PACKET));
     }
 
-    /// Check that packets have whole messages, only as many as fit, and that none is lost.
+    /// Check that packets hold only whole messages, as many as fit, and that none is lost.
     #[test]
     fn packets_are_whole(lens in proptest::collection::vec(0..30_000_usize, 0..20)) {
         let mut bytes = Vec::new();

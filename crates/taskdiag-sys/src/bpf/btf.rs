@@ -1,4 +1,4 @@
-//! Type information (BTF): that of the kernel, and that of our programs.
+//! Type information (BTF): the kernel's, and that of the programs.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -71,7 +71,7 @@ enum BtfBytes {
 unsafe impl Sync for BtfBytes {}
 
 impl KernelBtf {
-    /// Gets it in the fastest way that works on this kernel: mapped from sysfs (6.16), copied by
+    /// Reads it in the fastest way that works on this kernel: mapped from sysfs (6.16), copied by
     /// one system call (5.11, with `CAP_SYS_ADMIN`), or read from sysfs, which returns one page at
     /// a time and takes several milliseconds.
     pub fn open() -> io::Result<Self> {
@@ -87,7 +87,7 @@ impl KernelBtf {
         Ok(Self(BtfBytes::Mapped(mapping)))
     }
 
-    /// Copies the BTF object with the id 1. That is vmlinux's, because the kernel creates it first.
+    /// Copies the BTF object with id 1, which is that of vmlinux: the kernel creates it first.
     pub fn copy(len: usize) -> io::Result<Self> {
         const NAME: &[u8] = b"vmlinux\0";
         let attr = ByIdAttr {
@@ -97,7 +97,7 @@ impl KernelBtf {
         };
         // SAFETY: the structure has no pointers.
         let object = unsafe { bpf_fd(Command::BtfById, &attr)? };
-        // Populating all pages at once is faster than one page fault after the other.
+        // Populating all pages at once is faster than a page fault for each.
         let mapping = OwnMapping::anonymous(len, MapFlags::POPULATE)?;
         let mut name = [0; NAME.len()];
         let mut info = BtfInfo {

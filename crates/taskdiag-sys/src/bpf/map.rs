@@ -22,7 +22,7 @@ pub enum MapKind {
     RingBuffer = 27,
 }
 
-/// Types that have one value for a key, not one for each processor.
+/// Types with one value for each key rather than one for each processor.
 const PLAIN_MAP_KINDS: [MapKind; 3] = [MapKind::Hash, MapKind::Array, MapKind::LruHash];
 
 bitflags! {
@@ -49,7 +49,7 @@ pub struct MapSpec<'a> {
     pub key_size: u32,
     /// The size of a value, in bytes.
     pub value_size: u32,
-    /// The maximum number of elements; of a ring buffer, its size in bytes.
+    /// The maximum number of elements; for a ring buffer, its size in bytes.
     pub max_entries: u32,
     /// The flags.
     pub flags: MapFlags,
@@ -90,8 +90,8 @@ struct MapInfo {
     map_flags: u32,
 }
 
-/// A map. It knows the sizes of its keys and values, because the kernel does not check the lengths
-/// of our buffers.
+/// A map. It stores the sizes of its keys and values, because the kernel does not check the lengths
+/// of the caller's buffers.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,

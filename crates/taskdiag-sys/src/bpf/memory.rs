@@ -1,4 +1,4 @@
-//! Memory that BPF programs, or other processes, share with us.
+//! Memory shared with BPF programs or with other processes.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::mapping::OwnMapping;
 
-/// The memory of an array map, shared with the programs that use it; or of a file, shared with the
+/// The memory of an array map, shared with the programs that use it, or of a file, shared with the
 /// processes that map it.
 ///
 /// A program may change it whenever it runs, so single values are read and written as volatile. It
@@ -87,8 +87,8 @@ impl SharedMemory {
     ///
     /// # Safety
     ///
-    /// No program may write to the range while the slice lives: none runs, or those that run write
-    /// elsewhere.
+    /// No program may write to the range while the slice lives: either no program runs, or those
+    /// that run write elsewhere.
     pub unsafe fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         if range.start > range.end || range.end > self.len() {
             return None;

@@ -91,12 +91,12 @@ fn fd_number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
-/// The length of a buffer, for a member of 32 bits.
+/// The length of a buffer, for a 32-bit member.
 fn len_u32<T>(items: &[T]) -> io::Result<u32> {
     u32::try_from(items.len()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// A name as the kernel stores it: at most 15 bytes, and only those that it accepts.
+/// A name in the form that the kernel accepts: at most 15 bytes, without the bytes that it refuses.
 fn object_name(name: &str) -> [u8; NAME_LEN] {
     let mut stored = [0; NAME_LEN];
     let accepted = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');

@@ -38,7 +38,7 @@ pub struct ProgramSpec<'a> {
     pub attach: AttachType,
     /// The kernel's BTF type that identifies the tracepoint or iterator.
     pub attach_to: u32,
-    /// Its functions, which the verifier needs to know if there are global ones.
+    /// Its functions, which the verifier must know if any is global.
     pub functions: Option<FunctionInfo<'a>>,
 }
 
@@ -84,8 +84,8 @@ pub fn load(spec: &ProgramSpec<'_>) -> io::Result<OwnedFd> {
 /// The maximum length of a log that every kernel since 5.8 accepts.
 const LOG_LEN: usize = (u32::MAX >> 8) as usize;
 
-/// Loads a program that was refused once more, for what the verifier says about it. Empty if it
-/// says nothing, or if the program loads now.
+/// Loads a refused program again, for the verifier's log. Empty if there is no log, or if the
+/// program loads this time.
 pub fn verifier_log(spec: &ProgramSpec<'_>) -> String {
     let mut log = vec![0; LOG_LEN];
     let _refused_again = load_with_log(spec, &mut log);
@@ -95,7 +95,7 @@ pub fn verifier_log(spec: &ProgramSpec<'_>) -> String {
 }
 
 /// How often to try to load a program: the verifier fails with `EAGAIN` when a signal arrives.
-/// After the first failure signals are blocked. libbpf tries as often.
+/// Signals are blocked after the first failure. libbpf tries as often.
 const LOAD_ATTEMPTS: u32 = 5;
 
 fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
@@ -146,7 +146,7 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
     }
 }
 
-/// The structure of `BPF_PROG_TEST_RUN` to its end in Linux 5.14.
+/// The structure of `BPF_PROG_TEST_RUN`, up to its end in Linux 5.14.
 #[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct ProgramRunAttr {
@@ -155,7 +155,7 @@ struct ProgramRunAttr {
     unused: [u64; 8],
 }
 
-/// Runs a program that is attached to nothing once, in this thread.
+/// Runs a program that is attached to nothing, once, in this thread.
 pub fn run(program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = ProgramRunAttr {
         prog_fd: fd_number(program),

@@ -1,5 +1,5 @@
-//! Processes and threads as they start, execute programs, and end: also those that live too briefly
-//! to be in any snapshot.
+//! Reports processes and threads as they start, execute programs, and end, including those that are
+//! too short-lived for any snapshot.
 //!
 //! ```no_run
 //! use taskdiag::events::{Events, Options};
@@ -16,9 +16,9 @@
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 //!
-//! Events come from BPF programs on the scheduler's tracepoints. Where these can't be loaded, they
-//! come from the proc connector (`CONFIG_PROC_EVENTS`), and are completed by what `/proc` still has
-//! of the process. [`support`] says what this host has.
+//! Events come from BPF programs on the scheduler's tracepoints. Where these can't be loaded,
+//! events come from the proc connector (`CONFIG_PROC_EVENTS`), completed by what `/proc` still
+//! shows of the process. [`support`] reports which source works on this host.
 
 mod connector;
 
@@ -37,7 +37,7 @@ use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights::{bpf_load, capability_remedy, effective_capabilities, missing_capabilities};
 use taskdiag_bpf::tracing::Tracing;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::event::plan::plan;
+use taskdiag_core::event::plan::{plan, EventSupport};
 use taskdiag_core::support::{Fact, Verdict};
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
@@ -45,8 +45,8 @@ use taskdiag_sys::owner::Owner;
 use crate::probe;
 use connector::Connector;
 
-pub use taskdiag_core::event::plan::{EventSource, EventSupport};
-pub use taskdiag_core::event::{Event, EventField, EventKind, Options, UnknownEventField};
+pub use taskdiag_core::event::plan::EventSource;
+pub use taskdiag_core::event::{Event, EventField, EventKind, Options};
 
 /// Events that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,23 +54,24 @@ pub use taskdiag_core::event::{Event, EventField, EventKind, Options, UnknownEve
 pub struct Lost {
     /// How many events were lost, at least.
     pub count: u64,
-    /// Whether exactly so many were lost.
+    /// Whether exactly this many were lost.
     pub is_exact: bool,
 }
 
-/// A stream of events, from when it is opened: of all processes of the caller's pid namespace and
-/// those below.
+/// A stream of events from the moment it is opened, about all processes of the caller's pid
+/// namespace and its descendants.
 ///
 /// Several streams do not disturb each other. Capabilities are needed only while a stream is opened
-/// (Linux 6.0 and later). A child after fork(2) can't use it, and has to open its own.
+/// (Linux 6.0 and later). A child after fork(2) can't use its parent's stream, and must open its
+/// own.
 pub struct Events {
     source: Source,
     gather: Duration,
-    /// Events that made no sense.
+    /// Events that were malformed.
     malformed: Cell<u64>,
-    /// The ring made no sense, and is not read any more.
+    /// The ring is corrupt, and is not read any more.
     is_broken: Cell<bool>,
-    /// The process that opened it. A child has the same ring, which only one process may read.
+    /// The process that opened it. A child shares the ring, which only one process may read.
     owner: Owner,
 }
 
@@ -90,13 +91,13 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Begins to watch. Loading the BPF programs takes some tens of milliseconds, `CAP_BPF` and
-    /// `CAP_PERFMON` (Linux 5.17); the proc connector takes `CAP_NET_ADMIN` before Linux 6.6.
+    /// Opens a stream. Loading the BPF programs takes some tens of milliseconds and needs `CAP_BPF`
+    /// and `CAP_PERFMON` (Linux 5.17). The proc connector needs `CAP_NET_ADMIN` before Linux 6.6.
     ///
     /// # Errors
     ///
-    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
-    /// missing: no source, or not the one of [`Options::source`], can report events.
+    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported) if no source can
+    /// report events, or the source of [`Options::source`] can't. The message says what is missing.
     pub fn open(options: &Options) -> Result<Events> {
         let mut support = probe();
         loop {
@@ -123,7 +124,7 @@ impl Events {
         })
     }
 
-    /// Where the events come from.
+    /// The source of the events.
     pub fn source(&self) -> EventSource {
         match self.source {
             Source::Tracing(_) => EventSource::Bpf,
@@ -131,16 +132,16 @@ impl Events {
         }
     }
 
-    /// The events that have come, in the order in which they happened on each processor and to each
-    /// process. Does not wait.
+    /// The events that have arrived. They are in the order in which they happened on each processor
+    /// and to each process. Does not wait.
     ///
-    /// They are in the memory that the kernel wrote them to. The next call of this or of
-    /// [`wait`](Events::wait) gives that back to the kernel. Events that are not taken out of the
-    /// batch are in the next one.
+    /// They stay in the memory to which the kernel wrote them. The next call of this function or of
+    /// [`wait`](Events::wait) gives that memory back to the kernel. Events that are not taken from
+    /// the batch are in the next batch.
     ///
     /// # Errors
     ///
-    /// [`Malformed`](ErrorKind::Malformed) if the kernel's ring made no sense,
+    /// [`Malformed`](ErrorKind::Malformed) if the kernel's ring is corrupt,
     /// [`Unsupported`](ErrorKind::Unsupported) in a child after fork(2),
     /// [`System`](ErrorKind::System) if the connector's socket failed. All later calls fail too.
     pub fn read(&mut self) -> Result<Batch<'_>> {
@@ -153,7 +154,7 @@ impl Events {
     }
 
     /// Waits until there are events, `interrupt` is readable or broken, or `timeout` has passed. If
-    /// there are events, it waits for more of them, as [`Options::gather`] says.
+    /// there are events, it waits for more of them, for the time set with [`Options::gather`].
     ///
     /// It may return without an event: the kernel may still be writing one.
     ///
@@ -180,8 +181,8 @@ impl Events {
         Ok(())
     }
 
-    /// The events that were lost since the stream was opened: there was no room for them, or they
-    /// made no sense.
+    /// The events that were lost since the stream was opened, because there was no room for them or
+    /// they were malformed.
     pub fn lost(&self) -> Lost {
         let (count, is_exact) = match &self.source {
             Source::Tracing(tracing) => tracing.lost(),
@@ -193,7 +194,7 @@ impl Events {
         }
     }
 
-    /// Fails if reading makes no sense any more.
+    /// Fails if the stream can't be read any more.
     fn check(&self) -> Result<()> {
         if !self.owner.is_this_process() {
             let message = "this stream of events is of the process that opened it: a child has to open its own";
@@ -202,7 +203,7 @@ impl Events {
         if self.is_broken.get() {
             Err(Error::new(
                 ErrorKind::Malformed,
-                "the kernel's ring of events makes no sense",
+                "the kernel's ring of events is malformed",
             ))
         } else {
             Ok(())
@@ -220,7 +221,7 @@ impl Events {
     }
 }
 
-/// poll(2) says that it is readable while there are events that have not been read.
+/// poll(2) reports it as readable while there are unread events.
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
@@ -230,7 +231,8 @@ impl AsFd for Events {
     }
 }
 
-/// The events that had come when [`Events::read`] was called. Taking them out allocates nothing.
+/// The events that had arrived when [`Events::read`] was called. Taking them from the batch
+/// allocates nothing.
 #[derive(Debug)]
 pub struct Batch<'a> {
     events: &'a Events,
@@ -271,24 +273,24 @@ fn ready<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], timeout: Option<Durat
     Ok(fds.map(|fd| fd.is_some() && results.next().unwrap_or(false)))
 }
 
-/// Finds out what can report events on this host, by trying it.
-pub fn support() -> EventSupport {
-    let mut support = probe();
-    for source in EventSource::ALL {
-        if support.fact(source).verdict == Verdict::No {
-            continue;
+/// Whether each source can report events on this host. Finds out by trying it.
+pub fn support() -> impl Iterator<Item = (EventSource, Fact)> {
+    let support = probe();
+    EventSource::ALL.into_iter().map(move |source| {
+        let known = support.fact(source);
+        if known.verdict == Verdict::No {
+            return (source, known.clone());
         }
         let fact = match (Events::open_source(source, &Options::default()), source) {
             (Err(error), _) => refusal(source, &error),
             (Ok(_), EventSource::Connector) => Fact::yes("subscribed, and received an event of a thread of ours"),
             (Ok(_), _) => Fact::yes("attached to the tracepoints of fork, exec and exit"),
         };
-        support.set(source, fact);
-    }
-    support
+        (source, fact)
+    })
 }
 
-/// What is known without trying it.
+/// What is known without trying the sources.
 fn probe() -> EventSupport {
     let built = recipe::EVENTS.as_ref().err().copied().unwrap_or_default();
     let no = [probe::bpf_built(built), probe::btf()]
@@ -312,7 +314,7 @@ fn probe() -> EventSupport {
 const REMEDY_BPF: &str = "run as root, or with both capabilities: setcap cap_bpf,cap_perfmon+ep";
 const REMEDY_CONNECTOR: &str = "run as root, or with that capability: setcap cap_net_admin+ep";
 
-/// Whether the connector would send us events, as far as is known without trying it.
+/// Whether the connector would send events to this process, as far as is known without trying it.
 fn connector() -> Fact {
     /// Inode numbers of the initial namespaces, the same on every kernel that has them.
     const INITIAL: [(&str, &str); 3] = [

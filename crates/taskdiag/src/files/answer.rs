@@ -1,35 +1,36 @@
-//! What an answer about files says besides the files.
+//! What an answer about files reports besides the files.
 
 use taskdiag_core::snapshot::SourceId;
 
-/// Who answered about files, how many there were, and what is missing.
+/// The source that answered, the number of files, and what is missing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Answer {
-    /// Who answered.
+    /// The source that answered.
     pub source: SourceId,
-    /// How many files were passed on.
+    /// Files that were passed on.
     pub files: u64,
-    /// How many processes the caller may not see the files of.
+    /// Processes whose files the caller may not see.
     pub denied: u64,
-    /// How many processes the caller may not see the mapped files of, but all others.
+    /// Processes whose mapped files the caller may not see, although it may see their other files.
     pub maps_denied: u64,
-    /// How many processes ended before or while their files were read.
+    /// Processes that ended before or while their files were read.
     pub gone: u64,
-    /// How many descriptors led to one file after the other while they were read, so that no
-    /// answer fitted together. They are left out.
+    /// Descriptors left out because they referred to one file after another while they were read,
+    /// so that the values did not belong together.
     pub changed: u64,
-    /// How many files are left out because a value that decides about the filter is not known.
+    /// Files left out because a value that decides about the filter is not known.
     pub undecided: u64,
-    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
+    /// Invalid answers of the kernel. Anything but 0 is a defect.
     pub malformed: u64,
-    /// How many processes BPF could not answer about exactly. procfs was asked about some of their
+    /// Processes that BPF could not answer about exactly, so procfs answered for some of their
     /// files.
     pub deferred: u64,
-    /// How long the longest run of the BPF program took, in nanoseconds. RCU waits for a run to end.
+    /// The duration of the longest run of the BPF program, in nanoseconds. RCU waits for a run to
+    /// end.
     pub longest_run_ns: u64,
-    /// Processes of which something did not come within the patience, ascending: their mapped
-    /// files, or the sizes and kinds of some files.
+    /// Processes with values that were not read within the patience, ascending: their mapped files,
+    /// or the sizes and kinds of some files.
     pub silent: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Open files by BPF, and by procfs what the program can't tell exactly.
+//! Open files from BPF, and from procfs what the program can't answer exactly.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -14,30 +14,30 @@ use super::batch::Batch;
 use super::procfs::{self, End, What};
 use super::{Device, Kind, OpenFile, Pass, Process, Request, Set, Use, Wants};
 
-/// Beside the flags of records: procfs has the detail.
+/// A flag beside those of records (`files::DEFER_*`): procfs must read the detail.
 const DEFER_DETAIL: u16 = 1 << 15;
 
 /// How far a process has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// The program has not come to it, or did not find it.
+    /// The program has not reached it, or did not find it.
     #[default]
     Unseen,
-    /// It is the process that is meant. The next descriptor has this number or a higher one.
+    /// It is the right process. The next descriptor has this number or a higher one.
     Read(u32),
-    /// Another process has its number.
+    /// Another process has its id.
     Other,
-    /// All of it was read.
+    /// It was read completely.
     Ended,
-    /// procfs has to read its files from this descriptor on; `None`: all of them.
+    /// procfs must read its files from this descriptor on; `None`: all of them.
     Deferred(Option<u32>),
 }
 
-/// What one run of the program found: files, in the order of processes.
+/// The files that one run of the program found, in the order of processes.
 #[derive(Default)]
 pub(super) struct Run {
     files: Batch,
-    /// For each of them the process, an index of the list, and what is deferred.
+    /// For each file, the process as an index of the list, and what is deferred.
     about: Vec<(usize, u16)>,
     name: Vec<u8>,
 }
@@ -76,9 +76,9 @@ pub(super) fn read(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Reads mapped files, if they are asked for. Returns whether other files are.
+/// Reads mapped files, if the request asks for them. Returns whether it also asks for other files.
 pub(super) fn read_mapped(chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<(), bool> {
-    let uses = pass.request.filter.uses;
+    let uses = pass.request.uses;
     if uses.contains(Use::Map) {
         let unseen = procfs::read_mapped(chunk, patience, pass)?;
         if uses == Use::Map.into() {
@@ -86,23 +86,22 @@ pub(super) fn read_mapped(chunk: &[Process], patience: Duration, pass: &mut Pass
             pass.answer.gone += unseen.gone;
             return ControlFlow::Continue(false);
         }
-        // The program sees all else of these processes.
+        // The program sees all other files of these processes.
         pass.answer.maps_denied += unseen.denied;
     }
     ControlFlow::Continue(true)
 }
 
-/// What is asked, as the program takes it. Its tests rule out no file that may pass.
+/// The request in the program's form. Its tests rule out no file that may pass.
 pub(super) fn kernel_asked(request: &Request) -> Asked {
-    let filter = &request.filter;
     let mut asked = Asked {
-        uses: kernel_uses(filter.uses),
+        uses: kernel_uses(request.uses),
         wants: kernel_wants(request.needs()),
-        types: filter.kinds.map_or(0, kernel_types),
-        deleted: filter.deleted,
+        types: request.kinds.map_or(0, kernel_types),
+        deleted: request.deleted,
         ..Asked::default()
     };
-    if let Some(matches) = filter
+    if let Some(matches) = request
         .kernel_matches()
         .filter(|matches| matches.len() <= files::MATCHES)
     {
@@ -126,7 +125,7 @@ fn kernel_types(kinds: Set<Kind>) -> u32 {
     kinds.iter().fold(0, |all, kind| all | 1 << (mode(kind) >> 12))
 }
 
-/// The uses, as the program takes them.
+/// The uses, in the program's form.
 fn kernel_uses(uses: Set<Use>) -> u32 {
     let bits = [
         (Use::Fd, used_as::FD),
@@ -138,7 +137,7 @@ fn kernel_uses(uses: Set<Use>) -> u32 {
     asked.fold(0, |all, (_, bit)| all | 1 << bit)
 }
 
-/// What to read, as the program takes it.
+/// What to read, in the program's form.
 fn kernel_wants(needs: Wants) -> u32 {
     let bits = [
         (Wants::NAMES, wants::NAMES),
@@ -267,14 +266,14 @@ fn put_number(out: &mut Vec<u8>, what: &str, inode: u64) {
     let _ = write!(out, "{what}:[{inode}]");
 }
 
-/// What procfs says of the deferred files of a process.
+/// What procfs reports about the deferred files of a process.
 struct Completed {
-    found: Option<procfs::Found>,
+    found: Option<procfs::ReaderResult>,
 }
 
 impl Completed {
-    /// The file with this use and descriptor; `None` if there is none any more. `file` is what the
-    /// program says of it, and `deferred` what it does not know.
+    /// The file with this use and descriptor; `None` if it no longer exists. `file` is what the
+    /// program reported, and `deferred` what it did not know.
     fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16, needs: Wants) -> Option<OpenFile<'a>> {
         let without = |reason| Some(without(*file, deferred, needs, reason));
         let Some(found) = &self.found else {
@@ -290,7 +289,7 @@ impl Completed {
     }
 }
 
-/// A file without what is deferred of it.
+/// A file without its deferred values.
 fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) -> OpenFile<'a> {
     let lost = [
         (files::DEFER_ALL, Wants::all()),
@@ -303,9 +302,10 @@ fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) 
     let lost: Wants = lost.map(|(_, values)| values).collect();
     let kind = match file.kind {
         Ok(_) if deferred & files::DEFER_ALL != 0 => Err(reason),
-        // The name tells which object of the kernel it is.
+        // The name tells which kernel object it is.
         Ok(Kind::Anon(_)) if deferred & files::DEFER_NAME != 0 => Err(reason),
-        // File systems show other numbers than the kernel's inode has, and no other type.
+        // File systems may report other numbers than those of the kernel's inode, but the same
+        // type.
         kind => kind,
     };
     OpenFile {
@@ -352,17 +352,17 @@ pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &m
     ControlFlow::Continue(())
 }
 
-/// Whether a file of which something is deferred may pass the filter, by what is known of it.
+/// Whether a file with deferred values may pass the tests, by the values that are known.
 fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
-    let filter = &pass.request.filter;
+    let request = pass.request;
     if deferred & (files::DEFER_ALL | files::DEFER_NAME | files::DEFER_STAT) == 0 {
-        return file.passes(filter) != Ok(false);
+        return file.passes(request) != Ok(false);
     }
     if deferred & (files::DEFER_ALL | files::DEFER_NAME) != 0 {
         return true;
     }
-    // Only the type is certain: the file system may show other numbers than the inode has.
-    let (Some(kinds), Ok(kind)) = (filter.kinds, file.kind) else {
+    // Only the type is certain: the file system may report other numbers than those of the inode.
+    let (Some(kinds), Ok(kind)) = (request.kinds, file.kind) else {
         return true;
     };
     match kind {
@@ -371,14 +371,14 @@ fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
     }
 }
 
-/// Reads by procfs what the program left to it, and the processes that it did not find.
+/// Reads from procfs what the program left to it, and the processes that the program did not find.
 pub(super) fn read_rest(
     chunk: &[Process],
     states: &[State],
     patience: Duration,
     pass: &mut Pass<'_>,
 ) -> ControlFlow<()> {
-    let uses = pass.request.filter.uses.without(Use::Map);
+    let uses = pass.request.uses.without(Use::Map);
     let mut units = Vec::new();
     for (process, state) in chunk.iter().zip(states) {
         let what = match state {

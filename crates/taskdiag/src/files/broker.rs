@@ -1,4 +1,4 @@
-//! Open files by the broker, and by procfs what it can't tell exactly.
+//! Open files from the broker, and from procfs what it can't answer exactly.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -13,11 +13,11 @@ use super::bpf::{deliver, kernel_asked, read_mapped, read_rest, Run, State};
 use super::{Pass, Process};
 use crate::source::broker::{Broker, Records};
 
-/// So many processes are asked about one by one, and more of them with a request about all.
+/// Up to this many processes are requested one by one; for more, one request covers all processes.
 const ONE_BY_ONE: usize = 64;
 
-/// Reads the files of processes, and passes them on. Of a process that the broker does not show, or
-/// not to its end, procfs says what there is.
+/// Reads the files of processes, and passes them on. If the broker does not show a process, or not
+/// completely, procfs answers for it.
 pub(super) fn read(
     broker: &mut Broker,
     processes: &[Process],
@@ -48,7 +48,7 @@ pub(super) fn read(
         match broker.read_files(strategy, pid, &asked, &mut each) {
             Ok(true) => {}
             Ok(false) => return Ok(ControlFlow::Break(())),
-            // It has ended, or procfs says that it is denied.
+            // It has ended, or procfs will report that it is denied.
             Err(error) if matches!(error.kind(), ErrorKind::NoSuchTask) => {}
             Err(error) if matches!(error.kind(), ErrorKind::Denied) && strategy == Strategy::One => {}
             Err(error) => return Err(error),
@@ -79,7 +79,7 @@ fn take(
     Ok(run)
 }
 
-/// What is asked, as the broker takes it.
+/// The request in the broker's form.
 fn request(asked: &Asked) -> wire::Files {
     let matched = |file: files::Match| wire::FileMatch {
         dev_major: U32::new(file.dev_major),

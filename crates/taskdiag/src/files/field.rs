@@ -6,7 +6,7 @@ use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Task;
 use taskdiag_core::value::Value;
 
-use super::{OpenFile, Owner, Wants};
+use super::{Kind, OpenFile, Wants};
 
 taskdiag_core::row_fields! {
     FileField: "A field of open files: a key of a row.";
@@ -35,16 +35,15 @@ taskdiag_core::row_fields! {
 
 impl FileField {
     /// All fields.
-    pub const ALL: &'static [FileField] = FileField::EVERY;
+    pub const ALL: &'static [FileField] = &FileField::EVERY;
 
-    /// The fields that a request has unless it says otherwise.
+    /// The fields that a request has by default.
     pub(super) fn usual() -> Set<FileField> {
         let others = FileField::Detail | FileField::AllocatedBytes | FileField::Peers | FileField::User;
         Set::from_iter(FileField::ALL.iter().copied()).without(others)
     }
 
-    /// The field of the process that it is, if it is one. The query of the processes has to ask for
-    /// it.
+    /// The field of the process, if this is one. The query for the processes must ask for it.
     pub fn of_tasks(self) -> Option<Field> {
         match self {
             FileField::Pid => Some(Field::Pid),
@@ -55,7 +54,7 @@ impl FileField {
     }
 }
 
-/// What has to be read for the value of a field.
+/// What to read for the value of a field.
 impl From<FileField> for Wants {
     fn from(field: FileField) -> Wants {
         match field {
@@ -70,7 +69,7 @@ impl From<FileField> for Wants {
     }
 }
 
-/// A file of a process as a row: its values under their fields.
+/// A file of a process as a row of values by field.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     task: Task<'a>,
@@ -86,31 +85,28 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The value of a field. `Ok(None)` if such a file has no such value: it is no descriptor, or no
-    /// object of the kernel. Lists of descriptors are [`Absent::Unsupported`] here:
-    /// [`Row::descriptors`] has them.
+    /// The value of a field. `Ok(None)` if such a file has no such value: it is not a descriptor,
+    /// or not an object of the kernel.
     pub fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
         match field.of_tasks() {
             Some(field) => self.task.value(field).map(Some),
             None => self.file.value(field),
         }
     }
-
-    /// The descriptors under a field, if its values are such lists.
-    pub fn descriptors(&self, field: FileField) -> Option<Known<Option<&'a [Owner]>>> {
-        (field == FileField::Peers).then_some(self.file.peers)
-    }
 }
 
 impl<'a> OpenFile<'a> {
-    /// The value of a field that is not the process's.
+    /// The value of a field that does not describe the process.
     pub(super) fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
         let word = |word: &'static str| Value::Text(word.as_bytes());
         match field {
             FileField::Use => Ok(Some(word(self.used_as.name()))),
             FileField::Fd => Ok(self.fd.map(Value::from)),
             FileField::Kind => Ok(Some(word(self.kind?.name()))),
-            FileField::AnonKind => Ok(self.kind?.anon().map(|kind| word(kind.name()))),
+            FileField::AnonKind => Ok(match self.kind? {
+                Kind::Anon(kind) => Some(word(kind.name())),
+                _ => None,
+            }),
             FileField::Access => Ok(self.access()?.map(|access| word(access.name()))),
             FileField::OpenFlags => Ok(self.open_flags?.map(|flags| Value::Mask(flags.into()))),
             FileField::OffsetBytes => Ok(self.offset_bytes?.map(Value::Signed)),
@@ -124,7 +120,8 @@ impl<'a> OpenFile<'a> {
             FileField::MntId => Ok(Some(self.mnt_id?.into())),
             FileField::Name => Ok(Some(Value::Text(self.name?))),
             FileField::Detail => Ok(self.detail?.map(Value::Text)),
-            FileField::Pid | FileField::Comm | FileField::User | FileField::Peers => Err(Absent::Unsupported),
+            FileField::Peers => Ok(self.peers?.map(Value::Owners)),
+            FileField::Pid | FileField::Comm | FileField::User => Err(Absent::Unsupported),
         }
     }
 }
@@ -134,7 +131,7 @@ mod tests {
     use super::super::tests::file;
     use super::*;
 
-    /// Check that names are unique, and that a field of processes has the same name there.
+    /// Check that names are unique, and that a field of processes has the same name in both tables.
     #[test]
     fn fields_have_names() {
         for (index, field) in FileField::ALL.iter().enumerate() {
@@ -145,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Check that values are read only for fields that have them, and that all of them are there.
+    /// Check that values are read only for fields that need them, and that all of them are there.
     #[test]
     fn values_are_read_for_their_fields() {
         let wants = |fields: &[FileField]| fields.iter().copied().map(Wants::from).collect::<Wants>();
@@ -159,7 +156,7 @@ mod tests {
         );
         assert_eq!(wants(FileField::ALL), Wants::all());
         for &field in FileField::ALL {
-            if field.of_tasks().is_some() || field == FileField::Peers {
+            if field.of_tasks().is_some() {
                 continue;
             }
             let bare = file().only(Wants::empty()).value(field);

@@ -1,4 +1,5 @@
-//! Which processes map none of some files: BPF tells at once, and nothing has to be read of these.
+//! Finds processes that map none of some files. BPF reports them quickly, and nothing of them need
+//! be read.
 
 use std::collections::HashSet;
 
@@ -7,8 +8,8 @@ use taskdiag_bpf::vma;
 use taskdiag_bpf::vma_walk::VmaWalk;
 use taskdiag_core::error::Result;
 
-/// The processes that map none of these files. Who else maps what is not known: the program may not
-/// see a process, or leave it to the text of `maps`.
+/// The processes that map none of these files. What the other processes map is not known: the
+/// program may not see a process, or may leave it to the text of `maps`.
 pub(super) fn map_others(walk: &mut VmaWalk, files: &[Match]) -> Result<HashSet<u32>> {
     let (mut others, mut doubtful) = (HashSet::new(), HashSet::new());
     if files.len() > MATCHES {
@@ -35,7 +36,7 @@ mod tests {
     /// Check that this process maps its program, and not another file.
     #[test]
     fn processes_map_their_programs() {
-        // It takes rights, and Linux 6.11.
+        // This needs rights, and Linux 6.11.
         let Ok(Some(mut walk)) = VmaWalk::load() else {
             eprintln!("BPF can't walk over mappings here: nothing tested");
             return;
@@ -52,7 +53,7 @@ mod tests {
         let own = std::process::id();
         let mut maps_others = |files: &[Match]| map_others(&mut walk, files).expect("an answer").contains(&own);
         assert!(maps_others(&[version]));
-        // So many would be left out, and it may map one of them.
+        // With so many files some would be left out, and the process may map one of them.
         assert!(!maps_others(&[version; MATCHES + 1]));
         assert!(!maps_others(&[program]) && !maps_others(&[version, program]));
     }

@@ -1,8 +1,8 @@
-//! Open files: what processes have open, mapped, and as directories and programs.
+//! Open files: descriptors, mapped files, directories and programs of processes.
 //!
 //! [`Handle::files`] passes each file of the processes of a snapshot to a closure: descriptors, the
-//! working and the root directory, the program, and on request mapped files. The answer is what
-//! `/proc/PID/fd`, `/proc/PID/fdinfo` and statx(2) say, or a reason why a value is missing.
+//! working and the root directory, the program, and on request mapped files. Values equal those of
+//! `/proc/PID/fd`, `/proc/PID/fdinfo` and statx(2); a missing value has a reason.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -20,16 +20,15 @@
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 //!
-//! Seeing the files of a process takes the right to trace it (ptrace(2),
-//! `PTRACE_MODE_READ_FSCREDS`): the same user, or `CAP_SYS_PTRACE`. Processes whose files the caller
-//! may not see are left out and counted.
+//! To see the files of a process, the caller needs the right to trace it (ptrace(2),
+//! `PTRACE_MODE_READ_FSCREDS`): the same user, or `CAP_SYS_PTRACE`. Processes whose files the
+//! caller may not see are left out and counted.
 //!
-//! No path that a process has is ever walked, and no file is opened, so no file server is asked
-//! about anything. Sizes and link counts are what this kernel knows already
-//! (`AT_STATX_DONT_SYNC`).
+//! No path of a process is walked, and no file is opened, so no request goes to a file server.
+//! Sizes and link counts are those that this kernel knows already (`AT_STATX_DONT_SYNC`).
 //!
-//! Threads that do not share the descriptors of their process (unshare(2), `CLONE_FILES`) are not
-//! looked at.
+//! Descriptors of threads that do not share those of their process (unshare(2), `CLONE_FILES`) are
+//! not read.
 
 mod answer;
 mod batch;
@@ -63,7 +62,7 @@ use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
-use crate::peers::{self, Peers};
+use crate::owners::{borrowed, FoundOwners};
 use crate::source::broker::Broker;
 #[cfg(doc)]
 use crate::Handle;
@@ -78,98 +77,78 @@ pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Use};
 pub use taskdiag_core::socket::Owner;
 
 bitflags! {
-    /// What is read of files besides the process, the use and the number of the descriptor.
+    /// What to read about files besides the process, the use and the number of the descriptor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Wants: u8 {
-        /// Their names.
+        /// Names.
         const NAMES = 1;
         /// Flags, offset and mount.
         const FLAGS = 2;
         /// Kind, device, inode number, size and link count.
         const STAT = 4;
-        /// What else `/proc/PID/fdinfo` says.
+        /// The remaining lines of `/proc/PID/fdinfo`.
         const DETAIL = 8;
         /// The space that they occupy.
         const SPACE = 16;
-        /// Who is at the other end of pipes and sockets. All processes are looked at for that.
+        /// The other ends of pipes and sockets. This reads the descriptors of all processes.
         const PEERS = 32;
     }
 }
 
-/// Which files to list: those that pass all of these tests.
+/// Selects files, which must pass all of these tests, and the values to read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Filter {
-    /// What they are used for.
+pub struct Request {
+    /// What the files are used for.
     pub uses: Set<Use>,
-    /// Of which kinds they are; `None`: of any.
+    /// The kinds of the files; `None` for any.
     pub kinds: Option<Set<Kind>>,
-    /// Only files that have no name any more: their link count is 0.
+    /// Only files without a name: their link count is 0.
     pub deleted: bool,
-    /// Only files that one of these is about; all if there are none.
+    /// Only files that one of these paths selects; all if there are none.
     pub paths: Vec<PathMatch>,
+    /// The values to read. Values that the kernel provides together are read together.
+    pub fields: Set<FileField>,
 }
 
-/// All but mapped files.
-impl Default for Filter {
-    fn default() -> Filter {
-        Filter {
+/// All but mapped files, with all values except [`FileField::Detail`],
+/// [`FileField::AllocatedBytes`], [`FileField::Peers`] and [`FileField::User`].
+impl Default for Request {
+    fn default() -> Request {
+        Request {
             uses: Set::from(Use::ALL).without(Use::Map),
             kinds: None,
             deleted: false,
             paths: Vec::new(),
-        }
-    }
-}
-
-/// Which files, and what to read of them.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Request {
-    /// Which files.
-    pub filter: Filter,
-    /// The values to read of them. What the kernel gives together is read together.
-    pub fields: Set<FileField>,
-}
-
-/// All but mapped files, with all values but [`FileField::Detail`], [`FileField::AllocatedBytes`],
-/// [`FileField::Peers`] and [`FileField::User`].
-impl Default for Request {
-    fn default() -> Request {
-        Request {
-            filter: Filter::default(),
             fields: FileField::usual(),
         }
     }
 }
 
-impl Filter {
-    /// The files by the kernel's own numbers. `None` if these do not decide.
+impl Request {
+    /// The files by the kernel's own numbers. `None` if these numbers do not decide.
     fn kernel_matches(&self) -> Option<Vec<Match>> {
         self.paths.iter().map(PathMatch::kernel_match).collect()
     }
-}
 
-impl Request {
-    /// What has to be read for the answer.
+    /// What to read for the answer.
     pub(crate) fn wants(&self) -> Wants {
         self.fields.iter().map(Wants::from).collect()
     }
 
-    /// What has to be read for the answer and for the filter.
+    /// What to read for the answer and for the tests.
     fn needs(&self) -> Wants {
-        let filter = &self.filter;
         let mut needs = self.wants();
         if needs.contains(Wants::PEERS) {
             needs |= Wants::STAT | Wants::FLAGS;
         }
-        if filter.kinds.is_some() || filter.deleted {
+        if self.kinds.is_some() || self.deleted {
             needs |= Wants::STAT;
         }
-        if !filter.paths.is_empty() {
+        if !self.paths.is_empty() {
             needs |= Wants::STAT;
             // Names and mounts decide what is below a directory.
-            if filter.paths.iter().any(PathMatch::is_tree) {
+            if self.paths.iter().any(PathMatch::is_tree) {
                 needs |= Wants::NAMES | Wants::FLAGS;
             }
         }
@@ -177,8 +156,8 @@ impl Request {
     }
 }
 
-/// Decides several tests: the result `decisive` of one of them is that of all. Without such a one,
-/// nothing is known if one is not known.
+/// Combines several tests: if one has the result `decisive`, so has the whole. Otherwise the whole
+/// is unknown if one test is.
 fn first(decisive: bool, tests: impl IntoIterator<Item = Known<bool>>) -> Known<bool> {
     let mut decided = Ok(!decisive);
     for test in tests {
@@ -197,52 +176,54 @@ fn first(decisive: bool, tests: impl IntoIterator<Item = Known<bool>>) -> Known<
 pub struct OpenFile<'a> {
     /// What the process uses it for.
     pub used_as: Use,
-    /// The number of the descriptor, if it is one.
+    /// The number of the descriptor; `None` if the file is not one.
     pub fd: Option<u32>,
-    /// The flags of open(2), as `fdinfo` has them: with `O_CLOEXEC` if the descriptor is closed on
-    /// execve(2). `None` if it is no descriptor. [`Absent::NotAsked`] without [`FileField::OpenFlags`].
+    /// The flags of open(2), as in `fdinfo`: with `O_CLOEXEC` if execve(2) closes the descriptor.
+    /// `None` if the file is not a descriptor. [`Absent::NotAsked`] without
+    /// [`FileField::OpenFlags`].
     pub open_flags: Known<Option<u32>>,
-    /// Where the next read or write begins. Memory devices have negative offsets. `None` if it is
-    /// no descriptor. [`Absent::NotAsked`] without [`FileField::OpenFlags`].
+    /// Where the next read or write starts, in bytes. Offsets in memory devices can be negative.
+    /// `None` if the file is not a descriptor. [`Absent::NotAsked`] without
+    /// [`FileField::OpenFlags`].
     pub offset_bytes: Known<Option<i64>>,
-    /// The id of the mount that it was opened on, as in `/proc/PID/mountinfo`.
-    /// [`Absent::NotAsked`] without [`FileField::OpenFlags`]. Of directories, programs and mappings it is
-    /// [`Absent::Unsupported`] before Linux 5.8.
+    /// The id of the mount that the file was opened on, as in `/proc/PID/mountinfo`.
+    /// [`Absent::NotAsked`] without [`FileField::OpenFlags`]. [`Absent::Unsupported`] for
+    /// directories, programs and mappings before Linux 5.8.
     pub mnt_id: Known<u32>,
-    /// What kind of file it is. This and the following values are [`Absent::NotAsked`] without
-    /// one of their fields, and [`Absent::NoAnswer`] if the file system did not give them within the
+    /// The kind of the file. This value and the following ones are [`Absent::NotAsked`] without one
+    /// of their fields, and [`Absent::NoAnswer`] if the file system did not provide them within the
     /// patience.
     pub kind: Known<Kind>,
-    /// Its length, `st_size` of stat(2).
+    /// The length in bytes, `st_size` of stat(2).
     pub size_bytes: Known<u64>,
-    /// What it occupies, `st_blocks` of stat(2) in bytes. [`Absent::NotAsked`] without
+    /// The occupied space, `st_blocks` of stat(2) in bytes. [`Absent::NotAsked`] without
     /// [`FileField::AllocatedBytes`].
     pub allocated_bytes: Known<u64>,
-    /// The device that it is on, `st_dev` of stat(2).
+    /// The device of the file, `st_dev` of stat(2).
     pub device: Known<Device>,
-    /// Its inode number, `st_ino` of stat(2).
+    /// The inode number, `st_ino` of stat(2).
     pub inode: Known<u64>,
-    /// How many names it has, `st_nlink` of stat(2).
+    /// The number of names (hard links), `st_nlink` of stat(2).
     pub nlink: Known<u32>,
-    /// The text of readlink(2) on `/proc/PID/fd/FD`, or on `cwd`, `root` and `exe`: a path, with
-    /// " (deleted)" behind it if that is gone, or the kernel's word for what has no path. Of
-    /// mapped files the name in `/proc/PID/maps`. A name of 4096 bytes or more is
-    /// [`Absent::Truncated`]. [`Absent::NotAsked`] without [`FileField::Name`].
+    /// The text of readlink(2) on `/proc/PID/fd/FD`, or on `cwd`, `root` and `exe`: a path, with "
+    /// (deleted)" after it if the path is gone, or the kernel's word for a file without a path. For
+    /// mapped files, the name in `/proc/PID/maps`. [`Absent::Truncated`] for a name of 4096 bytes
+    /// or more. [`Absent::NotAsked`] without [`FileField::Name`].
     pub name: Known<&'a [u8]>,
-    /// The lines of `fdinfo` that not all files have, such as the count of an eventfd, the targets
-    /// of an epoll, locks (proc_pid_fdinfo(5)). `None` if it is no descriptor. [`Absent::NotAsked`]
-    /// without [`FileField::Detail`].
+    /// The lines of `fdinfo` that only some files have, such as the count of an eventfd, the
+    /// targets of an epoll, or locks (proc_pid_fdinfo(5)). `None` if the file is not a descriptor.
+    /// [`Absent::NotAsked`] without [`FileField::Detail`].
     pub detail: Known<Option<&'a [u8]>>,
-    /// The descriptors at the other end of a pipe, a fifo or a socket; `None` if it has none. See
-    /// [`Socket::peers`](crate::sockets::Socket::peers). Of pipes those that do the other thing:
-    /// what can be written to by one can be read by the others. [`Absent::Gone`] if it was opened
-    /// while others were looked at, [`Absent::Unsupported`] if it is a socket that is in no list of
-    /// the kernel's. [`Absent::NotAsked`] without [`FileField::Peers`].
+    /// The descriptors at the other end of a pipe, a fifo or a socket; `None` if there is no other
+    /// end. See [`Socket::peers`](crate::sockets::Socket::peers). For a descriptor that can write
+    /// to a pipe, those that can read from it, and the reverse. [`Absent::Gone`] if the file was
+    /// opened after the other descriptors were read, [`Absent::Unsupported`] for a socket that is
+    /// in none of the kernel's lists. [`Absent::NotAsked`] without [`FileField::Peers`].
     pub peers: Known<Option<&'a [Owner]>>,
 }
 
 impl OpenFile<'static> {
-    /// A file of which nothing was asked.
+    /// A file without any values.
     pub(crate) fn bare(used_as: Use) -> OpenFile<'static> {
         OpenFile {
             used_as,
@@ -264,26 +245,26 @@ impl OpenFile<'static> {
 }
 
 impl OpenFile<'_> {
-    /// What the descriptor was opened for. `None` if it is no descriptor.
+    /// What the descriptor was opened for. `None` if the file is not a descriptor.
     pub fn access(&self) -> Known<Option<Access>> {
         Ok(self.open_flags?.map(access))
     }
 
-    /// Whether the file has no name any more: its link count is 0. That includes files that never
-    /// had one, such as those of memfd_create(2).
+    /// Whether the file has no name: its link count is 0. This includes files that never had a
+    /// name, such as those of memfd_create(2).
     pub fn is_deleted(&self) -> Known<bool> {
         Ok(self.nlink? == 0)
     }
 
-    /// Whether it passes the filter, or why that is not known.
-    fn passes(&self, filter: &Filter) -> Known<bool> {
+    /// Whether the file passes the tests of a request, or why that is not known.
+    fn passes(&self, request: &Request) -> Known<bool> {
         let is_of_kind = |kinds: Set<Kind>| Ok(kinds.contains(self.kind?));
-        let paths = filter.paths.iter().map(|path| path.is_about(self));
+        let paths = request.paths.iter().map(|path| path.is_about(self));
         let tests = [
-            Ok(filter.uses.contains(self.used_as)),
-            filter.kinds.map_or(Ok(true), is_of_kind),
-            if filter.deleted { self.is_deleted() } else { Ok(true) },
-            if filter.paths.is_empty() {
+            Ok(request.uses.contains(self.used_as)),
+            request.kinds.map_or(Ok(true), is_of_kind),
+            if request.deleted { self.is_deleted() } else { Ok(true) },
+            if request.paths.is_empty() {
                 Ok(true)
             } else {
                 first(true, paths)
@@ -292,12 +273,12 @@ impl OpenFile<'_> {
         first(false, tests)
     }
 
-    /// Without what was only read for the filter.
+    /// Removes the values that were read only for the tests.
     fn only(self, wants: Wants) -> Self {
         self.without(wants.complement(), Absent::NotAsked)
     }
 
-    /// Without these values, for this reason.
+    /// Marks these values as absent for this reason.
     fn without(self, values: Wants, reason: Absent) -> Self {
         let mut file = self;
         if values.contains(Wants::NAMES) {
@@ -350,17 +331,23 @@ impl fmt::Debug for OpenFile<'_> {
     }
 }
 
-/// What receives files.
-type Each<'e> = dyn FnMut(&Task<'_>, &OpenFile<'_>) -> ControlFlow<()> + 'e;
+/// Receives files.
+pub(crate) type Each<'e> = dyn FnMut(&Task<'_>, &OpenFile<'_>) -> ControlFlow<()> + 'e;
 
-/// A process of the snapshot: its row there, and which process it is.
+/// Finds the other ends of pipes and sockets.
+pub(crate) trait OtherEnds {
+    /// The other end of a descriptor of a process.
+    fn of_file(&self, pid: u32, file: &OpenFile<'_>) -> FoundOwners<'_>;
+}
+
+/// A process of the snapshot: its row, and its identity.
 #[derive(Clone, Copy, Debug)]
 struct Process {
     row: usize,
     identity: Identity,
 }
 
-/// The processes of a snapshot, without those that had ended before they were read.
+/// The processes of a snapshot, without those that ended before they were read.
 fn processes(snapshot: &Snapshot) -> Result<Vec<Process>> {
     let mut processes = Vec::with_capacity(snapshot.len());
     for (row, task) in snapshot.tasks().enumerate() {
@@ -378,7 +365,7 @@ fn processes(snapshot: &Snapshot) -> Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// What a handle keeps for questions about files.
+/// What a handle keeps between queries about files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     walk: Option<FilesWalk>,
@@ -390,7 +377,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Chooses the source, and loads what it takes.
+    /// Chooses the source, and loads what it needs.
     pub(crate) fn prepare(&mut self, forced: Option<SourceId>, processes: usize) -> Result<SourceId> {
         let facts = Facts {
             forced,
@@ -414,11 +401,11 @@ impl Files {
         Ok(source)
     }
 
-    /// The processes that map none of the files that are looked for, as far as BPF can tell. It is
-    /// only asked where that pays off.
-    fn map_others(&mut self, filter: &Filter, processes: usize) -> HashSet<u32> {
-        let is_looked_for = filter.uses.contains(Use::Map) && !filter.paths.is_empty();
-        let Some(files) = filter.kernel_matches().filter(|_| is_looked_for) else {
+    /// The processes that map none of the wanted files, as far as BPF can tell. BPF is used only
+    /// where that pays off.
+    fn map_others(&mut self, request: &Request, processes: usize) -> HashSet<u32> {
+        let is_looked_for = request.uses.contains(Use::Map) && !request.paths.is_empty();
+        let Some(files) = request.kernel_matches().filter(|_| is_looked_for) else {
             return HashSet::new();
         };
         let mut walk = self.vma_walk.take().filter(VmaWalk::is_ours);
@@ -436,7 +423,7 @@ impl Files {
     }
 }
 
-/// Who answers.
+/// Which source answers.
 #[derive(Debug)]
 pub(crate) enum Via<'a> {
     /// BPF or procfs, whichever [`Files::prepare`] chose.
@@ -453,20 +440,20 @@ impl Via<'_> {
     }
 }
 
-/// Answers [`Handle::files`].
+/// Answers [`Handle::files`]. `other_ends` is given if the request asks for them.
 pub(crate) fn answer(
     files: &mut Files,
     via: Via<'_>,
     snapshot: &Snapshot,
     request: &Request,
-    peers: Option<Peers>,
+    other_ends: Option<&dyn OtherEnds>,
     patience: Duration,
     each: &mut Each<'_>,
 ) -> Result<Answer> {
     let processes = processes(snapshot)?;
     let source = via.source();
     let map_others = match source {
-        SourceId::Bpf => files.map_others(&request.filter, processes.len()),
+        SourceId::Bpf => files.map_others(request, processes.len()),
         _ => HashSet::new(),
     };
     let mut answer = Answer::new(source);
@@ -477,12 +464,12 @@ pub(crate) fn answer(
         wants: request.wants(),
         needs: request.needs(),
         map_others,
-        peers,
+        other_ends,
         answer,
         failure: None,
         each,
     };
-    // The closure may have ended the pass.
+    // A break means that the closure ended the pass.
     let _ = match (via, &mut files.walk) {
         (Via::Broker(broker), _) => broker::read(broker, &processes, patience, &mut pass)?,
         (Via::Own(SourceId::Bpf), Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
@@ -497,26 +484,26 @@ pub(crate) fn answer(
     Ok(answer)
 }
 
-/// What files of processes go through, on their way to the closure.
+/// The state of a pass, through which files reach the closure.
 struct Pass<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request,
-    /// What the closure gets.
+    /// What the closure receives.
     wants: Wants,
     /// What is read.
     needs: Wants,
-    /// Processes that map none of the files that are looked for.
+    /// Processes that map none of the wanted files.
     map_others: HashSet<u32>,
-    /// What finds other ends, if they are asked for.
-    peers: Option<Peers>,
+    /// Given if the request asks for other ends.
+    other_ends: Option<&'a dyn OtherEnds>,
     answer: Answer,
-    /// What has ended the pass.
+    /// The error that ended the pass.
     failure: Option<Error>,
     each: &'a mut Each<'a>,
 }
 
 impl Pass<'_> {
-    /// Ends the pass at a process whose files can't be read because we ran out of something.
+    /// Ends the pass at a process whose files can't be read because a resource is exhausted.
     fn fail<T>(&mut self, process: &Process, errno: Errno) -> ControlFlow<(), T> {
         let pid = process.identity.tid();
         self.failure = Some(Error::io(format!("can't read the files of process {pid}"), errno));
@@ -530,15 +517,15 @@ impl Pass<'_> {
 
     /// Passes on a file of a process.
     fn deliver_one(&mut self, process: &Process, file: &OpenFile<'_>) -> ControlFlow<()> {
-        match file.passes(&self.request.filter) {
+        match file.passes(self.request) {
             Ok(true) => {
                 self.answer.files += 1;
                 let task = self.snapshot.task(process.row);
                 let pid = process.identity.tid();
-                let found = self.peers.as_ref().map(|peers| peers.of_file(pid, file));
+                let found = self.other_ends.map(|ends| ends.of_file(pid, file));
                 let mut file = file.only(self.wants);
                 if let Some(found) = &found {
-                    file.peers = peers::borrowed(found);
+                    file.peers = borrowed(found);
                 }
                 (self.each)(&task, &file)
             }
@@ -574,19 +561,20 @@ mod tests {
         }
     }
 
-    /// Check that a file passes all tests of a filter, and that it is known what is not known.
+    /// Check that a file must pass all tests of a request, and that unknown results are reported as
+    /// such.
     #[test]
     fn files_pass_all_tests() {
-        let all = Filter::default();
+        let all = Request::default();
         assert_eq!(file().passes(&all), Ok(true));
         let mapped = OpenFile {
             used_as: Use::Map,
             ..file()
         };
         assert_eq!(mapped.passes(&all), Ok(false));
-        let sockets = Filter {
+        let sockets = Request {
             kinds: Some(Kind::Socket | Kind::File),
-            ..Filter::default()
+            ..Request::default()
         };
         let silent = OpenFile {
             kind: Err(Absent::NoAnswer),
@@ -598,9 +586,9 @@ mod tests {
             (file().passes(&sockets), silent.passes(&sockets)),
             (Ok(true), no_answer)
         );
-        let deleted = Filter {
+        let deleted = Request {
             deleted: true,
-            ..Filter::default()
+            ..Request::default()
         };
         let unlinked = OpenFile { nlink: Ok(0), ..file() };
         assert_eq!(
@@ -610,7 +598,7 @@ mod tests {
         assert_eq!(silent.passes(&deleted), no_answer);
         // What one test rules out need not be known for another.
         let ruled_out = OpenFile { nlink: Ok(1), ..silent };
-        let both = Filter {
+        let both = Request {
             kinds: sockets.kinds,
             ..deleted
         };
@@ -618,15 +606,15 @@ mod tests {
         assert_eq!(file().access(), Ok(Some(Access::Write)));
     }
 
-    /// Check that what a filter needs is read, and is not shown unless it was asked for.
+    /// Check that values needed by the tests are read, but shown only if the request asks for them.
     #[test]
-    fn filters_read_what_they_test() {
+    fn tests_read_what_they_need() {
         let mut request = Request {
             fields: Set::NONE,
             ..Request::default()
         };
         assert_eq!(request.needs(), Wants::empty());
-        request.filter.deleted = true;
+        request.deleted = true;
         assert_eq!(request.needs(), Wants::STAT);
         let shown = file().only(Wants::FLAGS);
         assert_eq!(

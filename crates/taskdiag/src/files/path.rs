@@ -1,5 +1,5 @@
-//! Which files a path of the caller is about: a file, the files below a directory, or a file
-//! system.
+//! Which files a path from the caller selects: one file, the files below a directory, or the files
+//! of a file system.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,19 +18,19 @@ use super::procfs::own_link;
 use super::{first, Device, OpenFile};
 use crate::errands::{numbers, put_numbers, Errands};
 
-/// What a path leads to, to find the files that are that or are below it.
+/// The target of a path, for finding files that are the target or below it.
 ///
-/// - A file: whoever has that file, by whatever name.
-/// - A directory: whoever has it or something below it.
-/// - The root of a file system, where it is mounted: whoever has something on that file system, by
-///   whatever name, or something mounted below.
+/// - A file: selects it by any of its names.
+/// - A directory: selects it and everything below it.
+/// - The root of a file system, where it is mounted: selects everything on that file system, by any
+///   name, and everything on mounts below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     device: Device,
     inode: u64,
-    /// The kernel's own numbers, as in `maps`, are those of stat(2).
+    /// The kernel's own numbers, as in `maps`, equal those of stat(2).
     is_plain: bool,
-    /// If it is a directory.
+    /// Set for a directory.
     tree: Option<Tree>,
 }
 
@@ -38,7 +38,7 @@ pub struct PathMatch {
 struct Tree {
     /// The path from the caller's root, with a slash at its end.
     prefix: Vec<u8>,
-    /// The mounts that show it: its own, and those below it. The devices of these, as far as
+    /// The mounts that show it: its own, and those below it. Then the devices of these, as far as
     /// stat(2) shows them.
     mounts: Vec<u32>,
     devices: Vec<Device>,
@@ -47,19 +47,20 @@ struct Tree {
 }
 
 impl PathMatch {
-    /// Looks where a path leads. Symbolic links are followed.
+    /// Resolves a path. Symbolic links are followed.
     ///
     /// # Errors
     ///
-    /// [`System`](ErrorKind::System) or [`Denied`](ErrorKind::Denied) if it leads nowhere,
-    /// [`NoAnswer`](ErrorKind::NoAnswer) if a file system does not say so within the patience.
+    /// [`System`](ErrorKind::System) or [`Denied`](ErrorKind::Denied) if the path can't be
+    /// resolved, [`NoAnswer`](ErrorKind::NoAnswer) if a file system does not respond within the
+    /// patience.
     pub fn new(path: impl AsRef<Path>, patience: Duration) -> Result<PathMatch> {
         let path = path.as_ref();
-        // The thread that walks a path may wait for a server, and then not even a fatal signal ends
-        // that.
+        // A thread that walks a path may wait for a server, and then not even a fatal signal ends
+        // the wait.
         let mut errands = Errands::new(patience);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Failed::Errno(Errno::INVAL));
-        let found = name.and_then(|name| Place::from_bytes(errands.run(find, [0; 3], &name, None)?));
+        let found = name.and_then(|name| PathTarget::from_bytes(errands.run(find, [0; 3], &name, None)?));
         match found {
             Ok(place) => {
                 let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
@@ -73,7 +74,7 @@ impl PathMatch {
         }
     }
 
-    /// A whole file system, by the device that stat(2) has, wherever it is mounted.
+    /// A whole file system, by its device as in stat(2), wherever it is mounted.
     pub(crate) fn file_system(device: u64) -> PathMatch {
         PathMatch {
             device: Device {
@@ -83,7 +84,7 @@ impl PathMatch {
             inode: 0,
             is_plain: false,
             tree: Some(Tree {
-                // No path begins so.
+                // No path starts like this.
                 prefix: b"\0".to_vec(),
                 mounts: Vec::new(),
                 devices: Vec::new(),
@@ -92,7 +93,7 @@ impl PathMatch {
         }
     }
 
-    /// Whether a file is that, or below it; or why that is not known.
+    /// Whether a file is the target or below it, or why that is not known.
     pub(super) fn is_about(&self, file: &OpenFile<'_>) -> Known<bool> {
         let (device, inode) = (file.device?, file.inode?);
         if (device, inode) == (self.device, self.inode) {
@@ -102,7 +103,7 @@ impl PathMatch {
         if tree.is_whole && device == self.device {
             return Ok(true);
         }
-        // A file of the same name in another mount namespace is somewhere else.
+        // A file of the same name in another mount namespace is at another place.
         let is_device_here = device == self.device || tree.devices.contains(&device);
         let is_mount_here = || Ok(tree.mounts.contains(&file.mnt_id?));
         let is_here = if is_device_here { Ok(true) } else { is_mount_here() };
@@ -110,12 +111,12 @@ impl PathMatch {
         first(false, [is_here, is_below])
     }
 
-    /// Whether it is a directory, so that names and mounts decide.
+    /// Whether the target is a directory, so that names and mounts decide.
     pub(super) fn is_tree(&self) -> bool {
         self.tree.is_some()
     }
 
-    /// Whether a mapped file may be that, or below it, by what `maps` says.
+    /// Whether a mapped file may be the target or below it, according to `maps`.
     pub(super) fn may_be_about(&self, device: Device, inode: u64, name: &[u8]) -> bool {
         if !self.is_plain || (device, inode) == (self.device, self.inode) {
             return true;
@@ -124,7 +125,7 @@ impl PathMatch {
         tree.is_whole && device == self.device || name.starts_with(&tree.prefix)
     }
 
-    /// The file by the kernel's own numbers. `None` if they do not decide.
+    /// The file by the kernel's own numbers. `None` if these numbers do not decide.
     pub(super) fn kernel_match(&self) -> Option<Match> {
         (self.is_plain && self.tree.is_none()).then_some(Match {
             dev_major: self.device.major,
@@ -134,20 +135,20 @@ impl PathMatch {
     }
 }
 
-/// Where a path leads.
+/// What a path leads to.
 #[derive(Clone, Debug)]
-struct Place {
+struct PathTarget {
     device: Device,
     inode: u64,
-    /// Its mount, if the kernel says so (Linux 5.8), and whether it is the root of that.
+    /// Its mount, if the kernel reports it (Linux 5.8), and whether it is the root of that mount.
     mount: Option<u32>,
     is_mount: bool,
-    /// The path from the caller's root, if it is a directory.
+    /// The path from the caller's root, for a directory.
     directory: Option<Vec<u8>>,
 }
 
-/// An errand: looks where a path leads. Puts down numbers, and the path of a directory from the
-/// caller's root behind them. Nothing is asked but the lookup of the path itself.
+/// An errand: resolves a path. Writes numbers, followed by the path from the caller's root for a
+/// directory. Only the lookup of the path itself can wait.
 fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::result::Result<usize, Errno> {
     let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -169,7 +170,7 @@ fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::re
     Ok(len)
 }
 
-/// File systems whose stat(2) shows the numbers that the kernel's inode has.
+/// File systems on which stat(2) returns the numbers of the kernel's inode.
 const PLAIN: [&[u8]; 10] = [
     b"ext2",
     b"ext3",
@@ -183,11 +184,11 @@ const PLAIN: [&[u8]; 10] = [
     b"devpts",
 ];
 
-impl Place {
-    fn from_bytes(bytes: &[u8]) -> std::result::Result<Place, Failed> {
+impl PathTarget {
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<PathTarget, Failed> {
         let read = numbers(bytes).zip(bytes.get(6 * 8..));
         let ([major, minor, inode, mount, is_mount, is_directory], path) = read.ok_or(Failed::Errno(Errno::IO))?;
-        Ok(Place {
+        Ok(PathTarget {
             device: Device {
                 major: major as u32,
                 minor: minor as u32,
@@ -199,7 +200,7 @@ impl Place {
         })
     }
 
-    /// What the path leads to, for whoever sees these mounts (`mountinfo`).
+    /// The target of the path for a process that sees these mounts (`mountinfo`).
     fn seen_by(self, mounts: &[u8]) -> PathMatch {
         let own = process::mounts(mounts).find(|mount| Some(mount.id) == self.mount);
         let is_whole = self.is_mount && own.is_some_and(|own| own.root == b"/");
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Check which files a file, a directory and the root of a file system are about.
+    /// Check which files are selected by a file, a directory and the root of a file system.
     #[test]
     fn paths_are_about_files() {
         let (here, below, other) = (
@@ -298,7 +299,7 @@ mod tests {
             ..named(b"/a/b", here, 1)
         };
         assert_eq!(place.is_about(&unknown), Err(Absent::Denied));
-        // A name that is not known may begin with anything, where that would count.
+        // An unknown name may have any beginning, where the beginning matters.
         let unnamed = |device| OpenFile {
             name: Err(Absent::Truncated),
             ..named(b"", device, 1)
@@ -309,7 +310,7 @@ mod tests {
         assert!(is_about(&place, "/elsewhere", here, 1) && !is_about(&place, "/elsewhere", below, 1));
     }
 
-    /// Check what is made of a place and the mounts that the caller sees.
+    /// Check the result for a place and the mounts that the caller sees.
     #[test]
     fn mounts_decide_what_is_below() {
         let mounts = b"20 1 8:1 / / rw - ext4 /dev/a rw\n\
@@ -318,7 +319,7 @@ mod tests {
             32 31 0:42 /part /a/b\\040c rw shared:1 - fuse.x x rw\n\
             33 20 0:43 / /ab rw - xfs /dev/c rw\n";
         let place = |mount, is_mount, directory: Option<&str>| {
-            let place = Place {
+            let place = PathTarget {
                 device: Device { major: 0, minor: 41 },
                 inode: 1,
                 mount,
@@ -334,7 +335,8 @@ mod tests {
         assert_eq!(tree.devices, [Device { major: 0, minor: 42 }]);
         assert!(whole.is_plain);
         let whole = |mount, is_mount| place(mount, is_mount, Some("/a")).tree.expect("a directory").is_whole;
-        // A part of a file system, a directory that is no mount point, a mount of another namespace.
+        // A part of a file system, a directory that is not a mount point, a mount of another
+        // namespace.
         assert!(!whole(Some(32), true) && !whole(Some(31), false) && !whole(Some(99), true) && !whole(None, true));
         let is_plain = |mount| place(mount, false, None).is_plain;
         assert!(is_plain(Some(20)) && is_plain(Some(33)));
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!((&root.prefix[..], root.is_whole), (&b"/"[..], true));
     }
 
-    /// Check that paths of this host are found, and that what leads nowhere is an error.
+    /// Check that paths of this host are found, and that a path that does not exist is an error.
     #[test]
     fn paths_lead_somewhere() {
         let patience = Duration::from_secs(5);

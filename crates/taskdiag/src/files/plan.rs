@@ -10,9 +10,10 @@ pub(super) struct Facts {
     pub forced: Option<SourceId>,
     /// The BPF program is loaded.
     pub is_loaded: bool,
-    /// It can be loaded, as far as is known.
+    /// The program can be loaded, as far as is known.
     pub can_load: bool,
-    /// The caller may trace every process. Of others procfs denies the files, and BPF does not.
+    /// The caller may trace every process. For other processes procfs denies the files; BPF does
+    /// not.
     pub may_trace: bool,
     /// The number of processes whose files are asked for.
     pub processes: usize,
@@ -23,7 +24,7 @@ const LOAD: u64 = 8_000_000;
 /// The time that BPF saves for each process, in nanoseconds: some ten system calls for each of its
 /// files.
 const SAVED: u64 = 160_000;
-/// The number of processes from which a loaded program is faster: it has to be run at least once.
+/// The number of processes from which a loaded program is faster: it must run at least once.
 const WORTH_A_RUN: usize = 2;
 
 /// Chooses the source that answers.
@@ -41,10 +42,10 @@ pub(super) fn plan(facts: &Facts) -> Result<SourceId> {
     }
 }
 
-/// Whether it pays off to load the program that says who maps a file, rather than to read the text
-/// of all mappings.
+/// Whether loading the program that finds which processes map a file pays off, compared with
+/// reading the text of all mappings.
 pub(super) fn is_worth_a_walk(processes: usize) -> bool {
-    /// The time that it saves for each process, in nanoseconds.
+    /// The time that the program saves for each process, in nanoseconds.
     const SAVED: u64 = 20_000;
     processes as u64 * SAVED > LOAD
 }
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     /// Check that BPF answers about many processes, that a forced source is not replaced, and that
-    /// sources of other things do not answer.
+    /// unsuitable sources do not answer.
     #[test]
     fn many_processes_are_worth_loading() {
         let facts = Facts {
@@ -89,7 +90,7 @@ mod tests {
             };
             assert_eq!(planned(forced), source);
         }
-        // Who may not trace others sees more by BPF, whatever it takes.
+        // A caller without the right to trace sees more through BPF, whatever the cost.
         let capable = Facts {
             may_trace: false,
             processes: 1,

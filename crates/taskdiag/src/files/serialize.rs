@@ -2,57 +2,29 @@
 //! process. What was not asked for is left out.
 
 use serde::ser::{Serialize, Serializer};
-use taskdiag_core::absent::Absent;
-use taskdiag_core::serialize::row;
-use taskdiag_core::value::Value;
+use taskdiag_core::serialize::{cell, row};
 
-use super::{FileField, OpenFile, Owner};
-
-/// A value of a row.
-#[derive(Clone, Copy, PartialEq)]
-enum Shown<'a> {
-    Plain(Value<'a>),
-    Descriptors(&'a [Owner]),
-}
-
-impl Serialize for Shown<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Shown::Plain(value) => value.serialize(serializer),
-            Shown::Descriptors(owners) => owners.serialize(serializer),
-        }
-    }
-}
+use super::{FileField, OpenFile};
 
 impl Serialize for OpenFile<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let cell = |&field: &FileField| {
-            let found = match field {
-                field if field.of_tasks().is_some() => return None,
-                FileField::Peers => self.peers.map(|peers| peers.map(Shown::Descriptors)),
-                field => self.value(field).map(|value| value.map(Shown::Plain)),
-            };
-            match found {
-                Err(Absent::NotAsked) => None,
-                found => Some((
-                    field.name(),
-                    found.map_err(Absent::as_str).and_then(|found| found.ok_or("none")),
-                )),
-            }
+        let of_field = |&field: &FileField| match field.of_tasks() {
+            Some(_) => None,
+            None => cell(field.name(), self.value(field)),
         };
-        row(serializer, FileField::ALL.iter().filter_map(cell))
+        row(serializer, FileField::ALL.iter().filter_map(of_field))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{json, to_value};
+    use taskdiag_core::absent::Absent;
 
     use super::super::tests::file;
-    use super::super::{OpenFile, Use};
-    use super::*;
+    use super::super::{OpenFile, Owner, Use};
 
-    /// Check the shape of a descriptor, and of a directory of which something is missing.
+    /// Check the shape of a descriptor, and of a directory with missing values.
     #[test]
     fn files_have_the_shape_of_the_commands_json() {
         let expected = json!({

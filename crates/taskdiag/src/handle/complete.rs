@@ -1,5 +1,5 @@
 //! Completes the answer of BPF or the broker: adds tasks that the source does not show, drops tasks
-//! that the query is not about, and lets procfs read the rest.
+//! that are out of scope, and lets procfs read the rest.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::remembered::Remembered;
 use super::scope;
 use super::sources::Sources;
 
-/// What completing an answer takes.
+/// What is needed to complete an answer.
 pub(super) struct Completion<'a> {
     pub(super) query: &'a Query,
     pub(super) plan: &'a Plan,
     pub(super) patience: Duration,
-    /// There will be no other query, for which anything would have to be remembered.
+    /// No other query will follow, so nothing need be remembered.
     pub(super) is_last: bool,
     pub(super) sources: &'a mut Sources,
     pub(super) hidden: &'a mut Hidden,
@@ -38,7 +38,7 @@ impl Completion<'_> {
         }
         snapshot.sort();
         if let Some(filter) = &self.query.filter {
-            // What procfs reads may still make it true.
+            // Values that procfs has yet to read may make it true.
             snapshot.retain(|task| filter.decide(task) != Some(false));
         }
         self.supplement(snapshot);
@@ -50,8 +50,8 @@ impl Completion<'_> {
         Ok(())
     }
 
-    /// Adds the processes that this kernel does not show to BPF: without them the answer would
-    /// differ from that of procfs.
+    /// Adds the processes that this kernel hides from BPF. Without them the answer would differ
+    /// from that of procfs.
     fn add_hidden(&mut self, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         let hidden = self.hidden.find(self.sources, self.patience)?;
         let hidden: Vec<u32> = hidden
@@ -63,8 +63,8 @@ impl Completion<'_> {
         Ok(())
     }
 
-    /// Reads processes whose numbers passed to other tasks while BPF read them, as in an execve(2)
-    /// by a thread.
+    /// Reads the processes again whose ids passed to other tasks while BPF read them, as when a
+    /// thread calls execve(2).
     fn read_again(&mut self, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         let mut again = std::mem::take(&mut snapshot.again);
         again.sort_unstable();
@@ -76,7 +76,7 @@ impl Completion<'_> {
         let asked = again.len();
         let added = self.add_by_procfs(again, groups, snapshot)?;
         snapshot.counters.gone += asked.saturating_sub(added) as u64;
-        // Most of the threads had been read before.
+        // Most of the threads were read before.
         let mut seen: HashSet<u32> = snapshot.rows[..known].iter().map(|row| row.tid).collect();
         let mut new = snapshot.rows.split_off(known);
         new.retain(|row| seen.insert(row.tid));
@@ -84,7 +84,7 @@ impl Completion<'_> {
         Ok(())
     }
 
-    /// Lets procfs read some processes, or their threads. Returns how many rows that added.
+    /// Lets procfs read some processes, or their threads. Returns how many rows this added.
     fn add_by_procfs(&mut self, pids: Vec<u32>, groups: Groups, snapshot: &mut Snapshot) -> Result<usize> {
         if pids.is_empty() {
             return Ok(0);
@@ -108,7 +108,7 @@ impl Completion<'_> {
     }
 }
 
-/// Those of `fields` that are in some groups, and the ids.
+/// The fields in `fields` that belong to some groups, and the ids.
 pub(super) fn fields_of(fields: Fields, groups: Groups) -> Fields {
     let is_wanted = |field: &Field| matches!(field, Field::Pid | Field::Tid) || groups.contains(field.group());
     if groups.is_empty() {

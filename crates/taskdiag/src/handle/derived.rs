@@ -1,4 +1,4 @@
-//! Derived fields: made when all other values but rollups are there.
+//! Derived fields: computed after all other values except rollups are there.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::names::Names;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// How much longer than for a process a query waits for the user database and the files of
+/// How many times longer than for a process a query waits for the user database and the files of
 /// container runtimes.
 const LONGER: u32 = 10;
 
@@ -18,16 +18,17 @@ const LONGER: u32 = 10;
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     names: Names,
-    /// Once it is known.
+    /// Set once it is known.
     has_cgroup1: Option<bool>,
     maker: Maker,
-    /// The records of an answer while they are made, and the offset of each. Kept for the memory.
+    /// The records of an answer while they are made, and the offset of each. Kept to reuse the
+    /// memory.
     records: Vec<u8>,
     offsets: Vec<usize>,
 }
 
 impl Derived {
-    /// Adds to each row the derived values that are asked for, or why they are absent.
+    /// Adds the requested derived values to each row, or why they are absent.
     pub(super) fn add(&mut self, patience: Duration, snapshot: &mut Snapshot) {
         let fields = snapshot.fields;
         self.names.learn(snapshot, fields, patience.saturating_mul(LONGER));
@@ -60,8 +61,8 @@ pub(super) fn attach(records: &[u8], offsets: &[usize], snapshot: &mut Snapshot)
     }
 }
 
-/// The time since boot, and when that was by the clock as it is set now. Of several tries the one
-/// counts that took the shortest, so that two answers agree.
+/// The time since boot, and the wall-clock time of the boot by the clock as it is set now, in
+/// nanoseconds. Makes several attempts and takes the fastest, so that two answers agree.
 fn clocks() -> (u64, i64) {
     const TRIES: usize = 3;
     let ns = |clock| {
@@ -78,7 +79,7 @@ fn clocks() -> (u64, i64) {
     (since_boot as u64, boot_ns)
 }
 
-/// Whether hierarchies of version 1 are in use that container runtimes make cgroups in.
+/// Whether a hierarchy of version 1 in which container runtimes make cgroups is in use.
 pub(crate) fn has_cgroup1() -> bool {
     const USED: [&str; 5] = ["memory", "pids", "devices", "freezer", "name=systemd"];
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -34,7 +34,7 @@ impl Explanation {
         }
     }
 
-    /// The source that says which tasks there are.
+    /// The source that finds the tasks.
     pub fn source(&self) -> SourceId {
         self.plan.first().0
     }
@@ -46,13 +46,15 @@ impl Explanation {
             .filter_map(|group| Some((group, self.plan.answer(group)?)))
     }
 
-    /// The part of the filter that is decided before the rest of a task is read: by BPF in the
-    /// kernel, by procfs on few files.
+    /// The part of the filter that is decided before the rest of a task is read: BPF decides it in
+    /// the kernel, procfs after reading a few files.
+    #[doc(hidden)]
     pub fn decided_first(&self) -> Option<&str> {
         self.first.as_deref()
     }
 
-    /// The filter, which is decided on what was read of the tasks that are left.
+    /// The filter, which is decided once the remaining tasks are read.
+    #[doc(hidden)]
     pub fn filter(&self) -> Option<&str> {
         self.filter.as_deref()
     }
@@ -63,7 +65,7 @@ impl Explanation {
     }
 }
 
-/// One line for the source and what it answers, and one for each part of the filter.
+/// One line for the source and the groups it answers, and one for each part of the filter.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tasks by {}", self.source())?;
@@ -74,10 +76,10 @@ impl fmt::Display for Explanation {
             }
         }
         if let Some(first) = &self.first {
-            write!(f, "\ndecided first: {first}")?;
+            write!(f, "\nevaluated first: {first}")?;
         }
         if let Some(filter) = &self.filter {
-            write!(f, "\ndecided last: {filter}")?;
+            write!(f, "\nevaluated last: {filter}")?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Processes that this kernel does not show to BPF.
 //!
-//! Some kernels keep processes from iterators that `/proc` shows, such as the first process of a
+//! Some kernels hide processes from iterators that `/proc` shows, such as the first process of a
 //! sandbox.
 
 use std::collections::HashSet;
@@ -15,14 +15,14 @@ use taskdiag_sys::host;
 use super::scope::pid;
 use super::sources::{shown, Sources};
 
-/// The hidden processes, once they were searched for.
+/// The hidden processes, after a search for them.
 #[derive(Debug, Default)]
 pub(super) struct Hidden {
     pids: Option<Vec<u32>>,
 }
 
 impl Hidden {
-    /// Those that are known.
+    /// The known ones.
     pub(super) fn known(&self) -> &[u32] {
         self.pids.as_deref().unwrap_or_default()
     }
@@ -35,8 +35,7 @@ impl Hidden {
         Ok(self.known())
     }
 
-    /// Whether a process exists, as far as BPF and procfs, which answers for hidden processes, can
-    /// tell.
+    /// Whether a process exists: BPF shows it, or it is known to be hidden.
     pub(super) fn or_shown(&self, sources: &mut Sources, pid: u32) -> Result<bool> {
         Ok(self.known().contains(&pid) || is_shown(sources, pid)?)
     }
@@ -47,7 +46,7 @@ fn is_shown(sources: &mut Sources, pid: u32) -> Result<bool> {
 }
 
 fn search(sources: &mut Sources, patience: Duration) -> Result<Vec<u32>> {
-    // The first process of a pid namespace always exists: a kernel that shows it hides none.
+    // The first process of a pid namespace always exists: a kernel that shows it hides no process.
     if is_shown(sources, 1)? || sources.procfs().is_err() {
         return Ok(Vec::new());
     }
@@ -60,7 +59,7 @@ fn search(sources: &mut Sources, patience: Duration) -> Result<Vec<u32>> {
     let shown: HashSet<u32> = shown.tasks().map(|task| pid(&task)).collect();
     let mut hidden = Vec::new();
     for pid in listed.tasks().map(|task| pid(&task)).filter(|pid| !shown.contains(pid)) {
-        // Most have just ended. One that is hidden still exists, and is still not shown.
+        // Most have just ended. A hidden one still exists, and is still not shown.
         let mut found = Snapshot::default();
         if !is_shown(sources, pid)?
             && sources
@@ -73,9 +72,9 @@ fn search(sources: &mut Sources, patience: Duration) -> Result<Vec<u32>> {
     Ok(hidden)
 }
 
-/// Whether all threads that the kernel counts are those that it shows and those of process 1. That
-/// takes less time than listing `/proc`. False where it is not known: in a pid namespace, or where
-/// tasks start and end meanwhile.
+/// Whether the kernel's count of threads equals the threads that it shows plus those of process 1.
+/// This is faster than listing `/proc`. False if it is not known: in a pid namespace, or while
+/// tasks start and end.
 fn hides_the_first_alone(sources: &mut Sources, patience: Duration) -> Result<bool> {
     let counted = host::threads();
     let mut threads = shown(&mut sources.bpf, Scope::Threads)?;

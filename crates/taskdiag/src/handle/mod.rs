@@ -1,13 +1,17 @@
 //! The handle: it plans a query, asks a source, and completes the answer.
 //!
-//! [`Sources`] are opened when they are needed, [`scope`] says which tasks a query is about,
-//! [`Completion`] adds what the first source does not have, [`Derived`] adds derived fields, and
-//! [`Remembered`] is what is kept of tasks until the next query.
+//! [`Sources`] are opened when they are first needed, [`scope`] decides which tasks a query is
+//! about, [`Completion`] adds what the first source lacks, [`Derived`] adds derived fields, and
+//! [`Remembered`] is what is kept about tasks until the next query. `files` and `lists` answer
+//! about open files and sockets, `maps` about mappings.
 
 mod complete;
 mod derived;
 mod explanation;
+mod files;
 mod hidden;
+mod lists;
+mod maps;
 mod past;
 mod remembered;
 mod scope;
@@ -15,8 +19,7 @@ mod sources;
 mod supplement;
 
 use std::fmt;
-use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,15 +32,15 @@ use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::filter::Filter;
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
 use taskdiag_core::query::{Query, Scope};
-use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
+use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::{Fact, Support, Verdict};
 
-use crate::files::{self, Files};
+use crate::files::Files;
+use crate::maps::Machine;
 use crate::memory::{Progress, RollupRequest, Rollups, StillThere};
-use crate::peers::Peers;
 use crate::probe;
 use crate::readers;
-use crate::sockets;
+use crate::source::broker;
 use crate::source::procfs;
 use crate::source::TaskRequest;
 use complete::{fields_of, Completion};
@@ -49,23 +52,26 @@ use sources::{all_shown, Sources};
 pub use explanation::Explanation;
 pub use past::{answer as answer_past, Past};
 
-/// Asks the kernel about tasks.
+/// Asks the kernel about tasks, and about their files, sockets and mappings.
 ///
-/// Making a handle is free. What a query needs is opened or loaded when it is first needed, and
-/// kept: keep the handle.
+/// Making a handle is free. It opens or loads what a query needs at the first need, and keeps it:
+/// keep the handle.
 ///
-/// A handle is used by one thread at a time; several handles do not disturb each other. After
-/// fork(2) the child's copy notices and begins afresh, so parent and child never share the memory
+/// Only one thread at a time can use a handle; several handles do not disturb each other. After
+/// fork(2) the child's copy notices and starts afresh, so parent and child never share the memory
 /// of a BPF program.
 ///
-/// Capabilities are needed only while something is loaded: they can be dropped after
-/// [`prepare`](Handle::prepare), or after a first query that BPF answered (Linux 6.0 and later).
+/// Capabilities are needed only for loading: they can be dropped after
+/// [`prepare`](Handle::prepare), or after the first query that BPF answered (Linux 6.0 and later).
 #[derive(Default)]
 pub struct Handle {
     /// The only source that may answer.
     source: Option<SourceId>,
     /// The only source that may answer [`Group::Rollup`].
     rollup_source: Option<SourceId>,
+    /// The only source that may answer about mappings, if it answers nothing else
+    /// ([`SourceId::Procmap`]). Otherwise `source` counts for them, too.
+    maps_source: Option<SourceId>,
     /// There will be only one query.
     one_shot: bool,
     patience: Option<Duration>,
@@ -78,7 +84,8 @@ pub struct Handle {
     derived: Derived,
     rollups: Rollups,
     files: Files,
-    /// What is asked instead of all sources.
+    machine: Machine,
+    /// Answers instead of all sources.
     past: Option<Box<dyn Past>>,
 }
 
@@ -87,6 +94,7 @@ impl fmt::Debug for Handle {
         f.debug_struct("Handle")
             .field("source", &self.source)
             .field("rollup_source", &self.rollup_source)
+            .field("maps_source", &self.maps_source)
             .field("one_shot", &self.one_shot)
             .field("patience", &self.patience)
             .finish_non_exhaustive()
@@ -99,22 +107,41 @@ impl Handle {
         Handle::default()
     }
 
-    /// Lets only this source answer: a query that it can't answer fails.
+    /// Lets only this source answer. A query that it can't answer fails.
     ///
-    /// What a source can't answer exactly for single tasks is still asked of procfs, and counted in
-    /// [`Counters::deferred`](crate::Counters::deferred).
+    /// What a source can't answer exactly for single tasks, procfs still answers;
+    /// [`Counters::deferred`](crate::Counters::deferred) counts these tasks.
     ///
-    /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer [`Group::Rollup`] and nothing else.
-    /// Choosing one of these does not change who answers all other groups.
+    /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer only [`Group::Rollup`]. Choosing
+    /// one of them does not change the source of any other group. [`SourceId::Procmap`] answers only
+    /// about mappings ([`maps`](Handle::maps)), and does not change the source of anything else.
     pub fn with_source(mut self, source: SourceId) -> Handle {
         match source {
             SourceId::SmapsRollup | SourceId::Smaps => self.rollup_source = Some(source),
+            SourceId::Procmap => self.maps_source = Some(source),
             _ => self.source = Some(source),
         }
         self
     }
 
-    /// Lets a recording answer, and no source.
+    /// A handle with the settings of a client; `None` is the default. A socket alone selects the
+    /// broker.
+    #[doc(hidden)]
+    pub fn of_settings(source: Option<SourceId>, socket: Option<&Path>, patience: Option<Duration>) -> Handle {
+        let mut handle = Handle {
+            patience,
+            ..Handle::default()
+        };
+        if let Some(path) = socket {
+            handle = handle.with_socket(path);
+        }
+        match source.or(socket.map(|_| SourceId::Broker)) {
+            Some(source) => handle.with_source(source),
+            None => handle,
+        }
+    }
+
+    /// Lets a recording answer instead of all sources.
     #[doc(hidden)]
     pub fn of_past(past: Box<dyn Past>) -> Handle {
         Handle {
@@ -123,73 +150,69 @@ impl Handle {
         }
     }
 
-    /// Whether hierarchies of version 1 are in use: what derived values depend on, for recordings.
+    /// Whether hierarchies of version 1 are in use. Derived values depend on this, so recordings
+    /// need it.
     #[doc(hidden)]
     pub fn has_cgroup1() -> bool {
         derived::has_cgroup1()
     }
 
-    /// The path of the broker's socket, if it is not `/run/taskdiag/taskdiag.sock`.
+    /// Sets the path of the broker's socket; the default is `/run/taskdiag/taskdiag.sock`.
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Handle {
         self.sources.set_broker_path(path.into());
         self
     }
 
-    /// The default of [`Query::patience`]: how long one system call on a process may take without
+    /// Sets the default of [`Query::patience`]: how long one system call on a process may make no
     /// progress. 0.2 seconds unless this is called.
     pub fn with_patience(mut self, patience: Duration) -> Handle {
         self.patience = Some(patience);
         self
     }
 
-    /// Says that there will be only one query: nothing is worth being remembered for the next.
+    /// Says that there will be only one query, so nothing need be remembered for the next.
     pub fn one_shot(mut self) -> Handle {
         self.one_shot = true;
         self
     }
 
-    /// What this host can answer with, as far as is known without loading anything. Probed once;
-    /// what [`prepare`](Handle::prepare) and queries find out is added.
+    /// Which sources and features work on this host, as far as is known without loading anything.
+    /// Probed once; [`prepare`](Handle::prepare) and queries add what they find out.
     pub fn support(&mut self) -> &Support {
         self.facts()
     }
 
-    /// How `query` would be answered now: which source reads what, and where the parts of its
-    /// filter are decided.
+    /// How `query` would be answered now: which source reads which group, and where the parts of
+    /// its filter are decided.
     ///
     /// # Errors
     ///
-    /// As [`query`](Handle::query), when no source can answer.
+    /// As [`query`](Handle::query), if no source can answer.
     pub fn explain(&mut self, query: &Query) -> Result<Explanation> {
         Ok(Explanation::new(query, self.plan(query)?))
     }
 
-    /// Loads the BPF programs that can answer `fields`, even if that is not worth it for one query.
-    /// It takes some ten milliseconds, and `CAP_BPF` and `CAP_PERFMON` (Linux 5.17).
+    /// Prepares the source that answers about `fields`, even if one query alone would not be worth
+    /// it: loads the BPF programs, or connects to the broker if only the broker may answer
+    /// ([`with_source`](Handle::with_source)). Procfs needs nothing. Loading takes some ten
+    /// milliseconds, and needs `CAP_BPF` and `CAP_PERFMON` (Linux 5.17).
     ///
     /// # Errors
     ///
-    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
-    /// missing. Queries are then answered by procfs.
+    /// - [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
+    ///   missing. Unless a source was chosen, another one then answers queries.
+    /// - For the broker also [`Malformed`](ErrorKind::Malformed) if the listener is not a broker,
+    ///   and [`System`](ErrorKind::System) if it does not answer.
     pub fn prepare(&mut self, fields: impl Into<Fields>) -> Result<()> {
-        let groups = Groups::of(fields.into());
-        if self.sources.bpf.loaded().is_some_and(|loaded| loaded.covers(groups)) {
-            return Ok(());
+        match self.source {
+            None | Some(SourceId::Bpf) => self.load_programs(Groups::of(fields.into())),
+            Some(SourceId::Broker) => self.connect_to_broker(),
+            Some(_) => Ok(()),
         }
-        let result = self.sources.bpf.prepare(BpfWay::ToLoad, groups, &pin::directory());
-        self.facts().task_iterator = match &result {
-            Ok(()) if self.sources.bpf.finds_tasks_itself() => Fact::yes("loaded; it finds the tasks itself"),
-            Ok(()) => Fact::yes("loaded; the kernel calls it for each task"),
-            Err(error) => refused(error),
-        };
-        result?;
-        self.hidden
-            .find(&mut self.sources, self.patience.unwrap_or(readers::PATIENCE))?;
-        Ok(())
     }
 
-    /// Whether BPF answers a query about changed tasks and leaves out the others, of which other sources
-    /// have to read all to find that out. Loads what that takes.
+    /// Whether BPF answers a query about changed tasks and leaves out the others in the kernel.
+    /// Other sources must read all tasks to find the changed ones. Loads what BPF needs.
     #[doc(hidden)]
     pub fn knows_changes(&mut self, query: &Query) -> bool {
         let is_by_bpf = self
@@ -198,29 +221,7 @@ impl Handle {
         is_by_bpf && self.sources.bpf.knows_changes()
     }
 
-    /// Connects to the broker, even if the planner would not choose it.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`](ErrorKind::Denied), [`Unsupported`](ErrorKind::Unsupported) if it speaks another
-    /// version, or [`System`](ErrorKind::System) if nobody listens or answers.
-    pub fn prepare_broker(&mut self) -> Result<()> {
-        let shows = self.sources.broker().map(|broker| broker.shows_of_all());
-        let facts = self.facts();
-        match shows {
-            Ok(groups) => {
-                facts.broker = Fact::yes("it answers");
-                facts.broker_shows = groups;
-                Ok(())
-            }
-            Err(error) => {
-                facts.broker = Fact::no(format!("{error:#}"), "as root: taskdiagd");
-                Err(error)
-            }
-        }
-    }
-
-    /// Asks.
+    /// Answers a query.
     ///
     /// # Errors
     ///
@@ -237,8 +238,8 @@ impl Handle {
         Ok(snapshot)
     }
 
-    /// Asks, and puts the answer into the memory of an earlier one. What that had is lost, also
-    /// after an error.
+    /// Answers a query, and reuses the memory of an earlier answer. The earlier content is lost,
+    /// even after an error.
     ///
     /// # Errors
     ///
@@ -258,126 +259,39 @@ impl Handle {
         listed.scope = Scope::Listed;
         listed.pids = descendants.iter().map(|task| task.tid()).collect();
         self.answer(&listed.with_fields_read(Field::StartNs), snapshot)?;
-        // One may have ended meanwhile, and its number may be another process's.
+        // A process may have ended meanwhile, and its id may belong to another process now.
         snapshot.retain(|task| descendants.contains(&scope::identity(task)));
         snapshot.missing.clear();
         snapshot.counters.tasks = snapshot.rows.len() as u64;
         Ok(())
     }
 
-    /// Passes each file that the processes of a snapshot use to `each`, which ends the pass with
-    /// [`ControlFlow::Break`]. The files of a process come one after the other, in the order of the
-    /// snapshot: mapped files, working directory, root directory, program, descriptors by number.
-    /// `each` gets the process, too, with the fields that its query asked for.
-    ///
-    /// The memory that this takes does not depend on how many files there are.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the query of the processes did not ask for
-    /// [`Field::StartNs`], which tells one process from another; otherwise as
-    /// [`prepare_files`](Handle::prepare_files).
-    ///
-    /// A process that has ended or may not be seen is no error: the [`Answer`](files::Answer)
-    /// counts it.
-    pub fn files(
-        &mut self,
-        processes: &Snapshot,
-        request: &files::Request,
-        mut each: impl FnMut(&Task<'_>, &files::OpenFile<'_>) -> ControlFlow<()>,
-    ) -> Result<files::Answer> {
-        let patience = self.patience.unwrap_or(readers::PATIENCE);
-        let source = self.prepare_files(processes)?;
-        let peers = if request.fields.contains(files::FileField::Peers) {
-            Some(Peers::for_files(self)?)
-        } else {
-            None
-        };
-        let via = match source {
-            SourceId::Broker => files::Via::Broker(self.sources.broker()?),
-            source => files::Via::Own(source),
-        };
-        files::answer(&mut self.files, via, processes, request, peers, patience, &mut each)
-    }
-
-    /// Says who will answer [`files`](Handle::files) about these processes, and loads what that
-    /// takes.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported) if the source of
-    /// [`with_source`](Handle::with_source) can't answer; an older broker can't.
-    /// [`Unsupported`](ErrorKind::Unsupported) or [`System`](ErrorKind::System) if `/proc` is not
-    /// mounted: BPF and the broker leave to it what they can't tell exactly.
-    pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
-        let source = self.files.prepare(self.source, processes.len())?;
-        self.sources.procfs()?;
-        if source == SourceId::Broker {
-            self.sources.broker()?.check_files()?;
-        }
-        Ok(source)
-    }
-
-    /// Whether this source does not show every process.
-    pub(crate) fn hides_processes(&mut self, source: SourceId) -> bool {
-        match source {
-            SourceId::Broker => !self.sources.broker().is_ok_and(|broker| broker.sees_all()),
-            SourceId::Procfs => self.facts().procfs_complete.verdict == Verdict::No,
-            _ => false,
-        }
-    }
-
-    /// Passes each socket of the machine to `each`, which ends the pass with
-    /// [`ControlFlow::Break`]. Those of a network namespace come one after the other, the caller's
-    /// own first. The owners are found among `processes`.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if owners are asked for and the query of the
-    /// processes did not ask for [`Field::StartNs`];
-    /// [`Unsupported`](ErrorKind::Unsupported) if the source of
-    /// [`with_source`](Handle::with_source) does not know about descriptors; otherwise as
-    /// [`files`](Handle::files).
-    ///
-    /// A namespace that may not be entered, or a list that the kernel does not have, is no error:
-    /// the [`Answer`](sockets::Answer) counts it.
-    pub fn sockets(
-        &mut self,
-        processes: &Snapshot,
-        request: &sockets::Request,
-        mut each: impl FnMut(&sockets::Socket<'_>) -> ControlFlow<()>,
-    ) -> Result<sockets::Answer> {
-        let patience = self.patience.unwrap_or(readers::PATIENCE);
-        let source = self.source;
-        sockets::answer(self, source, processes, request, patience, &mut each)
-    }
-
-    /// How far the query that is running has come with [`Group::Rollup`], which can take long.
-    /// Another thread can look at it.
+    /// How far the running query has come with [`Group::Rollup`], which can take long. Another
+    /// thread can read it.
     pub fn progress(&self) -> Arc<Progress> {
         self.rollups.progress()
     }
 
-    /// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that
-    /// of a cgroup. `None` where that can't be seen: outside of the caller's cgroup namespace, or
-    /// if the unified hierarchy is not mounted.
+    /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup)
+    /// takes, is that of a cgroup. `None` if this can't be seen: outside the caller's cgroup
+    /// namespace, or if the unified hierarchy is not mounted.
     #[doc(hidden)]
     pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
         probe::is_cgroup(path)
     }
 
-    /// The texts of files of a cgroup of the unified hierarchy, by its path as [`Field::Cgroup`] has
-    /// it. They are the kernel's own, and no process can hold who reads them.
+    /// The contents of files of a cgroup in the unified hierarchy. `path` has the form of
+    /// [`Field::Cgroup`]. The kernel itself provides them, so no process can block the reader.
     /// [`Absent::Unsupported`] if the hierarchy is not mounted, does not show the cgroup here, or
-    /// has no such file in it.
+    /// lacks the file.
     #[doc(hidden)]
     pub fn cgroup_files(&self, path: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
         procfs::cgroup_files(path, names)
     }
 
-    /// Answers with all groups: first those that sources read, then derived fields, then the rollups
-    /// of the tasks that are left. Each part of the filter is decided as soon as the fields that it
-    /// looks at are there.
+    /// Answers with all groups: first those that sources read, then derived fields, then the
+    /// rollups of the remaining tasks. Each part of the filter is decided as soon as its fields are
+    /// there.
     fn answer(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         let fields = query.fields_read();
         let has_derived = has_group(fields, Group::Derived);
@@ -434,15 +348,11 @@ impl Handle {
         self.rollups.read(procfs, &request, still_there, snapshot)
     }
 
-    /// Answers with all groups but [`Group::Derived`] and [`Group::Rollup`].
+    /// Answers with all groups except [`Group::Derived`] and [`Group::Rollup`].
     fn answer_cheap(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         snapshot.clear(query.fields_read());
         scope::check(query)?;
-        let plan = self.prepared_plan(query)?;
-        for group in Groups::of(snapshot.fields).iter() {
-            snapshot.answers[group as usize] = plan.answer(group);
-        }
-        let knows_changes = self.ask(query, &plan, snapshot)?;
+        let (plan, knows_changes) = self.ask_first(query, snapshot)?;
         if plan.first().0 != SourceId::Procfs {
             let patience = self.patience(query);
             let mut completion = Completion {
@@ -468,7 +378,7 @@ impl Handle {
         let is_filtered = query.filter.is_some() || query.changed;
         match query.scope {
             Scope::Process(pid) | Scope::ThreadsOf(pid) if is_empty && !is_filtered => Err(Error::no_such_process(pid)),
-            // The process may also have no children.
+            // A process without children is no error.
             Scope::ChildrenOf(pid)
                 if is_empty && plan.bpf.is_some() && !self.hidden.or_shown(&mut self.sources, pid)? =>
             {
@@ -478,8 +388,27 @@ impl Handle {
         }
     }
 
-    /// Asks the source that says which tasks there are. Returns whether it left out tasks that have
-    /// not changed.
+    /// Plans, and asks the first source. If this is a broker that has ended, other sources may
+    /// answer.
+    fn ask_first(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<(Plan, bool)> {
+        loop {
+            let plan = self.prepared_plan(query)?;
+            for group in Groups::of(snapshot.fields).iter() {
+                snapshot.answers[group as usize] = plan.answer(group);
+            }
+            let may_fall_back = self.source.is_none() && plan.first().0 == SourceId::Broker;
+            match self.ask(query, &plan, snapshot) {
+                Ok(knows_changes) => return Ok((plan, knows_changes)),
+                Err(error) if may_fall_back && error.kind() == ErrorKind::Unsupported => {
+                    self.note_no_broker(&error);
+                    snapshot.clear(snapshot.fields);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks the source that finds the tasks. Returns whether it left out unchanged tasks.
     fn ask(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
         if query.scope.is_listed() && query.pids.is_empty() {
             return Ok(false);
@@ -513,8 +442,7 @@ impl Handle {
         plan(query, self.facts(), &state, &Cost::default())
     }
 
-    /// A plan whose programs are loaded. What can't be loaded changes the facts, and with them the
-    /// plan.
+    /// A plan whose programs are loaded. A failure to load changes the facts, and so the plan.
     fn prepared_plan(&mut self, query: &Query) -> Result<Plan> {
         loop {
             let plan = self.plan(query)?;
@@ -538,30 +466,66 @@ impl Handle {
         }
     }
 
-    /// Finds out whether there is a broker, if the planner may choose it. Fails if it was chosen, and
-    /// who listens refuses or is none.
+    fn load_programs(&mut self, groups: Groups) -> Result<()> {
+        if self.sources.bpf.loaded().is_some_and(|loaded| loaded.covers(groups)) {
+            return Ok(());
+        }
+        let result = self.sources.bpf.prepare(BpfWay::ToLoad, groups, &pin::directory());
+        self.facts().task_iterator = match &result {
+            Ok(()) if self.sources.bpf.finds_tasks_itself() => Fact::yes("loaded; it finds the tasks itself"),
+            Ok(()) => Fact::yes("loaded; the kernel calls it for each task"),
+            Err(error) => refused(error),
+        };
+        result?;
+        let patience = self.patience_of_calls();
+        self.hidden.find(&mut self.sources, patience)?;
+        Ok(())
+    }
+
+    fn connect_to_broker(&mut self) -> Result<()> {
+        match self.sources.broker().map(|broker| broker.shows_of_all()) {
+            Ok(groups) => {
+                let facts = self.facts();
+                facts.broker = Fact::yes("it answers");
+                facts.broker_shows = groups;
+                Ok(())
+            }
+            Err(error) => {
+                self.note_no_broker(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn note_no_broker(&mut self, error: &Error) {
+        let fact = broker::fact_of(self.sources.broker_path(), error);
+        self.facts().broker = fact;
+    }
+
+    /// Finds out whether there is a broker, if the planner may choose it. Fails if the broker was
+    /// chosen and the listener refuses or is not a broker.
     fn try_broker(&mut self) -> Result<()> {
         let source = self.source;
         let facts = self.facts();
         let is_tried = match source {
-            // If nobody listened, somebody may now: nobody else can answer.
+            // If nobody listened before, somebody may now: no other source can answer.
             Some(SourceId::Broker) => facts.broker.is_yes(),
             _ => facts.broker.verdict != Verdict::Unknown,
         };
         let may_load = facts.bpf_load.verdict == Verdict::Yes || facts.pinned.is_yes();
         let may_be_chosen = source == Some(SourceId::Broker) || source.is_none() && !may_load;
         if may_be_chosen && !is_tried {
-            match self.prepare_broker() {
-                // To start a broker is no remedy.
+            match self.connect_to_broker() {
+                // Starting a broker would not help.
                 Err(error) if source.is_some() && error.kind() != ErrorKind::System => return Err(error),
-                // The facts have what came of it.
+                // The facts have the outcome.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// The facts about this host, to which more is added as it is found out.
+    /// The facts about this host, extended as more is found out.
     fn facts(&mut self) -> &mut Support {
         let broker = self.sources.broker_path();
         self.support.get_or_insert_with(|| {
@@ -572,17 +536,26 @@ impl Handle {
     }
 
     fn patience(&self, query: &Query) -> Duration {
-        query.patience.or(self.patience).unwrap_or(readers::PATIENCE)
+        query.patience.unwrap_or(self.patience_of_calls())
+    }
+
+    /// How long one system call on a process may make no progress, unless a query says otherwise.
+    pub(crate) fn patience_of_calls(&self) -> Duration {
+        self.patience.unwrap_or(readers::PATIENCE)
+    }
+
+    /// The only source that may answer.
+    pub(crate) fn only_source(&self) -> Option<SourceId> {
+        self.source
     }
 }
 
-/// Whether some field is of `group`.
+/// Whether a field belongs to `group`.
 fn has_group(fields: Fields, group: Group) -> bool {
     fields.iter().any(|field| field.group() == group)
 }
 
-/// Drops the rows that a filter is not true of, if it looks at `group`, whose values were just
-/// added.
+/// Drops the rows that do not match a filter, if it reads `group`, whose values were just added.
 fn retain_late(filter: Option<&Filter>, group: Group, snapshot: &mut Snapshot) {
     if let Some(filter) = filter.filter(|filter| has_group(filter.fields(), group)) {
         let mut counters = snapshot.counters;

@@ -1,4 +1,4 @@
-//! Answers from a recording in place of the kernel.
+//! Answers from a recording instead of the kernel.
 
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -9,16 +9,16 @@ use taskdiag_core::snapshot::Snapshot;
 
 use super::{has_group, scope};
 
-/// What was recorded of a moment.
+/// The recorded state of one moment.
 pub trait Past: Send {
-    /// Puts every process of the moment into an empty snapshot, whose fields say what is asked for.
+    /// Puts every process of the moment into an empty snapshot, whose fields say what to read.
     ///
     /// # Errors
     ///
     /// If the recording can't be read.
     fn read(&mut self, snapshot: &mut Snapshot) -> Result<()>;
 
-    /// What derived values of a process depended on at the moment.
+    /// The inputs of a process's derived values at that moment.
     fn context(&self, process: Identity) -> Context<'_>;
 }
 
@@ -55,7 +55,7 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
     }
 }
 
-/// Drops the processes that the query is not about.
+/// Drops the processes that are out of the query's scope.
 fn retain_scope(query: &Query, snapshot: &mut Snapshot) -> Result<()> {
     match query.scope {
         Scope::Process(asked) => snapshot.retain(|task| scope::pid(task) == asked),

@@ -1,4 +1,4 @@
-//! What a handle remembers of tasks from one answer to the next.
+//! What a handle remembers about tasks from one answer to the next.
 
 use std::collections::HashMap;
 
@@ -14,20 +14,20 @@ use super::scope::is_of_all;
 pub(super) struct Remembered {
     /// Command lines of processes that have not run since they were read.
     pub(super) arguments: Arguments,
-    /// The processor times that were answered, of processes and of threads.
+    /// The reported processor times, of processes and of threads.
     times: [Times; 2],
     /// The processor times, in nanoseconds, of the last answer about changed tasks.
     before: HashMap<Identity, u64>,
 }
 
 impl Remembered {
-    /// The processor times that were answered of the tasks that a query is about.
+    /// The reported processor times of the kind of task that a query is about.
     pub(super) fn times(&mut self, query: &Query) -> &mut Times {
         &mut self.times[usize::from(query.scope.is_threads())]
     }
 
-    /// Raises the times of tasks to what this handle answered before: no time of a task falls from
-    /// one answer to the next.
+    /// Raises the times of tasks to those that this handle reported before: the times of a task
+    /// never decrease from one answer to the next.
     pub(super) fn raise_times(&mut self, query: &Query, snapshot: &mut Snapshot) {
         let times = self.times(query);
         for row in &snapshot.rows {

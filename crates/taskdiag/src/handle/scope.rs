@@ -1,4 +1,4 @@
-//! Which tasks a query is about, whatever source answers.
+//! Which tasks a query is about, whichever source answers.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::record::{self, attr};
 use taskdiag_core::snapshot::{Snapshot, Task};
 
-/// Fails for process 0, which does not exist. To BPF iterators, 0 stands for every task.
+/// Fails for process 0, which does not exist. To BPF iterators, 0 means every task.
 pub(super) fn check(query: &Query) -> Result<()> {
     match query.scope {
         Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) => Err(Error::no_such_process(0)),
@@ -16,12 +16,12 @@ pub(super) fn check(query: &Query) -> Result<()> {
     }
 }
 
-/// Whether the answer has every task that there is.
+/// Whether the answer has every existing task.
 pub(super) fn is_of_all(query: &Query) -> bool {
     matches!(query.scope, Scope::Processes | Scope::Threads) && query.filter.is_none() && !query.changed
 }
 
-/// Whether the answer can have a process, or threads of it, as far as its number tells.
+/// Whether the answer can contain a process, or threads of it, judging by its id.
 pub(super) fn can_have(query: &Query, pid: u32) -> bool {
     match query.scope {
         Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == pid,
@@ -30,8 +30,7 @@ pub(super) fn can_have(query: &Query, pid: u32) -> bool {
     }
 }
 
-/// Drops the tasks of processes that the query does not list, and says which of the listed are
-/// missing.
+/// Drops the tasks of unlisted processes, and records which listed processes are missing.
 pub(super) fn retain_listed(query: &Query, snapshot: &mut Snapshot) {
     snapshot.retain(|task| query.pids.binary_search(&pid(task)).is_ok());
     let mut found: Vec<u32> = snapshot.tasks().map(|task| pid(&task)).collect();
@@ -40,7 +39,7 @@ pub(super) fn retain_listed(query: &Query, snapshot: &mut Snapshot) {
     snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
 }
 
-/// Drops the tasks that are not children of a process, where the query is about its children.
+/// If the query is about the children of a process, drops all tasks that are not its children.
 pub(super) fn retain_children(query: &Query, snapshot: &mut Snapshot) {
     if let Scope::ChildrenOf(parent) = query.scope {
         snapshot.retain(|task| {
@@ -50,7 +49,7 @@ pub(super) fn retain_children(query: &Query, snapshot: &mut Snapshot) {
     }
 }
 
-/// The processes that descend from one, among all processes.
+/// Finds the descendants of a process among all processes.
 pub(super) fn descendants(all: &Snapshot, pid: u32) -> Result<BTreeSet<Identity>> {
     let mut children: HashMap<u32, Vec<Identity>> = HashMap::new();
     let mut exists = false;

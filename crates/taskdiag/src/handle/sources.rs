@@ -1,5 +1,5 @@
-//! The sources of a handle. Each is opened or loaded when it is first needed, and again in a child
-//! after fork(2).
+//! The sources of a handle. Each is opened or loaded at the first need, and again in a child after
+//! fork(2).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_protocol::wire;
 
+use crate::maps;
 use crate::source::broker::Broker;
 use crate::source::procfs::Procfs;
 use crate::source::Source;
@@ -21,6 +22,9 @@ pub(super) struct Sources {
     pub(super) bpf: Bpf,
     procfs: Option<Procfs>,
     broker: Option<Broker>,
+    /// A second connection, which opens files for readers of mappings: they must not wait for a long
+    /// answer about tasks.
+    file_opener: Option<maps::Broker>,
     broker_path: Option<PathBuf>,
 }
 
@@ -56,6 +60,13 @@ impl Sources {
         Ok(self.broker.insert(broker))
     }
 
+    /// The broker, for opening files. It connects again by itself.
+    pub(super) fn file_opener(&mut self) -> Result<maps::Broker> {
+        let opened = self.file_opener.take().filter(maps::Broker::is_ours);
+        let opener = opened.map_or_else(|| maps::Broker::connect(self.broker_path()), Ok)?;
+        Ok(self.file_opener.insert(opener).clone())
+    }
+
     /// Where the broker listens.
     pub(super) fn broker_path(&self) -> &Path {
         self.broker_path.as_deref().unwrap_or(Path::new(wire::SOCKET))
@@ -65,7 +76,7 @@ impl Sources {
         self.broker_path = Some(path);
     }
 
-    /// Reads tasks by procfs.
+    /// Reads tasks from procfs.
     pub(super) fn read_procfs(
         &mut self,
         query: &Query,
@@ -77,14 +88,14 @@ impl Sources {
     }
 }
 
-/// The tasks that BPF shows, as ids, in no certain order.
+/// The ids of the tasks that BPF shows, in no particular order.
 pub(super) fn shown(bpf: &mut Bpf, scope: Scope) -> Result<Snapshot> {
     let mut shown = Snapshot::default();
     bpf.read(&PassRequest::ids(scope), &mut shown)?;
     Ok(shown)
 }
 
-/// All tasks that BPF shows, as ids, sorted; `None` if that can't be found out.
+/// The ids of all tasks that BPF shows, sorted; `None` if this can't be found out.
 pub(super) fn all_shown(bpf: &mut Bpf, threads: bool) -> Option<Snapshot> {
     let scope = if threads { Scope::Threads } else { Scope::Processes };
     let mut shown = shown(bpf, scope).ok()?;

@@ -1,4 +1,4 @@
-//! What procfs adds to rows that another source brought.
+//! What procfs adds to rows of another source.
 
 use std::sync::Arc;
 
@@ -15,14 +15,13 @@ use super::sources::all_shown;
 use crate::absences::Absences;
 use crate::source::procfs::{Supplements, Wanted};
 
-/// For so many tasks, listing all tasks takes less time than checking for each whether it is still
-/// the same.
+/// For this many tasks, listing all tasks is faster than checking each one's identity.
 const MANY: usize = 50;
 
 impl Completion<'_> {
     /// Lets procfs read the groups that the plan leaves to it, and what the other source could not
-    /// answer exactly. The arguments of a process that has not run since an earlier answer are not
-    /// read again.
+    /// answer exactly. Arguments are not read again if the process has not run since an earlier
+    /// answer.
     pub(super) fn supplement(&mut self, snapshot: &mut Snapshot) {
         let part = fields_of(snapshot.fields, self.plan.procfs);
         if part == Fields::NONE && snapshot.deferred.is_empty() {
@@ -45,7 +44,7 @@ impl Completion<'_> {
         let supplements = self.sources.procfs();
         let supplements = supplements.and_then(|procfs| procfs.supplement(&wanted, patience));
         let supplements = supplements.unwrap_or_default();
-        // A task that procfs does not find has ended, or is hidden in `/proc`.
+        // A task that procfs does not find has ended, or `/proc` hides it.
         let lacks_some =
             |supplements: &Supplements| supplements.of.iter().any(|(_, offset)| *offset == Err(Absent::Gone));
         let existing = if self.plan.bpf.is_some() && (lists_all || supplements.iter().any(lacks_some)) {
@@ -77,7 +76,7 @@ impl Completion<'_> {
         }
     }
 
-    /// The rows that procfs has to complete, and the fields that it has to read of each.
+    /// The rows that procfs must complete, and the fields to read for each.
     fn wanted(&mut self, part: Fields, keeps_arguments: bool, snapshot: &mut Snapshot) -> Vec<Wanted> {
         let is_thread = self.query.scope.is_threads();
         let mut wanted = Vec::new();
@@ -121,7 +120,7 @@ impl Completion<'_> {
         wanted
     }
 
-    /// Adds what was read of some tasks to their rows.
+    /// Adds what was read about some tasks to their rows.
     fn take_in(
         &mut self,
         part: Supplements,

@@ -1,8 +1,7 @@
-//! Check that a library without the feature `bpf` answers by procfs, and says why nothing else
-//! does.
+//! Check that a library without the feature `bpf` answers from procfs, and reports why no other
+//! source answers.
 
 use super::*;
-use crate::maps::Machine;
 
 #[test]
 fn procfs_answers() {
@@ -36,6 +35,6 @@ fn bpf_is_refused() {
         .query(&Query::processes().fields(Field::Comm))
         .expect_err("there are no programs");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:#}");
-    let error = Machine::new().prepare().expect_err("there are no programs");
+    let error = Handle::new().prepare_maps().expect_err("there are no programs");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:#}");
 }

@@ -1,4 +1,4 @@
-//! Lists of mappings and batches of look-ups, made of the look-ups of any source. No I/O of its
+//! Lists of mappings and batches of look-ups, built from the look-ups of any source. No I/O of its
 //! own.
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -7,15 +7,16 @@ use super::{Filter, Mapping, Mappings};
 
 /// Looks up mappings by ascending address.
 pub(super) trait Cursor {
-    /// The first mapping that passes `filter` and ends behind `address`. No call may have a lower
-    /// address than the one before.
+    /// The first mapping that passes `filter` and ends above `address`. Addresses must not decrease
+    /// from call to call.
     fn seek(&mut self, address: u64, filter: Filter) -> Result<Option<Mapping<'_>>>;
 }
 
 /// Calls `each` with all mappings that pass `filter`.
 ///
-/// While a process runs its mappings grow and join, so the next mapping may begin before the end of
-/// the last. The part that was listed already is cut off, so that no address is listed twice.
+/// While a process runs, its mappings grow and merge, so the next mapping may start before the end
+/// of the last one. The part that was listed already is cut off, so that no address is listed
+/// twice.
 pub(super) fn walk(cursor: &mut dyn Cursor, filter: Filter, mut each: impl FnMut(&Mapping<'_>)) -> Result<()> {
     let mut from = 0;
     while let Some(mut mapping) = cursor.seek(from, filter)? {
@@ -40,7 +41,7 @@ pub(super) fn cut(mapping: &mut Mapping<'_>, from: u64) -> bool {
 }
 
 /// The pages of some addresses. Mappings consist of whole pages, so all addresses of a page have
-/// one mapping.
+/// the same mapping.
 #[derive(Debug)]
 pub(super) struct Pages {
     /// Their first addresses, ascending, each once.
@@ -49,7 +50,7 @@ pub(super) struct Pages {
     of: Vec<u32>,
 }
 
-/// How many bits of an address are its offset in its page.
+/// The number of bits of an address that are its offset in its page.
 fn page_shift() -> u32 {
     rustix::param::page_size().trailing_zeros()
 }
@@ -62,8 +63,8 @@ impl Pages {
         Pages::by_table(addresses).unwrap_or_else(|| Pages::by_order(addresses))
     }
 
-    /// Finds them with a hash table, which takes less time than sorting. `None` if too many
-    /// addresses have the same place in the table, which somebody may have chosen on purpose.
+    /// Finds them with a hash table, which is faster than sorting. `None` if too many addresses
+    /// have the same place in the table, perhaps by somebody's intent.
     fn by_table(addresses: &[u64]) -> Option<Pages> {
         const NONE: u32 = u32::MAX;
         let page_shift = page_shift();
@@ -102,7 +103,8 @@ impl Pages {
         Pages::in_order(addresses.len(), order.into_iter())
     }
 
-    /// The pages of `len` addresses, which come sorted, each with its index among those given.
+    /// The pages of `len` addresses, which are sorted; each comes with its index in the caller's
+    /// order.
     fn in_order(len: usize, addresses: impl Iterator<Item = (u64, u32)>) -> Pages {
         let mut starts: Vec<u64> = Vec::new();
         let mut of = vec![0; len];
@@ -140,10 +142,10 @@ impl Pages {
     }
 }
 
-/// Appends the mappings of some addresses, which are sorted, to `found`, each once.
+/// Appends the mappings of some sorted addresses to `found`, each once.
 ///
-/// There is one look-up for each mapping, and one at most for all addresses behind the last one: a
-/// look-up in a gap returns the mapping behind the gap, and so answers for all addresses up to its
+/// Needs one look-up for each mapping, and at most one for all addresses above the last mapping: a
+/// look-up in a gap returns the mapping above the gap, and so answers for all addresses up to its
 /// end.
 pub(super) fn resolve(cursor: &mut dyn Cursor, addresses: &[u64], pid: u32, found: &mut Mappings) -> Result<()> {
     // The mapping that was looked up last, which is the last of `found`, and whether an address is
@@ -155,7 +157,7 @@ pub(super) fn resolve(cursor: &mut dyn Cursor, addresses: &[u64], pid: u32, foun
                 found.truncate(found.len() - 1);
                 is_hit = true;
             }
-            let Some(mapping) = cursor.seek(address, Filter::empty())? else {
+            let Some(mapping) = cursor.seek(address, Filter::default())? else {
                 break;
             };
             (start, end, is_hit) = (mapping.start, mapping.end, false);
@@ -200,8 +202,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::tests::mapping;
-    use super::super::Source;
     use super::*;
+    use taskdiag_core::snapshot::SourceId;
 
     /// Counts look-ups.
     struct Counting<'a>(ListCursor<'a>, usize);
@@ -213,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Ranges of pages from page `at` on, each with a gap before it.
+    /// Ranges of pages from page `at` on, with a gap before each.
     fn ranges(mut at: u64, steps: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let range = |&(gap, len): &(u64, u64)| {
             let start = at + gap;
@@ -224,20 +226,20 @@ mod tests {
     }
 
     fn list(ranges: &[(u64, u64)]) -> Mappings {
-        let mut list = Mappings::new(Source::Procfs);
+        let mut list = Mappings::new(SourceId::Procfs);
         for &(start, end) in ranges {
             list.push(7, &mapping(start, end, b"/a"));
         }
         list
     }
 
-    /// Check that no address is listed twice where mappings have joined meanwhile, and that offsets
+    /// Check that no address is listed twice if mappings have merged meanwhile, and that offsets
     /// fit.
     #[test]
     fn joined_mappings_are_cut() {
         let list = list(&[(0x1000, 0x3000), (0x2000, 0x5000), (0x5000, 0x6000)]);
         let mut met = Vec::new();
-        walk(&mut ListCursor::new(&list), Filter::empty(), |mapping| {
+        walk(&mut ListCursor::new(&list), Filter::default(), |mapping| {
             met.push((mapping.start, mapping.end, mapping.offset_bytes));
         })
         .expect("in order");
@@ -252,8 +254,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that each address gets its mapping, in any order and number, with one look-up for
-        /// each mapping at most, and one more.
+        /// Check that each address gets its mapping, in any order and number, with at most one
+        /// look-up for each mapping, and one more.
         #[test]
         fn addresses_meet_their_mappings(
             steps in prop::collection::vec((0..4_u64, 1..4_u64), 0..20),
@@ -262,7 +264,7 @@ mod tests {
             let ranges = ranges(3, &steps);
             let list = list(&ranges);
             let mut cursor = Counting(ListCursor::new(&list), 0);
-            let mut found = Mappings::new(Source::Procfs);
+            let mut found = Mappings::new(SourceId::Procfs);
             let pages = Pages::new(&addresses);
             resolve(&mut cursor, pages.starts(), 7, &mut found).expect("no I/O");
             let places = pages.places(&found);
@@ -302,7 +304,7 @@ mod tests {
     /// instead.
     #[test]
     fn chosen_addresses_are_sorted() {
-        // The inverse of the factor modulo 2^64 makes pages whose products are small numbers.
+        // The factor's inverse modulo 2^64 makes pages whose products are small numbers.
         let inverse = (0..6).fold(1_u64, |x, _| {
             x.wrapping_mul(2_u64.wrapping_sub(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(x)))
         });
@@ -317,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any addresses have their pages: none, and the first and the last.
+        /// Check that pages are found for any addresses, including none, the first and the last.
         #[test]
         fn any_addresses_have_pages(addresses: Vec<u64>) {
             let pages = Pages::new(&addresses);

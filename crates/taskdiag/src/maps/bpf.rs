@@ -1,27 +1,28 @@
-//! Mappings by BPF, and their names by the ioctl.
+//! Mappings from BPF, and their names from the ioctl.
 //!
-//! The program returns a number for each mapping of a file, which stands for its name.
+//! For each mapping of a file, the program returns a number that stands for its name.
 //! `PROCMAP_QUERY` returns the name itself, which is the kernel's own text, once for each number. A
-//! name counts only if a walk shows that the mapping it was asked of has that number, and if the
-//! process's mappings have not changed from then until after the answer.
+//! name counts only if a walk shows that the queried mapping has that number, and if the process's
+//! mappings have not changed from then until after the answer.
 //!
-//! The program waits for nothing. Asking for a name waits for the process, so readers do that, for
-//! many processes at a time.
+//! The program waits for nothing. Querying a name waits for the process, so readers do that, for
+//! many processes at once.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use taskdiag_bpf::vma::{self, Record};
-use taskdiag_bpf::vma_walk::{Outcome, Position, VmaWalk, Which};
+use taskdiag_bpf::vma_walk::{MappingSelection, Outcome, Position, VmaWalk};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::snapshot::SourceId;
 use taskdiag_sys::procmap::QueryFlags;
 
 use super::list::Name;
 use super::opener::{MemoryFile, Opener};
 use super::source::IoctlCursor;
-use super::{Device, Filter, Mapping, Mappings, Perms, Source, Wants};
+use super::{Device, Filter, Mapping, Mappings, Perms, Wants};
 use crate::readers;
 
 /// The loaded program.
@@ -35,7 +36,7 @@ pub(super) struct Bpf {
 /// The answer about all processes.
 pub(super) struct Pass {
     pub(super) mappings: Mappings,
-    /// Processes that have to be asked about one by one, ascending.
+    /// Processes that must be queried one by one, ascending.
     pub(super) deferred: Vec<u32>,
     /// The kernel shows process 1.
     pub(super) shows_first: bool,
@@ -50,10 +51,11 @@ pub(super) enum Asked<'a> {
     At(&'a [u64]),
 }
 
-/// So many processes are asked for a name before all that need it are asked about one by one.
+/// After this many processes were queried for a name, all processes that need it are queried one by
+/// one.
 const ATTEMPTS: u32 = 8;
 
-/// So many processes are asked at a time. Each takes an open file.
+/// This many processes are queried at once. Each needs an open file.
 const TOGETHER: usize = 128;
 
 impl Bpf {
@@ -76,11 +78,11 @@ impl Bpf {
         self.walk.is_ours()
     }
 
-    /// The mappings of all processes. A name that no process lets be read within the patience is
-    /// absent.
+    /// The mappings of all processes. A name that could not be read from any process within the
+    /// patience is absent.
     pub(super) fn machine(&mut self, filter: Filter, wants: Wants, patience: Duration) -> Result<Pass> {
         let walk = &mut self.walk;
-        walk.begin_pass(filter.bits() as u32, wants.contains(Wants::NAMES));
+        walk.begin_pass(filter.flags().bits() as u32, wants.contains(Wants::NAMES));
         let mut walked = Walked::new(wants);
         let shows_first = walk.machine(|record, name| walked.push(record.pid, record, name))?;
         let mut deferred = sorted(walked.deferred);
@@ -107,8 +109,8 @@ impl Bpf {
         })
     }
 
-    /// Mappings of a process, whose maps file is open; `None` if another source has to answer. It
-    /// asks for names, and so may wait for the process.
+    /// Mappings of a process whose maps file is open; `None` if another source must answer. Queries
+    /// names, and so may wait for the process.
     pub(super) fn process(
         &mut self,
         maps: BorrowedFd<'_>,
@@ -120,8 +122,8 @@ impl Bpf {
         walk.begin_pass(0, wants.contains(Wants::NAMES));
         let mut walked = Walked::new(wants);
         let which = match asked {
-            Asked::Passing(filter) => Which::Passing(filter.bits() as u32),
-            Asked::At(addresses) => Which::At(addresses),
+            Asked::Passing(filter) => MappingSelection::Passing(filter.flags().bits() as u32),
+            Asked::At(addresses) => MappingSelection::At(addresses),
         };
         match walk.memory(maps, which, |record, name| walked.push(pid, record, name))? {
             Outcome::Whole if walked.deferred.is_empty() => {}
@@ -144,14 +146,14 @@ impl Bpf {
             names.by_number[number as usize] = Some(name);
             mappings.set_name(index, name);
         }
-        // A name that was asked of another mapping counts for this one if nothing has changed
+        // A name that was queried for another mapping counts for this one if nothing has changed
         // meanwhile.
         let holds = !shared || walk.is_unchanged(maps, walk.position())?;
         Ok(holds.then_some(mappings))
     }
 }
 
-/// Mappings as a walk returns them, and for each the number of its name: 0 if its name is known.
+/// Mappings from a walk, and for each the number of its name: 0 if the name is known.
 struct Walked {
     mappings: Mappings,
     numbers: Vec<u32>,
@@ -162,7 +164,7 @@ struct Walked {
 impl Walked {
     fn new(wants: Wants) -> Walked {
         Walked {
-            mappings: Mappings::new(Source::Bpf),
+            mappings: Mappings::new(SourceId::Bpf),
             numbers: Vec::new(),
             deferred: Vec::new(),
             wants,
@@ -186,7 +188,7 @@ impl Walked {
     }
 }
 
-/// Asks for the name of a mapping; `None` if the mapping has changed.
+/// Queries the name of a mapping; `None` if the mapping has changed.
 fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -> Result<Option<Known<Vec<u8>>>> {
     let place = |mapping: &Mapping<'_>| {
         (
@@ -211,11 +213,11 @@ fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -
 struct Names {
     by_number: Vec<Option<Known<Name>>>,
     failures: Vec<u32>,
-    /// Why the last process that was asked did not answer.
+    /// Why the last queried process did not answer.
     refused: Vec<Option<Absent>>,
 }
 
-/// A process to be asked for the names of some of its mappings.
+/// A process to be queried for the names of some of its mappings.
 struct Candidate {
     pid: u32,
     addresses: Vec<u64>,
@@ -223,12 +225,12 @@ struct Candidate {
     numbers: Vec<u32>,
 }
 
-/// A process that is being asked.
+/// A process that is being queried.
 struct NameRequest {
     maps: OwnedFd,
     walked: Walked,
     position: Position,
-    /// The mappings whose names are asked for.
+    /// The mappings whose names are queried.
     indexes: Vec<usize>,
 }
 
@@ -250,11 +252,10 @@ impl Names {
         number != 0 && self.known(number).is_none() && self.failures[number as usize] < ATTEMPTS
     }
 
-    /// Chooses some processes to be asked: for each name that is not known, the next process that
-    /// has it.
+    /// Chooses processes to query: for each unknown name, the next process that has it.
     fn choose(&self, numbers: &[u32], mappings: &Mappings, deferred: &[u32]) -> Vec<Candidate> {
         let mut chosen: Vec<Candidate> = Vec::new();
-        // For each name, how many processes that have it were passed, and the last of them.
+        // For each name, the number of processes passed that have it, and the last of them.
         let mut passed = vec![(0, 0); self.by_number.len()];
         for (index, &number) in numbers.iter().enumerate() {
             let pid = mappings.pid(index);
@@ -266,7 +267,7 @@ impl Names {
                 continue;
             }
             (*count, *last) = (*count + 1, pid);
-            // This process was asked before.
+            // This process was queried before.
             if *count != self.failures[number as usize] + 1 {
                 continue;
             }
@@ -288,7 +289,7 @@ impl Names {
         chosen
     }
 
-    /// Asks processes, and takes in the names that count.
+    /// Queries processes, and takes in the names that count.
     fn ask(
         &mut self,
         walk: &mut VmaWalk,
@@ -324,7 +325,7 @@ impl Names {
         Ok(())
     }
 
-    /// Opens the maps files of processes, and walks over the mappings whose names are asked for.
+    /// Opens the maps files of processes, and walks over the mappings whose names are queried.
     fn open(
         &mut self,
         walk: &mut VmaWalk,
@@ -349,9 +350,13 @@ impl Names {
             }
             let Some(Ok(Some(maps))) = opened else { continue };
             let mut walked = Walked::new(Wants::NAMES);
-            let outcome = walk.memory(maps.as_fd(), Which::At(&candidate.addresses), |record, name| {
-                walked.push(candidate.pid, record, name);
-            })?;
+            let outcome = walk.memory(
+                maps.as_fd(),
+                MappingSelection::At(&candidate.addresses),
+                |record, name| {
+                    walked.push(candidate.pid, record, name);
+                },
+            )?;
             if outcome != Outcome::Whole {
                 continue;
             }
@@ -378,6 +383,7 @@ fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
 
 fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
     Mapping {
+        pid: None,
         start: record.start,
         end: record.end,
         perms: Perms::from_bits_truncate(record.flags as u8 & 15),
@@ -397,7 +403,8 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
         } else {
             Err(Absent::NotAsked)
         },
-        usage: Err(Absent::NotAsked),
+        rss_bytes: Err(Absent::NotAsked),
+        dirty_bytes: Err(Absent::NotAsked),
     }
 }
 
@@ -411,13 +418,14 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags};
     use taskdiag_sys::host;
 
-    use super::super::Maps;
+    use super::super::{MapField, Maps};
     use super::*;
+    use crate::Handle;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// `None` on kernels before 6.11, and for users without rights. Root must be able to load it on
-    /// later kernels.
+    /// `None` on kernels before 6.11, and for users without the needed capabilities. Root must be
+    /// able to load it on later kernels.
     fn loaded() -> Option<Bpf> {
         match Bpf::load() {
             Ok(bpf) => Some(bpf),
@@ -436,7 +444,7 @@ mod tests {
     }
 
     fn lines(maps: &mut Maps) -> Vec<(u64, u64, String, Vec<u8>)> {
-        let listed = maps.list(Filter::empty(), Wants::NAMES).expect("mappings");
+        let listed = maps.list(Filter::default(), MapField::Name).expect("mappings");
         rows(&listed)
     }
 
@@ -455,16 +463,21 @@ mod tests {
         let Some(mut bpf) = loaded() else { return };
         let mut child = process::Command::new("sleep").arg("1000").spawn().expect("a process");
         let pid = child.id();
-        // It has mapped its libraries once it sleeps.
+        // A sleeping process has mapped its libraries.
         while !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(" S ")) {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let maps = Maps::open(pid).expect("our child");
+        let maps = Handle::new().maps(pid).expect("our child");
         let fd = maps.fd().expect("memory");
-        let expected = lines(&mut Maps::open(pid).expect("our child").with_source(Source::Procfs));
+        let expected = lines(
+            &mut Handle::new()
+                .with_source(SourceId::Procfs)
+                .maps(pid)
+                .expect("our child"),
+        );
         let all = bpf
-            .process(fd, pid, Asked::Passing(Filter::empty()), Wants::NAMES)
+            .process(fd, pid, Asked::Passing(Filter::default()), Wants::NAMES)
             .expect("an answer")
             .expect("nothing changes there");
         assert_eq!(rows(&all), expected);
@@ -474,7 +487,9 @@ mod tests {
             .expect("an answer")
             .expect("nothing changes there");
         assert!(rows(&some).iter().eq(expected.iter().step_by(3)));
-        let pass = bpf.machine(Filter::empty(), Wants::NAMES, PATIENCE).expect("an answer");
+        let pass = bpf
+            .machine(Filter::default(), Wants::NAMES, PATIENCE)
+            .expect("an answer");
         assert!(pass.deferred.binary_search(&pid).is_err());
         let ours = (0..pass.mappings.len()).filter(|&index| pass.mappings.pid(index) == pid);
         assert!(ours.map(|index| row(pass.mappings.get(index))).eq(expected));
@@ -482,8 +497,9 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Check that a mapping that is replaced all the time is answered as it was at one time, or not
-    /// at all: file, offset and name belong together. Something is mapped there at any time.
+    /// Check that a mapping that is continuously replaced is reported as it was at one moment, or
+    /// not at all: file, offset and name belong together. Something is mapped there at every
+    /// moment.
     #[test]
     fn torn_walks_are_not_answers() {
         const LEN: usize = 64 << 10;
@@ -535,11 +551,11 @@ mod tests {
                     }
                 }
             });
-            let own = Maps::open(process::id()).expect("our own");
+            let own = Handle::new().maps(process::id()).expect("our own");
             let fd = own.fd().expect("memory");
             for round in 0..3000 {
                 let asked = match round % 2 {
-                    0 => Asked::Passing(Filter::READABLE),
+                    0 => Asked::Passing(Perms::READ.into()),
                     _ => Asked::At(&[at as u64, (at + LEN - 1) as u64]),
                 };
                 let answer = bpf.process(fd, process::id(), asked, Wants::NAMES).expect("an answer");

@@ -1,11 +1,11 @@
-//! Build ids: as the kernel finds them in mapped files, or as the files have them. Errands read
-//! both ([`crate::errands`]), since a file can be of a file system that does not answer.
+//! Build ids: as the kernel finds them in mapped files, or as the files contain them. Errands read
+//! both ([`crate::errands`]), because the file system may not answer.
 //!
-//! A file counts as that of a mapping only if it has the mapping's inode number, and, where it was
-//! found by its path, its device too. Build ids are remembered under all that changes when a file's
-//! content changes: device, inode number, size and time of change. The build id of a file that was
-//! changed within the last seconds is not remembered, since times of change are only as exact as
-//! the kernel's clock ticks: a second change could leave the same time.
+//! A file counts as that of a mapping only if it has the mapping's inode number and, if it was
+//! found by its path, also its device. The key for remembered build ids is everything that changes
+//! with a file's content: device, inode number, size and time of change. The build id of a file
+//! that changed within the last seconds is not remembered: times of change are only as exact as the
+//! kernel's clock ticks, so a second change could leave the same time.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use super::{Device, Mapping, Mappings};
 use crate::errands::{self, Errands, Look};
 use crate::readers;
 
-/// What changes whenever the content of a file does, and differs between files.
+/// What differs between files, and changes with the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileVersion {
     device: u64,
@@ -45,7 +45,7 @@ impl FileVersion {
         }
     }
 
-    /// Whether a change from now on is certain to show: the last one is some seconds ago.
+    /// Whether every change from now on is certain to show: the last one was some seconds ago.
     fn is_settled(&self) -> bool {
         const SECONDS: u64 = 3;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -53,7 +53,7 @@ impl FileVersion {
     }
 }
 
-/// The most files that are remembered. Then all are forgotten.
+/// The maximum number of remembered files. When it is reached, all are forgotten.
 const MOST_FILES: usize = 4096;
 
 /// Build ids that were read from files.
@@ -64,8 +64,8 @@ pub(super) struct BuildIds {
 
 impl BuildIds {
     /// Fills in the build ids of mapped files, each read once: as the kernel finds them, through
-    /// the maps file of the process, or else as the file has them. `pid` is the process, if it is
-    /// known.
+    /// the maps file of the process, or otherwise as the file contains them. `pid` is the process,
+    /// if known.
     pub(super) fn fill(
         &mut self,
         pid: Option<u32>,
@@ -110,8 +110,7 @@ impl BuildIds {
         }
     }
 
-    /// The build id that a mapped file has, `None` if it has none. `pid` is the process, if it is
-    /// known.
+    /// The build id in a mapped file; `None` if it has none. `pid` is the process, if known.
     pub(super) fn read(
         &mut self,
         errands: &mut Errands,
@@ -119,7 +118,7 @@ impl BuildIds {
         mapping: &Mapping<'_>,
     ) -> Known<Option<BuildId>> {
         let look = find(errands, pid, mapping)?;
-        // No linker wrote devices, or what the kernel itself maps.
+        // Devices, and what the kernel itself maps, were not written by a linker.
         if !look.is_regular() {
             return Ok(None);
         }
@@ -147,13 +146,13 @@ fn absent(error: io::Error) -> Absent {
     }
 }
 
-/// The build id in the result of [`kernel_id`], if that is about the file of a mapping.
+/// The build id in the result of [`kernel_id`], if it is about the file of a mapping.
 fn parse_kernel_id(result: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
     let expected = [mapping.device.to_raw(), mapping.inode].map(u64::to_ne_bytes).concat();
     result.strip_prefix(&expected[..]).and_then(BuildId::new)
 }
 
-/// An errand: puts down device and inode number of the file that is mapped at an address, and its
+/// An errand: writes device and inode number of the file that is mapped at an address, and its
 /// build id.
 fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let maps = files.given.as_ref().ok_or(Errno::BADF)?;
@@ -167,8 +166,8 @@ fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &
     Ok(16 + id.len())
 }
 
-/// Finds the file of a mapping, which later errands are about: by the process's link to it
-/// (proc_pid_map_files(5)), which leads to deleted files as well but takes CAP_SYS_ADMIN or
+/// Finds the file of a mapping, for later errands: through the process's link to it
+/// (proc_pid_map_files(5)), which works for deleted files too but needs CAP_SYS_ADMIN or
 /// CAP_CHECKPOINT_RESTORE, or by its path, from our root directory or from that of the process.
 fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Look> {
     let link = pid.map(|pid| format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into_bytes());
@@ -191,21 +190,21 @@ fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known
 }
 
 /// Whether a file is the mapped one. Some file systems (btrfs, overlayfs) have another device in
-/// maps than in stat(2), so behind the kernel's own link the inode number is enough.
+/// maps than in stat(2), so for the kernel's own link the inode number is enough.
 fn is_same(look: &Look, mapping: &Mapping<'_>, is_link: bool) -> bool {
     look.inode == mapping.inode && (is_link || Device::from_raw(look.device) == mapping.device)
 }
 
-/// Whether the path of a mapping leads to its file. A file that exists can have a name that ends in
-/// " (deleted)".
+/// Whether the path of a mapping leads to its file. The name of an existing file may end in "
+/// (deleted)".
 pub(super) fn path_leads_to(errands: &mut Errands, mapping: &Mapping<'_>) -> bool {
     errands.about(Some(mapping.device.to_raw()));
     let look = errands.look(mapping.name.unwrap_or_default());
     look.is_ok_and(|look| is_same(&look, mapping, false))
 }
 
-/// The file that was found. Its beginning is read in one piece: most files have all their notes
-/// there.
+/// The file that was found. Its beginning is read in one piece, because most files have all their
+/// notes there.
 struct Head<'a> {
     errands: RefCell<&'a mut Errands>,
     bytes: Vec<u8>,
@@ -269,13 +268,13 @@ pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
     }
 }
 
-/// The build id of the vdso of a process, which has an ELF file in its memory, byte for byte.
+/// The build id of the vdso of a process, whose memory contains it as a complete ELF file.
 fn vdso(pid: u32, range: Range<u64>) -> Known<Option<BuildId>> {
-    // Only a descriptor is known of the process.
+    // The process is known only by a descriptor.
     if pid == 0 {
         return Err(Absent::Unsupported);
     }
-    /// More than the vdso of any kernel has.
+    /// Larger than the vdso of any kernel.
     const MOST: u64 = 64 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let image = rustix::fs::openat(CWD, format!("/proc/{pid}/mem"), flags, Mode::empty())

@@ -2,7 +2,7 @@
 //! segments of type `PT_NOTE`.
 //!
 //! Anybody can write such a file. The crate `object` checks every length against what was read, and
-//! this module bounds how much is read, whatever the file says. It reads both widths and both byte
+//! this module limits how much is read, whatever the file says. It reads both widths and both byte
 //! orders.
 
 use std::fmt;
@@ -13,8 +13,8 @@ use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHea
 use object::{pod, Endianness};
 use taskdiag_sys::procmap::BUILD_ID_MAX;
 
-/// The build id that a linker wrote into a file, to tell it from every other file (ld(1),
-/// `--build-id`). Displays in hexadecimal.
+/// The build id that a linker wrote into a file, which distinguishes it from every other file
+/// (ld(1), `--build-id`). Displays in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId {
     len: u8,
@@ -22,7 +22,7 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// A build id of 1 to 20 bytes; `None` for other lengths, which the kernel does not know
+    /// A build id of 1 to 20 bytes; `None` for other lengths, which the kernel does not accept
     /// either.
     pub fn new(id: &[u8]) -> Option<BuildId> {
         if id.is_empty() || id.len() > BUILD_ID_MAX {
@@ -36,7 +36,7 @@ impl BuildId {
         })
     }
 
-    /// Its bytes.
+    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len.into()]
     }
@@ -54,9 +54,9 @@ impl fmt::Debug for BuildId {
     }
 }
 
-/// Where bytes come from: a file, or the memory of a process.
+/// A source of bytes: a file, or the memory of a process.
 pub(super) trait ReadAt {
-    /// Reads up to `buffer.len()` bytes at `offset`. Fewer mean the end of the file.
+    /// Reads up to `buffer.len()` bytes at `offset`. Fewer bytes mean the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -70,14 +70,14 @@ impl ReadAt for [u8] {
     }
 }
 
-/// The most bytes of notes that are read from one file. Real files have a few hundred.
+/// The maximum number of bytes of notes to read from one file. Real files have a few hundred.
 const MOST_NOTES: usize = 1 << 20;
 
-/// Each segment counts for so many bytes at least, so that a file can't ask for many small reads.
+/// Each segment counts as at least this many bytes, so that a file can't cause many small reads.
 const LEAST_NOTES: usize = 256;
 
-/// The most program headers that are read from one file: as many as the field in the header can
-/// hold. A file that claims more is no program.
+/// The maximum number of program headers to read from one file: as many as the field in the header
+/// can hold. A file that claims more is not a program.
 const MOST_HEADERS: usize = PN_XNUM as usize;
 
 /// The name of the notes that GNU tools write, NUL included.
@@ -140,8 +140,8 @@ where
     Ok(None)
 }
 
-/// How many program headers a file has, [`MOST_HEADERS`] at most. Where the number does not fit
-/// into the file's header, it is in `sh_info` of the first section header.
+/// The number of program headers of a file, at most [`MOST_HEADERS`]. A number that does not fit
+/// into the file's header is in `sh_info` of the first section header.
 fn header_count<Elf>(file: &(impl ReadAt + ?Sized), header: &Elf, endian: Endianness) -> io::Result<usize>
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// How a file writes its numbers.
+    /// How a file encodes its numbers.
     #[derive(Clone, Copy, Debug)]
     struct Form {
         wide: bool,
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A file with some notes in one segment, put together by hand.
+    /// A handmade file with some notes in one segment.
     #[derive(Clone, Debug)]
     struct Made {
         form: Form,
@@ -311,8 +311,8 @@ mod tests {
         }
     }
 
-    /// Check that ids of a length that the kernel does not take are ignored, and files of other
-    /// kinds.
+    /// Check that ids of a length that the kernel does not accept are ignored, and so are files of
+    /// other kinds.
     #[test]
     fn ids_are_like_the_kernels() {
         for id in [&[][..], &[1; 21]] {
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Check that a file that ends too early is read up to its end.
+    /// Check that a truncated file is read up to its end.
     #[test]
     fn truncated_files_are_read_to_their_end() {
         for form in FORMS {
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// A file without an end. Counts what is read from it.
+    /// An endless file, which counts the bytes read from it.
     struct Endless<'a> {
         head: &'a [u8],
         reads: Cell<u32>,
@@ -358,7 +358,7 @@ mod tests {
             }
         }
 
-        /// Searches it, and checks that no more was read than the bounds allow.
+        /// Searches it, and checks that no more was read than the limits allow.
         fn check(&self) {
             assert_eq!(build_id(self).expect("memory is read"), None);
             let most = MOST_NOTES / LEAST_NOTES + 3;
@@ -378,9 +378,9 @@ mod tests {
         }
     }
 
-    /// Check that no file keeps the reader busy: not with notes up to the end of all addresses, not
-    /// with a second such segment, not with as many headers as a file can claim, and not with as
-    /// many segments.
+    /// Check that no file keeps the reader busy: not with notes up to the highest address, not with
+    /// a second such segment, not with as many headers as a file can claim, and not with as many
+    /// segments.
     #[test]
     fn hostile_files_end() {
         let mut file = made(FORMS[2], 4, &[7; 20]).bytes();
@@ -388,14 +388,14 @@ mod tests {
         // The size of the segment.
         file[64 + 56 + 32..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
         Endless::new(&file).check();
-        // Both segments are such.
+        // Both segments are like this.
         file.copy_within(64 + 56..64 + 2 * 56, 64);
         Endless::new(&file).check();
         // The number of headers.
         file[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
         file[40..48].copy_from_slice(&8_u64.to_le_bytes());
         Endless::new(&file).check();
-        // All of them are of segments with a single byte.
+        // All of them are segments with a single byte.
         file[64 + 32..][..8].copy_from_slice(&1_u64.to_le_bytes());
         file[56..58].copy_from_slice(&(PN_XNUM - 1).to_le_bytes());
         let segment = file[64..64 + 56].to_vec();
@@ -411,7 +411,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Check that any bytes behind the magic number of ELF can be read.
+        /// Check that any bytes after the magic number of ELF can be read.
         #[test]
         fn any_bytes_are_survived(form in forms(), rest in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut file = vec![0x7f, b'E', b'L', b'F', 1 + u8::from(form.wide), 1 + u8::from(form.big)];
@@ -419,7 +419,7 @@ mod tests {
             let _ = build_id(&file[..]).expect("memory is read");
         }
 
-        /// Check that a damaged file can be read, and that a build id that is found is in it.
+        /// Check that a damaged file can be read, and that a build id found in it is part of it.
         #[test]
         fn spoilt_files_are_survived(
             form in forms(), align in prop_oneof![Just(4_usize), Just(8)],

@@ -25,10 +25,10 @@ taskdiag_core::row_fields! {
 
 impl MapField {
     /// All fields.
-    pub const ALL: &'static [MapField] = MapField::EVERY;
+    pub const ALL: &'static [MapField] = &MapField::EVERY;
 }
 
-/// What has to be read for the value of a field.
+/// What to read for the value of a field.
 impl From<MapField> for Wants {
     fn from(field: MapField) -> Wants {
         match field {
@@ -41,42 +41,36 @@ impl From<MapField> for Wants {
     }
 }
 
-/// A mapping of a process as a row: its values under their fields.
+/// A mapping of a process as a row of values by field.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    pid: u32,
     mapping: Mapping<'a>,
     perms: String,
     build_id: String,
 }
 
 impl<'a> Row<'a> {
-    /// A mapping of a process as a row.
-    pub fn new(pid: u32, mapping: Mapping<'a>) -> Row<'a> {
+    /// A mapping as a row.
+    pub fn new(mapping: Mapping<'a>) -> Row<'a> {
         let id = mapping.build_id.ok().flatten();
         Row {
-            pid,
             perms: mapping.perms.to_string(),
             build_id: id.map(|id| id.to_string()).unwrap_or_default(),
             mapping,
         }
     }
 
-    /// The mapping.
-    pub fn mapping(&self) -> &Mapping<'a> {
-        &self.mapping
-    }
-
-    /// The value of a field. `Ok(None)` if such a mapping has no such value: its file has no build id.
+    /// The value of a field. `Ok(None)` if there is none: the file has no build id, or the process
+    /// is not known.
     pub fn value(&self, field: MapField) -> Known<Option<Value<'_>>> {
         let mapping = &self.mapping;
         match field {
             MapField::BuildId => Ok(mapping.build_id?.map(|_| Value::Text(self.build_id.as_bytes()))),
             MapField::Name => Ok(Some(Value::Text(mapping.name?))),
             MapField::PageSizeBytes => Ok(Some(mapping.page_size_bytes?.into())),
-            MapField::RssBytes => Ok(Some(mapping.usage?.rss_bytes.into())),
-            MapField::DirtyBytes => Ok(Some(mapping.usage?.dirty_bytes.into())),
-            MapField::Pid => Ok(Some(self.pid.into())),
+            MapField::RssBytes => Ok(Some(mapping.rss_bytes?.into())),
+            MapField::DirtyBytes => Ok(Some(mapping.dirty_bytes?.into())),
+            MapField::Pid => Ok(mapping.pid.map(Value::from)),
             MapField::Start => Ok(Some(Value::Mask(mapping.start))),
             MapField::End => Ok(Some(Value::Mask(mapping.end))),
             MapField::SizeBytes => Ok(Some((mapping.end - mapping.start).into())),
@@ -99,14 +93,11 @@ mod tests {
     /// Check that names are unique, and that only what a field needs is read for it.
     #[test]
     fn fields_have_names_and_needs() {
-        let row = Row::new(
-            7,
-            Mapping {
-                name: Err(Absent::NotAsked),
-                page_size_bytes: Err(Absent::NotAsked),
-                ..mapping(0x1000, 0x3000, b"")
-            },
-        );
+        let row = Row::new(Mapping {
+            name: Err(Absent::NotAsked),
+            page_size_bytes: Err(Absent::NotAsked),
+            ..mapping(0x1000, 0x3000, b"")
+        });
         for (index, field) in MapField::ALL.iter().enumerate() {
             let before = &MapField::ALL[..index];
             assert_eq!(*field as usize, index);

@@ -4,21 +4,23 @@ use std::fmt;
 use std::ops::Range;
 
 use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::snapshot::SourceId;
 
-use super::{BuildId, Mapping, Source};
+use super::{BuildId, Mapping};
 
-/// Mappings of one process or of many, by ascending process and address.
+/// Mappings of one or many processes, by ascending process and address.
 #[derive(Clone)]
 pub struct Mappings {
-    source: Source,
+    source: SourceId,
     entries: Vec<Entry>,
     names: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// 0 if it is not known.
     pid: u32,
-    /// Without its name.
+    /// Without its name and process.
     mapping: Mapping<'static>,
     name: Known<Name>,
 }
@@ -48,7 +50,7 @@ impl<'a> IntoIterator for &'a Mappings {
     }
 }
 
-/// Mappings one by one.
+/// Iterator over mappings.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     list: &'a Mappings,
@@ -70,7 +72,7 @@ impl<'a> Iterator for Iter<'a> {
 impl ExactSizeIterator for Iter<'_> {}
 
 impl Mappings {
-    pub(super) fn new(source: Source) -> Mappings {
+    pub(super) fn new(source: SourceId) -> Mappings {
         Mappings {
             source,
             entries: Vec::new(),
@@ -78,16 +80,17 @@ impl Mappings {
         }
     }
 
-    pub(super) fn set_source(&mut self, source: Source) {
+    pub(super) fn set_source(&mut self, source: SourceId) {
         self.source = source;
     }
 
-    /// Who answered.
-    pub fn source(&self) -> Source {
+    /// The source that answered. It is the broker if that opened the files, through which the
+    /// kernel answered.
+    pub fn source(&self) -> SourceId {
         self.source
     }
 
-    /// How many mappings there are.
+    /// The number of mappings.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -97,30 +100,26 @@ impl Mappings {
         self.entries.is_empty()
     }
 
-    /// One of the mappings.
+    /// The mapping at `index`.
     ///
     /// # Panics
     ///
-    /// If `index` is not below [`len`](Mappings::len).
+    /// If `index` is not less than [`len`](Mappings::len).
     pub fn get(&self, index: usize) -> Mapping<'_> {
         let entry = &self.entries[index];
         Mapping {
+            pid: Some(entry.pid).filter(|&pid| pid != 0),
             name: entry.name.map(|name| self.text(name)),
             ..entry.mapping
         }
     }
 
-    /// The process that a mapping is of; 0 if only a descriptor of the process was known
-    /// ([`Maps::from_fd`](super::Maps::from_fd)).
-    ///
-    /// # Panics
-    ///
-    /// If `index` is not below [`len`](Mappings::len).
-    pub fn pid(&self, index: usize) -> u32 {
+    /// The process of a mapping; 0 if it is not known.
+    pub(super) fn pid(&self, index: usize) -> u32 {
         self.entries[index].pid
     }
 
-    /// The mappings one by one.
+    /// Iterates over the mappings.
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             list: self,
@@ -134,7 +133,7 @@ impl Mappings {
         self.push_named(pid, mapping, name);
     }
 
-    /// Appends a mapping whose name has been taken in before.
+    /// Appends a mapping whose name was added before.
     pub(super) fn push_named(&mut self, pid: u32, mapping: &Mapping<'_>, name: Known<Name>) {
         self.entries.push(Entry {
             pid,
@@ -150,8 +149,8 @@ impl Mappings {
         &self.names[name.start..][..name.len]
     }
 
-    /// Takes in a name. The name of the last mapping is not stored twice: most files are mapped in
-    /// several pieces.
+    /// Adds a name. The name of the last mapping is not stored twice, because most files are mapped
+    /// in several pieces.
     pub(super) fn name(&mut self, name: &[u8]) -> Name {
         if let Some(Ok(last)) = self.entries.last().map(|entry| entry.name) {
             if self.text(last) == name {
@@ -176,12 +175,12 @@ impl Mappings {
         self.entries.truncate(len);
     }
 
-    /// Drops the mappings of some processes, which are sorted.
+    /// Drops the mappings of some processes. `pids` is sorted.
     pub(super) fn remove_pids(&mut self, pids: &[u32]) {
         self.entries.retain(|entry| pids.binary_search(&entry.pid).is_err());
     }
 
-    /// Sorts the mappings by process, if they are not sorted.
+    /// Sorts the mappings by process, unless they are sorted.
     pub(super) fn sort_by_pid(&mut self) {
         if !self.entries.is_sorted_by_key(|entry| entry.pid) {
             self.entries.sort_by_key(|entry| entry.pid);

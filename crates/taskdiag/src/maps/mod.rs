@@ -1,30 +1,31 @@
-//! Memory maps: which file an address belongs to, and every mapping of a process or of the machine.
+//! Memory mappings: the file that an address belongs to, and every mapping of a process or of the
+//! machine.
 //!
-//! [`Maps`] is a handle on one process's mappings. It answers from the `PROCMAP_QUERY` ioctl (Linux
-//! 6.11), the text of `/proc/PID/maps` (proc_pid_maps(5)), or BPF, whichever is best for the
-//! question. All three give the same answer. [`normalize()`] turns addresses into places in files.
-//! [`Machine`] lists the mappings of all processes.
+//! [`Handle::maps`] opens the mappings of one process: [`Maps`]. They are read by the
+//! `PROCMAP_QUERY` ioctl (Linux 6.11), as the text of `/proc/PID/maps` (proc_pid_maps(5)), or by
+//! BPF, whichever is best for the question. All three give the same answer. [`Normalizer`] turns
+//! addresses into places in files. [`Handle::all_maps`] lists the mappings of all processes.
 //!
 //! ```
-//! use taskdiag::maps::{Filter, Maps, Wants};
+//! use taskdiag::maps::{MapField, Perms};
+//! use taskdiag::Handle;
 //!
-//! let mut maps = Maps::open(std::process::id())?;
-//! for mapping in &maps.list(Filter::EXECUTABLE, Wants::NAMES)? {
+//! let mut maps = Handle::new().maps(std::process::id())?;
+//! for mapping in &maps.list(Perms::EXEC, MapField::Name)? {
 //!     let name = mapping.name.unwrap_or_default().escape_ascii().to_string();
 //!     println!("{:x}-{:x} {} {name}", mapping.start, mapping.end, mapping.perms);
 //! }
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 //!
-//! A handle stays with the address space that it was opened on. Once the process has ended, or has
-//! replaced its memory by execve(2), answers are errors of kind
-//! [`NoMemory`](crate::ErrorKind::NoMemory), never those of another program. What a process changes
-//! while its mappings are listed may be in the list or not; no address is in it twice, and what
-//! stays mapped all the while is in it. Only the text of Linux 6.17 and later may lack some of that
-//! (`docs/maps.md`).
+//! [`Maps`] stays with the address space that it was opened on. Once the process has ended, or has
+//! replaced its memory by execve(2), calls fail with [`NoMemory`](crate::ErrorKind::NoMemory); they
+//! never answer about another program. If a process changes its mappings while they are listed, the
+//! list may have the changed parts or not; no address is in it twice, and what stays mapped all the
+//! time is in it. Only the text of Linux 6.17 and later may lack some of that (`docs/maps.md`).
 //!
-//! No answer has `[vsyscall]`, the kernel's page for old system calls. The text has it for most
-//! processes, but it is no mapping of theirs, and neither the ioctl nor BPF knows it.
+//! No answer has `[vsyscall]`, the kernel's page for old system calls. The text shows it for most
+//! processes, but it is not one of their mappings, and neither the ioctl nor BPF reports it.
 
 mod batch;
 mod bpf;
@@ -53,10 +54,14 @@ use taskdiag_core::absent::Known;
 #[cfg(doc)]
 use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::{Error, Result};
+use taskdiag_core::set::Set;
+use taskdiag_core::snapshot::SourceId;
 use taskdiag_sys::procmap::QueryFlags;
 
 use crate::mutex::lock;
 use crate::readers;
+#[cfg(doc)]
+use crate::Handle;
 use batch::Pages;
 use build_id::BuildIds;
 use opener::Opener;
@@ -65,12 +70,13 @@ use space::{Asked, Space};
 pub use elf::BuildId;
 pub use field::{MapField, Row};
 pub use list::{Iter, Mappings};
-pub use machine::{Machine, MachineMappings};
-pub use normalize::{normalize, MappedFile, Normalized, Normalizer, Outcome, Reason};
-pub use opener::Broker;
-pub use taskdiag_core::mapping::{Device, Perms, Usage};
+pub(crate) use machine::Machine;
+pub use machine::MachineMappings;
+pub use normalize::{MappedFile, Normalized, Normalizer, Outcome};
+pub(crate) use opener::Broker;
+pub use taskdiag_core::mapping::{Device, Perms};
 
-/// What the fuzz target `elf` calls.
+/// The entry point of the fuzz target `elf`.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz {
@@ -83,67 +89,57 @@ pub mod fuzz {
 /// The name of the library that the kernel maps into each process (vdso(7)).
 const VDSO: &[u8] = b"[vdso]";
 
-bitflags! {
-    /// Which mappings to list: those that have all of these properties. The default lists all
-    /// mappings.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Filter: u64 {
-        /// The process can read it.
-        const READABLE = QueryFlags::READABLE.bits();
-        /// The process can write to it.
-        const WRITABLE = QueryFlags::WRITABLE.bits();
-        /// The process can execute it.
-        const EXECUTABLE = QueryFlags::EXECUTABLE.bits();
-        /// Changes reach all who map the same (`MAP_SHARED` of mmap(2)).
-        const SHARED = QueryFlags::SHARED.bits();
-        /// It maps a file. For anonymous memory that is shared, the kernel makes a file of its own.
-        const FILE_BACKED = QueryFlags::FILE_BACKED.bits();
+/// Selects mappings that have all of these properties. The default is all mappings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Filter {
+    /// Permissions that the mappings have, perhaps among others.
+    pub perms: Perms,
+    /// Only mappings of files. For shared anonymous memory the kernel makes a file of its own, so
+    /// it counts.
+    pub file_backed: bool,
+}
+
+/// Selects the mappings that have these permissions, perhaps among others.
+impl From<Perms> for Filter {
+    fn from(perms: Perms) -> Filter {
+        Filter {
+            perms,
+            ..Filter::default()
+        }
+    }
+}
+
+impl Filter {
+    /// The equivalent flags of [`PROCMAP_QUERY`](taskdiag_sys::procmap).
+    fn flags(self) -> QueryFlags {
+        let mut flags = QueryFlags::from_bits_truncate(self.perms.bits().into());
+        flags.set(QueryFlags::FILE_BACKED, self.file_backed);
+        flags
     }
 }
 
 bitflags! {
-    /// What to read of mappings besides addresses, permissions, device, inode number and offset,
+    /// What to read about mappings besides addresses, permissions, device, inode number and offset,
     /// which every answer has.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Wants: u8 {
-        /// Their names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Wants: u8 {
+        /// Names.
         const NAMES = 1;
-        /// The sizes of their pages, which the text of `maps` does not have.
+        /// Page sizes, which the text of `maps` does not have.
         const PAGE_SIZES = 2;
-        /// Their build ids.
+        /// Build ids.
         const BUILD_IDS = 4;
-        /// How much of them is in memory, which only the text of `smaps` has. The kernel looks at
+        /// How much of a mapping is in memory, which only the text of `smaps` has. The kernel walks
         /// every page for it.
         const USAGE = 8;
     }
 }
 
-/// Who answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Source {
-    /// The `PROCMAP_QUERY` ioctl on `/proc/PID/maps` (Linux 6.11).
-    Procmap,
-    /// A BPF program that walks over mappings (Linux 6.11).
-    Bpf,
-    /// The text of `/proc/PID/maps` or `/proc/PID/smaps`.
-    Procfs,
-}
-
-impl Source {
-    /// The name, as reports have it: `procmap`, `bpf`, `procfs`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Procmap => "procmap",
-            Source::Bpf => "bpf",
-            Source::Procfs => "procfs",
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+impl Wants {
+    /// What to read for the values of fields.
+    pub(crate) fn of(fields: impl Into<Set<MapField>>) -> Wants {
+        fields.into().iter().map(Wants::from).collect()
     }
 }
 
@@ -151,36 +147,43 @@ impl fmt::Display for Source {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mapping<'a> {
-    /// Its first address.
+    /// The process. `None` if only a descriptor of its maps file is known ([`Handle::maps_of_fd`]).
+    pub pid: Option<u32>,
+    /// The first address.
     pub start: u64,
-    /// The address after its last one.
+    /// The address after the last one.
     pub end: u64,
-    /// What the process may do there.
+    /// What the process may do with the memory.
     pub perms: Perms,
-    /// Where it begins in its file; 0 if it has none.
+    /// The offset of the mapping in its file, in bytes; 0 without a file.
     pub offset_bytes: u64,
-    /// The device of its file; 0:0 if it has none.
+    /// The device of the file; 0:0 without a file.
     pub device: Device,
-    /// The inode number of its file; 0 if it has none.
+    /// The inode number of the file; 0 without a file.
     pub inode: u64,
-    /// The kernel's own text, unescaped: the path of its file, with " (deleted)" behind it if that
-    /// is gone, or a word in brackets, or nothing. A name longer than 4095 bytes is
-    /// [`Absent::Truncated`], whatever source answers. [`Absent::NotAsked`] without
-    /// [`Wants::NAMES`].
+    /// The kernel's own text, unescaped: the path of the file, with " (deleted)" after it if the
+    /// path is gone, or a word in brackets, or nothing. A name longer than 4095 bytes is
+    /// [`Absent::Truncated`], whichever source answers. [`Absent::NotAsked`] without
+    /// [`MapField::Name`].
     pub name: Known<&'a [u8]>,
-    /// The size of its pages. Sources may have it without [`Wants::PAGE_SIZES`].
+    /// The page size in bytes. Sources may provide it without [`MapField::PageSizeBytes`].
     pub page_size_bytes: Known<u64>,
-    /// The build id of its file or of the vdso. `None`: it has none. [`Absent::NotAsked`] without
-    /// [`Wants::BUILD_IDS`].
+    /// The build id of the file or of the vdso; `None` if there is none. [`Absent::NotAsked`]
+    /// without [`MapField::BuildId`].
     pub build_id: Known<Option<BuildId>>,
-    /// How much of it is in memory. [`Absent::NotAsked`] without [`Wants::USAGE`].
-    pub usage: Known<Usage>,
+    /// The resident part, `Rss` of `smaps`, in bytes. This value and the next one are
+    /// [`Absent::NotAsked`] unless [`MapField::RssBytes`] or [`MapField::DirtyBytes`] is asked for.
+    pub rss_bytes: Known<u64>,
+    /// The modified part of the resident memory, `Shared_Dirty` and `Private_Dirty` of `smaps`, in
+    /// bytes.
+    pub dirty_bytes: Known<u64>,
 }
 
 impl fmt::Debug for Mapping<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name.map(|name| name.escape_ascii().to_string());
         f.debug_struct("Mapping")
+            .field("pid", &self.pid)
             .field("start", &format_args!("{:#x}", self.start))
             .field("end", &format_args!("{:#x}", self.end))
             .field("perms", &format_args!("{}", self.perms))
@@ -190,22 +193,21 @@ impl fmt::Debug for Mapping<'_> {
             .field("name", &name)
             .field("page_size_bytes", &self.page_size_bytes)
             .field("build_id", &self.build_id)
-            .field("usage", &self.usage)
+            .field("rss_bytes", &self.rss_bytes)
+            .field("dirty_bytes", &self.dirty_bytes)
             .finish()
     }
 }
 
 impl Mapping<'_> {
-    /// Whether it is of a file.
+    /// Whether it maps a file.
     pub(crate) fn is_file_backed(&self) -> bool {
         self.inode != 0 || self.device != Device::default()
     }
 
     /// Whether it has all properties of the filter.
     pub(crate) fn passes(&self, filter: Filter) -> bool {
-        let (of_file, perms) = (Filter::FILE_BACKED, filter.difference(Filter::FILE_BACKED));
-        u64::from(self.perms.bits()) & perms.bits() == perms.bits()
-            && (!filter.contains(of_file) || self.is_file_backed())
+        self.perms.contains(filter.perms) && (!filter.file_backed || self.is_file_backed())
     }
 }
 
@@ -220,24 +222,35 @@ pub struct Found {
     pub mappings: Mappings,
 }
 
-/// A handle on the mappings of one process.
+/// How to read mappings: the settings of a [`Handle`](crate::Handle).
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The only source that may answer.
+    pub(crate) forced: Option<SourceId>,
+    /// Opens files, instead of this process, and lists processes.
+    pub(crate) broker: Option<Broker>,
+    /// How long one system call on a process may make no progress.
+    pub(crate) patience: Duration,
+}
+
+/// The mappings of one process, from [`Handle::maps`].
 ///
-/// The kernel checks rights when the handle is opened. After that it needs none, and its descriptor
-/// can be handed to somebody who has none ([`Maps::fd`], [`Maps::from_fd`]).
+/// The kernel checks rights only when the maps file is opened. Later calls need no rights, so the
+/// descriptor can be passed to a process that has none ([`Maps::fd`], [`Handle::maps_of_fd`]).
 ///
-/// A process can keep the reader of its mappings waiting. So other threads read them, and a
-/// question that gets no answer within the patience fails with [`NoAnswer`](ErrorKind::NoAnswer).
-/// So do all later ones, as long as that thread waits. The calling thread itself reads the mappings
-/// of its own process.
+/// A process can block the reader of its mappings. So reader threads read them, and a call without
+/// an answer within the patience fails with [`NoAnswer`](ErrorKind::NoAnswer). So do all later
+/// calls, as long as that thread waits. The mappings of the caller's own process are read in the
+/// calling thread.
 pub struct Maps {
-    /// Locked by the thread that asks, which may be a reader that does not come back.
+    /// Locked by the thread that reads, which may be a reader that does not return.
     space: Arc<Mutex<Space>>,
-    /// The maps file, as it was after the last answer.
+    /// The maps file after the last answer.
     file: Option<Arc<OwnedFd>>,
     pid: Option<u32>,
-    forced: Option<Source>,
+    forced: Option<SourceId>,
     patience: Duration,
-    /// The calling thread asks.
+    /// The calling thread reads.
     waits: bool,
     build_ids: BuildIds,
     /// The answer to the last question about one address.
@@ -255,135 +268,99 @@ impl fmt::Debug for Maps {
     }
 }
 
-impl Broker {
-    /// A handle on the mappings of a process. The broker has its own patience for opening the maps
-    /// file.
-    ///
-    /// # Errors
-    ///
-    /// As [`Maps::open`], and [`System`](ErrorKind::System) or [`Malformed`](ErrorKind::Malformed)
-    /// if the broker fails.
-    pub fn open(&self, pid: u32) -> Result<Maps> {
-        Ok(Maps::new(self.open_space(pid)?, Some(pid)))
-    }
-}
-
 impl Maps {
-    /// A handle on the mappings of a process. Takes the right to trace it (ptrace(2),
-    /// `PTRACE_MODE_READ_FSCREDS`): the same user, or `CAP_SYS_PTRACE`.
-    ///
-    /// If the first thread of the process has ended, another of its threads is asked: they share
-    /// their memory.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchTask`](ErrorKind::NoSuchTask), [`Denied`](ErrorKind::Denied), or
-    /// [`NoAnswer`](ErrorKind::NoAnswer) if the process did not let its maps file be opened for 0.2
-    /// seconds. A process without memory can be opened: questions then fail with
-    /// [`NoMemory`](ErrorKind::NoMemory).
-    pub fn open(pid: u32) -> Result<Maps> {
-        Maps::open_within(pid, readers::PATIENCE)
+    /// Opens the maps file of a process.
+    pub(crate) fn open(settings: &Settings, pid: u32) -> Result<Maps> {
+        // The broker applies its own patience to opening the file.
+        let (waits, space) = match &settings.broker {
+            Some(broker) => (false, Space::open(Opener::Broker(broker.clone()), pid)?),
+            None => {
+                let waits = pid == own_pid();
+                let open = move || Space::open(Opener::Path(None), pid);
+                (
+                    waits,
+                    ask_about(Some(pid), readers::MAPPINGS, settings.patience, waits, open)??,
+                )
+            }
+        };
+        Ok(Maps::new(settings, space, Some(pid), waits))
     }
 
-    /// As [`open`](Maps::open), with another patience than 0.2 seconds for opening and for
-    /// questions.
-    pub fn open_within(pid: u32, patience: Duration) -> Result<Maps> {
-        Maps::open_by(Opener::Path(None), pid, patience)
+    /// Takes an open maps file.
+    pub(crate) fn from_fd(settings: &Settings, file: OwnedFd) -> Maps {
+        Maps::new(settings, Space::from_fd(file), None, false)
     }
 
-    fn open_by(opener: Opener, pid: u32, patience: Duration) -> Result<Maps> {
-        let waits = pid == own_pid();
-        let open = move || Space::open(opener, pid);
-        let space = ask_about(Some(pid), readers::MAPPINGS, patience, waits, open)??;
-        Ok(Maps {
-            patience,
-            waits,
-            ..Maps::new(space, Some(pid))
-        })
-    }
-
-    /// A handle made of an open `/proc/PID/maps`. Whoever has such a descriptor sees these
-    /// mappings.
-    ///
-    /// It has nothing that takes the process's number: BPF as a source, [`Wants::USAGE`], and build
-    /// ids that the kernel does not find.
-    pub fn from_fd(file: OwnedFd) -> Maps {
-        Maps::new(Space::from_fd(file), None)
-    }
-
-    fn new(space: Space, pid: Option<u32>) -> Maps {
+    fn new(settings: &Settings, space: Space, pid: Option<u32>, waits: bool) -> Maps {
         Maps {
             file: space.file(),
             space: Arc::new(Mutex::new(space)),
             pid,
-            forced: None,
-            patience: readers::PATIENCE,
-            waits: false,
+            forced: settings.forced,
+            patience: settings.patience,
+            waits,
             build_ids: BuildIds::default(),
-            last: Mappings::new(Source::Procfs),
+            last: Mappings::new(SourceId::Procfs),
         }
     }
 
-    /// The maps file, to be handed on. `None` if the process had no memory when the handle was
-    /// made.
+    /// The maps file, to be passed on. `None` if the process had no memory when it was opened.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
 
-    /// Lets only this source answer: a question that it can't answer fails. Build ids that it does
-    /// not have are still read from files.
-    pub fn with_source(mut self, source: Source) -> Maps {
-        self.forced = Some(source);
+    /// Reads in the calling thread, however long that takes: for processes that are trusted not to
+    /// block the caller. A question about one address then takes less than a microsecond, instead
+    /// of the time for one thread to wake another.
+    pub fn in_calling_thread(mut self) -> Maps {
+        self.waits = true;
         self
     }
 
-    /// How long one system call of a question may take without progress. 0.2 seconds unless this is
-    /// called.
-    ///
-    /// `None` asks in the calling thread, however long that takes: for processes that are trusted
-    /// not to keep the caller waiting. A question about one address then takes less than a
-    /// microsecond, rather than the time in which one thread wakes another.
-    pub fn with_patience(mut self, patience: impl Into<Option<Duration>>) -> Maps {
-        match patience.into() {
-            Some(patience) => self.patience = patience,
-            None => self.waits = true,
-        }
-        self
-    }
-
-    /// The mapping that covers an address and passes `filter`, if there is one.
+    /// The mapping that contains an address and passes `filter`, if there is one. Names, page
+    /// sizes, build ids and resident sizes are read only if they are among the `fields`.
     ///
     /// # Errors
     ///
     /// [`NoMemory`](ErrorKind::NoMemory) once the address space is gone,
-    /// [`NoAnswer`](ErrorKind::NoAnswer) if the process did not let its mappings be read,
+    /// [`NoAnswer`](ErrorKind::NoAnswer) if the mappings could not be read within the patience,
     /// [`Unsupported`](ErrorKind::Unsupported) if no source, or not the one of
-    /// [`with_source`](Maps::with_source), can answer.
-    pub fn at(&mut self, address: u64, filter: Filter, wants: Wants) -> Result<Option<Mapping<'_>>> {
-        let found = self.at_or_after(address, filter, wants)?;
+    /// [`Handle::with_source`], can answer.
+    pub fn at(
+        &mut self,
+        address: u64,
+        filter: impl Into<Filter>,
+        fields: impl Into<Set<MapField>>,
+    ) -> Result<Option<Mapping<'_>>> {
+        let found = self.at_or_after(address, filter, fields)?;
         Ok(found.filter(|mapping| mapping.start <= address))
     }
 
-    /// The first mapping that passes `filter` and ends behind an address: the one that covers it,
+    /// The first mapping that passes `filter` and ends above an address: the one that contains it,
     /// or the next one.
     ///
     /// # Errors
     ///
     /// As [`at`](Maps::at).
-    pub fn at_or_after(&mut self, address: u64, filter: Filter, wants: Wants) -> Result<Option<Mapping<'_>>> {
-        self.last = self.ask(Asked::AtOrAfter(address, filter), wants)?;
+    pub fn at_or_after(
+        &mut self,
+        address: u64,
+        filter: impl Into<Filter>,
+        fields: impl Into<Set<MapField>>,
+    ) -> Result<Option<Mapping<'_>>> {
+        self.last = self.ask(Asked::AtOrAfter(address, filter.into()), Wants::of(fields))?;
         Ok((!self.last.is_empty()).then(|| self.last.get(0)))
     }
 
-    /// The mappings of many addresses, given in any order. It takes one look-up for each mapping
-    /// that is found, and one more at most.
+    /// The mappings of many addresses, given in any order. Needs one look-up for each mapping that
+    /// is found, and at most one more.
     ///
     /// # Errors
     ///
     /// As [`at`](Maps::at).
-    pub fn at_each(&mut self, addresses: &[u64], wants: Wants) -> Result<Found> {
+    pub fn at_each(&mut self, addresses: &[u64], fields: impl Into<Set<MapField>>) -> Result<Found> {
         let pages = Arc::new(Pages::new(addresses));
-        let mappings = self.ask(Asked::At(Arc::clone(&pages)), wants)?;
+        let mappings = self.ask(Asked::At(Arc::clone(&pages)), Wants::of(fields))?;
         Ok(Found {
             places: pages.places(&mappings),
             mappings,
@@ -395,12 +372,12 @@ impl Maps {
     /// # Errors
     ///
     /// As [`at`](Maps::at).
-    pub fn list(&mut self, filter: Filter, wants: Wants) -> Result<Mappings> {
-        self.ask(Asked::Passing(filter), wants)
+    pub fn list(&mut self, filter: impl Into<Filter>, fields: impl Into<Set<MapField>>) -> Result<Mappings> {
+        self.ask(Asked::Passing(filter.into()), Wants::of(fields))
     }
 
     fn ask(&mut self, asked: Asked, wants: Wants) -> Result<Mappings> {
-        // A reader that has the lock still waits with an earlier question.
+        // The reader that has the lock still waits for an earlier question.
         if matches!(self.space.try_lock(), Err(TryLockError::WouldBlock)) {
             return Err(Error::no_answer(self.pid));
         }
@@ -426,7 +403,7 @@ impl Maps {
         Ok(found)
     }
 
-    /// What is kept from question to question. `None` while a reader does not come back with it.
+    /// What is kept between questions. `None` while a reader does not return with it.
     fn space(&mut self) -> Option<MutexGuard<'_, Space>> {
         match self.space.try_lock() {
             Ok(space) => Some(space),
@@ -436,8 +413,8 @@ impl Maps {
     }
 }
 
-/// Does work that may wait for a process: in this thread, or in a reader that is given up when the
-/// patience ends. `what` is what the process may hold.
+/// Does work that may wait for a process: in this thread, or in a reader that is given up after the
+/// patience. `what` is what the process may block.
 fn ask_about<T: Send + 'static>(
     pid: Option<u32>,
     what: u32,
@@ -460,9 +437,10 @@ fn own_pid() -> u32 {
 mod tests {
     use super::*;
 
-    /// A mapping of a file, with an offset that is like its address.
+    /// A mapping of a file, with an offset derived from its address.
     pub(super) fn mapping(start: u64, end: u64, name: &[u8]) -> Mapping<'_> {
         Mapping {
+            pid: None,
             start,
             end,
             perms: Perms::READ,
@@ -472,7 +450,8 @@ mod tests {
             name: Ok(name),
             page_size_bytes: Ok(4096),
             build_id: Err(Absent::NotAsked),
-            usage: Err(Absent::NotAsked),
+            rss_bytes: Err(Absent::NotAsked),
+            dirty_bytes: Err(Absent::NotAsked),
         }
     }
 
@@ -491,14 +470,20 @@ mod tests {
     #[test]
     fn filters_want_all_properties() {
         let of_file = mapping(0, 1, b"");
-        assert!(of_file.passes(Filter::empty()) && of_file.passes(Filter::READABLE | Filter::FILE_BACKED));
-        assert!(!of_file.passes(Filter::READABLE | Filter::EXECUTABLE));
+        let readable = Filter::from(Perms::READ);
+        let file_backed = Filter {
+            file_backed: true,
+            ..readable
+        };
+        assert!(of_file.passes(Filter::default()) && of_file.passes(file_backed));
+        assert!(!of_file.passes(Filter::from(Perms::READ | Perms::EXEC)));
         let anonymous = Mapping {
             inode: 0,
             device: Device::default(),
             ..of_file
         };
-        assert!(!anonymous.passes(Filter::FILE_BACKED) && anonymous.passes(Filter::READABLE));
+        assert!(!anonymous.passes(file_backed) && anonymous.passes(readable));
+        assert_eq!(file_backed.flags(), QueryFlags::READABLE | QueryFlags::FILE_BACKED);
     }
 
     /// Check that `Debug` of a mapping is readable and harmless.

@@ -7,24 +7,26 @@ use std::fmt;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::absent::Known;
 use taskdiag_core::error::Result;
+use taskdiag_core::set::Set;
+use taskdiag_core::snapshot::SourceId;
 
 use super::bpf::Bpf;
-use super::{build_id, BuildId, BuildIds, Device, Found, Mapping, Maps, Source, Wants, VDSO};
+use super::{build_id, BuildId, BuildIds, Device, Found, MapField, Mapping, Maps, VDSO};
 use crate::errands::Errands;
 
-/// A file that has some of the addresses.
+/// A file that contains some of the addresses.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappedFile {
     /// The kernel's name for it, without " (deleted)".
     pub path: Known<Vec<u8>>,
-    /// Whether the file does not have that name any more. It may have others.
+    /// Whether the file no longer has this name. It may have others.
     pub deleted: bool,
-    /// Its device.
+    /// The device.
     pub device: Device,
-    /// Its inode number.
+    /// The inode number.
     pub inode: u64,
-    /// Its build id. `None`: it has none.
+    /// The build id; `None` if there is none.
     pub build_id: Known<Option<BuildId>>,
 }
 
@@ -41,40 +43,34 @@ impl fmt::Debug for MappedFile {
     }
 }
 
-/// Why an address has no place in a file.
+/// The result for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
-    /// Nothing is mapped there.
-    Unmapped,
-    /// Memory of no file: heap, stack, or code that a program made in memory.
-    Anonymous,
-    /// The library that the kernel maps into each process (vdso(7)).
-    Vdso {
-        /// The offset in it, in bytes.
-        offset: u64,
-        /// Its build id. `None`: it has none.
-        build_id: Known<Option<BuildId>>,
-    },
-    /// Something else of the kernel's: its data for the vdso, or an address of its own half.
-    Special,
-}
-
-/// What became of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has a place in a file.
+    /// The address is in a file.
     InFile {
         /// Index into [`Normalized::files`].
         file: usize,
         /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// It has none.
-    Nowhere(Reason),
+    /// The address is in the library that the kernel maps into each process (vdso(7)).
+    Vdso {
+        /// The offset in the library, in bytes.
+        offset: u64,
+        /// The build id; `None` if there is none.
+        build_id: Known<Option<BuildId>>,
+    },
+    /// The address is in memory without a file: heap, stack, or code that a program generated.
+    Anonymous,
+    /// The address is in other memory of the kernel: its data for the vdso, or its own half of the
+    /// address space.
+    Special,
+    /// Nothing is mapped there.
+    Unmapped,
 }
 
-/// What became of addresses.
+/// The results for some addresses.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Normalized {
@@ -82,25 +78,14 @@ pub struct Normalized {
     pub outcomes: Vec<Outcome>,
     /// The files of the addresses, each once.
     pub files: Vec<MappedFile>,
-    /// How many mappings the addresses are in.
+    /// How many mappings contain the addresses.
     pub mappings: usize,
-    /// Who answered.
-    pub source: Source,
+    /// The source that answered, as [`Mappings::source`](super::Mappings::source) has it.
+    pub source: SourceId,
 }
 
-/// Turns addresses of a process into places in files, which have the same meaning in every process
-/// and after the process has ended. Opens the maps file, and looks up each mapping that has an
-/// address once.
-///
-/// # Errors
-///
-/// As [`Maps::open`] and [`Maps::at`].
-pub fn normalize(pid: u32, addresses: &[u64]) -> Result<Normalized> {
-    Normalizer::new().normalize(&mut Maps::open(pid)?, addresses)
-}
-
-/// Turns addresses into places in files, as [`normalize`] does, for many processes. It remembers
-/// the build ids that it reads from files.
+/// Turns addresses of processes into places in files, which mean the same in every process, and
+/// still do after the process has ended. It remembers the build ids that it reads from files.
 pub struct Normalizer {
     build_ids: bool,
     known: BuildIds,
@@ -137,12 +122,12 @@ impl Normalizer {
         }
     }
 
-    /// Loads BPF, which then answers where that takes less time: about many addresses at once.
-    /// Takes `CAP_BPF` and `CAP_PERFMON` (Linux 6.11).
+    /// Loads BPF, which then answers where it is faster: for many addresses at once. Needs
+    /// `CAP_BPF` and `CAP_PERFMON` (Linux 6.11).
     ///
     /// # Errors
     ///
-    /// As [`Machine::prepare`](super::Machine::prepare).
+    /// As [`Handle::prepare_maps`](crate::Handle::prepare_maps).
     pub fn prepare(&mut self) -> Result<()> {
         if !self.bpf.as_ref().is_some_and(Bpf::is_ours) {
             self.bpf = Some(Bpf::load()?);
@@ -151,26 +136,27 @@ impl Normalizer {
         Ok(())
     }
 
-    /// Whether to find build ids. They are [`Absent::NotAsked`] otherwise.
+    /// Whether to find build ids. Otherwise they are [`Absent::NotAsked`].
     pub fn build_ids(mut self, wanted: bool) -> Normalizer {
         self.build_ids = wanted;
         self
     }
 
-    /// Normalizes addresses of the process of `maps`, given in any order.
+    /// Normalizes addresses of the process of `maps`, given in any order. Looks up each mapping that
+    /// contains an address once.
     ///
     /// # Errors
     ///
     /// As [`Maps::at`].
     pub fn normalize(&mut self, maps: &mut Maps, addresses: &[u64]) -> Result<Normalized> {
-        let mut wants = Wants::NAMES;
-        wants.set(Wants::BUILD_IDS, self.build_ids);
+        let mut fields = Set::from(MapField::Name);
+        fields.extend(self.build_ids.then_some(MapField::BuildId));
         if self.is_prepared {
-            // A reader that did not come back still has the program.
+            // A reader that did not return still has the program.
             self.prepare()?;
         }
         self.lend_to(maps);
-        let found = maps.at_each(addresses, wants);
+        let found = maps.at_each(addresses, fields);
         self.lend_to(maps);
         let found = found?;
         let mut errands = Errands::new(maps.patience);
@@ -179,7 +165,7 @@ impl Normalizer {
         }))
     }
 
-    /// Lends what the normalizer keeps to a handle, and takes it back when called again.
+    /// Lends what the normalizer keeps to a handle, and takes it back on the second call.
     fn lend_to(&mut self, maps: &mut Maps) {
         std::mem::swap(&mut maps.build_ids, &mut self.known);
         let Some(mut space) = maps.space() else { return };
@@ -199,7 +185,7 @@ enum Meaning {
     Special,
 }
 
-/// Turns addresses into places. `path_leads_to` says whether the name of a mapping, as a path,
+/// Turns addresses into places. `path_leads_to` tells whether the name of a mapping, as a path,
 /// leads to its file.
 fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mapping<'_>) -> bool) -> Normalized {
     let mut files = Files {
@@ -222,11 +208,11 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
         .collect();
     let outcome = |(&address, place): (&u64, &Option<usize>)| {
         let Some((start, file_offset, meaning)) = place.map(|place| meanings[place]) else {
-            return Outcome::Nowhere(if is_kernels(address) {
-                Reason::Special
+            return if is_kernels(address) {
+                Outcome::Special
             } else {
-                Reason::Unmapped
-            });
+                Outcome::Unmapped
+            };
         };
         let offset = address - start;
         match meaning {
@@ -234,9 +220,9 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
                 file,
                 offset: file_offset.wrapping_add(offset),
             },
-            Meaning::Anonymous => Outcome::Nowhere(Reason::Anonymous),
-            Meaning::Vdso(build_id) => Outcome::Nowhere(Reason::Vdso { offset, build_id }),
-            Meaning::Special => Outcome::Nowhere(Reason::Special),
+            Meaning::Anonymous => Outcome::Anonymous,
+            Meaning::Vdso(build_id) => Outcome::Vdso { offset, build_id },
+            Meaning::Special => Outcome::Special,
         }
     };
     Normalized {
@@ -247,12 +233,12 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
     }
 }
 
-/// Memory of no file has no name, or a name that says what it is used for.
+/// Memory without a file has no name, or a name that tells its use.
 fn is_anonymous(name: &[u8]) -> bool {
     name.is_empty() || name == b"[heap]" || name.starts_with(b"[stack") || name.starts_with(b"[anon:")
 }
 
-/// Whether an address is in the kernel's half of all addresses, where no process has memory.
+/// Whether an address is in the kernel's half of the address space, where no process has memory.
 fn is_kernels(address: u64) -> bool {
     address >> 63 == 1
 }
@@ -268,7 +254,7 @@ struct Files {
 
 impl Files {
     fn index(&mut self, mapping: &Mapping<'_>, path_leads_to: impl FnOnce(&Mapping<'_>) -> bool) -> usize {
-        // A file that exists can have such a name.
+        // An existing file may have such a name.
         let before_deleted = mapping.name.ok().and_then(|name| name.strip_suffix(b" (deleted)"));
         let is_same = |file: &MappedFile| {
             (file.device, file.inode) == (mapping.device, mapping.inode)
@@ -278,7 +264,7 @@ impl Files {
                 }
         };
         let known = match self.files.last() {
-            // The mappings of most files follow each other.
+            // The mappings of most files are adjacent.
             Some(last) if is_same(last) => Some(self.files.len() - 1),
             Some(_) => match self.latest((mapping.device, mapping.inode)) {
                 Some(latest) if is_same(&self.files[latest]) => Some(latest),
@@ -327,7 +313,7 @@ mod tests {
     use super::*;
 
     fn found(mappings: &[Mapping<'_>], places: &[Option<usize>]) -> Found {
-        let mut list = Mappings::new(Source::Procfs);
+        let mut list = Mappings::new(SourceId::Procfs);
         mappings.iter().for_each(|mapping| list.push(1, mapping));
         Found {
             places: places.to_vec(),
@@ -397,7 +383,7 @@ mod tests {
         assert_eq!((file.path.as_deref(), file.deleted), (Ok(&b"/a (deleted)"[..]), false));
     }
 
-    /// Check the reasons why an address has no place in a file.
+    /// Check the reasons why an address is in no file.
     #[test]
     fn addresses_without_files_have_reasons() {
         let id = BuildId::new(b"id");
@@ -414,19 +400,19 @@ mod tests {
         let addresses = [0x1000, 0x2000, 0x3000, 0x4000, 0x5123, 0x9000, 0xffff_ffff_ff60_0000];
         let places: Vec<_> = (0..5).map(Some).chain([None, None]).collect();
         let normalized = place(&addresses, &found(&mappings, &places), |_| false);
-        let reasons = [
-            Reason::Anonymous,
-            Reason::Anonymous,
-            Reason::Anonymous,
-            Reason::Special,
-            Reason::Vdso {
+        let outcomes = [
+            Outcome::Anonymous,
+            Outcome::Anonymous,
+            Outcome::Anonymous,
+            Outcome::Special,
+            Outcome::Vdso {
                 offset: 0x123,
                 build_id: Ok(id),
             },
-            Reason::Unmapped,
-            Reason::Special,
+            Outcome::Unmapped,
+            Outcome::Special,
         ];
-        assert_eq!(normalized.outcomes, reasons.map(Outcome::Nowhere));
+        assert_eq!(normalized.outcomes, outcomes);
         assert!(normalized.files.is_empty());
     }
 }

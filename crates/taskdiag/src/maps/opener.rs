@@ -14,6 +14,7 @@ use taskdiag_core::field::Groups;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::support::Verdict;
 use taskdiag_protocol::wire::{show, Strategy};
+use taskdiag_sys::owner::Owner;
 
 use crate::mutex::lock;
 use crate::source::broker::Broker as Connection;
@@ -28,19 +29,24 @@ pub(super) enum MemoryFile {
     Smaps,
 }
 
-/// How such files are opened, and of which thread. All threads of a process share its memory, but a
-/// thread that has ended has none any more.
+/// How to open such files, and through which thread. All threads of a process share its memory, but
+/// a thread that has ended has none.
 #[derive(Clone, Debug)]
 pub(super) enum Opener {
-    /// By their paths; of this thread, or of the first one.
+    /// By their paths; through this thread, or the first one.
     Path(Option<u32>),
-    /// By the broker, of the first thread.
+    /// By the broker, through the first thread.
     Broker(Broker),
-    /// By the broker, of any thread that has memory.
+    /// By the broker, through any thread that has memory.
     BrokerOfAny(Broker),
 }
 
 impl Opener {
+    /// Whether the broker opens files.
+    pub(super) fn is_broker(&self) -> bool {
+        matches!(self, Opener::Broker(_) | Opener::BrokerOfAny(_))
+    }
+
     /// Opens a file of a process; `None` if it has no memory.
     pub(super) fn open(&self, pid: u32, file: MemoryFile) -> Result<Option<OwnedFd>> {
         match self {
@@ -100,21 +106,29 @@ fn who_may() -> &'static str {
     }
 }
 
-/// A connection to the broker, `taskdiagd`, which opens the files of processes for those who do not
-/// see them in their own `/proc`. That takes the same right as opening them oneself. Clones share
-/// the connection.
+/// A connection to the broker, `taskdiagd`, which opens the files of processes for callers that do
+/// not see them in their own `/proc`. This needs the same right as opening them directly. Clones
+/// share the connection.
 #[derive(Clone, Debug)]
-pub struct Broker(Arc<Mutex<Connection>>);
+pub(crate) struct Broker {
+    connection: Arc<Mutex<Connection>>,
+    /// The process that connected.
+    owner: Owner,
+}
 
 impl Broker {
-    /// Connects to a socket; without a path to `/run/taskdiag/taskdiag.sock`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Handle::prepare_broker`](crate::Handle::prepare_broker).
-    pub fn connect(path: Option<&Path>) -> Result<Broker> {
-        let path = path.unwrap_or(Path::new(taskdiag_protocol::wire::SOCKET));
-        Ok(Broker(Arc::new(Mutex::new(Connection::open(path)?))))
+    /// Connects to a socket.
+    pub(crate) fn connect(path: &Path) -> Result<Broker> {
+        Ok(Broker {
+            connection: Arc::new(Mutex::new(Connection::open(path)?)),
+            owner: Owner::this_process(),
+        })
+    }
+
+    /// Whether this process connected. In a child of fork(2), the lock may be that of a thread that
+    /// the child does not have.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.owner.is_this_process()
     }
 
     /// The processes that it shows, ascending.
@@ -135,7 +149,7 @@ impl Broker {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let mut connection = lock(&self.0);
+        let mut connection = lock(&self.connection);
         if !connection.is_ours() {
             *connection = connection.reopened()?;
         }

@@ -1,9 +1,8 @@
 //! `Serialize` for mappings, in the shape of the rows of `taskdiag maps --json`. What was not asked
 //! for is left out.
 
-use serde::ser::{Serialize, SerializeSeq as _, Serializer};
-use taskdiag_core::absent::Absent;
-use taskdiag_core::serialize::row;
+use serde::ser::{Serialize, Serializer};
+use taskdiag_core::serialize::{cell, row};
 
 use super::{BuildId, MapField, Mapping, Mappings, Row};
 
@@ -15,51 +14,31 @@ impl Serialize for BuildId {
 
 impl Serialize for Mapping<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serialize(serializer, None, self)
+        let mapped = Row::new(*self);
+        let of_field = |&field: &MapField| match (field, mapped.value(field)) {
+            (MapField::Pid, Ok(None)) => None,
+            // The addresses say it, and the command shows it on request.
+            (MapField::SizeBytes, _) => None,
+            (field, found) => cell(field.name(), found),
+        };
+        row(serializer, MapField::ALL.iter().filter_map(of_field))
     }
 }
 
-/// The mappings, each with the process that it is of, as `pid`.
 impl Serialize for Mappings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// A mapping of a process.
-        struct Of<'a>(u32, Mapping<'a>);
-
-        impl Serialize for Of<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serialize(serializer, Some(self.0), &self.1)
-            }
-        }
-
-        let mut rows = serializer.serialize_seq(Some(self.len()))?;
-        for (index, mapping) in self.iter().enumerate() {
-            rows.serialize_element(&Of(self.pid(index), mapping))?;
-        }
-        rows.end()
+        serializer.collect_seq(self)
     }
-}
-
-fn serialize<S: Serializer>(serializer: S, pid: Option<u32>, mapping: &Mapping<'_>) -> Result<S::Ok, S::Error> {
-    let mapped = Row::new(pid.unwrap_or(0), *mapping);
-    let cell = |&field: &MapField| match (field, mapped.value(field)) {
-        (MapField::Pid, _) if pid.is_none() => None,
-        // The addresses say it, and the command shows it on request.
-        (MapField::SizeBytes, _) | (_, Err(Absent::NotAsked)) => None,
-        (field, found) => Some((
-            field.name(),
-            found.map_err(Absent::as_str).and_then(|found| found.ok_or("none")),
-        )),
-    };
-    row(serializer, MapField::ALL.iter().filter_map(cell))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{json, to_value};
+    use taskdiag_core::absent::Absent;
 
     use super::super::tests::mapping;
-    use super::super::{Source, Usage};
     use super::*;
+    use taskdiag_core::snapshot::SourceId;
 
     /// Check the shape of a mapping alone, and of one in a list, with what was not asked for and
     /// what is missing.
@@ -73,10 +52,8 @@ mod tests {
         assert_eq!(to_value(one).expect("mappings are JSON"), expected);
         one.build_id = Ok(BuildId::new(&[0xab, 1]));
         one.page_size_bytes = Err(Absent::Unsupported);
-        let mut usage = Usage::default();
-        usage.rss_bytes = 4096;
-        one.usage = Ok(usage);
-        let mut list = Mappings::new(Source::Procfs);
+        (one.rss_bytes, one.dirty_bytes) = (Ok(4096), Ok(0));
+        let mut list = Mappings::new(SourceId::Procfs);
         list.push(7, &one);
         one.build_id = Ok(None);
         list.push(8, &one);

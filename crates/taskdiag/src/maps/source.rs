@@ -1,4 +1,4 @@
-//! The two ways to ask an open maps file: the ioctl, and the text.
+//! The two ways to read an open maps file: the ioctl, and the text.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -6,14 +6,15 @@ use std::time::Instant;
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::mapping::Usage;
 use taskdiag_core::text::maps as text;
 use taskdiag_sys::procmap::{self, QueryFlags, NAME_MAX};
 
 use super::batch::Cursor;
-use super::{Device, Filter, Mapping, Perms, Usage, Wants};
+use super::{Device, Filter, Mapping, Perms, Wants};
 use crate::readers;
 
-/// The error where the address space is gone, or there never was one.
+/// The error if the address space is gone, or never existed.
 pub(super) fn no_memory() -> Error {
     Error::new(
         ErrorKind::NoMemory,
@@ -27,16 +28,16 @@ pub(super) struct IoctlCursor<'a> {
     file: BorrowedFd<'a>,
     wants: Wants,
     name: &'a mut Vec<u8>,
-    /// How many look-ups there were, and since when.
+    /// The number of look-ups, and when the cursor was made.
     asked: u32,
     began: Instant,
 }
 
-/// How many look-ups come between two looks at the clock.
+/// The number of look-ups between two checks of the clock.
 const SOME: u32 = 16;
 
-/// Fails after a while even if each system call returned within the patience: such a process holds
-/// its reader too.
+/// Fails after a while even if each system call returned within the patience: such a process blocks
+/// its reader, too.
 fn check_time(began: Instant) -> Result<()> {
     if began.elapsed() > readers::LONGEST {
         Err(Error::no_answer(None))
@@ -46,7 +47,7 @@ fn check_time(began: Instant) -> Result<()> {
 }
 
 impl<'a> IoctlCursor<'a> {
-    /// `name` is memory for names, to be used again.
+    /// `name` is memory for names, to be reused.
     pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, name: &'a mut Vec<u8>) -> IoctlCursor<'a> {
         if wants.contains(Wants::NAMES) {
             name.resize(NAME_MAX, 0);
@@ -60,7 +61,7 @@ impl<'a> IoctlCursor<'a> {
         }
     }
 
-    /// The mapping at `address`; with [`QueryFlags::COVERING_OR_NEXT`] the next one if there is
+    /// The mapping at `address`; with [`QueryFlags::COVERING_OR_NEXT`], the next one if there is
     /// none.
     pub(super) fn query(&mut self, address: u64, flags: QueryFlags) -> Result<Option<Mapping<'_>>> {
         let wants = self.wants;
@@ -87,6 +88,7 @@ impl<'a> IoctlCursor<'a> {
             Err(error) => return Err(Error::io("PROCMAP_QUERY", error)),
         };
         Ok(Some(Mapping {
+            pid: None,
             start: vma.start,
             end: vma.end,
             perms: Perms::from_bits_truncate(vma.flags.bits() as u8),
@@ -107,25 +109,26 @@ impl<'a> IoctlCursor<'a> {
             } else {
                 Err(Absent::NotAsked)
             },
-            usage: Err(Absent::NotAsked),
+            rss_bytes: Err(Absent::NotAsked),
+            dirty_bytes: Err(Absent::NotAsked),
         }))
     }
 }
 
 impl Cursor for IoctlCursor<'_> {
     fn seek(&mut self, address: u64, filter: Filter) -> Result<Option<Mapping<'_>>> {
-        let flags = QueryFlags::from_bits_truncate(filter.bits()) | QueryFlags::COVERING_OR_NEXT;
+        let flags = filter.flags() | QueryFlags::COVERING_OR_NEXT;
         self.query(address, flags)
     }
 }
 
-/// The text, line by line: a look-up continues where the one before ended.
+/// The text, line by line: a look-up continues where the previous one ended.
 #[derive(Debug)]
 pub(super) struct TextCursor<'a> {
     file: BorrowedFd<'a>,
     wants: Wants,
     buffer: &'a mut Vec<u8>,
-    /// The part of the buffer that was read and not yet parsed.
+    /// The part of the buffer that was read but not yet parsed.
     unread: std::ops::Range<usize>,
     offset: u64,
     name: Vec<u8>,
@@ -133,11 +136,11 @@ pub(super) struct TextCursor<'a> {
     began: Instant,
 }
 
-/// The kernel returns no more than a page or so at a time, unless a line is longer.
+/// The kernel returns at most about a page at a time, unless a line is longer.
 const BUFFER: usize = 16 << 10;
 
 impl<'a> TextCursor<'a> {
-    /// `buffer` is memory for the text, to be used again.
+    /// `buffer` is memory for the text, to be reused.
     pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, buffer: &'a mut Vec<u8>) -> TextCursor<'a> {
         if buffer.len() < BUFFER {
             buffer.resize(BUFFER, 0);
@@ -168,7 +171,7 @@ impl<'a> TextCursor<'a> {
             self.buffer.copy_within(self.unread.clone(), 0);
             self.unread = 0..searched;
             if searched == self.buffer.len() {
-                // No name is the longest: directories can be nested without end.
+                // There is no longest name: directories can be nested without limit.
                 self.buffer.resize(2 * searched, 0);
             }
             if !self.fill()? {
@@ -197,8 +200,8 @@ impl<'a> TextCursor<'a> {
         }
     }
 
-    /// Fails if the text has ended early because the address space went away: then its beginning
-    /// can't be read any more.
+    /// Fails if the text ended early because the address space is gone: then its beginning can't be
+    /// read any more.
     fn check_alive(&mut self) -> Result<()> {
         if self.is_alive {
             return Ok(());
@@ -258,6 +261,7 @@ impl Cursor for TextCursor<'_> {
                 continue;
             }
             let mapping = Mapping {
+                pid: None,
                 start: line.start,
                 end: line.end,
                 perms: line.perms,
@@ -271,7 +275,8 @@ impl Cursor for TextCursor<'_> {
                 } else {
                     Err(Absent::NotAsked)
                 },
-                usage: Err(Absent::NotAsked),
+                rss_bytes: Err(Absent::NotAsked),
+                dirty_bytes: Err(Absent::NotAsked),
             };
             if mapping.passes(filter) {
                 break (place.end - line.name.len()..place.end, mapping);
@@ -285,7 +290,8 @@ impl Cursor for TextCursor<'_> {
         }
         if has_details {
             let (usage, page_size_bytes) = self.details()?;
-            mapping.usage = Ok(usage);
+            mapping.rss_bytes = Ok(usage.rss_bytes);
+            mapping.dirty_bytes = Ok(usage.dirty_bytes);
             mapping.page_size_bytes = match page_size_bytes {
                 0 => Err(Absent::Unsupported),
                 bytes => Ok(bytes),
@@ -299,7 +305,7 @@ impl Cursor for TextCursor<'_> {
         mapping.name = if !is_wanted {
             Err(Absent::NotAsked)
         } else if name.len() >= NAME_MAX {
-            // Other sources have no longer names, and all give the same answer.
+            // Other sources have no longer names, and all must give the same answer.
             Err(Absent::Truncated)
         } else {
             Ok(name)

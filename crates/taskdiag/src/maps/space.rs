@@ -1,19 +1,20 @@
-//! The address space of one process, and the source that is best for a question about it. All that
-//! may wait for the process is done here, so readers do it ([`crate::readers`]), unless the caller
-//! wants to wait.
+//! The address space of one process, and the choice of the best source for a question about it.
+//! Everything that may wait for the process is done here, so readers do it ([`crate::readers`]),
+//! unless the caller wants to wait.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::snapshot::SourceId;
 
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
 use super::bpf::{self, Bpf};
-use super::opener::{Broker, MemoryFile, Opener};
+use super::opener::{MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
-use super::{Filter, Mappings, Source, Wants};
+use super::{Filter, Mappings, Wants};
 
 /// Whether the running kernel has the ioctl: 0 unknown, 1 yes, 2 no.
 static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);
@@ -25,10 +26,10 @@ fn has_ioctl() -> Option<bool> {
     }
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
-    /// The first mapping that passes and ends behind an address.
+    /// The first mapping that passes and ends above an address.
     AtOrAfter(u64, Filter),
     /// The mappings of some pages.
     At(Arc<Pages>),
@@ -52,19 +53,19 @@ impl Asked {
     }
 }
 
-/// What is kept of an address space from question to question.
+/// What is kept of an address space between questions.
 #[derive(Debug)]
 pub(super) struct Space {
     /// The maps file; `None` if the process has no address space.
     file: Option<Arc<OwnedFd>>,
     pid: Option<u32>,
-    /// How the file was opened, and how other files of the process are.
+    /// How the file was opened, and how to open other files of the process.
     opener: Opener,
     /// The file does not have the ioctl.
     has_no_ioctl: bool,
     /// There was an answer, or all threads have been tried: the maps file stays the same.
     is_settled: bool,
-    /// How many mappings there were when all were last listed.
+    /// The number of mappings when all were last listed.
     mappings: Option<usize>,
     /// Memory for names and texts.
     pub(super) names: Vec<u8>,
@@ -107,7 +108,7 @@ impl Space {
     }
 
     /// Lets the source of the plan answer, without build ids.
-    pub(super) fn answer(&mut self, asked: &Asked, forced: Option<Source>, wants: Wants) -> Result<Mappings> {
+    pub(super) fn answer(&mut self, asked: &Asked, forced: Option<SourceId>, wants: Wants) -> Result<Mappings> {
         let question = match asked {
             Asked::AtOrAfter(..) => Question::LookUp {
                 addresses: 1,
@@ -121,7 +122,7 @@ impl Space {
         };
         loop {
             let facts = Facts {
-                forced: forced.or(self.has_no_ioctl.then_some(Source::Procfs)),
+                forced: forced.or(self.has_no_ioctl.then_some(SourceId::Procfs)),
                 has_ioctl: has_ioctl(),
                 walks: self.pid.is_some() && self.bpf.as_ref().is_some_and(Bpf::is_ours),
             };
@@ -130,21 +131,24 @@ impl Space {
             match self.read(source, wants, asked, &mut found) {
                 Ok(()) => {
                     self.is_settled = true;
-                    if matches!(asked, Asked::Passing(filter) if filter.is_empty()) {
+                    if matches!(asked, Asked::Passing(filter) if *filter == Filter::default()) {
                         self.mappings = Some(found.len());
+                    }
+                    if self.opener.is_broker() {
+                        found.set_source(SourceId::Broker);
                     }
                     return Ok(found);
                 }
                 Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread() => {}
-                // A descriptor that was handed to us may be of another file, and says nothing of
+                // A descriptor from somebody else may be of another file, and tells nothing about
                 // the kernel.
                 Err(error)
-                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && self.pid.is_some() =>
+                    if error.kind() == ErrorKind::Unsupported && source == SourceId::Procmap && self.pid.is_some() =>
                 {
                     HAS_IOCTL.store(2, Ordering::Relaxed);
                 }
                 Err(error)
-                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && forced.is_none() =>
+                    if error.kind() == ErrorKind::Unsupported && source == SourceId::Procmap && forced.is_none() =>
                 {
                     self.has_no_ioctl = true;
                 }
@@ -153,27 +157,27 @@ impl Space {
         }
     }
 
-    fn read(&mut self, source: Source, wants: Wants, asked: &Asked, found: &mut Mappings) -> Result<()> {
+    fn read(&mut self, source: SourceId, wants: Wants, asked: &Asked, found: &mut Mappings) -> Result<()> {
         let pid = self.pid.unwrap_or_default();
         let file = self.file.as_ref().ok_or_else(source::no_memory)?.as_fd();
         match source {
-            Source::Procmap => {
+            SourceId::Procmap => {
                 asked.read(&mut IoctlCursor::new(file, wants, &mut self.names), pid, found)?;
                 HAS_IOCTL.store(1, Ordering::Relaxed);
                 Ok(())
             }
-            Source::Procfs if wants.contains(Wants::USAGE) => {
+            SourceId::Procfs if wants.contains(Wants::USAGE) => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
                 let smaps = self.opener.open(pid, MemoryFile::Smaps)?;
                 let smaps = smaps.ok_or_else(source::no_memory)?;
                 asked.read(&mut TextCursor::new(smaps.as_fd(), wants, &mut self.text), pid, found)?;
                 still_there(file)
             }
-            Source::Procfs => asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found),
-            Source::Bpf => {
+            SourceId::Procfs => asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found),
+            SourceId::Bpf => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
                 let which = match asked {
-                    Asked::AtOrAfter(..) => bpf::Asked::Passing(Filter::empty()),
+                    Asked::AtOrAfter(..) => bpf::Asked::Passing(Filter::default()),
                     Asked::At(pages) => bpf::Asked::At(pages.starts()),
                     Asked::Passing(filter) => bpf::Asked::Passing(*filter),
                 };
@@ -184,25 +188,30 @@ impl Space {
                 };
                 let bpf = self.bpf.insert(bpf);
                 match bpf.process(file, pid, which, wants)? {
-                    // It has the mappings of these addresses alone.
+                    // It has only the mappings of these addresses.
                     Some(list) if is_at => {
                         *found = list;
                         Ok(())
                     }
                     Some(list) => asked.read(&mut ListCursor::new(&list), pid, found),
-                    // The process changes its mappings. The text then loses some (docs/maps.md).
+                    // The process is changing its mappings. The text then omits some
+                    // (docs/maps.md).
                     None => {
-                        *found = Mappings::new(Source::Procmap);
+                        *found = Mappings::new(SourceId::Procmap);
                         asked.read(&mut IoctlCursor::new(file, wants, &mut self.names), pid, found)
                     }
                 }
             }
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("the source {source} does not answer about mappings: procmap, bpf and procfs do"),
+            )),
         }
     }
 
-    /// Turns to another thread of a process whose first thread has ended, and which still has its
-    /// memory. False if there is none. Once there was an answer it does not: another address space
-    /// must not answer in the place of one that is gone.
+    /// Switches to another thread of a process whose first thread has ended but whose memory still
+    /// exists. False if there is none. Never switches after the first answer: another address space
+    /// must not answer in place of one that is gone.
     fn turn_to_another_thread(&mut self) -> bool {
         let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
             return false;
@@ -229,13 +238,6 @@ impl Space {
     }
 }
 
-impl Broker {
-    /// The address space of a process.
-    pub(super) fn open_space(&self, pid: u32) -> Result<Space> {
-        Space::open(Opener::Broker(self.clone()), pid)
-    }
-}
-
 fn needs_pid() -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -243,8 +245,8 @@ fn needs_pid() -> Error {
     )
 }
 
-/// Fails if the address space of a maps file is gone. What was read meanwhile by the process's
-/// number may then be of another address space.
+/// Fails if the address space of a maps file is gone. Data read meanwhile by process id may then be
+/// of another address space.
 fn still_there(file: BorrowedFd<'_>) -> Result<()> {
     match rustix::io::pread(file, &mut [0][..], 0) {
         Ok(1..) => Ok(()),

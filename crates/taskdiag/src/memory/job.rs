@@ -1,6 +1,6 @@
 //! Reading rollups: the job that [readers](crate::readers) are given.
 //!
-//! The cheapest processes come first. What is not read at the deadline is left out.
+//! The cheapest processes come first. Those not read by the deadline are left out.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -21,23 +21,24 @@ use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
 use crate::source::procfs::{is_exhausted, start_ticks};
 
-/// A process of its own makes a walk that might take longer than this: a thread in a walk keeps the
-/// whole process from ending.
+/// A walk that might take longer than this is made in a separate process: a thread in a walk keeps
+/// its whole process from ending.
 const ISOLATED_NS: u64 = 10_000_000;
 
-/// Processes with no more than this take less than a millisecond, and their times say little about
-/// larger ones.
+/// Processes with at most this many pages take less than a millisecond, and their times say little
+/// about larger ones.
 const SMALL_PAGES: u64 = 2_048;
 const SMALL_ENTRIES: u64 = 1 << 17;
 
-/// Room for a rollup in one read. Texts of `smaps` take more reads.
+/// Room for a rollup in one read. Texts of `smaps` take several reads.
 const ROOM: usize = 32 << 10;
 
-/// A process to be read.
+/// A process to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     pub pid: u32,
-    /// Not `pid` if the leader of the process has ended and other threads live.
+    /// The task to read. It differs from `pid` if the leader of the process has ended and other
+    /// threads live.
     pub tid: u32,
     /// When that task started, in clock ticks. `None` if all processes are checked together
     /// afterwards.
@@ -45,7 +46,7 @@ pub(super) struct Process {
     pub size: Size,
 }
 
-/// What was read of a process, or why nothing was.
+/// The result of reading a process, or why there is none.
 pub(super) type Outcome = Result<Walked, Missed>;
 
 /// The result of a walk.
@@ -60,9 +61,9 @@ pub(super) struct Walked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missed {
     Absent(Absent),
-    /// The text made no sense.
+    /// The text is malformed.
     Malformed,
-    /// We ran out of something.
+    /// This process ran out of a resource.
     Exhausted(Errno),
 }
 
@@ -108,7 +109,7 @@ impl Job for RollupJob {
 }
 
 impl RollupJob {
-    /// What was learnt about this host.
+    /// The measured speed of this host.
     pub(super) fn rate(&self) -> Rate {
         *lock(&self.rate)
     }
@@ -117,7 +118,7 @@ impl RollupJob {
         let began = Instant::now();
         let size = &process.size;
         let is_small = size.pages <= SMALL_PAGES && size.entries <= SMALL_ENTRIES;
-        // A small one is read unless the deadline has passed.
+        // A small process is read unless the deadline has passed.
         let mut is_isolated = false;
         let mut expected_ns = 0;
         if !is_small {
@@ -149,7 +150,7 @@ impl RollupJob {
     }
 }
 
-/// What a reader keeps from process to process.
+/// What a reader keeps from one process to the next.
 pub(super) struct RollupTools {
     room: Box<[u8]>,
     sum: Sum,
@@ -162,7 +163,7 @@ fn missed(errno: Errno) -> Missed {
         Errno::ACCESS | Errno::PERM => Absent::Denied,
         Errno::NOENT | Errno::SRCH => Absent::Gone,
         Errno::TIMEDOUT => Absent::OverBudget,
-        // The last one: no further process is allowed.
+        // The limit of processes is reached.
         errno if is_exhausted(errno) || errno == Errno::AGAIN => return Missed::Exhausted(errno),
         _ => Absent::Unsupported,
     })
@@ -175,7 +176,7 @@ impl RollupTools {
         self.turn % 16 == 0
     }
 
-    /// Reads the rollup of a process; `None` if the text makes no sense.
+    /// Reads the rollup of a process. `None` if the text is malformed.
     fn read(
         &mut self,
         job: &RollupJob,
@@ -195,8 +196,8 @@ impl RollupTools {
             self.read_here(&file, job.source == SourceId::SmapsRollup)
         };
         read.map_err(missed)?;
-        // An open file stays with its task. If the task that is meant still has the number, it had
-        // it all the while.
+        // An open file stays with its task. If the intended task still has the id, it had it all
+        // the time.
         if process.start_ticks.is_some() {
             let stat = open(job, process, "stat").map_err(missed)?;
             let len = rustix::io::read(&stat, &mut self.room[..]).map_err(missed)?;
@@ -211,7 +212,7 @@ impl RollupTools {
         }
     }
 
-    /// Reads the file in this thread. `is_short` says that the text comes in one piece.
+    /// Reads the file in this thread. `is_short` means that the text arrives in one piece.
     fn read_here(&mut self, file: &OwnedFd, is_short: bool) -> Result<(), Errno> {
         loop {
             readers::beat();

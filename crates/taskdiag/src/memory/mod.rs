@@ -1,5 +1,5 @@
-//! What memory really costs: the fields of [`Group::Rollup`], such as proportional and unique sizes
-//! (PSS, USS).
+//! The real memory use of processes: the fields of [`Group::Rollup`], such as the proportional and
+//! unique set sizes (PSS, USS).
 //!
 //! ```
 //! use taskdiag::{Field, Handle, Query};
@@ -12,19 +12,19 @@
 //! ```
 //!
 //! The kernel walks a process's page tables for these fields (`/proc/PID/smaps_rollup`, Linux 4.14,
-//! `fs/proc/task_mmu.c`). A process with more memory takes longer, and while one of its mappings is
-//! walked it waits if it wants to change its mappings. So these fields are read after all others,
-//! of the processes that are left when the rest of the filter has been decided, and within a
-//! [`Budget`]. What does not fit is [`Absent::OverBudget`].
+//! `fs/proc/task_mmu.c`). A walk of more memory takes longer, and a process that wants to change
+//! its mappings waits while one of them is walked. So these fields are read after all others, only
+//! for the processes that pass the rest of the filter, and within a [`Budget`]. What exceeds the
+//! budget is [`Absent::OverBudget`].
 //!
 //! - *Cheapest first.* The time of a walk is estimated from the resident and swapped-out pages,
 //!   which other fields have, and from earlier walks on this host.
-//! - *Never stuck.* Other threads read; the thread that asks waits no longer than the deadline. A
-//!   process of its own makes walks that might take more than 10 ms, so that not even the end of
-//!   the program waits for them.
-//! - *Not again.* A handle remembers values. A process whose processor times, faults and sizes have
+//! - *Never stuck.* Other threads read, and the calling thread waits no longer than the deadline.
+//!   Walks that might take more than 10 ms are made in a separate process, so that not even the end
+//!   of the program waits for them.
+//! - *Not twice.* A handle remembers values. A process whose processor times, faults and sizes have
 //!   not changed is not walked again until the values are [`Budget::max_age`] old.
-//!   [`Field::RollupAgeNs`] has their age.
+//!   [`Field::RollupAgeNs`] is their age.
 //!
 //! `docs/memory.md` has measurements, and says how wrong remembered values can be.
 
@@ -54,7 +54,7 @@ use price::{Rate, Size};
 
 pub use taskdiag_core::budget::Budget;
 
-/// How far a query has come with [`Group::Rollup`]. Other threads can look at it while the query
+/// The progress of a query with [`Group::Rollup`]. Other threads can look at it while the query
 /// runs: [`Handle::progress`](crate::Handle::progress).
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -63,7 +63,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// How many processes have been read, and how many are to be read in all. Both are 0 before
+    /// How many processes have been read, and how many are to be read in total. Both are 0 before
     /// reading begins.
     pub fn now(&self) -> (usize, usize) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
@@ -82,7 +82,7 @@ impl Progress {
 /// Numbers that change whenever a process runs, or others change its memory.
 type Signs = [u64; 11];
 
-/// The signs of a process; `None` if one of them is missing.
+/// The signs of a process. `None` if one of them is missing.
 fn signs(task: &Task<'_>) -> Option<Signs> {
     let mem: &record::Mem = task.part(Field::RssBytes, attr::MEM).ok()?;
     let cpu: &record::Cpu = task.part(Field::UtimeNs, attr::CPU).ok()?;
@@ -90,7 +90,8 @@ fn signs(task: &Task<'_>) -> Option<Signs> {
     let signs = [
         cpu.utime_ns,
         cpu.stime_ns,
-        // What the two are made of, if they have not been made yet.
+        // The values from which user and system time are computed, in case they have not been
+        // computed yet.
         cpu.sum_exec_runtime,
         faults.min_faults,
         faults.maj_faults,
@@ -104,7 +105,7 @@ fn signs(task: &Task<'_>) -> Option<Signs> {
     Some(signs.map(U64::get))
 }
 
-/// What is remembered of a process.
+/// The remembered values of a process.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     signs: Signs,
@@ -115,16 +116,16 @@ struct Remembered {
     took_ns: u64,
 }
 
-/// A process that is to be walked.
+/// A process to walk.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     process: Process,
     identity: Identity,
-    /// `None` if it is not to be remembered.
+    /// `None` if its values are not to be remembered.
     signs: Option<Signs>,
 }
 
-/// Where the values of a row come from.
+/// The origin of the values of a row.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     /// There are none.
@@ -144,7 +145,7 @@ pub(crate) struct Rollups {
     progress: Arc<Progress>,
 }
 
-/// What is asked of [`Rollups`].
+/// A request to [`Rollups`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RollupRequest<'a> {
     pub source: SourceId,
@@ -158,33 +159,33 @@ pub(crate) struct RollupRequest<'a> {
     pub hidden: &'a [u32],
 }
 
-/// Lists all processes, which takes less time than looking at each by its number. `None` where that
+/// Lists all processes, which takes less time than looking at each by its id. `None` where that
 /// can't be done.
 ///
-/// A number can pass from the process that is meant to another one before its file is opened. If
-/// the one that is meant still exists afterwards, that has not happened.
+/// A process's id can pass to another process before its file is opened. If the intended process
+/// still exists afterwards, that has not happened.
 pub(crate) type StillThere<'a> = Option<&'a mut dyn FnMut() -> Option<Snapshot>>;
 
-/// For fewer processes than this, listing all takes longer.
+/// For fewer processes than this, listing all of them takes longer.
 const MANY_TARGETS: usize = 50;
 
-/// The size of an entry of a page table on all machines that we support.
+/// The size of a page-table entry on all supported machines.
 const ENTRY_BYTES: u64 = 8;
 
 /// Before a process with more pages than this is walked for the first time, the rate is measured on
 /// a known number of pages.
 const MANY_PAGES: u64 = 16_384;
 
-/// The time that measuring may take on a busy machine.
+/// How long measuring may take on a busy machine.
 const MEASURING: Duration = Duration::from_millis(20);
 
 impl Rollups {
-    /// How far the query that is running has come.
+    /// The progress of the running query.
     pub(crate) fn progress(&self) -> Arc<Progress> {
         self.progress.clone()
     }
 
-    /// Adds the rollup of each row, or why it has none.
+    /// Adds the rollup of each row, or the reason why it has none.
     pub(crate) fn read(
         &mut self,
         procfs: &Procfs,
@@ -222,11 +223,11 @@ impl Rollups {
         Ok(())
     }
 
-    /// Decides where the values of each row come from, before anything is read.
+    /// Decides the origin of each row's values, before anything is read.
     fn origins(&self, request: &RollupRequest<'_>, snapshot: &mut Snapshot, targets: &mut Vec<Target>) -> Vec<Origin> {
         let page_bytes = rustix::param::page_size() as u64;
         let now = Instant::now();
-        // Threads share their memory: the values of one are those of all.
+        // Threads share their memory, so the values of one are the values of all.
         let mut of_process: HashMap<u32, Origin> = HashMap::new();
         let mut over_budget = 0;
         let mut unchanged = 0;
@@ -244,7 +245,7 @@ impl Rollups {
             };
             let mem = match mem {
                 Ok(mem) => mem,
-                // A leader that has ended has no memory, but its other threads may have.
+                // A leader that has ended has no memory, but its other threads may have some.
                 Err(reason) => {
                     origins.push(Origin::Absent(reason));
                     continue;
@@ -304,7 +305,7 @@ impl Rollups {
             .budget
             .deadline
             .and_then(|deadline| request.began.checked_add(deadline));
-        // Large processes come last. Until the rate is known they are expected to take long.
+        // Large processes come last. Until the rate is known, they are expected to take long.
         let has_time = deadline.is_none_or(|deadline| deadline > Instant::now() + MEASURING);
         let is_worth_it = targets.iter().any(|target| target.process.size.pages > MANY_PAGES);
         if !self.is_measured && is_worth_it && has_time {
@@ -370,7 +371,7 @@ impl Rollups {
                     snapshot.counters.no_answer += u64::from(reason == Absent::NoAnswer);
                     absences.offset(fields, reason, &mut records)
                 }
-                // It has ended the answer, if it was exhaustion.
+                // If it was exhaustion, it has ended the answer.
                 Err(Missed::Malformed | Missed::Exhausted(_)) => {
                     snapshot.counters.malformed += 1;
                     absences.offset(fields, Absent::Unsupported, &mut records)
@@ -389,7 +390,7 @@ impl Rollups {
             row.more(&mut snapshot.more).rollup = Some(Place::own(rollup));
         }
         snapshot.records = records;
-        // Processes that have ended are forgotten once they are more than the others.
+        // Processes that have ended are forgotten once they outnumber the others.
         if self.known.len() > 2 * origins.len() + 64 {
             let max_age = request.budget.max_age;
             self.known
@@ -408,13 +409,13 @@ fn put(records: &mut Vec<u8>, mut rollup: Rollup, age: Duration) -> usize {
     place
 }
 
-/// Measures the time that a page takes on this host: how much longer our own rollup takes with a
-/// known number of pages more.
+/// Measures the time that a page takes on this host: how much longer this process's own rollup
+/// takes with a known number of additional pages.
 fn measured_rate() -> Option<Rate> {
     const PAGES: usize = 4096;
     const TRIES: usize = 3;
-    /// A page that was just touched is in the processor's caches, unlike the pages of a process
-    /// that sleeps.
+    /// A page that was just touched is in the processor's caches, unlike the pages of a sleeping
+    /// process.
     const MARGIN: f64 = 2.0;
     let resident = std::fs::read_to_string("/proc/self/statm").ok()?;
     let resident: u64 = resident.split_whitespace().nth(1)?.parse().ok()?;

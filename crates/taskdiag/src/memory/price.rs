@@ -1,27 +1,26 @@
-//! Estimates the time that walking a process's page tables takes. Pure: sizes and the times of
-//! earlier walks in, nanoseconds out.
+//! Estimates how long walking a process's page tables takes. Pure: sizes and the times of earlier
+//! walks in, nanoseconds out.
 
-/// The time of a walk over no pages, on an ordinary machine: opening, reading and closing two
-/// files.
+/// The time of a walk without pages on an ordinary machine: opening, reading and closing two files.
 const FIXED_NS: f64 = 20_000.0;
 
-/// The time of a page, before anything was measured: more than on most machines, so that a first
-/// query keeps its deadline.
+/// The time for a page before anything was measured. It is more than on most machines, so that a
+/// first query keeps its deadline.
 const PAGE_NS: f64 = 60.0;
 
 /// The least and the most time that a page can take, whatever was measured. The first is less than
-/// a read from a cache, the second is that of an emulated machine.
+/// a read from a cache; the second is that of an emulated machine.
 const LEAST_PAGE_NS: f64 = 2.0;
 const MOST_PAGE_NS: f64 = 5_000.0;
 
-/// The time of an empty entry of a page table.
+/// The time for an empty page-table entry.
 const ENTRY_NS: f64 = 4.0;
 
-/// The weight of a walk, in relation to that of the next one.
+/// The weight of a walk relative to that of the next one.
 const DECAY: f64 = 0.999;
 
-/// A guess counts like a walk over so many pages: walks of small processes do not change what is
-/// expected of large ones.
+/// A guess has the weight of a walk over this many pages: walks of small processes do not change
+/// the estimates for large ones.
 const GUESSED_PAGES: f64 = 262_144.0;
 
 /// The size of a process.
@@ -29,13 +28,13 @@ const GUESSED_PAGES: f64 = 262_144.0;
 pub(crate) struct Size {
     /// Resident and swapped-out pages.
     pub pages: u64,
-    /// Entries of its page tables. No walk can meet more pages.
+    /// The number of its page-table entries. No walk can meet more pages.
     pub entries: u64,
-    /// The pages that an earlier walk met, and the nanoseconds that it took.
+    /// The number of pages that an earlier walk met, and the nanoseconds that it took.
     pub before: Option<(u64, u64)>,
 }
 
-/// The times of walks on this host: a line through the measured ones, by least squares.
+/// The times of walks on this host: a line fitted to the measured ones by least squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     weight: f64,
@@ -52,7 +51,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// A rate of so many nanoseconds for each page, until large processes have been walked.
+    /// A rate of `page_ns` for each page, until large processes have been walked.
     pub(crate) fn guessed(page_ns: f64) -> Rate {
         let page_ns = page_ns.clamp(LEAST_PAGE_NS, MOST_PAGE_NS);
         let mut rate = Rate {
@@ -102,15 +101,15 @@ impl Rate {
     pub(crate) fn expected_ns(&self, size: &Size) -> u64 {
         let line = self.fixed_ns() + self.page_ns() * size.pages as f64;
         let seen = match size.before {
-            // A walk of the same process says more than those of others.
+            // A walk of the same process says more than walks of others.
             Some((pages, ns)) if pages > 0 => ns as f64 * (size.pages as f64 / pages as f64).max(1.0),
             _ => line,
         };
         seen as u64
     }
 
-    /// The time, in nanoseconds, that it might take at worst: with as many pages as its page tables
-    /// have entries.
+    /// The longest time, in nanoseconds, that it might take: if it has as many pages as its page
+    /// tables have entries.
     pub(crate) fn worst_ns(&self, size: &Size) -> u64 {
         let empty = size.entries.saturating_sub(size.pages) as f64;
         let line = self.fixed_ns() + self.page_ns() * size.pages as f64 + ENTRY_NS * empty;
@@ -130,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Check that walks of large processes replace the guess, and those of small ones do not.
+    /// Check that walks of large processes replace the guess, and walks of small ones do not.
     #[test]
     fn rates_are_learnt() {
         let mut rate = Rate::guessed(60.0);
@@ -146,8 +145,8 @@ mod tests {
         assert!((8.0..15.0).contains(&rate.page_ns()), "{}", rate.page_ns());
     }
 
-    /// Check that a process that was walked before is expected to take the same time, or more if it
-    /// has grown.
+    /// Check that a process that was walked before is expected to take the same time, or longer if
+    /// it has grown.
     #[test]
     fn the_same_process_takes_the_same() {
         let rate = Rate::default();
@@ -162,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no walks, however strange, make an estimate that is not positive, and that
+        /// Check that no walks, however strange, lead to an estimate that is not positive, and that
         /// more pages are never expected to take less time.
         #[test]
         fn estimates_are_sane(walks in proptest::collection::vec((any::<u32>(), any::<u32>()), 0..50), size in 0..1u64 << 40) {

@@ -1,4 +1,4 @@
-//! Names of containers, from the files of their runtimes: no daemon is asked.
+//! Names of containers, from the files of their runtimes, without asking a daemon.
 //!
 //! | runtime | files |
 //! |---|---|
@@ -17,19 +17,19 @@ use taskdiag_core::cgroup::Runtime;
 
 use crate::errands::{self, Errands};
 
-/// The container that a cgroup is of.
+/// The container of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     pub id: String,
-    /// None if the cgroup does not say it.
+    /// `None` if the cgroup does not tell.
     pub runtime: Option<Runtime>,
-    /// The user whose container it is, if it runs without root's rights.
+    /// The user who runs the container, if it runs without root's rights.
     pub owner: Option<u32>,
 }
 
-/// What is known of a container.
+/// What is known about a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ContainerFacts {
     pub runtime: Result<Runtime, Absent>,
     pub name: Result<Vec<u8>, Absent>,
 }
@@ -37,15 +37,15 @@ pub(super) struct Found {
 /// Larger files are not read.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// How long one file may keep its reader waiting.
+/// How long one file may block its reader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where a cgroup does not say the runtime, the first that has files of the container. Containers
-/// of Docker are known to containerd, too, and Podman reads the files of CRI-O.
+/// If a cgroup does not tell the runtime, the first runtime that has files of the container.
+/// containerd also knows containers of Docker, and Podman reads the files of CRI-O.
 const ORDER: [Runtime; 4] = [Runtime::Docker, Runtime::Containerd, Runtime::CriO, Runtime::Podman];
 
 /// Reads the files of runtimes below `root`. `home` finds a user's directory.
-pub(super) fn look_up(root: &Path, wanted: &Wanted, home: &dyn Fn(u32) -> Option<PathBuf>) -> Found {
+pub(super) fn look_up(root: &Path, wanted: &Wanted, home: &dyn Fn(u32) -> Option<PathBuf>) -> ContainerFacts {
     let owner_home = wanted.owner.and_then(home);
     let candidates = match &wanted.runtime {
         Some(runtime) => std::slice::from_ref(runtime),
@@ -62,7 +62,7 @@ pub(super) fn look_up(root: &Path, wanted: &Wanted, home: &dyn Fn(u32) -> Option
                 Err(_) => {}
                 Ok(document) => {
                     if let Some(name) = format.name(&document, &wanted.id) {
-                        return Found {
+                        return ContainerFacts {
                             runtime: Ok(runtime),
                             name: Ok(name.trim_start_matches('/').as_bytes().to_vec()),
                         };
@@ -72,19 +72,19 @@ pub(super) fn look_up(root: &Path, wanted: &Wanted, home: &dyn Fn(u32) -> Option
             }
         }
         if is_there {
-            return Found {
+            return ContainerFacts {
                 runtime: Ok(runtime),
                 name: Err(Absent::Unsupported),
             };
         }
     }
-    Found {
+    ContainerFacts {
         runtime: wanted.runtime.ok_or(missing),
         name: Err(missing),
     }
 }
 
-/// What a file has in it.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// Docker's own description of a container.
@@ -100,7 +100,7 @@ impl Format {
         let annotation = |key: &str| document.get("annotations")?.get(key)?.as_str();
         let name = match self {
             Format::Docker => document.get("Name")?.as_str(),
-            // A pod's own container has the pod's name.
+            // For a pod's own container, this is the pod's name.
             Format::Oci => annotation("io.kubernetes.cri.container-name")
                 .or_else(|| annotation("io.kubernetes.container.name"))
                 .or_else(|| annotation("nerdctl/name"))
@@ -166,10 +166,10 @@ fn files(runtime: Runtime, wanted: &Wanted, home: Option<&Path>) -> Vec<(PathBuf
     files
 }
 
-/// Reads a file as JSON. A file that is not one says no more than one that is not there.
+/// Reads a file as JSON. An invalid file counts like a missing one.
 ///
-/// A user can put anything in the place of their files: a pipe, a link to a device, a file system
-/// that does not answer. So another process looks at the file before it opens it.
+/// A user can replace their files by anything: a pipe, a link to a device, a file system that does
+/// not answer. So another process checks the file before it opens it.
 fn read(errands: &mut Errands, path: &Path) -> Result<Value, Absent> {
     let look = errands.look(path.as_os_str().as_bytes()).map_err(errands::absent)?;
     if !look.is_regular() || look.size > MOST_BYTES {
@@ -204,7 +204,7 @@ mod tests {
             self
         }
 
-        fn look_up(&self, runtime: Option<Runtime>, owner: Option<u32>) -> Found {
+        fn look_up(&self, runtime: Option<Runtime>, owner: Option<u32>) -> ContainerFacts {
             let wanted = Wanted {
                 id: ID.to_owned(),
                 runtime,
@@ -221,14 +221,14 @@ mod tests {
         }
     }
 
-    fn found(runtime: Runtime, name: &str) -> Found {
-        Found {
+    fn found(runtime: Runtime, name: &str) -> ContainerFacts {
+        ContainerFacts {
             runtime: Ok(runtime),
             name: Ok(name.into()),
         }
     }
 
-    /// Check each runtime's files, as the runtimes write them, shortened.
+    /// Check that names are found in each runtime's files, which are shortened copies of real ones.
     #[test]
     fn files_have_names() {
         let docker = r#"{"StreamConfig":{},"State":{"Running":true},"ID":"x","Name":"/web","Driver":"overlay2"}"#;
@@ -319,11 +319,11 @@ mod tests {
         }
     }
 
-    /// Check that what is not there, or makes no sense, has no name, and that the runtime is known
-    /// as far as it is.
+    /// Check that missing or invalid files give no name, and that the runtime is reported if it is
+    /// known.
     #[test]
     fn nothing_is_made_up() {
-        let unknown = |runtime| Found {
+        let unknown = |runtime| ContainerFacts {
             runtime,
             name: Err(Absent::Unsupported),
         };
@@ -345,7 +345,7 @@ mod tests {
         let others = r#"[{"id":"00","names":["other"]},7,{"id":1}]"#;
         let root = Root::new("others").with("/var/lib/containers/storage/overlay-containers/containers.json", others);
         assert_eq!(root.look_up(None, None), unknown(Err(Absent::Unsupported)));
-        // A pipe in the place of a file does not hold its reader.
+        // A pipe instead of the file does not block the reader.
         let root = Root::new("pipe").with("/var/lib/containers/storage/overlay-containers/x", "");
         let pipe = root
             .0
@@ -353,11 +353,11 @@ mod tests {
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
         assert_eq!(root.look_up(Some(Runtime::Podman), None), unknown(Ok(Runtime::Podman)));
-        // Nor does a link to a device: reading from this one would not end.
+        // Nor does a link to a device: reading this one would never end.
         std::fs::remove_file(&pipe).expect("a pipe");
         std::os::unix::fs::symlink("/dev/zero", &pipe).expect("a link");
         assert_eq!(root.look_up(Some(Runtime::Podman), None), unknown(Ok(Runtime::Podman)));
-        // A file of a runtime that has grown too large is not read.
+        // A file that is too large is not read.
         std::fs::remove_file(&pipe).expect("a link");
         let large = std::fs::File::create(&pipe).expect("a file");
         large.set_len(MOST_BYTES + 1).expect("a hole");

@@ -1,9 +1,9 @@
-//! Names that derived fields need: of users and groups, terminals, containers.
+//! Names that derived fields need: of users, groups, terminals and containers.
 //!
-//! The user database may ask the network, and the files of container runtimes may be on a file
-//! system that does not answer. So they are looked up only if a field needs them, each once, by a
-//! thread of their own. A query waits for it for a while only. What is not there then is absent,
-//! and comes with a later answer.
+//! The user database may query the network, and the files of container runtimes may be on a file
+//! system that does not answer. So names are looked up only if a field needs them, each once, by a
+//! separate thread. A query waits for that thread only for a while. Names that are not there by
+//! then are absent, and come with a later answer.
 
 mod containers;
 mod terminals;
@@ -20,10 +20,10 @@ use taskdiag_core::snapshot::{Snapshot, Task};
 use taskdiag_sys::lookup::{Lookup, Worker};
 use uzers::os::unix::UserExt as _;
 
-use containers::{Found, Wanted};
+use containers::{ContainerFacts, Wanted};
 use terminals::Terminals;
 
-/// Names are looked up again after so long: users are added and renamed.
+/// Names are looked up again after this time: users are added and renamed.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// All names that a handle knows.
@@ -31,14 +31,14 @@ const KEPT: Duration = Duration::from_secs(300);
 pub(crate) struct Names {
     users: HashMap<u32, Vec<u8>>,
     groups: HashMap<u32, Vec<u8>>,
-    containers: HashMap<Vec<u8>, Found>,
+    containers: HashMap<Vec<u8>, ContainerFacts>,
     terminals: Terminals,
-    /// Since when there are names of users, groups and containers.
+    /// When the first of the names of users, groups and containers were looked up.
     since: Option<Instant>,
     lookup: Lookup<Question, Answer>,
 }
 
-/// Something to look up.
+/// A name to look up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Question {
     User(u32),
@@ -49,12 +49,12 @@ enum Question {
 #[derive(Clone, Debug)]
 enum Answer {
     Name(Vec<u8>),
-    Container(Found),
+    Container(ContainerFacts),
 }
 
 impl Names {
-    /// Looks up what the derived fields among `fields` need of the tasks of a snapshot, and waits
-    /// for it no longer than `patience`.
+    /// Looks up what the derived fields among `fields` need for the tasks of a snapshot, and waits
+    /// at most `patience`.
     pub(crate) fn learn(&mut self, snapshot: &Snapshot, fields: Fields, patience: Duration) {
         if self.since.is_some_and(|since| since.elapsed() > KEPT) {
             self.users.clear();
@@ -106,7 +106,7 @@ impl Names {
         }
     }
 
-    /// Asks the worker, or one that `start` makes if there is none.
+    /// Asks the worker; `start` makes one if there is none.
     fn ask(
         &mut self,
         questions: HashSet<Question>,
@@ -187,9 +187,9 @@ mod tests {
         uids.into_iter().map(Question::User).collect()
     }
 
-    /// Check that a user database that does not answer holds no query for longer than its patience,
-    /// and later ones not at all; that its answers are there once they come; and that it is asked
-    /// once.
+    /// Check that a user database that does not answer delays no query by more than its patience,
+    /// and later queries not at all; that its answers are used once they come; and that each name
+    /// is looked up once.
     #[test]
     fn slow_answers_hold_nobody() {
         let gate = Arc::new(Mutex::new(()));
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(*asked.lock().expect("a list"), [Question::User(7), Question::User(8)]);
     }
 
-    /// Check that a look-up that panics leaves names absent, and that the next one is looked up by
-    /// another thread.
+    /// Check that a look-up that panics leaves names absent, and that another thread does the next
+    /// one.
     #[test]
     fn lost_threads_are_replaced() {
         let mut names = Names::default();
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(names.user(7), Ok(&b"x"[..]));
     }
 
-    /// Check that a number without a name is the name.
+    /// Check that an id without a name is shown as its number.
     #[test]
     fn unknown_numbers_stand_for_themselves() {
         let mut names = Names::default();

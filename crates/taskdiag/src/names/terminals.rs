@@ -7,8 +7,8 @@ use rustix::fs::FileType;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::terminals;
 
-/// Finds the names of terminals by their device numbers, as ps(1) does: the kernel says which
-/// driver has the number, and `/dev` has to have a file of that name and number. Unlike ps, it does
+/// Finds the names of terminals by their device numbers, as ps(1) does: the kernel reports which
+/// driver has the number, and `/dev` must have a file of that name and number. Unlike ps, it does
 /// not look at the open files of the process.
 #[derive(Debug, Default)]
 pub(super) struct Terminals {
@@ -17,7 +17,7 @@ pub(super) struct Terminals {
     names: HashMap<u32, Vec<u8>>,
 }
 
-/// The drivers of most machines, for where `/proc` is mounted with `subset=pid`.
+/// The drivers of most machines, for a `/proc` that is mounted with `subset=pid`.
 const USUAL_DRIVERS: &[u8] = b"\
 x /dev/console 5 1
 x /dev/tty 4 0-63
@@ -44,8 +44,8 @@ impl Terminals {
         }
     }
 
-    /// The name of a terminal. It is gone if no file in `/dev` has its number: then it is one of
-    /// another container, or was one of a driver that was removed.
+    /// The name of a terminal. [`Absent::Gone`] if no file in `/dev` has its number: it belongs to
+    /// another container, or to a driver that was removed.
     pub(super) fn name(&self, device: u32) -> Result<&[u8], Absent> {
         self.names.get(&device).map(Vec::as_slice).ok_or(Absent::Gone)
     }

@@ -1,6 +1,5 @@
 //! Which parts of a file are cached.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use taskdiag_core::absent::Absent;
@@ -8,34 +7,28 @@ use taskdiag_core::error::Result;
 
 use super::{page_size, ByteRange, Counts, Quantity, Refusal, Source, Usage};
 
-/// The state of all pages of a part of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// Not cached.
-    Uncached,
-    /// Cached, and neither dirty nor being written.
-    Clean,
-    /// Changed since it was written to disk, or since writing it began.
-    Dirty,
-    /// Being written to disk.
-    Writeback,
-    /// Not all pages have the same state.
-    Mixed,
+taskdiag_core::named_enum! {
+    /// The state of all pages of a part of a file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum State {
+        /// Not cached.
+        Uncached => "uncached",
+        /// Cached, and neither dirty nor under writeback.
+        Clean => "clean",
+        /// Changed since it was last written to disk, or since that write began.
+        Dirty => "dirty",
+        /// Being written to disk.
+        Writeback => "writeback",
+        /// Not all pages have the same state.
+        Mixed => "mixed",
+    }
+    /// The name, as in reports: `uncached`, `clean`, `dirty`, `writeback`, `mixed`.
+    pub fn name;
+    impl Display;
 }
 
 impl State {
-    /// The name, as reports have it: `uncached`, `clean`, `dirty`, `writeback`, `mixed`.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Uncached => "uncached",
-            State::Clean => "clean",
-            State::Dirty => "dirty",
-            State::Writeback => "writeback",
-            State::Mixed => "mixed",
-        }
-    }
-
     fn of(counts: &Counts, pages: u64) -> State {
         match (counts.cached, counts.dirty, counts.writeback) {
             (0, ..) => State::Uncached,
@@ -48,19 +41,13 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Neighbouring pages in the same state.
+/// Adjacent pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
     /// The index of the first page in the file.
     pub first_page: u64,
-    /// How many pages there are.
+    /// The number of pages.
     pub pages: u64,
     /// Their state.
     pub state: State,
@@ -83,13 +70,14 @@ impl Run {
 
 /// Calls `each` with the runs of pages in `range` of a file, in order, up to the end of the file.
 ///
-/// It asks the kernel about the whole range, and about halves only where not all pages have the
-/// same state: one question is enough for a file that is cached as a whole or not at all. Parts of
-/// `grain` pages are not divided: with more than 1, parts whose pages differ are [`State::Mixed`].
+/// It asks the kernel about the whole range, and about halves only where pages have different
+/// states: one question is enough for a file that is cached completely or not at all. Parts of
+/// `grain` pages are not divided. With a grain above 1, a part whose pages differ is
+/// [`State::Mixed`].
 ///
 /// # Errors
 ///
-/// As [`Source::ask`]. `each` may have been called before.
+/// As [`Source::ask`]. `each` may already have been called.
 pub fn map(source: Source, file: impl AsFd, range: ByteRange, grain: u64, each: &mut dyn FnMut(Run)) -> Result<()> {
     let file: BorrowedFd<'_> = file.as_fd();
     let page_size = page_size();
@@ -100,7 +88,7 @@ pub fn map(source: Source, file: impl AsFd, range: ByteRange, grain: u64, each: 
         pages,
         grain: grain.max(1),
         source,
-        // Pages of a file have offsets that fit into 64 bits.
+        // The offsets of a file's pages fit into 64 bits.
         ask: |first: u64, pages: u64| {
             let range = ByteRange::new(first * page_size, pages * page_size).unwrap_or(ByteRange::ALL);
             source.counts(file, range)
@@ -123,7 +111,7 @@ struct Runs<'a, A> {
     grain: u64,
     source: Source,
     ask: A,
-    /// The last run, to which more pages may be added.
+    /// The last run, which more pages may extend.
     open: Option<Run>,
     each: &'a mut dyn FnMut(Run),
 }
@@ -150,7 +138,7 @@ impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
         Ok(())
     }
 
-    /// Joins a run to the one before, if both have the same state.
+    /// Joins a run to the previous one if both have the same state.
     fn add(&mut self, run: Run) {
         match &mut self.open {
             Some(open) if open.state == run.state && run.state != State::Mixed => {
@@ -171,7 +159,7 @@ impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
     }
 }
 
-/// Where to divide: at the multiple of the highest power of two. Large pages are at multiples of
+/// Where to divide: at the multiple of the highest power of two. Large pages start at multiples of
 /// their size.
 fn middle(from: u64, to: u64) -> u64 {
     let last = to - 1;
@@ -186,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// The runs of a made-up file, and how many questions they took.
+    /// The runs of an invented file, and the number of questions that they took.
     fn runs(cached: &[bool], dirty: &BTreeSet<u64>, first_page: u64, grain: u64) -> (Vec<Run>, usize) {
         let (mut found, mut asked) = (Vec::new(), 0);
         let mut runs = Runs {
@@ -213,7 +201,8 @@ mod tests {
         (found, asked)
     }
 
-    /// Check that one question is enough if all pages have one state, and few if one page differs.
+    /// Check that one question is enough if all pages have the same state, and that few are enough
+    /// if one page differs.
     #[test]
     fn only_what_differs_is_divided() {
         let none = BTreeSet::new();
@@ -229,8 +218,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that runs follow each other without a gap, are as long as they can be, and have
-        /// the state of each page.
+        /// Check that runs follow each other without a gap, are as long as possible, and have the
+        /// state of each page.
         #[test]
         fn runs_are_exact(
             cached in prop::collection::vec(any::<bool>(), 1..300),

@@ -11,11 +11,11 @@ use super::{page_size, ByteRange, Refusal};
 /// How many pages are mapped at a time.
 const WINDOW: u64 = 1 << 18;
 
-/// How many pages one call asks about: the answers are on the stack.
+/// How many pages one call asks about. The answers are on the stack.
 const CALL: usize = 8 << 10;
 
-/// So far beyond its end, in bytes, a file has no page for certain, not even as a part of a huge
-/// page.
+/// At this distance beyond its end, in bytes, a file certainly has no page, not even as part of a
+/// huge page.
 const BEYOND: u64 = 1 << 30;
 
 const HUGETLBFS_MAGIC: u64 = 0x958458f6;
@@ -39,8 +39,8 @@ pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::resul
 }
 
 /// Fails if the kernel answers "all resident" because the caller lacks the right to know
-/// (`mm/mincore.c`). Then it says so also of a page that can't exist. To check the right ourselves
-/// would be less certain, with user namespaces and mapped ids.
+/// (`mm/mincore.c`). The kernel then answers this even for a page that can't exist. Checking the
+/// right here would be less certain, because of user namespaces and mapped ids.
 fn check_truth(file: BorrowedFd<'_>, size: u64) -> std::result::Result<(), Refusal> {
     let page_size = page_size();
     let beyond = size.next_multiple_of(page_size) + BEYOND;

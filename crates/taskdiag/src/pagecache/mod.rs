@@ -1,8 +1,9 @@
-//! The page cache of files: how much of them is cached, dirty, being written back, or was evicted.
+//! The page cache of files: how much of them is cached, dirty, being written back, or has been
+//! evicted.
 //!
-//! cachestat(2) is the kernel's own call (Linux 6.5). mincore(2) is what older kernels have: it
-//! knows which pages are cached, and nothing else. [`Source`] asks one of them, and chooses between
-//! them: mincore only where cachestat does not exist, never where it was denied. [`residency`] is
+//! The kernel's call for this is cachestat(2) (Linux 6.5). Older kernels have mincore(2), which
+//! knows only which pages are cached. [`Source`] stands for one of the two calls. The default is
+//! mincore only where cachestat does not exist, never where it was denied. [`residency`] answers
 //! the question of a database: how much of this file, or of this part of it, is in memory? It takes
 //! two system calls and allocates nothing. [`Walk`] asks about whole trees, [`map`] about the parts
 //! of a file, and [`Finder`] finds the files that processes hold.
@@ -20,14 +21,14 @@
 //! # What is counted
 //!
 //! Whole pages are counted. The last page of a file counts in full, and so does a huge page that
-//! reaches beyond the end of its file. So the cached part of a file can be larger than the file.
+//! extends beyond the end of its file. So the cached part of a file can be larger than the file.
 //!
 //! # Who may ask
 //!
-//! Since Linux 6.14 (and 6.12.12, 6.13.1), cachestat takes the right to change the file: a
+//! Since Linux 6.14 (and 6.12.12, 6.13.1), cachestat requires the right to change the file: a
 //! descriptor that is open for writing, ownership of the file, `CAP_FOWNER`, or permission to write
-//! to it. mincore has taken that right since 5.2, but without it it answers "all resident" rather
-//! than "no". [`Source::Mincore`] notices that, and fails with
+//! to it. mincore has required that right since 5.2, but without it reports all pages as resident
+//! rather than failing. [`Source::Mincore`] detects this, and fails with
 //! [`Denied`](crate::ErrorKind::Denied).
 
 mod map;
@@ -35,7 +36,6 @@ mod mincore;
 mod processes;
 mod walk;
 
-use std::fmt;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, OnceLock};
@@ -47,8 +47,8 @@ use taskdiag_core::support::Fact;
 use taskdiag_sys::pagecache as sys;
 
 pub use map::{map, Run, State};
-pub use processes::{Finder, Held};
-pub use walk::{Directory, Failed, File, Found, Seen, Sum, Totals, Walk};
+pub use processes::Finder;
+pub use walk::{File, Found, Seen, Sum, Totals, Walk};
 
 /// A part of a file, in bytes. It stands for all pages that it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ impl ByteRange {
     /// The whole file.
     pub const ALL: ByteRange = ByteRange { offset: 0, len: 0 };
 
-    /// `len` bytes from `offset`; as for the kernel, a length of 0 reaches to the end of the file.
+    /// `len` bytes from `offset`. As for the kernel, a length of 0 extends to the end of the file.
     /// `None` if the end does not fit into 64 bits: the kernel would answer with zeros.
     pub fn new(offset: u64, len: u64) -> Option<ByteRange> {
         offset.checked_add(len)?;
         Some(ByteRange { offset, len })
     }
 
-    /// The pages that it touches of a file of this size in bytes: the index of the first, and how
-    /// many.
+    /// The pages that it touches in a file of this size in bytes: the index of the first, and their
+    /// number.
     pub fn pages(self, file_size: u64) -> (u64, u64) {
         let page_size = page_size();
         let end = match self.len {
@@ -81,7 +81,7 @@ impl ByteRange {
     }
 }
 
-/// Pages of a file, as `struct cachestat` of cachestat(2) has them. [`Quantity`] says what they are.
+/// Pages of a file, as in `struct cachestat` of cachestat(2). [`Quantity`] describes the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) cached: u64,
@@ -101,22 +101,22 @@ impl AddAssign for Counts {
     }
 }
 
-/// Why the kernel does not answer about the page cache of a file. Walks meet many of these, so they
-/// take no memory.
+/// Why the kernel does not answer about the page cache of a file. Walks meet many of these, so the
+/// type allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The kernel has no such call (`ENOSYS`).
     NoSuchCall,
     /// The caller may not change the file (`EPERM`).
     Denied,
-    /// The file's pages are in no page cache that could be asked: hugetlbfs (`EOPNOTSUPP`).
+    /// The file's pages are in no page cache that can be queried: hugetlbfs (`EOPNOTSUPP`).
     NoPageCache,
     /// Another error.
     Other(Errno),
 }
 
 impl Refusal {
-    /// The reason as that of a missing value.
+    /// The same as a reason for a missing value.
     pub(crate) fn absent(self) -> Absent {
         match self {
             Refusal::Denied => Absent::Denied,
@@ -153,81 +153,64 @@ impl From<Refusal> for Error {
     }
 }
 
-/// A value of a file, or of several together, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Quantity {
-    /// The size of the file.
-    Size,
-    /// Pages in the cache, also those that are just being read from disk.
-    Cached,
-    /// Cached pages that were changed since they were written to disk. Always 0 on tmpfs, which has
-    /// no disk.
-    Dirty,
-    /// Cached pages that are being written to disk.
-    Writeback,
-    /// Pages that were cached, and were evicted because memory was short. Pages that were dropped
-    /// on request (`POSIX_FADV_DONTNEED`, a truncated file) leave no trace and are not counted.
-    Evicted,
-    /// Pages evicted so recently that reading them again would make them active at once: memory is
-    /// too short for them.
-    RecentlyEvicted,
-}
-
-impl Quantity {
+taskdiag_core::named_enum! {
+    /// A value of a file, or of several together, in bytes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    #[repr(u8)]
+    pub enum Quantity {
+        /// The size of the file.
+        Size => "size_bytes",
+        /// Pages in the cache, including those that are being read from disk.
+        Cached => "cached_bytes",
+        /// Cached pages that were changed since they were written to disk. Always 0 on tmpfs, which
+        /// has no disk.
+        Dirty => "dirty_bytes",
+        /// Cached pages that are being written to disk.
+        Writeback => "writeback_bytes",
+        /// Pages that were cached, and were evicted because memory was short. Pages that were
+        /// dropped on request (`POSIX_FADV_DONTNEED`, a truncated file) are not counted: the kernel
+        /// keeps no trace of them.
+        Evicted => "evicted_bytes",
+        /// Pages that were evicted so recently that reading them again would make them active at
+        /// once: memory is too short for them.
+        RecentlyEvicted => "recently_evicted_bytes",
+    }
     /// All quantities, in the order of a report.
-    pub const ALL: [Quantity; 6] = [
-        Quantity::Size,
-        Quantity::Cached,
-        Quantity::Dirty,
-        Quantity::Writeback,
-        Quantity::Evicted,
-        Quantity::RecentlyEvicted,
-    ];
-
-    /// Its name, with its unit: a key in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Quantity::Size => "size_bytes",
-            Quantity::Cached => "cached_bytes",
-            Quantity::Dirty => "dirty_bytes",
-            Quantity::Writeback => "writeback_bytes",
-            Quantity::Evicted => "evicted_bytes",
-            Quantity::RecentlyEvicted => "recently_evicted_bytes",
-        }
-    }
+    pub const ALL;
+    /// Its name with its unit: a key in reports.
+    pub fn name;
+    impl Display;
 }
 
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+taskdiag_core::named_enum! {
+    /// The system call that reports on the page cache.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Source {
+        /// cachestat(2) (Linux 6.5). It has no flags.
+        ///
+        /// The kernel checks, in this order, the descriptor (`EBADF`, also for one opened with
+        /// `O_PATH`), the file system (`EOPNOTSUPP` for hugetlbfs) and the caller's rights
+        /// (`EPERM`), and then counts (`mm/filemap.c`). It counts pages in any state between the
+        /// first and the last page that the range touches, even beyond the end of the file. For
+        /// files without a page cache, such as directories, pipes, sockets and devices, all counts
+        /// are zero: ask about regular files only.
+        Cachestat => "cachestat",
+        /// mincore(2) on a mapping of the file. It returns a byte for each page, up to the end of
+        /// the file. The file must be open for reading.
+        ///
+        /// It knows which pages are cached, but not which are dirty, under writeback, or evicted.
+        /// Unlike cachestat, it counts a page only once it has been read.
+        Mincore => "mincore",
     }
-}
-
-/// Who answers about the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Source {
-    /// cachestat(2), without flags, of which there are none (Linux 6.5).
-    ///
-    /// The kernel looks, in this order, at the descriptor (`EBADF`; also for one opened with
-    /// `O_PATH`), at the file system (`EOPNOTSUPP` for hugetlbfs), at the caller's rights
-    /// (`EPERM`), and then counts (`mm/filemap.c`). It counts pages in any state between the first
-    /// and the last that the range touches, beyond the end of the file too. What has no page cache,
-    /// such as a directory, a pipe, a socket or a device, has zero of everything: ask about regular
-    /// files only.
-    Cachestat,
-    /// mincore(2), which maps the file and answers with a byte for each page, up to the end of the
-    /// file. The file must be open for reading.
-    ///
-    /// It knows which pages are cached, not which are dirty, being written, or were evicted. Unlike
-    /// cachestat, it counts a page only once it has been read.
-    Mincore,
+    /// The name, as in reports: `cachestat`, `mincore`.
+    pub fn name;
+    impl Display;
 }
 
 impl Source {
-    /// The source to ask on this host: mincore where cachestat does not exist. Found out once.
+    /// The source for this host: mincore where cachestat does not exist. Determined once.
     pub fn of_this_host() -> Source {
         static SOURCE: OnceLock<Source> = OnceLock::new();
         *SOURCE.get_or_init(|| match sys::cachestat_of_nothing() {
@@ -236,15 +219,7 @@ impl Source {
         })
     }
 
-    /// The name, as reports have it: `cachestat`, `mincore`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Cachestat => "cachestat",
-            Source::Mincore => "mincore",
-        }
-    }
-
-    /// Whether it knows this quantity.
+    /// Whether the source knows this quantity.
     pub fn gives(self, quantity: Quantity) -> bool {
         self == Source::Cachestat || matches!(quantity, Quantity::Size | Quantity::Cached)
     }
@@ -277,24 +252,18 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// - [`Denied`](ErrorKind::Denied) if the caller may not change the file (of mincore, since
+    /// - [`Denied`](ErrorKind::Denied) if the caller may not change the file (with mincore, since
     ///   Linux 5.2; see above).
-    /// - [`Unsupported`](ErrorKind::Unsupported) if the kernel has no such call, or the file no page
-    ///   cache that it counts (hugetlbfs).
-    /// - [`System`](ErrorKind::System) otherwise, such as a file that can't be mapped.
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the kernel has no such call, or the file has no
+    ///   page cache that it counts (hugetlbfs).
+    /// - [`System`](ErrorKind::System) otherwise, for example if the file can't be mapped.
     pub fn ask(self, file: impl AsFd, range: ByteRange) -> Result<Usage> {
         let counts = self.counts(file.as_fd(), range)?;
         Ok(Usage { source: self, counts })
     }
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The page cache of a file, or of several, as a source counted it.
+/// The page cache of one or several files, as a source counted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     source: Source,
@@ -302,13 +271,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// How many pages are cached, which every source knows.
+    /// The number of cached pages, which every source knows.
     pub fn cached_pages(&self) -> u64 {
         self.counts.cached
     }
 
-    /// A quantity in bytes. The size of the file is [`Absent::NotAsked`]: a source does not count
-    /// it.
+    /// A quantity in bytes. The size of the file is [`Absent::NotAsked`]: sources do not count it.
     pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
         if !self.source.gives(quantity) {
             return Err(Absent::Unsupported);
@@ -329,15 +297,15 @@ impl Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residency {
-    /// How many pages are cached.
+    /// The number of cached pages.
     pub cached_pages: u64,
-    /// How many pages there are, up to the end of the file.
+    /// The number of pages, up to the end of the file.
     pub pages: u64,
 }
 
 impl Residency {
-    /// The cached part, from 0 to 1. A part of a file without pages has 1: nothing of it has to be
-    /// read.
+    /// The cached fraction, from 0 to 1. For a part of a file without pages it is 1: nothing needs
+    /// to be read.
     pub fn fraction(&self) -> f64 {
         match self.pages {
             0 => 1.0,
@@ -346,8 +314,8 @@ impl Residency {
     }
 }
 
-/// How much of a file is cached, of the part that `range` touches. Two system calls where cachestat
-/// exists, and no allocation: a query planner may ask for each table and index.
+/// How much of a file is cached, in the part that `range` touches. Takes two system calls where
+/// cachestat exists, and allocates nothing: a query planner may ask for each table and index.
 ///
 /// # Errors
 ///
@@ -388,7 +356,7 @@ pub(crate) fn page_size() -> u64 {
 mod tests {
     use super::*;
 
-    /// Check which pages ranges touch of files of any size, and that no range ends beyond 64 bits.
+    /// Check which pages ranges touch in files of any size, and that no range ends beyond 64 bits.
     #[test]
     fn ranges_touch_whole_pages() {
         let page = page_size();
@@ -405,7 +373,7 @@ mod tests {
         assert_eq!(pages(u64::MAX, 0, u64::MAX).1, 1);
     }
 
-    /// Check that counts that a source does not know are absent, and not 0.
+    /// Check that counts that a source does not know are absent rather than 0.
     #[test]
     fn mincore_knows_only_what_is_cached() {
         let counts = Counts {

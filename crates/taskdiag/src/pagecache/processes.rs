@@ -1,13 +1,13 @@
-//! The regular files that a process has open or mapped, deleted files and memory files too.
+//! The regular files that a process has open or mapped, including deleted files and memory files.
 //!
-//! They are opened again through the links in `/proc/PID/fd` (proc_pid_fd(5)) and
-//! `/proc/PID/map_files` (proc_pid_map_files(5)), which lead to the file itself, whatever became of
-//! its name. Following the second kind takes `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`. Without
-//! these, a mapped file is opened by its path, if that still leads to the same file.
+//! They are reopened through the links in `/proc/PID/fd` (proc_pid_fd(5)) and `/proc/PID/map_files`
+//! (proc_pid_map_files(5)), which lead to the file itself even if it was renamed or deleted.
+//! Following the second kind requires `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`. Without these, a
+//! mapped file is opened by its path, if that still leads to the same file.
 //!
 //! A process can hold files of a file system that does not answer, and can keep others from reading
-//! its mappings. So a watched thread reads its mappings, a process of our own opens and asks about
-//! files, and both are given up when the patience ends.
+//! its mappings. So a watched thread reads its mappings, a separate process opens the files and
+//! asks about them, and both are given up when the patience ends.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -22,24 +22,11 @@ use taskdiag_core::mapping::Device;
 use taskdiag_core::text::maps::{self as text, Line};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
-use super::walk::{FileId, Seen};
+use super::walk::{File, FileId, Seen};
 use super::{ByteRange, Counts, Refusal, Source, Usage};
 use crate::errands::{self, Errands};
 use crate::readers;
 use crate::source::procfs;
-
-/// A file that a process holds.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Held<'a> {
-    /// Its name as the kernel writes it: with " (deleted)" behind it if the file has no name any
-    /// more.
-    pub path: &'a [u8],
-    /// Its size in bytes, if it could be looked at.
-    pub size_bytes: Result<u64, Absent>,
-    /// What is known of its page cache.
-    pub usage: Result<Usage, Absent>,
-}
 
 /// Finds the files that processes hold, and asks about them.
 #[derive(Debug)]
@@ -52,7 +39,7 @@ pub struct Finder {
 
 impl Finder {
     /// A finder that asks `source` about `range` of each file. `patience` is how long one system
-    /// call on a process or a file may take without progress.
+    /// call about a process or a file may make no progress.
     pub fn new(source: Source, range: ByteRange, patience: Duration) -> Finder {
         Finder {
             source,
@@ -68,8 +55,8 @@ impl Finder {
         procfs::pids()
     }
 
-    /// Calls `each` with the regular files that a process has open or mapped and that were not seen
-    /// before.
+    /// Calls `each` with the regular files that a process has open or mapped and that are not in
+    /// `seen` yet.
     ///
     /// # Errors
     ///
@@ -77,7 +64,7 @@ impl Finder {
     /// [`Denied`](ErrorKind::Denied) if the caller may not see what it holds (ptrace(2),
     /// `PTRACE_MODE_READ_FSCREDS`), and [`NoAnswer`](ErrorKind::NoAnswer) if it did not let its
     /// mappings be read. `each` has then been called with the files that it has open.
-    pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), Error> {
+    pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(File<'_>)) -> Result<(), Error> {
         let about = |errno: Errno| match errno {
             Errno::NOENT | Errno::SRCH => Error::new(ErrorKind::NoSuchTask, format!("pid {pid}: no such process")),
             Errno::ACCESS | Errno::PERM => {
@@ -106,7 +93,7 @@ struct Holder<'a> {
     process: OwnedFd,
     finder: &'a mut Finder,
     seen: &'a mut Seen,
-    each: &'a mut dyn FnMut(Held<'_>),
+    each: &'a mut dyn FnMut(File<'_>),
 }
 
 impl Holder<'_> {
@@ -122,7 +109,7 @@ impl Holder<'_> {
                 let name =
                     readlinkat(&directory, link, Vec::new()).map_or_else(|_| Vec::new(), |name| name.into_bytes());
                 let path = [b"fd/", link.to_bytes()].concat();
-                // A file that vanishes meanwhile is not held any more.
+                // A file that vanishes in between is not held any more.
                 let _ = self.through_link(&path, &name);
             }
         }
@@ -139,7 +126,7 @@ impl Holder<'_> {
             Err(Errno::SRCH) => return Ok(()),
             result => result?,
         };
-        // Whether the caller may follow one link is true of all links.
+        // If the caller may follow one link, it may follow all of them.
         let mut are_followed = true;
         let mut before = HashSet::new();
         let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
@@ -160,9 +147,9 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Asks about a file through a link of `/proc`. Following that opens nothing. `STATX_DONT_SYNC`
-    /// tells which file it is without asking its file system: what is a FIFO or a device, or was
-    /// seen before, is left alone.
+    /// Asks about a file through a link of `/proc`. Following the link opens nothing. With
+    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs, devices
+    /// and files that were seen before are skipped.
     fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let stat = statx(
@@ -181,9 +168,10 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Asks about a mapped file by the path that it was mapped by, if that still leads to it.
+    /// Asks about a mapped file by the path of the mapping, if the path still leads to the same
+    /// file.
     fn by_path(&mut self, mapped: &Line<'_>, name: &[u8]) {
-        // Its root directory need not be ours.
+        // The process's root directory need not be the caller's.
         let below_root = name.strip_prefix(b"/").unwrap_or(name);
         let Ok(path) = CString::new([b"root/", below_root].concat()) else {
             return;
@@ -201,7 +189,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Asks about the file at a path below the process's directory, if `is_meant`.
+    /// Asks about the file at a path below the process's directory, if `is_meant` accepts it.
     fn ask(
         &mut self,
         path: &CStr,
@@ -249,7 +237,7 @@ impl Holder<'_> {
                 (Err(reason), Err(reason))
             }
         };
-        (self.each)(Held {
+        (self.each)(File {
             path,
             size_bytes,
             usage,
@@ -280,8 +268,7 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
 }
 
 /// An errand: opens a regular file below the directory that was handed over, and asks about it.
-/// Puts down its device, inode number and size, whether the kernel refused to count, and the
-/// counts.
+/// Returns its device, inode number and size, whether the kernel refused to count, and the counts.
 fn count(
     files: &mut WorkFiles,
     [is_mincore, offset, len]: [u64; 3],
@@ -332,7 +319,7 @@ fn link(mapped: &Line<'_>) -> String {
 }
 
 /// Whether a mapping is of the file with this device and inode number. Some file systems (btrfs,
-/// overlay) have another device in stat(2) than in maps; both have the major number 0.
+/// overlay) report different devices in stat(2) and in maps; both have the major number 0.
 fn is_of(mapped: &Line<'_>, device: u64, inode: u64) -> bool {
     let device = Device::from_raw(device);
     inode == mapped.inode && (mapped.device == device || mapped.device.major == 0 && device.major == 0)

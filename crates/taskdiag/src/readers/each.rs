@@ -1,4 +1,4 @@
-//! A job that does the same thing for each of many processes.
+//! A job that does the same work for each of many processes.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use taskdiag_core::text::process::{status, Line, Lines};
 use super::{held, holds, run, Hold, Job, Pulse, Wait, MOST_READERS};
 use crate::mutex::lock;
 
-/// So many processes are read by one reader in one go.
+/// This many processes are read by one reader in one go.
 const PART: usize = 64;
 
 struct Each<T, R, F> {
-    /// The process that may hold a reader, 0 if it is not known, and what `work` takes.
+    /// The process that may block a reader, 0 if it is not known, and the input of `work`.
     about: Vec<(u32, T)>,
     what: u32,
     work: F,
     result: PhantomData<fn() -> R>,
-    /// Users whose processes hold readers. One process can have many like it, so those of its user
-    /// are read after all others.
+    /// Users whose processes block readers. Such a user may have many such processes, so their
+    /// other processes are read last.
     users: Mutex<Vec<u32>>,
     has_users: AtomicBool,
 }
@@ -41,14 +41,14 @@ impl<R> Default for Done<R> {
 }
 
 impl<T, R, F> Each<T, R, F> {
-    /// Whether other processes of the same user hold readers.
+    /// Whether other processes of the same user block readers.
     fn is_suspect(&self, pid: u32) -> bool {
         let has_users = self.has_users.load(Ordering::Relaxed);
         has_users && user(pid).is_some_and(|user| lock(&self.users).contains(&user))
     }
 }
 
-/// The real user of a process. The owner of its files is another one where it may not be traced.
+/// The real user of a process. The owner of its files in `/proc` differs if it may not be traced.
 fn user(pid: u32) -> Option<u32> {
     let text = std::fs::read(format!("/proc/{pid}/status")).ok()?;
     let status = status(&text, Lines::of(&[Line::Uid]));
@@ -71,7 +71,7 @@ where
     fn read(&self, indexes: &Vec<usize>, (): &mut (), pulse: &Pulse, done: &Mutex<Done<R>>) {
         for (place, &index) in indexes.iter().enumerate() {
             let (pid, about) = &self.about[index];
-            // One that comes alone has been postponed before.
+            // A process that comes alone has been postponed before.
             if indexes.len() > 1 && self.is_suspect(*pid) {
                 lock(done).postponed.push(index);
                 continue;
@@ -107,10 +107,10 @@ where
     }
 }
 
-/// Does `work`, which may wait for a process, for each of many: `about` has the number of each
-/// process, and what `work` takes. The results are in the same order. `None`: `work` did not return
-/// within the patience, or was not tried, because the process holds another reader, or no reader is
-/// left. [`held`] says from then on that processes hold readers by `what`.
+/// Does `work`, which may wait for a process, for each of many: `about` has the id of each process,
+/// and the input of `work`. The results are in the same order. `None`: `work` did not return within
+/// the patience, or was not tried, because the process blocks another reader, or no reader is left.
+/// From then on, [`held`] reports that the process blocks readers by `what`.
 pub(crate) fn each<T, R, F>(about: Vec<(u32, T)>, what: u32, patience: Duration, work: F) -> Vec<Option<R>>
 where
     T: Send + Sync + 'static,
@@ -148,8 +148,8 @@ where
     results
 }
 
-/// Does `work`, which may wait for a process, 0 if its number is not known. As [`each`] for one
-/// process.
+/// Does `work`, which may wait for a process; `pid` is 0 if that is not known. Like [`each`] for
+/// one process.
 pub(crate) fn call<T, W>(pid: u32, what: u32, patience: Duration, work: W) -> Option<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Which processes, and which users, hold readers. All handles know them.
+//! The processes and users that block readers. All handles share this knowledge.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,32 +8,32 @@ use taskdiag_sys::owner::Owner;
 use super::MOST_LOST;
 use crate::mutex::lock;
 
-/// What of a process may hold readers: its mappings. The bits below [`FILE_SYSTEMS`] are those of
+/// What in a process may block readers: its mappings. The bits below [`FILE_SYSTEMS`] are those of
 /// [`Files`](taskdiag_core::field::Files).
 pub(crate) const MAPPINGS: u32 = 1 << 31;
-/// And what is in its memory, which some kernels read under the lock of its mappings and some do
+/// The contents of its memory, which some kernels read under the lock of its mappings and others do
 /// not.
 pub(crate) const MEMORY: u32 = 1 << 30;
-/// And what the file systems of its open files say of these.
+/// What file systems report about its open files.
 pub(crate) const FILE_SYSTEMS: u32 = 1 << 29;
 
-/// Readers of this process that have been given up and have not come back.
+/// Readers of this process that were given up and have not come back.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 static HOLDERS: Mutex<Vec<Holder>> = Mutex::new(Vec::new());
 
-/// Users whose processes hold readers.
+/// Users whose processes block readers.
 static HOLDING_USERS: Mutex<Vec<(u32, Hold)>> = Mutex::new(Vec::new());
 
-/// A process that holds a reader.
+/// A process that blocks a reader.
 struct Holder {
     pid: u32,
-    /// What of it must not be read.
+    /// What must not be read of it.
     what: u32,
     hold: Hold,
 }
 
-/// A reader that is being held.
+/// A reader that is blocked.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     has_ended: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ impl Hold {
     }
 }
 
-/// What of a process holds a reader, as reported to [`holds`]; 0 if nothing does.
+/// What in a process blocks a reader, as reported to [`holds`]; 0 if nothing does.
 pub(crate) fn held(pid: u32) -> u32 {
     let mut holders = lock(&HOLDERS);
     if holders.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn held(pid: u32) -> u32 {
     of_process.fold(0, |all, holder| all | holder.what)
 }
 
-/// Notes that a process holds a reader.
+/// Notes that a process blocks a reader.
 pub(crate) fn holds(pid: u32, what: u32, hold: &Hold) {
     lock(&HOLDERS).push(Holder {
         pid,
@@ -75,20 +75,20 @@ pub(crate) fn holds(pid: u32, what: u32, hold: &Hold) {
     });
 }
 
-/// Notes that a process of a user holds a reader.
+/// Notes that a process of a user blocks a reader.
 pub(crate) fn user_holds(user: u32, hold: &Hold) {
     lock(&HOLDING_USERS).push((user, hold.clone()));
 }
 
-/// Whether a process of this user holds a reader.
+/// Whether a process of this user blocks a reader.
 pub(crate) fn does_user_hold(user: u32) -> bool {
     let mut users = lock(&HOLDING_USERS);
     users.retain(|(_, hold)| !hold.is_over());
     users.iter().any(|&(other, _)| other == user)
 }
 
-/// Whether so many readers are lost that users who hold some get no more: the rest is for everybody
-/// else.
+/// Whether so many readers are lost that users who block some get no more: the rest is for all
+/// other users.
 pub(crate) fn are_scarce() -> bool {
     lost() >= MOST_LOST / 2
 }
@@ -105,7 +105,7 @@ pub(super) fn note_returned() {
     LOST.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// In a child after fork(2): no reader of its own is lost.
+/// Called in a child after fork(2): it has lost no reader of its own.
 pub(super) fn forget_lost() {
     LOST.store(0, Ordering::Relaxed);
 }

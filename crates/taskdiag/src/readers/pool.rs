@@ -1,5 +1,4 @@
-//! The threads of readers. One that has nothing to do waits a while for more, for any handle of the
-//! process.
+//! The threads of readers. An idle one waits a while for more work, from any handle of the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -14,10 +13,10 @@ use super::pulse::{adopt, Pulse};
 use super::MOST_READERS;
 use crate::mutex::lock;
 
-/// How long a reader waits for something to do before it ends.
+/// How long a reader waits for work before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(10);
 
-/// What readers can be given to do.
+/// Work for readers.
 pub(super) trait Work: Send + Sync {
     fn work(&self, pulse: &Pulse);
 }
@@ -30,7 +29,7 @@ pub(super) struct Reader {
     has_ended: Arc<AtomicBool>,
 }
 
-/// Readers that have nothing to do.
+/// Readers without work.
 struct Idle {
     readers: Vec<Reader>,
     /// The process of these threads: after fork(2) the child has none of them.
@@ -48,7 +47,7 @@ impl Idle {
         let mut idle = lock(&IDLE);
         let this_process = Some(Owner::this_process());
         if idle.owner != this_process {
-            // Threads that the child does not have may hold locks in there.
+            // The child lacks these threads, which may hold locks in there.
             std::mem::forget(std::mem::take(&mut idle.readers));
             idle.owner = this_process;
             forget_lost();
@@ -58,13 +57,13 @@ impl Idle {
 }
 
 impl Reader {
-    /// A reader that has nothing to do, or a new one. `None` if no thread can be started.
+    /// Takes an idle reader, or makes a new one. `None` if no thread can be started.
     pub(super) fn take() -> Option<Reader> {
         let idle = Idle::of_this_process().readers.pop();
         idle.or_else(Reader::start)
     }
 
-    /// Leaves the reader to others.
+    /// Makes the reader available to others.
     pub(super) fn give_back(self) {
         let mut idle = Idle::of_this_process();
         if idle.readers.len() < MOST_READERS {
@@ -72,18 +71,18 @@ impl Reader {
         }
     }
 
-    /// Gives it something to do. False if its thread has just ended.
+    /// Gives it work. False if its thread has just ended.
     pub(super) fn send(&self, work: Arc<dyn Work>) -> bool {
         self.batches.send(work).is_ok()
     }
 
-    /// Leaves the thread alone, in the system call that it does not come back from.
+    /// Leaves the thread alone, in the system call that does not return.
     pub(super) fn lose(&self) {
         note_lost();
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// What says whether it has come back.
+    /// What tells whether it has come back.
     pub(super) fn hold(&self) -> Hold {
         Hold::new(Arc::clone(&self.has_ended))
     }
@@ -108,7 +107,7 @@ impl Reader {
                         Err(RecvTimeoutError::Timeout) => {
                             let mut idle = Idle::of_this_process();
                             let is_own = |reader: &Reader| Arc::ptr_eq(&reader.pulse, &own);
-                            // If it is not idle it has just been taken.
+                            // If it is not idle, it has just been taken.
                             if let Some(at) = idle.readers.iter().position(is_own) {
                                 idle.readers.swap_remove(at);
                                 break;

@@ -25,13 +25,13 @@ impl Pulse {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says where in its item the reader is.
+    /// Reports where in its item the reader is.
     pub(crate) fn mark(&self, mark: u64) {
         self.mark.store(mark, Ordering::Relaxed);
         self.beat();
     }
 
-    /// Says that another process reads in its place; 0: no longer.
+    /// Reports that another process reads in its place; 0: no longer.
     pub(crate) fn is_read_by(&self, pid: u32) {
         self.other.store(pid, Ordering::Relaxed);
         self.beat();
@@ -50,7 +50,7 @@ impl Pulse {
     }
 
     /// Whether the reader, or the process in its place, is running or waits for a processor: then
-    /// it is slow, and not held.
+    /// it is slow, but not blocked.
     pub(super) fn is_running(&self) -> bool {
         match self.other.load(Ordering::Relaxed) {
             0 => is_in_state_r(format_args!("/proc/self/task/{}/stat", self.tid())),
@@ -95,7 +95,7 @@ pub(super) fn adopt(pulse: &Arc<Pulse>) {
     OWN.with(|own| own.set(Arc::clone(pulse)).ok());
 }
 
-/// As [`Pulse::beat`], for code that does not know whether a reader runs it.
+/// Like [`Pulse::beat`], for code that does not know whether a reader runs it.
 pub(crate) fn beat() {
     OWN.with(|own| {
         if let Some(pulse) = own.get() {

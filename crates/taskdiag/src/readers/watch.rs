@@ -1,4 +1,4 @@
-//! Gives the items of a job to readers, and gives up readers that are held.
+//! Gives the items of a job to readers, and gives up readers that are blocked.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use super::holders::{are_scarce, lost};
 use super::pool::{Reader, Work};
 use super::{Job, Pulse, Wait, MOST_LOST, MOST_READERS};
+use crate::interrupt::is_interrupted;
 use crate::mutex::lock;
 
-/// How often readers are looked at.
+/// How often readers are checked.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A reader that has been quiet for so long is likely to be held: another one takes what waits
-/// behind it.
+/// A reader that has been quiet for this long is probably blocked: another one takes the items that
+/// wait behind it.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// The items of a job.
@@ -30,7 +31,7 @@ struct State<J: Job> {
     under_way: HashMap<u64, Arc<UnderWay<J>>>,
     done: Vec<J::Done>,
     next_ticket: u64,
-    /// There are no more items than those that wait.
+    /// There are no items beyond those that wait.
     is_exhausted: bool,
     /// Nobody waits for the batch any more.
     is_closed: bool,
@@ -52,7 +53,7 @@ impl<J: Job> State<J> {
         !self.waiting.is_empty() || !self.is_exhausted
     }
 
-    /// The next item to be read.
+    /// Takes the next item to read.
     fn take(&mut self, job: &J) -> Option<J::Item> {
         if let Some(item) = self.waiting.pop_front() {
             return Some(item);
@@ -111,6 +112,9 @@ impl<J: Job> Work for Batch<J> {
 
 /// As [`super::run`].
 pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
+    if is_interrupted() {
+        return Vec::new();
+    }
     let wanted = thread::available_parallelism().map_or(1, |count| count.get());
     let wanted = wanted.min(MOST_READERS).min(expected.max(1));
     let batch = Arc::new(Batch {
@@ -138,12 +142,12 @@ pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wa
     std::mem::take(&mut state.done)
 }
 
-/// What a reader looked like when it was last looked at.
+/// The state of a reader at the last check.
 #[derive(Default)]
 struct Seen {
     beats: u64,
-    /// How long it has waited in a system call since. While it ran, or waited for a processor, it
-    /// was slow and not held.
+    /// How long it has waited in a system call since then. While it ran, or waited for a processor,
+    /// it was slow but not blocked.
     quiet: Duration,
     has_stand_in: bool,
 }
@@ -162,13 +166,13 @@ impl<J: Job> Watch<'_, J> {
 
     /// Lets one more reader work on the batch. False if none is left.
     fn engage(&mut self) -> bool {
-        // A stand-in for a quiet reader may be held as well. So some are kept back until it is
-        // known who holds readers.
+        // A stand-in for a quiet reader may be blocked as well. So some readers are kept back until
+        // it is known which processes block readers.
         let most = if are_scarce() { MOST_LOST } else { MOST_LOST / 2 };
         if lost() + self.engaged.len() >= most + MOST_READERS {
             return false;
         }
-        // One whose thread has just ended does not take anything.
+        // A reader whose thread has just ended takes no work.
         for _ in 0..MOST_READERS {
             let Some(reader) = Reader::take() else { return false };
             if reader.send(self.work()) {
@@ -179,8 +183,8 @@ impl<J: Job> Watch<'_, J> {
         true
     }
 
-    /// Waits until the batch is done, and replaces readers that are held. Readers that come back in
-    /// time are kept for the next batch.
+    /// Waits until the batch is done, and replaces readers that are blocked. Readers that come back
+    /// in time are kept for the next batch.
     fn finish(&mut self) {
         let mut last_look = Instant::now();
         loop {
@@ -199,7 +203,11 @@ impl<J: Job> Watch<'_, J> {
             }
             let has_more = state.has_more();
             drop(state);
-            // If this thread itself did not get to run, that says nothing of the readers.
+            // Items under way are then lost until their readers come back.
+            if is_interrupted() {
+                break;
+            }
+            // If this thread itself did not get to run, that says nothing about the readers.
             let passed = last_look.elapsed().min(2 * TICK);
             last_look = Instant::now();
             self.look(passed, has_more);
@@ -220,7 +228,7 @@ impl<J: Job> Watch<'_, J> {
         state.under_way.clear();
     }
 
-    /// Looks at the readers: gives up those that are held, and engages others in their place.
+    /// Checks the readers: gives up those that are blocked, and engages others in their place.
     fn look(&mut self, passed: Duration, has_more: bool) {
         let patience = self.wait.patience;
         let mut vacant = 0;
@@ -242,8 +250,8 @@ impl<J: Job> Watch<'_, J> {
                     self.engaged.swap_remove(index);
                     continue;
                 }
-                // It had nothing more to do. Items of readers that were given up may have come
-                // since, and there may be nobody else to read them.
+                // It had no more work. Items of readers that were given up may have come since, and
+                // perhaps nobody else can read them.
                 seen.quiet = Duration::ZERO;
                 if lock(&self.batch.state).has_more() {
                     reader.send(Arc::clone(self.batch) as Arc<dyn Work>);
@@ -264,7 +272,7 @@ impl<J: Job> Watch<'_, J> {
     }
 }
 
-/// Takes its item from a reader, and leaves the rest of it to others. False if it has none.
+/// Takes the item from a reader, and leaves the rest of it to others. False if it has none.
 fn give_up<J: Job>(batch: &Batch<J>, reader: &Reader) -> bool {
     let mut state = lock(&batch.state);
     let tid = reader.pulse.tid();
@@ -285,7 +293,7 @@ fn give_up<J: Job>(batch: &Batch<J>, reader: &Reader) -> bool {
     true
 }
 
-/// Does the rest of a batch as far as that takes no reader.
+/// Does the rest of a batch as far as that needs no reader.
 fn read_without<J: Job>(batch: &Batch<J>) {
     let mut state = lock(&batch.state);
     while let Some(item) = state.take(&batch.job) {

@@ -17,52 +17,52 @@ use super::work;
 use crate::errands::{self, Errands};
 use crate::source::procfs::is_exhausted;
 
-/// So many ways to a namespace may be denied before none is tried any more.
+/// After this many denied ways into namespaces, no more are tried.
 const MOST_DENIED: usize = 4;
 
-/// Which sockets of a list the kernel is asked for.
+/// Which sockets of a list to request from the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Which<'a> {
+pub(super) struct SocketSelection<'a> {
     pub(super) states: Set<State>,
-    /// At either end; all if there are none.
+    /// Ports at either end; all if there are none.
     pub(super) ports: &'a [u16],
 }
 
 /// How a list ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It is whole.
+    /// It is complete.
     Whole,
     /// The kernel has no such list.
     Unsupported,
-    /// The kernel refused, or the list is cut off.
+    /// The kernel refused, or the list is truncated.
     Failed,
     /// It did not answer in time.
     Silent,
 }
 
-/// What one attempt to get a list was like.
+/// The outcome of one attempt to get a list.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     end: End,
     /// It came in more than one part.
     has_parts: bool,
-    /// The kernel said that it may lack something.
+    /// The kernel reported that the list may be incomplete.
     is_interrupted: bool,
 }
 
-/// So often a list is asked for, as long as the kernel says each time that it may lack something.
+/// The maximum number of attempts for a list that the kernel keeps reporting as incomplete.
 const MOST_ATTEMPTS: u32 = 4;
 
-/// Asks for a list until it is whole: what existed all the time was in one of the attempts. The
-/// closure passes on sockets, and passes some on again in another attempt. Returns the end, and
-/// whether the kernel said of all attempts that they may lack something.
+/// Requests a list until it is complete: whatever existed all the time was in one of the attempts.
+/// The closure passes on sockets, some of them again in another attempt. Returns the end, and
+/// whether the kernel reported every attempt as incomplete.
 fn until_whole(list: List, mut attempt: impl FnMut() -> ControlFlow<(), Attempt>) -> ControlFlow<(), (End, bool)> {
     let mut is_interrupted = true;
     for count in 1.. {
         let last = attempt()?;
         is_interrupted &= last.is_interrupted;
-        // It may skip sockets of these without saying so.
+        // Such a list may skip sockets without a report.
         let may_skip = list.is_of_chains() && last.has_parts;
         let is_enough = count == MOST_ATTEMPTS || !is_interrupted && (count > 1 || !may_skip);
         if is_enough || last.end != End::Whole {
@@ -72,14 +72,14 @@ fn until_whole(list: List, mut attempt: impl FnMut() -> ControlFlow<(), Attempt>
     unreachable!("there is a last attempt")
 }
 
-/// Asks the kernel, in one namespace after the other.
+/// Requests lists from the kernel, in one namespace after the other.
 pub(super) struct Dumper {
     pub(super) errands: Errands,
     datagram: Vec<u8>,
-    /// The inode number of the socket that asks.
+    /// The inode number of the socket that sends requests.
     asking: Option<u64>,
     pub(super) malformed: u64,
-    /// How many lists may lack something.
+    /// Lists that may be incomplete.
     pub(super) interrupted: u64,
 }
 
@@ -94,7 +94,7 @@ impl Dumper {
         }
     }
 
-    /// Enters a namespace, by the first of its ways that leads there.
+    /// Enters a namespace by the first of its ways that still leads there.
     pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Failed> {
         if namespace.is_own {
             return self.enter_by(namespace, b"");
@@ -108,7 +108,7 @@ impl Dumper {
                     denied += 1;
                     result = Err(errno.into());
                 }
-                // It does not lead there any more.
+                // The way does not lead there any more.
                 Err(Failed::Errno(_)) => {}
             }
             if denied == MOST_DENIED {
@@ -127,12 +127,12 @@ impl Dumper {
         Ok(())
     }
 
-    /// The inode numbers of the sockets that were made to ask.
+    /// The inode numbers of the sockets that were made for requests.
     pub(super) fn own(&self) -> Vec<u64> {
         self.asking.into_iter().chain(self.errands.own_socket()).collect()
     }
 
-    /// Passes on the sockets of a list that `/proc/net` has as text.
+    /// Passes on the sockets of a list that exists only as text in `/proc/net`.
     pub(super) fn dump_text(
         &mut self,
         list: List,
@@ -164,12 +164,12 @@ impl Dumper {
         ControlFlow::Continue(End::Whole)
     }
 
-    /// Passes on the sockets of a list, each with the bytes of its message. If the list is asked for
-    /// again, most of them are passed on again.
+    /// Passes on the sockets of a list, each with the bytes of its message. If the list is
+    /// requested again, most of them are passed on again.
     pub(super) fn dump(
         &mut self,
         list: List,
-        which: Which<'_>,
+        which: SocketSelection<'_>,
         with_info: bool,
         mut each: impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), End> {
@@ -181,7 +181,7 @@ impl Dumper {
     fn dump_once(
         &mut self,
         list: List,
-        which: Which<'_>,
+        which: SocketSelection<'_>,
         with_info: bool,
         each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), Attempt> {
@@ -209,7 +209,7 @@ impl Dumper {
         })
     }
 
-    /// Asks about one socket, by a request. `None` if it does not exist any more.
+    /// Requests one socket. `None` if it does not exist any more.
     pub(super) fn ask_about_one(
         &mut self,
         list: List,
@@ -237,9 +237,9 @@ impl Dumper {
         &mut self,
         list: List,
         each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
-    ) -> ControlFlow<(), Part> {
+    ) -> ControlFlow<(), Datagram> {
         let mut messages = Messages::new(&self.datagram);
-        let mut part = Part::default();
+        let mut part = Datagram::default();
         for message in messages.by_ref() {
             match message {
                 Message::Socket(payload) => {
@@ -265,9 +265,9 @@ impl Dumper {
     }
 }
 
-/// What a datagram of a list had.
+/// The contents of a datagram of a list.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct Datagram {
     has_sockets: bool,
     is_interrupted: bool,
     /// How the list ends, if it does.
@@ -283,7 +283,7 @@ impl End {
     }
 }
 
-/// The names of the network interfaces of a namespace, as far as they were asked for.
+/// The names of the network interfaces of a namespace that were requested so far.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces(Vec<(u32, Result<Vec<u8>, Absent>)>);
 
@@ -303,7 +303,7 @@ impl Interfaces {
 mod tests {
     use super::*;
 
-    /// What comes of attempts that are like these, and how many were made.
+    /// The outcome of attempts like these, and how many were made.
     fn until_whole_of(list: List, attempts: &[(End, bool, bool)]) -> (u32, End, bool) {
         let mut made = 0;
         let ended = until_whole(list, || {
@@ -321,8 +321,9 @@ mod tests {
         (made, end, is_interrupted)
     }
 
-    /// Check that a list is asked for again while the kernel says that it lacks something, that this
-    /// has an end, that one whole attempt is enough, and that long chains are asked for twice.
+    /// Check that a list is requested again while the kernel reports it as incomplete, that this
+    /// ends, that one complete attempt is enough, and that lists of long chains are requested
+    /// twice.
     #[test]
     fn lists_are_asked_for_until_they_are_whole() {
         let list = |protocol: i32| List {

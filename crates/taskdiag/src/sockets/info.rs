@@ -1,8 +1,8 @@
-//! What TCP knows of connections.
+//! TCP's information about connections.
 //!
-//! The kernel takes the lock of each socket to tell, and a process keeps that lock as long as it
-//! sends from memory that a file system does not deliver. So this comes in a list of its own. If
-//! that does not come to its end, the sockets are asked about one by one.
+//! To provide it, the kernel takes the lock of each socket, and a process holds that lock while it
+//! sends from memory that a file system does not deliver. So this information comes in a list of
+//! its own. If that list does not end, the sockets are requested one by one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -12,26 +12,26 @@ use taskdiag_core::socket::diag::{self, List};
 use taskdiag_core::socket::{Socket, TcpInfo};
 use taskdiag_sys::isolated::Failed;
 
-use super::dump::{Dumper, End, Which};
+use super::dump::{Dumper, End, SocketSelection};
 use super::namespaces::Namespace;
 
-/// So many sockets of a list may keep who asks about them. Each of them costs a process.
+/// The maximum number of sockets of a list that may block a request. Each costs a process.
 const MOST_SILENT: usize = 4;
 
-/// What TCP knows of the connections of a list.
+/// TCP's information about the connections of a list.
 #[derive(Debug, Default)]
 pub(super) struct Infos {
-    /// What was told of each socket. `None`: the kernel has nothing to tell of one that is only
-    /// bound, or no whole socket any more.
+    /// What was reported for each socket. `None`: the kernel reports nothing about a socket that is
+    /// only bound, or is no full socket any more.
     by_cookie: HashMap<u64, Option<TcpInfo>>,
-    /// There was no answer about some.
+    /// Some requests were not answered.
     is_silent: bool,
 }
 
 impl Infos {
-    /// Reads what TCP knows of the sockets of a list. Whatever happens, the namespace is entered
-    /// afterwards, or does not answer at all.
-    pub(super) fn read(dumper: &mut Dumper, list: List, which: Which<'_>, namespace: &Namespace) -> Infos {
+    /// Reads TCP's information about the sockets of a list. Afterwards the namespace is entered
+    /// again in any case, unless it does not answer at all.
+    pub(super) fn read(dumper: &mut Dumper, list: List, which: SocketSelection<'_>, namespace: &Namespace) -> Infos {
         let mut infos = Infos::default();
         let end = dumper.dump(list, which, true, |_, socket, _| {
             infos.add(&socket);
@@ -44,12 +44,12 @@ impl Infos {
         infos
     }
 
-    fn read_one_by_one(&mut self, dumper: &mut Dumper, list: List, which: Which<'_>, namespace: &Namespace) {
+    fn read_one_by_one(&mut self, dumper: &mut Dumper, list: List, which: SocketSelection<'_>, namespace: &Namespace) {
         if dumper.enter(namespace).is_err() {
             return;
         }
         let mut requests = BTreeMap::new();
-        // What does not come to its end here does not come at all.
+        // If it does not end here, it does not end at all.
         let _ = dumper.dump(list, which, false, |_, socket, payload| {
             if !self.by_cookie.contains_key(&socket.cookie) {
                 requests.extend(diag::info_request(list, payload).map(|request| (socket.cookie, request)));
@@ -72,12 +72,12 @@ impl Infos {
         self.by_cookie.insert(socket.cookie, socket.info.ok().flatten());
     }
 
-    /// What TCP knows of a socket of the list.
+    /// TCP's information about a socket of the list.
     pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo>, Absent> {
         match self.by_cookie.get(&socket.cookie) {
             Some(told) => Ok(*told),
             None if self.is_silent => Err(Absent::NoAnswer),
-            // It did not exist yet.
+            // The socket did not exist yet.
             None => Err(Absent::Gone),
         }
     }

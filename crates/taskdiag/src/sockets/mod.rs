@@ -1,17 +1,17 @@
-//! Sockets: those of all network namespaces of the machine, and who has them.
+//! Sockets in all network namespaces of the machine, and the processes that have them open.
 //!
-//! [`Handle::sockets`] passes each socket to a closure, with what `ss` shows: addresses, state,
-//! queues, timers, and the processes that have descriptors of it.
+//! [`Handle::sockets`] passes each socket to a closure, with the values that `ss` shows: addresses,
+//! state, queues, timers, and the processes that have descriptors of it.
 //!
 //! ```
 //! use std::ops::ControlFlow;
-//! use taskdiag::sockets::{Kinds, Request};
+//! use taskdiag::sockets::{Kind, Request};
 //! use taskdiag::{Field, Handle, Query};
 //!
 //! let mut handle = Handle::new();
 //! let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
 //! let mut request = Request::default();
-//! request.kinds = Kinds::TCP | Kinds::UDP;
+//! request.kinds = Kind::Tcp | Kind::Udp;
 //! request.listening = true;
 //! let answer = handle.sockets(&processes, &request, |socket| {
 //!     for owner in socket.owners.ok().flatten().unwrap_or_default() {
@@ -23,17 +23,17 @@
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 //!
-//! The kernel makes the lists (sock_diag(7)), one for each protocol and namespace. Entering a
-//! namespace takes `CAP_SYS_ADMIN`: without it the caller's own is answered, and the others that
-//! were found are counted. Seeing the descriptors of a process takes the right to trace it.
+//! The kernel makes the lists (sock_diag(7)), one for each protocol and namespace. Entering another
+//! namespace needs `CAP_SYS_ADMIN`: without it, only the caller's own namespace is read, and the
+//! others that were found are counted. Reading the descriptors of a process needs the right to
+//! trace it.
 //!
-//! A list is not one moment. A socket that exists all the time is in it, unless it is one of TCP
-//! whose state changes while the list is made: then it may be missing. No socket is there twice.
+//! A list does not show a single moment. A socket that exists all the time is in it, except that a
+//! TCP socket whose state changes while the list is made may be missing. No socket is in it twice.
 
 mod dump;
 mod info;
 mod namespaces;
-mod owners;
 mod work;
 
 use std::collections::HashSet;
@@ -56,48 +56,36 @@ use taskdiag_core::socket::diag::List;
 use taskdiag_core::socket::has_port;
 use taskdiag_sys::isolated::Failed;
 
+use crate::descriptors::{self, Unseen};
 use crate::errands::Errands;
 use crate::files::{self, PathMatch};
-use crate::peers::{self, Peers};
+use crate::owners::{borrowed, FoundOwners, Owners};
 use crate::source::procfs::is_exhausted;
 use crate::Handle;
-use dump::{Dumper, End, Interfaces, Which};
+use dump::{Dumper, End, Interfaces, SocketSelection};
 use info::Infos;
 use namespaces::{Mounts, Namespace, Namespaces};
-use owners::Unseen;
-pub(crate) use owners::{read_descriptors, Owners};
 
 pub use taskdiag_core::filter::SocketFilter as Filter;
-pub use taskdiag_core::socket::End as Endpoint;
 pub use taskdiag_core::socket::{
-    Address, Family, Kinds, Owner, Protocol, Queues, Row, Socket, SocketField, State, TcpInfo, Timer, TimerKind, Type,
+    Address, Endpoint, Family, Kind, Owner, Protocol, Queues, Row, Socket, SocketField, State, TcpInfo, Timer,
+    TimerKind, Type,
 };
 
-/// In which network namespaces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Where {
-    /// In all that processes, mounts and descriptors keep alive.
-    #[default]
-    Everywhere,
-    /// In the caller's own.
-    Here,
-}
-
 bitflags! {
-    /// What is found out of sockets besides what the kernel tells of each at once.
+    /// What to read about sockets besides what the kernel provides at once.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Wants: u8 {
-        /// Who has descriptors of them.
+        /// The descriptors of them.
         const OWNERS = 1;
-        /// What TCP knows of the connections.
+        /// TCP's information about the connections.
         const INFO = 2;
-        /// Who is at the other end. All processes are looked at for that.
+        /// The other ends. This reads the descriptors of all processes.
         const PEERS = 4;
     }
 }
 
-/// What has to be found out for the value of a field.
+/// What to read for the value of a field.
 impl From<SocketField> for Wants {
     fn from(field: SocketField) -> Wants {
         match field {
@@ -109,25 +97,26 @@ impl From<SocketField> for Wants {
     }
 }
 
-/// Which sockets: those that pass all of these tests. And what to find out of them.
+/// Selects sockets, which must pass all of these tests, and the values to read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// Of which kinds.
-    pub kinds: Kinds,
-    /// In which states.
+    /// The kinds of the sockets.
+    pub kinds: Set<Kind>,
+    /// The states of the sockets.
     pub states: Set<State>,
     /// Only sockets that wait for a peer: [`Socket::is_listening`].
     pub listening: bool,
-    /// Only sockets of IP with one of these ports at one of their ends; any if there are none.
+    /// Only sockets of IP with one of these ports at either end; all sockets if there are none.
     pub ports: Vec<u16>,
-    /// Only sockets that one of the processes has a descriptor of.
+    /// Only sockets of which one of the processes has a descriptor.
     pub owned: bool,
-    /// Only sockets that this is true of.
+    /// Only sockets for which this is true.
     pub filter: Option<Filter>,
-    /// In which network namespaces.
-    pub place: Where,
-    /// The values to find out of them. What the kernel tells of each at once is always there.
+    /// Only sockets in the caller's own network namespace, not in all namespaces that processes,
+    /// mounts and descriptors keep alive.
+    pub own_namespace: bool,
+    /// The values to read. Those that the kernel provides at once are always there.
     pub fields: Set<SocketField>,
 }
 
@@ -135,30 +124,30 @@ pub struct Request {
 impl Default for Request {
     fn default() -> Request {
         Request {
-            kinds: Kinds::all(),
+            kinds: Kind::ALL.into(),
             states: State::ALL.into(),
             listening: false,
             ports: Vec::new(),
             owned: false,
             filter: None,
-            place: Where::default(),
+            own_namespace: false,
             fields: SocketField::usual(),
         }
     }
 }
 
 impl Request {
-    /// Whether owners are looked for, so that [`Handle::sockets`] needs processes.
+    /// Whether the request asks for owners, so that [`Handle::sockets`] needs processes.
     pub fn has_owners(&self) -> bool {
         self.needs().contains(Wants::OWNERS)
     }
 
-    /// What has to be found out for the answer.
+    /// What to read for the answer.
     fn wants(&self) -> Wants {
         self.fields.iter().map(Wants::from).collect()
     }
 
-    /// What has to be found out for the answer and for the filter.
+    /// What to read for the answer and for the filter.
     fn needs(&self) -> Wants {
         let fields = self.filter.as_ref().map(Filter::fields).unwrap_or_default();
         let mut needs = self.wants() | fields.into_iter().map(Wants::from).collect();
@@ -169,32 +158,32 @@ impl Request {
     }
 }
 
-/// How many sockets there were, and what is missing.
+/// The number of sockets, and what is missing.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Answer {
-    /// How many sockets were passed on.
+    /// Sockets that were passed on.
     pub sockets: u64,
-    /// How many network namespaces were asked.
+    /// Network namespaces that were read.
     pub namespaces: u64,
-    /// How many network namespaces may not be entered.
+    /// Network namespaces that the caller may not enter.
     pub namespaces_denied: u64,
-    /// How many processes do not show which network namespace is theirs: there may be more.
+    /// Processes that hide their network namespace: there may be more namespaces.
     pub processes_hidden: u64,
-    /// How many processes do not show their descriptors. They may be the owners of sockets.
+    /// Processes that hide their descriptors. They may own sockets.
     pub processes_denied: u64,
-    /// How many sockets are left out because a value that the filter tests is not known.
+    /// Sockets left out because a value that the filter tests is not known.
     pub undecided: u64,
-    /// How many lists may lack something, as the kernel said each time that they were asked for.
+    /// Lists that may be incomplete, according to the kernel, at every attempt.
     pub interrupted: u64,
-    /// How many lists ended with an error, or how many namespaces were found again and again and could
-    /// not be entered.
+    /// Lists that ended with an error, and namespaces that could not be entered although they were
+    /// found repeatedly.
     pub failed: u64,
-    /// How many lists, or namespaces, did not come within the patience.
+    /// Lists or namespaces that did not answer within the patience.
     pub silent: u64,
-    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
+    /// Invalid answers of the kernel. Anything but 0 is a defect.
     pub malformed: u64,
-    /// Lists that this kernel can't make, by what they are of: `raw`, `vsock`.
+    /// Lists that this kernel can't make, by kind: `raw`, `vsock`.
     pub unsupported: Vec<&'static str>,
 }
 
@@ -218,76 +207,106 @@ impl Answer {
     }
 }
 
-/// How often namespaces are looked for, as long as some are found to which nothing leads when they
-/// are to be entered.
+/// The maximum number of searches for namespaces. Another search follows if no way leads to a
+/// namespace any more when it is to be entered.
 const ROUNDS: usize = 4;
 
-/// What receives sockets.
-type Each<'e> = dyn FnMut(&Socket<'_>) -> ControlFlow<()> + 'e;
+/// Receives sockets.
+pub(crate) type Each<'e> = dyn FnMut(&Socket<'_>) -> ControlFlow<()> + 'e;
 
-/// Answers [`Handle::sockets`].
-pub(crate) fn answer(
-    handle: &mut Handle,
-    source: Option<SourceId>,
-    processes: &Snapshot,
-    request: &Request,
-    patience: Duration,
-    each: &mut Each<'_>,
-) -> Result<Answer> {
-    check(source)?;
-    let mut answer = Answer::default();
-    let (wants, needs) = (request.wants(), request.needs());
-    let mut namespaces = Namespaces::own();
-    let mut seen = Seen::default();
-    let owners = if needs.contains(Wants::OWNERS) {
-        let has_others = request.place == Where::Everywhere && may_enter();
-        let others = has_others.then_some((&namespaces, &mut seen));
-        Some(find_owners(handle, processes, others, &mut answer)?)
-    } else {
-        None
-    };
-    let other_ends = if wants.contains(Wants::PEERS) {
-        let known = owners.as_ref().map(|owners| (processes, owners));
-        Some(Peers::for_sockets(handle, known, request.place)?)
-    } else {
-        None
-    };
-    let mut pass = Pass {
-        request,
-        wants,
-        needs,
-        owners,
-        other_ends,
-        answer,
-        unsupported: Vec::new(),
-        failure: None,
-        each,
-    };
-    let mut dumper = Dumper::new(patience);
-    for round in 0..ROUNDS {
-        if request.place == Where::Everywhere {
-            find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
-            pass.answer.processes_hidden = namespaces.hidden.len() as u64;
-        }
-        let is_last = round + 1 == ROUNDS;
-        // The closure may have ended the pass.
-        if pass.dump_all(&mut dumper, &mut namespaces, is_last).is_break() || !namespaces.forget_ways() {
-            break;
-        }
-    }
-    if let Some(failure) = pass.failure {
-        return Err(failure);
-    }
-    let mut answer = pass.answer;
-    answer.malformed += dumper.malformed;
-    answer.interrupted += dumper.interrupted;
-    answer.unsupported = pass.unsupported.iter().map(|list| list.name()).collect();
-    answer.unsupported.dedup();
-    Ok(answer)
+/// Finds the other ends of sockets.
+pub(crate) trait OtherEnds {
+    /// The other end of a socket of a list.
+    fn of_socket(&self, socket: &Socket<'_>) -> FoundOwners<'_>;
 }
 
-/// Fails if a forced source does not answer about sockets.
-pub(crate) fn check(source: Option<SourceId>) -> Result<()> {
+/// Answers [`Handle::sockets`]: first finds the owners, then passes on the lists.
+#[derive(Debug)]
+pub(crate) struct Listing<'a> {
+    request: &'a Request,
+    namespaces: Namespaces,
+    seen: Seen,
+    owners: Option<Owners>,
+    answer: Answer,
+}
+
+impl<'a> Listing<'a> {
+    /// Finds the owners among the processes, if the request asks for them.
+    pub(crate) fn begin(handle: &mut Handle, processes: &Snapshot, request: &'a Request) -> Result<Listing<'a>> {
+        check(handle.only_source())?;
+        let mut listing = Listing {
+            request,
+            namespaces: Namespaces::own(),
+            seen: Seen::default(),
+            owners: None,
+            answer: Answer::default(),
+        };
+        if request.has_owners() {
+            let has_others = !request.own_namespace && may_enter();
+            let others = has_others.then_some((&listing.namespaces, &mut listing.seen));
+            listing.owners = Some(find_owners(handle, processes, others, &mut listing.answer)?);
+        }
+        Ok(listing)
+    }
+
+    /// The owners that were found, if the request asks for them.
+    pub(crate) fn owners(&self) -> Option<&Owners> {
+        self.owners.as_ref()
+    }
+
+    /// Reads the lists, and passes on the sockets. `other_ends` is given if the request asks for
+    /// them.
+    pub(crate) fn pass_on(
+        self,
+        handle: &mut Handle,
+        other_ends: Option<&dyn OtherEnds>,
+        each: &mut Each<'_>,
+    ) -> Result<Answer> {
+        let Listing {
+            request,
+            mut namespaces,
+            mut seen,
+            owners,
+            answer,
+        } = self;
+        let patience = handle.patience_of_calls();
+        let mut pass = Pass {
+            request,
+            wants: request.wants(),
+            needs: request.needs(),
+            owners,
+            other_ends,
+            answer,
+            unsupported: Vec::new(),
+            failure: None,
+            each,
+        };
+        let mut dumper = Dumper::new(patience);
+        for round in 0..ROUNDS {
+            if !request.own_namespace {
+                find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
+                pass.answer.processes_hidden = namespaces.hidden.len() as u64;
+            }
+            let is_last = round + 1 == ROUNDS;
+            // The closure may have ended the pass.
+            if pass.dump_all(&mut dumper, &mut namespaces, is_last).is_break() || !namespaces.forget_ways() {
+                break;
+            }
+        }
+        if let Some(failure) = pass.failure {
+            return Err(failure);
+        }
+        let mut answer = pass.answer;
+        answer.malformed += dumper.malformed;
+        answer.interrupted += dumper.interrupted;
+        answer.unsupported = pass.unsupported.iter().map(|list| list.name()).collect();
+        answer.unsupported.dedup();
+        Ok(answer)
+    }
+}
+
+/// Fails if a forced source can't answer about sockets.
+fn check(source: Option<SourceId>) -> Result<()> {
     match source {
         None | Some(SourceId::Bpf | SourceId::Procfs | SourceId::Broker) => Ok(()),
         Some(source) => Err(Error::new(
@@ -301,23 +320,23 @@ fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM)
 }
 
-/// Whether a socket is one that asks.
+/// Whether this is one of the sockets that send our requests.
 fn is_ours(socket: &Socket<'_>, own: &[u64]) -> bool {
     let is_own = |inode: Option<u64>| inode.is_some_and(|inode| own.contains(&inode));
     is_own(socket.inode) || is_own(socket.peer_inode)
 }
 
-/// Processes whose descriptors of namespaces were read already.
+/// Processes whose descriptors of namespaces have been read.
 #[derive(Debug, Default)]
 struct Seen {
     processes: HashSet<Identity>,
-    /// What they have: process, descriptor, name.
+    /// Their descriptors: process, descriptor, name.
     descriptors: Vec<(u32, u32, Vec<u8>)>,
 }
 
 impl Seen {
-    /// Reads the descriptors of processes: keeps those of files on the file system of namespaces, and
-    /// passes on those of sockets, if there is a closure for them.
+    /// Reads the descriptors of processes: keeps those of files on the file system of namespaces,
+    /// and passes those of sockets to the closure, if there is one.
     fn read(
         &mut self,
         handle: &mut Handle,
@@ -327,14 +346,14 @@ impl Seen {
     ) -> Result<Unseen> {
         self.processes
             .extend(processes.tasks().filter_map(|task| task.identity().ok()));
-        // What leads to a namespace is a regular file.
+        // A file that leads to a namespace is a regular file.
         let mut kinds = Set::from(files::Kind::File);
         let mut file_systems = vec![PathMatch::file_system(namespaces.device())];
         if each_socket.is_some() {
             kinds |= files::Kind::Socket;
             file_systems.push(PathMatch::file_system(sockets_device()?));
         }
-        read_descriptors(
+        descriptors::read(
             handle,
             processes,
             kinds,
@@ -349,8 +368,8 @@ impl Seen {
     }
 }
 
-/// Finds the descriptors of sockets that processes have. If other namespaces are looked for, finds
-/// the descriptors of these, too.
+/// Finds the descriptors of sockets that processes have. If other namespaces are wanted, also finds
+/// the descriptors of these.
 fn find_owners(
     handle: &mut Handle,
     processes: &Snapshot,
@@ -363,7 +382,7 @@ fn find_owners(
         Some((namespaces, seen)) => seen.read(handle, processes, namespaces, Some(&mut each))?,
         None => {
             let (kinds, wants) = (files::Kind::Socket.into(), Set::NONE);
-            read_descriptors(handle, processes, kinds, Vec::new(), wants, |_, inode, owner| {
+            descriptors::read(handle, processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 each(inode, owner)
             })?
         }
@@ -373,8 +392,8 @@ fn find_owners(
     Ok(Owners::new(found, unseen.is_partial))
 }
 
-/// Whether other namespaces may be entered. If not, nobody looks for descriptors of them, which would
-/// only count what can't be entered.
+/// Whether the caller may enter other namespaces. If not, descriptors of them are not searched for:
+/// that would only count namespaces that can't be entered.
 fn may_enter() -> bool {
     capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN))
 }
@@ -388,8 +407,8 @@ fn sockets_device() -> Result<u64> {
     device().map_err(|errno| Error::io("can't make a socket", errno))
 }
 
-/// Finds the network namespaces that tasks, mounts and descriptors keep alive. The descriptors of
-/// processes that were `seen` are not read again.
+/// Finds the network namespaces that tasks, mounts and descriptors keep alive. Does not read the
+/// descriptors of the processes in `seen` again.
 fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: Seen, patience: Duration) -> Result<()> {
     let mut tasks = handle.query(&Query::threads().fields(Field::StartNs | Field::NsNet | Field::NsMnt))?;
     namespaces.add_of_tasks(&tasks);
@@ -406,30 +425,30 @@ fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: S
             namespaces.add_of_descriptor(*pid, *fd, name);
         }
     }
-    // The paths of these lead through file systems, which may not answer.
+    // The paths of mounts lead through file systems, which may not answer.
     namespaces.add_of_mounts(mounts, patience);
     Ok(())
 }
 
-/// What sockets go through, on their way to the closure.
+/// The state of a pass, through which sockets reach the closure.
 struct Pass<'a> {
     request: &'a Request,
     wants: Wants,
     needs: Wants,
     owners: Option<Owners>,
-    /// What finds other ends, if they are asked for.
-    other_ends: Option<Peers>,
+    /// Given if the request asks for other ends.
+    other_ends: Option<&'a dyn OtherEnds>,
     answer: Answer,
     /// Lists that this kernel does not have.
     unsupported: Vec<List>,
-    /// What has ended the pass.
+    /// The error that ended the pass.
     failure: Option<Error>,
     each: &'a mut Each<'a>,
 }
 
 impl Pass<'_> {
-    /// Passes on the sockets of the namespaces that are not done yet. Those to which no way leads
-    /// any more are left for another round, or counted in the last one.
+    /// Passes on the sockets of the namespaces that are not done yet. If no way leads to a
+    /// namespace any more, it is left for another round, or counted in the last round.
     fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces, is_last: bool) -> ControlFlow<()> {
         let mut lists: Vec<List> = List::of(self.request.kinds).collect();
         lists.retain(|list| self.request.ports.is_empty() || list.has_ports());
@@ -447,13 +466,13 @@ impl Pass<'_> {
                     self.dump_namespace(dumper, namespace, &lists)?;
                 }
                 Err(Failed::Silent) => self.answer.silent += 1,
-                // Nobody can ask about any other one either.
+                // Then no other namespace can be read either.
                 Err(Failed::Errno(errno)) if namespace.is_own || is_exhausted(errno) => {
                     self.failure = Some(Error::io("can't ask the kernel about sockets (sock_diag)", errno));
                     return ControlFlow::Break(());
                 }
                 Err(Failed::Errno(errno)) if is_denied(errno) => self.answer.namespaces_denied += 1,
-                // Whoever it was a way through has left or ended. Others may be there still.
+                // The task behind the way has left or ended. Other ways may still exist.
                 Err(Failed::Errno(_)) => self.answer.failed += u64::from(is_last),
             }
         }
@@ -467,7 +486,7 @@ impl Pass<'_> {
                 continue;
             }
             let wants_info = self.needs.contains(Wants::INFO) && list.is_tcp();
-            let which = Which {
+            let which = SocketSelection {
                 states: self.states(),
                 ports: &self.request.ports,
             };
@@ -507,7 +526,7 @@ impl Pass<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Adds to a socket what the list does not have, and passes it on.
+    /// Adds what the list lacks to a socket, and passes it on.
     fn complete<'s>(
         &'s mut self,
         mut socket: Socket<'s>,
@@ -524,7 +543,7 @@ impl Pass<'_> {
         self.deliver(socket)
     }
 
-    /// The states that the kernel is asked for.
+    /// The states to request from the kernel.
     fn states(&self) -> Set<State> {
         let states = self.request.states;
         if !self.request.listening {
@@ -534,7 +553,7 @@ impl Pass<'_> {
         listening.filter(|&state| states.contains(state)).collect()
     }
 
-    /// Whether a socket passes the tests that take nothing else to be known.
+    /// Whether a socket passes the tests that need no further values.
     fn may_want(&self, socket: &Socket<'_>) -> bool {
         let request = self.request;
         request.states.contains(socket.state)
@@ -580,10 +599,10 @@ impl Pass<'_> {
         if !wants.contains(Wants::INFO) {
             socket.info = Err(Absent::NotAsked);
         }
-        let found = other_ends.as_ref().map(|peers| peers.of_socket(&socket));
+        let found = other_ends.map(|ends| ends.of_socket(&socket));
         let mut socket = socket;
         if let Some(found) = &found {
-            socket.peers = peers::borrowed(found);
+            socket.peers = borrowed(found);
         }
         answer.sockets += 1;
         each(&socket)
@@ -594,7 +613,7 @@ impl Pass<'_> {
 mod tests {
     use super::*;
 
-    /// Check what has to be found out for fields at the ends of the table's parts.
+    /// Check what the fields at the ends of the table's parts need.
     #[test]
     fn fields_say_what_has_to_be_found_out() {
         for (field, wants) in [

@@ -11,11 +11,11 @@ use taskdiag_core::text::process;
 
 use crate::readers;
 
-/// So many ways to a namespace are kept: whoever it is a way through can leave at any time.
+/// The maximum number of ways kept for a namespace: the task behind a way can leave at any time.
 const MOST_WAYS: usize = 32;
-/// So many of them lead through one process, whose threads may all end together.
+/// The maximum number of these through one process, whose threads may all end together.
 const MOST_THREADS: usize = 4;
-/// So many tasks of a mount namespace may end before one tells what is mounted.
+/// The maximum number of tasks of a mount namespace that are asked for its mounts.
 const MOST_TASKS: usize = 8;
 
 /// A network namespace, and paths that lead to it.
@@ -25,9 +25,9 @@ pub(super) struct Namespace {
     pub(super) inode: u64,
     /// It is the caller's own: no way is needed.
     pub(super) is_own: bool,
-    /// The shortest first, which no file system can block.
+    /// The shortest ways first; no file system can block these.
     pub(super) ways: Vec<Vec<u8>>,
-    /// Nothing is left to do about it.
+    /// Nothing is left to do.
     pub(super) is_done: bool,
 }
 
@@ -35,15 +35,14 @@ pub(super) struct Namespace {
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     pub(super) found: Vec<Namespace>,
-    /// Where they are in `found`, by inode number.
+    /// Indexes in `found` by inode number.
     places: HashMap<u64, usize>,
     device: u64,
-    /// Processes that do not show which namespace is theirs.
+    /// Processes that hide their namespace.
     pub(super) hidden: HashSet<u32>,
 }
 
-/// Tasks that show what is mounted, by the mount namespace that they are in. Without that of the
-/// caller.
+/// Tasks that show mounts, by their mount namespace. Without the caller's own.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(HashMap<u64, Vec<(u32, u32)>>);
 
@@ -68,7 +67,7 @@ impl Namespaces {
     /// The caller's own.
     pub(super) fn own() -> Namespaces {
         let mut namespaces = Namespaces::default();
-        // Without /proc its number is not known, and it is the only one.
+        // Without /proc its number is unknown, and it is the only one.
         let own = stat("/proc/thread-self/ns/net").ok();
         namespaces.device = own.as_ref().map_or(0, |own| own.st_dev);
         let place = namespaces.place(own.map_or(0, |own| own.st_ino));
@@ -81,7 +80,7 @@ impl Namespaces {
         self.device
     }
 
-    /// Where a namespace is in `found`.
+    /// The index of a namespace in `found`.
     fn place(&mut self, inode: u64) -> usize {
         *self.places.entry(inode).or_insert_with(|| {
             self.found.push(Namespace {
@@ -103,13 +102,13 @@ impl Namespaces {
         }
     }
 
-    /// Whether something is left to do. The ways to it are forgotten: they did not lead there.
+    /// Whether something is left to do. Forgets the ways, which did not lead there.
     pub(super) fn forget_ways(&mut self) -> bool {
         let left = self.found.iter_mut().filter(|namespace| !namespace.is_done);
         left.map(|namespace| namespace.ways.clear()).count() > 0
     }
 
-    /// Adds those that tasks are in.
+    /// Adds the namespaces of tasks.
     pub(super) fn add_of_tasks(&mut self, tasks: &Snapshot) {
         let mut of_process: HashMap<(u64, u32), usize> = HashMap::new();
         for task in tasks.tasks() {
@@ -129,9 +128,9 @@ impl Namespaces {
         }
     }
 
-    /// Adds those that are mounted.
+    /// Adds the namespaces that are mounted.
     pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) {
-        // Of this thread, not of a reader.
+        // This thread's own, not that of a reader.
         self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
         for (inode, tasks) in mounts.0 {
             for (pid, tid) in tasks {
@@ -151,15 +150,15 @@ impl Namespaces {
                         break;
                     }
                     Some(_) => {}
-                    // The others would not tell in time either.
+                    // The others would not answer in time either.
                     None => break,
                 }
             }
         }
     }
 
-    /// Adds those of a text of `mountinfo` of a task, the directory of which is given; it is empty
-    /// for the caller's own.
+    /// Adds those in the `mountinfo` of a task. `task` is its directory, or empty for the caller's
+    /// own.
     fn add_mounted(&mut self, task: &str, text: &[u8]) {
         for mount in process::mounts(text).filter(|mount| mount.kind == b"nsfs") {
             if let Some(inode) = inode(mount.root) {
@@ -171,7 +170,7 @@ impl Namespaces {
         }
     }
 
-    /// Adds one that a process has a descriptor of, or of a file, by the name of that.
+    /// Adds the namespace of a descriptor of a process, or of a file, by the name of that file.
     pub(super) fn add_of_descriptor(&mut self, pid: u32, fd: u32, name: &[u8]) {
         if let Some(inode) = inode(name) {
             self.add(inode, || format!("/proc/{pid}/fd/{fd}").into_bytes());
@@ -217,8 +216,8 @@ mod tests {
         assert_eq!(ways(second), ["/proc/7/task/8/root/a"]);
     }
 
-    /// Check that there are not too many ways to a namespace, that none is looked for to one that is
-    /// done, and that what is left to do is known.
+    /// Check that the number of ways to a namespace is limited, that none is added for one that is
+    /// done, and that it is known what is left to do.
     #[test]
     fn ways_are_bounded() {
         let mut namespaces = Namespaces::own();
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!(namespaces.found[1].ways.len(), 1);
     }
 
-    /// Check that a descriptor counts by its name.
+    /// Check that a descriptor is recognized by its name.
     #[test]
     fn descriptors_have_names() {
         let mut namespaces = Namespaces::own();

@@ -1,8 +1,9 @@
-//! Errands about sockets: what the other process does.
+//! Errands about sockets, which the other process runs.
 //!
-//! It enters network namespaces, so no thread of ours has to. And a dump can wait: with TCP_INFO
-//! the kernel takes the lock of each socket, which a process keeps as long as it sends from memory
-//! of a file system that does not answer, and that wait ends by no signal. Before Linux 6.9 all
+//! That process enters network namespaces, so that no thread of ours has to. And a dump can wait:
+//! for TCP_INFO the kernel takes the lock of each socket. A process holds that lock while it sends
+//! from memory of a file system that does not answer, and no signal ends that wait. Before Linux
+//! 6.9, all dumps of the machine wait for each other.
 //! dumps of the machine wait for each other.
 
 use std::ffi::{CStr, CString};
@@ -22,9 +23,9 @@ use taskdiag_sys::isolated::WorkFiles;
 
 use crate::errands;
 
-/// An errand: enters a network namespace, opens a socket there that answers about sockets, and puts
-/// down the inode number of that. The numbers: device and inode of the namespace. Without a path it
-/// stays where it is.
+/// An errand: enters a network namespace, opens a socket there that answers about sockets, and
+/// writes the inode number of that socket. The numbers are device and inode of the namespace.
+/// Without a path, it stays where it is.
 pub(super) fn enter(
     files: &mut WorkFiles,
     [device, inode, _]: [u64; 3],
@@ -56,8 +57,8 @@ pub(super) fn in_digits(request: &[u8]) -> CString {
     CString::new(digits).unwrap_or_default()
 }
 
-/// An errand: sends a request, which is the path, of [`in_digits`], and puts down the first datagram
-/// of the answer.
+/// An errand: sends a request, which is the path, made by [`in_digits`], and writes the first
+/// datagram of the answer.
 pub(super) fn ask(files: &mut WorkFiles, _: [u64; 3], request: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let mut bytes = [0; REQUEST];
     let digits = request.to_bytes();
@@ -72,7 +73,7 @@ pub(super) fn ask(files: &mut WorkFiles, _: [u64; 3], request: &CStr, room: &mut
     receive(socket, room)
 }
 
-/// An errand: puts down the next datagram of the answer.
+/// An errand: writes the next datagram of the answer.
 pub(super) fn next(files: &mut WorkFiles, _: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     receive(opened(files)?, room)
 }
@@ -93,7 +94,7 @@ fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Result<usize, Errno> {
     Ok(received.bytes)
 }
 
-/// An errand: puts down the name of a network interface of the namespace.
+/// An errand: writes the name of a network interface of the namespace.
 pub(super) fn interface(
     files: &mut WorkFiles,
     [index, ..]: [u64; 3],
@@ -106,7 +107,7 @@ pub(super) fn interface(
     Ok(name.len())
 }
 
-/// An errand: puts down the next part of the text about raw sockets of a family, or the first one.
+/// An errand: writes the next part of the text about raw sockets of a family, or the first part.
 pub(super) fn text(
     files: &mut WorkFiles,
     [family, begins, _]: [u64; 3],

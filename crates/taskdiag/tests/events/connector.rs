@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Whether everybody may use the connector, which is so since Linux 6.6.
+/// Whether everybody may use the connector, as is the case since Linux 6.6.
 fn connector_is_free() -> bool {
     kernel() >= (6, 6)
 }
 
-/// Check that without capabilities the connector reports events, where the kernel allows that, and
-/// that otherwise the error has both refusals.
+/// Check that without capabilities the connector reports events if the kernel allows it, and that
+/// otherwise the error has both refusals.
 #[test]
 fn callers_without_rights_get_what_the_kernel_allows() {
     child::run(test_name!(), "none", nobody(0), || {
@@ -33,7 +33,7 @@ fn check_connector(events: &mut Events) {
     assert_eq!(events.source(), EventSource::Connector);
     let own = std::process::id();
     for index in 0..50 {
-        // Until it is reported, so that /proc has it too.
+        // Until it is reported, so that /proc shows it too.
         let pid = fork(|| thread::sleep(Duration::from_secs(1000)));
         let seen = read_until(events, |seen| seen.iter().any(|seen| seen.pid == pid));
         let fork = seen.iter().find(|seen| seen.pid == pid).expect("a fork");
@@ -74,13 +74,13 @@ fn check_connector(events: &mut Events) {
             .find(|seen| seen.kind == EventKind::Exec && seen.pid == pid)
             .expect("an exec");
         assert_eq!(exec.filename, Some(Err(Absent::Unsupported)));
-        // It had been waited for before anything was read.
+        // It had been reaped before anything was read.
         assert!(seen.iter().filter(is_ours).all(|seen| seen.comm == Err(Absent::Gone)));
     }
 }
 
-/// Check that the connector reports processes and threads, and counts what its socket had no room
-/// for.
+/// Check that the connector reports processes and threads, and counts the events for which its
+/// socket had no room.
 #[test]
 fn the_connector_reports_and_counts() {
     // In a process of its own: a small socket also loses events of the other tests.
@@ -117,7 +117,7 @@ fn the_connector_is_for_the_initial_namespace() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("initial pid namespace"), "{error}");
     });
-    // Where nothing says which namespace it is, the kernel's silence does.
+    // If nothing tells which namespace this is, the kernel's silence does.
     let world = World {
         proc: Proc::None,
         ..first_of_namespace()

@@ -1,9 +1,10 @@
 //! Every fork, exec and exit is reported once, or counted as lost.
 //!
-//! Where exact numbers matter the reader is the first process of a new pid namespace, in which
-//! nobody else makes processes.
+//! Where exact numbers matter, the reader is the first process of a new pid namespace, in which
+//! nothing else makes processes.
 
 mod connector;
+mod threads;
 
 use rustix::time::ClockId;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use taskdiag::events::{EventSource, Options};
 use taskdiag::{Absent, ErrorKind, Event, EventKind, Events, Field, Query, SourceId};
 use taskdiag_testkit::{
+    cgroup::MemoryGroup,
     child::{self, first_of_namespace, nobody, Proc, World, BOTH, NOBODY},
     handle, kernel, scaled, start_ticks, test_name,
     text::TICK_NS,
@@ -24,7 +26,7 @@ use taskdiag_testkit::{
 
 const CAP_NET_ADMIN: u32 = 12;
 
-/// What a test keeps of an event.
+/// The part of an event that a test keeps.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     kind: EventKind,
@@ -40,6 +42,7 @@ struct Seen {
     filename: Option<Result<Vec<u8>, Absent>>,
     exit_code: Option<u32>,
     term_signal: Option<u32>,
+    oom_killed: Option<Result<bool, Absent>>,
     runtime_ns: Option<Result<u64, Absent>>,
     peak_rss_bytes: Option<Result<u64, Absent>>,
 }
@@ -60,6 +63,7 @@ impl From<Event<'_>> for Seen {
             filename: event.filename().map(|name| name.map(<[u8]>::to_vec)),
             exit_code: event.exit_code(),
             term_signal: event.term_signal(),
+            oom_killed: event.oom_killed(),
             runtime_ns: event.runtime_ns(),
             peak_rss_bytes: event.peak_rss_bytes(),
         }
@@ -216,6 +220,7 @@ fn check_processes(events: &mut Events, count: usize) {
         let signal = libc::WIFSIGNALED(ended.status).then(|| libc::WTERMSIG(ended.status) as u32);
         assert_eq!((last.exit_code, last.term_signal), (code, signal), "{reported:#?}");
         assert_eq!((code.is_some(), signal.is_some()), (index % 4 != 3, index % 4 == 3));
+        assert_eq!(last.oom_killed, signal.map(|_| Ok(false)));
         assert_eq!(last.peak_rss_bytes, Some(Ok(ended.peak_rss_bytes)), "{reported:#?}");
         let Some(Ok(runtime_ns)) = last.runtime_ns else {
             panic!("{last:?}")
@@ -224,8 +229,8 @@ fn check_processes(events: &mut Events, count: usize) {
     }
 }
 
-/// Check that each of thousands of short-lived processes is reported, once, in order, with the
-/// right values.
+/// Check that each of thousands of short-lived processes is reported once, in order, with correct
+/// values.
 #[test]
 fn every_process_is_reported_once() {
     let mut events = open(&by(EventSource::Bpf));
@@ -233,8 +238,8 @@ fn every_process_is_reported_once() {
     assert!(events.lost().is_exact);
 }
 
-/// Check the same in a pid namespace, where the numbers are others, and that no processes of others
-/// are reported.
+/// Check the same in a pid namespace, where ids differ, and that processes outside it are not
+/// reported.
 #[test]
 fn a_pid_namespace_has_its_own_events() {
     child::run(test_name!(), "first", first_of_namespace(), || {
@@ -251,7 +256,40 @@ fn a_pid_namespace_has_its_own_events() {
     });
 }
 
-/// Check that a reader sees the processes of a pid namespace below its own, by its own numbers.
+/// Check that a process that the OOM killer chose is distinguished from one that another process
+/// killed.
+#[test]
+fn the_oom_killer_is_told() {
+    let mut events = open(&by(EventSource::Bpf));
+    let group = MemoryGroup::new("oom");
+    group.limit(16 << 20);
+    let (victim, ended) = in_child(|| {
+        group.join();
+        let mut all = Vec::new();
+        loop {
+            all.push(vec![1_u8; 1 << 20]);
+        }
+    });
+    assert_eq!((ended.status, group.oom_kills()), (libc::SIGKILL, 1));
+    // SAFETY: numbers only.
+    let (killed, _) = in_child(|| unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL);
+    });
+    let is_end = |seen: &&Seen, pid| seen.kind == EventKind::Exit && seen.pid == pid;
+    let all = read_until(&mut events, |seen| seen.iter().any(|seen| is_end(&seen, killed)));
+    let told = |pid| {
+        let end = all.iter().find(|seen| is_end(seen, pid)).expect("its end");
+        (end.term_signal, end.oom_killed)
+    };
+    let nine = Some(libc::SIGKILL as u32);
+    assert_eq!(
+        [told(victim), told(killed)],
+        [(nine, Some(Ok(true))), (nine, Some(Ok(false)))]
+    );
+}
+
+/// Check that a reader sees the processes of a pid namespace below its own, with ids of its own
+/// namespace.
 #[test]
 fn namespaces_below_are_seen() {
     let mut events = open(&by(EventSource::Bpf));
@@ -280,7 +318,7 @@ fn namespaces_below_are_seen() {
     wait(pid);
 }
 
-/// Check that what does not fit is counted: events and losses add up to what happened.
+/// Check that events that do not fit are counted: events and losses add up to what happened.
 #[test]
 fn what_does_not_fit_is_counted() {
     child::run(test_name!(), "tiny", first_of_namespace(), || {
@@ -305,13 +343,13 @@ fn what_does_not_fit_is_counted() {
             "{reported} reported, {:?}",
             events.lost()
         );
-        // And the ring is as good as before.
+        // And the ring works as before.
         let (pid, _) = in_child(|| ());
         assert_eq!(read_until(&mut events, |seen| seen.len() == 2)[0].pid, pid);
     });
 }
 
-/// Check that file names are whole however long they are, and that one that does not fit is
+/// Check that file names are complete however long they are, and that one that does not fit is
 /// truncated.
 #[test]
 fn file_names_are_whole_or_truncated() {
@@ -341,198 +379,6 @@ fn file_names_are_whole_or_truncated() {
     });
 }
 
-static READY: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn end_with_the_others(threads: *mut libc::c_void) -> *mut libc::c_void {
-    end_together(threads as u32)
-}
-
-/// Ends this thread alone, as nearly as possible at the same time as `threads` others.
-fn end_together<T>(threads: u32) -> T {
-    READY.fetch_add(1, Ordering::SeqCst);
-    while READY.load(Ordering::SeqCst) < threads {
-        std::hint::spin_loop();
-    }
-    end_thread()
-}
-
-/// Ends this thread alone.
-fn end_thread<T>() -> T {
-    // SAFETY: the thread ends without cleaning up. The end of its process does that.
-    unsafe { libc::syscall(libc::SYS_exit, 0) };
-    unreachable!("the thread has ended")
-}
-
-extern "C" fn exec_true(_: *mut libc::c_void) -> *mut libc::c_void {
-    exec(c"/bin/true");
-    ptr::null_mut()
-}
-
-type Start = extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
-
-fn start(thread: Start, argument: usize) {
-    let mut id = 0;
-    // SAFETY: the function takes a number for a pointer; the C library copies what it needs.
-    let error = unsafe { libc::pthread_create(&mut id, ptr::null(), thread, argument as *mut libc::c_void) };
-    assert_eq!(error, 0);
-}
-
-/// Check that the end of a process is reported once, however many of its threads end at the same
-/// time.
-#[test]
-fn the_end_of_threads_is_reported_once() {
-    const THREADS: u32 = 4;
-    child::run(test_name!(), "threads", first_of_namespace(), || {
-        for threads in [false, true] {
-            let mut events = open(&options().threads(threads));
-            let count = scaled(300);
-            let mut pids = BTreeMap::new();
-            for _ in 0..count {
-                let (pid, ended) = in_child(|| {
-                    (1..THREADS).for_each(|_| start(end_with_the_others, THREADS as usize));
-                    end_together(THREADS)
-                });
-                assert_eq!(pids.insert(pid, ended), None);
-            }
-            let each = if threads { 2 * THREADS } else { 2 } as usize;
-            let seen = read_until(&mut events, |seen| seen.len() >= each * count);
-            for pid in seen.iter().map(|seen| seen.pid) {
-                let reported: Vec<&Seen> = seen.iter().filter(|seen| seen.pid == pid).collect();
-                assert!(reported.len() == each && pids.contains_key(&pid), "{reported:#?}");
-            }
-            for pid in pids.keys() {
-                let of_kind = |kind: EventKind, is_thread: bool| {
-                    let is_meant = |seen: &&Seen| seen.pid == *pid && seen.kind == kind && seen.is_thread == is_thread;
-                    let mut tids: Vec<u32> = seen.iter().filter(is_meant).map(|seen| seen.tid).collect();
-                    tids.sort_unstable();
-                    tids
-                };
-                for kind in [EventKind::Fork, EventKind::Exit] {
-                    assert_eq!(of_kind(kind, false), [*pid]);
-                }
-                let begun = of_kind(EventKind::Fork, true);
-                assert_eq!(begun.len() as u32, if threads { THREADS - 1 } else { 0 });
-                assert_eq!(begun, of_kind(EventKind::Exit, true));
-            }
-            assert_eq!(events.lost().count, 0);
-        }
-    });
-}
-
-/// Check that a thread that executes a program has become its process.
-#[test]
-fn an_exec_of_a_thread_is_of_its_process() {
-    child::run(test_name!(), "exec", first_of_namespace(), || {
-        let mut events = open(&options());
-        for _ in 0..scaled(50) {
-            let (pid, ended) = in_child(|| {
-                start(exec_true, 0);
-                thread::sleep(Duration::from_secs(1000));
-            });
-            assert_eq!(ended.status, 0);
-            let seen = read_until(&mut events, |seen| seen.iter().any(|seen| seen.kind == EventKind::Exit));
-            let kinds: Vec<EventKind> = seen.iter().map(|seen| seen.kind).collect();
-            assert_eq!(kinds, EventKind::ALL);
-            assert!(seen
-                .iter()
-                .all(|event| (event.pid, event.tid, event.start_ns) == (pid, pid, seen[0].start_ns)));
-        }
-    });
-}
-
-fn clock_ns(clock: ClockId) -> u64 {
-    let time = rustix::time::clock_gettime(clock);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// What each busy thread takes of a processor.
-const WORK_NS: u64 = 60_000_000;
-
-fn work(ns: u64) {
-    while clock_ns(ClockId::ThreadCPUTime) < ns {
-        std::hint::spin_loop();
-    }
-}
-
-extern "C" fn work_and_end(_: *mut libc::c_void) -> *mut libc::c_void {
-    work(WORK_NS);
-    end_thread()
-}
-
-extern "C" fn work_until_killed(_: *mut libc::c_void) -> *mut libc::c_void {
-    work(u64::MAX);
-    ptr::null_mut()
-}
-
-extern "C" fn exec_when_worked(threads: *mut libc::c_void) -> *mut libc::c_void {
-    wait_for_work(threads as u64);
-    exec_true(ptr::null_mut())
-}
-
-/// Waits until this process took what so many busy threads take.
-fn wait_for_work(threads: u64) {
-    while clock_ns(ClockId::ProcessCPUTime) < threads * WORK_NS {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Check that an exit has the processor time of all threads, as wait4(2) reports it: of threads that
-/// ended before, of a first thread that ended first, of threads that are killed by the exit or by an
-/// exec of one of them.
-#[test]
-fn exits_have_the_time_of_all_threads() {
-    const THREADS: usize = 4;
-    let busy = |thread: Start| (1..THREADS).for_each(|_| start(thread, 0));
-    let first_ends_first = || {
-        busy(work_and_end);
-        end_thread()
-    };
-    let first_ends_last = || {
-        busy(work_and_end);
-        work(WORK_NS);
-        wait_for_work(THREADS as u64);
-        thread::sleep(Duration::from_millis(20));
-    };
-    let first_ends_all = || {
-        busy(work_until_killed);
-        wait_for_work(THREADS as u64);
-    };
-    let other_execs = || {
-        busy(work_until_killed);
-        start(exec_when_worked, THREADS);
-        thread::sleep(Duration::from_secs(1000));
-    };
-    let cases: [(&str, &dyn Fn()); 4] = [
-        ("the first thread ends first", &first_ends_first),
-        ("the first thread ends last", &first_ends_last),
-        ("the first thread ends all", &first_ends_all),
-        ("another thread executes a program", &other_execs),
-    ];
-    for threads in [false, true] {
-        let mut events = open(&by(EventSource::Bpf).threads(threads));
-        for (name, case) in cases {
-            let (pid, ended) = in_child(case);
-            let is_end = |seen: &Seen| seen.kind == EventKind::Exit && seen.pid == pid && !seen.is_thread;
-            let seen = read_until(&mut events, |seen| seen.iter().any(is_end));
-            let runtime = |seen: &Seen| seen.runtime_ns.and_then(Result::ok).expect("a processor time");
-            let end = seen.iter().find(|seen| is_end(seen)).map(runtime).expect("an end");
-            // wait4(2) rounds twice, to microseconds, and has what the last thread did at its end.
-            assert!(end <= ended.cpu_ns + 2000, "{name}: {end} ns of {}", ended.cpu_ns);
-            let least = ended.cpu_ns - ended.cpu_ns / 4;
-            assert!(end >= least, "{name}: {end} ns of {}", ended.cpu_ns);
-            assert!(end >= (THREADS as u64 - 1) * WORK_NS * 3 / 4, "{name}: {end}");
-            let is_thread = |seen: &&Seen| seen.kind == EventKind::Exit && seen.pid == pid && seen.is_thread;
-            let of_threads: Vec<u64> = seen.iter().filter(is_thread).map(runtime).collect();
-            // Before Linux 6.16 they may come later.
-            assert!(threads || of_threads.is_empty(), "{name}");
-            assert!(
-                of_threads.iter().all(|&ns| ns <= end),
-                "{name}: {of_threads:?} of {end}"
-            );
-        }
-    }
-}
-
 /// Check that each of several programs that a process executes is reported.
 #[test]
 fn every_exec_is_reported() {
@@ -550,7 +396,7 @@ fn every_exec_is_reported() {
     });
 }
 
-/// Check that two readers, of which one asks for less, do not disturb each other.
+/// Check that two readers, one of which requests less, do not disturb each other.
 #[test]
 fn readers_do_not_disturb_each_other() {
     child::run(test_name!(), "two", first_of_namespace(), || {
@@ -568,8 +414,8 @@ fn readers_do_not_disturb_each_other() {
     });
 }
 
-/// Check that an event's identity is that of snapshots and of `/proc`, also for readers in other
-/// namespaces.
+/// Check that an event's identity equals that of snapshots and of `/proc`, even for readers in
+/// other namespaces.
 #[test]
 fn identities_are_those_of_snapshots() {
     let worlds = [
@@ -611,6 +457,11 @@ fn identities_are_those_of_snapshots() {
     }
 }
 
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn boottime_ns() -> u64 {
     clock_ns(ClockId::Boottime)
 }
@@ -633,7 +484,7 @@ fn open_streams_outlive_capabilities() {
     });
 }
 
-/// Check that the error names the missing capability, and says what to do.
+/// Check that the error names the missing capability, and what to do.
 #[test]
 fn missing_capabilities_are_named() {
     for (name, capabilities, message) in child::TOO_FEW {
@@ -646,7 +497,7 @@ fn missing_capabilities_are_named() {
     }
 }
 
-/// Check that waiting uses no processor time while nothing happens, and ends for events,
+/// Check that waiting uses no processor time while nothing happens, and ends at events,
 /// interruptions and the timeout.
 #[test]
 fn waiting_is_idle() {

@@ -15,7 +15,7 @@ use taskdiag_testkit::temporary::Directory;
 use super::*;
 
 /// Check that files that are open all the time are in each answer, with their own names, and that
-/// no file has the name and the inode number of two files.
+/// no name is combined with the inode number of another file.
 #[test]
 fn steady_files_are_in_each_answer() {
     let directory = Directory::new("files");
@@ -41,7 +41,7 @@ fn steady_files_are_in_each_answer() {
             thread::spawn(move || {
                 let mut at = churner;
                 while !is_over.load(Ordering::Relaxed) {
-                    // Descriptors of several kinds take each other's numbers.
+                    // Descriptors of several kinds reuse each other's numbers.
                     let files: Vec<File> = (0..8)
                         .map(|index| File::open(&names[(at + index) % names.len()]).expect("a file"))
                         .collect();

@@ -1,4 +1,4 @@
-//! Running out of descriptors is an error, and not fewer files.
+//! Running out of descriptors is an error; it must not make files disappear.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -20,10 +20,10 @@ fn sleeper() -> Killed {
     Killed(sleep.spawn().expect("sleep"))
 }
 
-/// Lets this process open so many descriptors more, and calls `body`.
+/// Lets this process open this many more descriptors, and calls `body`.
 fn with_room_for<T>(more: u64, body: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::Nofile);
-    // The lowest number that is free, as nothing else opens files here.
+    // The lowest free number, because nothing else opens files here.
     let free = fs::File::open("/dev/null").expect("it exists").as_raw_fd() as u64;
     let limit = |current| Rlimit {
         current: Some(current),
@@ -35,7 +35,7 @@ fn with_room_for<T>(more: u64, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Check that whoever has no descriptors left is told so, whatever is asked: no process seems to
+/// Check that a caller without free descriptors gets an error for every query: no process seems to
 /// have ended, and no file is left out.
 #[test]
 fn too_few_descriptors_are_an_error() {
@@ -48,7 +48,7 @@ fn too_few_descriptors_are_an_error() {
             let all = Set::from(Use::ALL);
             for uses in [all, all.without(Use::Map), Use::Map.into()] {
                 let mut request = Request::default();
-                request.filter.uses = uses;
+                request.uses = uses;
                 let mut ask = || {
                     let answer = handle.files(&processes, &request, |_, _| ControlFlow::Continue(()));
                     answer.map(|answer| answer.files).map_err(|error| error.kind())
@@ -58,7 +58,7 @@ fn too_few_descriptors_are_an_error() {
                 let found: Vec<_> = (0..8).map(|more| with_room_for(more, &mut ask)).collect();
                 let is_told = |found: &Result<u64, ErrorKind>| [Ok(all), Err(ErrorKind::System)].contains(found);
                 assert!(found.iter().all(is_told), "{source} {uses:?}: {all}, {found:?}");
-                // The program needs none, but for mappings.
+                // The program needs no descriptors, except for mappings.
                 if source == SourceId::Procfs || uses.contains(Use::Map) {
                     assert_eq!(found[0], Err(ErrorKind::System), "{source} {uses:?}");
                 }

@@ -1,4 +1,4 @@
-//! lsfd, column by column: each value that it has of a descriptor is ours.
+//! Comparison with lsfd, column by column: each of its values for a descriptor is equal to ours.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,17 +11,17 @@ use taskdiag_testkit::animal;
 
 use super::{handle, list, request, Row, SOURCES};
 
-/// The columns that are compared, besides those that tell which row it is. Of SIZE and NAME lsfd has
-/// its own idea for what is no file or directory, and of POS for directories and programs.
+/// The compared columns, besides those that identify the row. lsfd defines SIZE and NAME
+/// differently for anything but files and directories, and POS for directories and programs.
 const COLUMNS: &str = "ASSOC,FD,MODE,TYPE,DEV,DELETED,MNTID,POS,FLAGS,INODE,NLINK,SIZE,NAME";
 
-/// Whether a descriptor is one that the process has from this test, whose output may go to a file that
+/// Whether a process has inherited a descriptor from this test, whose output may go to a file that
 /// grows meanwhile.
 fn is_shared(fd: Option<u32>) -> bool {
     fd.is_some_and(|fd| fd <= 2)
 }
 
-/// What lsfd says of the descriptors and other files of a process, without its namespaces.
+/// What lsfd reports about the descriptors and other files of a process, without its namespaces.
 fn rows_of_lsfd(pid: u32) -> BTreeMap<(Use, Option<u32>), Value> {
     let mut lsfd = Command::new("lsfd");
     let lsfd = lsfd.args(["-J", "-o", COLUMNS, "-p", &pid.to_string()]).output();
@@ -46,7 +46,7 @@ fn rows_of_lsfd(pid: u32) -> BTreeMap<(Use, Option<u32>), Value> {
     rows
 }
 
-/// The word of lsfd for a kind.
+/// lsfd's word for a kind.
 fn type_of(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "REG",
@@ -56,7 +56,7 @@ fn type_of(kind: Kind) -> &'static str {
         Kind::Fifo => "FIFO",
         Kind::Socket => "SOCK",
         Kind::Link => "LINK",
-        // It tells the type in the inode, which is one that is none or REG.
+        // lsfd shows the type in the inode, which is none or REG.
         _ => "UNKN",
     }
 }
@@ -72,7 +72,7 @@ const FLAGS: [(&str, i32); 7] = [
     ("path", libc::O_PATH),
 ];
 
-/// Compares a row, column by column. Returns how many columns differ by nature.
+/// Compares a row, column by column, except those that differ by nature.
 fn compare(theirs: &Value, ours: &Row) {
     let about = || format!("{theirs}\n{ours:?}");
     let number = |key: &str| theirs[key].as_u64().unwrap_or_else(|| panic!("{key}: {}", about()));
@@ -115,7 +115,8 @@ fn compare(theirs: &Value, ours: &Row) {
     }
 }
 
-/// Check each row and column of lsfd: every kind of descriptor, and 10,000 descriptors of a process.
+/// Compares each row and column of lsfd: every kind of descriptor, and a process with 10,000
+/// descriptors.
 #[test]
 fn lsfd_sees_the_same() {
     for (name, least) in [("descriptors", 40), ("files-10000", 10_000)] {
@@ -125,7 +126,7 @@ fn lsfd_sees_the_same() {
         assert!(theirs.len() > least, "{name}: {}", theirs.len());
         for source in SOURCES {
             let mut request = request(Request::default().fields);
-            request.filter.uses = Set::from(Use::ALL).without(Use::Map);
+            request.uses = Set::from(Use::ALL).without(Use::Map);
             let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request);
             let ours: BTreeMap<(Use, Option<u32>), &Row> = rows
                 .iter()

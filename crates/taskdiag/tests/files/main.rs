@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use taskdiag::files::{AnonKind, Answer, FileField, Filter, Kind, PathMatch, Request, Use};
+use taskdiag::files::{AnonKind, Answer, FileField, Kind, PathMatch, Request, Use};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::Farm;
@@ -73,7 +73,7 @@ fn request(fields: Set<FileField>) -> Request {
     request
 }
 
-/// What `/proc` and stat(2) say of the descriptors of a process.
+/// What `/proc` and stat(2) report about the descriptors of a process.
 fn expected(pid: u32) -> BTreeMap<u32, Row> {
     let mut rows = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("the descriptors") {
@@ -120,7 +120,7 @@ fn expected(pid: u32) -> BTreeMap<u32, Row> {
     rows
 }
 
-/// The kind by the first letter of `ls -l`, and the word of the kernel.
+/// The kind by the first letter of `ls -l`, and the kernel's word.
 fn kind_of(mode: u32, name: &[u8]) -> Kind {
     use taskdiag::files::AnonKind;
 
@@ -151,7 +151,7 @@ fn kind_of(mode: u32, name: &[u8]) -> Kind {
     }
 }
 
-/// Check that every value of every kind of descriptor is that of `/proc` and stat(2).
+/// Check that every value of every kind of descriptor equals that of `/proc` and stat(2).
 #[test]
 fn descriptors_equal_text() {
     let animal = animal("descriptors");
@@ -161,11 +161,11 @@ fn descriptors_equal_text() {
     for kind in ["file", "dir", "char", "fifo", "socket", "link", "anon"] {
         assert!(kinds.contains(&kind), "the animal has no {kind}: {kinds:?}");
     }
-    let objects: Vec<&str> = expected
-        .values()
-        .flat_map(|row| row.kind.ok()?.anon())
-        .map(|kind| kind.name())
-        .collect();
+    let object = |row: &Row| match row.kind {
+        Ok(Kind::Anon(kind)) => Some(kind.name()),
+        _ => None,
+    };
+    let objects: Vec<&str> = expected.values().filter_map(object).collect();
     println!("objects: {objects:?}");
     for kind in ["eventfd", "epoll", "timerfd", "signalfd", "inotify", "pidfd"] {
         assert!(objects.contains(&kind), "the animal has no {kind}: {objects:?}");
@@ -219,7 +219,7 @@ fn descriptors_equal_text() {
     }
 }
 
-/// Check that both sources say the same of each combination of values, and nothing that was not
+/// Check that both sources report the same for each combination of values, and nothing that was not
 /// asked for.
 #[test]
 fn only_what_is_asked_is_there() {
@@ -250,8 +250,8 @@ fn only_what_is_asked_is_there() {
     }
 }
 
-/// Check that all processes are answered about, by both sources alike, and that descriptors of
-/// processes at rest are those of `/proc`.
+/// Check that both sources answer alike about all processes, and that descriptors of idle processes
+/// equal those of `/proc`.
 #[test]
 fn machines_are_answered_about() {
     let animals = taskdiag_testkit::everything();
@@ -339,7 +339,7 @@ fn lsof_sees_the_same() {
         );
         let mut compared = 0;
         for (fd, inode) in &theirs {
-            // lsof shows no inode number of some.
+            // For some files lsof shows no inode number.
             if inode.is_some() {
                 compared += 1;
                 assert_eq!(ours[fd], *inode, "{source}: {fd}");
@@ -362,23 +362,23 @@ fn filters_choose_files() {
     let dir = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
     for source in SOURCES {
         let mut handle = handle(source);
-        let mut ask = |change: &dyn Fn(&mut Filter)| {
+        let mut ask = |change: &dyn Fn(&mut Request)| {
             let mut request = request(FileField::Name.into());
-            change(&mut request.filter);
+            change(&mut request);
             list(&mut handle, &query, &request).0
         };
-        let sockets = ask(&|filter| filter.kinds = Some(Kind::Socket.into()));
+        let sockets = ask(&|request| request.kinds = Some(Kind::Socket.into()));
         assert!(sockets.len() >= 8, "{source}: {sockets:?}");
         assert!(
             names(&sockets).iter().all(|name| name.starts_with("socket:[")),
             "{source}: {sockets:?}"
         );
         assert!(sockets.iter().all(|row| row.kind == Err(Absent::NotAsked)));
-        let objects = ask(&|filter| filter.kinds = Some(AnonKind::ALL.map(Kind::Anon).into()));
+        let objects = ask(&|request| request.kinds = Some(AnonKind::ALL.map(Kind::Anon).into()));
         assert!(objects.len() >= 6, "{source}: {objects:?}");
-        let epolls = ask(&|filter| filter.kinds = Some(Kind::Anon(AnonKind::Epoll).into()));
+        let epolls = ask(&|request| request.kinds = Some(Kind::Anon(AnonKind::Epoll).into()));
         assert_eq!(names(&epolls), ["anon_inode:[eventpoll]"], "{source}");
-        let deleted = ask(&|filter| filter.deleted = true);
+        let deleted = ask(&|request| request.deleted = true);
         let deleted = names(&deleted);
         for gone in ["/deleted (deleted)", "/gone (deleted)", "/memfd:a memfd (deleted)"] {
             assert!(
@@ -391,23 +391,23 @@ fn filters_choose_files() {
             !deleted.iter().any(|name| name.ends_with("/linked (deleted)")),
             "{source}: {deleted:?}"
         );
-        let cwd = ask(&|filter| filter.uses = Use::Cwd.into());
+        let cwd = ask(&|request| request.uses = Use::Cwd.into());
         assert_eq!(cwd.len(), 1, "{source}");
         let at = |path: &std::path::Path| PathMatch::new(path, Duration::from_secs(5)).expect("it exists");
         let plain = at(&dir.join("plain"));
-        let by_path = ask(&|filter| filter.paths = vec![plain.clone()]);
+        let by_path = ask(&|request| request.paths = vec![plain.clone()]);
         // Opened, as a place, twice through a socket, and through another mount.
         assert_eq!(by_path.len(), 5, "{source}: {by_path:?}");
         let tree = at(&dir);
-        let below = ask(&|filter| filter.paths = vec![tree.clone()]);
+        let below = ask(&|request| request.paths = vec![tree.clone()]);
         let below = names(&below);
         assert!(below.len() >= 15, "{source}: {below:?}");
         let start = dir.to_str().expect("UTF-8");
         let outside: Vec<&String> = below.iter().filter(|name| !name.starts_with(start)).collect();
-        // From the mount that is gone, whose name has no place any more.
+        // From the unmounted file system; such a name has no place any more.
         assert!(outside.len() <= 1, "{source}: {outside:?}");
         let none = at(std::path::Path::new("/proc/version"));
-        assert_eq!(ask(&|filter| filter.paths = vec![none.clone()]), [], "{source}");
+        assert_eq!(ask(&|request| request.paths = vec![none.clone()]), [], "{source}");
     }
 }
 
@@ -417,7 +417,7 @@ fn mapped_files_are_listed() {
     let animal = animal("threads-5");
     let pid = animal.pid as u32;
     let mut request = request(FileField::Name | FileField::Inode);
-    request.filter.uses = Use::Map.into();
+    request.uses = Use::Map.into();
     for source in SOURCES {
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
         assert_eq!(answer.denied, 0);
@@ -441,15 +441,15 @@ fn mapped_files_are_listed() {
     }
 }
 
-/// Check that both sources find the same processes that map a file, among so many that BPF says who
-/// maps others.
+/// Check that both sources find the same processes that map a file, among so many that BPF is used
+/// to exclude others.
 #[test]
 fn many_processes_map_a_file() {
     let farm = Farm::start(450, 1).expect("a farm");
     let program = format!("/proc/{}/exe", farm.pids()[0]);
     let mut request = request(FileField::Name | FileField::Inode);
-    request.filter.uses = Use::Map.into();
-    request.filter.paths = vec![PathMatch::new(&program, Duration::from_secs(5)).expect("it exists")];
+    request.uses = Use::Map.into();
+    request.paths = vec![PathMatch::new(&program, Duration::from_secs(5)).expect("it exists")];
     let query = Query::processes();
     let [bpf, procfs] = SOURCES.map(|source| {
         let began = Instant::now();
@@ -463,15 +463,15 @@ fn many_processes_map_a_file() {
     assert_eq!(bpf, procfs);
 }
 
-/// Check that a file system that does not answer holds nobody, and that all is known that the
-/// kernel knows.
+/// Check that a file system that does not answer blocks nothing, and that everything that the
+/// kernel knows is reported.
 #[test]
 fn silent_file_systems_hold_nobody() {
     let animal = animal("silent-file");
     let pid = animal.pid as u32;
     for source in SOURCES {
         let mut request = request(Request::default().fields | FileField::AllocatedBytes);
-        request.filter.uses = Use::ALL.into();
+        request.uses = Use::ALL.into();
         let began = Instant::now();
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
         assert!(
@@ -491,7 +491,7 @@ fn silent_file_systems_hold_nobody() {
     }
 }
 
-/// Check that a process whose first thread has ended shows the files of the others.
+/// Check that a process whose first thread has ended shows the files of its other threads.
 #[test]
 fn leaders_that_ended_have_files() {
     let animal = animal("dead-leader");
@@ -507,8 +507,8 @@ fn leaders_that_ended_have_files() {
     }
 }
 
-/// Check that a snapshot without start times, a broker that is not there, and processes that have
-/// ended are told apart.
+/// Check that a snapshot without start times, a missing broker, and processes that have ended are
+/// distinguished.
 #[test]
 fn what_can_not_be_answered_is_said() {
     let mut handle = Handle::new();
@@ -529,7 +529,7 @@ fn what_can_not_be_answered_is_said() {
     let error = broker
         .files(&snapshot, &Request::default(), stop)
         .expect_err("no broker");
-    assert_eq!(error.kind(), ErrorKind::System);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(format!("{error:#}").contains("/nonexistent/socket"), "{error:#}");
     for source in SOURCES {
         let animal = animal("threads-5");
@@ -547,7 +547,7 @@ fn what_can_not_be_answered_is_said() {
     }
 }
 
-/// Check that a user sees the files of their own processes, and that others are counted.
+/// Check that a user sees the files of their own processes, and that other processes are counted.
 #[test]
 fn users_see_their_own() {
     child::run(test_name!(), "nobody", child::nobody(0), || {
@@ -573,11 +573,11 @@ fn users_see_their_own() {
     });
 }
 
-/// Check that a process whose descriptors can be listed, but not looked at, is denied, whatever is
-/// asked.
+/// Check that a process whose descriptors can be listed, but not read, is denied, whatever the
+/// request asks for.
 #[test]
 fn listing_is_not_seeing() {
-    // It opens directories of other users, and follows no links of their processes.
+    // This allows opening directories of other users, but not following links of their processes.
     const DAC_READ_SEARCH: u64 = 1 << 2;
     child::run(test_name!(), "lists", child::nobody(DAC_READ_SEARCH), || {
         let parent = std::os::unix::process::parent_id();
@@ -592,8 +592,8 @@ fn listing_is_not_seeing() {
         ] {
             for paths in [Vec::new(), vec![null.clone()]] {
                 let mut request = request(field.into());
-                request.filter.uses = Use::Fd.into();
-                request.filter.paths = paths;
+                request.uses = Use::Fd.into();
+                request.paths = paths;
                 let (rows, answer) = list(&mut handle(SourceId::Procfs), &Query::these([parent]), &request);
                 assert_eq!(rows, [], "{field}");
                 assert_eq!((answer.denied, answer.undecided), (1, 0), "{field}: {answer:?}");
@@ -602,7 +602,7 @@ fn listing_is_not_seeing() {
     });
 }
 
-/// Check that two capabilities are enough for BPF, and that what only procfs has is denied.
+/// Check that two capabilities are enough for BPF, and that values only procfs has are denied.
 #[test]
 fn two_capabilities_see_descriptors() {
     // Of the process that the second one looks at.
@@ -628,20 +628,21 @@ fn two_capabilities_see_descriptors() {
         // From Linux 6.13 on CAP_PERFMON shows mappings, too.
         let may_not_map = fs::read(format!("/proc/{parent}/maps")).is_err();
         let mut with_maps = request(FileField::Name.into());
-        with_maps.filter.uses = Use::ALL.into();
+        with_maps.uses = Use::ALL.into();
         let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
         assert_eq!((answer.denied, answer.maps_denied), (0, u64::from(may_not_map)));
-        with_maps.filter.uses = Use::Map.into();
+        with_maps.uses = Use::Map.into();
         let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
         assert_eq!((answer.denied, answer.maps_denied), (u64::from(may_not_map), 0));
         let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Ok(name.as_bytes()));
         let null = named("/dev/null").unwrap_or_else(|| panic!("{rows:?}"));
         let stat = fs::metadata("/dev/null").expect("its stat");
         assert_eq!((null.kind, null.inode), (Ok(Kind::Char), Ok(stat.ino())));
-        // The file system of /proc shows numbers of its own, and the kernel's type.
+        // The file system of /proc reports numbers of its own, but the kernel's type.
         let version = named("/proc/version").unwrap_or_else(|| panic!("{rows:?}"));
         assert_eq!((version.kind, version.inode), (Ok(Kind::File), Err(Absent::Denied)));
-        // A name that is too long for the program says nothing about the kind. That of a pidfd does.
+        // A name that is too long for the program tells nothing about the kind. That of a pidfd
+        // does.
         let is_unnamed = |row: &&Row| row.name == Err(Absent::Denied);
         let kinds: Vec<_> = rows.iter().filter(is_unnamed).map(|row| row.kind).collect();
         assert!(kinds.contains(&Ok(Kind::Dir)), "{kinds:?}");

@@ -1,11 +1,11 @@
-//! Processes that change or end while they are asked about.
+//! Processes that change or end while they are read.
 
 use super::*;
 
 const PAGES: u64 = 64;
 
 /// Changes parts of a mapping until it is stopped: the permissions of single pages change, so that
-/// mappings split and join; the pages of the middle third are unmapped and mapped again, and are
+/// mappings split and merge; the pages of the middle third are unmapped and mapped again, and are
 /// elsewhere for a while.
 fn disturb(base: u64, file: &fs::File, stop: &AtomicBool) -> u64 {
     const PAGE: u64 = 4096;
@@ -120,8 +120,8 @@ impl Changing {
         }
     }
 
-    /// Check that a list ascends and has no page twice. Returns how many of the pages that are
-    /// always mapped it lacks.
+    /// Check that a list is ascending and has no page twice. Returns how many of the always-mapped
+    /// pages are missing.
     fn lacking<'a>(&self, list: impl IntoIterator<Item = Mapping<'a>>) -> u64 {
         let (mut end, mut steady) = (0, 0);
         for mapping in list {
@@ -141,25 +141,24 @@ impl Changing {
     }
 }
 
-/// Check that while a process changes its mappings every answer is true: a page is at its own
-/// offset of its own file or nowhere, lists ascend and have no page twice, and pages that are
-/// always mapped are in all of them.
+/// Check that every answer is true while a process changes its mappings: a page is at its own
+/// offset of its own file or nowhere, lists are ascending and have no page twice, and pages that
+/// are always mapped are in all of them.
 #[test]
 fn a_changing_process_is_read_truly() {
-    // Other mappings are put where there is room below, so nothing else is mapped into a gap.
+    // Other mappings are placed where there is room below, so nothing else is mapped into a gap.
     let changing = Changing::new("race", 0x2100_0000_0000);
     let base = changing.base;
     changing.beside(|| {
         for source in sources() {
             let mut maps = maps(std::process::id(), source);
-            let wants = Wants::NAMES;
             let mut missed = Vec::new();
-            let rounds = scaled(if source == Source::Bpf { 60 } else { 300 });
+            let rounds = scaled(if source == SourceId::Bpf { 60 } else { 300 });
             for round in 0..rounds {
                 let addresses: Vec<u64> = (0..PAGES)
                     .map(|index| base + (index * 37 + round as u64) % PAGES * PAGE + 9)
                     .collect();
-                let found = maps.at_each(&addresses, wants).expect("an answer");
+                let found = maps.at_each(&addresses, MapField::Name).expect("an answer");
                 let mut lost = Vec::new();
                 for (address, place) in addresses.iter().zip(&found.places) {
                     let mapping = place.map(|index| found.mappings.get(index));
@@ -174,7 +173,7 @@ fn a_changing_process_is_read_truly() {
                 if !lost.is_empty() {
                     missed.push(format!("{source} {round}: {lost:#x?}"));
                 }
-                let listed = maps.list(Filter::empty(), wants).expect("mappings");
+                let listed = maps.list(Filter::default(), MapField::Name).expect("mappings");
                 match changing.lacking(&listed) {
                     0 => {}
                     pages => missed.push(format!("{source} {round}: {pages} pages not in a list")),
@@ -185,26 +184,26 @@ fn a_changing_process_is_read_truly() {
             // leaves mappings out of it: another program, which did nothing but read the text
             // beside these changes, missed pages in 127 of 849,615 readings. One is tolerated,
             // and printed.
-            let allowed = usize::from(source == Source::Procfs);
+            let allowed = usize::from(source == SourceId::Procfs);
             assert!(missed.len() <= allowed, "{source}: {missed:?}");
         }
     });
 }
 
-/// Check the same of a process among all others.
+/// Check the same for a process among all others.
 #[test]
 fn a_changing_process_is_listed_truly() {
     let changing = Changing::new("machine-race", 0x2200_0000_0000);
-    let mut machine = machine();
-    if sources().contains(&Source::Bpf) {
-        machine.prepare().expect("BPF");
+    let mut machine = handle();
+    if sources().contains(&SourceId::Bpf) {
+        machine.prepare_maps().expect("BPF");
     }
     changing.beside(|| {
         let mut deferred = 0;
         for round in 0..scaled(100) {
-            let all = machine.list(Filter::empty(), Wants::NAMES).expect("mappings");
-            let ours = (0..all.mappings.len()).filter(|&at| all.mappings.pid(at) == std::process::id());
-            let lacking = changing.lacking(ours.map(|at| all.mappings.get(at)));
+            let all = machine.all_maps(Filter::default(), MapField::Name).expect("mappings");
+            let is_ours = |mapping: &Mapping<'_>| mapping.pid == Some(std::process::id());
+            let lacking = changing.lacking(all.mappings.iter().filter(is_ours));
             assert_eq!(lacking, 0, "{round}: {}", all.mappings.source());
             deferred += all.deferred;
         }
@@ -212,8 +211,8 @@ fn a_changing_process_is_listed_truly() {
     });
 }
 
-/// Check that a process that starts, calls execve(2) or ends while it is asked about has an answer
-/// or a defined reason.
+/// Check that a process that starts, calls execve(2) or ends while it is read has an answer or a
+/// defined reason.
 #[test]
 fn processes_that_end_meanwhile_have_reasons() {
     let mut answers = BTreeMap::new();
@@ -229,15 +228,13 @@ fn processes_that_end_meanwhile_have_reasons() {
             // A new process exists before it has memory of its own. Until then it has ours.
             stdin.write_all(b"?").expect("it reads");
             stdout.read_exact(&mut [0]).expect("it writes");
-            let opened = open(child.id());
+            let opened = handle().with_source(source).maps(child.id());
             drop(stdin);
             if round % 2 == 0 {
                 stdout.read_to_end(&mut Vec::new()).expect("it ends");
             }
-            let answer = opened.and_then(|maps| {
-                let mut maps = maps.with_source(source);
-                maps.list(Filter::empty(), Wants::NAMES).map(|listed| listed.len())
-            });
+            let answer =
+                opened.and_then(|mut maps| maps.list(Filter::default(), MapField::Name).map(|listed| listed.len()));
             let kind = match answer {
                 Ok(len) => {
                     assert!(len > 0);

@@ -30,11 +30,11 @@ fn elf(id: &[u8; 20]) -> Vec<u8> {
 }
 
 fn build_id(maps: &mut Maps, address: u64) -> Result<Option<BuildId>, Absent> {
-    let found = maps.at(address, Filter::empty(), Wants::NAMES | Wants::BUILD_IDS);
+    let found = maps.at(address, Filter::default(), MapField::Name | MapField::BuildId);
     found.expect("an answer").expect("a mapping").build_id
 }
 
-/// Check that a file that was replaced or rewritten never has the build id that was remembered
+/// Check that a file that was replaced or rewritten never gets the build id that was remembered
 /// before, and that a deleted file still has its own.
 #[test]
 fn build_ids_are_those_of_the_mapped_file() {
@@ -63,7 +63,7 @@ fn build_ids_are_those_of_the_mapped_file() {
         assert_eq!(build_id(&mut maps, new.address()), Ok(BuildId::new(&third)), "{source}");
         // Root can follow the kernel's link to the old file. Others can't, and must not read the
         // new one.
-        let expected = if is_root() || source == Source::Procmap {
+        let expected = if is_root() || source == SourceId::Procmap {
             Ok(BuildId::new(&second))
         } else {
             Err(Absent::Denied)
@@ -80,14 +80,14 @@ fn build_ids_are_those_of_the_mapped_file() {
             .expect("it is ours");
         assert_eq!(build_id(&mut maps, new.address()), Ok(BuildId::new(&third)), "{source}");
 
-        // No build id, and no ELF file.
+        // A file without a build id, which is not ELF.
         fs::write(&path, vec![b'#'; 4096]).expect("a file");
         assert_eq!(build_id(&mut maps, new.address()), Ok(None), "{source}");
     }
 }
 
-/// Check that sources that have to read files find the build ids that the kernel finds, that of the
-/// vdso among them.
+/// Check that sources that must read files find the same build ids as the kernel, including that of
+/// the vdso.
 #[test]
 fn build_ids_are_the_same_from_everywhere() {
     // Only root can read a deleted file.
@@ -97,7 +97,7 @@ fn build_ids_are_the_same_from_everywhere() {
             .into_iter()
             .map(|source| {
                 let listed = maps(pid, source)
-                    .list(Filter::EXECUTABLE, Wants::NAMES | Wants::BUILD_IDS)
+                    .list(Perms::EXEC, MapField::Name | MapField::BuildId)
                     .expect("mappings");
                 let ids = listed.iter().map(|mapping| {
                     let id = mapping
@@ -116,7 +116,7 @@ fn build_ids_are_the_same_from_everywhere() {
     }
 }
 
-/// Check that addresses become places in files, or have their reasons, whatever source answers.
+/// Check that addresses become places in files, or have a reason, whichever source answers.
 #[test]
 fn addresses_are_normalized() {
     let animal = animal("mappings");
@@ -172,11 +172,11 @@ fn addresses_are_normalized() {
                 let path = file.path.as_ref().expect("a name").escape_ascii();
                 format!("{path}+{offset:#x}{}", if file.deleted { " deleted" } else { "" })
             }
-            Outcome::Nowhere(Reason::Vdso { offset, build_id }) => {
+            Outcome::Vdso { offset, build_id } => {
                 assert!(matches!(build_id, Ok(Some(_))), "{source}: {build_id:?}");
                 format!("vdso+{offset:#x}")
             }
-            Outcome::Nowhere(reason) => format!("{reason:?}"),
+            other => format!("{other:?}"),
         };
         let ours: Vec<String> = normalized.outcomes.iter().map(shown).collect();
         let gone_path = path(gone, b" (deleted)");
@@ -211,7 +211,7 @@ fn other_mount_namespaces_are_seen_from_here() {
     let exe = fs::read_link(format!("/proc/{}/exe", animal.pid)).expect("its executable");
     for source in sources() {
         let listed = maps(animal.pid as u32, source)
-            .list(Filter::EXECUTABLE, Wants::NAMES | Wants::BUILD_IDS)
+            .list(Perms::EXEC, MapField::Name | MapField::BuildId)
             .expect("mappings");
         let own = listed.iter().find(|mapping| {
             mapping

@@ -2,32 +2,36 @@
 
 use super::*;
 
-/// Check that the mappings of all processes are the same by BPF and as text, each once, and that
-/// hidden processes have theirs.
+/// Check that BPF and the text report the same mappings of all processes, each once, including
+/// those of hidden processes.
 #[test]
 fn machine_sources_agree() {
     let mut animals = everything();
-    // More than the program has room for at a time.
+    // More than the program can hold at once.
     animals.push(Zoo::new().expect("a zoo").with_mappings(12_000).expect("a process"));
-    let mut bpf = machine().with_source(Source::Bpf);
-    if !sources().contains(&Source::Bpf) {
-        let error = bpf.list(Filter::EXECUTABLE, Wants::NAMES).expect_err("a refusal");
+    let mut bpf = handle().with_source(SourceId::Bpf);
+    if !sources().contains(&SourceId::Bpf) {
+        let error = bpf.all_maps(Perms::EXEC, MapField::Name).expect_err("a refusal");
         let said = match error.kind() {
             ErrorKind::Denied => "CAP_BPF and CAP_PERFMON are missing",
             _ => "it takes Linux 6.11",
         };
         assert!(error.to_string().contains(said), "{error}");
-        let listed = machine().list(Filter::EXECUTABLE, Wants::NAMES).expect("mappings");
-        assert!((0..listed.mappings.len()).any(|index| listed.mappings.pid(index) == std::process::id()));
+        let listed = handle().all_maps(Perms::EXEC, MapField::Name).expect("mappings");
+        assert!(listed
+            .mappings
+            .iter()
+            .any(|mapping| mapping.pid == Some(std::process::id())));
         return;
     }
-    for filter in [Filter::EXECUTABLE, Filter::empty(), Filter::EXECUTABLE] {
-        let by_bpf = bpf.list(filter, Wants::NAMES).expect("mappings");
-        let by_text = machine()
-            .with_source(Source::Procfs)
-            .list(filter, Wants::NAMES)
+    for filter in [Perms::EXEC.into(), Filter::default(), Perms::EXEC.into()] {
+        let by_bpf = bpf.all_maps(filter, MapField::Name).expect("mappings");
+        let by_text = handle()
+            .with_source(SourceId::Procfs)
+            .all_maps(filter, MapField::Name)
             .expect("mappings");
-        // The first process, one whose leader has ended, and what is being mapped at the moment.
+        // The first process, one whose leader has ended, and those that are mapping something right
+        // now.
         assert!(by_bpf.deferred < 100, "{} processes were deferred", by_bpf.deferred);
         assert!(
             by_bpf.hidden < 10,
@@ -36,7 +40,7 @@ fn machine_sources_agree() {
         );
         let rows = |all: &Mappings| -> BTreeMap<u32, Vec<Common>> {
             let mut rows: BTreeMap<u32, Vec<Common>> = BTreeMap::new();
-            let pids: Vec<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+            let pids: Vec<u32> = all.iter().filter_map(|mapping| mapping.pid).collect();
             assert!(pids.is_sorted());
             for (pid, row) in pids.into_iter().zip(common(all)) {
                 rows.entry(pid).or_default().push(row);
@@ -51,7 +55,7 @@ fn machine_sources_agree() {
             compared += usize::from(ours.contains_key(&pid));
         }
         assert!(compared > 40, "{compared} animals have memory");
-        let first = open(1).and_then(|mut maps| maps.list(filter, Wants::NAMES));
+        let first = open(1).and_then(|mut maps| maps.list(filter, MapField::Name));
         match first {
             Ok(first) => assert_eq!(ours[&1].len(), first.len(), "process 1"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Denied, "{error}"),
@@ -59,8 +63,8 @@ fn machine_sources_agree() {
     }
 }
 
-/// Check that processes are numbered as in the reader's pid namespace, and that a caller that may
-/// load BPF but not trace processes gets all mappings with their names.
+/// Check that processes have the ids of the reader's pid namespace, and that a caller who may load
+/// BPF but not trace processes gets all mappings with their names.
 #[test]
 fn machines_are_listed_from_everywhere() {
     if child::part().is_none() && !is_root() {
@@ -79,16 +83,16 @@ fn machines_are_listed_from_everywhere() {
             std::thread::yield_now();
         }
         let by_bpf = if kernel() < (6, 11) {
-            Source::Procfs
+            SourceId::Procfs
         } else {
-            Source::Bpf
+            SourceId::Bpf
         };
-        let listed = [by_bpf, Source::Procfs].map(|source| {
-            let listed = machine().with_source(source).list(Filter::empty(), Wants::NAMES);
+        let listed = [by_bpf, SourceId::Procfs].map(|source| {
+            let listed = handle().with_source(source).all_maps(Filter::default(), MapField::Name);
             let all = listed.expect("mappings").mappings;
-            let pids: BTreeSet<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
-            let of_sleeper = (0..all.len()).filter(|&index| all.pid(index) == pid);
-            let of_sleeper: Vec<Common> = of_sleeper.map(|index| Common::new(&all.get(index))).collect();
+            let pids: BTreeSet<u32> = all.iter().filter_map(|mapping| mapping.pid).collect();
+            let of_sleeper = all.iter().filter(|mapping| mapping.pid == Some(pid));
+            let of_sleeper: Vec<Common> = of_sleeper.map(|mapping| Common::new(&mapping)).collect();
             (pids, of_sleeper)
         });
         assert_eq!(listed[0], listed[1]);
@@ -106,18 +110,20 @@ fn machines_are_listed_from_everywhere() {
             return;
         }
         let is_roots = |pid: u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() == 0);
-        let mut machine = machine().with_source(Source::Bpf);
+        let mut machine = handle().with_source(SourceId::Bpf);
         for _ in 0..2 {
             let all = machine
-                .list(Filter::EXECUTABLE, Wants::NAMES)
+                .all_maps(Perms::EXEC, MapField::Name)
                 .expect("mappings")
                 .mappings;
             // Before Linux 6.15 CAP_PERFMON is not enough to open their maps files.
-            let is_named = |index: usize| match all.get(index).name {
+            let is_named = |mapping: &Mapping<'_>| match mapping.name {
                 Err(reason) => reason == Absent::Denied && kernel() < (6, 15),
                 Ok(name) => name.starts_with(b"/"),
             };
-            assert!((0..all.len()).any(|index| is_roots(all.pid(index)) && is_named(index)));
+            assert!(all
+                .iter()
+                .any(|mapping| mapping.pid.is_some_and(is_roots) && is_named(&mapping)));
         }
     });
 }

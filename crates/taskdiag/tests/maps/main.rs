@@ -16,10 +16,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taskdiag::maps::{
-    BuildId, Filter, Machine, Mapping, Mappings, Maps, Normalizer, Outcome, Perms, Reason, Source, Wants,
-};
-use taskdiag::{Absent, ErrorKind, Handle, Verdict};
+use taskdiag::maps::{BuildId, Filter, MapField, Mapping, Mappings, Maps, Normalizer, Outcome, Perms};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId, Verdict};
 use taskdiag_testkit::temporary::Directory;
 use taskdiag_testkit::{
     animal,
@@ -28,23 +26,23 @@ use taskdiag_testkit::{
 };
 use taskdiag_zoo::Zoo;
 
-/// The sources of this kernel. If the ioctl is missing the error has to say so, and the kernel has
-/// to be older than it.
-fn sources() -> Vec<Source> {
+/// The sources of this kernel. If the ioctl is missing, the error must say so, and the kernel must
+/// be older than it.
+fn sources() -> Vec<SourceId> {
     let mut handle = Handle::new();
     let fact = handle.support().procmap_query.clone();
     let expected = if kernel() >= (6, 11) { Verdict::Yes } else { Verdict::No };
     assert_eq!(fact.verdict, expected, "Linux {:?}: {fact:?}", kernel());
-    let mut sources = vec![Source::Procfs];
+    let mut sources = vec![SourceId::Procfs];
     if fact.is_yes() {
-        sources.push(Source::Procmap)
+        sources.push(SourceId::Procmap)
     } else {
-        assert_eq!(refusal(Source::Procmap), Some(ErrorKind::Unsupported))
+        assert_eq!(refusal(SourceId::Procmap), Some(ErrorKind::Unsupported))
     }
-    // Root can load BPF, and a missing source is no reason to skip it. Others can't, unless they
+    // Root can load BPF, so a missing source is no reason to skip it. Others can't, unless they
     // have the capabilities.
-    match refusal(Source::Bpf) {
-        None => sources.push(Source::Bpf),
+    match refusal(SourceId::Bpf) {
+        None => sources.push(SourceId::Bpf),
         Some(ErrorKind::Unsupported) if kernel() < (6, 11) => {}
         Some(kind) => assert!(
             kind == ErrorKind::Denied && !is_root(),
@@ -55,9 +53,12 @@ fn sources() -> Vec<Source> {
 }
 
 /// Why a source does not answer about this process, if it does not.
-fn refusal(source: Source) -> Option<ErrorKind> {
-    let mut maps = Maps::open(std::process::id()).expect("our own").with_source(source);
-    let listed = maps.list(Filter::empty(), Wants::NAMES);
+fn refusal(source: SourceId) -> Option<ErrorKind> {
+    let mut maps = Handle::new()
+        .with_source(source)
+        .maps(std::process::id())
+        .expect("our own");
+    let listed = maps.list(Filter::default(), MapField::Name);
     listed.err().map(|error| error.kind())
 }
 
@@ -69,19 +70,19 @@ fn is_root() -> bool {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn open(pid: u32) -> taskdiag::Result<Maps> {
-    Maps::open_within(pid, PATIENCE)
+    handle().maps(pid)
 }
 
-fn machine() -> Machine {
-    Machine::new().with_patience(PATIENCE)
+fn handle() -> Handle {
+    Handle::new().with_patience(PATIENCE)
 }
 
-fn maps(pid: u32, source: Source) -> Maps {
-    let maps = open(pid).unwrap_or_else(|error| panic!("{pid}: {error}"));
-    maps.with_source(source)
+fn maps(pid: u32, source: SourceId) -> Maps {
+    let maps = handle().with_source(source).maps(pid);
+    maps.unwrap_or_else(|error| panic!("{pid}: {error}"))
 }
 
-/// What every source has of a mapping.
+/// The values of a mapping that every source provides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Common {
     range: (u64, u64),
@@ -105,12 +106,12 @@ impl Common {
     }
 
     fn passes(&self, filter: Filter) -> bool {
-        let letters = self.perms.as_bytes();
-        (!filter.contains(Filter::READABLE) || letters[0] == b'r')
-            && (!filter.contains(Filter::WRITABLE) || letters[1] == b'w')
-            && (!filter.contains(Filter::EXECUTABLE) || letters[2] == b'x')
-            && (!filter.contains(Filter::SHARED) || letters[3] == b's')
-            && (!filter.contains(Filter::FILE_BACKED) || self.inode != 0 || self.device != (0, 0))
+        let (letters, perms) = (self.perms.as_bytes(), filter.perms);
+        (!perms.contains(Perms::READ) || letters[0] == b'r')
+            && (!perms.contains(Perms::WRITE) || letters[1] == b'w')
+            && (!perms.contains(Perms::EXEC) || letters[2] == b'x')
+            && (!perms.contains(Perms::SHARED) || letters[3] == b's')
+            && (!filter.file_backed || self.inode != 0 || self.device != (0, 0))
     }
 }
 
@@ -145,18 +146,25 @@ fn text(path: &str) -> Vec<Common> {
     lines.filter(|line| line.name.as_deref() != Ok("[vsyscall]")).collect()
 }
 
-const FILTERS: [Filter; 6] = [
-    Filter::empty(),
-    Filter::EXECUTABLE,
-    Filter::FILE_BACKED,
-    Filter::SHARED,
-    Filter::WRITABLE.union(Filter::FILE_BACKED),
-    Filter::READABLE.union(Filter::EXECUTABLE).union(Filter::FILE_BACKED),
-];
+fn filters() -> [Filter; 6] {
+    let of_files = |perms: Perms| {
+        let mut filter = Filter::from(perms);
+        filter.file_backed = true;
+        filter
+    };
+    [
+        Filter::default(),
+        Perms::EXEC.into(),
+        of_files(Perms::empty()),
+        Perms::SHARED.into(),
+        of_files(Perms::WRITE),
+        of_files(Perms::READ | Perms::EXEC),
+    ]
+}
 
-/// Check that each source's answer about each process is equal to its text, whatever the filter,
-/// and that sources that know the sizes of pages agree on them. Zombies and kernel threads have no
-/// memory, whatever source is asked.
+/// Check that each source's answer about each process equals its text, whatever the filter, and
+/// that sources that report page sizes agree on them. Zombies and kernel threads have no memory,
+/// whichever source is used.
 #[test]
 fn sources_agree_on_every_animal() {
     let animals = everything();
@@ -175,15 +183,15 @@ fn sources_agree_on_every_animal() {
         for source in sources() {
             let mut maps = maps(*pid, source);
             if expected.is_empty() {
-                let error = maps.list(Filter::empty(), Wants::NAMES).expect_err("no memory");
+                let error = maps.list(Filter::default(), MapField::Name).expect_err("no memory");
                 assert_eq!(error.kind(), ErrorKind::NoMemory, "{name} {source}: {error}");
                 assert!(error.to_string().contains(&format!("pid {pid}: no memory")), "{error}");
                 without_memory += 1;
                 continue;
             }
-            for filter in FILTERS {
+            for filter in filters() {
                 let expected: Vec<Common> = expected.iter().filter(|line| line.passes(filter)).cloned().collect();
-                let listed = maps.list(filter, Wants::NAMES | Wants::PAGE_SIZES);
+                let listed = maps.list(filter, MapField::Name | MapField::PageSizeBytes);
                 let listed = listed.unwrap_or_else(|error| panic!("{name} {source}: {error}"));
                 assert_eq!(listed.source(), source);
                 let ours = common(&listed);
@@ -196,8 +204,8 @@ fn sources_agree_on_every_animal() {
                 );
                 compared += ours.len();
             }
-            if source != Source::Procfs {
-                let listed = maps.list(Filter::empty(), Wants::PAGE_SIZES).expect("mappings");
+            if source != SourceId::Procfs {
+                let listed = maps.list(Filter::default(), MapField::PageSizeBytes).expect("mappings");
                 let sizes: Vec<u64> = listed
                     .iter()
                     .map(|mapping| {
@@ -233,7 +241,7 @@ fn known(animal: &taskdiag_zoo::Animal) -> Vec<(u64, u64, String, u64, Vec<u8>)>
     known.collect()
 }
 
-/// Check that known mappings are found by address, also by their first and last one, and that
+/// Check that known mappings are found by address, even by their first and last one, and that
 /// nothing is found in gaps.
 #[test]
 fn known_mappings_are_found_by_address() {
@@ -245,7 +253,7 @@ fn known_mappings_are_found_by_address() {
         for (start, end, perms, offset, name) in &known {
             for address in [*start, end - 1] {
                 let found = maps
-                    .at(address, Filter::empty(), Wants::NAMES)
+                    .at(address, Filter::default(), MapField::Name)
                     .expect("an answer")
                     .expect("a mapping");
                 assert_eq!((found.start, found.end), (*start, *end), "{source}");
@@ -261,16 +269,16 @@ fn known_mappings_are_found_by_address() {
                 assert_eq!(found.perms.contains(Perms::SHARED), perms.ends_with('s'));
             }
             let is_written = perms.contains('w');
-            let writable = maps.at(*start, Filter::WRITABLE, Wants::empty()).expect("an answer");
+            let writable = maps.at(*start, Perms::WRITE, Set::NONE).expect("an answer");
             assert_eq!(writable.is_some(), is_written, "{source}: a filter");
             let is_gap_before = !known.iter().any(|other| other.1 == *start);
             if is_gap_before {
                 assert_eq!(
-                    maps.at(start - 1, Filter::empty(), Wants::empty()).expect("an answer"),
+                    maps.at(start - 1, Filter::default(), Set::NONE).expect("an answer"),
                     None,
                     "{source}"
                 );
-                let next = maps.at_or_after(start - 1, Filter::empty(), Wants::empty());
+                let next = maps.at_or_after(start - 1, Filter::default(), Set::NONE);
                 assert_eq!(
                     next.expect("an answer").map(|next| next.start),
                     Some(*start),
@@ -279,12 +287,12 @@ fn known_mappings_are_found_by_address() {
             }
         }
         let shared = maps
-            .at_or_after(known[0].0, Filter::SHARED, Wants::NAMES)
+            .at_or_after(known[0].0, Perms::SHARED, MapField::Name)
             .expect("an answer")
             .expect("shared memory");
         assert!(shared.perms.contains(Perms::SHARED) && shared.start > known[0].0);
         let last = maps
-            .at_or_after(1 << 63, Filter::empty(), Wants::NAMES)
+            .at_or_after(1 << 63, Filter::default(), MapField::Name)
             .expect("an answer");
         assert_eq!(last, None, "{source}: the kernel's half");
     }
@@ -317,7 +325,7 @@ fn many_addresses_are_as_single_ones() {
         .collect();
     for source in sources() {
         let found = maps(animal.pid as u32, source)
-            .at_each(&addresses, Wants::NAMES)
+            .at_each(&addresses, MapField::Name)
             .expect("an answer");
         let ours: Vec<Option<Common>> = found
             .places
@@ -329,8 +337,8 @@ fn many_addresses_are_as_single_ones() {
     }
 }
 
-/// Check that each source lists a process with 40,000 mappings whole, and that few addresses in it
-/// are looked up.
+/// Check that each source lists a process with 40,000 mappings completely, and that a few addresses
+/// in it are looked up rather than listed.
 #[test]
 fn tens_of_thousands_of_mappings() {
     let count = scaled(40_000).max(5_000);
@@ -345,31 +353,31 @@ fn tens_of_thousands_of_mappings() {
     for source in sources() {
         let mut maps = maps(animal.pid as u32, source);
         assert!(
-            common(&maps.list(Filter::empty(), Wants::NAMES).expect("mappings")) == expected,
+            common(&maps.list(Filter::default(), MapField::Name).expect("mappings")) == expected,
             "{source}"
         );
-        let exec = common(&maps.list(Filter::EXECUTABLE, Wants::NAMES).expect("mappings"));
+        let exec = common(&maps.list(Perms::EXEC, MapField::Name).expect("mappings"));
         assert!(
             exec.iter()
-                .eq(expected.iter().filter(|line| line.passes(Filter::EXECUTABLE))),
+                .eq(expected.iter().filter(|line| line.passes(Perms::EXEC.into()))),
             "{source}"
         );
-        let found = maps.at_each(&addresses, Wants::empty()).expect("an answer");
+        let found = maps.at_each(&addresses, Set::NONE).expect("an answer");
         assert!(found.places.iter().all(Option::is_some) && found.mappings.len() <= addresses.len());
     }
-    // The library itself reads no text if there is the ioctl.
+    // The library itself reads no text if the ioctl exists.
     let mut free = open(animal.pid as u32).expect("a process");
-    let has_ioctl = sources().contains(&Source::Procmap);
-    let expected = if has_ioctl { Source::Procmap } else { Source::Procfs };
+    let has_ioctl = sources().contains(&SourceId::Procmap);
+    let expected = if has_ioctl { SourceId::Procmap } else { SourceId::Procfs };
     assert_eq!(
-        free.at_each(&addresses, Wants::NAMES)
+        free.at_each(&addresses, MapField::Name)
             .expect("an answer")
             .mappings
             .source(),
         expected
     );
     assert_eq!(
-        free.list(Filter::empty(), Wants::NAMES).expect("mappings").source(),
+        free.list(Filter::default(), MapField::Name).expect("mappings").source(),
         expected
     );
 }
@@ -382,18 +390,21 @@ fn replaced_memory_is_gone() {
         let mut animal = animal("title-changer");
         let mut before = maps(animal.pid as u32, source);
         let mut untouched = maps(animal.pid as u32, source);
-        before.list(Filter::empty(), Wants::NAMES).expect("mappings");
+        before.list(Filter::default(), MapField::Name).expect("mappings");
         animal.exec_with(&[b"another"]).expect("exec");
         for maps in [&mut before, &mut untouched] {
-            let error = maps.list(Filter::empty(), Wants::NAMES).expect_err("gone");
+            let error = maps.list(Filter::default(), MapField::Name).expect_err("gone");
             assert_eq!(error.kind(), ErrorKind::NoMemory, "{source}: {error}");
-            let error = maps.at(0x1000, Filter::empty(), Wants::NAMES).expect_err("gone");
+            let error = maps.at(0x1000, Filter::default(), MapField::Name).expect_err("gone");
             assert_eq!(error.kind(), ErrorKind::NoMemory, "{source}: {error}");
         }
         let mut after = maps(animal.pid as u32, source);
-        assert!(!after.list(Filter::empty(), Wants::NAMES).expect("mappings").is_empty());
+        assert!(!after
+            .list(Filter::default(), MapField::Name)
+            .expect("mappings")
+            .is_empty());
         drop(animal);
-        let error = after.list(Filter::empty(), Wants::NAMES).expect_err("ended");
+        let error = after.list(Filter::default(), MapField::Name).expect_err("ended");
         assert_eq!(error.kind(), ErrorKind::NoMemory, "{source}: {error}");
     }
     let error = open(4_000_000_000).expect_err("no such process");
@@ -454,7 +465,7 @@ fn names_can_be_too_long() {
     for source in sources() {
         let mut maps = maps(std::process::id(), source);
         let found = maps
-            .at(mapped.address(), Filter::empty(), Wants::NAMES)
+            .at(mapped.address(), Filter::default(), MapField::Name)
             .expect("an answer")
             .expect("a mapping");
         assert_eq!(found.name, Err(Absent::Truncated), "{source}");
@@ -474,10 +485,10 @@ fn usage_is_that_of_smaps() {
     let animal = animal("memory-anon");
     let mut maps = open(animal.pid as u32).expect("a process");
     let listed = maps
-        .list(Filter::empty(), Wants::NAMES | Wants::USAGE)
+        .list(Filter::default(), MapField::Name | MapField::RssBytes)
         .expect("mappings");
     assert_eq!(common(&listed), text(&format!("/proc/{}/maps", animal.pid)));
-    let dirty = |mapping: &Mapping<'_>| mapping.usage.expect("sizes").dirty_bytes;
+    let dirty = |mapping: &Mapping<'_>| mapping.dirty_bytes.expect("a size");
     let large = listed
         .iter()
         .filter(|mapping| mapping.inode == 0)
@@ -487,7 +498,7 @@ fn usage_is_that_of_smaps() {
     assert!(listed.iter().all(|mapping| mapping.page_size_bytes == Ok(4096)));
     let dead_leader = taskdiag_testkit::animal("dead-leader");
     let listed_of_others = open(dead_leader.pid as u32)
-        .and_then(|mut maps| maps.list(Filter::empty(), Wants::NAMES | Wants::USAGE))
+        .and_then(|mut maps| maps.list(Filter::default(), MapField::Name | MapField::RssBytes))
         .expect("the memory of the other threads");
     assert!(listed_of_others.iter().any(|mapping| dirty(&mapping) > 0));
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", animal.pid)).expect("smaps");
@@ -498,15 +509,12 @@ fn usage_is_that_of_smaps() {
             .parse::<u64>()
             .ok()
     });
-    let ours: u64 = listed
-        .iter()
-        .map(|mapping| mapping.usage.expect("sizes").rss_bytes)
-        .sum();
+    let ours: u64 = listed.iter().map(|mapping| mapping.rss_bytes.expect("a size")).sum();
     assert_eq!(ours, rss.sum::<u64>() * 1024);
 }
 
-/// Check that a caller without rights sees its own mappings and those of descriptors that it was
-/// handed, and is denied others.
+/// Check that a caller without rights sees its own mappings and those of descriptors passed to it,
+/// and is denied others.
 #[test]
 fn descriptors_can_be_handed_on() {
     const HANDED: &str = "TASKDIAG_TEST_MAPS_FD";
@@ -540,11 +548,11 @@ fn descriptors_can_be_handed_on() {
     child::run(test, "nobody", World::default(), || {
         let handed = std::env::var(HANDED).expect("a descriptor");
         let (fd, pid) = handed.split_once(' ').expect("two numbers");
-        // SAFETY: inherited for this, and in no other object.
+        // SAFETY: inherited for this purpose, and owned by no other object.
         let fd = unsafe { OwnedFd::from_raw_fd(fd.parse().expect("a number")) };
-        let mut maps = Maps::from_fd(fd);
-        let listed = maps
-            .list(Filter::empty(), Wants::NAMES | Wants::BUILD_IDS)
+        let mut handed_on = Handle::new().maps_of_fd(fd);
+        let listed = handed_on
+            .list(Filter::default(), MapField::Name | MapField::BuildId)
             .expect("mappings");
         println!("{} mappings", listed.len());
         let exec = listed
@@ -552,7 +560,7 @@ fn descriptors_can_be_handed_on() {
             .find(|mapping| mapping.perms.contains(Perms::EXEC))
             .expect("a program");
         let normalized = Normalizer::new()
-            .normalize(&mut maps, &[exec.start + 1])
+            .normalize(&mut handed_on, &[exec.start + 1])
             .expect("an answer");
         assert!(
             matches!(normalized.outcomes[..], [Outcome::InFile { .. }]),
@@ -562,7 +570,7 @@ fn descriptors_can_be_handed_on() {
         let error = open(pid).expect_err("another user's");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("try sudo"), "{error}");
-        let mut own = Maps::open(std::process::id()).expect("our own");
+        let mut own = Handle::new().maps(std::process::id()).expect("our own");
         let normalized = Normalizer::new()
             .normalize(&mut own, &[sources as *const () as u64])
             .expect("an answer");
@@ -570,9 +578,8 @@ fn descriptors_can_be_handed_on() {
             matches!(normalized.outcomes[..], [Outcome::InFile { .. }]),
             "{normalized:?}"
         );
-        let error = own
-            .with_source(Source::Bpf)
-            .list(Filter::empty(), Wants::NAMES)
+        let error = maps(std::process::id(), SourceId::Bpf)
+            .list(Filter::default(), MapField::Name)
             .expect_err("no capabilities");
         let refused = if kernel() < (6, 11) {
             ErrorKind::Unsupported
@@ -580,16 +587,19 @@ fn descriptors_can_be_handed_on() {
             ErrorKind::Denied
         };
         assert_eq!(error.kind(), refused, "{error}");
-        let all = machine()
-            .list(Filter::EXECUTABLE, Wants::NAMES)
+        let all = handle()
+            .all_maps(Perms::EXEC, MapField::Name)
             .expect("what may be seen");
         let singly = if kernel() < (6, 11) {
-            Source::Procfs
+            SourceId::Procfs
         } else {
-            Source::Procmap
+            SourceId::Procmap
         };
         assert!(all.denied > 0 && all.mappings.source() == singly);
-        assert!((0..all.mappings.len()).any(|index| all.mappings.pid(index) == std::process::id()));
+        assert!(all
+            .mappings
+            .iter()
+            .any(|mapping| mapping.pid == Some(std::process::id())));
     });
 }
 
@@ -597,28 +607,49 @@ fn descriptors_can_be_handed_on() {
 #[test]
 fn other_files_are_no_maps() {
     for path in ["/proc/self/status", "/proc/self/cmdline", "/etc/passwd"] {
-        let mut maps = Maps::from_fd(fs::File::open(path).expect("a file").into());
-        let error = maps.list(Filter::empty(), Wants::NAMES).expect_err("no maps file");
+        let mut maps = Handle::new().maps_of_fd(fs::File::open(path).expect("a file").into());
+        let error = maps.list(Filter::default(), MapField::Name).expect_err("no maps file");
         assert_eq!(error.kind(), ErrorKind::Malformed, "{path}: {error}");
     }
 }
 
-/// Check that the calling thread itself gives the answers of a reader.
+/// Check that the calling thread gives the same answers as a reader.
 #[test]
 fn waiting_does_not_change_answers() {
     let animal = animal("mappings");
     let pid = animal.pid as u32;
-    let list = |maps: Maps| maps.with_source(Source::Procfs).list(Filter::EXECUTABLE, Wants::NAMES);
-    let read = list(open(pid).expect("it lives")).expect("an answer");
-    let waited = list(open(pid).expect("it lives").with_patience(None)).expect("an answer");
+    let list = |mut maps: Maps| maps.list(Perms::EXEC, MapField::Name);
+    let read = list(maps(pid, SourceId::Procfs)).expect("an answer");
+    let waited = list(maps(pid, SourceId::Procfs).in_calling_thread()).expect("an answer");
     assert!(!read.is_empty() && read.iter().eq(waited.iter()));
     let exec = read.get(0);
-    let mut waiting = open(pid).expect("it lives").with_patience(None);
+    let mut waiting = open(pid).expect("it lives").in_calling_thread();
     let at = waiting
-        .at(exec.start, Filter::empty(), Wants::NAMES)
+        .at(exec.start, Filter::default(), MapField::Name)
         .expect("an answer");
     assert_eq!(
         at.map(|mapping| (mapping.start, mapping.name)),
         Some((exec.start, exec.name))
     );
+}
+
+/// Check that the ioctl, as the chosen source, answers about mappings of single processes, and
+/// leaves the source of tasks free.
+#[test]
+fn the_ioctl_is_a_source_of_mappings_alone() {
+    let own = std::process::id();
+    let mut handle = handle().with_source(SourceId::Procmap);
+    let tasks = handle
+        .query(&Query::process(own).fields(Field::Comm))
+        .expect("other sources");
+    assert!(tasks.answers().all(|(_, answer)| answer.is_ok()));
+    let listed = handle
+        .maps(own)
+        .and_then(|mut maps| maps.list(Filter::default(), MapField::Name));
+    match listed {
+        Ok(listed) => assert_eq!(listed.source(), SourceId::Procmap),
+        Err(error) => assert!(error.kind() == ErrorKind::Unsupported && kernel() < (6, 11), "{error}"),
+    }
+    let error = handle.all_maps(Perms::EXEC, MapField::Name).expect_err("a refusal");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn held_files(pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), taskdiag::Error> {
+fn held_files(pid: u32, seen: &mut Seen, each: &mut dyn FnMut(pagecache::File<'_>)) -> Result<(), taskdiag::Error> {
     let patience = std::time::Duration::from_secs(5);
     Finder::new(Source::of_this_host(), ByteRange::ALL, patience).held_files(pid, seen, each)
 }
 
-/// Check that the files that a process holds are found: open, mapped only, deleted, in memory; with
-/// and without the right to follow its mappings. What is not a regular file is left alone.
+/// Check that all files that a process holds are found: open, only mapped, deleted, in memory; with
+/// and without the right to follow its mappings. Anything but regular files is left out.
 #[test]
 fn held_files_are_found() {
     let world = |user| World {
@@ -68,7 +68,7 @@ fn held_files_are_found() {
                 );
             }
             assert!(!found.keys().any(|path| path.starts_with(b"anon_inode")));
-            // No file is reported twice by several calls, either.
+            // Several calls do not report a file twice, either.
             let mut again = 0;
             held_files(std::process::id(), &mut seen, &mut |held| {
                 again += usize::from(held.usage.is_ok())
@@ -77,7 +77,7 @@ fn held_files_are_found() {
             assert_eq!(again, 0);
         });
     }
-    // A kernel thread has none, and exists all the same.
+    // A kernel thread has none, although it exists.
     if child::part().is_none() {
         assert_eq!(fs::read("/proc/2/comm").expect("a process"), b"kthreadd\n");
         held_files(2, &mut Seen::default(), &mut |held| panic!("{held:?}")).expect("no files");
@@ -86,7 +86,7 @@ fn held_files_are_found() {
     assert_eq!(error.kind(), ErrorKind::NoSuchTask);
 }
 
-/// Check that another user's process can't be looked into.
+/// Check that the files of another user's process are denied.
 #[test]
 fn files_of_others_are_denied() {
     let world = World {

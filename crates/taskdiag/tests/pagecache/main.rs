@@ -1,7 +1,7 @@
-//! The page cache of files whose state is known exactly, compared with mincore page by page;
-//! strange and changing trees; and callers without rights.
+//! The page cache of files in exactly known states, compared with mincore page by page; unusual and
+//! changing trees; and callers without rights.
 //!
-//! On kernels without cachestat (before 6.5) mincore answers the same questions, and what it does
+//! On kernels without cachestat (before 6.5), mincore answers the same questions, and what it does
 //! not know is absent.
 
 mod held;
@@ -20,10 +20,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use taskdiag::pagecache::{
-    map, residency, ByteRange, Finder, Found, Held, Quantity, Seen, Source, State, Totals, Usage, Walk,
+    self, map, residency, ByteRange, Finder, Found, Quantity, Seen, Source, State, Totals, Usage, Walk,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
+    cgroup::MemoryGroup,
     child::{self, World, NOBODY},
     kernel, scaled, test_name,
 };
@@ -45,7 +46,7 @@ enum Lifetime {
 }
 
 impl Scratch {
-    /// In the directory for temporary files, which may be on a disk or not.
+    /// In the directory for temporary files, which may or may not be on a disk.
     fn new(name: &str) -> Scratch {
         Scratch::below(&std::env::temp_dir(), name)
     }
@@ -55,7 +56,7 @@ impl Scratch {
         Scratch::below(Path::new("/dev/shm"), name)
     }
 
-    /// A directory that second processes find too. The first process makes it.
+    /// A directory that second processes find, too. The first process makes it.
     fn shared(name: &str) -> Scratch {
         match child::part() {
             None => Scratch::in_memory(name),
@@ -126,12 +127,12 @@ fn drop_cache(file: &File) {
     assert_eq!(result, 0);
 }
 
-/// Which pages of a file are resident, asked in another way than the library does.
+/// Which pages of a file are resident, determined in another way than in the library.
 fn resident(file: &File, pages: u64) -> Vec<bool> {
     let len = (pages * page_size()) as usize;
     let mut answer = vec![0_u8; pages as usize];
-    // SAFETY: a new mapping, which is asked about in its length and then removed; `answer` has a
-    // byte for each page.
+    // SAFETY: a new mapping, which is queried in its length and then removed; `answer` has a byte
+    // for each page.
     unsafe {
         let start = libc::mmap(
             ptr::null_mut(),
@@ -185,7 +186,7 @@ fn mincore(file: impl AsFd, range: ByteRange) -> taskdiag::Result<u64> {
     Ok(Source::Mincore.ask(file, range)?.cached_pages())
 }
 
-/// The error of something unsupported, as text.
+/// The error for something unsupported, as text.
 fn refusal<T: std::fmt::Debug>(answer: taskdiag::Result<T>) -> String {
     let error = answer.expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -197,13 +198,13 @@ fn plain<T>(answer: taskdiag::Result<T>) -> Result<T, ErrorKind> {
     answer.map_err(|error| error.kind())
 }
 
-/// The number of the system's error that caused an error.
+/// The errno that caused an error.
 fn errno(error: &taskdiag::Error) -> Option<i32> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<std::io::Error>()?.raw_os_error()
 }
 
-/// Counts of cached pages alone.
+/// Counts of cached pages only.
 fn cached(pages: u64) -> Counts {
     Counts {
         cached: pages,
@@ -211,8 +212,8 @@ fn cached(pages: u64) -> Counts {
     }
 }
 
-/// Counts as this kernel's best source has them. What it does not know is 0 here, and checked to be
-/// absent.
+/// Counts from this kernel's best source. Values that it does not know are 0 here, and checked to
+/// be absent.
 fn counts(file: &File, range: ByteRange) -> Counts {
     let usage = Source::of_this_host().ask(file, range).expect("an answer");
     match Counts::of(&usage) {
@@ -261,8 +262,8 @@ fn check_pages(file: &File, expected: &BTreeSet<u64>, pages: u64) {
     assert_eq!((next, &mapped), (pages, expected));
 }
 
-/// Check that cachestat answers where the kernel has it, that elsewhere it is unsupported and
-/// mincore answers, and that the facts about the host say so.
+/// Check that cachestat answers if the kernel has it, that otherwise it is unsupported and mincore
+/// answers, and that the facts about the host say so.
 #[test]
 fn the_source_depends_on_the_kernel() {
     let scratch = Scratch::new("source");
@@ -300,7 +301,7 @@ fn files_are_written_synced_and_dropped() {
         let written = counts(&file, ByteRange::ALL);
         let on_disk = scratch.has_disk() && has_cachestat();
         println!("{}: on a disk: {on_disk}, {written:?}", scratch.0.display());
-        // The kernel may have started to write by itself.
+        // The kernel may have started to write on its own.
         assert_eq!(written.dirty + written.writeback, if on_disk { PAGES } else { 0 });
         let part = counts(&file, range(5, 7));
         assert_eq!(
@@ -326,8 +327,8 @@ fn files_are_written_synced_and_dropped() {
     }
 }
 
-/// Check that exactly those pages are cached that were read, or written where there is no disk to
-/// read from.
+/// Check that exactly those pages are cached that were read, or that were written if there is no
+/// disk to read from.
 #[test]
 fn cached_parts_are_found() {
     const PAGES: u64 = 70;
@@ -348,7 +349,7 @@ fn cached_parts_are_found() {
             wanted.iter().for_each(|&page| write_pages(&file, page, 1));
         }
         check_pages(&file, &wanted, PAGES);
-        // Without dividing, pages that differ are mixed.
+        // Without splitting, pages of different states are mixed.
         let mut states = Vec::new();
         let answer = map(Source::of_this_host(), &file, range(3, 3), 64, &mut |run| {
             states.push(run.state)
@@ -385,7 +386,7 @@ fn sparse_files_take_little_time() {
     }
 }
 
-/// Check huge pages: they count where they are asked about, also beyond the end of the file.
+/// Check huge pages: they count within the requested range, even beyond the end of the file.
 #[test]
 fn huge_pages_count_whole() {
     child::run(test_name!(), "huge", World::default(), || {
@@ -469,8 +470,8 @@ fn hugetlbfs_is_refused() {
     assert_eq!(refusal(mincore(&memory, ByteRange::ALL)), NO_PAGE_CACHE);
 }
 
-/// Check what the kernel says of descriptors that are not regular files, and of ranges beyond the
-/// end.
+/// Check what the kernel reports about descriptors that are not regular files, and about ranges
+/// beyond the end.
 #[test]
 fn the_kernel_checks_in_its_order() {
     let scratch = Scratch::new("order");
@@ -519,7 +520,7 @@ fn the_kernel_checks_in_its_order() {
 }
 
 /// Check that a caller that may read a file but not change it gets no answer from either source,
-/// and who else gets one.
+/// and which callers get one.
 #[test]
 fn the_right_to_change_a_file_is_needed() {
     let scratch = Scratch::shared("rights");
@@ -575,15 +576,16 @@ fn evicted_pages_leave_a_trace() {
         assert_eq!(counts(&file, ByteRange::ALL).evicted, 0);
         return;
     }
-    // The limit is one of a whole process. Memory of other tests would count, and that process would be
-    // killed if there is nothing else to evict.
+    // The limit applies to a whole process. Memory of other tests would count, and that process
+    // would be killed if nothing else can be evicted.
+    // would be killed if there is nothing else to evict.
     child::run(test_name!(), "alone", World::default(), || {
-        let group = MemoryGroup::new();
+        let group = MemoryGroup::new("pages");
         group.join();
         write_pages(&file, 0, PAGES);
         file.sync_all().expect("writing to disk");
         assert_eq!(counts(&file, ByteRange::ALL).cached, PAGES);
-        group.shrink();
+        group.shrink(8 << 20);
         let after = counts(&file, ByteRange::ALL);
         println!("{after:?}");
         assert!(after.evicted > 0 && after.cached < PAGES, "{after:?}");
@@ -593,42 +595,4 @@ fn evicted_pages_leave_a_trace() {
         );
         assert_eq!(plain(mincore(&file, ByteRange::ALL)), Ok(after.cached));
     });
-}
-
-/// A cgroup with a limit on memory, of whichever version there is. This process returns to the root
-/// when it is dropped.
-struct MemoryGroup {
-    path: PathBuf,
-    limit: &'static str,
-}
-
-impl MemoryGroup {
-    fn new() -> MemoryGroup {
-        let (root, limit) = if Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        } else {
-            let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-            ("/sys/fs/cgroup", "memory.high")
-        };
-        let path = Path::new(root).join(format!("taskdiag-test-{}", std::process::id()));
-        fs::create_dir(&path).expect("a cgroup");
-        MemoryGroup { path, limit }
-    }
-
-    fn join(&self) {
-        fs::write(self.path.join("cgroup.procs"), std::process::id().to_string()).expect("joining our own cgroup");
-    }
-
-    fn shrink(&self) {
-        fs::write(self.path.join(self.limit), (8 << 20).to_string()).expect("a limit");
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        let _ = fs::write(self.path.join(self.limit), "-1");
-        let root = self.path.parent().expect("a parent");
-        let _ = fs::write(root.join("cgroup.procs"), std::process::id().to_string());
-        let _ = fs::remove_dir(&self.path);
-    }
 }

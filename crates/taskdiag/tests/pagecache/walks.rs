@@ -1,10 +1,10 @@
-//! Walks over trees: strange ones, changing ones, and parts that the caller may not read.
+//! Walks over trees: unusual ones, changing ones, and parts that the caller may not read.
 
 use super::*;
 
 type Bytes = Result<u64, Absent>;
 
-/// What a walk has found.
+/// The result of a walk.
 #[derive(Debug, Default)]
 struct Harvest {
     /// By path: sizes and cached bytes.
@@ -28,12 +28,12 @@ fn harvest(walk: Walk, root: &Path) -> (Harvest, Totals) {
                         harvest.twice.push(file.path.to_vec());
                     }
                 }
-                Found::Directory(directory) => {
-                    let entry = (directory.depth, directory.sum.files, directory.sum.size_bytes);
-                    harvest.directories.insert(directory.path.to_vec(), entry);
+                Found::Directory { path, depth, sum, .. } => {
+                    let entry = (depth, sum.files, sum.size_bytes);
+                    harvest.directories.insert(path.to_vec(), entry);
                 }
-                Found::Failed(failed) => {
-                    harvest.failed.insert(failed.path.to_vec(), errno(failed.error));
+                Found::Failed { path, error, .. } => {
+                    harvest.failed.insert(path.to_vec(), errno(error));
                 }
                 Found::Tick(_) => harvest.most_descriptors = harvest.most_descriptors.max(descriptors()),
                 other => panic!("{other:?}"),
@@ -135,8 +135,8 @@ fn strange_trees_are_walked() {
     assert_eq!(errno(&refused(&root.join("missing"))), Some(libc::ENOENT));
 }
 
-/// Check that trees that are deeper than a path may be long, and wider than any list of
-/// directories, are walked whole with few descriptors.
+/// Check that trees deeper than the longest path, and wider than any list of directories, are
+/// walked completely with few descriptors.
 #[test]
 fn deep_and_wide_trees_are_walked_whole() {
     const DEEP: usize = 72;
@@ -144,9 +144,9 @@ fn deep_and_wide_trees_are_walked_whole() {
     let wide = scaled(6000).max(1000);
     let scratch = Scratch::in_memory("deep");
     let name = "n".repeat(60);
-    // At each level there are more directories than may wait. In one of both trees, depending on
-    // the kernel, the one that goes on is listed last, when the list is full: a thread goes down
-    // into it, as far as it may.
+    // At each level there are more directories than may wait. In one of the two trees, depending on
+    // the kernel, the directory that goes deeper is listed last, when the list is full: a thread
+    // then descends into it as far as it may.
     for is_first in [true, false] {
         let tree = scratch.0.join(format!("first-{is_first}"));
         fs::create_dir(&tree).expect("a directory");
@@ -183,7 +183,7 @@ fn deep_and_wide_trees_are_walked_whole() {
         assert!(found.files.keys().any(|path| path.len() > DEEP * name.len()));
         let most = found.most_descriptors.saturating_sub(started_with);
         println!("{threads} threads: at most {most} descriptors");
-        // All directories that may wait, and for each thread the levels that it goes down and the
+        // All directories that may wait, and for each thread the levels that it descends and the
         // files that it closes together. Other tests of this process open some too.
         assert!(most < 128 + threads * (20 + 16) + 100, "{most} descriptors");
     }
@@ -199,7 +199,7 @@ fn open_directory(above: &impl AsFd, name: &str) -> OwnedFd {
 }
 
 /// Check that directories mounted into themselves are read once, that other file systems are left
-/// out when asked, and `/proc` always.
+/// out on request, and `/proc` always.
 #[test]
 fn mounts_make_no_loops() {
     child::run(test_name!(), "mounts", World::default(), || {
@@ -233,7 +233,7 @@ fn mounts_make_no_loops() {
     });
 }
 
-/// Check that what the caller may not read is reported, and the rest is found.
+/// Check that what the caller may not read is reported, and that the rest is found.
 #[test]
 fn unreadable_parts_are_reported() {
     let scratch = Scratch::shared("unreadable");
@@ -275,8 +275,8 @@ fn unreadable_parts_are_reported() {
     });
 }
 
-/// Check that in a tree that changes all the time the files that stay are found, each once, and
-/// that no walk fails or blocks.
+/// Check that in a continuously changing tree the files that stay are found, each once, and that no
+/// walk fails or blocks.
 #[test]
 fn changing_trees_keep_what_stays() {
     const STEADY: usize = 200;
@@ -299,7 +299,8 @@ fn changing_trees_keep_what_stays() {
                     let file = directory.join("deeper/file");
                     let _ = fs::write(&file, b"y");
                     let _ = fs::remove_file(&file);
-                    // A name that was a file's is a FIFO's now. Opening it would wait for a writer.
+                    // This name belonged to a file and is a FIFO now. Opening it would wait for a
+                    // writer.
                     let path = CString::new(file.as_os_str().as_bytes()).expect("no NUL");
                     // SAFETY: the path ends with a NUL.
                     unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
@@ -330,8 +331,8 @@ fn changing_trees_keep_what_stays() {
     assert!(changes.load(Ordering::Relaxed) > 0);
 }
 
-/// Check that the threads of a walk keep nothing open that is the caller's, and nothing of the tree
-/// when the walk has ended.
+/// Check that the threads of a walk keep none of the caller's files open, and nothing of the tree
+/// after the walk has ended.
 #[test]
 fn walks_hold_nothing_of_the_caller() {
     let world = World::default();
@@ -354,7 +355,7 @@ fn walks_hold_nothing_of_the_caller() {
             let mut left = None;
             let walk = Walk::new().threads(4);
             let totals = walk.run(&root, &mut Seen::default(), &AtomicBool::new(false), &mut |_| {
-                // The end of the file shows that nobody has the pipe open for writing.
+                // End of file shows that nobody has the pipe open for writing.
                 if writer.take().is_some() {
                     left = Some(rustix::io::read(&reader, &mut [0; 1]));
                 }
@@ -362,13 +363,14 @@ fn walks_hold_nothing_of_the_caller() {
             });
             assert_eq!(totals.expect("a root").sum.files, 500);
             assert_eq!(left, Some(Ok(0)), "turn {turn}");
-            // Fails while anything of it is open.
+            // Fails while anything in it is open.
             rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty()).expect("nothing open");
         }
     });
 }
 
-/// Check that a tree is walked whole if only the calling thread finds its root by the path.
+/// Check that a tree is walked completely even if only the calling thread finds its root by the
+/// path.
 #[test]
 fn only_the_caller_may_know_the_root() {
     let scratch = Scratch::in_memory("alone");
@@ -385,7 +387,7 @@ fn only_the_caller_may_know_the_root() {
     }
 }
 
-/// Check that a walk that is cancelled, or whose caller breaks, ends with what was found until
+/// Check that a walk that is cancelled, or whose caller breaks, ends with the files found until
 /// then.
 #[test]
 fn walks_can_be_ended() {
@@ -405,7 +407,7 @@ fn walks_can_be_ended() {
             ControlFlow::Continue(())
         })
         .expect("a root");
-    // What the threads find before they notice is still reported.
+    // Files that the threads find before they notice are still reported.
     assert_eq!(totals.sum.files, told);
     assert!(told > 0 && told < count as u64, "{told} of {count}");
 

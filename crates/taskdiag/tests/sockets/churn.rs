@@ -1,4 +1,4 @@
-//! A socket that is there all the time is in each list, once, whatever comes and goes beside it.
+//! A socket that exists all the time is in each list, once, whatever comes and goes beside it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,14 @@ use std::thread;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use taskdiag::Set;
 
-use super::{inode, list_here, network, request, Kinds};
+use super::{inode, list_here, network, request, Kind};
 
 fn unix() -> OwnedFd {
     network::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)
 }
 
-/// Check UNIX sockets: the kernel keeps them in few chains, and begins each part of a list after so
-/// many sockets of a chain.
+/// Check UNIX sockets: the kernel keeps them in few chains, and starts each part of a list after a
+/// number of sockets of a chain.
 #[test]
 fn churn_hides_nothing() {
     const STEADY: usize = 2500;
@@ -28,7 +28,7 @@ fn churn_hides_nothing() {
     network::enter_new();
     let steady: Vec<OwnedFd> = (0..STEADY).map(|_| unix()).collect();
     let inodes: Vec<u64> = steady.iter().map(inode).collect();
-    let mut request = request(Kinds::UNIX);
+    let mut request = request(Kind::Unix);
     request.fields = Set::NONE;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

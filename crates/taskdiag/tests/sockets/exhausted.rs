@@ -1,17 +1,16 @@
-//! Whoever can't ask is told so: there do not seem to be no sockets.
+//! A caller that can't send requests gets an error, not an empty list.
 
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
 use rustix::process::{setrlimit, Resource, Rlimit};
-use taskdiag::sockets::Where;
 use taskdiag::{ErrorKind, Set, Snapshot};
 use taskdiag_testkit::{child, test_name};
 
-use super::{handle, request, Kinds, AS_NOBODY};
+use super::{handle, request, Kind, AS_NOBODY};
 
-/// Check that it is an error if the process that asks the kernel can't be started: because there
-/// are no descriptors for it, or no further process is allowed.
+/// Check that it is an error if the process that sends requests can't be started: because there are
+/// no descriptors for it, or no further process is allowed.
 #[test]
 fn asking_can_fail() {
     let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -21,9 +20,9 @@ fn asking_can_fail() {
     ];
     for (name, world, resource, limit) in limits {
         child::run(test_name!(), name, world, || {
-            let mut request = request(Kinds::all());
+            let mut request = request(Kind::ALL);
             request.fields = Set::NONE;
-            request.place = Where::Here;
+            request.own_namespace = true;
             let mut handle = handle();
             let mut ask = || handle.sockets(&Snapshot::default(), &request, |_| ControlFlow::Continue(()));
             assert!(ask().expect("sockets").sockets > 0);

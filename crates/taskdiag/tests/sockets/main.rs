@@ -1,7 +1,7 @@
-//! Sockets are those of `/proc/net`, in all network namespaces, and their owners are who has them
-//! open.
+//! Sockets equal those of `/proc/net`, in all network namespaces, and their owners are the
+//! processes that have them open.
 //!
-//! Each test makes its sockets in a network namespace of its own, which takes root.
+//! Each test makes its sockets in a network namespace of its own, which needs root.
 
 mod churn;
 mod exhausted;
@@ -25,13 +25,13 @@ use std::time::Duration;
 
 use network::{eventually, inode, own_namespace, socket, Tcp};
 use taskdiag::sockets::{
-    Address, Answer, Endpoint, Family, Filter, Kinds, Queues, Request, Row, Socket, SocketField, State, Type, Where,
+    Address, Answer, Endpoint, Family, Filter, Kind, Queues, Request, Row, Socket, SocketField, State, Type,
 };
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 use taskdiag_testkit::{child, test_name};
 use text::Line;
 
-/// Processes of nobody see each other's sockets, so there is one at a time.
+/// Processes of nobody see each other's sockets, so only one runs at a time.
 static AS_NOBODY: Mutex<()> = Mutex::new(());
 
 /// A socket as it was passed on, with memory of its own.
@@ -59,7 +59,7 @@ impl Seen {
     fn new(socket: &Socket<'_>) -> Seen {
         Seen {
             family: socket.family,
-            kind: socket.kind,
+            kind: socket.socket_type,
             state: socket.state,
             local: socket.local,
             remote: socket.remote,
@@ -84,9 +84,9 @@ fn handle() -> Handle {
     Handle::new().with_patience(Duration::from_secs(5))
 }
 
-fn request(kinds: Kinds) -> Request {
+fn request(kinds: impl Into<Set<Kind>>) -> Request {
     let mut request = Request::default();
-    request.kinds = kinds;
+    request.kinds = kinds.into();
     request
 }
 
@@ -112,7 +112,7 @@ fn list_with(handle: &mut Handle, query: Query, request: &Request) -> (Vec<Seen>
 /// The sockets of this thread's network namespace.
 fn list_here(request: &Request) -> Vec<Seen> {
     let mut request = request.clone();
-    request.place = Where::Here;
+    request.own_namespace = true;
     let (seen, answer) = list_with(&mut handle(), Query::these([std::process::id()]), &request);
     assert_eq!((answer.namespaces, answer.namespaces_denied), (1, 0));
     let here = own_namespace();
@@ -164,9 +164,9 @@ fn tcp_is_that_of_proc_net() {
     let mut states = Vec::new();
     // The states of some change until all packets have arrived.
     eventually("the answer and the text are never the same", || {
-        let seen = list_here(&request(Kinds::TCP));
+        let seen = list_here(&request(Kind::Tcp));
         states = seen.iter().map(|socket| socket.state).collect();
-        // The text does not have what is only bound.
+        // The text does not show sockets that are only bound.
         let seen: Vec<Seen> = seen
             .into_iter()
             .filter(|socket| socket.state != State::Unconn)
@@ -185,7 +185,7 @@ fn tcp_is_that_of_proc_net() {
     ] {
         assert!(states.contains(&state), "{state}: {states:?}");
     }
-    let seen = list_here(&request(Kinds::TCP));
+    let seen = list_here(&request(Kind::Tcp));
     let of = |file: &TcpStream| by_inode(&seen, inode(file)).clone();
     assert_eq!(of(&tcp.half_closed[0]).state, State::FinWait2);
     assert_eq!(of(&tcp.half_closed[1]).state, State::CloseWait);
@@ -209,7 +209,7 @@ fn tcp_is_that_of_proc_net() {
     }
 }
 
-/// Check sockets of TCP and UDP against ss(8), which asks the kernel, too.
+/// Compares sockets of TCP and UDP with ss(8), which also asks the kernel.
 #[test]
 fn ss_sees_the_same() {
     network::enter_new();
@@ -222,10 +222,10 @@ fn ss_sees_the_same() {
         (_, Some(address), port) => format!("[{address}]:{}", port.expect("a port")),
     };
     eventually("the answer and that of ss are never the same", || {
-        let seen = list_here(&request(Kinds::TCP | Kinds::UDP));
+        let seen = list_here(&request(Kind::Tcp | Kind::Udp));
         let mut ours: Vec<String> = seen
             .iter()
-            // ss does not ask for what is only bound.
+            // ss does not request sockets that are only bound.
             .filter(|socket| socket.kind == Type::Dgram || socket.state != State::Unconn)
             .map(|socket| {
                 let protocol = socket.protocol.as_deref().expect("a protocol");
@@ -250,7 +250,7 @@ fn ss_sees_the_same() {
     drop(udp);
 }
 
-/// Check that what waits in a connection is counted, at both ends.
+/// Check that data waiting in a connection is counted, at both ends.
 #[test]
 fn queues_have_what_waits() {
     network::enter_new();
@@ -258,7 +258,7 @@ fn queues_have_what_waits() {
     let [client, server] = &tcp.pair;
     (&*client).write_all(&[7; 1000]).expect("there is room");
     eventually("what was sent never arrives", || {
-        let seen = list_here(&request(Kinds::TCP));
+        let seen = list_here(&request(Kind::Tcp));
         let arrived = by_inode(&seen, inode(server)).queues;
         let sent = by_inode(&seen, inode(client)).queues;
         matches!(
@@ -301,7 +301,7 @@ fn udp_is_that_of_proc_net() {
         )
     };
     assert_eq!(set, 0);
-    let seen = list_here(&request(Kinds::UDP));
+    let seen = list_here(&request(Kind::Udp));
     assert_eq!(as_text(&seen, Family::Inet), text::lines("udp"));
     assert_eq!(as_text(&seen, Family::Inet6), text::lines("udp6"));
     assert_eq!(seen.len(), 4);
@@ -330,10 +330,10 @@ fn unix_is_that_of_proc_net() {
     let pair = UnixDatagram::pair().expect("a pair");
     let unbound = UnixDatagram::unbound().expect("a socket");
     let seqpacket = socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0);
-    // Before: the socket of what has asked may be there for a while.
+    // Read first: the socket that sent the request may exist for a while.
     let mut from_text = text::unix();
-    let seen = list_here(&request(Kinds::UNIX));
-    // What nobody has accepted has no number.
+    let seen = list_here(&request(Kind::Unix));
+    // A connection that nobody has accepted has no number.
     assert!(from_text.remove(&0).is_some());
     let from_kernel: BTreeMap<u64, text::UnixLine> = seen
         .iter()
@@ -374,7 +374,7 @@ fn unix_is_that_of_proc_net() {
     assert_eq!(of(ends[0]).uid, Ok(unsafe { libc::geteuid() }));
 }
 
-/// Check raw, netlink and packet sockets: by the kernel's list, or its text.
+/// Check raw, netlink and packet sockets: from the kernel's list, or its text.
 #[test]
 fn other_families_are_listed() {
     network::enter_new();
@@ -384,7 +384,7 @@ fn other_families_are_listed() {
     ];
     let netlink = network::bound_netlink(libc::NETLINK_ROUTE);
     let packet = socket(libc::AF_PACKET, libc::SOCK_DGRAM, i32::from(0x0800_u16.to_be()));
-    let seen = list_here(&request(Kinds::RAW | Kinds::NETLINK | Kinds::PACKET));
+    let seen = list_here(&request(Kind::Raw | Kind::Netlink | Kind::Packet));
     let protocol = |file: &OwnedFd| by_inode(&seen, inode(file)).protocol.clone().expect("a protocol");
     assert_eq!(raw.each_ref().map(protocol), ["icmp", "ipv6-icmp"]);
     assert_eq!(
@@ -399,8 +399,8 @@ fn other_families_are_listed() {
     );
 }
 
-/// Check that all descriptors of a socket are its owners, those of other processes, too, and that
-/// the sockets that ask are not listed.
+/// Check that all descriptors of a socket are its owners, including those of other processes, and
+/// that the sockets that send requests are not listed.
 #[test]
 fn owners_are_all_descriptors() {
     network::enter_new();
@@ -416,14 +416,14 @@ fn owners_are_all_descriptors() {
     for source in sources {
         let mut handle = source.map_or_else(handle, |source| handle().with_source(source));
         let (seen, _) = list_with(&mut handle, Query::processes(), &{
-            let mut request = request(Kinds::all());
-            request.place = Where::Here;
+            let mut request = request(Kind::ALL);
+            request.own_namespace = true;
             request
         });
         let listener = by_inode(&seen, inode(&copy));
         let fds = [tcp.listener.as_raw_fd(), copy.as_raw_fd()].map(|fd| (own, fd as u32));
         assert_eq!(listener.owners, Ok(Some(fds.to_vec())), "{source:?}");
-        // No socket but those of the test and the kernel's own is here.
+        // Only sockets of the test and the kernel's own are here.
         for socket in seen.iter().filter(|socket| socket.inode.is_some()) {
             let owned = matches!(&socket.owners, Ok(Some(owners)) if owners.iter().any(|owner| owner.0 == own));
             let is_kernels = socket.family == Family::Netlink;
@@ -436,22 +436,22 @@ fn owners_are_all_descriptors() {
         .arg("1000")
         .stdin(copy.try_clone().map(OwnedFd::from).expect("one"));
     let mut child = child.spawn().expect("sleep");
-    let seen = list_with(&mut handle(), Query::these([child.id(), own]), &request(Kinds::TCP)).0;
+    let seen = list_with(&mut handle(), Query::these([child.id(), own]), &request(Kind::Tcp)).0;
     let owners = by_inode(&seen, inode(&copy)).owners.clone();
     child.kill().expect("our own child");
     child.wait().expect("our own child");
     assert!(owners.is_ok_and(|owners| owners.is_some_and(|owners| owners.contains(&(child.id(), 0)))));
 }
 
-/// Check that kinds, states, ports, owners and expressions leave out the same in the kernel and
-/// here.
+/// Check that kinds, states, ports, owners and expressions exclude the same sockets in the kernel
+/// and here.
 #[test]
 fn requests_choose_sockets() {
     network::enter_new();
     let tcp = Tcp::new();
-    let all = list_here(&request(Kinds::all()));
+    let all = list_here(&request(Kind::ALL));
     let chosen = |change: &dyn Fn(&mut Request)| {
-        let mut request = request(Kinds::all());
+        let mut request = request(Kind::ALL);
         change(&mut request);
         let mut seen: Vec<u64> = list_here(&request).iter().filter_map(|socket| socket.inode).collect();
         seen.sort_unstable();
@@ -470,13 +470,13 @@ fn requests_choose_sockets() {
         listen
     );
     let tcp_listen = chosen(&|request| {
-        request.kinds = Kinds::TCP;
+        request.kinds = Kind::Tcp.into();
         request.listening = true;
     });
     assert_eq!(tcp_listen, listen);
     let port = tcp.listener.local_addr().expect("an address").port();
     let has_port = |socket: &Seen| [socket.local.port, socket.remote.port].contains(&Some(port.into()));
-    // The kernel is asked for few ports; of many it is asked for all sockets.
+    // The kernel is asked for a few ports; for many, it is asked for all sockets.
     for others in [0, 1, 100] {
         let ports: Vec<u16> = (1..=others).chain([port]).collect();
         assert_eq!(chosen(&|request| request.ports = ports.clone()), expected(&has_port));
@@ -496,12 +496,12 @@ fn requests_choose_sockets() {
     assert_eq!(chosen(&|request| request.owned = true), owned);
 }
 
-/// Check that what is not asked for is not there, and that the closure ends the pass.
+/// Check that values that are not asked for are not there, and that the closure ends the pass.
 #[test]
 fn only_what_is_asked_for_is_there() {
     network::enter_new();
     let tcp = Tcp::new();
-    let mut plain = request(Kinds::TCP);
+    let mut plain = request(Kind::Tcp);
     plain.fields = Set::NONE;
     let seen = list_here(&plain);
     let listener = by_inode(&seen, inode(&tcp.listener));
@@ -515,24 +515,24 @@ fn only_what_is_asked_for_is_there() {
         .expect("processes");
     let answer = handle.sockets(&processes, &plain, |_| ControlFlow::Break(()));
     assert_eq!(answer.expect("sockets").sockets, 1);
-    // Without owners no processes are needed; with owners their query must tell one from another.
+    // Without owners no processes are needed; with owners, their query must distinguish them.
     let processes = handle.query(&Query::these([1])).expect("processes");
     assert!(handle
         .sockets(&processes, &plain, |_| ControlFlow::Continue(()))
         .is_ok());
-    let error = handle.sockets(&processes, &request(Kinds::TCP), |_| ControlFlow::Continue(()));
+    let error = handle.sockets(&processes, &request(Kind::Tcp), |_| ControlFlow::Continue(()));
     assert_eq!(error.expect_err("no start_ns").kind(), ErrorKind::InvalidInput);
     let broker = Handle::new().with_source(SourceId::Broker);
     let error = { broker }.sockets(&processes, &plain, |_| ControlFlow::Continue(()));
     assert_eq!(error.expect_err("not the broker").kind(), ErrorKind::Unsupported);
 }
 
-/// Check what TCP knows against getsockopt(2), which tells it of one's own socket.
+/// Compares TCP's information with that of getsockopt(2) for one's own socket.
 #[test]
 fn info_is_that_of_the_socket() {
     network::enter_new();
     let tcp = Tcp::new();
-    let mut request = request(Kinds::TCP | Kinds::UNIX);
+    let mut request = request(Kind::Tcp | Kind::Unix);
     request.fields = SocketField::RttNs.into();
     let own_info = || {
         // SAFETY: the structure is numbers, for which zeros are values.
@@ -564,8 +564,8 @@ fn info_is_that_of_the_socket() {
     });
 }
 
-/// Check that a process that holds the lock of a socket keeps nobody: what TCP knows of that one is
-/// missing, and all else is there, in time.
+/// Check that a process that holds the lock of a socket blocks nobody: TCP's information about that
+/// socket is missing, and all else is there, in time.
 #[test]
 fn a_held_socket_blocks_no_list() {
     const PATIENCE: Duration = Duration::from_millis(500);
@@ -576,7 +576,7 @@ fn a_held_socket_blocks_no_list() {
     let holder = taskdiag_testkit::animal("holds-socket");
     let namespace = std::fs::metadata(format!("/proc/{}/ns/net", holder.pid)).expect("a namespace");
     let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
-    let mut request = request(Kinds::TCP);
+    let mut request = request(Kind::Tcp);
     let mut handle = Handle::new().with_patience(PATIENCE);
     for fields in [Set::NONE, SocketField::RttNs.into()] {
         request.fields = fields;
@@ -595,7 +595,7 @@ fn a_held_socket_blocks_no_list() {
         let expected = if fields == Set::NONE { (0, 3) } else { (1, 2) };
         assert_eq!((held, others), expected, "{answer:?}");
         assert_eq!((answer.silent, answer.malformed), (0, 0), "{answer:?}");
-        // It is waited for in the list of all, and when it is asked about alone.
+        // It is waited for in the list of all sockets, and when it is requested alone.
         assert!(taken < 2 * PATIENCE + taskdiag_zoo::margin(), "{taken:?}");
     }
 }
@@ -605,8 +605,8 @@ fn a_held_socket_blocks_no_list() {
 fn rows_have_all_fields() {
     network::enter_new();
     let tcp = Tcp::new();
-    let mut request = request(Kinds::TCP);
-    request.place = Where::Here;
+    let mut request = request(Kind::Tcp);
+    request.own_namespace = true;
     request.fields = SocketField::RttNs.into();
     let mut handle = handle();
     let mut is_found = false;
@@ -635,8 +635,7 @@ fn rows_have_all_fields() {
     assert!(is_found);
 }
 
-/// Check that a user sees the sockets of their own namespace, and that what they may not see is
-/// counted.
+/// Check that a user sees the sockets of their own namespace, and that hidden ones are counted.
 #[test]
 fn users_see_their_own_namespace() {
     let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
@@ -646,7 +645,7 @@ fn users_see_their_own_namespace() {
             &SocketAddr::from_abstract_name(format!("taskdiag-nobody-{}", std::process::id())).expect("a name"),
         );
         let listener = listener.expect("a socket");
-        let (seen, answer) = list_with(&mut handle(), Query::processes(), &request(Kinds::UNIX));
+        let (seen, answer) = list_with(&mut handle(), Query::processes(), &request(Kind::Unix));
         assert_eq!(answer.namespaces, 1);
         assert!(answer.processes_hidden > 0 && answer.processes_denied > 0, "{answer:?}");
         let own = by_inode(&seen, inode(&listener));
@@ -655,7 +654,7 @@ fn users_see_their_own_namespace() {
             Ok(Some(vec![(std::process::id(), listener.as_raw_fd() as u32)]))
         );
         assert_eq!(own.netns, own_namespace());
-        // Who has the others can't be known.
+        // The owners of the others can't be known.
         let others = seen
             .iter()
             .filter(|socket| socket.inode.is_some() && socket.inode != own.inode);

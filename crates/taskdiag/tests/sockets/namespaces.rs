@@ -1,4 +1,4 @@
-//! Network namespaces that only one thing keeps alive: a thread, a mount, a descriptor.
+//! Network namespaces that a single thing keeps alive: a thread, a mount, a descriptor.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use taskdiag::sockets::{Kinds, Where};
+use taskdiag::sockets::Kind;
 use taskdiag::Query;
 
 use super::{by_inode, handle, inode, list_with, network, request, Seen};
@@ -31,7 +31,7 @@ impl Drop for Held {
     }
 }
 
-/// Begins a thread in a new network namespace.
+/// Starts a thread in a new network namespace.
 pub fn held_by_a_thread() -> Held {
     held_by(|| {
         network::enter_new();
@@ -39,7 +39,7 @@ pub fn held_by_a_thread() -> Held {
     })
 }
 
-/// Begins a thread that holds the namespace with the number that `begin` returns.
+/// Starts a thread that holds the namespace with the number that `begin` returns.
 fn held_by(begin: impl FnOnce() -> u64 + Send + 'static) -> Held {
     let (tell, told) = channel();
     let (end, ended) = channel::<()>();
@@ -60,8 +60,8 @@ fn held_by(begin: impl FnOnce() -> u64 + Send + 'static) -> Held {
 }
 
 fn everywhere() -> Vec<Seen> {
-    let mut request = request(Kinds::TCP | Kinds::NETLINK);
-    request.place = Where::Everywhere;
+    let mut request = request(Kind::Tcp | Kind::Netlink);
+    request.own_namespace = false;
     let (seen, answer) = list_with(&mut handle(), Query::these([std::process::id()]), &request);
     assert_eq!(answer.namespaces_denied, 0);
     seen
@@ -72,13 +72,13 @@ fn has(seen: &[Seen], namespace: u64) -> bool {
     seen.iter().any(|socket| socket.netns == namespace)
 }
 
-/// Waits until there is no such namespace any more. Another test may make one with the same number.
+/// Waits until the namespace no longer exists. Another test may make one with the same number.
 #[track_caller]
 fn goes(namespace: u64) {
     network::eventually("it does not go", || !has(&everywhere(), namespace));
 }
 
-/// Check that the namespace of a thread that is not its process's is found, and goes with the
+/// Check that the namespace of a thread that is not its process's is found, and disappears with the
 /// thread.
 #[test]
 fn threads_keep_namespaces_alive() {
@@ -90,7 +90,7 @@ fn threads_keep_namespaces_alive() {
 }
 
 /// Check that a namespace that only a descriptor keeps alive is found, with a socket in it whose
-/// owner is in another one.
+/// owner is in another namespace.
 #[test]
 fn descriptors_keep_namespaces_alive() {
     let held = held_by_a_thread();
@@ -108,12 +108,12 @@ fn descriptors_keep_namespaces_alive() {
     goes(namespace);
 }
 
-/// Check that whoever goes in and out of a namespace hides nothing of those who stay in it.
+/// Check that a thread that enters and leaves a namespace does not hide those that stay in it.
 #[test]
 fn visitors_hide_nobody() {
     let (tell, told) = channel::<Option<File>>();
     let (ready, is_ready) = channel();
-    // It has begun first, so it is found first.
+    // It started first, so it is found first.
     let visitor = std::thread::spawn(move || {
         let own = File::open("/proc/thread-self/ns/net").expect("our own");
         let other = told.recv().expect("the test lives").expect("a namespace");
@@ -157,7 +157,7 @@ fn listen_in(namespace: &File) -> TcpListener {
 }
 
 /// Mounts the network namespace of this thread in a mount namespace of its own, and leaves the
-/// former.
+/// network namespace.
 fn mount_and_leave(place: &Path) {
     let call = |result: i32| assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     let place = CString::new(place.as_os_str().as_bytes()).expect("no NUL");
@@ -188,7 +188,7 @@ fn mount_and_leave(place: &Path) {
 }
 
 /// Check that a namespace that is only mounted, in a mount namespace that only another thread is
-/// in, is found, and goes with that.
+/// in, is found, and disappears with that mount namespace.
 #[test]
 fn mounts_keep_namespaces_alive() {
     let place = std::env::temp_dir().join(format!("taskdiag netns {}", std::process::id()));

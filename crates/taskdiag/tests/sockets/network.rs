@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-/// Moves this thread into a new network namespace, in which the loopback interface is up. Tests run
-/// in threads of their own, so nobody else is in it.
+/// Moves this thread into a new network namespace, in which the loopback interface is up. Each test
+/// runs in its own thread, so nothing else is in it.
 pub fn enter_new() {
     // SAFETY: a system call without pointers; nothing here relies on the namespace of this thread.
     let unshared = unsafe { libc::unshare(libc::CLONE_NEWNET) };
@@ -24,7 +24,7 @@ fn loopback_up() {
         *place = *byte as _;
     }
     request.ifr_ifru.ifru_flags = libc::IFF_UP as _;
-    // SAFETY: the request is of this thread alone, and as the kernel takes it.
+    // SAFETY: the request belongs to this thread, and has the form that the kernel expects.
     let set = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
@@ -49,7 +49,7 @@ pub fn inode(file: &impl std::os::fd::AsFd) -> u64 {
     fs::metadata(path).expect("an open file").ino()
 }
 
-/// Tries until it is true.
+/// Retries until it is true.
 #[track_caller]
 pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -67,7 +67,7 @@ pub struct Tcp {
     pub pair: [TcpStream; 2],
     /// The first one has closed its side.
     pub half_closed: [TcpStream; 2],
-    /// Where nobody answers any more, because the backlog is full.
+    /// Connections that nobody answers, because the backlog is full.
     _waiting: Vec<OwnedFd>,
     _full: TcpListener,
     pub inet6: (TcpListener, TcpStream, TcpStream),
@@ -91,7 +91,7 @@ impl Tcp {
         half_closed[0].shutdown(std::net::Shutdown::Write).expect("one side");
         let [client, mut server] = connected(&listener);
         let time_wait = client.local_addr().expect("an address").port();
-        // The client closes first, so that it is the one that has to wait.
+        // The client closes first, so that it is the end that must wait.
         drop(client);
         assert_eq!(server.read(&mut [0]).expect("the end"), 0);
         drop(server);
@@ -113,7 +113,7 @@ impl Tcp {
     }
 }
 
-/// A listener that takes no more connections, and sockets that wait for one.
+/// A listener that accepts no more connections, and sockets that wait for one.
 fn full_backlog() -> (TcpListener, Vec<OwnedFd>) {
     let full = TcpListener::bind("127.0.0.1:0").expect("a listener");
     // SAFETY: a system call without pointers.
@@ -154,7 +154,7 @@ fn bind(socket: &OwnedFd) {
     assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A netlink socket with a port id: others are in no list of the kernel.
+/// A netlink socket with a port id: those without one are in no list of the kernel.
 pub fn bound_netlink(protocol: i32) -> OwnedFd {
     let netlink = socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol);
     // SAFETY: the structure is numbers, for which zeros are values.

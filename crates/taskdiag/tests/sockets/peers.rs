@@ -1,4 +1,4 @@
-//! Who is at the other end of pipes, UNIX sockets and connections.
+//! The other ends of pipes, UNIX sockets and connections.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
 use taskdiag::files;
-use taskdiag::sockets::{Kinds, Where};
+use taskdiag::sockets::Kind;
 use taskdiag::{Absent, Field, Handle, Query, SourceId};
 use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{child, passing, test_name};
@@ -19,14 +19,14 @@ use taskdiag_testkit::{child, passing, test_name};
 use super::network::{self, eventually, inode};
 use super::{handle, request, AS_NOBODY};
 
-/// Descriptors: processes and numbers.
+/// Descriptors: process ids and numbers.
 type Ends = Result<Option<Vec<(u32, u32)>>, Absent>;
 
 fn own(file: &impl AsFd) -> (u32, u32) {
     (std::process::id(), file.as_fd().as_raw_fd() as u32)
 }
 
-/// Those of descriptors that count here: other tests start processes, which have copies of all
+/// The descriptors that count here: other tests start processes, which have copies of all
 /// descriptors until they execute their programs.
 fn of_tests(owners: &[files::Owner]) -> Vec<(u32, u32)> {
     let is_of_test = |owner: &&files::Owner| owner.pid == std::process::id() || owner.comm.as_deref() == Ok(b"sleep");
@@ -39,7 +39,7 @@ fn of_tests(owners: &[files::Owner]) -> Vec<(u32, u32)> {
     ends
 }
 
-/// The other ends of a descriptor of a process, as `files` has them. `None`: the process did not
+/// The other ends of a descriptor of a process, according to `files`. `None`: the process did not
 /// answer in time.
 fn of_descriptor(handle: &mut Handle, (pid, fd): (u32, u32)) -> Option<Ends> {
     let processes = handle.query(&Query::these([pid]).fields(Field::StartNs));
@@ -58,10 +58,10 @@ fn of_descriptor(handle: &mut Handle, (pid, fd): (u32, u32)) -> Option<Ends> {
     found
 }
 
-/// The same by the list of sockets.
+/// The same from the list of sockets.
 fn of_socket(handle: &mut Handle, inode: u64) -> Option<Ends> {
-    let mut request = request(Kinds::all());
-    request.place = Where::Here;
+    let mut request = request(Kind::ALL);
+    request.own_namespace = true;
     request.fields = taskdiag::sockets::SocketField::Peers.into();
     let mut found = None;
     let answer = handle.sockets(&Default::default(), &request, |socket| {
@@ -76,7 +76,7 @@ fn of_socket(handle: &mut Handle, inode: u64) -> Option<Ends> {
     found
 }
 
-/// Asks until all processes answer in time: other tests keep the machine busy, and this process.
+/// Queries until all processes answer in time: other tests keep the machine busy, and this process.
 #[track_caller]
 fn answered(mut ask: impl FnMut() -> Option<Ends>) -> Ends {
     let mut found = None;
@@ -87,7 +87,7 @@ fn answered(mut ask: impl FnMut() -> Option<Ends>) -> Ends {
     found.expect("it was asked for")
 }
 
-/// Checks where a descriptor leads. What is denied may be no answer of some process.
+/// Checks where a descriptor leads. A denial may mean that some process did not answer.
 #[track_caller]
 fn leads_to(handle: &mut Handle, end: (u32, u32), expected: impl Into<Vec<(u32, u32)>>) {
     let mut expected = expected.into();
@@ -119,17 +119,17 @@ fn socket_leads_nowhere(handle: &mut Handle, socket: &impl AsFd) {
     assert_eq!(answered(|| of_socket(handle, inode(socket))), Ok(None));
 }
 
-/// Handles that ask BPF and procfs.
+/// Handles that use BPF and procfs.
 fn handles() -> [Handle; 2] {
     [SourceId::Bpf, SourceId::Procfs].map(|source| handle().with_source(source))
 }
 
-/// Whether all descriptors are seen. Process 1 is shielded from everybody on some systems.
+/// Whether all descriptors are visible. Some systems shield process 1 from everybody.
 fn hides_nobody(handle: &mut Handle) -> bool {
     let processes = handle.query(&Query::processes().fields(Field::StartNs));
     let mut request = files::Request::default();
-    request.filter.uses = files::Use::Fd.into();
-    request.filter.kinds = Some(files::Kind::Socket.into());
+    request.uses = files::Use::Fd.into();
+    request.kinds = Some(files::Kind::Socket.into());
     let answer = handle.files(&processes.expect("processes"), &request, |_, _| {
         ControlFlow::Continue(())
     });
@@ -165,8 +165,8 @@ impl Sleep {
     }
 }
 
-/// Check that a pipe that a child shares leads from each end to all of the other, and to nobody
-/// when they are closed.
+/// Check that each end of a pipe shared with a child leads to all of the other end, and to nobody
+/// after that is closed.
 #[test]
 fn pipes_lead_to_the_other_end() {
     for mut handle in handles() {
@@ -190,8 +190,9 @@ fn pipes_lead_to_the_other_end() {
     }
 }
 
-/// Check that a fifo that was opened for both counts at both ends, that `O_PATH` is no end, and that
-/// a pipe is not the fifo with the same inode number on another file system.
+/// Check that a fifo that was opened for both directions counts at both ends, that `O_PATH` is no
+/// end, and that a pipe is not confused with a fifo with the same inode number on another file
+/// system.
 #[test]
 fn fifos_can_be_both_ends() {
     let path = std::env::temp_dir().join(format!("taskdiag-fifo-{}", std::process::id()));
@@ -212,8 +213,9 @@ fn fifos_can_be_both_ends() {
     std::fs::remove_file(&path).expect("our own fifo");
 }
 
-/// Check UNIX sockets: a pair, an end that a child has, one that was passed over a socket and closed
-/// by who passed it, ends that are closed or were not accepted, and sockets that are not connected.
+/// Check UNIX sockets: a pair, an end that a child has, one that was passed over a socket and
+/// closed by the sender, ends that are closed or were not accepted, and sockets that are not
+/// connected.
 #[test]
 fn unix_sockets_lead_to_their_peers() {
     network::enter_new();
@@ -222,7 +224,7 @@ fn unix_sockets_lead_to_their_peers() {
         let sleep = Sleep::with(OwnedFd::from(other.try_clone().expect("a descriptor")));
         socket_leads_to(&mut handle, &one, [own(&other), sleep.input()]);
         leads_to(&mut handle, sleep.input(), [own(&one)]);
-        // Passed to somebody, and closed here.
+        // Passed to another process, and closed here.
         let (to, from) = UnixStream::pair().expect("a pair");
         let (passed, stays) = UnixStream::pair().expect("a pair");
         let passed = OwnedFd::from(passed);
@@ -245,7 +247,7 @@ fn unix_sockets_lead_to_their_peers() {
         let (accepted, _) = listener.accept().expect("a connection");
         socket_leads_to(&mut handle, &waiting, [own(&accepted)]);
         std::fs::remove_file(&path).expect("our own socket");
-        // Who is connected knows the other end, which does not know it.
+        // The connected socket knows the other end, which does not know it.
         let receiver = UnixDatagram::bind(&path).expect("a socket");
         let sender = UnixDatagram::unbound().expect("a socket");
         leads_nowhere(&mut handle, own(&sender));
@@ -256,8 +258,8 @@ fn unix_sockets_lead_to_their_peers() {
     }
 }
 
-/// Check that other ends are the same ones beside owners, whichever processes these are looked for
-/// among, and that owners are those among them.
+/// Check that owners and other ends can be requested together: the other ends are the same
+/// whichever processes owners are searched among, and owners are only among these.
 #[test]
 fn other_ends_are_found_beside_owners() {
     network::enter_new();
@@ -278,8 +280,8 @@ fn other_ends_are_found_beside_owners() {
             let mut owners = None;
             let peers = answered(|| {
                 let processes = handle.query(&query).expect("processes");
-                let mut request = request(Kinds::UNIX);
-                request.place = Where::Here;
+                let mut request = request(Kind::Unix);
+                request.own_namespace = true;
                 request.fields |= taskdiag::sockets::SocketField::Peers;
                 let mut peers = None;
                 let answer = handle.sockets(&processes, &request, |socket| {
@@ -305,7 +307,7 @@ fn other_ends_are_found_beside_owners() {
 }
 
 /// Check connections over the loopback interface, from both ends: TCP, also through IPv6, half
-/// closed and left by one side, UDP; and what is not connected, or with somebody else.
+/// closed and left by one side, UDP; and sockets that are not connected, or connected elsewhere.
 #[test]
 fn connections_lead_to_the_other_end() {
     network::enter_new();
@@ -355,7 +357,7 @@ fn namespaces_are_kept_apart() {
     };
     let pairs = std::thread::scope(|scope| {
         let threads = [(); 2].map(|()| scope.spawn(connect));
-        // Both ends come here, into another namespace.
+        // Both ends are passed here, into another namespace.
         let pairs = [(); 2].map(|()| told.recv().expect("a connection"));
         let [(one, other), (second, last)] = &pairs;
         for mut handle in handles() {
@@ -369,8 +371,8 @@ fn namespaces_are_kept_apart() {
         }
         pairs
     });
-    // A namespace that only its sockets keep alive is not found. That is said, and not that there is
-    // nobody.
+    // A namespace that only its sockets keep alive is not found. The result says so, and not that
+    // there is nobody.
     for mut handle in handles() {
         let found = answered(|| of_descriptor(&mut handle, own(&pairs[0].0)));
         assert!(matches!(found, Err(Absent::Unsupported | Absent::Denied)), "{found:?}");
@@ -398,14 +400,14 @@ fn socket_bound_to(socket: OwnedFd, port: u16) -> TcpStream {
     TcpStream::from(socket)
 }
 
-/// Check that a user who may not see who is at the other end is told so, and not that nobody is.
+/// Check that a user who may not see the other end gets a denial, and not an empty result.
 #[test]
 fn hidden_ends_are_denied() {
     let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
-    // The other ends are root's, who waits in the first process.
+    // The other ends belong to root, who waits in the first process.
     let _writer = child::part().is_none().then(|| {
         let (reader, writer) = pipe();
-        // SAFETY: the second process is to inherit it, under this number.
+        // SAFETY: the second process must inherit it, under this number.
         assert_eq!(unsafe { libc::dup2(reader.as_raw_fd(), 77) }, 77);
         writer
     });

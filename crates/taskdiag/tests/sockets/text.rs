@@ -1,4 +1,4 @@
-//! What `/proc/net` says of sockets, read in the simplest way.
+//! What `/proc/net` shows about sockets, read in the simplest way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ pub struct Line {
     pub inode: u64,
 }
 
-/// An end as text: an address of IPv6 in brackets.
+/// An end as text: an address of IPv6 is in brackets.
 fn end(text: &str) -> String {
     let (address, port) = text.split_once(':').expect("a port");
     let port = u16::from_str_radix(port, 16).expect("a port");
@@ -65,7 +65,7 @@ pub fn unix() -> BTreeMap<u64, UnixLine> {
         let kind = u16::from_str_radix(words[4], 16).expect("a type");
         let flags = u32::from_str_radix(words[3], 16).expect("flags");
         let state = u8::from_str_radix(words[5], 16).expect("a state");
-        // The state there is that of the socket, not of the protocol: 1 is unconnected, 3 connected.
+        // This state is that of the socket, not of the protocol: 1 is unconnected, 3 is connected.
         const ACCEPTS: u32 = 1 << 16;
         let state = match state {
             _ if flags & ACCEPTS != 0 => 10,

@@ -1,15 +1,15 @@
-//! Sockets between a virtual machine and its host, as far as the kernel has them: the family, a list
-//! of them (`vsock_diag`), connections within the machine (`vsock_loopback`). CI's own kernel may
-//! have none of these, and the matrix has all.
+//! Sockets between a virtual machine and its host, as far as the kernel supports them: the family,
+//! a list of them (`vsock_diag`), connections within the machine (`vsock_loopback`). CI's own
+//! kernel may have none of these; the matrix has all.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use taskdiag::sockets::{Address, Endpoint, Family, Kinds, State, Type};
+use taskdiag::sockets::{Address, Endpoint, Family, Kind, State, Type};
 use taskdiag::Query;
 
-use super::{by_inode, handle, inode, list_with, network, request, Where};
+use super::{by_inode, handle, inode, list_with, network, request};
 
-/// A socket of the family. `None`: the kernel does not have it.
+/// A socket of the family. `None`: the kernel does not have the family.
 fn socket() -> Option<OwnedFd> {
     // SAFETY: a system call without pointers, which returns a new descriptor or -1.
     let fd = unsafe { libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
@@ -31,7 +31,7 @@ fn address(cid: u32, port: u32) -> libc::sockaddr_vm {
 
 const ADDRESS: libc::socklen_t = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
 
-/// Lets a socket listen, and returns its port.
+/// Makes a socket listen, and returns its port.
 fn listen(socket: &OwnedFd) -> u32 {
     let mut bound = address(libc::VMADDR_CID_ANY, libc::VMADDR_PORT_ANY);
     let mut len = ADDRESS;
@@ -46,7 +46,7 @@ fn listen(socket: &OwnedFd) -> u32 {
     bound.svm_port
 }
 
-/// Connects to a port of this machine. `None`: there are no connections within it.
+/// Connects to a port of this machine. `None`: connections within it are not supported.
 fn connect(port: u32) -> Option<OwnedFd> {
     let socket = socket()?;
     let patience = libc::timeval { tv_sec: 1, tv_usec: 0 };
@@ -67,7 +67,7 @@ fn connect(port: u32) -> Option<OwnedFd> {
     connected.then_some(socket)
 }
 
-/// Whether the kernel makes a list of them: it is asked here by a message of the test's own.
+/// Whether the kernel makes a list of them, found out with a message of the test's own.
 fn has_list() -> bool {
     let netlink = network::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG);
     let mut asked = Vec::new();
@@ -93,15 +93,15 @@ fn has_list() -> bool {
     kind != NLMSG_ERROR
 }
 
-/// Check that a socket that listens and both ends of a connection are listed with their owners; or
-/// that it is said that this kernel has no list.
+/// Check that a listening socket and both ends of a connection are listed with their owners, or
+/// that the answer says that this kernel has no list.
 #[test]
 fn vsock_is_listed_or_unsupported() {
     network::enter_new();
     let listener = socket();
     let port = listener.as_ref().map(listen);
-    let mut request = request(Kinds::VSOCK);
-    request.place = Where::Here;
+    let mut request = request(Kind::Vsock);
+    request.own_namespace = true;
     let list = || list_with(&mut handle(), Query::these([std::process::id()]), &request);
     if !has_list() {
         let (seen, answer) = list();

@@ -1,4 +1,4 @@
-//! What the kernel says of a client at one moment, from the records of its threads.
+//! What the kernel reports about a client at one moment, from the records of its threads.
 
 use std::fs;
 use std::time::Instant;
@@ -10,20 +10,21 @@ use taskdiag_protocol::access::{Object, OwnProcess, Subject, INITIAL_USER_NS};
 use taskdiag_sys::host;
 
 use super::{IdMap, Peer, ProcFacts, SecurityModules};
-use crate::passes::{self, Passes};
+use crate::passes::{self, Programs};
 
-/// How often to look at a client that changes meanwhile.
+/// How often to look again at a client that changes in between.
 const TRIES: usize = 6;
 
-/// A client with more threads is refused: looking at them all would keep other clients waiting.
+/// A client with more threads is refused: looking at all of them would keep other clients waiting.
 const MAX_THREADS: usize = 4096;
 
-/// What a client's records say of it.
+/// What a client's records say about it.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its credentials. Its pid is the one in its own pid namespace.
+    /// Its credentials. The pid is the one in its own pid namespace.
     pub subject: Subject,
-    /// It is dumpable. Otherwise it may have got privileges from a program since it connected.
+    /// It is dumpable. If not, a program that it ran since it connected may have given it
+    /// privileges.
     pub is_dumpable: bool,
     /// It is in the group of observers.
     pub is_observer: bool,
@@ -51,7 +52,7 @@ struct Place {
     /// The address of the task in the kernel.
     task: u64,
     pid_ns: u32,
-    boottime_ns: u64,
+    boottime_ns: i64,
     cgroup_ns: u32,
     root: (u64, u64),
 }
@@ -67,12 +68,12 @@ impl Place {
         }
     }
 
-    /// Whether numbers and times are the same from `other`.
+    /// Whether pids and times of `other` have the same values here.
     fn has_the_numbers_of(&self, other: &Place) -> bool {
         self.pid_ns == other.pid_ns && self.boottime_ns == other.boottime_ns
     }
 
-    /// The groups whose values differ from `other` for another reason.
+    /// The groups whose values differ from those of `other` for any other reason.
     fn differing(&self, other: &Place) -> Groups {
         let mut groups = Groups::NONE;
         if self.cgroup_ns != other.cgroup_ns {
@@ -92,9 +93,9 @@ pub struct Finder {
     modules: SecurityModules,
     /// The group of observers.
     observers: Option<u32>,
-    /// Records can be made in another task's place (Linux 6.2).
+    /// Records can be made from another task's place (Linux 6.2).
     can_act_as_task: bool,
-    /// The kernel shows process 1 to nobody.
+    /// The kernel hides process 1 from everybody.
     hides_init: bool,
     /// The size of `/proc/PID/fd` is the number of open files (Linux 6.2).
     shows_file_count: bool,
@@ -103,17 +104,17 @@ pub struct Finder {
 impl Finder {
     /// Looks at this process. `None` if the kernel does not show its namespaces.
     pub fn new(
-        passes: &mut Passes,
+        programs: &mut Programs,
         modules: SecurityModules,
         observers: Option<u32>,
     ) -> taskdiag_core::error::Result<Option<Finder>> {
-        let records = passes.threads_of(std::process::id(), 0, 0, 1)?;
+        let records = programs.threads_of(std::process::id(), 0, 0, 1)?;
         let own = records.each().next().and_then(passes::view).map(Place::of);
         let Some(own) = own else {
             return Ok(None);
         };
-        // In its own place this process has to see the same.
-        let seen_as_itself = passes.threads_of(std::process::id(), 0, own.task, 1)?;
+        // Seen from its own place, this process must look the same.
+        let seen_as_itself = programs.threads_of(std::process::id(), 0, own.task, 1)?;
         let is_recent = host::kernel_version().is_some_and(|version| version >= (6, 2));
         Ok(Some(Finder {
             own,
@@ -130,7 +131,7 @@ impl Finder {
         &self.modules
     }
 
-    /// Whether a reader has to read [`ProcFacts`] of a client.
+    /// Whether a reader must read a client's [`ProcFacts`].
     pub fn needs_proc_facts(&self, facts: &Facts) -> bool {
         facts.subject.user_ns != INITIAL_USER_NS || self.modules.has_labels()
     }
@@ -150,13 +151,13 @@ impl Finder {
         Some(facts)
     }
 
-    /// The facts of a client now. `ESRCH`: it has ended. `EPERM`: its threads differ, it has too
-    /// many, or its namespaces can't be looked from. `EBUSY`: it changes all the time.
-    pub fn find(&self, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno> {
+    /// The current facts of a client. `ESRCH`: it has ended. `EPERM`: its threads differ, it has
+    /// too many of them, or its namespaces can't be used. `EBUSY`: it kept changing.
+    pub fn find(&self, programs: &mut Programs, peer: &Peer) -> Result<Facts, Errno> {
         let mut refusal = Errno::BUSY;
         let began = Instant::now();
         for _ in 0..TRIES {
-            let found = self.find_once(passes, peer);
+            let found = self.find_once(programs, peer);
             if !peer.is_alive() {
                 return Err(Errno::SRCH);
             }
@@ -175,10 +176,10 @@ impl Finder {
         Err(refusal)
     }
 
-    /// `None` if the client changed meanwhile.
-    fn find_once(&self, passes: &mut Passes, peer: &Peer) -> Result<Option<Facts>, Errno> {
+    /// `None` if the client changed during the read.
+    fn find_once(&self, programs: &mut Programs, peer: &Peer) -> Result<Option<Facts>, Errno> {
         let groups = 1 << Group::Groups as u32;
-        let records = passes
+        let records = programs
             .threads_of(peer.pid, groups, 0, MAX_THREADS)
             .map_err(|_| Errno::IO)?;
         if records.each().count() > MAX_THREADS {
@@ -204,7 +205,7 @@ impl Finder {
         }
         let mut facts = all.ok_or(Errno::SRCH)?;
         if facts.place.pid_ns != self.own.pid_ns {
-            match self.pid_inside(passes, peer, &facts.place)? {
+            match self.pid_inside(programs, peer, &facts.place)? {
                 Some(pid) => facts.subject.pid = pid,
                 None => return Ok(None),
             }
@@ -212,12 +213,12 @@ impl Finder {
         Ok(Some(facts))
     }
 
-    /// The pid of a client in its own pid namespace. `None` if it changed meanwhile.
-    fn pid_inside(&self, passes: &mut Passes, peer: &Peer, place: &Place) -> Result<Option<u32>, Errno> {
+    /// The pid of a client in its own pid namespace. `None` if it changed during the read.
+    fn pid_inside(&self, programs: &mut Programs, peer: &Peer, place: &Place) -> Result<Option<u32>, Errno> {
         if !self.can_act_as_task {
             return Err(Errno::PERM);
         }
-        let records = passes.threads_of(peer.pid, 0, place.task, 1).map_err(|_| Errno::IO)?;
+        let records = programs.threads_of(peer.pid, 0, place.task, 1).map_err(|_| Errno::IO)?;
         let record = records.each().next().ok_or(Errno::SRCH)?;
         let view = passes::view(record).ok_or(Errno::IO)?;
         let is_same = Place::of(view).pid_ns == place.pid_ns;
@@ -260,8 +261,8 @@ impl Finder {
         }
     }
 
-    /// Where a pass with these groups has to be made for a client. `EPERM` if this kernel can't do
-    /// that for any group.
+    /// Where a pass with these groups must be made for a client. `EPERM` if this kernel can't do
+    /// that for any of the groups.
     pub fn vantage(&self, facts: &Facts, groups: Groups) -> Result<Vantage, Errno> {
         let differing = facts.place.differing(&self.own).and(groups);
         let has_numbers = facts.place.has_the_numbers_of(&self.own);
@@ -286,17 +287,17 @@ impl Finder {
 /// Where a pass is made for a client: numbers and paths are relative to a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vantage {
-    /// The address of this task in the kernel; 0 for the daemon.
+    /// The kernel's address of this task; 0 for the daemon.
     pub task: u64,
     /// The groups that can't be read from there.
     pub lacks: Groups,
 }
 
-/// The facts of a process, from those of two of its threads. `EPERM` if these differ in more than
-/// capabilities: which of the threads asks is not known.
+/// The facts of a process, from those of two of its threads. `EPERM` if they differ in more than
+/// capabilities, because it is not known which thread asks.
 fn merge_threads(mut all: Facts, one: &Facts) -> Result<Facts, Errno> {
     all.subject.capabilities &= one.subject.capabilities;
-    // Each of the threads is the process itself.
+    // Each thread is the process itself.
     all.subject.own.cap_permitted |= one.subject.own.cap_permitted;
     all.is_observer &= one.is_observer;
     let alike = Subject {
@@ -318,7 +319,7 @@ fn merge_threads(mut all: Facts, one: &Facts) -> Result<Facts, Errno> {
     }
 }
 
-/// Whether this kernel shows process 1 to nobody, not even to root. This process may trace all
+/// Whether this kernel hides process 1 from everybody, even from root. This process may trace all
 /// others, so nobody may see what it may not see.
 fn hides_init() -> bool {
     std::process::id() != 1 && fs::read_link("/proc/1/exe").is_err()

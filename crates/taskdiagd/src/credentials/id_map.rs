@@ -29,12 +29,13 @@ impl IdMap {
         self.extents.is_none()
     }
 
-    /// Whether this is what the file says from now on: a map is written once, and empty before.
+    /// Whether the file can't change any more: a map is empty until it is written, and is written
+    /// only once.
     pub fn is_written(&self) -> bool {
         self.extents.as_ref().is_some_and(|extents| !extents.is_empty())
     }
 
-    /// The id inside of an id outside, if it has one.
+    /// Translates an id outside to the id inside, if it is mapped.
     pub fn get(&self, id: u32) -> Option<u32> {
         let Some(extents) = &self.extents else {
             return Some(id);
@@ -45,7 +46,7 @@ impl IdMap {
         })
     }
 
-    /// The id inside, or the overflow id: the kernel's `from_kuid_munged()`.
+    /// The id inside, or the overflow id, as the kernel's `from_kuid_munged()` returns.
     pub fn munged(&self, id: u32) -> u32 {
         self.get(id).unwrap_or(OVERFLOW)
     }
@@ -72,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no text makes it panic.
+        /// Check that no text causes a panic.
         #[test]
         fn any_text_is_parsed(text: String, id: u32) {
             if let Some(map) = IdMap::parse(&text) {
@@ -80,7 +81,7 @@ mod tests {
             }
         }
 
-        /// Check that no numbers make it panic, those at the ends of the range among them.
+        /// Check that no numbers cause a panic, including those at the ends of the range.
         #[test]
         fn any_map_is_applied(extent: [u32; 3], id: u32) {
             let map = IdMap::parse(&format!("{} {} {}", extent[0], extent[1], extent[2])).unwrap();

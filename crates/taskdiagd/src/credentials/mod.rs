@@ -1,4 +1,4 @@
-//! What decides what a client may see: which process it is, its credentials and namespaces, and the
+//! Decides what a client may see, from which process it is, its credentials and namespaces, and the
 //! security modules of this kernel.
 
 mod facts;

@@ -30,8 +30,9 @@ impl Peer {
         let pid = Pid::from_raw(credentials.pid).ok_or(Errno::PERM)?;
         let pidfd = match sys::peer_pidfd(socket) {
             Ok(pidfd) => pidfd,
-            // Before Linux 6.5. The pid may be another process's by now, but each request has the
-            // pid of its sender: as long as the process of this pidfd lives, that is the sender.
+            // Before Linux 6.5. The pid may belong to another process by now, but each request
+            // carries the pid of its sender: as long as the process of this pidfd lives, it is the
+            // sender.
             Err(Errno::NOPROTOOPT) => pidfd_open(pid, PidfdFlags::empty())?,
             Err(errno) => return Err(errno),
         };

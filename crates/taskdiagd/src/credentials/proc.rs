@@ -1,5 +1,5 @@
-//! What only `/proc` says of a client. Readers open and read it, because that takes locks that the
-//! client can hold.
+//! What only `/proc` says about a client. Readers open and read these files, because that takes
+//! locks that the client can hold.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::security_modules::is_unconfined;
 use super::IdMap;
 
-/// What `/proc` says of a client.
+/// What `/proc` says about a client.
 #[derive(Debug)]
 pub struct ProcFacts {
-    /// The inode number of the user namespace that the maps are of.
+    /// The inode number of the user namespace that the maps belong to.
     pub user_ns: u32,
     /// The user ids of that namespace.
     pub users: IdMap,
@@ -25,7 +25,7 @@ pub struct ProcFacts {
     label: Option<OwnedFd>,
 }
 
-/// The same as a reader sends it: not parsed yet.
+/// The same as a reader sends it, before parsing.
 #[derive(Debug)]
 pub struct RawProcFacts {
     user_ns: u32,
@@ -34,7 +34,7 @@ pub struct RawProcFacts {
     label: Option<File>,
 }
 
-/// What its message begins with. The texts of both maps follow.
+/// The start of its message. The texts of both maps follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -43,8 +43,8 @@ struct Header {
 }
 
 impl RawProcFacts {
-    /// Reads the files of a process. `None` if it has ended, or changed its user namespace
-    /// meanwhile.
+    /// Reads the files of a process. `None` if it has ended, or changed its user namespace in
+    /// between.
     pub fn read(pid: u32) -> Option<RawProcFacts> {
         let user_ns = || Some(fs::metadata(format!("/proc/{pid}/ns/user")).ok()?.ino() as u32);
         let map = |name| fs::read(format!("/proc/{pid}/{name}")).ok();
@@ -88,7 +88,7 @@ impl ProcFacts {
         })
     }
 
-    /// Whether AppArmor confines the client now, as far as is known.
+    /// Whether AppArmor confines the client now, or may.
     pub fn is_confined(&self) -> bool {
         let mut text = [0; 64];
         let read = |label| pread(label, &mut text, 0).ok();
@@ -116,7 +116,7 @@ mod tests {
         header.as_bytes().to_vec()
     }
 
-    /// Check that the label is read anew each time, and that only the one word means unconfined.
+    /// Check that the label is read again each time, and that only the one word means unconfined.
     #[test]
     fn labels_are_read_anew() {
         let file = File::from(rustix::fs::memfd_create("label", rustix::fs::MemfdFlags::CLOEXEC).unwrap());

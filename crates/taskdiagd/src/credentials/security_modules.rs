@@ -1,5 +1,5 @@
-//! The security modules that have a say in who may look at whom. Their decisions can't be asked for
-//! from outside the kernel, so a client that one of them may restrict sees itself alone.
+//! The security modules that decide who may look at whom. Their decisions can't be queried from
+//! outside the kernel, so a client that one of them may restrict sees only itself.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,14 +10,14 @@ use crate::sys;
 /// The active security modules of this kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecurityModules {
-    /// `None`: they could not be found out.
+    /// `None`: they could not be determined.
     names: Option<Vec<String>>,
     /// Records name the Landlock domain of a task.
     shows_landlock: bool,
 }
 
-/// Modules without a say in who may look at whom. TOMOYO restricts names: who may connect to the
-/// broker's socket, for example. Yama restricts attaching only (`may_attach`).
+/// Modules that do not decide who may look at whom. TOMOYO restricts names, such as who may connect
+/// to the broker's socket. Yama restricts only attaching (`may_attach`).
 const HARMLESS: [&str; 10] = [
     "lockdown",
     "capability",
@@ -41,7 +41,7 @@ impl SecurityModules {
         SecurityModules::parse(sys::security_modules().as_deref())
     }
 
-    /// Parses the kernel's list: names separated by commas. `None` if there is no list.
+    /// Parses the kernel's list of names, separated by commas. `None` if there is no list.
     pub fn parse(list: Option<&str>) -> SecurityModules {
         let words = |list: &str| {
             list.trim()
@@ -70,8 +70,8 @@ impl SecurityModules {
             .is_none_or(|names| names.iter().any(|other| other == name))
     }
 
-    /// Whether a module is active whose decisions can't be known for any client. Programs of the
-    /// module `bpf` are not seen here: docs/protocol.md says so.
+    /// Whether an active module makes decisions that can't be known for any client. BPF programs of
+    /// the module `bpf` are not seen here; docs/protocol.md says so.
     pub fn is_undecidable(&self) -> bool {
         let Some(names) = &self.names else {
             return true;
@@ -88,7 +88,7 @@ impl SecurityModules {
         self.has(LANDLOCK)
     }
 
-    /// Says that records name Landlock domains from now on.
+    /// Declares that records name Landlock domains from now on.
     pub fn set_landlock_shown(&mut self) {
         self.shows_landlock = true;
     }
@@ -114,7 +114,7 @@ impl SecurityModules {
         self.is_undecidable() || (self.has(APPARMOR) && is_labelled())
     }
 
-    /// Whether processes have labels, which can change while they are connected.
+    /// Whether processes have labels that can change during a connection.
     pub fn has_labels(&self) -> bool {
         self.has(APPARMOR)
     }

@@ -1,4 +1,5 @@
-//! What a client may see: its credentials when it connected and now, which both have to allow it.
+//! What a client may see. Its credentials when it connected and its credentials now must both allow
+//! it.
 
 use taskdiag_core::field::{Group, Groups};
 use taskdiag_protocol::access::{Object, Sight, Subject};
@@ -24,19 +25,19 @@ pub struct Viewer {
     pub before: Subject,
     /// Now.
     pub now: Subject,
-    /// It is in the group of observers, and was when it connected.
+    /// Whether it is in the group of observers, and was when it connected.
     pub is_observer: bool,
     /// User ids as its namespace shows them.
     pub users: IdMap,
     /// Group ids as its namespace shows them.
     pub groups: IdMap,
-    /// The groups that this kernel can't read from its place.
+    /// The groups that this kernel can't read from the client's namespaces and root.
     pub lacks: Groups,
 }
 
 impl Viewer {
-    /// The viewer that a client is, from its facts when it connected and now, and the groups that
-    /// can't be read for it.
+    /// Makes a viewer of a client's facts when it connected and now, and of the groups that can't
+    /// be read for it.
     pub fn new(before: &Facts, now: &Facts, lacks: Groups) -> Viewer {
         Viewer {
             before: Subject {
@@ -94,7 +95,7 @@ impl Viewer {
     }
 
     /// Whether it sees every task, and the bits that it sees of every task.
-    pub fn of_all(&self) -> (bool, u64) {
+    pub fn sees_of_all(&self) -> (bool, u64) {
         if self.before.sees_all() && self.now.sees_all() {
             return (true, wire::ALL_BITS);
         }

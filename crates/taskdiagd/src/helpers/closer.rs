@@ -1,12 +1,12 @@
 //! A closer: a process without rights that closes connections for the loop.
 //!
-//! Before Linux 6.16 a client can send descriptors along with a request, and nobody can refuse
-//! them. Closing the last descriptor of a socket may have to wait, if its owner wants that
-//! (`SO_LINGER`). So a closer closes connections in which there may be descriptors, and the loop
-//! has it killed if it does not come back: a process that is killed waits for no socket.
+//! Before Linux 6.16 a client can send descriptors along with a request, and no receiver can refuse
+//! them. Closing the last descriptor of a socket may wait, if the socket's owner wants that
+//! (`SO_LINGER`). So a closer closes connections that may hold descriptors, and the loop has the
+//! closer killed if it does not come back: a killed process waits for no socket.
 //!
-//! The closer has to be the last to close a connection. So it keeps the connection until the loop
-//! has closed its own descriptor and says so.
+//! The closer must be the last to close a connection. So it keeps the connection until the loop has
+//! closed its own descriptor and says so.
 
 use std::os::fd::OwnedFd;
 
@@ -59,7 +59,7 @@ mod tests {
         let file = Some(connection.as_fd());
         sys::send_with_file(ours.as_fd(), &[CONNECTION], file, SendFlags::empty()).expect("sending");
         drop(connection);
-        // Time to close it too early.
+        // Give it time to close too early.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(is_open());
         sys::send_with_file(ours.as_fd(), &[CLOSE], None, SendFlags::empty()).expect("sending");

@@ -1,5 +1,5 @@
 //! The keeper: a process that starts helpers for the loop, and kills them. It has the rights that
-//! helpers need, and receives two numbers at a time.
+//! helpers need, and accepts only messages of two numbers.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -53,7 +53,7 @@ impl Keeper {
             }
             None => {
                 drop(ours);
-                // The listening socket, for one, has to be closed when the loop ends.
+                // For example, the listening socket must be closed when the loop ends.
                 sys::close_all_but(&theirs);
                 if let Err(error) = sandbox::become_keeper(is_confined) {
                     log(
@@ -68,7 +68,7 @@ impl Keeper {
         }
     }
 
-    /// Sends a request: a number of [`to_keeper`], and the pid of a helper or 0. Does not wait.
+    /// Sends a request: a number from [`to_keeper`], and the pid of a helper or 0. Does not wait.
     pub fn send(&self, kind: u32, pid: u32) -> Result<(), Errno> {
         let message = KeeperMessage {
             kind: U32::new(kind),
@@ -137,7 +137,7 @@ fn serve(channel: &OwnedFd, is_confined: bool) {
             to_keeper::START_CLOSER => start(channel, &mut helpers, from_keeper::CLOSER, is_confined),
             to_keeper::KILL => {
                 let helper = i32::try_from(message.pid.get()).ok().and_then(Pid::from_raw);
-                // Its pid can't be another process's: it has not been waited for.
+                // Its pid can't belong to another process: it has not been waited for.
                 if let Some(helper) = helper.filter(|helper| helpers.contains(helper)) {
                     let _ = kill_process(helper, Signal::KILL);
                     killed.push(helper);
@@ -182,7 +182,7 @@ fn fork_helper(kind: u32, is_confined: bool) -> io::Result<(Pid, OwnedFd)> {
     if let Some(pid) = sys::fork()? {
         return Ok((pid, ours));
     }
-    // The helper. It keeps its own end, and nothing else of the keeper's.
+    // The helper. It keeps its own end of the channel and nothing else of the keeper's.
     drop(ours);
     sys::close_all_but(&theirs);
     if kind == from_keeper::READER {

@@ -1,5 +1,5 @@
-//! The messages between the loop, the keeper and the helpers. Those from the loop have a fixed size
-//! and hold nothing but numbers.
+//! The messages between the loop, the keeper and the helpers. Messages from the loop have a fixed
+//! size and hold only numbers.
 
 use zerocopy::native_endian::{I32, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,7 @@ pub enum Kind {
     OpenMaps = 4,
     /// `/proc/PID/smaps`, opened.
     OpenSmaps = 5,
-    /// What only `/proc` says of a client: [`crate::credentials::RawProcFacts`].
+    /// What only `/proc` says about a client: [`crate::credentials::RawProcFacts`].
     ProcFacts = 6,
 }
 
@@ -73,13 +73,13 @@ impl Job {
     }
 }
 
-/// What a packet from a reader begins with. The payload follows.
+/// The start of a packet from a reader. The payload follows.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct PacketHeader {
     /// The index of the item in the job.
     pub item: U32,
-    /// [`MORE`], [`LAST`], or a negative errno, which is the last packet of its item as well.
+    /// [`MORE`], [`LAST`], or a negative errno, which also ends the item.
     pub status: I32,
 }
 
@@ -96,7 +96,7 @@ pub fn split_packet(packet: &[u8]) -> Option<(PacketHeader, &[u8])> {
     PacketHeader::read_from_prefix(packet).ok()
 }
 
-/// To a closer: this connection, whose descriptor comes along, is to be closed.
+/// To a closer: close this connection, whose descriptor is attached.
 pub const CONNECTION: u8 = 1;
 /// To a closer: the loop has closed its descriptor of the connection. Close the last one.
 pub const CLOSE: u8 = 2;
@@ -107,7 +107,7 @@ pub const CLOSED: u8 = 3;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct KeeperMessage {
-    /// A number of [`to_keeper`] or [`from_keeper`].
+    /// A number from [`to_keeper`] or [`from_keeper`].
     pub kind: U32,
     /// The pid of a helper.
     pub pid: U32,
@@ -125,7 +125,7 @@ pub mod to_keeper {
 
 /// The kinds of [`KeeperMessage`] that the keeper sends.
 pub mod from_keeper {
-    /// A reader was started, and its socket comes along. None could be started if the pid is 0.
+    /// A reader was started, and its socket is attached. If the pid is 0, none could be started.
     pub const READER: u32 = 4;
     /// The same for a closer.
     pub const CLOSER: u32 = 5;

@@ -1,8 +1,8 @@
-//! The processes beside the loop, which do what may have to wait.
+//! The processes beside the loop. They do everything that may have to wait.
 //!
 //! The loop asks the *keeper* to start helpers and to kill those that do not come back. *Readers*
-//! read and open files of `/proc`. *Closers* close connections in which there may be descriptors.
-//! The loop waits for none of them.
+//! read and open files of `/proc`. *Closers* close connections that may hold descriptors. The loop
+//! waits for none of them.
 
 mod closer;
 mod keeper;

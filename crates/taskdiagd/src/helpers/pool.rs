@@ -1,4 +1,4 @@
-//! The helpers from the loop's side: readers that do jobs for clients, and closers. The loop waits
+//! The loop's view of the helpers: readers, which do jobs for clients, and closers. The loop waits
 //! for none of them. A helper that makes no progress for a while is killed and replaced.
 
 use std::collections::VecDeque;
@@ -15,23 +15,23 @@ use crate::quotas::Account;
 use crate::slots::{SlotId, Slots};
 use crate::sys;
 
-/// Readers at a time.
+/// The most readers at a time.
 const MAX_READERS: usize = 12;
 
-/// Closers at a time.
+/// The most closers at a time.
 const MAX_CLOSERS: usize = 4;
 
-/// Readers that work for one account at a time.
+/// The most readers at a time that work for one account.
 const MAX_READERS_PER_ACCOUNT: usize = 3;
 
-/// Killed helpers of one account that have not ended. At this number its jobs are refused.
+/// When this many killed helpers of one account have not ended, its jobs are refused.
 const MAX_KILLED_PER_ACCOUNT: usize = 4;
 
-/// How long a reader may make no progress where the kernel waits for nothing but locks.
+/// How long a reader may make no progress where the kernel waits only for locks.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long a reader may make no progress where the kernel walks all page tables of a process; and
-/// any helper that waits for nothing but a processor.
+/// How long a reader may make no progress where the kernel walks all page tables of a process; also
+/// the limit for any helper that waits only for a processor.
 pub const SMAPS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long closing a connection may take.
@@ -40,7 +40,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(30);
 /// How long the keeper may take to start a helper.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// When to try again what could not be done.
+/// When to retry what could not be done.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// A client: its slot at the server.
@@ -65,20 +65,20 @@ pub struct Helper {
     pid: u32,
     is_reader: bool,
     work: Work,
-    /// When it is killed, unless it makes progress. `None` while it has no work, or waits for the
+    /// When it is killed unless it makes progress. `None` while it has no work, or waits for the
     /// loop.
     deadline: Option<Deadline>,
-    /// Since when it waits for the loop, which waits for its client to read.
+    /// Since when it has been waiting for the loop, which waits for its client to read.
     paused_since: Option<Instant>,
 }
 
 /// How long a helper may make no progress.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
-    /// When to see whether it waits for something.
+    /// When to check whether it waits for something.
     at: Instant,
     patience: Duration,
-    /// When it has had enough time, even if it only waited for a processor.
+    /// When its time is up even if it only waited for a processor.
     last: Instant,
 }
 
@@ -92,15 +92,15 @@ impl Deadline {
         }
     }
 
-    /// The next deadline, if the helper has only waited for a processor. `None` if it has had
-    /// enough time all the same.
+    /// The next deadline, if the helper has only waited for a processor. `None` if its time is up
+    /// even so.
     fn extended(self, now: Instant) -> Option<Deadline> {
         let at = now + self.patience;
         (now < self.last).then_some(Deadline { at, ..self })
     }
 }
 
-/// A job that waits for a reader.
+/// A job waiting for a reader.
 #[derive(Debug)]
 struct QueuedJob {
     client: ClientId,
@@ -109,7 +109,7 @@ struct QueuedJob {
     patience: Duration,
 }
 
-/// What the server has to know.
+/// What the server must know.
 #[derive(Debug)]
 pub enum Event {
     /// A helper was started: watch its socket.
@@ -120,21 +120,21 @@ pub enum Event {
     Closed,
 }
 
-/// All helpers, and what waits for them.
+/// All helpers, and the work that waits for them.
 #[derive(Debug)]
 pub struct Pool {
     keeper: Keeper,
     helpers: Slots<Helper>,
     jobs: VecDeque<QueuedJob>,
     connections: VecDeque<(OwnedFd, Account)>,
-    /// Until when a reader that was asked for has to be there.
+    /// When a reader that was asked for is overdue.
     reader_due: Option<Instant>,
     /// The same for a closer.
     closer_due: Option<Instant>,
-    /// Helpers that were killed at their work and have not ended: their pids, and for whom they
-    /// worked.
+    /// Helpers that were killed at work and have not ended: their pids, and the accounts that they
+    /// worked for.
     killed: Vec<(u32, Account)>,
-    /// Helpers to be killed that the keeper could not be told about yet.
+    /// Helpers to kill, about which the keeper could not be told yet.
     unsent_kills: Vec<u32>,
 }
 
@@ -205,7 +205,7 @@ impl Pool {
         self.connections.push_back((connection, account));
     }
 
-    /// Notes that a reader has sent something: it continues its job, or is done with it.
+    /// Records that a reader has sent something: it continues its job, or is done with it.
     pub fn reader_progressed(&mut self, id: HelperId, is_done: bool, patience: Duration) {
         if let Some(helper) = self.helpers.get_mut(id) {
             helper.deadline = Some(Deadline::after(patience));
@@ -215,7 +215,8 @@ impl Pool {
         }
     }
 
-    /// Notes that the loop does not listen to a reader until its client has read something.
+    /// Records that the loop does not listen to a reader until the reader's client has read
+    /// something.
     pub fn pause(&mut self, id: HelperId) {
         if let Some(helper) = self.helpers.get_mut(id) {
             helper.deadline = None;
@@ -223,7 +224,7 @@ impl Pool {
         }
     }
 
-    /// Notes that the loop listens to a reader again. Returns whether it was paused.
+    /// Records that the loop listens to a reader again. Returns whether it was paused.
     pub fn resume(&mut self, id: HelperId, patience: Duration) -> bool {
         let Some(helper) = self.helpers.get_mut(id) else {
             return false;
@@ -232,8 +233,8 @@ impl Pool {
         helper.paused_since.take().is_some()
     }
 
-    /// The client whose reader has been paused the longest, for longer than the patience: if others
-    /// wait for a reader and there is none for them.
+    /// The client whose reader has been paused the longest, and longer than the patience. `None`
+    /// unless others wait for a reader and none is free.
     pub fn client_to_drop(&self, now: Instant) -> Option<ClientId> {
         if self.next_job().is_none() || self.idle_helper(true).is_some() || self.count(|_| true) < MAX_READERS {
             return None;
@@ -246,7 +247,7 @@ impl Pool {
         (now.duration_since(since) >= PATIENCE).then_some(client)
     }
 
-    /// Notes that a closer is done. Returns whether it had a connection.
+    /// Records that a closer is done. Returns whether it had a connection.
     pub fn closer_finished(&mut self, id: HelperId) -> bool {
         let Some(helper) = self.helpers.get_mut(id) else {
             return false;
@@ -256,7 +257,7 @@ impl Pool {
         matches!(work, Work::Closing { .. })
     }
 
-    /// Kills a helper. Returns what that means for whom it worked.
+    /// Kills a helper. Returns the event for the client that it worked for.
     pub fn kill(&mut self, id: HelperId) -> Option<Event> {
         let helper = self.helpers.remove(id)?;
         if self.keeper.send(to_keeper::KILL, helper.pid).is_err() {
@@ -275,7 +276,7 @@ impl Pool {
         }
     }
 
-    /// Takes the keeper's reports. An error means that it has ended.
+    /// Takes the keeper's reports. An error means that the keeper has ended.
     pub fn take_reports(&mut self) -> Result<Vec<Event>, Errno> {
         let mut events = Vec::new();
         while let Some(report) = self.keeper.receive()? {
@@ -307,8 +308,8 @@ impl Pool {
         Some(Event::Started(id))
     }
 
-    /// Gives queued jobs and connections to idle helpers, and has more helpers started where there
-    /// are too few.
+    /// Gives queued jobs and connections to idle helpers, and asks for more helpers where there are
+    /// too few.
     pub fn assign(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(next) = self.next_job() {
@@ -378,7 +379,7 @@ impl Pool {
         sys::send_with_file(helper.socket.as_fd(), &[message], None, SendFlags::DONTWAIT)
     }
 
-    /// The next job: of the account with the fewest readers at work.
+    /// The next job: one of the account with the fewest readers at work.
     fn next_job(&self) -> Option<usize> {
         let readers = |account| self.count(|work| matches!(work, Work::Job { account: of, .. } if *of == account));
         let jobs = self.jobs.iter().enumerate();
@@ -386,7 +387,7 @@ impl Pool {
         (readers < MAX_READERS_PER_ACCOUNT).then_some(index)
     }
 
-    /// The next connection: of the account with the fewest closers at work.
+    /// The next connection: one of the account with the fewest closers at work.
     fn next_connection(&self) -> Option<usize> {
         let closers = |account| self.count(|work| matches!(work, Work::Closing { account: of } if *of == account));
         let connections = self.connections.iter().enumerate();
@@ -422,8 +423,8 @@ impl Pool {
         }
     }
 
-    /// Kills helpers whose deadline has passed. Those get more time that only wait for a processor,
-    /// according to `is_running`.
+    /// Kills helpers whose deadline has passed. Those that only wait for a processor, according to
+    /// `is_running`, get more time.
     pub fn check_deadlines(&mut self, now: Instant, mut is_running: impl FnMut(u32) -> bool) -> Vec<Event> {
         let keeper = &self.keeper;
         self.unsent_kills
@@ -448,7 +449,7 @@ impl Pool {
         events
     }
 
-    /// When there is something to do even if no event comes.
+    /// When there is work to do even if no event comes.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = self.helpers.values().filter_map(|helper| Some(helper.deadline?.at));
         let has_queued = !self.connections.is_empty() || !self.unsent_kills.is_empty() || !self.jobs.is_empty();
@@ -462,8 +463,8 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Check that a helper that waits for a processor gets more time, up to two seconds, and none
-    /// where it has two seconds anyway.
+    /// Check that a helper that waits for a processor gets more time, up to two seconds in total,
+    /// and no more time where the deadline is two seconds anyway.
     #[test]
     fn deadlines_are_extended_up_to_a_limit() {
         let began = Instant::now();

@@ -1,8 +1,8 @@
 //! A reader: a process that reads and opens files of `/proc` for the loop. It has `CAP_SYS_PTRACE`
-//! and no other capability, receives nothing but numbers, and may be killed at any time.
+//! and no other capability, receives only numbers, and may be killed at any time.
 //!
-//! A process can keep a reader waiting for as long as it likes: through locks of its memory, its
-//! arguments, an exec that does not end. Then that reader is stuck, and nothing else.
+//! A process can keep a reader waiting for as long as it likes: through locks on its memory, its
+//! arguments, or an exec that does not end. Then only that reader is stuck.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,10 +18,10 @@ use super::vma::VmaEncoder;
 use crate::credentials::RawProcFacts;
 use crate::sys;
 
-/// The longest command line that is sent: it fits into a message beside all other attributes.
+/// The longest command line that is sent. It fits into a message with all other attributes.
 const MAX_CMDLINE: usize = 32 << 10;
 
-/// Does jobs until the loop has ended.
+/// Does jobs until the loop ends.
 pub fn serve(channel: &OwnedFd) {
     let mut reader = Reader {
         channel,

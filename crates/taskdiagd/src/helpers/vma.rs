@@ -21,17 +21,17 @@ const FLAGS: [&str; 28] = [
     "nr", "ht", "ar", "dd", "sd", "mm", "hg", "nh", "mg",
 ];
 
-/// The longest line: addresses, numbers, and a path, in which a byte may take four (`\012`). The
-/// kernel prints no longer ones.
+/// The longest line: addresses, numbers, and a path in which each byte may take four (`\012`). The
+/// kernel prints no longer lines.
 const MAX_LINE: usize = 4 * 4096 + 256;
 
-/// Turns a text that comes in parts into payloads of attributes.
+/// Turns a text that arrives in parts into payloads of attributes.
 #[derive(Debug, Default)]
 pub struct VmaEncoder {
     payload: Vec<u8>,
     mapping: Option<Mapping>,
     with_stat: bool,
-    /// The beginning of a line that has not ended yet.
+    /// The start of a line whose end has not arrived.
     line: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ struct Mapping {
 }
 
 impl VmaEncoder {
-    /// An encoder for the text of `maps`, or of `smaps` with the sizes that it gives.
+    /// An encoder for the text of `maps`, or of `smaps` and its sizes if `with_stat`.
     pub fn new(with_stat: bool) -> VmaEncoder {
         VmaEncoder {
             with_stat,
@@ -51,8 +51,8 @@ impl VmaEncoder {
         }
     }
 
-    /// Takes the next part of the text, and calls `emit` with each full payload. Lines that are not
-    /// the kernel's are left out.
+    /// Takes the next part of the text, and calls `emit` with each full payload. Skips lines that
+    /// the kernel would not print.
     pub fn push<E>(&mut self, text: &[u8], emit: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut rest = text;
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
@@ -70,7 +70,7 @@ impl VmaEncoder {
             whole.clear();
             self.line = whole;
         }
-        // A longer line is not kept whole, and left out.
+        // A longer line is not kept in full, and is skipped.
         let room = (MAX_LINE + 1).saturating_sub(self.line.len());
         self.line.extend_from_slice(&rest[..rest.len().min(room)]);
         Ok(())
@@ -153,7 +153,7 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
         vma: Vma {
             start: U64::new(line.start),
             end: U64::new(line.end),
-            // The bits of read, write, execute and shared are the same.
+            // The bits for read, write, execute and shared are the same.
             vm_flags: U64::new(line.perms.bits().into()),
             pgoff: U64::new(line.offset_bytes / page_size()),
             major: U32::new(line.device.major),
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// The payloads of a text that comes in parts of a length.
+    /// The payloads of a text that arrives in parts of `part` bytes.
     fn payloads(text: &[u8], with_stat: bool, part: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut emit = |payload: &[u8]| -> Result<(), ()> {
@@ -236,7 +236,7 @@ mod tests {
         7ffc0000-7ffd0000 rw-p 00000000 00:00 0                          [stack]\nRss: 8 kB\n\
         7fff0000-7fff2000 r-xp 00000000 00:00 0                          [vdso]\n";
 
-    /// Check names, sizes and flags of mappings, and how one leads to the next.
+    /// Check names, sizes and flags of mappings, and that each mapping links to the next.
     #[test]
     fn mappings_are_encoded() {
         let payloads = payloads(TEXT, true, TEXT.len());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no text makes it panic, and that no payload is too long for an attribute.
+        /// Check that no text causes a panic, and that no payload is too long for an attribute.
         #[test]
         fn any_text_is_encoded(text: Vec<u8>, with_stat: bool, copies in 1..1000_usize) {
             let text = [TEXT, &text[..]].concat().repeat(copies);
@@ -275,7 +275,7 @@ mod tests {
             }
         }
 
-        /// Check that the parts in which a text comes make no difference.
+        /// Check that the payloads do not depend on how the text is split.
         #[test]
         fn parts_make_no_difference(part in 1..300_usize, copies in 1..20_usize) {
             let text = TEXT.repeat(copies);

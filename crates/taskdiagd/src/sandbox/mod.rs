@@ -1,5 +1,5 @@
-//! What each process of the broker gives up before it hears a client: capabilities, its user, files
-//! and the network (Landlock), and system calls (seccomp).
+//! What each process of the broker gives up before it serves a client: capabilities, its user,
+//! files and the network (Landlock), and system calls (seccomp).
 
 mod seccomp;
 
@@ -43,7 +43,7 @@ pub fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Turns this process into the keeper, which has what a reader has, and may start processes.
+/// Turns this process into the keeper, which has a reader's rights and may start processes.
 pub fn become_keeper(is_confined: bool) -> Result<(), Box<dyn std::error::Error>> {
     sys::ignore_termination();
     keep_only(CapabilitySet::SYS_PTRACE)?;
@@ -55,7 +55,7 @@ pub fn become_keeper(is_confined: bool) -> Result<(), Box<dyn std::error::Error>
 }
 
 /// Turns a child of the keeper into a reader. It keeps `CAP_SYS_PTRACE`. It enters no Landlock
-/// domain, because nobody in a domain may look at processes outside of it.
+/// domain, because a process in a domain may not look at processes outside it.
 pub fn become_reader(is_confined: bool) -> Result<(), Box<dyn std::error::Error>> {
     if is_confined {
         seccomp::confine_reader()?;

@@ -1,5 +1,5 @@
-//! The system calls that each process of the broker may make. Any other one ends it, with a line on
-//! standard error that names the call.
+//! The system calls that each process of the broker may make. Any other call ends the process,
+//! after a line on standard error that names the call.
 
 use std::error::Error;
 
@@ -13,7 +13,7 @@ const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_LINK_CREATE: u64 = 28;
 const BPF_ITER_CREATE: u64 = 33;
 
-/// Confines the loop. `writes_map`: the programs do not find their tasks themselves, and a map
+/// Confines the loop. Set `writes_map` if the programs do not find their tasks themselves and a map
 /// tells them what to do.
 pub fn confine_loop(writes_map: bool) -> Result<(), Box<dyn Error>> {
     let mut bpf = vec![BPF_LINK_CREATE, BPF_ITER_CREATE];
@@ -21,7 +21,7 @@ pub fn confine_loop(writes_map: bool) -> Result<(), Box<dyn Error>> {
     apply(&[LOOP], &bpf)
 }
 
-/// Confines the keeper: to its own calls, and those of the helpers that it becomes.
+/// Confines the keeper to its own calls and those of the helpers that it becomes.
 pub fn confine_keeper() -> Result<(), Box<dyn Error>> {
     apply(&[HELPERS, KEEPER, READER, SETTING_UP], &[])
 }
@@ -52,7 +52,8 @@ fn apply(lists: &[&[i64]], bpf: &[u64]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the arguments of a system call have to be: any of these rules. Without a rule, anything.
+/// The rules for the arguments of a system call: one of them must match. Without a rule, any
+/// arguments are allowed.
 fn conditions(call: i64, bpf: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     use SeccompCmpArgLen::{Dword, Qword};
     use SeccompCmpOp::{Eq, MaskedEq};
@@ -61,9 +62,9 @@ fn conditions(call: i64, bpf: &[u64]) -> Result<Vec<SeccompRule>, BackendError> 
     };
     match call {
         libc::SYS_bpf => bpf.iter().map(|&command| rule(0, Dword, Eq, command)).collect(),
-        // How much is unread in a socket.
+        // The amount of unread data in a socket.
         libc::SYS_ioctl => Ok(vec![rule(1, Dword, Eq, libc::TIOCOUTQ)?]),
-        // Builds for tests check that a descriptor is open before they close it.
+        // Debug builds check that a descriptor is open before they close it.
         libc::SYS_fcntl => Ok(vec![rule(1, Dword, Eq, libc::F_GETFD as u64)?]),
         // For reading only.
         libc::SYS_openat => {
@@ -72,7 +73,7 @@ fn conditions(call: i64, bpf: &[u64]) -> Result<Vec<SeccompRule>, BackendError> 
         }
         // Memory that can't be executed.
         libc::SYS_mmap | libc::SYS_mprotect => Ok(vec![rule(2, Dword, MaskedEq(libc::PROT_EXEC as u64), 0)?]),
-        // Processes; no threads, no namespaces.
+        // New processes, but no threads and no namespaces.
         libc::SYS_clone => {
             let flags = (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD) as u64;
             Ok(vec![rule(0, Qword, Eq, flags)?])
@@ -81,7 +82,7 @@ fn conditions(call: i64, bpf: &[u64]) -> Result<Vec<SeccompRule>, BackendError> 
     }
 }
 
-/// The loop's. None of them waits for anything that a client influences: SECURITY.md says why.
+/// The loop's calls. None waits for anything that a client influences: SECURITY.md says why.
 const LOOP: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_bpf,
@@ -127,7 +128,7 @@ const LOOP: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// Those of every helper. Closers have no others.
+/// The calls of every helper. Closers have no others.
 const HELPERS: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_close,
@@ -152,7 +153,7 @@ const HELPERS: &[i64] = &[
     libc::SYS_write,
 ];
 
-/// Further ones of readers.
+/// More calls, of readers.
 const READER: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_lseek,
@@ -164,7 +165,7 @@ const READER: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// Further ones of the keeper.
+/// More calls, of the keeper.
 const KEEPER: &[i64] = &[
     libc::SYS_clone,
     libc::SYS_getpid,
@@ -180,7 +181,7 @@ const KEEPER: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// Those with which a child of the keeper becomes a helper.
+/// The calls with which a child of the keeper becomes a helper.
 const SETTING_UP: &[i64] = &[
     libc::SYS_capget,
     libc::SYS_capset,
@@ -193,8 +194,7 @@ const SETTING_UP: &[i64] = &[
 mod tests {
     use std::collections::BTreeSet;
 
-    /// Check that SECURITY.md says of each system call of the loop why it does not wait, and of no
-    /// other one.
+    /// Check that SECURITY.md explains for exactly the loop's system calls why they do not wait.
     #[test]
     fn security_md_has_the_calls_of_the_loop() {
         let between = |text: &'static str, start, end| {

@@ -17,15 +17,15 @@ use crate::log::{log, Level};
 use crate::quotas::{Account, Limits, MAX_ARRIVALS};
 use crate::sys;
 
-/// How long a refused client is kept, so that it can read why: closing a connection with unread
-/// packets discards what was sent.
+/// How long a refused client is kept so that it can read the reason: closing a connection with
+/// unread packets discards what was sent.
 const REFUSED_KEPT: Duration = Duration::from_secs(1);
 
 /// The most refused clients that are kept.
 const MAX_REFUSED: usize = 16;
 
-/// The size of each client's send buffer, in bytes; the kernel doubles it. It is memory that is
-/// charged to this process.
+/// The size of each client's send buffer, in bytes, which the kernel doubles. Its memory is charged
+/// to this process.
 const SEND_BUFFER: usize = 96 << 10;
 
 /// How long accepting pauses after descriptors or memory ran out. Without a pause the loop would
@@ -37,7 +37,7 @@ const WARNING_PERIOD: Duration = Duration::from_secs(10);
 
 impl Server {
     /// Accepts connections. If too many wait to be admitted, the process with the most loses its
-    /// last one; if each process has one, no more are accepted.
+    /// last one. If no process has more than one, no more are accepted.
     pub(super) fn accept(&mut self) {
         let began = Instant::now();
         while began.elapsed() < SLICE {
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Accepts no connections until one is closed, or the pause is over.
+    /// Accepts no connections until one is closed or the pause is over.
     fn pause_accepting(&mut self, errno: Errno) {
         let now = Instant::now();
         if self.no_warning_until.is_none_or(|until| until <= now) {
@@ -73,7 +73,7 @@ impl Server {
         self.listen_again_at = Some(now + ACCEPT_PAUSE);
     }
 
-    /// Watches the listening socket, or does not.
+    /// Starts or stops watching the listening socket.
     pub(super) fn listen(&mut self, on: bool) {
         if on != self.is_listening {
             let flags = if on { EventFlags::IN } else { EventFlags::empty() };
@@ -82,12 +82,12 @@ impl Server {
         }
     }
 
-    /// Takes a connection, and has it admitted when its turn comes.
+    /// Takes a connection, and queues it to be admitted.
     fn add_arrival(&mut self, socket: OwnedFd) {
         // Before Linux 6.16 every client may send descriptors. A client that connected before this
         // process listened may have done so already.
         let may_send_descriptors = sys::refuse_descriptors(socket.as_fd()) != Some(true);
-        // Such a client does not inherit this, either.
+        // Such a client does not inherit this either.
         let _ = rustix::net::sockopt::set_socket_passcred(&socket, true);
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
         let peer = match Peer::of(socket.as_fd(), self.finder.modules()) {
@@ -119,7 +119,7 @@ impl Server {
         if epoll::add(&self.epoll, &client.socket, token, client.interest).is_err() {
             return self.disconnect(id);
         }
-        // The account is known once the client has been looked at. That is not needed if its user
+        // The account is known once the client has been looked at. That is unnecessary if its user
         // is at its limit and has no idle connection.
         if self.connections.is_at_limit(account, &self.limits) && self.longest_idle(account).is_none() {
             self.refuse(id)
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Admits connections, as far as there is time and room.
+    /// Admits connections while there is time and room.
     pub(super) fn admit_arrivals(&mut self) {
         let began = Instant::now();
         while let Some(id) = self.arrivals.pop() {
@@ -149,7 +149,7 @@ impl Server {
         if events.is_ok_and(|events| events.contains(PollFlags::HUP)) {
             return self.disconnect(id);
         }
-        let found = self.finder.find(&mut self.passes, &client.peer);
+        let found = self.finder.find(&mut self.programs, &client.peer);
         client.before = found.and_then(|facts| facts_at_connect(facts, &client.peer));
         client.account = match &client.before {
             Ok(facts) => Account::of(client.peer.uid, facts.owner),
@@ -168,7 +168,8 @@ impl Server {
         }
     }
 
-    /// Sends the error to a client that is not admitted, and keeps the connection until it is read.
+    /// Sends an error to a client that is not admitted, and keeps the connection until the error is
+    /// read.
     fn refuse(&mut self, id: ClientId) {
         self.arrivals.remove(id);
         let Some(client) = self.clients.get_mut(id) else {
@@ -254,16 +255,16 @@ impl Server {
         }
     }
 
-    /// Notes that a closer has closed a connection.
+    /// Records that a closer has closed a connection.
     pub(super) fn connection_closed(&mut self) {
         self.connections.closed();
         self.listen(true);
     }
 }
 
-/// The facts of a client when it connected, from its facts when it is admitted. `EPERM` if its ids
-/// have changed since. Capabilities of a process that is not dumpable do not count: a program may
-/// have given them to it since it connected.
+/// The facts of a client when it connected, derived from its facts when it is admitted. `EPERM` if
+/// its ids have changed since. Capabilities of a process that is not dumpable do not count: a
+/// program may have given them to it since it connected.
 fn facts_at_connect(mut facts: Facts, peer: &Peer) -> Result<Facts, Errno> {
     if facts.effective != (peer.uid, peer.gid) {
         return Err(Errno::PERM);

@@ -1,4 +1,4 @@
-//! A client, as the loop knows it.
+//! A client, as the loop sees it.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use crate::quotas::Account;
 pub(super) enum State {
     /// It has connected, and waits to be admitted.
     Arriving,
-    /// It is admitted, and has no request here.
+    /// It is admitted, and the loop holds no request of its.
     Idle,
-    /// A reader reads what `/proc` says of it, for this request.
+    /// For this request, a reader reads what `/proc` says about it.
     LookingUp(Request),
     /// Its request is queued.
     Queued(Request),
@@ -35,7 +35,7 @@ pub(super) struct Client {
     pub(super) peer: Peer,
     /// Its facts when it connected, or why there are none.
     pub(super) before: Result<Facts, Errno>,
-    /// What `/proc` says of it: kept for later requests unless it may change.
+    /// What `/proc` says about it, kept for later requests unless it may change.
     pub(super) proc: Option<ProcFacts>,
     pub(super) account: Account,
     pub(super) state: State,
@@ -56,18 +56,18 @@ pub(super) struct Client {
 pub(super) struct Progress {
     /// Bytes that it was sent.
     pub(super) sent: usize,
-    /// How long it has been waited for.
+    /// How long the loop has waited for it.
     pub(super) waited: Duration,
-    /// Since when it is being waited for.
+    /// Since when the loop has been waiting for it.
     pub(super) waiting_since: Option<Instant>,
 }
 
-/// How fast an answer must be read once the patience is used up, in bytes a second. A client that
-/// reads a packet now and then would otherwise keep memory for ever.
+/// How fast a client must read an answer once its patience is used up, in bytes a second. Otherwise
+/// a client that reads a packet now and then would hold memory for ever.
 const MIN_RATE: usize = 1 << 20;
 
 impl Progress {
-    /// How much longer the client may be waited for.
+    /// How much longer to wait for the client.
     pub(super) fn time_left(&self, patience: Duration) -> Duration {
         let earned = Duration::from_secs_f64(self.sent as f64 / MIN_RATE as f64);
         (patience + earned).saturating_sub(self.waited)

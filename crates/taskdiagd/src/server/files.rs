@@ -1,5 +1,5 @@
-//! Answers about the files of processes, which are made part by part: each part after the first takes
-//! a turn among requests about many tasks.
+//! Answers about the files of processes. They are made in parts: each part after the first takes a
+//! turn among requests about many tasks.
 
 use rustix::io::Errno;
 use taskdiag_core::error::Error;
@@ -13,7 +13,7 @@ use super::sharing::{sees_any, KnownFacts, Sharer};
 use super::Server;
 use crate::answer::Answer;
 use crate::encode;
-use crate::files::{make_part, Listing, Part};
+use crate::files::{make_part, AnswerPart, Listing};
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
 use crate::passes::{PassSpec, Tasks};
@@ -34,9 +34,9 @@ impl Server {
             Err(errno) => return self.answer_error(id, request.seq, errno),
         };
         if matches!(request.strategy, Strategy::One) {
-            self.linger.begin()
+            self.busy_poll.begin()
         } else {
-            self.linger.end()
+            self.busy_poll.end()
         }
         let mut answer = Answer::without_records(request, sharer.viewer.clone());
         if let Err(errno) = self.add_part(spec, sharer, Listing::new(pids), &mut answer) {
@@ -93,7 +93,7 @@ impl Server {
         };
         let visible = records.each().filter(is_visible);
         let pids = visible.map(|record| record.header().pid.get()).collect();
-        self.passes.reuse(records);
+        self.programs.reuse(records);
         Ok(pids)
     }
 
@@ -108,10 +108,10 @@ impl Server {
         self.counters.passes += 1;
         let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
         let (account, files) = (client.account, client.files);
-        let part = make_part(&mut self.passes, &sharer.viewer, &mut listing, &files, spec.as_task);
+        let part = make_part(&mut self.programs, &sharer.viewer, &mut listing, &files, spec.as_task);
         let part = part.map_err(failed)?;
         self.check_unchanged(spec, sharer)?;
-        let Part { messages, .. } = &part;
+        let AnswerPart { messages, .. } = &part;
         let limit = self.limits.answer_bytes;
         let of_all = self.memory.try_charge(messages.len(), limit).ok_or(Errno::BUSY)?;
         let usage = self.memory_by_account.of(account);
@@ -120,8 +120,8 @@ impl Server {
         Ok(())
     }
 
-    /// The groups whose values depend on the place of the client of a request: those that it asks
-    /// for; and names of files are paths.
+    /// The groups whose values depend on the place of the requesting client: those that it asks
+    /// for, and paths, since names of files are paths.
     pub(super) fn groups_of_place(request: &Request) -> Groups {
         let groups = encode::groups_to_read(request);
         if request.show & show::FILES != 0 {
@@ -132,7 +132,7 @@ impl Server {
     }
 }
 
-/// Notes that a pass has failed. Returns the error that its client gets.
+/// Logs a failed pass. Returns the error for its client.
 fn failed(error: Error) -> Errno {
     log(
         Level::Warning,

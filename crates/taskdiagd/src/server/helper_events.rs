@@ -1,4 +1,4 @@
-//! What helpers and the keeper send, and when their sockets are watched.
+//! Messages from helpers and the keeper, and when their sockets are watched.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -58,7 +58,7 @@ impl Server {
         };
         match &mut client.state {
             State::Answering(answer) => {
-                answer.reader_lost(&mut self.passes);
+                answer.reader_lost(&mut self.programs);
                 self.continue_answer(id);
             }
             State::LookingUp(request) => {
@@ -89,7 +89,7 @@ impl Server {
         epoll::modify(&self.epoll, &known.socket, token, flags)
     }
 
-    /// Does not listen to the reader of a client until the client has read something.
+    /// Stops listening to a client's reader until the client has read something.
     pub(super) fn pause_reader_of(&mut self, client: ClientId) {
         if let Some(reader) = self.pool.reader_of(client) {
             self.pool.pause(reader);
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Listens to the reader of a client again.
+    /// Listens to a client's reader again.
     pub(super) fn resume_reader_of(&mut self, client: ClientId) {
         let Some(reader) = self.pool.reader_of(client) else {
             return;
@@ -115,7 +115,8 @@ impl Server {
         }
     }
 
-    /// Handles an event of a helper: a packet of a reader, a closer that is done, or its end.
+    /// Handles an event of a helper: a packet from a reader, a closer that is done, or the end of
+    /// the helper.
     pub(super) fn helper_event(&mut self, helper: HelperId) {
         let Some(known) = self.pool.helper(helper) else {
             return;
@@ -136,7 +137,8 @@ impl Server {
         self.packet = packet;
     }
 
-    /// Takes a packet that a reader sent for a client. A reader that sends nonsense is killed.
+    /// Takes a packet that a reader sent for a client. A reader that sends an invalid packet is
+    /// killed.
     fn reader_packet(&mut self, reader: HelperId, id: ClientId, packet: &[u8], file: Option<OwnedFd>) {
         let (Some(client), Some((header, payload))) = (self.clients.get_mut(id), split_packet(packet)) else {
             return self.kill_helper(reader);
@@ -160,7 +162,7 @@ impl Server {
             }
             State::Answering(answer) => {
                 let is_done = status != MORE && item as usize + 1 >= answer.job_len();
-                if !answer.reader_packet(item, status, payload, file, &mut self.passes) {
+                if !answer.reader_packet(item, status, payload, file, &mut self.programs) {
                     return self.kill_helper(reader);
                 }
                 let patience = reader_patience(answer);

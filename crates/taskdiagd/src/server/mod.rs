@@ -1,15 +1,15 @@
 //! The loop: takes requests, makes passes, sends answers.
 //!
-//! It has one thread, so that nothing is shared. It waits for nothing but events: what may take
-//! long because of somebody else, helpers do ([`crate::helpers`]). A client has one request at a
-//! time here. Its others wait in its own socket, where they cost nobody else anything.
+//! It has one thread, so nothing is shared. It waits only for events. Work that others can delay is
+//! done by helpers ([`crate::helpers`]). The loop holds one request of a client at a time. The
+//! client's other requests wait in its own socket, where they cost nobody else anything.
 //!
 //! - `admission`: which connections are accepted, admitted, refused and closed
 //! - `requests`: requests on their way into a queue
-//! - `sharing`: whose turn it is, and the pass for a request and for all that ask for the same
-//! - `files`: answers about open files, which are made part by part
+//! - `sharing`: whose turn it is, and the pass for a request and all requests like it
+//! - `files`: answers about open files, made in parts
 //! - `sending`: answers on their way out
-//! - `helper_events`: what helpers send
+//! - `helper_events`: messages from helpers
 
 mod admission;
 mod client;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use taskdiag_protocol::linger::Linger;
+use taskdiag_protocol::busy_poll::BusyPoll;
 
 use crate::credentials::Finder;
 use crate::helpers::messages::MAX_PACKET;
@@ -37,7 +37,7 @@ use crate::helpers::pool::ClientId;
 use crate::helpers::Pool;
 use crate::log::{log, Level};
 use crate::notify::Notify;
-use crate::passes::Passes;
+use crate::passes::Programs;
 use crate::quotas::{Account, Connections, Limits, Usage, UsageByAccount};
 use crate::slots::{SlotId, Slots};
 use crate::sys;
@@ -45,7 +45,7 @@ use crate::sys;
 use client::{Client, State};
 use queue::FairQueue;
 
-/// The tokens of events that are of no client. A client's token is its id; a helper's is its id
+/// The tokens of events that belong to no client. A client's token is its id; a helper's is its id
 /// with [`OF_HELPER`].
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
@@ -55,25 +55,25 @@ const KEEPER: u64 = u64::MAX - 2;
 const OF_HELPER: u64 = 1 << 31;
 
 /// How long each of these may take between two passes over many tasks: accepting connections,
-/// admitting them, answering requests about few tasks, gathering the clients that share a pass.
-/// What was begun within it is finished.
+/// admitting them, answering requests about few tasks, gathering the clients that share a pass. An
+/// item that was begun in time is finished.
 const SLICE: Duration = Duration::from_millis(4);
 
 /// How long memory for passes is kept after the last one.
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
-/// What was done, for the log.
+/// Counts for the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// Clients that were admitted.
     pub clients: u64,
     /// Connections that were refused.
     pub refused: u64,
-    /// Idle connections that were closed for others.
+    /// Idle connections that were closed to make room for others.
     pub evicted: u64,
     /// Requests, invalid ones included.
     pub requests: u64,
-    /// Answers that are errors.
+    /// Answers that were errors.
     pub errors: u64,
     /// Passes over tasks.
     pub passes: u64,
@@ -108,7 +108,7 @@ impl fmt::Display for Counters {
 pub struct Server {
     listener: OwnedFd,
     epoll: OwnedFd,
-    passes: Passes,
+    programs: Programs,
     finder: Finder,
     pool: Pool,
     notify: Notify,
@@ -119,7 +119,7 @@ pub struct Server {
     refused: VecDeque<ClientId>,
     memory: Usage,
     memory_by_account: UsageByAccount,
-    /// Connections to be admitted, by process: looking at a process takes as long as it has
+    /// Connections to be admitted, by process: looking at a process takes time for each of its
     /// threads.
     arrivals: FairQueue<u32>,
     /// Requests about few tasks.
@@ -129,13 +129,14 @@ pub struct Server {
     /// Clients whose answers can be continued.
     ready: VecDeque<ClientId>,
     is_listening: bool,
-    /// When connections are accepted again, after that failed.
+    /// When to accept connections again after accepting failed.
     listen_again_at: Option<Instant>,
-    /// A client that asked about a single process is likely to ask about the next one soon.
-    linger: Linger,
+    /// Waits for the next request of a client that asked about a single process: it is likely to
+    /// ask about another one soon.
+    busy_poll: BusyPoll,
     /// When the memory for passes is freed.
     free_memory_at: Option<Instant>,
-    /// Until when no further warning is logged that connections can't be accepted.
+    /// Until when no further warning about connections that can't be accepted is logged.
     no_warning_until: Option<Instant>,
     /// What was done.
     pub counters: Counters,
@@ -144,11 +145,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on a listening socket. It ends when `stop` becomes readable.
+    /// A server on a listening socket. It stops when `stop` becomes readable.
     pub fn new(
         listener: OwnedFd,
         stop: BorrowedFd<'_>,
-        passes: Passes,
+        programs: Programs,
         finder: Finder,
         pool: Pool,
         notify: Notify,
@@ -156,8 +157,8 @@ impl Server {
     ) -> io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&listener, true)?;
-        // Connections inherit both from the listening socket: the first request names its sender,
-        // too, and nobody can send descriptors.
+        // Connections inherit both settings from the listening socket: even the first request names
+        // its sender, and nobody can send descriptors.
         rustix::net::sockopt::set_socket_passcred(&listener, true)?;
         if sys::refuse_descriptors(listener.as_fd()).is_none() {
             log(
@@ -172,7 +173,7 @@ impl Server {
         Ok(Server {
             listener,
             epoll,
-            passes,
+            programs,
             finder,
             pool,
             notify,
@@ -188,7 +189,7 @@ impl Server {
             ready: VecDeque::new(),
             is_listening: true,
             listen_again_at: None,
-            linger: Linger::default(),
+            busy_poll: BusyPoll::default(),
             free_memory_at: None,
             no_warning_until: None,
             counters: Counters::default(),
@@ -211,8 +212,8 @@ impl Server {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            if events.is_empty() && self.lingers() {
-                self.linger.give_way();
+            if events.is_empty() && self.polls() {
+                self.busy_poll.yield_processor();
                 continue;
             }
             for event in events {
@@ -232,9 +233,9 @@ impl Server {
         }
     }
 
-    /// Whether to look for the next request of a client instead of sleeping.
-    fn lingers(&mut self) -> bool {
-        !self.has_work() && self.linger.goes_on()
+    /// Whether to poll for the next request of a client instead of sleeping.
+    fn polls(&mut self) -> bool {
+        !self.has_work() && self.busy_poll.goes_on()
     }
 
     fn has_work(&self) -> bool {
@@ -242,10 +243,10 @@ impl Server {
         has_large || !self.small.is_empty() || !self.arrivals.is_empty() || !self.ready.is_empty()
     }
 
-    /// How long there is nothing to do unless an event comes.
+    /// How long the loop may sleep if no event comes.
     fn timeout(&mut self) -> Option<Duration> {
         let alive = self.notify.alive();
-        if self.has_work() || self.lingers() {
+        if self.has_work() || self.polls() {
             return Some(Duration::ZERO);
         }
         let clients = self.clients.values().map(|client| client.deadline);
@@ -256,7 +257,7 @@ impl Server {
             alive,
         ];
         let first = clients.chain(others).flatten().min()?;
-        // A moment too early, the loop would run once more for nothing.
+        // If it woke a moment too early, the loop would run once more for nothing.
         Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -266,7 +267,7 @@ impl Server {
         let now = Instant::now();
         if self.free_memory_at.is_some_and(|at| at <= now) {
             self.free_memory_at = None;
-            self.passes.free_memory();
+            self.programs.free_memory();
             self.packet = Vec::new();
             sys::trim_memory();
         }
@@ -274,8 +275,8 @@ impl Server {
             self.listen_again_at = None;
             self.listen(true);
         }
-        let passes = &mut self.passes;
-        let events = self.pool.check_deadlines(now, |pid| passes.is_running(pid));
+        let programs = &mut self.programs;
+        let events = self.pool.check_deadlines(now, |pid| programs.is_running(pid));
         self.pool_events(events);
         if let Some(id) = self.pool.client_to_drop(now) {
             self.disconnect_slow(id);
@@ -324,12 +325,12 @@ impl Server {
         match client.state {
             State::Idle if flags.contains(EventFlags::IN) => self.receive_request(id),
             State::Answering(_) if flags.contains(EventFlags::OUT) => self.ready.push_back(id),
-            // It was sent the error: its requests are not answered.
+            // It was sent an error. Its requests are not answered.
             State::Refused if flags.contains(EventFlags::IN) => match self.receive_packet(id) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => self.disconnect(id),
             },
-            // It is watched again when there is something to do for it.
+            // It is watched again when there is work for it.
             _ => self.watch(id, EventFlags::empty()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::helpers::pool::ClientId;
 
-/// Clients that wait, by a key: an account or a process. Keys take turns, however many clients wait
+/// Waiting clients by key: an account or a process. Keys take turns, however many clients wait
 /// under each.
 #[derive(Debug)]
 pub(super) struct FairQueue<K>(VecDeque<(K, VecDeque<ClientId>)>);
@@ -29,7 +29,7 @@ impl<K: Copy + Eq> FairQueue<K> {
         self.pop_where(|_| true)
     }
 
-    /// Removes the client whose turn it is, of the keys that `may_have_turn` accepts. The other
+    /// Removes the client whose turn it is among the keys that `may_have_turn` accepts. The other
     /// keys keep their turns.
     pub(super) fn pop_where(&mut self, may_have_turn: impl Fn(K) -> bool) -> Option<ClientId> {
         let next = self.0.iter().position(|(key, _)| may_have_turn(*key))?;
@@ -41,7 +41,7 @@ impl<K: Copy + Eq> FairQueue<K> {
         first
     }
 
-    /// Removes a client, wherever it is.
+    /// Removes a client from anywhere in the queue.
     pub(super) fn remove(&mut self, client: ClientId) {
         for (_, clients) in &mut self.0 {
             clients.retain(|&other| other != client);
@@ -67,7 +67,7 @@ impl<K: Copy + Eq> FairQueue<K> {
         self.0.iter().map(|(_, clients)| clients.len()).sum()
     }
 
-    /// The last client of the key with the most, if that has more than one.
+    /// The last client of the key with the most clients, if it has more than one.
     pub(super) fn last_of_largest(&self) -> Option<ClientId> {
         let (_, clients) = self.0.iter().max_by_key(|(_, clients)| clients.len())?;
         clients.back().copied().filter(|_| clients.len() > 1)
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(a1), Some(a2), None));
     }
 
-    /// Check that a removed client has no turn, and that only a key with more than one client
-    /// gives one up.
+    /// Check that a removed client gets no turn, and that only a key with more than one client can
+    /// lose its last.
     #[test]
     fn removed_clients_have_no_turn() {
         let (mut queue, [a1, b1, b2]) = queue(['a', 'b', 'b']);

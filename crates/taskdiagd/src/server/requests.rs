@@ -11,11 +11,11 @@ use crate::helpers::messages::{Job, Kind};
 use crate::helpers::pool::{ClientId, PATIENCE};
 use crate::sys;
 
-/// Room for a request, and to notice that a packet is longer.
+/// Room for a request, and for more bytes so that a longer packet is noticed.
 type PacketBuffer = [u8; wire::FILES_REQUEST + 8];
 
 impl Server {
-    /// Receives the next packet of a client. Fails if the client has left, or has sent descriptors.
+    /// Receives the next packet of a client. Fails if the client has left or has sent descriptors.
     pub(super) fn receive_packet(&mut self, id: ClientId) -> Result<(sys::Packet, PacketBuffer), Errno> {
         let client = self.clients.get(id).ok_or(Errno::PIPE)?;
         let socket = client.socket.as_fd();
@@ -58,11 +58,11 @@ impl Server {
         match parsed {
             // Only the process that connected may send requests.
             Ok(request) if packet.sender as u32 != client.peer.pid => self.answer_error(id, request.seq, Errno::PERM),
-            Ok(request) if request.show == show::FILES && !self.passes.read_open_files() => {
+            Ok(request) if request.show == show::FILES && !self.programs.read_open_files() => {
                 self.answer_error(id, request.seq, Errno::INVAL)
             }
-            // The kernel limits how many descriptors this process's user has in flight, for all
-            // clients together: a client may not collect them in its socket.
+            // The kernel limits the descriptors in flight of this process's user, over all clients.
+            // So a client may not collect them in its socket.
             Ok(request) if request.show & show::OPENED != 0 && sys::unread(client.socket.as_fd()) != Ok(0) => {
                 self.answer_error(id, request.seq, Errno::BUSY)
             }
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Queues a request, once a reader has read what `/proc` says of its client, if that is needed.
+    /// Queues a request. If needed, a reader first reads what `/proc` says about the client.
     pub(super) fn enqueue(&mut self, id: ClientId, request: Request) {
         let Some(client) = self.clients.get_mut(id) else {
             return;
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Has a reader read what `/proc` says of a client, for its request.
+    /// Makes a reader read what `/proc` says about a client, for its request.
     pub(super) fn look_up(&mut self, id: ClientId, request: Request) {
         let Some(client) = self.clients.get_mut(id) else {
             return;
@@ -120,7 +120,7 @@ impl Server {
 pub(super) fn is_small(request: &Request) -> bool {
     let is_about_few = match request.strategy {
         Strategy::One => true,
-        // Only the first threads of a process are looked at to open a file.
+        // To open a file, only the first threads of a process are looked at.
         Strategy::Thread => request.show & show::OPENED != 0,
         _ => false,
     };

@@ -14,10 +14,10 @@ use crate::answer::{Answer, Needs};
 use crate::helpers::pool::{self, ClientId};
 use crate::sys;
 
-/// Answers that are continued between two passes over many tasks.
+/// How many answers are continued between two passes over many tasks.
 const ANSWERS_AT_ONCE: usize = 4;
 
-/// Bytes that are sent to one client before it is another one's turn.
+/// How many bytes one client is sent before the next client's turn.
 const TURN: usize = 256 << 10;
 
 impl Server {
@@ -37,7 +37,7 @@ impl Server {
         }
     }
 
-    /// Continues answers whose clients can read, or for which a reader has sent something.
+    /// Continues answers whose clients can read, or whose reader has sent something.
     pub(super) fn continue_answers(&mut self) {
         for _ in 0..self.ready.len().min(ANSWERS_AT_ONCE) {
             if let Some(id) = self.ready.pop_front() {
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Makes and sends as much of an answer as its client reads, for a turn.
+    /// Makes and sends as much of an answer as its client reads, for one turn.
     pub(super) fn continue_answer(&mut self, id: ClientId) {
         let mut budget = TURN;
         loop {
@@ -61,7 +61,8 @@ impl Server {
                 client.deadline = None;
             }
             let needs = answer.advance();
-            // What a process may see of itself must not go to another process that has its pid now.
+            // What a process may see of itself must not reach another process that has its pid by
+            // now.
             if budget == TURN && !client.peer.is_alive() {
                 return self.disconnect(id);
             }
@@ -86,7 +87,7 @@ impl Server {
             match needs {
                 Needs::ClientToRead => {}
                 Needs::Nothing => return self.finish_answer(id),
-                // That takes a turn of its own among requests about many tasks.
+                // This takes a turn among requests about many tasks.
                 Needs::Files => {
                     self.large.push(client.account, id);
                     return self.watch(id, EventFlags::empty());
@@ -110,7 +111,7 @@ impl Server {
         }
     }
 
-    /// Notes that an answer is sent, and waits for the client's next request.
+    /// Records that an answer is sent, and waits for the client's next request.
     fn finish_answer(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else {
             return;
@@ -118,7 +119,7 @@ impl Server {
         client.proc.take_if(|proc| !proc.is_final());
         client.state = State::Idle;
         client.idle_since = Instant::now();
-        // What it has not read yet takes this process's memory.
+        // What the client has not read yet uses this process's memory.
         client.deadline = Some(client.idle_since + self.limits.patience);
         self.watch(id, EventFlags::IN);
     }
@@ -130,13 +131,13 @@ enum Sent {
     All,
     /// As much as the client's turn allows.
     Turn,
-    /// Until the socket was full: the bytes before that.
+    /// The socket is full after this many bytes.
     Blocked(usize),
     /// Not at all: the client has left.
     Closed,
 }
 
-/// Sends what there is of an answer, as far as the socket has room.
+/// Sends what is ready of an answer, as far as the socket has room.
 fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
     let mut sent = 0;
     while answer.has_unsent() {
@@ -170,7 +171,7 @@ fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
     Sent::All
 }
 
-/// How long a reader that works for an answer may make no progress.
+/// How long a reader may make no progress on an answer.
 pub(super) fn reader_patience(answer: &Answer) -> Duration {
     if answer.reads_sizes() {
         pool::SMAPS_PATIENCE

@@ -1,8 +1,8 @@
-//! Whose turn it is, and the pass that answers its request and all that ask for the same.
+//! Decides whose turn it is, and makes one pass for a request and all requests like it.
 //!
-//! Requests about few tasks go first, one by one. Then one pass is made over many tasks, for one
-//! request and all queued ones that need the same pass. It begins after the last of them was
-//! received, so that each answer is as fresh as its request.
+//! Requests about few tasks go first, one by one. Then one pass over many tasks is made, for one
+//! request and all queued requests that need the same pass. It begins after the last of them was
+//! received, so each answer is as fresh as its request.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -25,13 +25,13 @@ use crate::credentials::{Facts, Finder, Peer, Viewer};
 use crate::encode;
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
-use crate::passes::{PassSpec, Passes, Records, Tasks};
+use crate::passes::{PassSpec, Programs, Records, Tasks};
 use crate::quotas::Account;
 
 /// A client is late if it has read nothing for this long, although a part of its answer is ready.
 const LATE: Duration = Duration::from_millis(50);
 
-/// At this number of late clients, an account's requests about many tasks wait.
+/// With this many late clients, an account's requests about many tasks wait.
 const MAX_LATE: usize = 4;
 
 /// A client that shares a pass.
@@ -42,7 +42,8 @@ pub(super) struct Sharer {
 }
 
 impl Server {
-    /// Answers requests: some about few tasks, and one about many, with all that share its pass.
+    /// Answers requests: some about few tasks, and one about many tasks with all that share its
+    /// pass.
     pub(super) fn serve_requests(&mut self) {
         let began = Instant::now();
         while let Some(first) = self.small.pop() {
@@ -59,8 +60,8 @@ impl Server {
         }
     }
 
-    /// Whether so many clients of an account are late that it gets no further pass over many tasks.
-    /// Clients that ask and do not read would otherwise make all others wait for passes.
+    /// Whether an account has so many late clients that it gets no further pass over many tasks.
+    /// Otherwise clients that ask and do not read would make all others wait for passes.
     pub(super) fn has_late_clients(&self, account: Account) -> bool {
         let is_late = |client: &&Client| {
             let is_answered = matches!(client.state, State::Answering(_)) && client.account == account;
@@ -71,7 +72,7 @@ impl Server {
         !account.is_root() && late == MAX_LATE
     }
 
-    /// Answers a request, and all that share its pass; or continues an answer about files.
+    /// Answers a request and all that share its pass, or continues an answer about files.
     fn serve(&mut self, first: ClientId) {
         let Some(request) = self.queued_request(first) else {
             return self.continue_files(first);
@@ -113,7 +114,7 @@ impl Server {
     }
 
     /// The pass that a client's request needs, and what the client may see. `None` if the request
-    /// was answered without a pass, or has to wait for a reader.
+    /// was answered without a pass, or must wait for a reader.
     fn prepare(&mut self, id: ClientId, request: &Request, known: &mut KnownFacts) -> Option<(PassSpec, Sharer)> {
         let Request { seq, .. } = self.queued_request(id)?;
         let groups = Server::groups_of_place(request);
@@ -168,8 +169,8 @@ impl Server {
         }
     }
 
-    /// The facts of a client now, what it may see, and the task in whose place its pass is made.
-    /// `None` if a reader has to look it up first.
+    /// The current facts of a client, what it may see, and the task from whose place its pass is
+    /// made. `None` if a reader must look it up first.
     pub(super) fn find_viewer(
         &mut self,
         id: ClientId,
@@ -178,7 +179,7 @@ impl Server {
     ) -> Result<Option<(Facts, Viewer, u64)>, Errno> {
         let client = self.clients.get(id).ok_or(Errno::SRCH)?;
         let before = client.before.as_ref().map_err(|errno| *errno)?;
-        let facts = known.find(&self.finder, &mut self.passes, &client.peer)?;
+        let facts = known.find(&self.finder, &mut self.programs, &client.peer)?;
         let Some(facts) = self.finder.with_proc_facts(facts, client.proc.as_ref()) else {
             return Ok(None);
         };
@@ -187,18 +188,18 @@ impl Server {
         Ok(Some((facts, viewer, vantage.task)))
     }
 
-    /// Answers which bits there are.
+    /// Answers a request for the available bits.
     fn answer_bits(&mut self, id: ClientId, seq: u32, viewer: &Viewer) {
-        let (sees_all, of_all) = viewer.of_all();
+        let (sees_all, of_all) = viewer.sees_of_all();
         let mut known = wire::ALL_BITS;
-        if !self.passes.read_open_files() {
+        if !self.programs.read_open_files() {
             known &= !show::FILES;
         }
         let bits = wire::Bits {
             bits: U64::new(known),
             of_all: U64::new(of_all),
             version: U32::new(wire::VERSION),
-            // Where the kernel hides process 1, nobody sees all.
+            // Where the kernel hides process 1, no viewer sees all tasks.
             flags: U32::new(if sees_all && viewer.now.hidden_pid == 0 {
                 wire::SEES_ALL
             } else {
@@ -227,9 +228,9 @@ impl Server {
             }
         };
         if matches!(request.strategy, Strategy::One | Strategy::Thread) {
-            self.linger.begin()
+            self.busy_poll.begin()
         } else {
-            self.linger.end()
+            self.busy_poll.end()
         }
         let bytes = records.as_bytes().len();
         let Some(charge) = self.memory.try_charge(bytes, self.limits.answer_bytes) else {
@@ -248,22 +249,22 @@ impl Server {
             }
         }
         if let Some(records) = Rc::into_inner(records) {
-            self.passes.reuse(records.records);
+            self.programs.reuse(records.records);
         }
-        self.free_memory_at = self.passes.keeps_memory().then(|| Instant::now() + MEMORY_KEPT);
+        self.free_memory_at = self.programs.keeps_memory().then(|| Instant::now() + MEMORY_KEPT);
     }
 
-    /// The records of a pass; and before them, if it is about children, of their parent.
+    /// The records of a pass. If it is about children, the record of their parent comes first.
     pub(super) fn read_records(&mut self, spec: &PassSpec) -> error::Result<(Records, Records)> {
         let parent = match spec.tasks {
-            Tasks::ChildrenOf(pid) => self.passes.run(&PassSpec {
+            Tasks::ChildrenOf(pid) => self.programs.run(&PassSpec {
                 tasks: Tasks::Process(pid),
                 groups: 0,
                 ..*spec
             })?,
             _ => Records::default(),
         };
-        Ok((parent, self.passes.run(spec)?))
+        Ok((parent, self.programs.run(spec)?))
     }
 
     /// The answer of one client that shares a pass.
@@ -293,12 +294,12 @@ impl Server {
         Ok(answer)
     }
 
-    /// Checks that a client still lives after the pass. If the pass was made in its place, the
-    /// client also has to be in the same namespaces: then it was during the pass.
+    /// Checks that a client is still alive after the pass. If the pass was made in its place, the
+    /// client must also be in the same namespaces now: then it was in them during the pass.
     pub(super) fn check_unchanged(&mut self, spec: &PassSpec, sharer: &Sharer) -> Result<(), Errno> {
         let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
         if spec.as_task != 0 {
-            let after = self.finder.find(&mut self.passes, &client.peer)?;
+            let after = self.finder.find(&mut self.programs, &client.peer)?;
             if !after.is_same_place(&sharer.facts) {
                 return Err(Errno::BUSY);
             }
@@ -319,18 +320,18 @@ impl Server {
     }
 }
 
-/// The facts of the clients that share a pass, by pid and by whether they are confined: one process
+/// The facts of the clients that share a pass, by pid and by whether they are confined. One process
 /// may have many connections.
 #[derive(Default)]
 pub(super) struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
 
 impl KnownFacts {
-    fn find(&mut self, finder: &Finder, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno> {
+    fn find(&mut self, finder: &Finder, programs: &mut Programs, peer: &Peer) -> Result<Facts, Errno> {
         let found = match self.0.entry((peer.pid, peer.is_confined())) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(vacant) => vacant.insert(finder.find(passes, peer)).clone(),
+            Entry::Vacant(vacant) => vacant.insert(finder.find(programs, peer)).clone(),
         };
-        // The facts may be those of another process that had this pid.
+        // The facts may belong to another process that had this pid.
         if peer.is_alive() {
             found
         } else {

@@ -1,5 +1,5 @@
-//! Attackers and bystanders: processes that do something to the broker, and measurements of what
-//! that costs others.
+//! Attackers and bystanders: processes that burden the broker, and measurements of what that costs
+//! others.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -15,13 +15,13 @@ use super::connect;
 pub const USER: u32 = 1000;
 pub const OTHER: u32 = 1001;
 
-/// A part for each user without rights: its name and the user.
+/// The parts of a test for each user without rights: name and user.
 pub const USERS: [(&str, u32); 3] = [("user", USER), ("other", OTHER), ("nobody", NOBODY)];
 
 /// The bit of the group base.
 pub const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// Held by each test of a file: what an attack costs is measured, so there is one at a time.
+/// Held by each test of a file, so that one attack runs at a time and its cost can be measured.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,7 +41,7 @@ pub fn user(user: u32) -> World {
     }
 }
 
-/// Whether this process was started for the part of a test with this name.
+/// Whether this process was started to run the part `name` of a test.
 pub fn is_part(name: &str) -> bool {
     child::part().as_deref() == Some(name)
 }
@@ -61,7 +61,7 @@ pub fn slowest_request(socket: &Path, lasts: Duration) -> Duration {
 }
 
 /// Asks about itself for some time, over one connection and over a new one for each request.
-/// Returns how long the slowest took, connecting included.
+/// Returns how long the slowest request took, connecting included.
 pub fn slowest_of_both(socket: &Path, lasts: Duration) -> Duration {
     let (until, mut slowest) = (Instant::now() + lasts, Duration::ZERO);
     std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ impl Attacker {
         Attacker(command.spawn().expect("a process"))
     }
 
-    /// Starts it, and checks after some time that it has not ended.
+    /// Starts the part `name` of a test, and checks after `time` that it still runs.
     pub fn start_and_wait(test: &str, name: &str, world: World, time: Duration) -> Attacker {
         let mut attacker = Attacker::start(test, name, world);
         std::thread::sleep(time);
@@ -96,7 +96,7 @@ impl Attacker {
         attacker
     }
 
-    /// Checks that it has not ended.
+    /// Checks that it still runs.
     pub fn check_runs(&mut self) {
         let ended = self.0.try_wait().expect("a child");
         assert!(ended.is_none(), "{ended:?}");

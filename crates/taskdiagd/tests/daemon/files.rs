@@ -1,4 +1,4 @@
-//! What the broker says of the files of processes, and what `/proc` says.
+//! The files of processes as the broker shows them, and as `/proc` shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStringExt as _;
@@ -10,17 +10,17 @@ use taskdiag_protocol::wire::{self, attribute, show, Request, Strategy, INCOMPLE
 
 use super::{connect, Connection, TaskMessage, REQUEST_SEQ};
 
-/// The files of a process: what each is used for, with the number of a descriptor, and its name;
-/// `None` if the client has to read that itself.
+/// The files of a process: the use of each and its descriptor's number, with its name. The name is
+/// `None` if the client must read it.
 pub type Files = BTreeMap<(u16, u32), Option<Vec<u8>>>;
 
-/// What an answer has of a process.
+/// What an answer says about a process.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Process {
     pub files: Files,
-    /// All that was asked for is there.
+    /// Everything that was asked for is there.
     pub is_whole: bool,
-    /// It changed meanwhile, or is left to the client.
+    /// It changed during the read, or is left to the client.
     pub is_left: bool,
 }
 
@@ -94,7 +94,7 @@ fn check_records(payload: &[u8]) {
     assert_eq!(at, payload.len());
 }
 
-/// The name of a file as readlink(2) has it.
+/// The name of a file as readlink(2) returns it.
 fn name_of(record: &Record, text: &[u8]) -> Option<Vec<u8>> {
     if record.flags & (files::DEFER_NAME | files::DEFER_ALL) != 0 {
         return None;
@@ -110,7 +110,7 @@ fn name_of(record: &Record, text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// What the links of `/proc/PID` say to this process. `None` if it does not see the process.
+/// The links of `/proc/PID` as this process reads them. `None` if it does not see the process.
 pub fn own_files(pid: u32) -> Option<Process> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     std::fs::metadata(&directory).ok()?;
@@ -137,7 +137,7 @@ pub fn own_files(pid: u32) -> Option<Process> {
     Some(process)
 }
 
-/// Whether the broker says of a process what its links say.
+/// Whether the broker reports for a process what its links show.
 fn agrees(ours: &Result<Process, i32>, theirs: &Option<Process>) -> bool {
     match (ours, theirs) {
         (Err(libc::ESRCH | libc::EACCES), None) => true,
@@ -148,16 +148,15 @@ fn agrees(ours: &Result<Process, i32>, theirs: &Option<Process>) -> bool {
                 && ours.files.keys().eq(theirs.files.keys())
                 && ours.files.values().zip(theirs.files.values()).all(same_name)
         }
-        // Observers see that it is there.
+        // Observers see that the process exists.
         (Err(libc::EACCES), Some(theirs)) => theirs.files.is_empty(),
         _ => false,
     }
 }
 
-/// Check that the broker shows the files that `/proc` shows, and no others, and that the names of at
-/// least so many descriptors are compared. Linux 6.1 builds no names from the root of a client in
-/// another place than the broker's: there all but those of objects of the kernel are left to the
-/// client.
+/// Check that the broker shows exactly the files that `/proc` shows, and that the names of at least
+/// `least` descriptors are compared. Linux 6.1 builds no names from the root of a client whose root
+/// is not the broker's: then all names but those of kernel objects are left to the client.
 pub fn same_files(pids: impl IntoIterator<Item = u32>, least: usize) {
     let connection = connect(&super::socket());
     let asked = wire::Files::default();
@@ -171,7 +170,7 @@ pub fn same_files(pids: impl IntoIterator<Item = u32>, least: usize) {
     let mut compared = 0;
     for pid in pids {
         let mut attempts = 0..50;
-        // In the answer about all, and in one of its own.
+        // In the answer about all processes, and in an answer about this one.
         let mut ours = all.get(&pid).cloned().ok_or(libc::ESRCH);
         for _ in 0..2 {
             let theirs = loop {

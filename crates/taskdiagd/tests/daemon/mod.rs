@@ -1,5 +1,5 @@
-//! What the tests share: a broker, connections to it without the library's client, and what attacks
-//! need.
+//! Shared by the tests: a broker, connections to it without the library's client, and the tools for
+//! attacks.
 
 // Each test file uses a part of this.
 #![allow(dead_code)]
@@ -24,8 +24,8 @@ use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 /// The environment variable that names the broker's socket to the clients of a test.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
 
-/// Whether this kernel can't make records for clients in other pid or time namespaces, nor build
-/// names from the roots of clients.
+/// Whether this kernel can neither make records for clients in other pid or time namespaces nor
+/// build names from the roots of clients.
 pub fn is_too_old() -> bool {
     taskdiag_testkit::kernel() < (6, 2)
 }
@@ -38,10 +38,10 @@ pub struct Broker {
     limits: Limits,
 }
 
-/// The limits that a broker is started with.
+/// The limits under which a broker is started.
 pub struct Limits {
     pub descriptors: u64,
-    /// The `cgroup.procs` file of a cgroup to start it in.
+    /// The `cgroup.procs` file of the cgroup to start it in.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -60,14 +60,14 @@ impl Broker {
         Broker::start_within(Limits::default(), args)
     }
 
-    /// The same with limits.
+    /// Starts a broker as [`start`](Broker::start) does, with limits.
     pub fn start_within(limits: Limits, args: &[&str]) -> Broker {
         let mut broker = Broker::spawn_within(limits, args);
         broker.wait();
         broker
     }
 
-    /// Starts a broker, and does not wait.
+    /// Starts a broker without waiting for it.
     pub fn spawn(args: &[&str]) -> Broker {
         Broker::spawn_within(Limits::default(), args)
     }
@@ -160,15 +160,16 @@ pub fn socket() -> PathBuf {
     std::env::var_os(SOCKET).expect("a broker's socket").into()
 }
 
-/// Names the broker's socket to clients that are started from now on.
+/// Names the broker's socket to the clients that are started from now on.
 pub fn publish(broker: &Broker) {
     std::env::set_var(SOCKET, &broker.socket);
 }
 
-/// How long reading a process may take: on a busy machine one that holds nobody may take long, too.
+/// How long reading a process may take. On a busy machine, even a process that holds no reader may
+/// take long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A handle that asks nothing but the broker.
+/// A handle that uses only the broker.
 pub fn handle(socket: &Path) -> Handle {
     Handle::new()
         .with_source(SourceId::Broker)
@@ -300,7 +301,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Starts a broker as systemd would, with a listening socket. A shell sets `LISTEN_PID` to its own
+/// Starts a broker with a listening socket, as systemd would. A shell sets `LISTEN_PID` to its own
 /// pid, and becomes the broker.
 pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
     use std::os::fd::AsRawFd as _;
@@ -311,7 +312,7 @@ pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     let fd = listener.as_raw_fd();
-    // SAFETY: system calls that are safe behind fork(2), on numbers.
+    // SAFETY: system calls that are safe after fork(2), on numbers.
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -325,8 +326,8 @@ pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
     command.spawn().expect("the broker")
 }
 
-/// Checks that reserved fields and padding of a record are zero, and that nothing in it decides
-/// about access.
+/// Checks that reserved fields and padding of a record are zero, and that it holds nothing that
+/// decides access.
 pub fn check_record(bytes: &[u8]) {
     use taskdiag_core::record::{attr, Base, Cpu, Defer, Record};
     let (record, rest) = Record::split_first(bytes).expect("a record");

@@ -1,4 +1,4 @@
-//! Descriptors that are sent to the broker: of sockets that make their last owner wait in close(2).
+//! Descriptors to send to the broker: of sockets that make their last owner wait in close(2).
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use taskdiag_testkit::passing;
 
 use super::{request, Connection};
 
-/// A socket with unsent data, and its other end. Closing the last descriptor of it waits for 15 s,
-/// or until the other end is closed.
+/// A socket with unsent data, and its other end. Closing its last descriptor waits for 15 s, or
+/// until the other end is closed.
 pub fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
@@ -39,13 +39,13 @@ pub fn send_descriptor(connection: &Connection, file: &OwnedFd) -> bool {
 }
 
 /// Sends a request with the descriptor of a socket that can't be closed without waiting as long as
-/// this process lives. Returns whether the kernel let it through.
+/// this process lives. Returns whether the kernel let the request through.
 pub fn send_lingering(connection: &Connection) -> bool {
     let (file, other_end) = lingering();
     std::mem::forget(other_end);
     let is_sent = send_descriptor(connection, &file);
     if !is_sent {
-        // This process has the last descriptor, and would wait.
+        // This process has the last descriptor, and closing it would wait.
         std::mem::forget(file);
     }
     is_sent

@@ -1,5 +1,5 @@
-//! Processes to be seen by clients, and comparisons of what the broker shows a client with what its
-//! own `/proc`, mounted with `hidepid=2`, shows it. The kernel is the oracle.
+//! Processes for clients to see, and comparisons of what the broker shows a client with what the
+//! client's own `/proc`, mounted with `hidepid=2`, shows. The kernel is the oracle.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use taskdiag::{maps, ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId};
+use taskdiag::{ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId};
 use taskdiag_testkit::{
     child::{self, Proc, World, NOBODY},
     compare::compare,
@@ -23,7 +23,7 @@ use super::Broker;
 /// A plain user.
 pub const USER: u32 = 1000;
 
-/// The group of observers, and a user.
+/// The group of observers, and a user of that group.
 pub const OBSERVERS: u32 = 3000;
 
 /// A `/proc` that hides what the client may not trace.
@@ -57,7 +57,7 @@ impl Drop for Target {
     }
 }
 
-/// Opens descriptors of several kinds, which stay open at an exec. System calls only.
+/// Opens descriptors of several kinds that stay open across an exec. System calls only.
 fn open_descriptors() {
     let mut pair = [0; 2];
     // SAFETY: numbers, room for two numbers, and paths with their NUL.
@@ -104,11 +104,11 @@ pub fn sleep_here() -> Target {
     )
 }
 
-/// A set-uid program of root's: it is removed when this is dropped.
+/// A set-uid program owned by root. It is removed when this is dropped.
 pub struct SetUid(PathBuf);
 
 impl SetUid {
-    /// Makes a new one, a copy of sleep(1).
+    /// Makes a new one: a copy of sleep(1).
     pub fn new() -> SetUid {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl Drop for SetUid {
 
 /// A broker, and processes of many kinds.
 pub struct Scene {
-    /// There is one scene at a time: the environment names it to clients.
+    /// One scene exists at a time: the environment names it to clients.
     _turn: MutexGuard<'static, ()>,
     _broker: Broker,
     _set_uid: SetUid,
@@ -140,7 +140,7 @@ pub struct Scene {
     _targets: Vec<Target>,
 }
 
-/// Makes the scene. `None` in clients, which are parts of a test.
+/// Makes the scene. `None` in clients, which run parts of a test.
 pub fn scene() -> Option<Scene> {
     if child::part().is_some() {
         return None;
@@ -178,12 +178,13 @@ pub fn targets() -> Vec<u32> {
     text.split(',').map(|pid| pid.parse().expect("a pid")).collect()
 }
 
-/// Whether this kernel shows process 1 to nobody: then only the group that sees all knows of it.
+/// Whether this kernel hides process 1 from everybody. Then it is visible only to clients that see
+/// every task.
 pub fn hides_init() -> bool {
     std::env::var("TASKDIAG_TEST_HIDDEN").is_ok_and(|text| !text.is_empty())
 }
 
-/// Pid, thread id and start in clock ticks of each task that a query finds.
+/// The pid, thread id and start in clock ticks of each task that a query finds.
 pub fn tasks(handle: &mut Handle, query: Query) -> BTreeSet<(u32, u32, u64)> {
     let snapshot = handle
         .query(&query.fields(Field::Pid | Field::StartNs))
@@ -195,8 +196,8 @@ pub fn tasks(handle: &mut Handle, query: Query) -> BTreeSet<(u32, u32, u64)> {
     snapshot.tasks().map(id).collect()
 }
 
-/// Check that the broker shows the tasks that `/proc` shows, and no others. Returns how many
-/// threads it shows.
+/// Check that the broker shows exactly the tasks that `/proc` shows. Returns how many threads it
+/// shows.
 pub fn same_tasks(broker: &mut Handle) -> usize {
     let mut procfs = taskdiag_testkit::handle(SourceId::Procfs);
     let mut seen = 0;
@@ -205,13 +206,13 @@ pub fn same_tasks(broker: &mut Handle) -> usize {
         let shown = tasks(broker, query.clone());
         let after = tasks(&mut procfs, query.clone());
         let mut more: Vec<_> = shown.iter().collect();
-        // A task that ended before the second list was read need not be hidden; and one whose
-        // credentials change, as at an exec, may be hidden now and have been visible before.
+        // A task that ended before the second list was read need not be hidden. A task whose
+        // credentials change, as in an exec, may be hidden now and have been visible before.
         more.retain(|id| !before.contains(id) && !after.contains(id) && stays_hidden(id.1));
         assert!(more.is_empty(), "the broker shows more: {more:?}");
         let mut less: Vec<_> = before.intersection(&after).filter(|id| !shown.contains(id)).collect();
         less.retain(|(pid, ..)| *pid != 1 || !hides_init());
-        // `/proc/PID/task` lists threads without a look at each. Their own directories, and the
+        // `/proc/PID/task` lists threads without checking each. The directories of threads, and the
         // broker, follow the rule.
         less.retain(|(_, tid, _)| std::fs::metadata(format!("/proc/{tid}")).is_ok());
         let some = &less[..less.len().min(20)];
@@ -221,7 +222,7 @@ pub fn same_tasks(broker: &mut Handle) -> usize {
     seen
 }
 
-/// Whether a task lives, and is hidden for a tenth of a second.
+/// Whether a task is alive, and stays hidden for a tenth of a second.
 fn stays_hidden(tid: u32) -> bool {
     (0..20).all(|_| {
         std::thread::sleep(Duration::from_millis(5));
@@ -229,23 +230,26 @@ fn stays_hidden(tid: u32) -> bool {
     })
 }
 
-/// Whether a task lives, as far as kill(2) says.
+/// Whether a task is alive, according to kill(2).
 fn is_alive(pid: u32) -> bool {
     // SAFETY: the signal 0 is not sent.
     let result = unsafe { libc::kill(pid as i32, 0) };
     result == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-/// Check that values are those of `/proc`, or absent for its reasons. Returns the number of tasks.
+/// Check that values are those of `/proc`, or absent for the same reasons. Returns the number of
+/// tasks.
 pub fn same_values(broker: &mut Handle, scope: Scope) -> usize {
     let mut report = compare(broker, SourceId::Broker, scope);
     report
         .wrong
         .retain(|wrong| !hides_init() || !wrong.contains("Id { pid: 1, tid: 1,"));
-    // Two values of this process differ: it sleeps while it waits for the broker; and `/proc` shows
-    // the timer slack to the thread itself, but the broker does not know which thread asks.
+    // Two values of this process differ. Its state: it sleeps while it waits for the broker. Its
+    // timer slack: `/proc` shows it to the thread itself, but the broker does not know which thread
+    // asks.
     let own = format!(": {}/", std::process::id());
-    // Before Linux 6.2 it counts its descriptors by listing them, with the one that lists.
+    // Before Linux 6.2 this process counts its descriptors by listing them, which adds the one that
+    // lists.
     let counts_itself = taskdiag_testkit::kernel() < (6, 2);
     let differs = |wrong: &String| {
         wrong.contains(") state: Letter('S')")
@@ -253,7 +257,7 @@ pub fn same_values(broker: &mut Handle, scope: Scope) -> usize {
             || wrong.contains(") timer_slack_ns: absent (denied) instead of")
     };
     report.wrong.retain(|wrong| !(wrong.contains(&own) && differs(wrong)));
-    // Before Linux 6.2 paths are not read for clients with another root, which these have.
+    // Before Linux 6.2 the broker reads no paths for clients with another root, as these have.
     let lacks_paths = taskdiag_testkit::kernel() < (6, 2);
     let is_path = |wrong: &String| {
         let mut paths = Field::ALL.iter().filter(|field| field.group() == Group::Paths);
@@ -275,8 +279,8 @@ fn own_maps(pid: u32) -> Result<Vec<u8>, ErrorKind> {
 }
 
 /// The text of a process's `maps`, which the broker opens.
-pub fn broker_maps(broker: &maps::Broker, pid: u32) -> Result<Vec<u8>, ErrorKind> {
-    let maps = broker.open(pid).map_err(|error| error.kind())?;
+pub fn broker_maps(broker: &mut Handle, pid: u32) -> Result<Vec<u8>, ErrorKind> {
+    let maps = broker.maps(pid).map_err(|error| error.kind())?;
     let Some(file) = maps.fd() else {
         return Ok(Vec::new());
     };
@@ -292,16 +296,16 @@ pub fn broker_maps(broker: &maps::Broker, pid: u32) -> Result<Vec<u8>, ErrorKind
 
 /// Check that the broker opens the maps that this process could open itself, and no others. Returns
 /// how many processes have memory.
-fn same_maps(handle: &mut Handle) -> usize {
-    let broker = maps::Broker::connect(Some(&super::socket())).expect("a connection");
+fn same_maps(broker: &mut Handle) -> usize {
     let own = std::process::id();
-    let shown: BTreeSet<u32> = tasks(handle, Query::processes()).iter().map(|id| id.0).collect();
+    let shown: BTreeSet<u32> = tasks(broker, Query::processes()).iter().map(|id| id.0).collect();
     let mut read = 0;
     for pid in shown.into_iter().chain(targets()).filter(|&pid| pid != own) {
-        // Memory and credentials of others change: compared until they do not meanwhile.
+        // Memory and credentials of others change. Retry until they do not change during the
+        // comparison.
         let mut attempts = 0..50;
         let text = loop {
-            let (before, opened, after) = (own_maps(pid), broker_maps(&broker, pid), own_maps(pid));
+            let (before, opened, after) = (own_maps(pid), broker_maps(broker, pid), own_maps(pid));
             if opened == before && opened == after {
                 break opened;
             }
@@ -341,7 +345,7 @@ pub fn check(broker: &mut Handle, expected: usize) {
     assert!(compared >= 2, "nothing was compared");
 }
 
-/// The same, and every value of every task: for clients that see few.
+/// Check the same, and every value of every task: for clients that see few tasks.
 pub fn check_all(broker: &mut Handle, expected: usize) {
     check(broker, expected);
     assert!(same_values(broker, Scope::Processes) >= expected);

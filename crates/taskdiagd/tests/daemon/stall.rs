@@ -1,5 +1,5 @@
 //! A file system (FUSE) that never answers: reading a page of its file waits, and so does closing
-//! it.
+//! the file.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 /// The mounted file system. It is unmounted when this is dropped.
 pub struct Stall {
     directory: PathBuf,
-    /// How many descriptors of the file are being closed, and wait.
+    /// How many descriptors of the file are waiting to be closed.
     closing: Arc<AtomicUsize>,
 }
 
 impl Stall {
-    /// Mounts it, for all users.
+    /// Mounts it for all users.
     pub fn mount() -> Stall {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Stall {
         Stall { directory, closing }
     }
 
-    /// Waits until this many processes wait for the file to be closed.
+    /// Waits until `processes` processes wait for the file to be closed.
     pub fn wait_until_closing(&self, processes: usize) {
         let until = Instant::now() + Duration::from_secs(60);
         while self.closing.load(Ordering::Relaxed) < processes {
@@ -92,8 +92,8 @@ fn serve(mut device: File, closing: &AtomicUsize) {
         assert!(len >= 40);
         let (operation, unique, node) = (number(4), request[8..16].to_vec(), number(16));
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
-        // struct fuse_attr: inode, size, blocks, three times, their parts, mode, links, owner,
-        // device, block size, flags.
+        // struct fuse_attr: inode, size, blocks, three times, their nanoseconds, mode, links,
+        // owner, device, block size, flags.
         let attributes = |node: u32| {
             let mode = if node == 1 { 0o40755 } else { 0o100_644 };
             let mut all = vec![node, 0, 1 << 20, 0, 2048, 0];

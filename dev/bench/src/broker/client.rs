@@ -1,5 +1,5 @@
-//! The unprivileged client: a process of its own, of a user who has many idle processes, that does what it is told and says how long
-//! that took.
+//! The unprivileged client: a separate process, of a user with many idle processes. It runs what it
+//! is asked for, and reports how long it took.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use taskdiag_zoo::Farm;
 use crate::loops::{self, Visit};
 use crate::Result;
 
-/// Nobody else's.
+/// A user id that nothing else uses.
 pub const USER: u32 = 61_235;
 
-/// Clients that ask all at once.
+/// The number of clients that ask at the same time.
 const CROWD: usize = 16;
 
-/// Round trips that are timed together.
+/// The number of round trips per time measurement.
 const ROUND_TRIPS: u32 = 300;
 
 pub fn fields() -> Fields {
@@ -33,14 +33,14 @@ pub fn fields() -> Fields {
         .collect()
 }
 
-/// What the client said: a time, or answers a second; and how many rows.
+/// The client's report: a time, or answers per second; and the number of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     pub value: f64,
     pub rows: usize,
 }
 
-/// The process, from outside.
+/// The client process, as the benchmark sees it.
 pub struct Client {
     child: Child,
     input: Option<ChildStdin>,
@@ -48,7 +48,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts it, and its idle processes.
+    /// Starts the client and its idle processes.
     pub fn start(processes: usize) -> Result<Client> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("--broker-client").arg(processes.to_string());
@@ -61,12 +61,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Its process.
+    /// The client's process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Has it do something.
+    /// Runs a command in the client.
     pub fn ask(&mut self, what: &str, socket: &Path) -> Result<Said> {
         writeln!(self.input.as_mut().ok_or("no input")?, "{what} {}", socket.display())?;
         self.hear()
@@ -93,7 +93,8 @@ impl Drop for Client {
     }
 }
 
-/// How long it takes to send a request's length to another thread and have it back, in seconds: the least that a broker can take.
+/// The time to send a request's length to another thread and back, in seconds: the lower bound for
+/// any broker.
 pub fn echo(there: &CpuSet, here: &CpuSet) -> Result<f64> {
     use rustix::net::{recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -116,13 +117,14 @@ pub fn echo(there: &CpuSet, here: &CpuSet) -> Result<f64> {
     Ok(took.as_secs_f64() / f64::from(ROUND_TRIPS))
 }
 
-/// The same crowd, asking for answers of `bytes` that one thread has ready and sends in packets: what such sockets allow.
+/// The rate of the same crowd for answers of `bytes` that one thread has ready and sends in
+/// packets: the upper bound that such sockets allow.
 pub fn crowd_of_packets(bytes: usize) -> Result<f64> {
     use rustix::event::{poll, PollFd, PollFlags};
     use rustix::net::{recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
     use taskdiag_protocol::wire::PACKET;
 
-    /// As much as the broker lets lie in a socket, and sends to one client before it is another one's turn.
+    /// How much the broker leaves in a socket and sends to one client before it serves the next.
     const SOCKET: usize = 192 << 10;
     const TURN: usize = 256 << 10;
 
@@ -200,7 +202,7 @@ pub fn crowd_of_packets(bytes: usize) -> Result<f64> {
     Ok(answers.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Is the process.
+/// The client's main loop.
 pub fn serve(processes: usize) -> Result<()> {
     let _farm = Farm::start(processes, 1)?;
     println!("ok 0 {processes}");
@@ -273,7 +275,7 @@ fn timed(handle: &mut Handle, query: &Query, snapshot: &mut Snapshot) -> Result<
     })
 }
 
-/// Many clients that ask for everything again and again: answers a second.
+/// Lets many clients ask for everything repeatedly. Returns answers per second.
 fn crowd(socket: &Path, query: &Query) -> Result<Said> {
     let (stop, answers, rows) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let start = Instant::now();

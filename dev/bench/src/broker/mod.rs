@@ -1,4 +1,5 @@
-//! The broker: what an unprivileged client gets, and how fast, beside its own reading of `/proc` and beside BPF in the process.
+//! The broker: what an unprivileged client gets, and how fast, compared with reading `/proc` itself
+//! and with BPF in the client's process.
 
 pub mod client;
 
@@ -17,7 +18,7 @@ use crate::measure::{median, progress, Effort};
 use crate::report::{number, Table};
 use crate::{Report, Result};
 
-/// A broker of the benchmark's own.
+/// The benchmark's own broker.
 struct Broker {
     child: Child,
     directory: PathBuf,
@@ -55,7 +56,7 @@ impl Broker {
         Handle::new().with_source(SourceId::Broker).with_socket(self.socket())
     }
 
-    /// A number of its status.
+    /// A number from the broker's status.
     fn status(&self, key: &str) -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix(key));
@@ -74,7 +75,7 @@ impl Drop for Broker {
     }
 }
 
-/// What is measured in turn.
+/// What to measure, in turn.
 const CONTENDERS: [(&str, &str); 3] = [
     ("status", "the client's own loop: open, read, close /proc/PID/status"),
     ("bpf", "BPF in a process of root's: all processes"),
@@ -91,7 +92,7 @@ pub fn run(effort: Effort, report: &mut Report) -> Result<()> {
     crowds(effort, &broker, report)
 }
 
-/// What the client's processes take of the kernel's numbers.
+/// Raises the kernel's limits for the client's processes.
 fn make_room() -> Result<()> {
     for (name, least) in [("pid_max", 100_000_u64), ("threads-max", 100_000)] {
         let path = Path::new("/proc/sys/kernel").join(name);
@@ -179,8 +180,9 @@ fn dumps(effort: Effort, broker: &Broker, report: &mut Report) -> Result<()> {
     round_trips(effort, broker, &mut client, report)
 }
 
-/// One process, there and back. To wake somebody on another processor takes long in virtual machines, and the scheduler leaves both
-/// where they are: so both cases are measured, beside what a mere echo takes.
+/// One process, there and back. Waking a thread on another processor takes long in virtual
+/// machines, and the scheduler does not move either side. So both cases are measured, next to a
+/// plain echo.
 fn round_trips(effort: Effort, broker: &Broker, client: &mut Client, report: &mut Report) -> Result<()> {
     let usable = rustix::thread::sched_getaffinity(None)?;
     let mut usable_cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu));

@@ -1,4 +1,4 @@
-//! A small process that makes short-lived ones, and tells how long that took.
+//! A small process that creates short-lived ones, and reports how long that took.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::mem;
@@ -15,11 +15,11 @@ use crate::Result;
 pub enum Life {
     /// Nothing.
     Exit,
-    /// They become `/bin/true`.
+    /// They run `/bin/true`.
     Exec,
 }
 
-/// What making processes took.
+/// The time that creating processes took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
     pub wall: Duration,
@@ -38,7 +38,7 @@ impl Add for Took {
     }
 }
 
-/// The forking process, which waits to be asked.
+/// The forking process, which waits for requests.
 #[derive(Debug)]
 pub struct Forker {
     child: Child,
@@ -60,7 +60,7 @@ impl Forker {
         Ok(Forker { child, input, output })
     }
 
-    /// Makes `count` processes, one after the other.
+    /// Creates `count` processes, one after the other.
     pub fn make(&mut self, count: u32, life: Life) -> Result<Took> {
         let input = self.input.as_mut().ok_or("no input")?;
         writeln!(input, "{count} {}", u8::from(life == Life::Exec))?;
@@ -81,7 +81,7 @@ impl Drop for Forker {
     }
 }
 
-/// What the forking process does.
+/// The forking process's main loop.
 pub fn serve() -> Result<()> {
     keep_to_last_processor()?;
     for line in io::stdin().lock().lines() {
@@ -97,11 +97,11 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
-/// This process and its children run only on the last of the processors that it may use: the first ones have interrupts to
-/// handle.
+/// Restricts this process and its children to the last of its processors: the first ones handle
+/// interrupts.
 fn keep_to_last_processor() -> io::Result<()> {
-    // SAFETY: all zeros are a valid set of processors, which the kernel writes to or reads, knowing its size; the macros stay
-    // within it.
+    // SAFETY: all zeros are a valid set of processors, which the kernel writes to or reads, knowing
+    // its size; the macros stay within it.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         if libc::sched_getaffinity(0, size_of_val(&set), &mut set) != 0 {
@@ -119,8 +119,8 @@ fn keep_to_last_processor() -> io::Result<()> {
 
 fn live_and_die(exec: bool) -> Result<()> {
     let args = [c"true".as_ptr(), ptr::null()];
-    // SAFETY: this process has one thread; the child makes system calls only, with arguments that end as they have to. A
-    // null pointer for the status is allowed.
+    // SAFETY: this process has one thread. The child only makes system calls, with properly
+    // terminated arguments. The status pointer may be null.
     let waited = unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -137,10 +137,11 @@ fn live_and_die(exec: bool) -> Result<()> {
     }
 }
 
-/// Processor time of this process and of the children that it waited for.
+/// The processor time of this process and of the children that it has waited for.
 fn cpu_time() -> Duration {
     let of = |who| {
-        // SAFETY: all zeros are a valid `rusage`, a structure of numbers, and the kernel writes one.
+        // SAFETY: all zeros are a valid `rusage`, a structure of numbers, and the kernel writes
+        // one.
         let usage = unsafe {
             let mut usage: libc::rusage = mem::zeroed();
             libc::getrusage(who, &mut usage);

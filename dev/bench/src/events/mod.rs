@@ -1,12 +1,13 @@
-//! What it costs short-lived processes that somebody is told of them.
+//! What a watcher of events costs short-lived processes.
 //!
-//! The cost is a few percent, and a busy or virtual machine's speed changes by more from one second to the next. So each
-//! contender is measured in turns that are a fraction of a second long: processes are made while nobody watches, twice while it
-//! watches, and while nobody watches, so that a speed that rises or falls evenly cancels out. Each turn gives one ratio; the
-//! cost is the median of many, with the interval that holds the true median in 95 of 100 cases. All processes are made on one
-//! processor, else the kernel's choice of one for each child makes more difference than anything else. A contender that
-//! doesn't watch shows what difference chance makes. Beside that, the kernel is asked how long the programs themselves run,
-//! which no noise hides.
+//! The cost is a few percent, but the speed of a busy or virtual machine changes by more from one
+//! second to the next. So each contender is measured in turns that last a fraction of a second:
+//! processes are created without the watcher, twice with it, and without it again, so that a steady
+//! change of speed cancels out. Each turn gives one ratio. The cost is the median of many ratios,
+//! with its 95 % confidence interval. All processes are created on one processor: otherwise the
+//! kernel's choice of a processor for each child would dominate. A contender that does not watch
+//! shows the effect of chance. In addition, the kernel reports how long the BPF programs themselves
+//! run, which is free of noise.
 
 pub mod forker;
 
@@ -27,19 +28,19 @@ use crate::report::{number, Table};
 use crate::tools::Tools;
 use crate::{Report, Result};
 
-/// The most that watching may cost, in percent.
+/// The maximum cost of watching, in percent.
 const TARGET: f64 = 3.0;
 
-/// Turns of each contender for one round of the other suites.
+/// Turns per contender, for one round of the other suites.
 const TURNS: usize = 20;
 
-/// How long the kernel may be busy with programs that were just attached, or taken away.
+/// How long the kernel may be busy after programs were attached or detached.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Programs of `taskdiag events`: fork, exec and exit.
+/// The number of programs of `taskdiag events`: fork, exec and exit.
 const PROGRAMS: usize = 3;
 
-/// Who watches.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
     Nobody,
@@ -82,7 +83,7 @@ impl Contender {
     }
 }
 
-/// Somebody who watches.
+/// A watcher.
 enum Watcher {
     Thread {
         stop: Arc<AtomicBool>,
@@ -92,7 +93,7 @@ enum Watcher {
     Process(Child),
 }
 
-/// What was told.
+/// What a watcher received.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     told: u64,
@@ -129,7 +130,7 @@ impl Watcher {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
-        // Nothing tells that it has begun but its programs.
+        // Only its programs show that it has started.
         let directory = format!("/proc/{}/fd", child.id());
         for _ in 0..1000 {
             let files = fs::read_dir(&directory)?.flatten();
@@ -144,7 +145,7 @@ impl Watcher {
         Err("taskdiag events attaches no programs".into())
     }
 
-    /// How long it has been on a processor.
+    /// Its processor time.
     fn runtime(&self) -> Duration {
         let path = match self {
             Watcher::Thread { id, .. } => format!("/proc/self/task/{id}/schedstat"),
@@ -161,7 +162,8 @@ impl Watcher {
                 Ok(thread.join().map_err(|_| "the reader failed")??)
             }
             Watcher::Process(child) => {
-                // SAFETY: numbers only, and the child has not been waited for, so the number is still its own.
+                // SAFETY: only numbers. The child has not been waited for, so its id has not been
+                // reused.
                 unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
                 let output = child.wait_with_output()?;
                 let text = String::from_utf8(output.stderr)?;
@@ -176,7 +178,7 @@ impl Watcher {
     }
 }
 
-/// What the processes of one turn took, with and without the watcher, and the watcher itself.
+/// The times of one turn, with and without the watcher, and the watcher's own time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     without: Took,
@@ -185,13 +187,13 @@ struct Turn {
 }
 
 impl Turn {
-    /// What watching costs, in percent of a time.
+    /// The cost of watching, as a percentage of a time.
     fn cost(&self, time: fn(&Took) -> Duration) -> f64 {
         (time(&self.with).as_secs_f64() / time(&self.without).as_secs_f64() - 1.0) * 100.0
     }
 }
 
-/// What one contender came to.
+/// The results of a contender.
 #[derive(Debug, Default)]
 struct Figures {
     turns: Vec<Turn>,
@@ -240,7 +242,7 @@ fn measure(life: Life, count: u32, turns: usize, tools: &Tools) -> Result<Vec<Fi
             if figures[index].refused.is_some() {
                 continue;
             }
-            // What comes after something else is slower at first.
+            // The first processes after other work are slower.
             let mut make = || {
                 forker.make(count / 8, life)?;
                 forker.make(count, life)
@@ -329,7 +331,7 @@ fn table(figures: &[Figures], count: u32) -> Table {
     table
 }
 
-/// How long the programs of the tracepoints run for each process, as the kernel counts it.
+/// How long the tracepoints' programs run per process, as the kernel measures it.
 fn programs(life: Life, count: u32) -> Result<String> {
     let Some(_statistics) = statistics() else {
         return Ok("How long the programs run: not counted, the kernel does not let us.".to_owned());
@@ -353,22 +355,24 @@ fn programs(life: Life, count: u32) -> Result<String> {
     ))
 }
 
-/// Has the kernel count how long BPF programs run, until this is dropped. `None` if it won't.
+/// Makes the kernel measure the run time of BPF programs until this is dropped. `None` if it
+/// refuses.
 fn statistics() -> Option<OwnedFd> {
     const BPF_ENABLE_STATS: libc::c_long = 32;
     const RUN_TIME: u32 = 0;
-    // SAFETY: the attributes of this command are one number, as long as is said; what it returns is a new descriptor.
+    // SAFETY: the attributes of this command are one number of the given length; it returns a new
+    // descriptor.
     unsafe {
         let fd = libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, &RUN_TIME, size_of_val(&RUN_TIME));
         (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
     }
 }
 
-/// How long the BPF programs of this process have run.
+/// The run time of the BPF programs of this process.
 fn time_of_programs() -> Result<Duration> {
     let mut sum = 0;
     for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
-        // That of the directory being read is gone.
+        // The descriptor of the directory that is being read is gone.
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         let times = text.lines().filter_map(|line| line.strip_prefix("run_time_ns:"));
         sum += times.filter_map(|ns| ns.trim().parse::<u64>().ok()).sum::<u64>();
@@ -376,8 +380,9 @@ fn time_of_programs() -> Result<Duration> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// Between which of these values the true median is in 95 of 100 cases, whatever their distribution: each value is as likely
-/// above it as below, so their number below is that of heads among as many coins.
+/// The 95 % confidence interval of the median, for any distribution: each value is above or below
+/// the true median with equal probability, so the number of values below it follows a binomial
+/// distribution.
 fn interval(values: &[f64]) -> (f64, f64) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -11,14 +11,14 @@ use crate::Result;
 /// The number of descriptors that each process opens.
 pub const EACH: usize = 14;
 
-/// The processes, which end with this.
+/// The processes, which end when this is dropped.
 pub struct Holders {
     child: Child,
     _input: ChildStdin,
 }
 
 impl Holders {
-    /// Starts so many: what this program is by an option.
+    /// Starts this many processes. `option` makes this program one of them.
     pub fn start(option: &str, processes: usize) -> Result<Holders> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([option, &processes.to_string()])
@@ -41,7 +41,8 @@ impl Drop for Holders {
     }
 }
 
-/// Opens [`EACH`] descriptors, of what a process has: files, devices, sockets, objects of the kernel.
+/// Opens [`EACH`] descriptors of the kinds that processes have: files, devices, sockets, kernel
+/// objects.
 pub fn open() -> Result<()> {
     for path in [
         "/etc/passwd",
@@ -64,10 +65,10 @@ pub fn open() -> Result<()> {
     Ok(())
 }
 
-/// How many times as many [`open_many`] opens.
+/// The factor by which [`open_many`] opens more.
 pub const MANY: usize = 10;
 
-/// Opens the same, and files besides: of sockets there are not so many.
+/// Opens the same descriptors, and additional files: processes do not have that many sockets.
 pub fn open_many() -> Result<()> {
     open()?;
     let paths = ["/etc/group", "/dev/null", "/dev/urandom"].into_iter().cycle();
@@ -77,7 +78,7 @@ pub fn open_many() -> Result<()> {
     Ok(())
 }
 
-/// The life of their parent. Each process does `open` and waits.
+/// The main loop of their parent. Each process runs `open` and waits.
 pub fn serve(processes: usize, open: fn() -> Result<()>) -> Result<()> {
     let parent = std::process::id();
     for _ in 0..processes {
@@ -102,7 +103,7 @@ pub fn serve(processes: usize, open: fn() -> Result<()>) -> Result<()> {
         }
     }
     println!("ready");
-    // Until the other end is closed.
+    // Wait until the other end is closed.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The suite about open files: all of the machine, one path, one process.
+//! The suite for open files: of the machine, of one path, of one process.
 
 pub mod holders;
 
@@ -14,6 +14,7 @@ use taskdiag::{Field, Handle, Query, Set, SourceId};
 
 use crate::measure::{median, Effort};
 use crate::report::{number, Table};
+use crate::targets::{Bound, Measured};
 use crate::tools::{self, Tools};
 use crate::{Report, Result};
 use holders::{Holders, EACH, MANY};
@@ -21,7 +22,7 @@ use holders::{Holders, EACH, MANY};
 /// Processes with open files.
 const PROCESSES: usize = 5_000;
 
-/// What is run in each round.
+/// Runs a contender once.
 pub type Run = Box<dyn FnMut() -> Result<()>>;
 
 /// A contender, and its times in milliseconds, round by round.
@@ -100,11 +101,10 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A target: what is claimed, among which contenders, the slower and the faster one, and how many
-/// times as fast that has to be.
+/// A target: the claim, the contenders, the slower and the faster one, and the required ratio.
 pub type Target<'a> = (&'a str, &'a [Entry], &'a str, &'a str, f64);
 
-/// A row for each target: the median of the ratios of each round.
+/// One row per target: the median of the rounds' ratios.
 pub fn targets_table(targets: &[Target<'_>]) -> Table {
     let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
     for &(claim, entries, slow, fast, least) in targets {
@@ -117,22 +117,13 @@ pub fn targets_table(targets: &[Target<'_>]) -> Table {
         let (Some(slow), Some(fast)) = (rounds(slow), rounds(fast)) else {
             continue;
         };
-        let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
-        let lowest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let highest = ratios.iter().copied().fold(0.0, f64::max);
-        let middle = median(&ratios);
-        table.row([
-            claim.to_owned(),
-            format!("≥ {least}"),
-            number(middle),
-            format!("{} – {}", number(lowest), number(highest)),
-            if middle >= least { "met" } else { "NOT met" }.to_owned(),
-        ]);
+        let cells = Bound::AtLeast(least).cells(Some(Measured::ratio(slow, fast)));
+        table.row(std::iter::once(claim.to_owned()).chain(cells));
     }
     table
 }
 
-/// Starts processes with so many descriptors each, and says what there is.
+/// Starts processes with this many descriptors each, and describes what there is.
 fn begin(option: &str, each: usize) -> Result<(Holders, String)> {
     let holders = Holders::start(option, PROCESSES)?;
     let walked = walk(None)?;
@@ -182,8 +173,8 @@ fn path_contenders(tools: &Tools) -> Result<Vec<Entry>> {
     let taskdiag = tools.taskdiag()?;
     let mut handle = Handle::new().with_source(SourceId::Bpf);
     let mut request = request(FileField::Name.into());
-    request.filter.uses = Set::from(Use::ALL).without(Use::Map);
-    request.filter.paths = vec![PathMatch::new(FILE, Duration::from_secs(1))?];
+    request.uses = Set::from(Use::ALL).without(Use::Map);
+    request.paths = vec![PathMatch::new(FILE, Duration::from_secs(1))?];
     Ok(vec![
         entry("readlink walk", || walk(Some(Path::new(FILE))).map(drop)),
         entry("taskdiag bpf, loaded, without mapped files", move || {
@@ -218,7 +209,7 @@ fn request(fields: Set<FileField>) -> Request {
     request
 }
 
-/// Asks about the files of all processes.
+/// Queries the files of all processes.
 fn list(handle: &mut Handle, request: &Request) -> Result<()> {
     let processes = handle.query(&Query::processes().fields(Field::StartNs))?;
     handle.files(&processes, request, |_, file| {
@@ -228,7 +219,7 @@ fn list(handle: &mut Handle, request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Reads the link of each descriptor, and returns how many there were; or how many lead to a path.
+/// Reads the link of each descriptor. Returns how many there are, or how many lead to a path.
 fn walk(path: Option<&Path>) -> Result<usize> {
     let (mut count, mut name) = (0, vec![0; 4096]);
     for entry in fs::read_dir("/proc")? {
@@ -251,7 +242,7 @@ fn walk(path: Option<&Path>) -> Result<usize> {
     Ok(count)
 }
 
-/// Runs each contender once in a round, beginning with another one each time.
+/// Runs each contender once per round, starting with a different one each time.
 pub fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
     for entry in &mut *entries {
         (entry.run)().map_err(|error| io::Error::other(format!("{}: {error}", entry.name)))?;
@@ -268,7 +259,7 @@ pub fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
     Ok(())
 }
 
-/// A row for each contender.
+/// One row per contender.
 pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["contender", "ms: median (min – max)", ""], 1);
     for entry in entries {

@@ -1,4 +1,4 @@
-//! The contenders of the suite about memory maps.
+//! The contenders of the suite for memory maps.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -6,13 +6,14 @@ use std::io::{self, Read as _, Seek as _};
 
 use blazesym::normalize::{Normalizer as Blazesym, UserOutput};
 use blazesym::Pid;
-use taskdiag::maps::{Filter, Machine, Maps, Normalizer, Source, Wants};
+use taskdiag::maps::{MapField, Normalizer, Perms};
+use taskdiag::{Handle, SourceId};
 use taskdiag_zoo::Animal;
 
 use crate::tools::{self, Tools};
 use crate::Result;
 
-/// A contender: does it all once.
+/// A contender. A run does all the work once.
 pub struct Contender {
     pub name: &'static str,
     pub run: Box<dyn FnMut() -> Result<()>>,
@@ -25,7 +26,7 @@ fn contender(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> C
     }
 }
 
-/// A line of a maps file, as programs have it that read the text.
+/// A line of a maps file, as programs that parse the text represent it.
 struct Line {
     start: u64,
     end: u64,
@@ -52,7 +53,7 @@ fn parse(text: &str) -> Vec<Line> {
     text.lines().filter_map(line).collect()
 }
 
-/// For each address the line that it is in.
+/// For each address, the line that contains it.
 fn find<'a>(lines: &'a [Line], addresses: &[u64]) -> Vec<Option<&'a Line>> {
     let place = |address: &u64| {
         let next = lines.partition_point(|line| line.end <= *address);
@@ -69,18 +70,22 @@ fn all<T>(found: impl IntoIterator<Item = Option<T>>) -> Result<()> {
     }
 }
 
-/// Look-ups of mappings with their names, in a file that is open.
+/// A handle of the library that uses this source, or chooses one.
+fn handle(source: Option<SourceId>) -> Handle {
+    match source {
+        Some(source) => Handle::new().with_source(source),
+        None => Handle::new(),
+    }
+}
+
+/// Look-ups of mappings with their names, in an open file.
 pub fn look_ups(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>> {
     let pid = animal.pid as u32;
-    let ours = |source: Option<Source>| -> Result<_> {
-        let maps = Maps::open(pid)?;
-        let mut maps = match source {
-            Some(source) => maps.with_source(source),
-            None => maps,
-        };
+    let ours = |source: Option<SourceId>| -> Result<_> {
+        let mut maps = handle(source).maps(pid)?;
         let addresses = addresses.to_vec();
         Ok(move || {
-            let found = maps.at_each(&addresses, Wants::NAMES)?;
+            let found = maps.at_each(&addresses, MapField::Name)?;
             all(found.places)
         })
     };
@@ -95,25 +100,21 @@ pub fn look_ups(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>> {
     Ok(vec![
         contender("text", text),
         contender("taskdiag", ours(None)?),
-        contender("taskdiag ioctl", ours(Some(Source::Procmap))?),
-        contender("taskdiag text", ours(Some(Source::Procfs))?),
-        contender("taskdiag bpf", ours(Some(Source::Bpf))?),
+        contender("taskdiag ioctl", ours(Some(SourceId::Procmap))?),
+        contender("taskdiag text", ours(Some(SourceId::Procfs))?),
+        contender("taskdiag bpf", ours(Some(SourceId::Bpf))?),
     ])
 }
 
-/// Normalization from the number of a process to places in files.
+/// Normalization, from the process id to places in files.
 pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>> {
     let pid = animal.pid as u32;
     let mut prepared = Normalizer::new().build_ids(false);
     prepared.prepare()?;
-    let ours = |mut normalizer: Normalizer, source: Option<Source>| {
-        let addresses = addresses.to_vec();
+    let ours = |mut normalizer: Normalizer, source: Option<SourceId>| {
+        let (mut handle, addresses) = (handle(source), addresses.to_vec());
         move || {
-            let maps = Maps::open(pid)?;
-            let mut maps = match source {
-                Some(source) => maps.with_source(source),
-                None => maps,
-            };
+            let mut maps = handle.maps(pid)?;
             black_box(normalizer.normalize(&mut maps, &addresses)?);
             Ok(())
         }
@@ -150,8 +151,8 @@ pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>>
         contender("taskdiag", ours(new(false), None)),
         contender("taskdiag, bpf loaded", ours(prepared, None)),
         contender("taskdiag, build ids", ours(new(true), None)),
-        contender("taskdiag text", ours(new(false), Some(Source::Procfs))),
-        contender("taskdiag text, build ids", ours(new(true), Some(Source::Procfs))),
+        contender("taskdiag text", ours(new(false), Some(SourceId::Procfs))),
+        contender("taskdiag text, build ids", ours(new(true), Some(SourceId::Procfs))),
         contender("blazesym text", blazesym(built(false, false, false))),
         contender("blazesym text, build ids", blazesym(built(false, true, false))),
         contender("blazesym ioctl", blazesym(built(true, false, false))),
@@ -165,18 +166,15 @@ pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>>
 /// The executable mappings of a process with their names.
 pub fn lists(animal: &Animal) -> Result<Vec<Contender>> {
     let pid = animal.pid as u32;
-    let ours = |source: Option<Source>| {
+    let ours = |source: Option<SourceId>| {
+        let mut handle = handle(source);
         move || {
-            let maps = Maps::open(pid)?;
-            let mut maps = match source {
-                Some(source) => maps.with_source(source),
-                None => maps,
-            };
-            black_box(maps.list(Filter::EXECUTABLE, Wants::NAMES)?);
+            let mut maps = handle.maps(pid)?;
+            black_box(maps.list(Perms::EXEC, MapField::Name)?);
             Ok(())
         }
     };
-    let mut loaded = Maps::open(pid)?.with_source(Source::Bpf);
+    let mut loaded = handle(Some(SourceId::Bpf)).maps(pid)?;
     let text = move || {
         let mut lines = parse(&fs::read_to_string(format!("/proc/{pid}/maps"))?);
         lines.retain(|line| line.is_executable);
@@ -186,10 +184,10 @@ pub fn lists(animal: &Animal) -> Result<Vec<Contender>> {
     Ok(vec![
         contender("text", text),
         contender("taskdiag", ours(None)),
-        contender("taskdiag ioctl", ours(Some(Source::Procmap))),
-        contender("taskdiag text", ours(Some(Source::Procfs))),
+        contender("taskdiag ioctl", ours(Some(SourceId::Procmap))),
+        contender("taskdiag text", ours(Some(SourceId::Procfs))),
         contender("taskdiag bpf, loaded", move || {
-            black_box(loaded.list(Filter::EXECUTABLE, Wants::NAMES)?);
+            black_box(loaded.list(Perms::EXEC, MapField::Name)?);
             Ok(())
         }),
     ])
@@ -212,7 +210,7 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
             let read = File::open(path.join("maps")).and_then(|mut file| file.read_to_string(&mut text));
             match read {
                 Ok(_) => {}
-                // What ends meanwhile, and what even root may not see.
+                // Processes that ended in between, and mappings that not even root may see.
                 Err(error) if is_expected(&error) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -227,18 +225,14 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
         }
     };
     let ours = |source| {
-        let mut machine = Machine::new().with_source(source);
+        let mut handle = handle(Some(source));
         move || {
-            black_box(machine.list(Filter::EXECUTABLE, Wants::NAMES)?);
+            black_box(handle.all_maps(Perms::EXEC, MapField::Name)?);
             Ok(())
         }
     };
     let cold = || {
-        black_box(
-            Machine::new()
-                .with_source(Source::Bpf)
-                .list(Filter::EXECUTABLE, Wants::NAMES)?,
-        );
+        black_box(handle(Some(SourceId::Bpf)).all_maps(Perms::EXEC, MapField::Name)?);
         Ok(())
     };
     let taskdiag = tools.taskdiag()?;
@@ -248,9 +242,9 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
     };
     Ok(vec![
         contender("text", text),
-        contender("taskdiag bpf, loaded", ours(Source::Bpf)),
+        contender("taskdiag bpf, loaded", ours(SourceId::Bpf)),
         contender("taskdiag bpf, with loading", cold),
-        contender("taskdiag text", ours(Source::Procfs)),
+        contender("taskdiag text", ours(SourceId::Procfs)),
         contender(
             "command: taskdiag maps --all --exec",
             command(&["maps", "--all", "--exec"]),

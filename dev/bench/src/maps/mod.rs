@@ -1,4 +1,4 @@
-//! The suite about memory maps: look-ups, normalization, lists of one process and of all.
+//! The suite for memory maps: look-ups, normalization, lists of one process and of all.
 
 mod contenders;
 mod targets;
@@ -14,35 +14,35 @@ use crate::tools::Tools;
 use crate::{Report, Result};
 use contenders::Contender;
 
-/// Mappings of the processes that are asked about.
+/// The numbers of mappings of the examined processes.
 const SIZES: [usize; 5] = [30, 300, 2_700, 5_000, 40_000];
 
-/// Addresses that are asked for at a time.
+/// The numbers of addresses per request.
 const BATCHES: [usize; 4] = [1, 16, 64, 1_024];
 
-/// Processes of the machine whose mappings are all listed.
+/// The number of processes whose mappings are all listed.
 const PROCESSES: usize = 2_000;
 
-/// How long a contender runs in a round, in several runs if it is quick.
+/// How long a contender runs per round. Fast ones run several times.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// The most runs in a round.
+/// The maximum number of runs per round.
 const MOST_RUNS: u32 = 2_000;
 
-/// A case, by which targets know it.
+/// A case. Targets refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
-    /// The mappings at so many addresses, the file being open.
+    /// Looking up the mappings at addresses, in an open file.
     LookUp { size: usize, batch: usize },
-    /// From addresses to places in files, all that it takes.
+    /// From addresses to places in files, including everything.
     Normalize { size: usize, batch: usize },
-    /// The executable mappings of a process, with names, all that it takes.
+    /// The executable mappings of a process, with names, including everything.
     List { size: usize },
     /// The executable mappings of all processes, with names.
     Machine,
 }
 
-/// What was measured of a contender in a case: microseconds, round by round.
+/// The times of a contender in a case: microseconds, round by round.
 #[derive(Clone, Debug)]
 struct Entry {
     case: Case,
@@ -96,7 +96,7 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// An address in each executable mapping of a file.
+/// An address in each executable file mapping.
 fn addresses(animal: &Animal) -> Result<Vec<u64>> {
     let text = std::fs::read_to_string(format!("/proc/{}/maps", animal.pid))?;
     let starts = text
@@ -106,7 +106,8 @@ fn addresses(animal: &Animal) -> Result<Vec<u64>> {
     starts.collect()
 }
 
-/// So many addresses, spread over the mappings, not in order; several in each where there are too few.
+/// This many addresses, spread over the mappings and unordered; several per mapping if there are
+/// too few.
 fn take(starts: &[u64], count: usize) -> Vec<u64> {
     let mut addresses: Vec<u64> = (0..count)
         .map(|index| {
@@ -118,12 +119,12 @@ fn take(starts: &[u64], count: usize) -> Vec<u64> {
             starts[place] + (index / starts.len()) as u64 + 16
         })
         .collect();
-    // The same order each time.
+    // The same order every time.
     addresses.sort_by_key(|address| address.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     addresses
 }
 
-/// Runs each contender once in a round, as all others, beginning with another one each time.
+/// Runs each contender once per round, starting with a different one each time.
 fn measure(case: Case, mut contenders: Vec<Contender>, effort: Effort) -> Result<Vec<Entry>> {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{case:?}");
@@ -174,7 +175,7 @@ fn cell(entry: &Entry) -> String {
     )
 }
 
-/// A row for each contender, a column for each batch.
+/// One row per contender, one column per batch.
 fn by_batch(entries: &[Entry]) -> Table {
     let headings = ["µs: median (min – max)", "1 address", "16", "64", "1024", ""];
     let mut table = Table::new(&headings, 1);
@@ -189,7 +190,7 @@ fn by_batch(entries: &[Entry]) -> Table {
     table
 }
 
-/// A row for each contender.
+/// One row per contender.
 fn plain(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["contender", "µs: median (min – max)", ""], 1);
     for entry in entries {

@@ -1,10 +1,10 @@
-//! What we set out to reach with memory maps, and what was measured.
+//! The targets for memory maps, and the measurements.
 
 use super::{Case, Entry, BATCHES, SIZES};
-use crate::measure::median;
-use crate::report::{number, Table};
+use crate::report::Table;
+use crate::targets::{Bound, Measured};
 
-/// A line: the second contender is to be so many times as fast as the first.
+/// A target: the second contender must be this many times as fast as the first.
 #[derive(Debug)]
 struct Target {
     claim: &'static str,
@@ -97,7 +97,7 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// Compares what was measured with what we set out to reach.
+/// Compares the measurements with the targets.
 pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["target", "case", "wanted", "measured", "min – max of rounds", ""], 2);
     for target in targets() {
@@ -107,26 +107,10 @@ pub fn table(entries: &[Entry]) -> Table {
                 .find(|entry| entry.case == target.case && entry.name == name);
             entry.map(|entry| &entry.rounds)
         };
-        let wanted = format!("≥ {}", target.least);
-        let (measured, spread, verdict) = match (rounds(target.slow), rounds(target.fast)) {
-            (Some(slow), Some(fast)) => {
-                let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
-                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-                let most = ratios.iter().copied().fold(0.0, f64::max);
-                let middle = median(&ratios);
-                let verdict = if middle >= target.least { "met" } else { "NOT met" };
-                (number(middle), format!("{} – {}", number(least), number(most)), verdict)
-            }
-            _ => ("–".to_owned(), String::new(), "not measured"),
-        };
-        table.row([
-            target.claim.to_owned(),
-            said(target.case),
-            wanted,
-            measured,
-            spread,
-            verdict.to_owned(),
-        ]);
+        let measured = rounds(target.slow).zip(rounds(target.fast));
+        let measured = measured.map(|(slow, fast)| Measured::ratio(slow, fast));
+        let begin = [target.claim.to_owned(), said(target.case)];
+        table.row(begin.into_iter().chain(Bound::AtLeast(target.least).cells(measured)));
     }
     table
 }

@@ -1,4 +1,4 @@
-//! The contenders of the suite about proportional sizes.
+//! The contenders of the suite for proportional sizes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use taskdiag::{Budget, Field, Fields, Handle, Query, Snapshot};
 use crate::tools::{self, Tools};
 use crate::Result;
 
-/// A contender: does it all once, and says how long that took.
+/// A contender. A run does all the work once and returns how long it took.
 pub struct Contender {
     pub name: &'static str,
     pub run: Box<dyn FnMut() -> Result<Duration>>,
@@ -28,7 +28,7 @@ fn contender(name: &'static str, mut run: impl FnMut() -> Result<()> + 'static) 
     }
 }
 
-/// What a program in C would read and add up: one buffer, no copies, no allocations.
+/// What a C program would read and add up, with one buffer, no copies and no allocations.
 #[derive(Default)]
 struct Sums {
     rss: u64,
@@ -37,7 +37,7 @@ struct Sums {
     swap: u64,
 }
 
-/// Adds up the lines of a text. Returns how much of it was whole lines.
+/// Adds up the lines of a text. Returns the length of the complete lines.
 fn add_up(text: &[u8], sums: &mut Sums) -> usize {
     let mut at = 0;
     while let Some(len) = text[at..].iter().position(|&byte| byte == b'\n') {
@@ -56,7 +56,8 @@ fn add_up(text: &[u8], sums: &mut Sums) -> usize {
     at
 }
 
-/// Reads and adds up one file. False if the process has no memory, has ended, or may not be seen.
+/// Reads and adds up one file. Returns false if the process has no memory, has ended, or may not be
+/// seen.
 fn sum_file(path: &str, buffer: &mut [u8]) -> Result<bool> {
     let Ok(mut file) = File::open(path) else {
         return Ok(false);
@@ -95,12 +96,12 @@ fn sum_all(name: &str, buffer: &mut [u8]) -> Result<()> {
 
 const ROOM: usize = 256 << 10;
 
-/// The fields that everybody adds up.
+/// The fields that all contenders add up.
 fn fields() -> Fields {
     Field::RssBytes | Field::SwapBytes | Field::PssBytes | Field::UssBytes
 }
 
-/// A handle that has asked before.
+/// A handle that has already run a query.
 fn ours(query: Query, budget: Budget) -> Result<impl FnMut() -> Result<()>> {
     let mut handle = Handle::new();
     handle.prepare(fields() | Field::UtimeNs | Field::MinFaults)?;
@@ -116,7 +117,7 @@ fn ours(query: Query, budget: Budget) -> Result<impl FnMut() -> Result<()>> {
     })
 }
 
-/// Everything that has not changed is known.
+/// Values of unchanged processes are remembered.
 const REMEMBERING: Budget = Budget::UNLIMITED.max_age(Duration::from_secs(3600));
 
 /// The sizes of one process.
@@ -158,7 +159,7 @@ fn command(name: &'static str, program: &str, args: &'static [&'static str]) -> 
     contender(name, move || tools::answer(&program, args))
 }
 
-/// Its own clock, in an interpreter that runs already: what starting one takes is not what is compared.
+/// Uses psutil's own clock in a running interpreter: the time to start one is not compared.
 fn psutil(name: &'static str, what: &str, tools: &Tools) -> Result<Option<Contender>> {
     let python = match tools.python() {
         Ok(python) => python,

@@ -1,4 +1,4 @@
-//! A process with much memory, which tells how long it had to wait for a change of its mappings.
+//! A process with much memory, which reports how long a change of its mappings had to wait.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// Seen from the outside.
+/// The process, as the benchmark sees it.
 pub struct Hoarder {
     child: Child,
     input: ChildStdin,
@@ -16,7 +16,7 @@ pub struct Hoarder {
 }
 
 impl Hoarder {
-    /// Starts one with so many bytes of resident memory.
+    /// Starts a process with this many bytes of resident memory.
     pub fn start(bytes: usize) -> Result<Hoarder> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--hoarder", &bytes.to_string()])
@@ -42,7 +42,7 @@ impl Hoarder {
         }
     }
 
-    /// The longest that it has waited since it was last asked.
+    /// The longest wait since the previous call.
     pub fn longest_wait(&mut self) -> Result<Duration> {
         writeln!(self.input)?;
         Ok(Duration::from_nanos(self.line()?.parse()?))
@@ -61,7 +61,7 @@ fn map(bytes: usize, flags: i32) -> Result<*mut libc::c_void> {
         libc::PROT_READ | libc::PROT_WRITE,
         flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping, at a place of the kernel's choice.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         Err(std::io::Error::last_os_error().into())
@@ -70,7 +70,7 @@ fn map(bytes: usize, flags: i32) -> Result<*mut libc::c_void> {
     }
 }
 
-/// The life of one.
+/// The main loop of the process.
 pub fn serve(bytes: usize) -> Result<()> {
     const STEP: usize = 4096;
     let at = map(bytes, 0)?;

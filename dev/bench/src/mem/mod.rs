@@ -1,4 +1,5 @@
-//! The suite about proportional sizes: one process, all, a deadline, and what remembering them costs in truth.
+//! The suite for proportional sizes: one process, all processes, a deadline, and the error of
+//! remembered sizes.
 
 mod contenders;
 pub mod hoarder;
@@ -10,31 +11,32 @@ use std::time::{Duration, Instant};
 use taskdiag::{Budget, Field, Handle, Query};
 use taskdiag_zoo::{Farm, Zoo};
 
-use crate::measure::{median, Effort};
+use crate::measure::{least_and_most, median, Effort};
 use crate::report::{number, Table};
+use crate::targets::{Bound, Measured};
 use crate::tools::Tools;
 use crate::{Report, Result};
 use contenders::Contender;
 use hoarder::Hoarder;
 
-/// Mappings of the processes that are asked about.
+/// The numbers of mappings of the examined processes.
 const SIZES: [usize; 3] = [2_700, 5_000, 20_000];
 
-/// Processes of the machine whose sizes are all read.
+/// The number of processes whose sizes are all read.
 const PROCESSES: usize = 2_000;
 
-/// Small processes beside a large one, and how long all of it may take.
+/// The number of small processes next to a large one, and the deadline for all of them.
 const SMALL: usize = 500;
 const LARGE_BYTES: usize = 4 << 30;
 const DEADLINE: &str = "0.05";
 
-/// How long a contender runs in a round, in several runs if it is quick.
+/// How long a contender runs per round. Fast ones run several times.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// The most runs in a round.
+/// The maximum number of runs per round.
 const MOST_RUNS: u32 = 500;
 
-/// What was measured of a contender: milliseconds, round by round.
+/// The times of a contender: milliseconds, round by round.
 struct Entry {
     name: &'static str,
     rounds: Vec<f64>,
@@ -83,8 +85,8 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Programs that people use, and the sum that they would write. The bare reading of rollups in a loop is no competitor, but
-/// what the kernel itself takes.
+/// The fastest of the programs that people use. Bare reading of rollups in a loop is not a
+/// competitor, but the kernel's own cost.
 fn fastest_rival(entries: &[Entry]) -> &'static str {
     let is_rival = |entry: &&Entry| !entry.name.contains("taskdiag") && entry.name != "smaps_rollup read";
     let rivals = entries.iter().filter(is_rival);
@@ -92,7 +94,7 @@ fn fastest_rival(entries: &[Entry]) -> &'static str {
     fastest.map_or("", |entry| entry.name)
 }
 
-/// Runs each contender once in a round, as all others, beginning with another one each time.
+/// Runs each contender once per round, starting with a different one each time.
 fn measure(mut contenders: Vec<Contender>, effort: Effort) -> Result<Vec<Entry>> {
     let mut runs = Vec::new();
     for contender in &mut contenders {
@@ -131,15 +133,10 @@ fn measure(mut contenders: Vec<Contender>, effort: Effort) -> Result<Vec<Entry>>
     Ok(entries)
 }
 
-fn spread(rounds: &[f64]) -> (f64, f64) {
-    let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
-    (least, rounds.iter().copied().fold(0.0, f64::max))
-}
-
 fn figures(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["contender", "median ms", "min", "max", ""], 1);
     for entry in entries {
-        let (least, most) = spread(&entry.rounds);
+        let (least, most) = least_and_most(&entry.rounds);
         let numbers = [median(&entry.rounds), least, most].map(number);
         table.row(
             [entry.name.to_owned()]
@@ -151,35 +148,23 @@ fn figures(entries: &[Entry]) -> Table {
     table
 }
 
-fn target(claim: &str, case: &str, wanted: f64, entries: &[Entry], slow: &str, fast: &str) -> [String; 6] {
+fn target(claim: &str, case: &str, wanted: f64, entries: &[Entry], slow: &str, fast: &str) -> Vec<String> {
     let rounds = |name: &str| {
         entries
             .iter()
             .find(|entry| entry.name == name)
             .map(|entry| &entry.rounds)
     };
-    let (measured, spread, verdict) = match (rounds(slow), rounds(fast)) {
-        (Some(slow), Some(fast)) => {
-            let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
-            let (least, most) = spread(&ratios);
-            let middle = median(&ratios);
-            let verdict = if middle >= wanted { "met" } else { "NOT met" };
-            (number(middle), format!("{} – {}", number(least), number(most)), verdict)
-        }
-        _ => ("–".to_owned(), String::new(), "not measured"),
-    };
-    let wanted = format!("≥ {wanted}");
-    [
-        claim.to_owned(),
-        case.to_owned(),
-        wanted,
-        measured,
-        spread,
-        verdict.to_owned(),
-    ]
+    let measured = rounds(slow).zip(rounds(fast));
+    let measured = measured.map(|(slow, fast)| Measured::ratio(slow, fast));
+    let begin = [claim.to_owned(), case.to_owned()];
+    begin
+        .into_iter()
+        .chain(Bound::AtLeast(wanted).cells(measured))
+        .collect()
 }
 
-/// What comes of many small processes and a large one when time is short.
+/// The result for many small processes and a large one with a short deadline.
 fn with_deadline(
     effort: Effort,
     tools: &Tools,
@@ -215,7 +200,7 @@ fn with_deadline(
         answered = answered.min(farm.pids().iter().filter(|&&pid| has_value(pid)).count());
         was_left_out += usize::from(!has_value(hoarder.pid() as i32));
     }
-    let (least, most) = spread(&rounds);
+    let (least, most) = least_and_most(&rounds);
     report.heading(&format!("{SMALL} small processes and one of 4 GiB, in 50 ms"));
     report.line(&format!(
         "`taskdiag mem --deadline {DEADLINE}`, all of the command: {} ms ({} – {}); of the small processes {answered} were \
@@ -257,7 +242,7 @@ fn with_deadline(
     Ok(())
 }
 
-/// For how long a walk keeps the large process waiting.
+/// How long a walk makes the large process wait.
 fn without_deadline(effort: Effort, hoarder: &mut Hoarder, report: &mut Report) -> Result<()> {
     hoarder.longest_wait()?;
     std::thread::sleep(Duration::from_millis(300));
@@ -284,7 +269,7 @@ fn without_deadline(effort: Effort, hoarder: &mut Hoarder, report: &mut Report) 
     Ok(())
 }
 
-/// How far remembered values are from the truth when others who share memory have ended.
+/// The error of remembered values after processes that shared memory have ended.
 fn remembered(report: &mut Report) -> Result<()> {
     let ended = Farm::start(SMALL, 1)?;
     let staying = Farm::start(SMALL, 1)?;

@@ -1,4 +1,4 @@
-"""psutil as a contender. Started by taskdiag-bench; each line on standard input is a process, or `all`."""
+"""psutil as a contender. Started by taskdiag-bench; each line of standard input is a pid, or `all`."""
 
 import sys
 import time

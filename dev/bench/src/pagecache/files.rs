@@ -1,4 +1,4 @@
-//! The files that are looked at.
+//! The files that the suite examines.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,18 +14,18 @@ use crate::Result;
 /// The size of the sparse file.
 pub const SPARSE: u64 = 2 << 40;
 
-/// Files in the tree.
+/// The number of files in the tree.
 pub const TREE: usize = 100_000;
 
-/// Files in the large tree.
+/// The number of files in the large tree.
 pub const MILLION: usize = 1_000_000;
 
-/// Directories in either.
+/// The number of directories in either tree.
 const DIRECTORIES: usize = 1000;
 
 const BIG: u64 = 8 << 30;
 
-/// A directory with the files of a scene, which is the working directory until they are removed again.
+/// A directory with the files of a scene. It is the working directory until dropped.
 #[derive(Debug)]
 pub struct Files {
     directory: PathBuf,
@@ -33,10 +33,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes the files, and leaves them cached and not dirty.
+    /// Creates the files, and leaves them cached and clean.
     pub fn make(scene: Scene) -> Result<Files> {
         progress("making files");
-        // Where there need be no disk, there is none: inodes without data are quick to make in memory.
+        // No disk unless necessary: inodes without data are quick to create in memory.
         let place = match scene {
             Scene::Million => PathBuf::from("/dev/shm"),
             _ => env::temp_dir(),
@@ -65,7 +65,7 @@ impl Files {
         Ok(files)
     }
 
-    /// On which file system they are.
+    /// The file system that contains the files.
     pub fn place(&self) -> String {
         let kind = said("stat", &["--file-system", "--format=%T", "."]);
         format!("on {}", kind.as_deref().unwrap_or("an unknown file system"))
@@ -96,7 +96,8 @@ fn big() -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a tree of files, one after the other. `place` says in which directory each is, `size` how long it is.
+/// Creates a tree of files, one after the other. `place` gives the directory of each, `size` its
+/// length.
 fn tree(root: &Path, files: usize, place: fn(usize) -> usize, size: fn(usize) -> usize) -> io::Result<()> {
     let content = [b'x'; 16 << 10];
     for index in 0..DIRECTORIES {
@@ -111,12 +112,12 @@ fn tree(root: &Path, files: usize, place: fn(usize) -> usize, size: fn(usize) ->
     Ok(())
 }
 
-/// One directory is filled after the other, as an archive is unpacked.
+/// Fills one directory after the other, as unpacking an archive does.
 fn by_directory(index: usize) -> usize {
     index / (TREE / DIRECTORIES)
 }
 
-/// A file in each directory, then the next one in each: what the kernel keeps of those in one directory is far apart.
+/// One file in each directory, then the next: the kernel's objects for one directory are far apart.
 fn in_turn(index: usize) -> usize {
     index % DIRECTORIES
 }
@@ -129,7 +130,7 @@ fn directory(root: &Path, index: usize) -> PathBuf {
     root.join(format!("{}/{}", index % 10, index))
 }
 
-/// Writes the names of the files in the tree, each ended by a NUL.
+/// Writes the names of the files in the tree, each ending in a NUL.
 fn list() -> io::Result<()> {
     let mut list = io::BufWriter::new(File::create("list")?);
     for index in 0..TREE {

@@ -1,4 +1,4 @@
-//! mincore as plain C programs have it: each file is mapped whole, and there is a byte for each of its pages.
+//! mincore as plain C programs use it: each file is mapped as a whole, with one byte per page.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::run::{Run, Runner};
 use crate::Result;
 
-/// Asks about an open file, or its first `most` bytes.
+/// Examines an open file, or its first `most` bytes.
 pub fn file(name: &str, most: u64) -> Result<Runner> {
     let file = File::open(name)?;
     let len = file.metadata()?.len().min(most);
@@ -22,7 +22,7 @@ pub fn file(name: &str, most: u64) -> Result<Runner> {
     }))
 }
 
-/// Asks about all files below a directory, by one thread.
+/// Examines all files below a directory, with one thread.
 pub fn tree(root: &'static str) -> Result<Runner> {
     let root = CString::new(root)?;
     Ok(Box::new(move || {
@@ -47,7 +47,8 @@ fn cached(file: RawFd, len: usize, resident: &mut Vec<u8>) -> io::Result<usize> 
         return Ok(0);
     }
     resident.resize(len.div_ceil(4096), 0);
-    // SAFETY: a new mapping, which is asked about in its length and then removed; there is a byte for each of its pages.
+    // SAFETY: a new mapping, queried for its whole length and then removed; there is one byte per
+    // page.
     unsafe {
         let start = libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file, 0);
         if start == libc::MAP_FAILED {
@@ -63,8 +64,8 @@ fn cached(file: RawFd, len: usize, resident: &mut Vec<u8>) -> io::Result<usize> 
 }
 
 fn walk(above: RawFd, name: &CStr, found: &mut Found) -> io::Result<()> {
-    // SAFETY: the name ends with a NUL; the stream owns the descriptor, is not used after it is closed, and each entry is
-    // read before the next one is asked for.
+    // SAFETY: the name ends in a NUL. The stream owns the descriptor and is not used after it is
+    // closed. Each entry is read before the next one is requested.
     unsafe {
         let descriptor = libc::openat(
             above,
@@ -93,7 +94,8 @@ fn walk(above: RawFd, name: &CStr, found: &mut Found) -> io::Result<()> {
 }
 
 fn visit(directory: RawFd, name: &CStr, found: &mut Found) -> io::Result<()> {
-    // SAFETY: the name ends with a NUL, an all-zero stat is a valid one, and the descriptor is ours to close.
+    // SAFETY: the name ends in a NUL, an all-zero stat is valid, and this function owns the
+    // descriptor.
     unsafe {
         let file = libc::openat(directory, name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {

@@ -1,7 +1,7 @@
-//! The page cache: files and trees that are made for it, and who looks into them.
+//! The page cache: files and trees created for it, and the contenders.
 //!
-//! Contenders name their files relative to the working directory, which is that of the files while they are measured: so a
-//! contender that is run again by another process finds them too.
+//! Contenders name their files relative to the working directory, which contains the files during
+//! the measurement. So another process that runs a contender again also finds them.
 
 mod files;
 mod loops;
@@ -22,7 +22,7 @@ use crate::tools::Tools;
 use crate::{Cli, Report, Result};
 use files::Files;
 
-/// What is looked at.
+/// The files that are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// A sparse file of 2 TiB with one page in it.
@@ -31,7 +31,7 @@ pub enum Scene {
     Big,
     /// A tree of 100,000 files, made directory by directory.
     Tree,
-    /// One in which files were made in each directory in turn.
+    /// A tree in which files were created in each directory in turn.
     Scattered,
     /// A tree of a million files, in memory.
     Million,
@@ -39,14 +39,14 @@ pub enum Scene {
 
 const ALL_SCENES: [Scene; 5] = [Scene::Sparse, Scene::Big, Scene::Tree, Scene::Scattered, Scene::Million];
 
-/// The part of the sparse file that mincore is asked about: all of it takes too long to ask several times.
+/// The part of the sparse file for which mincore is measured: the whole file takes too long.
 const WINDOW: u64 = 16 << 30;
 
-/// How often that part is in the whole.
+/// How many such parts the whole file has.
 pub const WINDOWS: f64 = (files::SPARSE / WINDOW) as f64;
 
 impl Scene {
-    /// What the names of its contenders begin with.
+    /// The prefix of its contenders' names.
     fn prefix(self) -> &'static str {
         match self {
             Scene::Sparse => "sparse/",
@@ -80,7 +80,7 @@ impl Scene {
 
 use Lists::Anything;
 
-/// All contenders, each under the name of its scene.
+/// All contenders, with the scene in their names.
 #[rustfmt::skip]
 pub const ALL: &[Contender] = &[
     call("sparse/library", Anything, "cachestat of an open file",
@@ -134,7 +134,7 @@ pub const ALL: &[Contender] = &[
     command("million/vmtouch", Anything, "vmtouch million", Named("vmtouch"), &["million"]),
 ];
 
-/// Asks about all of an open file.
+/// Queries all of an open file.
 fn ask_again(name: &str, source: Source) -> Result<Runner> {
     let file = fs::File::open(name)?;
     Ok(Box::new(move || {
@@ -168,7 +168,7 @@ fn walk(root: &'static str, walk: Walk) -> Result<Runner> {
     }))
 }
 
-/// Measures all scenes and compares with what we set out to reach.
+/// Measures all scenes and compares them with the targets.
 pub fn run(cli: &Cli, tools: &Tools, counters: &Counters, report: &mut Report) -> Result<()> {
     let tools = &tools.absolute()?;
     for scene in ALL_SCENES {

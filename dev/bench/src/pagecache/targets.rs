@@ -1,25 +1,26 @@
-//! What we set out to reach with the page cache, and what was measured.
+//! The targets for the page cache, and the measurements.
 
 use super::{files, Scene, WINDOWS};
-use crate::measure::Entry;
-use crate::report::{number, Table};
+use crate::measure::{least_and_most, Entry};
+use crate::report::Table;
 use crate::targets::Bound::{self, AtLeast, AtMost};
-use crate::targets::{figures, ratios, Measured};
+use crate::targets::{figures, Measured};
 
-/// What is compared.
+/// A comparison.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
-    /// The time of the first one, so many times over, as a multiple of the other's.
+    /// The time of the first contender, multiplied, relative to the other's time.
     Times(&'static str, f64, &'static str),
     /// Microseconds.
     Micros(&'static str),
-    /// System calls a file of the tree, without those that the same directories take without files.
+    /// System calls per file of the tree, without those that the same directories need without
+    /// files.
     CallsPerFile(&'static str, &'static str),
-    /// The most memory, in MiB.
+    /// The peak memory, in MiB.
     Peak(&'static str),
 }
 
-/// A line of what we set out to reach.
+/// A target.
 #[derive(Debug)]
 struct Target {
     scene: Scene,
@@ -57,28 +58,27 @@ const TARGETS: &[Target] = &[
     target(Million, "peak MiB, as JSON", Peak("million/taskdiag-json"), AtMost(64.0)),
 ];
 
-/// Compares what was measured with what we set out to reach.
+/// Compares the measurements with the targets.
 pub fn table(scene: Scene, entries: &[Entry]) -> Table {
     let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
     for target in TARGETS.iter().filter(|target| target.scene == scene) {
-        let claim = target.claim.to_owned();
-        table.row(match measured(target.figure, entries) {
-            Ok(measured) => {
-                // As it is shown: two figures after the point.
-                let middle = (measured.middle * 100.0).round() / 100.0;
-                let verdict = if target.bound.holds(middle) { "met" } else { "NOT met" };
-                let cells = [claim, target.bound.text(), number(measured.middle), measured.spread()];
-                let [claim, bound, middle, spread] = cells;
-                [claim, bound, middle, spread, verdict.to_owned()]
-            }
-            Err(reason) => [
-                claim,
-                target.bound.text(),
-                "–".to_owned(),
-                reason,
-                "not measured".to_owned(),
-            ],
-        });
+        let (measured, reason) = match measured(target.figure, entries) {
+            Ok(measured) => (Some(measured), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        // As it is shown: two figures after the point.
+        let shown = measured
+            .as_ref()
+            .map(|measured| (measured.middle * 100.0).round() / 100.0);
+        let [wanted, middle, spread, _] = target.bound.cells(measured);
+        let verdict = target.bound.verdict(shown).to_owned();
+        table.row([
+            target.claim.to_owned(),
+            wanted,
+            middle,
+            reason.unwrap_or(spread),
+            verdict,
+        ]);
     }
     table
 }
@@ -87,7 +87,7 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
     let single = |middle| Measured { middle, ends: None };
     match figure {
         Times(slow, times, fast) => {
-            let ratios = ratios(figures(entries, slow)?, figures(entries, fast)?);
+            let ratios = Measured::ratio(&figures(entries, slow)?.rounds, &figures(entries, fast)?.rounds);
             Ok(Measured {
                 middle: ratios.middle * times,
                 ends: ratios.ends.map(|(least, most)| (least * times, most * times)),
@@ -95,8 +95,7 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
         }
         Micros(name) => {
             let figures = figures(entries, name)?;
-            let least = figures.rounds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = figures.rounds.iter().copied().fold(0.0, f64::max);
+            let (least, most) = least_and_most(&figures.rounds);
             Ok(Measured {
                 middle: figures.median() * 1e3,
                 ends: Some((least * 1e3, most * 1e3)),

@@ -1,11 +1,11 @@
-//! The suite about sockets: those of the machine, with and without their owners.
+//! The suite for sockets: those of the machine, with and without their owners.
 
 use std::fs::File;
 use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Kinds, Request, SocketField, Where};
+use taskdiag::sockets::{Kind, Request, SocketField};
 use taskdiag::{Field, Handle, Query, Set, Snapshot};
 
 use crate::files::holders::Holders;
@@ -14,14 +14,14 @@ use crate::measure::Effort;
 use crate::tools::{self, Tools};
 use crate::{Report, Result};
 
-/// Processes with sockets: some with many, as servers have, and files besides.
+/// The number of processes with sockets; some have many, as servers do, and other files.
 const PROCESSES: usize = 5_000;
-/// Connections of each process to itself, of which each is two sockets.
+/// Connections of each process to itself. Each is two sockets.
 const CONNECTIONS: usize = 2;
 /// Other descriptors of each process.
 const FILES: usize = 9;
 
-/// Opens what a process has.
+/// Opens the descriptors of one process.
 pub fn open() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     for _ in 0..CONNECTIONS {
@@ -42,7 +42,7 @@ const PLAIN: &str = "command: taskdiag sockets --tcp -o state,…";
 pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     let holders = Holders::start("--socket-holders", PROCESSES)?;
     let mut count = 0;
-    list(&mut Handle::new(), Set::NONE, Where::Here, &mut count)?;
+    list(&mut Handle::new(), Set::NONE, true, &mut count)?;
     let wanted = PROCESSES * (2 * CONNECTIONS + 1);
     if count < wanted {
         return Err(format!("only {count} sockets are there, not {wanted}").into());
@@ -71,19 +71,15 @@ fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
         let taskdiag = taskdiag.clone();
         entry(name, move || tools::answer(&taskdiag, args))
     };
-    let ours = |name, fields, place| {
+    let ours = |name, fields, own_namespace| {
         let mut handle = Handle::new();
-        entry(name, move || list(&mut handle, fields, place, &mut 0))
+        entry(name, move || list(&mut handle, fields, own_namespace, &mut 0))
     };
     const FIELDS: &str = "state,recv_queue_bytes,send_queue_bytes,local_addr,local_port,remote_addr,remote_port";
     Ok(vec![
-        ours("taskdiag, this namespace", Set::NONE, Where::Here),
-        ours("taskdiag, all namespaces", Set::NONE, Where::Everywhere),
-        ours(
-            "taskdiag, all namespaces, owners",
-            SocketField::Owners.into(),
-            Where::Everywhere,
-        ),
+        ours("taskdiag, this namespace", Set::NONE, true),
+        ours("taskdiag, all namespaces", Set::NONE, false),
+        ours("taskdiag, all namespaces, owners", SocketField::Owners.into(), false),
         command(OWNERS, &["sockets", "--tcp"]),
         command(PLAIN, &["sockets", "--tcp", "-o", FIELDS]),
         command(
@@ -100,15 +96,15 @@ fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
     ])
 }
 
-fn list(handle: &mut Handle, fields: Set<SocketField>, place: Where, count: &mut usize) -> Result<()> {
+fn list(handle: &mut Handle, fields: Set<SocketField>, own_namespace: bool, count: &mut usize) -> Result<()> {
     let processes = if fields.contains(SocketField::Owners) {
         handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?
     } else {
         Snapshot::default()
     };
     let mut request = Request::default();
-    request.kinds = Kinds::TCP;
-    request.place = place;
+    request.kinds = Kind::Tcp.into();
+    request.own_namespace = own_namespace;
     request.fields = fields;
     handle.sockets(&processes, &request, |socket| {
         black_box(socket);

@@ -1,7 +1,8 @@
-//! What watching processes costs: `taskdiag top` beside other tops, each in a terminal of its own, one after the other.
+//! The cost of watching processes: `taskdiag top` compared with other tops, each in its own
+//! terminal, one after the other.
 //!
-//! Each takes a sample a second of the same processes, some of which do something. Its processor time is that of the whole
-//! process between two moments, drawing included, once it has settled.
+//! Each takes one sample per second of the same processes, some of which are active. Its processor
+//! time is that of the whole process between two moments after it has settled, including drawing.
 
 mod terminal;
 
@@ -22,16 +23,16 @@ use terminal::Terminal;
 
 const PROCESSES: usize = 10_000;
 
-/// So many of them do something.
+/// The number of active processes.
 const ACTIVE: usize = 50;
 
 /// Columns and rows of the terminals.
 const SIZE: (u16, u16) = (120, 40);
 
-/// How long a program may take until it does nothing but take samples.
+/// How long a program may take until it only takes samples.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Keys that are pressed to see how long their effect takes.
+/// The number of keys that are pressed to measure their latency.
 const KEYS: usize = 40;
 
 /// A program that watches.
@@ -83,14 +84,14 @@ impl Contender {
     }
 }
 
-/// Keeps processes active until it is dropped: to be stopped and let go on is something to do.
+/// Keeps processes active until dropped. Stopping and continuing a process counts as activity.
 pub struct Kicker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Kicker {
-    /// Begins with these.
+    /// Starts with these processes.
     pub fn begin(pids: Vec<i32>) -> Kicker {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -121,13 +122,13 @@ impl Drop for Kicker {
     }
 }
 
-/// What was measured of a contender.
+/// The measurements of a contender.
 #[derive(Debug, Default)]
 struct Figures {
-    /// Milliseconds of processor time for each sample, round by round.
+    /// Milliseconds of processor time per sample, round by round.
     rounds: Vec<f64>,
     peak_kib: u64,
-    /// Milliseconds until a key shows its effect.
+    /// Milliseconds until a key takes effect.
     keys: Vec<f64>,
     /// Why it could not take part.
     refused: Option<String>,
@@ -272,13 +273,7 @@ fn targets(figures: &[Figures]) -> Table {
                 .map(|ours| least_and_most(&ours.keys).1),
         ),
     ] {
-        let verdict = match measured {
-            None => "not measured",
-            Some(value) if bound.holds(value) => "met",
-            Some(_) => "**not met**",
-        };
-        let measured = measured.map_or_else(|| "–".to_owned(), number);
-        table.row([claim.to_owned(), bound.text(), measured, verdict.to_owned()]);
+        table.row(bound.row(claim, measured));
     }
     table
 }

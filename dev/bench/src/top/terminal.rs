@@ -1,4 +1,4 @@
-//! A terminal whose picture nobody looks at.
+//! A terminal whose output is not shown.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -19,14 +19,14 @@ use crate::Result;
 pub struct Terminal {
     child: Child,
     master: File,
-    /// When there was output.
+    /// The times of output.
     output: Receiver<Instant>,
     /// The directory of its settings.
     settings: PathBuf,
 }
 
 impl Terminal {
-    /// Starts a program, without settings of its user.
+    /// Starts a program, without the user's settings.
     pub fn start(argv: &[String], (columns, rows): (u16, u16)) -> Result<Terminal> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&master)?;
@@ -91,7 +91,7 @@ impl Terminal {
         }
     }
 
-    /// Presses a key. Returns how long it takes until there is output.
+    /// Presses a key. Returns the time until there is output.
     pub fn press(&mut self, key: &[u8]) -> Result<Duration> {
         const PATIENCE: Duration = Duration::from_secs(5);
         while self.output.try_recv().is_ok() {}

@@ -1,5 +1,5 @@
-//! `fork NPROC [MTHREADS [SLEEP]]`: makes processes with so many threads each, which sleep for so many seconds. Ends when they do,
-//! or takes them along when its input ends.
+//! `fork NPROC [MTHREADS [SLEEP]]`: makes processes with so many threads each, which sleep for so
+//! many seconds. Ends when they do, or takes them along when its input ends.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,7 +1,8 @@
 //! `task_diag_all CMD [OPTIONS]`: task_diag's test tool, with the broker in the kernel's place.
 //!
-//! CMD is known by its first letter: `all` processes, `All` threads, the `threads` or the `children` of a process, `one` process.
-//! Speaks to the socket in `TASKDIAG_SOCKET`, or the broker's own.
+//! CMD is known by its first letter: `all` processes, `All` threads, the `threads` or the
+//! `children` of a process, `one` process. Speaks to the socket in `TASKDIAG_SOCKET`, or the
+//! broker's own.
 
 use std::io::{self, BufWriter, Write};
 use std::process::exit;

@@ -1,4 +1,5 @@
-//! `task_proc_all [-R|--noread] FILE`: reads a file of every process in `/proc`, and says how many there were.
+//! `task_proc_all [-R|--noread] FILE`: reads a file of every process in `/proc`, and says how many
+//! there were.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! What the text says of derived fields.
+//! Derived fields, according to the text.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use taskdiag::{Absent, Field};
 use super::{Plain, Said, Side, Text, TICK_NS};
 
 impl Text {
-    /// What the text says of a derived field.
+    /// The value of a derived field according to the text.
     pub(super) fn says_derived(&self, field: Field) -> Said {
         match field {
             Field::User => Ok(named("/etc/passwd", self.words("Uid")?[1])),
@@ -22,7 +22,7 @@ impl Text {
                 Plain::Number(bytes) => Ok(Plain::Number((bytes * 100_000 + memory_bytes() / 2) / memory_bytes())),
                 other => panic!("VmRSS is {other:?}"),
             },
-            // The start is not known more exactly than in ticks.
+            // The start is known only in ticks.
             Field::ElapsedNs => match self.side {
                 Side::Before => Ok(Plain::Number(self.read_ns - self.start_ns() - i128::from(TICK_NS))),
                 Side::After => Ok(Plain::Number(self.read_ns - self.start_ns())),
@@ -49,7 +49,7 @@ impl Text {
         Ok((self.stat(14)? + self.stat(15)?) * i128::from(TICK_NS))
     }
 
-    /// What ps(1) has in its column STAT.
+    /// The column STAT of ps(1).
     fn letters(&self) -> Said {
         let mut letters = self.word(3)?.to_owned();
         let nice = self.stat(19)?;
@@ -67,7 +67,7 @@ impl Text {
         Ok(Plain::Bytes(letters.into_bytes()))
     }
 
-    /// The unit, the user's unit and the slice, of paths as systemd makes them.
+    /// The unit, the user's unit and the slice, from paths made by systemd.
     fn units(&self) -> Result<[Vec<u8>; 3], Absent> {
         let path = std::str::from_utf8(self.cgroup()?).expect("the path of a cgroup is ASCII");
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
@@ -102,7 +102,8 @@ impl Text {
         Ok(Plain::Bytes(units[index].clone()))
     }
 
-    /// Nothing that these tests run is in a container of its own; and where hierarchies of version 1 are in use, nothing is known.
+    /// These tests run nothing in a separate container. Where version 1 hierarchies are in use,
+    /// nothing is known.
     fn container(&self) -> Said {
         let path = self.cgroup()?;
         let is_id = |name: &[u8]| name.len() >= 64 && name.iter().rev().take(64).all(u8::is_ascii_hexdigit);
@@ -118,7 +119,8 @@ impl Text {
     }
 }
 
-/// What is possible for [`Field::CpuPercent`] between two texts, in thousandths. Times in ticks are rounded down, each.
+/// The possible values of [`Field::CpuPercent`] between two texts, in thousandths. Each time in
+/// ticks is rounded down.
 pub fn possible_cpu_percent(before: &Text, after: &Text) -> std::ops::RangeInclusive<i128> {
     let tick_ns = i128::from(TICK_NS);
     let used = |text: &Text| text.used_ns().expect("stat can be read");

@@ -1,4 +1,5 @@
-//! What the kernel's own text says of a task: a second, simple parser, which shares no code with the library.
+//! The kernel's own text about a task, read by a second, simple parser that shares no code with the
+//! library.
 
 mod derived;
 
@@ -17,12 +18,12 @@ use crate::cgroup_mount;
 pub use derived::possible_cpu_percent;
 use derived::{seconds, since_boot_ns};
 
-/// Nanoseconds in one tick of `/proc`, the same on all hosts that we support.
+/// Nanoseconds in one tick of `/proc`, the same on all supported hosts.
 pub const TICK_NS: u64 = 10_000_000;
 
 const KERNEL_THREAD: i128 = 0x0020_0000;
 
-/// A value that owns its parts. Times that the text gives in ticks are in ticks.
+/// A value that owns its parts. Times that the text has in ticks are in ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plain {
     Number(i128),
@@ -37,7 +38,7 @@ pub enum Plain {
 /// A plain value, or why there is none.
 pub type Said = Result<Plain, Absent>;
 
-/// Which task, and as what: a process (the sums over its threads) or a thread.
+/// Identifies a task: either a process (with the sums over its threads) or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     pub pid: u32,
@@ -63,7 +64,7 @@ impl Id {
     }
 }
 
-/// All numbers that name a file in `directory`; none if it is gone.
+/// The numbers that are names of files in `directory`; none if it is gone.
 pub fn numbers(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -120,25 +121,26 @@ const NAMESPACES: [&str; 9] = [
     "time",
 ];
 
-/// The files of one task, or the errors that reading them brought.
+/// The files of one task, or the errors of reading them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
     files: BTreeMap<&'static str, Result<Vec<u8>, Absent>>,
     links: BTreeMap<&'static str, Result<Vec<u8>, Absent>>,
     cgroup_id: Result<u64, Absent>,
     timer_slack: Result<Vec<u8>, Absent>,
-    /// How many names are in `fd`.
+    /// The number of names in `fd`.
     fd_count: Result<usize, Absent>,
-    /// What stands in the parentheses of `stat`, and the words behind it.
+    /// The text in the parentheses of `stat`, and the words after it.
     stat: Result<(Vec<u8>, Vec<String>), Absent>,
-    /// The lines of `status`, by what stands before the colon; not the name, which can be anything.
+    /// The lines of `status`, by the text before the colon; without the name, which can be
+    /// anything.
     status: Result<BTreeMap<String, String>, Absent>,
     side: Side,
-    /// The time since boot on the side that is farther from the snapshot.
+    /// The time since boot, taken on the side of the text that is farther from the snapshot.
     read_ns: i128,
 }
 
-/// On which side of a snapshot a text is read.
+/// The side of a snapshot on which a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Before,
@@ -146,8 +148,8 @@ pub enum Side {
 }
 
 impl Text {
-    /// What `/proc` says of a task; `None` if it is gone. The file that tells whether the task ran meanwhile, `status`, is
-    /// the one that is farthest from the snapshot.
+    /// Reads what `/proc` shows of a task. `None` if it is gone. `status` shows whether the task
+    /// ran in between, so it is read farthest from the snapshot.
     pub fn read(id: Id, side: Side) -> Option<Text> {
         let directory = id.directory();
         let began_ns = since_boot_ns();
@@ -175,7 +177,8 @@ impl Text {
             files,
             links,
             cgroup_id: Err(Absent::Unsupported),
-            // Only the directories of processes have it; but there is one for each thread, too, that is not listed.
+            // Only the directories of processes have it. Each thread has such a directory too,
+            // which is not listed.
             timer_slack: fs::read(format!("/proc/{}/timerslack_ns", id.tid)).map_err(absent),
             fd_count: fd_count(&directory.join("fd")).map_err(absent),
             stat,
@@ -201,7 +204,7 @@ impl Text {
             .map_err(|&reason| reason)
     }
 
-    /// The word of `stat` that proc(5) gives this number.
+    /// The word of `stat` with this number in proc(5).
     fn word(&self, number: usize) -> Result<&str, Absent> {
         let (_, words) = self.stat.as_ref().map_err(|&reason| reason)?;
         Ok(&words[number - 3])
@@ -215,7 +218,7 @@ impl Text {
         self.stat(22).expect("stat can be read") as u64
     }
 
-    /// What stands behind `key` in `status`, if there is such a line.
+    /// The text after `key` in `status`, if there is such a line.
     fn line(&self, key: &str) -> Result<Option<&str>, Absent> {
         let lines = self.status.as_ref().map_err(|&reason| reason)?;
         Ok(lines.get(key).map(String::as_str))
@@ -240,7 +243,7 @@ impl Text {
         Ok(Plain::List(ids))
     }
 
-    /// A line of `status` in kB, which tasks without memory of their own do not have.
+    /// A line of `status` in kB, which tasks without memory do not have.
     fn memory(&self, key: &str) -> Said {
         let line = self.line(key)?.ok_or(Absent::NoMemory)?;
         let number: i128 = line
@@ -251,8 +254,8 @@ impl Text {
         Ok(Plain::Number(number * 1024))
     }
 
-    /// An address, which tasks without memory do not have, and which the kernel replaces for those who may not see it: the
-    /// first two by 1, the others by 0.
+    /// An address. Tasks without memory have none. For readers who may not see it, the kernel
+    /// prints 1 for the first two addresses and 0 for the others.
     fn address(&self, number: usize) -> Said {
         if !self.has_memory()? {
             return Err(Absent::NoMemory);
@@ -267,7 +270,7 @@ impl Text {
         self.links[name].clone()
     }
 
-    /// The number behind a key in `io`.
+    /// The number after a key in `io`.
     fn io(&self, key: &str) -> Said {
         let text = std::str::from_utf8(self.file("io")?).expect("io is ASCII");
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -350,7 +353,8 @@ impl Text {
         self.word(3) == Ok("Z")
     }
 
-    /// Whether the task can't have done anything between `self` and `later`: it has one thread, and that did not run.
+    /// Whether the task can't have done anything between `self` and `later`: it has one thread, and
+    /// that thread did not run.
     pub fn is_quiet_until(&self, id: Id, later: &Text) -> bool {
         let rest = |text: &Text| {
             let keys = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches", "State"];
@@ -363,7 +367,8 @@ impl Text {
         is_alone && self.word(3) != Ok("R") && rest(self) == rest(later)
     }
 
-    /// What the text says about a field. No wildcard: a field without a word here does not compile.
+    /// The value of a field according to the text. There is no wildcard, so a field that is missing
+    /// here does not compile.
     pub fn says(&self, id: Id, field: Field) -> Said {
         let number = |number: usize| self.stat(number).map(Plain::Number);
         match field {
@@ -515,7 +520,7 @@ impl Text {
             Field::EnvStart => self.address(50),
             Field::EnvEnd => self.address(51),
             Field::Wchan => match self.file("wchan")? {
-                // The kernel prints the same to a reader who may not trace the task.
+                // The kernel prints the same for a reader who may not trace the task.
                 b"0" => self.link("pid").map(|_| Plain::Bytes(Vec::new())),
                 name => Ok(Plain::Bytes(name.to_vec())),
             },
@@ -570,7 +575,7 @@ impl Text {
     }
 }
 
-/// What the library says, in the units of the text.
+/// The library's value, in the units of the text.
 pub fn plain(field: Field, value: Value<'_>) -> Plain {
     let in_ticks = matches!(
         field,
@@ -654,7 +659,8 @@ fn ranges(list: &str) -> Vec<u64> {
         .collect()
 }
 
-/// How many files are open: since 6.2 the size of the directory; to list it adds one to those of who lists.
+/// The number of open files. Since 6.2 it is the size of the directory. Before, it is counted by
+/// listing, and a process that lists its own files has one more.
 fn fd_count(directory: &Path) -> io::Result<usize> {
     match fs::metadata(directory)?.len() {
         0 if has_no_size() => fs::read_dir(directory).map(Iterator::count),
@@ -662,7 +668,7 @@ fn fd_count(directory: &Path) -> io::Result<usize> {
     }
 }
 
-/// Whether this kernel does not tell, of this process either.
+/// Whether this kernel does not tell the number, not even for this process.
 fn has_no_size() -> bool {
     fs::metadata("/proc/self/fd").is_ok_and(|own| own.len() == 0)
 }

@@ -117,13 +117,13 @@ fn list(strings: &[&[u8]]) -> Vec<Vec<u8>> {
     strings.iter().map(|string| string.to_vec()).collect()
 }
 
-/// An argument list that takes exactly `total` bytes, NULs included, and in which no two arguments are equal.
+/// An argument list of exactly `total` bytes, NULs included, in which all arguments differ.
 fn sized(total: usize) -> Vec<Vec<u8>> {
     const WORD: usize = 1000;
     let mut args = list(&[b"zoo"]);
     let mut left = total - 4;
     while left > 0 {
-        // A rest too short for a number is joined to the last word.
+        // A remainder that is too short for a number is joined to the last word.
         let len = if left < WORD + 20 { left } else { WORD };
         let mut word = format!("{:x<width$}", args.len(), width = len - 1);
         word.truncate(len - 1);
@@ -136,7 +136,8 @@ fn sized(total: usize) -> Vec<Vec<u8>> {
 fn exec(args: Vec<Vec<u8>>) -> io::Result<Facts> {
     let facts = exec_child("rest", None, &args, &[])?;
     if args.is_empty() {
-        // Linux 5.18 and later put an empty argument where there is none, so the process's own word counts.
+        // Linux 5.18 and later insert an empty argument if there is none, so the process's own
+        // report counts.
         return Ok(facts);
     }
     Ok(Facts {

@@ -44,7 +44,7 @@ pub(super) const SPECIES: &[Species] = &[
 
 fn all_ids_different(report: &mut Report) -> io::Result<()> {
     const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;
-    // So that the capabilities are still there for the last step.
+    // This keeps the capabilities for the last step.
     sys::prctl(libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0).doing("keeping capabilities")?;
     sys::setresgid(2001, 2002, 2003)?;
     sys::setresuid(1001, 1002, 1003)?;
@@ -66,7 +66,7 @@ fn nobody(report: &mut Report) -> io::Result<()> {
 }
 
 fn groups(report: &mut Report, count: u32) -> io::Result<()> {
-    // Far apart, the largest beyond 31 bits, and given in descending order: the kernel sorts them.
+    // Far apart, with the largest beyond 31 bits, and in descending order: the kernel sorts them.
     let groups: Vec<u32> = (0..count).map(|i| 1000 + i * 40_000_000).collect();
     let backwards: Vec<u32> = groups.iter().rev().copied().collect();
     sys::set_groups(&backwards).doing("setting groups")?;
@@ -110,7 +110,7 @@ fn seccomp_filter(report: &mut Report) -> io::Result<()> {
 }
 
 fn undumpable(report: &mut Report) -> io::Result<()> {
-    // Root's files under /proc belong to root either way; another user's show it.
+    // Root's files under /proc belong to root in any case. Another user's show the effect.
     sys::set_groups(&[]).doing("dropping groups")?;
     sys::setresgid(1000, 1000, 1000)?;
     sys::setresuid(1000, 1000, 1000)?;

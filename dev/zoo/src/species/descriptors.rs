@@ -34,13 +34,13 @@ fn open_all(dir: &Path) -> io::Result<()> {
     sockets(dir).doing("opening sockets")?;
     objects().doing("opening objects of the kernel")?;
     bind_mounted(dir).doing("a file of another mount namespace")?;
-    // That of whoever started it may be a log, which grows while it is looked at.
+    // The inherited one may be a log, which grows while it is compared.
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     // SAFETY: numbers only, and nothing here owns standard error.
     checked(unsafe { libc::dup2(null.as_raw_fd(), libc::STDERR_FILENO) }.into()).map(drop)
 }
 
-/// Lets a descriptor open until the process ends.
+/// Leaves a descriptor open until the process ends.
 fn keep<T>(descriptor: T) {
     std::mem::forget(descriptor);
 }
@@ -94,7 +94,7 @@ fn files(dir: &Path) -> io::Result<()> {
         fs::create_dir(&long)?;
     }
     keep(File::open(&long)?);
-    // Only places: of a file, of a symbolic link.
+    // Opened only as places: a file, and a symbolic link.
     let place = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
@@ -134,7 +134,7 @@ fn sockets(dir: &Path) -> io::Result<()> {
     keep(UdpSocket::bind("127.0.0.1:0")?);
     keep(UnixListener::bind(dir.join("socket"))?);
     let (ours, theirs) = UnixStream::pair()?;
-    // A file that is on its way in a message, and then here a second time.
+    // A file that is in flight in a message, and is then received, which opens it a second time.
     let passed = File::open(dir.join("plain"))?;
     passing::send(&ours, &[0], &passed)?;
     keep(passing::receive(&theirs)?);
@@ -154,7 +154,7 @@ fn sockets(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `struct perf_event_attr` of the first version: type, size, config and what follows.
+/// `struct perf_event_attr` of the first version: type, size, config, and the rest.
 #[repr(C)]
 #[derive(Default)]
 struct PerfAttributes {
@@ -164,7 +164,7 @@ struct PerfAttributes {
     rest: [u64; 6],
 }
 
-/// Objects that only have a descriptor. A host may refuse the last four.
+/// Objects that have only a descriptor. A host may refuse the last four.
 fn objects() -> io::Result<()> {
     let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the calls fill the set, or get numbers and pointers to memory that lives.
@@ -208,7 +208,7 @@ fn bind_mounted(dir: &Path) -> io::Result<()> {
     sys::keep_mounts_private()?;
     sys::bind(dir, &place)?;
     keep(File::open(place.join("plain"))?);
-    // One more, from a mount that is gone.
+    // Another one, from a mount that is gone.
     let gone = File::open(place.join("appended"))?;
     sys::detach(&place)?;
     keep(gone);

@@ -33,7 +33,7 @@ pub(super) const SPECIES: &[Species] = &[
     ),
 ];
 
-/// Opens the same file again and again.
+/// Opens the same file `count` times.
 fn files(count: usize) -> io::Result<Facts> {
     let mut facts = fork_child(|_| {
         sys::raise_limit(libc::RLIMIT_NOFILE, count as u64 + 100)?;
@@ -46,7 +46,7 @@ fn files(count: usize) -> io::Result<Facts> {
     Ok(facts)
 }
 
-/// Runs a copy of this executable and then removes or renames the file.
+/// Runs a copy of this executable, and then removes or renames the file.
 fn executable(keeper: &mut Keeper, new_name: Option<&str>) -> io::Result<Facts> {
     let copy = keeper.dir()?.join("zoo copy");
     fs::copy("/proc/self/exe", &copy).doing("copying the executable")?;
@@ -65,7 +65,7 @@ fn executable(keeper: &mut Keeper, new_name: Option<&str>) -> io::Result<Facts> 
     Ok(facts)
 }
 
-/// Where the unified cgroup hierarchy is mounted with its root, by the text of
+/// Where the unified cgroup hierarchy is mounted with its root, according to the text of
 /// `/proc/self/mountinfo`. `None` if it is not.
 pub fn cgroup_mount(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
@@ -76,7 +76,7 @@ pub fn cgroup_mount(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// A process in a cgroup of its own, within which the others are.
+/// A process in the innermost of several new cgroups, each within the one before.
 fn cgroup(keeper: &mut Keeper, below: &[&str]) -> io::Result<Facts> {
     let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo")?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 tree is mounted"))?;

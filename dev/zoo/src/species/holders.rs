@@ -1,4 +1,4 @@
-//! Processes that keep those waiting who look at their memory or files, for as long as they live.
+//! Processes that make those who look at their memory or files wait, for as long as they live.
 
 use std::fs::{self, File};
 use std::io;
@@ -52,8 +52,9 @@ const NOBODY: u32 = 65534;
 /// Where the silent file is mapped.
 const AT: usize = 0x2000_0000_0000;
 
-/// Whoever reads its memory, its arguments or its mappings waits for the lock. One thread holds it as a reader while it
-/// waits for the silent file, and another waits for it as a writer: later readers queue behind that one.
+/// Readers of its memory, its arguments or its mappings wait for the lock. One thread holds it as a
+/// reader while it waits for the silent file, and another waits for it as a writer. Later readers
+/// queue behind the writer.
 fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
     let dir = keeper.dir()?.to_owned();
     let (go, let_go) = sys::pipe()?;
@@ -76,7 +77,7 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
         thread::Builder::new().spawn(move || {
             let _ = sys::readable(go, -1);
             loop {
-                // Comes back when the thread is sent a signal.
+                // Returns when the thread gets a signal.
                 let _ = sys::read_at(&memory, AT);
             }
         })?;
@@ -89,14 +90,14 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
         report.facts.comm = Some(b"holds-lock".to_vec());
         sys::set_comm(b"holds-lock")
     })?;
-    // The first thread is at rest when the lock is taken.
+    // The leader rests once the lock is taken.
     settle(facts.pid, 'S')?;
     drop(let_go);
     settle_one_of(facts.pid, 'D')?;
     Ok(facts)
 }
 
-/// Whoever asks what TCP knows of its connection waits.
+/// Whoever asks for TCP's information about its connection waits.
 fn holds_socket(keeper: &mut Keeper) -> io::Result<Facts> {
     let dir = keeper.dir()?.to_owned();
     fork_child(|report| {
@@ -112,7 +113,7 @@ fn holds_socket(keeper: &mut Keeper) -> io::Result<Facts> {
         sys::set_comm(b"holds-socket")?;
         let socket = client.as_raw_fd();
         thread::Builder::new().spawn(move || loop {
-            // Comes back when the thread is sent a signal.
+            // Returns when the thread gets a signal.
             let _ = sys::send_from(socket, AT, page_size());
         })?;
         silent.wait_for_reader()?;
@@ -132,7 +133,7 @@ fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
         move_args(at as usize, at as usize + args.len())?;
         let at = at as usize;
         thread::Builder::new().spawn(move || loop {
-            // SAFETY: nobody else uses the page, and what is in it does not matter.
+            // SAFETY: nobody else uses the page, and its content does not matter.
             let _ = unsafe { sys::map_over(at as *mut u8, page_size(), silent.file.as_raw_fd()) };
             // SAFETY: as above.
             if unsafe { sys::map_anew(at as *mut u8, page_size()) }.is_ok() {
@@ -159,7 +160,8 @@ fn silent_file(keeper: &mut Keeper) -> io::Result<Facts> {
     })
 }
 
-/// The file's name begins at the root of a mount that was detached, so that it looks like that of a buffer of devices.
+/// The file's name begins at the root of a detached mount, so that it looks like the name of a
+/// buffer shared between devices.
 fn deaf_mount(keeper: &mut Keeper) -> io::Result<Facts> {
     let dir = keeper.dir()?.to_owned();
     fork_child(|report| {

@@ -19,15 +19,16 @@ pub(super) const SPECIES: &[Species] = &[species(
     strange,
 )];
 
-/// Where the known mappings begin. Neither programs nor the kernel put anything near there of themselves.
+/// Where the known mappings begin. Neither programs nor the kernel place anything near there on
+/// their own.
 const BASE: usize = 0x2000_0000_0000;
-/// From one to the next.
+/// The distance between two of them.
 const STEP: usize = 0x100_0000;
 
 const READ: i32 = PROT_READ;
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
-/// Puts mappings at the known places, and notes what the kernel has to say of them.
+/// Makes mappings at the known places, and records what the kernel must show of them.
 struct Layout {
     next: usize,
     lines: Vec<Vec<u8>>,
@@ -48,7 +49,7 @@ impl Layout {
         Ok(at)
     }
 
-    /// Notes a mapping: permissions as letters, offset in its file, and name.
+    /// Records a mapping: permissions as letters, offset in its file, and name.
     fn note(&mut self, at: usize, pages: usize, perms: &str, offset: usize, name: &[u8]) {
         let range = format!("{at:x}-{:x} {perms} {offset:x} ", at + pages * page_size());
         self.lines.push([range.as_bytes(), name].concat());
@@ -83,7 +84,8 @@ fn files(layout: &mut Layout, dir: &Path) -> io::Result<()> {
     let at = layout.map(2, READ | PROT_EXEC, MAP_PRIVATE, Some((&file, page_size())))?;
     layout.note(at, 2, "r-xp", page_size(), &name(&gone, b" (deleted)"));
 
-    // Of three pages, the middle one gets other permissions: three mappings of one file.
+    // The middle one of three pages gets different permissions, which makes three mappings of one
+    // file.
     let there = dir.join("a name\nof \\ two lines");
     let file = new_file(&there)?;
     let at = layout.map(3, READ, MAP_PRIVATE, Some((&file, 2 * page_size())))?;
@@ -122,7 +124,7 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
     let at = layout.map(2, PROT_NONE, private, None)?;
     layout.note(at, 2, "---p", 0, b"");
 
-    // Pages that can't be touched, within one mapping. Linux 6.13 has them; elsewhere they are as the others.
+    // Guard pages within one mapping (Linux 6.13). Elsewhere they are ordinary pages.
     let at = layout.map(8, READ_WRITE, private, None)?;
     let _ = sys::advise(at + page_size(), page_size(), MADV_GUARD_INSTALL);
     layout.note(at, 8, "rw-p", 0, b"");
@@ -152,7 +154,7 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
         layout.note(at, 2, "rw-s", 0, b"/SYSV00000000 (deleted)");
     }
 
-    // Not touched, so that no huge page needs to be there.
+    // Not touched, so no huge page needs to be available.
     let pages = (2 << 20) / page_size();
     let huge = layout.map(
         pages,
@@ -166,7 +168,8 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
     Ok(())
 }
 
-/// A process with so many mappings or a few more: of each three, one is code of a file, one other data of it, one is memory.
+/// A process with `count` mappings or slightly more. Of each three, one is code of a file, one is
+/// other data of the file, and one is memory.
 pub(crate) fn many(count: usize) -> io::Result<Facts> {
     fork_child(|report| {
         let file = File::open("/proc/self/exe")?;

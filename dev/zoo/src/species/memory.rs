@@ -37,7 +37,7 @@ pub(super) const SPECIES: &[Species] = &[
         fork_child(|report| {
             let at = touched(16 * MIB, MAP_PRIVATE)?;
             sys::unmap(at, 16 * MIB)?;
-            // A little less than all: the rest of the process may have grown since.
+            // Slightly less than the maximum: the rest of the process may have grown since.
             report.facts.peak_above_current_bytes = Some(15 * MIB as u64);
             Ok(())
         })

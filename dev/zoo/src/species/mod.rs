@@ -23,11 +23,11 @@ pub use files::cgroup_mount;
 pub(crate) struct Species {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Makes it, in the keeper.
+    /// Creates it, in the keeper.
     pub(crate) birth: fn(&mut Keeper) -> io::Result<Facts>,
 }
 
-/// All animals, in the order of the files that make them.
+/// All animals except holders, in the order of the files that define them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Species> {
     [
         tasks::NAMES,
@@ -45,12 +45,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Species> {
     .flatten()
 }
 
-/// Those that keep others waiting. They are none of all, for whoever looks at all of them would wait for ever.
+/// The holders, which make others wait. They are not part of `all`, because whoever looks at all
+/// animals would wait for ever.
 pub(crate) fn holders() -> impl Iterator<Item = &'static Species> {
     holders::SPECIES.iter()
 }
 
-/// The species of a name.
+/// The species with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Species> {
     all().chain(holders()).find(|species| species.name == name)
 }

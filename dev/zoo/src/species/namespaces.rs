@@ -1,4 +1,4 @@
-//! Animals in namespaces of their own.
+//! Animals in their own namespaces.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) const SPECIES: &[Species] = &[
     ),
 ];
 
-/// The user and group that id 0 of a namespace is outside, where root makes it.
+/// The user and group outside to which id 0 of a namespace maps, if root makes the namespace.
 const FIRST_ID: u32 = 100_000;
 
 fn names(names: &[&str]) -> Option<Vec<Vec<u8>>> {
@@ -87,7 +87,8 @@ fn pid_namespace_deep() -> io::Result<Facts> {
     })
 }
 
-/// Moves into a new user namespace (and others) as its root; root outside can map a whole range of ids.
+/// Moves into a new user namespace (and others) as its root. If it is root outside, it can map a
+/// whole range of ids.
 fn enter_user_namespace(other_flags: i32) -> io::Result<()> {
     let flags = libc::CLONE_NEWUSER | other_flags;
     if sys::geteuid() != 0 {
@@ -95,7 +96,7 @@ fn enter_user_namespace(other_flags: i32) -> io::Result<()> {
         sys::unshare(flags).doing("unshare user namespace")?;
         return fs::write("/proc/self/uid_map", format!("0 {uid} 1")).doing("writing uid_map");
     }
-    // Only a process outside may map more than one id: a child made before.
+    // Only a process outside may map more than one id: a child made beforehand.
     let animal = sys::getpid();
     let (go_read, go_write) = sys::pipe()?;
     let Some(mapper) = sys::fork()? else {
@@ -109,13 +110,13 @@ fn enter_user_namespace(other_flags: i32) -> io::Result<()> {
     sys::unshare(flags).doing("unshare user namespace")?;
     io::Write::write_all(&mut &go_write, &[0])?;
     sys::wait(mapper, 0)?;
-    // Unmapped until the mapper succeeded: then this fails and says why.
+    // If the mapper failed, no id is mapped yet: then this fails and says why.
     sys::set_groups(&[]).doing("no groups in the user namespace")?;
     sys::setresgid(0, 0, 0).doing("becoming group 0 of the user namespace")?;
     sys::setresuid(0, 0, 0).doing("becoming user 0 of the user namespace")
 }
 
-/// What the ids of such a process are outside.
+/// The ids outside of such a process.
 fn ids_outside() -> Option<Vec<u32>> {
     let uid = sys::geteuid();
     Some(vec![if uid == 0 { FIRST_ID } else { uid }; 4])
@@ -140,7 +141,7 @@ fn all_namespaces() -> io::Result<Facts> {
                 | libc::CLONE_NEWCGROUP
                 | CLONE_NEWTIME,
         )?;
-        // The pid and the time namespace are entered by children only.
+        // Only children enter the pid and the time namespace.
         let child = fork_child(|_| Ok(()))?;
         report.facts.pid = child.pid;
         report.facts.nspids = Some(vec![child.pid, 1]);

@@ -1,4 +1,4 @@
-//! Scheduling, sessions and terminals, the out-of-memory killer's opinion.
+//! Scheduling, sessions and terminals, and the score of the out-of-memory killer.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -78,7 +78,7 @@ fn start_threads(count: usize, work: fn()) -> io::Result<Vec<pid_t>> {
         thread::Builder::new().stack_size(64 << 10).spawn(move || {
             work();
             let sent = sender.send(sys::gettid());
-            // Nothing is left to drop, so that these threads never run again.
+            // Nothing is left to drop, so these threads never run again.
             drop(sender);
             if sent.is_ok() {
                 sys::rest()
@@ -88,7 +88,7 @@ fn start_threads(count: usize, work: fn()) -> io::Result<Vec<pid_t>> {
     Ok(receiver.into_iter().take(count).collect())
 }
 
-/// Takes note of the threads besides the calling one.
+/// Records the threads other than the calling one.
 fn note_threads(report: &mut Report, mut others: Vec<pid_t>) {
     others.push(sys::getpid());
     others.sort_unstable();
@@ -111,7 +111,7 @@ fn threads_500() -> io::Result<Facts> {
     const BURN_NS: u64 = 2_000_000;
     fork_child(|report| {
         let burn = || sys::burn_cpu(BURN_NS);
-        // All of the ended ones exist at a time, then none.
+        // All of the threads exist at the same time before they end.
         let together = Arc::new(Barrier::new(ENDED));
         let ended: Vec<_> = (0..ENDED)
             .map(|_| {
@@ -125,7 +125,7 @@ fn threads_500() -> io::Result<Facts> {
             .collect::<io::Result<_>>()?;
         for thread in ended {
             let tid = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
-            // Joined is a moment earlier than gone.
+            // A thread is joined a moment before it is gone.
             while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
                 sys::sched_yield();
             }
@@ -149,7 +149,7 @@ fn dead_leader() -> io::Result<Facts> {
     Ok(facts)
 }
 
-/// A child that goes on to another kind of end than rest, once its facts are told.
+/// A child that, after reporting its facts, ends otherwise than by resting.
 fn child_that(end: impl FnOnce()) -> io::Result<Facts> {
     fork_child(|report| {
         report.ready()?;
@@ -181,7 +181,7 @@ fn stopped() -> io::Result<Facts> {
 
 fn traced() -> io::Result<Facts> {
     let tracee = fork_child(|_| {
-        // Only the Yama security module knows (and needs) this permission.
+        // Only the Yama security module knows, and needs, this permission.
         let _ = sys::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0);
         Ok(())
     })?;
@@ -216,7 +216,8 @@ fn vfork_parent() -> io::Result<Facts> {
 fn memory_shared() -> io::Result<Facts> {
     fork_child(|report| {
         let child = sys::clone_sharing_memory(0, || {
-            // Both processes run on one memory (and one errno): the child does as little as possible.
+            // Both processes share their memory (and one errno), so the child does as little as
+            // possible.
             let _ = sys::die_with_parent();
             sys::rest()
         })?;
@@ -227,7 +228,8 @@ fn memory_shared() -> io::Result<Facts> {
     })
 }
 
-/// Forks a grandchild through a child that `dies` at once. The grandchild reports when it has been adopted.
+/// Forks a grandchild through a child that `dies` at once. The grandchild reports after it has been
+/// adopted.
 fn orphan(report: &mut Report, dies: fn()) -> io::Result<()> {
     let grandparent = sys::getpid();
     if let Some(middle) = sys::fork()? {
@@ -254,7 +256,7 @@ fn orphan_of_subreaper() -> io::Result<Facts> {
     fork_child(|report| {
         sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
         orphan(report, || sys::exit(0))?;
-        // The orphan has told or tells the facts; this process must stay as its parent and say nothing.
+        // The orphan reports the facts. This process must remain as its parent and report nothing.
         sys::rest()
     })
 }

@@ -14,7 +14,7 @@ use taskdiag::{Fields, Query, Snapshot};
 use taskdiag_history::decode::End;
 use taskdiag_history::directory::TIERS;
 
-use super::library::{Library, Segment};
+use super::library::{torn, Library, Segment};
 use super::past::Recorded;
 use super::time;
 use crate::outcome::{counted, say, Failure, Outcome};
@@ -23,8 +23,8 @@ use tables::{TableInfo, CGROUPS_AT, EVENTS_AT, MEMORY_AT, PROCESSES_AT, PROGRAMS
 
 /// Write a recording as Parquet files: OUT/TABLE/host=…/date=…/….parquet
 ///
-/// The tables are processes, events, programs, cgroups and memory: see docs/history.md. Several hosts
-/// can be exported to one directory or bucket. Values that are absent are NULL.
+/// The tables are processes, events, programs, cgroups and memory: see docs/history.md. Several
+/// hosts can be exported to one directory or bucket. Values that are absent are NULL.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The directory of the recording
@@ -44,10 +44,10 @@ pub struct Args {
     to: Option<i64>,
 }
 
-/// The files that are being written, by table, host and day.
+/// The files being written, by table, host and day.
 struct Export {
     out: PathBuf,
-    /// Names of files say what they are of, so that exporting twice makes no copies.
+    /// The file name, which identifies the exported samples: a second export replaces the first.
     name: String,
     sheets: BTreeMap<(usize, String, String), Sheet>,
     snapshot: Snapshot,
@@ -122,7 +122,8 @@ impl Export {
         let result = loop {
             match recorded.advance() {
                 Ok(None) => {}
-                Ok(Some(End::Whole | End::Torn(_))) => break Ok(()),
+                Ok(Some(End::Whole)) => break Ok(()),
+                Ok(Some(End::Torn(bytes))) => break Err(torn(bytes)),
                 Err(damage) => break Err(damage),
             }
             let wall_ns = recorded.moment().time.wall_ns;
@@ -166,7 +167,7 @@ impl Export {
         Ok(())
     }
 
-    /// The file of a table for a host and a day (in UTC).
+    /// The file of a table for a host and a day (UTC).
     fn sheet(&mut self, table: usize, host: &str, wall_ns: i64) -> io::Result<&mut Sheet> {
         let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
         let date = timestamp.strftime("%Y-%m-%d").to_string();
@@ -186,7 +187,7 @@ impl Export {
     }
 }
 
-/// The name of a host as a part of a path. Recordings come from anyone.
+/// A host name as a path component. Recordings may come from anyone.
 fn as_directory(host: &str) -> String {
     let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     let name: String = host

@@ -1,8 +1,9 @@
-//! Tables of a Parquet file: rows are collected, and written as row groups.
+//! The writer of a Parquet table: collects rows, and writes them as row groups.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,19 +14,19 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-/// What the values of a column are. Any may be missing.
+/// The type of a column. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// A number.
     Number,
-    /// A text: what is not UTF-8 in it is replaced.
+    /// A text. Invalid UTF-8 is replaced.
     Text,
     /// A time in UTC, to the microsecond.
     Time,
 }
 
 impl Type {
-    /// As a schema of Parquet says it.
+    /// The column's declaration in a Parquet schema.
     fn schema(self, name: &str) -> String {
         match self {
             Type::Number => format!("optional int64 {name}"),
@@ -49,9 +50,9 @@ impl Type {
 pub struct Heading {
     /// Its name.
     pub name: &'static str,
-    /// What its values are.
+    /// The type of its values.
     pub kind: Type,
-    /// What they mean.
+    /// The meaning of its values.
     pub meaning: &'static str,
 }
 
@@ -73,7 +74,7 @@ impl From<Option<i64>> for Cell {
 }
 
 impl From<u64> for Cell {
-    /// No count of the kernel reaches 63 bits.
+    /// No counter of the kernel reaches 63 bits.
     fn from(number: u64) -> Cell {
         Cell::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -82,16 +83,20 @@ impl From<u64> for Cell {
 /// A row.
 pub type Cells = Vec<Cell>;
 
-/// So many rows are in memory before they are written.
+/// Only the owner may read an export, as a recording: it has the command lines of all processes.
+const MODE: u32 = 0o600;
+
+/// The maximum number of rows in memory before they are written.
 const GROUP: usize = 200_000;
 
-/// A table of one host and one day.
+/// The table of one host and one day.
 pub struct Sheet {
     headings: &'static [Heading],
     rows: Vec<Cells>,
     writer: SerializedFileWriter<BufWriter<File>>,
     path: PathBuf,
-    /// Rows of a group are in the order of these columns.
+    unfinished: Unfinished,
+    /// The columns by which the rows of a group are sorted.
     order: &'static [usize],
 }
 
@@ -104,8 +109,7 @@ impl std::fmt::Debug for Sheet {
 }
 
 impl Sheet {
-    /// Makes a file that is not complete before [`finish`](Sheet::finish): until then it has another
-    /// name.
+    /// Creates a file under a temporary name, until [`finish`](Sheet::finish).
     pub fn create(path: &Path, name: &str, headings: &'static [Heading], order: &'static [usize]) -> io::Result<Sheet> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
@@ -121,18 +125,19 @@ impl Sheet {
             .set_compression(Compression::ZSTD(level))
             .set_created_by(format!("taskdiag {}", env!("CARGO_PKG_VERSION")))
             .build();
-        let file = File::create(unfinished(path))?;
+        let (file, unfinished) = Unfinished::create(path)?;
         let writer = SerializedFileWriter::new(BufWriter::new(file), Arc::new(schema), Arc::new(properties));
         Ok(Sheet {
             headings,
             rows: Vec::new(),
             writer: writer.map_err(failed)?,
             path: path.to_owned(),
+            unfinished,
             order,
         })
     }
 
-    /// Adds a row, which has a cell for each heading.
+    /// Adds a row, with a cell for each heading.
     pub fn add(&mut self, row: Cells) -> io::Result<()> {
         debug_assert_eq!(row.len(), self.headings.len());
         self.rows.push(row);
@@ -142,7 +147,7 @@ impl Sheet {
         Ok(())
     }
 
-    /// Writes what is left, and gives the file its name.
+    /// Writes the remaining rows, and renames the file to its final name.
     pub fn finish(mut self) -> io::Result<()> {
         self.write()?;
         let file = self
@@ -152,10 +157,11 @@ impl Sheet {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        fs::rename(unfinished(&self.path), &self.path)
+        self.unfinished.finish(&self.path)
     }
 
-    /// Writes the rows as a group. What is alike is together there, which compresses best.
+    /// Writes the rows as a sorted group. Sorting puts similar rows together, which compresses
+    /// best.
     fn write(&mut self) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
@@ -217,8 +223,35 @@ impl Sheet {
     }
 }
 
-fn unfinished(path: &Path) -> PathBuf {
-    path.with_extension("unfinished")
+/// A file with a temporary name until it is complete. It is removed if it is never completed.
+#[derive(Debug)]
+struct Unfinished(Option<PathBuf>);
+
+impl Unfinished {
+    /// Creates one for a file of that name. The temporary name has this process's id, so that
+    /// neither a concurrent export nor the remains of a killed one are in the way.
+    fn create(path: &Path) -> io::Result<(File, Unfinished)> {
+        let name = path.with_extension(format!("{}.unfinished", std::process::id()));
+        let _ = fs::remove_file(&name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&name)?;
+        Ok((file, Unfinished(Some(name))))
+    }
+
+    fn finish(mut self, path: &Path) -> io::Result<()> {
+        if let Some(name) = &self.0 {
+            fs::rename(name, path)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(name) = &self.0 {
+            let _ = fs::remove_file(name);
+        }
+    }
 }
 
 fn compare(a: &Cell, b: &Cell) -> std::cmp::Ordering {

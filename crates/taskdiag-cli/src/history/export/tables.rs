@@ -8,29 +8,29 @@ use taskdiag_history::events::Happened;
 use taskdiag_history::figures::Figure;
 
 use super::sheet::{Cell, Cells, Heading, Type};
-use crate::history::past::Moment;
+use crate::history::past::MachineState;
 
 const fn heading(name: &'static str, kind: Type, meaning: &'static str) -> Heading {
     Heading { name, kind, meaning }
 }
 
-/// A table: its name, its columns, and the columns that its rows are in the order of.
+/// A table: its name, its columns, and the columns by which its rows are sorted.
 #[derive(Clone, Copy, Debug)]
 pub struct TableInfo {
-    /// Its name, and that of its directory.
+    /// Its name, and the name of its directory.
     pub name: &'static str,
-    /// What a row is.
+    /// What a row represents.
     pub rows: &'static str,
     /// The columns.
     pub headings: &'static [Heading],
-    /// Columns, by their place.
+    /// Indexes of columns.
     pub order: &'static [usize],
 }
 
 /// All tables.
 pub const TABLES: [TableInfo; 5] = [PROCESSES, EVENTS, PROGRAMS, CGROUPS, MEMORY];
 
-/// The tables with their columns, as Markdown.
+/// Formats all tables and their columns as Markdown.
 pub fn markdown() -> String {
     let mut text = String::new();
     for table in TABLES {
@@ -47,7 +47,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// Where they are in [`TABLES`].
+/// The indexes of the tables in [`TABLES`].
 pub const PROCESSES_AT: usize = 0;
 pub const EVENTS_AT: usize = 1;
 pub const PROGRAMS_AT: usize = 2;
@@ -56,7 +56,8 @@ pub const MEMORY_AT: usize = 4;
 
 const TIME: Heading = heading("time", Type::Time, "when the sample was taken");
 
-/// `start_time` depends on what the clock said at the sample, and so differs a little between samples.
+/// `start_time` depends on the clock at the time of the sample, so it differs a little between
+/// samples.
 const START_NS: Heading = heading(
     "start_ns",
     Type::Number,
@@ -144,6 +145,11 @@ const EVENTS: TableInfo = TableInfo {
         ),
         heading("term_signal", Type::Number, "for an exit: the signal that killed it"),
         heading(
+            "oom_killed",
+            Type::Number,
+            "for an exit by a signal: 1 if the OOM killer had chosen it, else 0; NULL if the events did not tell",
+        ),
+        heading(
             "runtime_ns",
             Type::Number,
             "for an exit: processor time of all its threads",
@@ -162,7 +168,7 @@ const EVENTS: TableInfo = TableInfo {
 
 const PROGRAMS: TableInfo = TableInfo {
     name: "programs",
-    rows: "each program of a unit of which processes began or ended since the sample before",
+    rows: "each program and unit whose processes began or ended since the last sample",
     headings: &[
         TIME,
         heading(
@@ -222,7 +228,7 @@ const MEMORY: TableInfo = TableInfo {
     order: &[1, 2, 0],
 };
 
-/// The fields that rows of processes are made of.
+/// The fields in rows of processes.
 pub const FIELDS: [Field; 26] = [
     Field::Pid,
     Field::Ppid,
@@ -264,6 +270,7 @@ fn cell(value: Value<'_>) -> Cell {
     match value {
         Value::Unsigned(number) => number.into(),
         Value::Signed(number) => Cell::Number(number),
+        Value::Flag(flag) => u64::from(flag).into(),
         Value::Letter(letter) => Cell::Text(letter.to_string()),
         Value::Text(bytes) => text(bytes),
         Value::Texts(arguments) => {
@@ -278,7 +285,7 @@ fn cell(value: Value<'_>) -> Cell {
 }
 
 /// The row of a process.
-pub fn process(task: &Task<'_>, moment: &Moment) -> Cells {
+pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
     let since_boot = |ns: u64| micros(moment.boot_ns().saturating_add_unsigned(ns));
     let value = |field: &Field| match (field, task.value(*field)) {
         (Field::StartNs, Ok(Value::Unsigned(ns))) => since_boot(ns),
@@ -295,8 +302,8 @@ pub fn process(task: &Task<'_>, moment: &Moment) -> Cells {
 }
 
 /// The rows of events.
-pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
-    const AFTER_TIME: [EventField; 12] = [
+pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
+    const AFTER_TIME: [EventField; 13] = [
         EventField::Event,
         EventField::Pid,
         EventField::Ppid,
@@ -306,6 +313,7 @@ pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
         EventField::Filename,
         EventField::ExitCode,
         EventField::TermSignal,
+        EventField::OomKilled,
         EventField::RuntimeNs,
         EventField::PeakRssBytes,
         EventField::CgroupId,
@@ -335,9 +343,9 @@ pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
         .collect()
 }
 
-/// The rows of what began and ended.
-pub fn programs(happened: &Happened, moment: &Moment) -> Vec<Cells> {
-    // The proc connector does not know either of what ended.
+/// The rows of the sums by unit and program.
+pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
+    // The proc connector reports neither of the two for processes that ended.
     let is_told = decode::text(&moment.figures, b"sources", b"events") != Some(b"connector");
     let told = |number: u64| if is_told { number.into() } else { Cell::None };
     let row = |((unit, program), sum): (&(Vec<u8>, Vec<u8>), &taskdiag_history::events::Sum)| {
@@ -357,8 +365,8 @@ pub fn programs(happened: &Happened, moment: &Moment) -> Vec<Cells> {
     happened.sums.iter().map(row).collect()
 }
 
-/// The rows of the machine's figures, or those of cgroups.
-pub fn figures(moment: &Moment, of_cgroups: bool) -> Vec<Cells> {
+/// The rows of figures: the machine's, or those of cgroups.
+pub fn figures(moment: &MachineState, of_cgroups: bool) -> Vec<Cells> {
     const MACHINE: [&[u8]; 6] = [b"meminfo", b"vmstat", b"cpu", b"stat", b"load", b"pressure"];
     let mut rows = Vec::new();
     for ((object, key), figure) in &moment.figures {
@@ -377,7 +385,7 @@ pub fn figures(moment: &Moment, of_cgroups: bool) -> Vec<Cells> {
 mod tests {
     use super::*;
 
-    /// Check that rows of processes have a cell for each heading, under the field's own name.
+    /// Check that rows of processes have a cell for each heading, named as the field.
     #[test]
     fn headings_are_fields() {
         let names: Vec<&str> = PROCESSES.headings.iter().skip(1).map(|heading| heading.name).collect();

@@ -6,7 +6,7 @@ use super::{plain, Cell};
 use crate::ps::lines::prefix;
 
 impl Cell<'_> {
-    /// The name, in a forest behind its branches.
+    /// The name; in a forest, preceded by its branches.
     pub fn comm(&mut self) {
         self.out.extend_from_slice(self.branches);
         self.bare_comm();
@@ -20,7 +20,7 @@ impl Cell<'_> {
         }
     }
 
-    /// As much of the name as is eight characters wide.
+    /// As much of the name as fits into eight columns.
     pub fn short_comm(&mut self) {
         match self.value(Field::Comm) {
             Ok(Value::Text(name)) => {

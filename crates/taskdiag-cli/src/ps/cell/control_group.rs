@@ -1,4 +1,4 @@
-//! Cells of cgroups, and of the containers that they tell of.
+//! Cells of cgroups, and of the containers that they indicate.
 
 use taskdiag::{Field, Value};
 use taskdiag_core::cgroup::{self, Runtime};
@@ -24,7 +24,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Whether the container of the task has this runtime.
+    /// Whether the task's container has this runtime.
     fn has_runtime(&mut self, runtime: Runtime) -> bool {
         self.value(Field::ContainerRuntime) == Ok(Value::Text(runtime.name().as_bytes()))
     }

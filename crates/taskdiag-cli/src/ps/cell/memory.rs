@@ -1,4 +1,4 @@
-//! Cells of memory: sizes, page faults, addresses, the limit.
+//! Cells of memory: sizes, page faults, addresses, and the limit.
 
 use taskdiag::{Absent, Field, Value};
 
@@ -26,13 +26,13 @@ impl Cell<'_> {
         self.number_or_dash(value);
     }
 
-    /// Two amounts of memory in bytes.
+    /// The sum of two amounts of memory, in bytes.
     pub fn sum(&mut self, a: Field, b: Field) -> Result<u64, Absent> {
         let a = self.memory(a)?;
         Ok(a.saturating_add(self.memory(b)?))
     }
 
-    /// Two amounts of memory in KiB.
+    /// The sum of two amounts of memory, in KiB.
     pub fn sum_kibibytes(&mut self, a: Field, b: Field) {
         let sum = self.sum(a, b).map(|bytes| bytes / 1024);
         self.number_or_dash(sum);
@@ -44,8 +44,8 @@ impl Cell<'_> {
         self.number_or_dash(value);
     }
 
-    /// The size of the code in bytes. The addresses that it takes need the right to trace the task;
-    /// without it, the size is known in whole pages.
+    /// The size of the code in bytes. Its addresses can be read only with the right to trace the
+    /// task; without that, the size is known in whole pages.
     fn code_bytes(&mut self) -> Result<u64, Absent> {
         match (self.task.value(Field::StartCode), self.task.value(Field::EndCode)) {
             (Ok(Value::Mask(start)), Ok(Value::Mask(end))) => Ok(end.saturating_sub(start)),
@@ -59,7 +59,7 @@ impl Cell<'_> {
         self.number_or_dash(bytes.map(|bytes| bytes / 1024));
     }
 
-    /// The size of all but the code in KiB.
+    /// The size of everything but the code, in KiB.
     pub fn data_size(&mut self) {
         let bytes = self
             .memory(Field::VsizeBytes)
@@ -104,7 +104,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The limit of resident memory: `None` if it is not known, `Some(None)` if there is none.
+    /// The limit of resident memory. `None` if it is unknown, `Some(None)` if there is none.
     pub fn rss_limit_bytes(&mut self) -> Option<Option<u64>> {
         let Ok(Value::Limits(limits)) = self.value(Field::Limits) else {
             return None;

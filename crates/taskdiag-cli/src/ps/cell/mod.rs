@@ -2,7 +2,7 @@
 //!
 //! Units, rounding and placeholders are those of ps from procps-ng 4.0.2, with one exception: where
 //! ps shows 0 for a value that it could not read, the cell is a dash. Some numbers begin with
-//! spaces: in a row that has shifted to the right, ps keeps these spaces.
+//! spaces, because ps keeps these spaces in a row that has shifted to the right.
 
 mod command;
 mod control_group;
@@ -24,17 +24,17 @@ use crate::output::{Absences, HasValues};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A cell that is being made.
+/// A cell while it is being made.
 pub struct Cell<'a> {
-    /// Where its text is appended.
+    /// The buffer to append its text to.
     pub out: &'a mut Vec<u8>,
-    /// The task that it is about.
+    /// The task.
     pub task: &'a dyn HasValues<Key = Field>,
     /// Facts about the host, and the modifiers.
     pub host: &'a mut Host,
     /// Counts missing values, if they are to be reported.
     pub missing: Option<&'a mut Absences>,
-    /// The branches in front of names and commands in a forest.
+    /// The branches before names and commands in a forest.
     pub branches: &'a [u8],
 }
 impl<'a> Cell<'a> {
@@ -84,7 +84,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// A number as it is.
+    /// A number, unchanged.
     pub fn number(&mut self, field: Field) {
         match self.value(field) {
             Ok(Value::Unsigned(value)) => match field.info().kind {

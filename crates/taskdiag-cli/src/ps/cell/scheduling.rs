@@ -14,7 +14,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The state and the letters that ps(1) lists under PROCESS STATE CODES.
+    /// The state, and the additional letters that ps(1) lists under PROCESS STATE CODES.
     pub fn stat(&mut self) {
         let Ok(state) = self.letter(Field::State) else {
             return self.dash();
@@ -80,7 +80,7 @@ impl Cell<'_> {
         self.number_or_dash(priority);
     }
 
-    /// The processor that it runs on; a star if it does not run.
+    /// The processor that it runs on; a star if it is not running.
     pub fn running_on(&mut self) {
         match self.letter(Field::State) {
             Ok('R') => self.number(Field::Processor),
@@ -88,7 +88,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The memory node of the processor that it ran on.
+    /// The memory node of the processor that it last ran on.
     pub fn numa_node(&mut self) {
         let node = self
             .unsigned(Field::Processor)
@@ -96,7 +96,7 @@ impl Cell<'_> {
         self.number_or_dash(node);
     }
 
-    /// The kernel function that it waits in. Like ps, leaves out underscores in front.
+    /// The kernel function in which it waits. Like ps, leaves out leading underscores.
     pub fn wait_channel(&mut self) {
         match self.value(Field::Wchan) {
             Ok(Value::Text(name)) if !name.is_empty() => {

@@ -9,7 +9,7 @@ use crate::ps::specifiers::Specifier;
 
 const HZ: u64 = 100;
 
-/// What a column shows of a row, 1000 seconds after boot on a machine with 1 GiB.
+/// The cell of a column for a row, 1000 seconds after boot on a machine with 1 GiB.
 fn shown_with(name: &str, row: &Made<'_>, modifiers: Modifiers) -> String {
     let mut host = Host::new(modifiers);
     (host.now_ns, host.tick_ns) = (1000 * SECOND, SECOND / HZ);
@@ -30,7 +30,7 @@ fn shown(name: &str, row: &Made<'_>) -> String {
     shown_with(name, row, Modifiers::default())
 }
 
-/// A task that started so many seconds before, and has used so many ticks in user mode.
+/// A task that started `seconds` ago and has used `ticks` in user mode.
 fn aged(seconds: u64, ticks: u64) -> Made<'static> {
     Made(vec![
         (Field::StartNs, Ok(Value::Unsigned((1000 - seconds) * SECOND))),
@@ -41,7 +41,7 @@ fn aged(seconds: u64, ticks: u64) -> Made<'static> {
     ])
 }
 
-/// Check the forms of processor time around the changes of form.
+/// Check the forms of processor time where the form changes.
 #[test]
 fn processor_time_has_several_forms() {
     for (seconds, time, bsd) in [
@@ -64,7 +64,7 @@ fn processor_time_has_several_forms() {
     assert_eq!(shown_with("time", &aged(10, 100), cumulative), "00:00:07");
 }
 
-/// Check that user and system time are rounded down each, as the kernel's texts have them.
+/// Check that user and system time are each rounded down, as in the kernel's texts.
 #[test]
 fn times_are_whole_ticks() {
     let row = Made(vec![
@@ -74,7 +74,7 @@ fn times_are_whole_ticks() {
     assert_eq!(shown("times", &row), "0");
 }
 
-/// Check the shares of a processor, with their ends.
+/// Check the shares of a processor, and their limits.
 #[test]
 fn shares_have_ends() {
     for (ticks, percent, whole, mille, fine) in [
@@ -91,11 +91,11 @@ fn shares_have_ends() {
         assert_eq!(shown("cuu", &row), fine);
     }
     assert_eq!(shown("cuc", &aged(100, 100)), "7.000");
-    // It has only just started: nothing is divided by 0.
+    // It has only just started. Nothing is divided by 0.
     assert_eq!(shown("%cpu", &aged(0, 1)), "0.0");
 }
 
-/// Check the time since the start, and that a clock that is behind makes it none.
+/// Check the time since the start, and that it is 0 if the clock is behind.
 #[test]
 fn elapsed_time_has_several_forms() {
     for (seconds, shown_as) in [(0, "00:00"), (59, "00:59"), (600, "10:00")] {
@@ -120,8 +120,7 @@ fn elapsed_time_has_several_forms() {
     }
 }
 
-/// Check units and shares of memory, and that a task without memory has none of it rather than
-/// a dash.
+/// Check units and shares of memory, and that a task without memory has 0 rather than a dash.
 #[test]
 fn memory_is_in_units_of_ps() {
     let row = Made(vec![
@@ -161,7 +160,7 @@ fn memory_is_in_units_of_ps() {
     assert_eq!(shown("stackp", &none), "0000000000000000");
 }
 
-/// Check what the classes, priorities and nice values of the scheduler look like.
+/// Check the classes, priorities and nice values of the scheduler.
 #[test]
 fn scheduling_is_shown_on_all_scales() {
     let row = |policy, priority, nice, rt| {
@@ -188,7 +187,7 @@ fn scheduling_is_shown_on_all_scales() {
     }
 }
 
-/// Check the letters behind the state.
+/// Check the letters after the state.
 #[test]
 fn states_have_letters_behind_them() {
     let plain = || {
@@ -233,7 +232,7 @@ fn some_flags_are_shown() {
     }
 }
 
-/// Check the name of a kernel function, and of none.
+/// Check the name of a kernel function, and the cell if there is none.
 #[test]
 fn wait_channels_lack_underscores() {
     for (name, shown_as) in [(&b"do_wait"[..], "do_wait"), (b"__do_sys_pause", "do_sys_pause")] {
@@ -246,8 +245,7 @@ fn wait_channels_lack_underscores() {
     }
 }
 
-/// Check what stands for the command, and that nothing in it reaches a terminal that should
-/// not.
+/// Check what is shown for the command, and that nothing in it can control a terminal.
 #[test]
 fn commands_are_harmless() {
     let row = |cmdline: &'static [u8]| {
@@ -295,7 +293,7 @@ fn short_names_have_whole_characters() {
     }
 }
 
-/// Check that every specifier has text for a task of which nothing is known.
+/// Check that every specifier has text for a task about which nothing is known.
 #[test]
 fn nothing_is_empty_for_lack_of_values() {
     use super::super::specifiers::TABLE;

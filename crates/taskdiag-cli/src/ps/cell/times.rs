@@ -7,7 +7,8 @@ use crate::history::Life;
 use crate::output::people;
 
 impl Cell<'_> {
-    /// Processor time in clock ticks, each part rounded down as the kernel's text has it.
+    /// Processor time in clock ticks, with user and system time each rounded down as in the
+    /// kernel's text.
     pub fn cpu_time(&mut self) -> Result<u64, Absent> {
         self.cpu_time_with(self.host.modifiers.cumulative)
     }
@@ -33,10 +34,10 @@ impl Cell<'_> {
         Ok(seen_ns.saturating_sub(start))
     }
 
-    /// What it did, if a time of a recording is looked at.
+    /// What it did in the selected time of a recording, if there is one.
     fn life(&mut self) -> Result<Option<Life>, Absent> {
         let (pid, start_ns) = (self.unsigned(Field::Pid), self.unsigned(Field::StartNs));
-        // No process id has more bits.
+        // A process id has no more bits than this.
         self.host.life(|| Ok(Identity::new(pid? as u32, start_ns?)))
     }
 
@@ -45,8 +46,8 @@ impl Cell<'_> {
         Ok(start - start % self.host.tick_ns)
     }
 
-    /// Processor time divided by the time since it started, or that in a time of a recording divided by
-    /// that, in parts of `whole`.
+    /// Processor time divided by the time since the start, in parts of `whole`. For a time range of
+    /// a recording, both are those within the range.
     pub fn cpu_share(&mut self, whole: u64) -> Result<u64, Absent> {
         self.cpu_share_with(whole, self.host.modifiers.cumulative)
     }
@@ -63,7 +64,7 @@ impl Cell<'_> {
         Ok(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// Processor time in percent of the time since it started. One decimal below 100 %.
+    /// Processor time in percent of the time since the start. One decimal below 100 %.
     pub fn percent_cpu(&mut self) {
         match self.cpu_share(1000) {
             Ok(tenths) if tenths < 1000 => self.write(format_args!("{}.{}", tenths / 10, tenths % 10)),
@@ -146,7 +147,7 @@ impl Cell<'_> {
         self.write(format_args!("{:02}:{:02}", seconds / 60 % 60, seconds % 60));
     }
 
-    /// `HH:MM` of today, `MmmDD` of this year, or the year.
+    /// `HH:MM` for today, `MmmDD` for this year, or the year.
     pub fn start_time(&mut self) {
         match self.start_ns() {
             Ok(ns) => self.host.clock().short_date(self.out, ns - ns % SECOND),
@@ -154,7 +155,7 @@ impl Cell<'_> {
         }
     }
 
-    /// `HH:MM:SS` within a day, and then `Mmm DD`.
+    /// `HH:MM:SS` within a day, after that `Mmm DD`.
     pub fn start(&mut self) {
         self.dated(|cell, date, is_recent| {
             if is_recent {
@@ -170,7 +171,7 @@ impl Cell<'_> {
         });
     }
 
-    /// `HH:MM` within a day, and then `Mmm DD`.
+    /// `HH:MM` within a day, after that `Mmm DD`.
     pub fn bsd_start(&mut self) {
         self.dated(|cell, date, is_recent| {
             if is_recent {
@@ -181,7 +182,7 @@ impl Cell<'_> {
         });
     }
 
-    /// The whole date: `Tue Nov 24 20:26:26 2026`.
+    /// The full date: `Tue Nov 24 20:26:26 2026`.
     pub fn long_start(&mut self) {
         const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
         self.dated(|cell, date, _| {

@@ -87,7 +87,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The login session, by systemd.
+    /// The login session, from systemd.
     pub fn login_session(&mut self) {
         let session = sessions::session(self.cgroup_path());
         self.text_or_dash(session);

@@ -1,4 +1,4 @@
-//! What the options given so far mean.
+//! The combined meaning of the options given so far.
 
 use std::ffi::OsString;
 
@@ -7,11 +7,11 @@ use super::meant::{Choice, Instead, List, Meant, Threads};
 use crate::outcome::Failure;
 use crate::ps::{columns, presets, sort};
 
-/// What the options given so far mean.
+/// The combined meaning of the options given so far.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     pub(super) meant: Meant,
-    /// The arguments that are left to clap.
+    /// The arguments that are left for clap.
     pub(super) left: Vec<OsString>,
     /// Whether columns were named.
     has_columns: bool,
@@ -36,7 +36,7 @@ impl Given {
         Ok(())
     }
 
-    /// Numbers are sessions. With a name among them, all are groups.
+    /// Numbers are sessions. If there is a name among them, all are groups.
     pub(super) fn sessions_or_groups(&mut self, value: &str) -> Result<(), String> {
         match ids(value) {
             Ok(sessions) => self.list(List::Sessions(sessions)),
@@ -69,7 +69,7 @@ impl Given {
         if value.is_empty() {
             return Err("it needs names of columns: `taskdiag ps L` and `taskdiag fields` list them".to_owned());
         }
-        // A list with a plus adds to a format.
+        // A list that starts with a plus adds to a format.
         self.has_columns |= !value.starts_with('+');
         self.left.push(format!("--fields={value}").into());
         Ok(())
@@ -85,7 +85,7 @@ impl Given {
     }
 
     pub(super) fn order_or_preloaded(&mut self, value: &str) -> Result<(), String> {
-        // A letter alone is a key, even if it is also a specifier.
+        // A single letter is a key, even if it is also a specifier.
         let is_letter = value.trim_start_matches(['+', '-']).len() == 1;
         match sort::short_keys(value) {
             Some(keys) if is_letter || !columns::is_list(value) => self.sort(&keys),

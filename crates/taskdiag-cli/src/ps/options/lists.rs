@@ -19,7 +19,7 @@ fn members(list: &str) -> Result<impl Iterator<Item = &str>, String> {
 pub(super) fn ids(list: &str) -> Result<Vec<u32>, String> {
     let id = |member: &str| match member.parse::<u32>() {
         Ok(id @ 1..) => Ok(id),
-        _ => Err(format!("{member:?} is no id: they are numbers from 1 on")),
+        _ => Err(format!("{member:?} is not an id: ids are numbers above 0")),
     };
     members(list)?.map(id).collect()
 }
@@ -39,7 +39,7 @@ pub(super) fn names(list: &str) -> Result<Vec<String>, String> {
 pub(super) fn size(value: &str) -> Result<usize, String> {
     match value.parse() {
         Ok(size @ 1..) => Ok(size),
-        _ => Err(format!("{value:?} is no number from 1 on")),
+        _ => Err(format!("{value:?} is not a number above 0")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the options of ps(1) mean.
+//! The meaning of the options of ps(1).
 
 use crate::ps::host::Modifiers;
 use crate::ps::presets;
@@ -8,52 +8,52 @@ use crate::ps::presets;
 pub struct Meant {
     /// Whether the command was called by the name `ps`.
     pub is_called_ps: bool,
-    /// Whether there were any, so that the output is that of ps.
+    /// Whether any were given, so that the output is that of ps.
     pub is_given: bool,
-    /// Whether there were any in BSD style.
+    /// Whether any were given in BSD style.
     pub is_bsd: bool,
-    /// Which processes.
+    /// Which processes to show.
     pub choice: Choice,
-    /// Which predefined format.
+    /// The predefined format.
     pub preset: presets::Preset,
-    /// Threads.
+    /// Whether to show threads.
     pub threads: Threads,
     /// How a forest is drawn, if there is one.
     pub forest: Option<Branches>,
     /// The modifiers of cells.
     pub modifiers: Modifiers,
-    /// Headers on each page.
+    /// Whether each page has a header.
     pub has_pages: bool,
-    /// How many characters a line has.
+    /// The number of characters on a line.
     pub columns: Option<usize>,
-    /// How many lines a page has.
+    /// The number of lines on a page.
     pub rows: Option<usize>,
     /// How often `w` or `-w` was given.
     pub wider: usize,
-    /// Something else than a listing.
+    /// An action other than listing processes.
     pub instead: Option<Instead>,
 }
 
-/// Which processes are meant.
+/// Which processes to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// All.
+    /// All processes.
     pub all: bool,
-    /// `-a`: on a terminal, leaders of sessions excepted.
+    /// `-a`: processes on a terminal, except session leaders.
     pub others_on_terminals: bool,
-    /// `-d`: leaders of sessions excepted.
+    /// `-d`: all processes except session leaders.
     pub others: bool,
-    /// `a`: on a terminal.
+    /// `a`: processes on a terminal.
     pub on_terminals: bool,
-    /// `x`: the caller's.
+    /// `x`: the caller's processes.
     pub own: bool,
-    /// Only those that run.
+    /// Only running processes.
     pub running: bool,
-    /// All but those that are chosen.
+    /// All processes except the selected ones.
     pub is_negated: bool,
-    /// Those in lists.
+    /// Processes in lists.
     pub lists: Vec<List>,
-    /// These, in this order.
+    /// These processes, in this order.
     pub quick: Vec<u32>,
 }
 
@@ -102,7 +102,7 @@ pub enum Threads {
     No,
     /// A row for each thread, none for processes.
     Rows,
-    /// A row for each process, and below it one for each of its threads.
+    /// A row for each process, followed by one for each of its threads.
     Below,
 }
 
@@ -116,7 +116,7 @@ pub enum Branches {
 }
 
 impl Branches {
-    /// How many characters a level takes.
+    /// The width of a level, in characters.
     pub fn width(self) -> usize {
         match self {
             Branches::Drawn => 4,
@@ -128,8 +128,8 @@ impl Branches {
 /// What to do instead of listing processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// The format specifiers are listed.
+    /// List the format specifiers.
     Specifiers,
-    /// The version is printed.
+    /// Print the version.
     Version,
 }

@@ -1,8 +1,8 @@
 //! The options of ps(1).
 //!
 //! ps takes options in three styles: clusters with a dash (`-ef`), clusters without one (`aux`),
-//! and long options. clap can not parse this grammar. [`take`] parses it, and leaves our own long
-//! options to clap. Both use the table [`OPTIONS`]: clap for its help and completion.
+//! and long options. clap can't parse this grammar. [`take`] parses it, and leaves the project's
+//! own long options to clap. Both use the table [`OPTIONS`]: clap uses it for help and completion.
 
 mod given;
 mod lists;

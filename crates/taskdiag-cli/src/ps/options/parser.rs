@@ -11,8 +11,8 @@ use super::table::{PsOption, Takes, NOTHING, OPTIONS};
 use crate::outcome::Failure;
 
 /// Parses the options of ps(1), and returns the other arguments, which are for clap. `takes_value`
-/// says which of our own long options take a value. With the name ps, `-h` is the option of ps
-/// rather than a call for help.
+/// says which of the project's own long options take a value. With the name ps, `-h` is the option
+/// of ps rather than a request for help.
 pub fn take(
     arguments: impl IntoIterator<Item = OsString>,
     takes_value: impl Fn(&str) -> bool,
@@ -23,7 +23,10 @@ pub fn take(
     let mut rest: VecDeque<OsString> = arguments.into_iter().collect();
     while let Some(word) = rest.pop_front() {
         let bytes = word.as_bytes();
-        if let Some(long) = bytes.strip_prefix(b"--") {
+        if bytes == b"--" {
+            // ps(1) refuses it too: words without a dash are options.
+            return Err(wrong(format!("\"--\" is not an option\n{SEE_HELP}")));
+        } else if let Some(long) = bytes.strip_prefix(b"--") {
             given.long(&word, long, &mut rest, &takes_value)?;
         } else if matches!(bytes, b"-h") && !is_called_ps {
             given.left.push(word);
@@ -51,8 +54,8 @@ pub fn take(
     Ok((given.meant, given.left))
 }
 
-/// Whether all letters of a cluster are BSD options. Only the last one may take a value: the next
-/// argument.
+/// Whether all letters of a cluster are BSD options. Only the last one may take a value, which is
+/// the next argument.
 fn is_bsd(cluster: &[u8]) -> bool {
     let option = |byte: &u8| OPTIONS.iter().find(|option| option.bsd == Some(char::from(*byte)));
     match cluster.split_last() {
@@ -178,7 +181,7 @@ impl Given {
     }
 
     fn apply(&mut self, option: &PsOption, value: &str, spelt: &str) -> Result<(), Failure> {
-        // These are also ours, and go with our own table.
+        // These also exist in this command, and belong to its own table.
         let is_ours =
             option.long.contains(&"sort") || option.long.contains(&"no-headers") || option.long.contains(&"format");
         self.meant.is_given |= !is_ours;

@@ -12,13 +12,13 @@ use crate::ps::presets;
 pub enum Takes {
     /// Nothing.
     Nothing,
-    /// A value, with this name in the help.
+    /// A value. This is its name in the help.
     Value(&'static str),
     /// A list of terminals, or nothing: the next argument is the list if it names terminals.
     Terminal,
 }
 
-/// What an option does with its value.
+/// The effect of an option with its value.
 type Does = fn(&mut Given, &str) -> Result<(), String>;
 
 /// An option of ps.
@@ -37,7 +37,7 @@ pub struct PsOption {
     pub(super) does: Does,
 }
 
-/// A blank for `unix` or `bsd` says that there is no such letter.
+/// A blank for `unix` or `bsd` means that there is no such letter.
 const fn option(
     unix: char,
     bsd: char,
@@ -128,7 +128,7 @@ pub static OPTIONS: &[PsOption] = &[
 ];
 
 impl PsOption {
-    /// The option for clap's help and completion; clap never sees it among the arguments. `None` if
+    /// The option for clap's help and completion. clap never sees it among the arguments. `None` if
     /// clap has the same option, and for letters without a dash.
     fn for_clap(&self, own: &clap::Command) -> Option<Arg> {
         let names = |arg: &Arg| -> Vec<String> {

@@ -30,7 +30,7 @@ fn left(words: &[&str]) -> Vec<String> {
     parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).1
 }
 
-/// Check that clusters mean the same in any order and style of writing.
+/// Check that clusters mean the same in any order and style.
 #[test]
 fn clusters_are_options() {
     assert_eq!(meant("aux"), meant("a u x"));
@@ -39,7 +39,7 @@ fn clusters_are_options() {
     assert_eq!(meant("-aux"), meant("aux"));
     assert_eq!(meant("-ax"), meant("ax"));
     assert_ne!(meant("-a"), meant("a"));
-    // ps has these without a dash only.
+    // ps has these only without a dash.
     assert_eq!(meant("-r"), meant("r"));
     assert_eq!(meant("-en"), meant("en"));
     let aux = meant("aux");
@@ -54,8 +54,8 @@ fn clusters_are_options() {
     assert!(full.preset.unix.full && full.preset.unix.extra && full.choice.all && !full.is_bsd);
 }
 
-/// Check lists: attached, in the next word, with commas and blanks, several times, and as
-/// words.
+/// Check lists: attached, as the next argument, with commas and blanks, repeated, and as separate
+/// arguments.
 #[test]
 fn lists_can_be_given_in_many_ways() {
     let pids = |words: &[&str]| parsed(words).expect("lists").0.choice.lists;
@@ -81,7 +81,7 @@ fn lists_can_be_given_in_many_ways() {
     assert_eq!(meant("-q 3,1,3").choice.quick, [3, 1, 3]);
 }
 
-/// Check that columns, orders and our own options are left to clap, in their order.
+/// Check that columns, sort keys and the project's own options are left to clap, in their order.
 #[test]
 fn what_is_ours_is_left() {
     assert_eq!(
@@ -109,7 +109,7 @@ fn what_is_ours_is_left() {
     assert_eq!(left(&["axO-c"]), ["--sort=-cmd"]);
 }
 
-/// Check that -h is an option of ps for a link with that name, and asks for help otherwise.
+/// Check that -h is an option of ps for a link with that name, and requests help otherwise.
 #[test]
 fn h_with_a_dash_is_for_links() {
     let words = ["-p1", "-h"].map(OsString::from);
@@ -118,7 +118,7 @@ fn h_with_a_dash_is_for_links() {
     assert_eq!(left, ["--no-header"]);
 }
 
-/// Check that -L and -T leave the rows of -m as they are, in either order.
+/// Check that -L and -T leave the rows of -m unchanged, in either order.
 #[test]
 fn columns_of_threads_go_with_rows_below_processes() {
     for words in ["-e -m -L", "-e -L -m", "-eTm", "-emT"] {
@@ -126,7 +126,7 @@ fn columns_of_threads_go_with_rows_below_processes() {
     }
 }
 
-/// Check that what is wrong is said by name.
+/// Check that errors name what is wrong.
 #[test]
 fn what_is_wrong_is_named() {
     for (words, named) in [
@@ -134,6 +134,8 @@ fn what_is_wrong_is_named() {
         (&["-Q"], "\"-Q\""),
         (&["axQ"], "\"Q\" (of \"axQ\")"),
         (&["-"], "\"-\""),
+        (&["--"], "\"--\""),
+        (&["-e", "--", "1"], "\"--\""),
         (&[""], "\"\""),
         (&["-p"], "-p"),
         (&["-p", "0"], "\"0\""),
@@ -164,7 +166,7 @@ fn what_is_wrong_is_named() {
     }
 }
 
-/// Check that no letter and no name means two things.
+/// Check that no letter and no name has two meanings.
 #[test]
 fn options_are_unique() {
     for (index, option) in OPTIONS.iter().enumerate() {
@@ -182,7 +184,7 @@ fn options_are_unique() {
     }
 }
 
-/// Check that any words end in a meaning or an error.
+/// Check that any arguments lead to a meaning or an error.
 #[test]
 fn any_words_are_parsed() {
     use proptest::prelude::*;

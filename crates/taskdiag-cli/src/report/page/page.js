@@ -1,5 +1,5 @@
 'use strict';
-// Draws a report. Everything that processes chose, such as names, is set as text, never as HTML.
+// Draws a report. All text that processes choose, such as names, is set as text, never as HTML.
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
   const root = document.documentElement;
@@ -7,7 +7,8 @@
   const query = (id, selector) => document.querySelector(`#${id} ${selector}`);
   const isDark = matchMedia('(prefers-color-scheme: dark)');
 
-  // Twelve colours that people with any kind of colour blindness can tell apart, and grey for the rest.
+  // Twelve colours that are distinct for people with any kind of colour blindness, and grey for the
+  // rest.
   const COLOURS = {
     light: ['#332288', '#88ccee', '#117733', '#ddcc77', '#cc6677', '#44aa99', '#882255', '#6699cc', '#999933', '#aa4499', '#661100'],
     dark: ['#8578e8', '#88ccee', '#4cb56b', '#ddcc77', '#e58a98', '#44aa99', '#cf5f97', '#6699cc', '#b9b94f', '#c97fc0', '#c4663e'],
@@ -22,7 +23,7 @@
   const restLabel = (count) => (count === null ? 'others' : count === 1 ? '1 other' : `${count} others`);
   const grouping = () => data.groupings.find((grouping) => grouping.by === state.by);
 
-  // A name is a text, null for none, false if it is not known, or says how many others there are.
+  // A name is a text, null for none, false if it is unknown, or the number of other groups.
   const label = (name) => (name && name.others ? restLabel(name.others) : name === null ? `no ${state.by}` : name === false ? 'not known' : name === '' ? '""' : name);
 
   const element = (tag, text, className) => {
@@ -40,7 +41,7 @@
     const digits = unit === 0 || value >= 100 ? 0 : 1;
     return `${count < 0 ? '-' : ''}${value.toFixed(digits)} ${units[unit]}`;
   };
-  // An axis whose marks are whole numbers of a unit.
+  // An axis with marks at whole numbers of a unit.
   const byteAxis = (most) => {
     const unit = 1024 ** Math.floor(Math.log(Math.max(most / 4, 1)) / Math.log(1024));
     const interval = unit * 2 ** Math.max(0, Math.ceil(Math.log2(most / 5 / unit)));
@@ -55,7 +56,7 @@
     return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   };
 
-  // A table: columns are [heading, text of a row, whether it is a number].
+  // A table. Each column is [heading, text of a row, whether it is a number].
   const table = (columns, rows, className) => {
     const made = element('table');
     const head = made.createTHead().insertRow();
@@ -83,17 +84,17 @@
     });
   };
 
-  // What is chosen: nothing, a group, or all that have no colour of their own.
+  // The selection: nothing, a group, or all groups without a colour of their own.
   const OTHERS = 'others';
   const isSame = (a, b) => a === b || (a !== null && b !== null && a !== OTHERS && b !== OTHERS && a.name === b.name);
   const choose = (focus) => { state.focus = isSame(state.focus, focus) ? null : focus; draw(); };
-  // Whether a group is to be seen.
+  // Whether a group is shown.
   const isShown = (name) => {
     if (state.focus === null) return true;
     return state.focus === OTHERS ? !grouping().names.includes(name) : name === state.focus.name;
   };
 
-  // The groups of a chart: what they are called, their colour, and what choosing them means.
+  // The groups of a chart: their names, their colours, and what selecting them means.
   const groups = () => {
     const { names, rest_count: count } = grouping();
     const all = names.map((name, index) => ({ label: label(name), colour: COLOURS[theme()][index], focus: { name }, index }));
@@ -150,20 +151,37 @@
     return line;
   };
 
+  // The kinds of incidents that charts mark, the most important first.
   const MARKS = { oom: '#d4351c', boot: '#6f72af', restart: '#b58105', forks: '#00703c' };
-  const marks = () => data.incidents
-    .filter((incident) => MARKS[incident.kind])
-    .slice(0, 60)
-    .map((incident) => ({ xAxis: incident.ms, name: incident.kind, lineStyle: { color: MARKS[incident.kind], type: incident.kind === 'oom' ? 'solid' : 'dashed' } }));
+  const marks = () => {
+    const kinds = Object.keys(MARKS);
+    const span = data.times[data.times.length - 1] - data.times[0];
+    const labelled = [];
+    return data.incidents
+      .filter((incident) => MARKS[incident.kind])
+      .sort((one, other) => kinds.indexOf(one.kind) - kinds.indexOf(other.kind))
+      .slice(0, 60)
+      .map((incident) => {
+        // A label that overlaps another could not be read. The list below the charts has them all.
+        const show = labelled.every((ms) => Math.abs(incident.ms - ms) > span / 15);
+        if (show) labelled.push(incident.ms);
+        return {
+          xAxis: incident.ms,
+          name: incident.kind,
+          label: { show },
+          lineStyle: { color: MARKS[incident.kind], type: incident.kind === 'oom' ? 'solid' : 'dashed' },
+        };
+      });
+  };
 
-  // The points of a series. One that stands alone between gaps would not be seen without a mark.
+  // The points of a series. A single point between gaps would be invisible without a mark.
   const pointsOf = (values) => data.times.map((ms, index) => {
     const isThere = (at) => values[at] !== null && values[at] !== undefined;
     const isAlone = isThere(index) && !isThere(index - 1) && !isThere(index + 1);
     return isAlone ? { value: [ms, values[index]], symbol: 'circle', symbolSize: 6 } : [ms, values[index]];
   });
 
-  // An area for each group, one on the other.
+  // A stacked area for each group.
   const drawOverTime = (made, kind, format, further, machine) => {
     const rows = grouping()[kind];
     const shown = groups().filter((group) => state.focus === null || isSame(state.focus, group.focus));
@@ -211,7 +229,7 @@
     });
   };
 
-  // Commands are about the moment that was clicked.
+  // Commands refer to the moment that was clicked.
   const takeMoment = (made) => made.getZr().on('click', (event) => {
     const ms = made.convertFromPixel({ xAxisIndex: 0 }, event.offsetX);
     const known = data.times.filter((time, index) => data.known[index] && time <= ms);
@@ -324,15 +342,15 @@
   const texts = () => {
     const what = (id, text) => { query(id, '.what').textContent = text; };
     const of = (memory) => memory === 'pss'
-      ? 'Proportional sizes (PSS): a page that several processes have mapped is divided among them, so that sizes add up.'
-      : 'Resident sizes (RSS): a page that several processes have mapped counts for each of them, so that sizes add up to more than there is.';
+      ? 'Proportional sizes (PSS): a page that several processes have mapped is divided among them, so that the sizes add up.'
+      : 'Resident sizes (RSS): a page that several processes have mapped counts for each of them, so the sizes add up to more than there is.';
     get('about').textContent = data.about;
     get('notes').replaceChildren(...data.notes.map((note) => element('li', note)));
-    what('processor', 'Processors that groups of processes kept busy, on average since the point before. Click on an area or a name to see it alone; drag in the bar below the chart, or turn the wheel with Ctrl, to zoom.');
-    what('memory', `${of(data.memory)} The dashed line is what the machine has not available (MemTotal without MemAvailable).`);
-    what('incidents', data.incidents.length === 0 ? 'No kill for want of memory, no burst of forks and no restart was found.' : data.incidents_text);
+    what('processor', 'Processors that groups of processes kept busy, on average since the previous point. Click on an area or a name to see it alone; drag in the bar below the chart, or turn the wheel with Ctrl, to zoom.');
+    what('memory', `${of(data.memory)} The dashed line is the memory that is not available (MemTotal minus MemAvailable).`);
+    what('incidents', data.incidents.length === 0 ? 'No kill for lack of memory, no burst of forks and no restart was found.' : data.incidents_text);
     what('present', `${clock(data.present.ms)}. ${of(data.present.memory)}${data.present.missing}`);
-    what('cache', 'Page cache of the files below directories, now. Whole pages count.');
+    what('cache', 'The current page cache of the files below each directory, in whole pages.');
     what('ended', data.ended_text);
     what('largest', `The processes with the most memory at ${clock(data.present.ms)}.`);
   };
@@ -385,7 +403,7 @@
     matchMedia('print').addEventListener('change', (event) => print(event.matches));
     texts();
     draw();
-    // For tests: how long it took to draw everything.
+    // For tests: the time to draw everything.
     root.dataset.drawn = String(Math.round(performance.now()));
   };
   begin();

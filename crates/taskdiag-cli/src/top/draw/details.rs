@@ -16,12 +16,12 @@ use crate::output::cell::{formatted, Cells};
 use crate::output::{text, Absences, Extra};
 use crate::top::details::{Details, Reason};
 use crate::top::page::Page;
+use crate::top::rows::Target;
 use crate::top::trend::LENGTH;
-use crate::top::view::Target;
 use crate::watch::{Activity, Rate};
 
-/// The fields of the first page, in sections: those of `inspect`, without the one that takes a walk
-/// of page tables.
+/// The fields of the first page, in sections: those of `inspect`, without the section that needs a
+/// walk of page tables.
 fn sections() -> Vec<(&'static str, Vec<Field>)> {
     let mut sections = Vec::new();
     for (section, info) in SECTIONS {
@@ -36,10 +36,10 @@ fn sections() -> Vec<(&'static str, Vec<Field>)> {
     sections
 }
 
-/// A line of a page: text and its style, piece by piece.
+/// A line of a page: pieces of text with their styles.
 type Line = Vec<(String, Style)>;
 
-/// Draws a page. Returns the last line that the screen can begin with.
+/// Draws a page. Returns the last line at which the screen can begin.
 pub fn draw(
     buffer: &mut Buffer,
     area: Rect,
@@ -142,7 +142,7 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 }
 
 fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
-    // Threads of the user are not counted for each picture.
+    // The user's threads are not counted for every picture.
     let rows = match inspect::limits(task, Err("none")) {
         Ok(rows) => rows,
         Err(reason) => return vec![vec![(format!("limits: {reason}"), palette.dim())]],
@@ -211,7 +211,7 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
         .zip(activities)
         .map(|(task, activity)| (activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY), task))
         .collect();
-    // The busiest first; equal ones in the order of their ids.
+    // The busiest first. Equal ones are in the order of their ids.
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let mut cells = Cells::new(false, false);
     for (percent, task) in rows {

@@ -18,7 +18,7 @@ pub fn size(bytes: u64) -> String {
     written(|out| people::size(out, bytes))
 }
 
-/// What is written as text.
+/// The text that `write` appends.
 pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::new();
     write(&mut out);
@@ -55,7 +55,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, number: u16, line: HeaderLine, scen
     }
 }
 
-/// The moment of a recording, and what people should know of it.
+/// The moment of a recording, and remarks about it.
 fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (Some(at), palette) = (scene.at, scene.palette) else {
         return;
@@ -109,7 +109,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
         stopped,
         zombie,
     } = scene.model.states();
-    let what = if scene.model.rows() == crate::top::view::Rows::Threads {
+    let what = if scene.model.rows() == crate::top::rows::Rows::Threads {
         "threads "
     } else {
         "processes "
@@ -136,7 +136,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     }
 }
 
-/// A bar of what processors did since the sample before.
+/// A bar of what processors did since the previous sample.
 fn usage(pen: &mut Pen<'_>, label: &str, usage: Option<Usage>, palette: Palette) {
     let text = usage.map_or_else(|| "-".to_owned(), |usage| format!("{:.1}%", usage.busy() * 100.0));
     let usage = usage.unwrap_or_default();
@@ -151,7 +151,7 @@ fn usage(pen: &mut Pen<'_>, label: &str, usage: Option<Usage>, palette: Palette)
 
 fn all_processors(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (now, before) = (&scene.host.stat, scene.before.map(|host| &host.stat));
-    // A recording has the sum only.
+    // A recording has only the total.
     let label = match now.each.len() {
         count @ 1.. if scene.palette.utf8 => format!("CPU×{count} "),
         _ => "CPU ".to_owned(),
@@ -219,8 +219,8 @@ fn pressure(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     }
 }
 
-/// Forks and exits a second. Forks of `/proc/stat` are counted where there are no events; these are
-/// of threads too.
+/// Forks and exits a second. Where there are no events, the forks of `/proc/stat` are used, which
+/// include threads.
 fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     let seconds = scene.interval.map(|interval| interval.as_secs_f64());
     let rate = |count: u64| match seconds {

@@ -20,7 +20,7 @@ fn lines(is_past: bool) -> Vec<(String, &'static str)> {
     bindings.chain(controls).collect()
 }
 
-/// Draws the page from a line on. Returns the last line that the screen can begin with.
+/// Draws the page, beginning at a line. Returns the last line at which the screen can begin.
 pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, scene: &Scene<'_>) -> usize {
     let palette = scene.palette;
     Pen::new(buffer, area, 0)

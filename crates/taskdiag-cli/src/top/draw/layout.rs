@@ -1,19 +1,19 @@
-//! Which lines of the screen show what.
+//! Assigns the lines of the screen.
 
 /// A line of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderLine {
-    /// Which moment of a recording it is.
+    /// The moment of a recording.
     Recorded,
     /// Time since boot, load, threads.
     Machine,
     /// Tasks by state.
     Tasks,
-    /// Some of the processors: the first, and how many in each line.
+    /// Some of the processors: the index of the first, and the number on each line.
     Processors {
-        /// Index of the first.
+        /// The index of the first.
         first: usize,
-        /// How many in a line.
+        /// The number on a line.
         columns: usize,
     },
     /// All processors together.
@@ -33,33 +33,33 @@ pub enum HeaderLine {
 pub struct Layout {
     /// The header.
     pub header: Vec<HeaderLine>,
-    /// The line of questions, messages, and what is shown.
+    /// The line of questions, messages, and the current view.
     pub status: u16,
     /// The headings of the table.
     pub heading: u16,
     /// The first row of the table.
     pub first_row: u16,
-    /// How many rows there are.
+    /// The number of rows.
     pub rows: u16,
     /// The line of the most important keys, if there is room.
     pub keys: Option<u16>,
 }
 
-/// The width of a bar of a processor, with its share in numbers.
+/// The width of a processor's bar, with its share as a number.
 const BAR: usize = 25;
 
-/// Lines from which on nothing has to be left out.
+/// From this many lines on, nothing is left out.
 const TALL: u16 = 16;
 
-/// The layout of a screen. `processors` have bars of their own if `each` is true and there is room.
-/// That of a recording begins with the moment.
+/// The layout of a screen. Processors have separate bars if `each` is true and there is room. The
+/// layout of a recording begins with the moment.
 pub fn layout(width: u16, height: u16, processors: usize, each: bool, is_past: bool) -> Layout {
     let recorded = is_past.then_some(HeaderLine::Recorded).into_iter();
     let header: Vec<HeaderLine> = if height >= TALL {
         recorded.chain(tall(width, height, processors, each)).collect()
     } else {
         let lines = [HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
-        // The table comes first: a third of the lines at most.
+        // The table has priority: the header gets at most a third of the lines.
         let most = usize::from(height.saturating_sub(3) / 3);
         recorded.chain(lines).take(most).collect()
     };
@@ -99,7 +99,7 @@ fn tall(width: u16, height: u16, processors: usize, each: bool) -> Vec<HeaderLin
 mod tests {
     use super::*;
 
-    /// Check that there are rows on every screen that is not tiny, and that no line is used twice.
+    /// Check that every screen that is not tiny has rows, and that no line is used twice.
     #[test]
     fn every_screen_has_rows() {
         for height in 1..=100 {
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Check that processors have bars of their own where there is room, each one.
+    /// Check that each processor has its own bar where there is room.
     #[test]
     fn processors_have_bars() {
         let bars = |width, height, processors| -> Vec<usize> {

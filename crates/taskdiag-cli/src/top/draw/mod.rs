@@ -21,7 +21,7 @@ use super::bursts::News;
 use super::column::Show;
 use super::details::Details;
 use super::model::Model;
-use super::recording::At;
+use super::source::At;
 use super::view::{self, View};
 use crate::host::Host;
 pub use layout::{layout, Layout};
@@ -35,12 +35,12 @@ pub struct Scene<'a> {
     /// The columns of the table.
     pub shown: &'a [Show],
     pub host: &'a Host,
-    /// The machine at the sample before.
+    /// The machine at the previous sample.
     pub before: Option<&'a Host>,
-    /// The time between both.
+    /// The time between the two samples.
     pub interval: Option<Duration>,
     pub news: &'a News,
-    /// Where in a recording this is.
+    /// The position in a recording.
     pub at: Option<&'a At>,
     pub details: Option<&'a Details>,
     /// Why there is no newer sample.
@@ -52,12 +52,12 @@ pub struct Scene<'a> {
     pub palette: Palette,
 }
 
-/// What drawing found out.
+/// What drawing determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Where the cursor of the terminal is to be, if it is to be seen.
+    /// The position of the terminal's cursor, if it is visible.
     pub cursor: Option<Position>,
-    /// The last line with which the page of help or details can begin.
+    /// The last line at which the page of help or details can begin.
     pub last_scroll: usize,
 }
 
@@ -65,7 +65,7 @@ pub struct Drawn {
 pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mut Memory) -> Drawn {
     let area = buffer.area;
     let mut drawn = Drawn::default();
-    // The line of questions of a page is its last one.
+    // On a page, questions are on the last line.
     let bottom = area.height.saturating_sub(1);
     let page = Rect { height: bottom, ..area };
     let line = match &scene.view.screen {

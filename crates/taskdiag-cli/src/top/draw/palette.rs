@@ -1,10 +1,10 @@
-//! How things look, with colours and without.
+//! Styles, with colours and without.
 
 use ratatui_core::style::{Color, Modifier, Style};
 
 use crate::output::terminal;
 
-/// How things look.
+/// The styles of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     /// Whether there are colours.
@@ -41,32 +41,32 @@ impl Palette {
         }
     }
 
-    /// Words in front of values.
+    /// Words before values.
     pub fn label(self) -> Style {
         self.color(Color::Cyan)
     }
 
-    /// Values that matter.
+    /// Important values.
     pub fn value(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What matters less.
+    /// Less important text.
     pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// What is wrong.
+    /// Errors.
     pub fn error(self) -> Style {
         self.color(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// What calls for attention.
+    /// Something that needs attention.
     pub fn warning(self) -> Style {
         self.color(Color::Yellow)
     }
 
-    /// What is well: user mode, used memory, running tasks.
+    /// Good or normal: user mode, used memory, running tasks.
     pub fn green(self) -> Style {
         self.color(Color::Green)
     }
@@ -86,7 +86,7 @@ impl Palette {
         self.color(Color::Magenta)
     }
 
-    /// The style of a cell of the table that has one of its own elsewhere.
+    /// The style for a cell whose style is defined by other tables.
     pub fn of(self, style: terminal::Style) -> Style {
         match style {
             terminal::Style::Plain => Style::new(),

@@ -5,17 +5,17 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use unicode_width::UnicodeWidthStr as _;
 
-/// A place in a line, up to where something may be written.
+/// A position in a line, and the limit up to which text may be written.
 pub struct Pen<'a> {
     buffer: &'a mut Buffer,
     x: u16,
     y: u16,
-    /// Behind the last column.
+    /// The column after the last one.
     end: u16,
 }
 
 impl<'a> Pen<'a> {
-    /// At the beginning of a line of an area. A line below the area has no room.
+    /// A pen at the start of a line of an area. A line below the area has no room.
     pub fn new(buffer: &'a mut Buffer, area: Rect, line: u16) -> Pen<'a> {
         let area = area.intersection(buffer.area);
         let y = area.y.saturating_add(line);
@@ -28,17 +28,17 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// How many columns are left.
+    /// The number of columns left.
     pub fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))
     }
 
-    /// Where it is.
+    /// The current column.
     pub fn x(&self) -> u16 {
         self.x
     }
 
-    /// Writes as much of a text as there is room for. Control characters are left out.
+    /// Writes as much of a text as fits. Control characters are left out.
     pub fn put(&mut self, text: &str, style: Style) -> &mut Self {
         if self.x < self.end {
             (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
@@ -46,25 +46,25 @@ impl<'a> Pen<'a> {
         self
     }
 
-    /// Leaves columns out.
+    /// Skips columns.
     pub fn skip(&mut self, columns: usize) -> &mut Self {
         self.x = self.x.saturating_add(columns.min(self.room()) as u16);
         self
     }
 
-    /// Goes to a column of the line, counted from where the buffer begins.
+    /// Moves to a column of the line, counted from the start of the buffer.
     pub fn go(&mut self, x: u16) -> &mut Self {
         self.x = x.min(self.end);
         self
     }
 
-    /// Writes a text at the right end of what is left.
+    /// Writes a text at the right end of the remaining columns.
     pub fn put_right(&mut self, text: &str, style: Style) {
         let padding = self.room().saturating_sub(text.width());
         self.skip(padding).put(text, style);
     }
 
-    /// The rest of the line looks like this.
+    /// Sets the style of the rest of the line.
     pub fn fill(&mut self, style: Style) {
         if self.x < self.end {
             let area = Rect::new(self.x, self.y, self.end - self.x, 1);
@@ -72,7 +72,8 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// A part of what is left, at most so wide. This one goes on behind it.
+    /// A pen for a part of the remaining columns, at most `width` wide. This pen continues after
+    /// it.
     pub fn part(&mut self, width: usize) -> Pen<'_> {
         let width = width.min(self.room()) as u16;
         let x = self.x;
@@ -86,8 +87,8 @@ impl<'a> Pen<'a> {
     }
 }
 
-/// Draws a bar: a label, and in brackets the parts, each with its share of the whole, with a text at
-/// the right end. Takes all the room.
+/// Draws a bar: a label, then in brackets the parts, each with its share of the whole, and a text
+/// at the right end. Uses all the room.
 pub fn bar(pen: &mut Pen<'_>, label: (&str, Style), parts: &[(f64, Style)], text: &str) {
     pen.put(label.0, label.1);
     let room = pen.room();
@@ -121,8 +122,8 @@ mod tests {
         buffer.content.iter().map(|cell| cell.symbol()).collect()
     }
 
-    /// Check that nothing is written beyond the line, wide characters neither, and that a control
-    /// character is not written at all.
+    /// Check that nothing is written beyond the line, not even part of a wide character, and that
+    /// control characters are not written.
     #[test]
     fn text_stays_in_its_place() {
         let area = Rect::new(0, 0, 8, 1);

@@ -2,7 +2,7 @@
 
 use crate::top::trend::levels;
 
-/// A plot of values, the last one at the right: lines from the top down, `width` characters each.
+/// A plot of values, the last one on the right: lines from top to bottom, `width` characters each.
 /// The highest level stands for `full`.
 pub fn plot(values: &[f64], full: f64, width: usize, height: usize, utf8: bool) -> Vec<String> {
     let values = &values[values.len().saturating_sub(width)..];

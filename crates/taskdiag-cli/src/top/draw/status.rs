@@ -1,4 +1,4 @@
-//! The line of questions and messages, and of what is shown; and the line of keys.
+//! The line of questions, messages and the current view, and the line of keys.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect};
@@ -10,9 +10,10 @@ use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
 use crate::top::column::Set;
-use crate::top::view::{Effect, Prompt, Question, Rows, Target};
+use crate::top::rows::{Rows, Target};
+use crate::top::view::{Effect, Prompt, Question};
 
-/// What stands in front of a line that is typed.
+/// The label before a line that is being typed.
 fn label(question: &Question) -> String {
     match question {
         Question::Filter => "filter: ".to_owned(),
@@ -54,15 +55,15 @@ fn confirmation(effect: &Effect) -> String {
     }
 }
 
-/// Draws a question. Returns where the cursor is to be. What is wrong stands behind the answer if
-/// there is room, or else in the line below.
+/// Draws a question. Returns the position of the cursor. An error is written after the answer if
+/// there is room, otherwise on the line below.
 pub fn prompt(buffer: &mut Buffer, area: Rect, line: u16, prompt: &Prompt, palette: Palette) -> Position {
     let label = label(&prompt.question);
     let (before, text) = (prompt.line.before(), prompt.line.text());
     Pen::new(buffer, area, line).fill(Style::new());
     let mut pen = Pen::new(buffer, area, line);
     pen.put(&label, palette.label());
-    // The end of a long answer is shown, where it is typed.
+    // The end of a long answer is shown, where the cursor is.
     let room = pen.room().saturating_sub(1);
     let mut begin = 0;
     while before[begin..].width() > room {
@@ -89,7 +90,7 @@ pub fn prompt(buffer: &mut Buffer, area: Rect, line: u16, prompt: &Prompt, palet
     Position::new(cursor.min(area.right().saturating_sub(1)), area.y + line)
 }
 
-/// Draws a message, or else what is shown.
+/// Draws a message, or else the current view.
 pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
     let (view, palette) = (scene.view, scene.palette);
     let mut pen = Pen::new(buffer, area, line);
@@ -134,7 +135,7 @@ pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
         words.push(("paused".to_owned(), palette.warning()));
     }
     words.extend(left_out(scene).map(|text| (text, palette.warning())));
-    // Of a recording nothing is read within a budget.
+    // A recording is not read within a budget.
     if view.set == Set::Memory && scene.at.is_none() {
         words.push((budget(scene), Style::new()));
     }
@@ -145,14 +146,14 @@ pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
     }
 }
 
-/// What is not among the rows although it was asked for.
+/// What is missing from the rows although it was asked for.
 fn left_out(scene: &Scene<'_>) -> Option<String> {
     let counters = scene.model.snapshot().counters();
     let count = counters.denied + counters.undecided;
     (count > 0).then(|| format!("{count} left out: they may not be seen"))
 }
 
-/// How far reading proportional sizes came within its budget.
+/// How far reading proportional set sizes got within its budget.
 fn budget(scene: &Scene<'_>) -> String {
     let surveyed = scene.model.snapshot().counters();
     let looked = scene.model.close_look().counters();

@@ -1,4 +1,4 @@
-//! The table: only rows that are on the screen are formatted.
+//! The table. Only rows that are on the screen are formatted.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -15,9 +15,10 @@ use crate::output::table::Align;
 use crate::output::{people, terminal, text, Absences, Extra, HasValues as _};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
 use crate::top::groups::{Group, Name};
-use crate::top::model::Row;
+use crate::top::model::ShownTask;
+use crate::top::rows::Rows;
 use crate::top::trend::sparkline;
-use crate::top::view::{Rows, Table as _};
+use crate::top::view::Table as _;
 use crate::tree::{Drawing, ASCII, UTF8};
 use crate::watch::{write_rate, Rate};
 
@@ -25,14 +26,14 @@ use crate::watch::{write_rate, Rate};
 #[derive(Debug)]
 pub struct Memory {
     cells: Cells,
-    /// How wide the columns were: they do not become narrower while they show the same.
+    /// The previous widths of the columns. They do not become narrower while they show the same.
     widths: Vec<usize>,
-    /// The headings that the widths are of.
+    /// The headings to which the widths belong.
     of: Vec<&'static str>,
 }
 
 impl Memory {
-    /// With sizes and times for people, or exact.
+    /// Starts with sizes and times for people, or exact.
     pub fn new(exact: bool, named: bool) -> Memory {
         Memory {
             cells: Cells::new(exact, named),
@@ -41,7 +42,7 @@ impl Memory {
         }
     }
 
-    /// Forgets names and clocks: they are of another moment now.
+    /// Forgets names and clocks, because they now belong to another moment.
     pub fn forget_names(&mut self, exact: bool, named: bool) {
         self.cells = Cells::new(exact, named);
     }
@@ -169,7 +170,7 @@ fn heading(
     Pen::new(buffer, area, layout.heading).fill(palette.heading());
 }
 
-/// Writes a cell and the space behind it. A text that is too long ends in an ellipsis.
+/// Writes a cell and the space after it. A text that is too long ends in an ellipsis.
 fn put_cell(
     pen: &mut Pen<'_>,
     (text, style): (&str, Style),
@@ -199,7 +200,7 @@ fn put_cell(
     pen.skip(1);
 }
 
-/// So many bytes of a cell are looked at: a command line can be megabytes long.
+/// The most bytes of a cell that are used: a command line can be megabytes long.
 const LONGEST: usize = 8192;
 
 /// A text, escaped.
@@ -207,7 +208,12 @@ fn escaped(bytes: &[u8]) -> String {
     written(|out| text::escape(out, bytes))
 }
 
-fn task_cells(row: &Row<'_>, scene: &Scene<'_>, branches: Option<&mut Drawing>, memory: &mut Memory) -> Vec<String> {
+fn task_cells(
+    row: &ShownTask<'_>,
+    scene: &Scene<'_>,
+    branches: Option<&mut Drawing>,
+    memory: &mut Memory,
+) -> Vec<String> {
     let mut absences = Absences::new();
     let mut branches = branches;
     let cell = |show: &Show| {
@@ -220,7 +226,7 @@ fn task_cells(row: &Row<'_>, scene: &Scene<'_>, branches: Option<&mut Drawing>, 
                 let values = scene.model.trend(identity, TREND_WIDTH);
                 sparkline(out, &values, 1000, scene.palette.utf8);
             }
-            // It comes with the close look, a moment later.
+            // The value arrives with the close look, a moment later.
             Show::Cell(column)
                 if row.look.is_none() && column.fields().iter().all(|&field| is_not_asked(row, field)) => {}
             Show::Cell(column) => {
@@ -235,18 +241,18 @@ fn task_cells(row: &Row<'_>, scene: &Scene<'_>, branches: Option<&mut Drawing>, 
                 }
             }
         }
-        // Lossy, because the end may be within a character.
+        // Lossy, because the cut may be within a character.
         out.truncate(LONGEST);
         String::from_utf8_lossy(out).into_owned()
     };
     scene.shown.iter().map(cell).collect()
 }
 
-fn is_not_asked(row: &Row<'_>, field: Field) -> bool {
+fn is_not_asked(row: &ShownTask<'_>, field: Field) -> bool {
     row.value(field) == Err(Absent::NotAsked)
 }
 
-fn task_styles(row: &Row<'_>, shown: &[Show], palette: Palette) -> Vec<Style> {
+fn task_styles(row: &ShownTask<'_>, shown: &[Show], palette: Palette) -> Vec<Style> {
     let style = |show: &Show| match show {
         Show::Cell(column) if column.show == Cell::Field(Field::State) => {
             let state = row.task.state().unwrap_or(' ');
@@ -285,7 +291,7 @@ fn sum_cells(group: &Group, columns: &[(&str, SumColumn, Align)], scene: &Scene<
         SumColumn::Pss => match group.pss_bytes {
             None => "-".to_owned(),
             Some((bytes, count)) if count == group.processes => size(bytes),
-            // Kernel threads and zombies have no memory; others may be left out by the budget.
+            // Kernel threads and zombies have no memory, and the budget may exclude others.
             Some((bytes, count)) => format!("{} of {count}", size(bytes)),
         },
         SumColumn::Time => written(|out| people::duration(out, group.time_ns)),

@@ -1,4 +1,4 @@
-//! Pictures on a terminal that is not one.
+//! Draws on an invented terminal.
 
 use std::time::Duration;
 
@@ -7,24 +7,25 @@ use ratatui_core::terminal::Terminal;
 use taskdiag::{Handle, Query, Snapshot};
 
 use super::super::column::{Order, Set};
-use super::super::details::{Inquiry, Inspector, Of};
+use super::super::details::{Inquiry, Inspector, System};
 use super::super::groups::By;
 use super::super::page::Page;
 use super::super::prompt::Line;
+use super::super::rows::Rows;
 use super::super::spec::Spec;
-use super::super::view::{Prompt, Question, Rows, Screen, Table as _};
+use super::super::view::{Prompt, Question, Screen, Table as _};
 use super::*;
 use crate::selection::Selection;
-use crate::watch::Moment;
+use crate::watch::SampleTime;
 
-/// Two samples of this machine, as the view wants them, and a close look.
+/// Two samples of this machine for the view, and a close look.
 fn model(view: &mut View, height: u16) -> Model {
     let mut model = Model::default();
     let mut handle = Handle::new();
     let spec = Spec::of(view);
     let (query, rated) = spec.query(&Selection::default()).expect("a query");
     for _ in 0..2 {
-        let (snapshot, moment) = Moment::of(|| handle.query(&query).expect("an answer"));
+        let (snapshot, moment) = SampleTime::of(|| handle.query(&query).expect("an answer"));
         model.survey(spec.rows, snapshot, moment);
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -38,7 +39,7 @@ fn model(view: &mut View, height: u16) -> Model {
     model
 }
 
-/// Draws, on a screen of this size.
+/// Draws on a screen of this size.
 fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, height): (u16, u16)) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no I/O");
     let host = Host::read();
@@ -77,8 +78,8 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
 
 const SIZES: [(u16, u16); 3] = [(40, 10), (80, 24), (300, 100)];
 
-/// Check that every size has the headings, this test's own process, and the kinds of rows that are
-/// asked for.
+/// Check that at every size the headings, this test's own process, and the requested kinds of rows
+/// are drawn.
 #[test]
 fn every_size_has_a_table() {
     let own = std::process::id().to_string();
@@ -100,7 +101,7 @@ fn every_size_has_a_table() {
     }
 }
 
-/// Check that all kinds of rows and sets of columns are drawn at all sizes, small ones too.
+/// Check that all kinds of rows and sets of columns are drawn at all sizes, including small ones.
 #[test]
 fn all_rows_are_drawn() {
     for rows in Rows::all() {
@@ -130,7 +131,8 @@ fn all_rows_are_drawn() {
     }
 }
 
-/// Check that a process is drawn harmless and in its columns, whatever its name and arguments.
+/// Check that a process is drawn without control characters and within its columns, whatever its
+/// name and arguments.
 #[test]
 fn hostile_names_are_harmless() {
     let name = "\x1b[2J\u{202e}日本語\u{200b}\n";
@@ -152,7 +154,7 @@ fn hostile_names_are_harmless() {
     let mut model = model(&mut view, 24);
     for size in SIZES {
         let lines = drawn(&mut view, &mut model, None, size);
-        // The filter has it too.
+        // The filter contains it too.
         let row = lines.iter().rev().find(|line| line.contains(&child.id().to_string()));
         let row = row.unwrap_or_else(|| panic!("{lines:#?}"));
         assert!(row.contains("\\x1b") || size.0 < 80, "{row:?}");
@@ -171,7 +173,7 @@ trait Pipe: Sized {
 
 impl Pipe for Query {}
 
-/// Check that questions are drawn with what is wrong, at all sizes, and where the cursor is.
+/// Check that questions are drawn with their errors at all sizes, and the position of the cursor.
 #[test]
 fn questions_are_drawn() {
     for size in SIZES {
@@ -194,8 +196,7 @@ fn questions_are_drawn() {
     }
 }
 
-/// Check that the pages about this process have what they are called after, and that help lists
-/// keys.
+/// Check that each page about this process has the content of its title, and that help lists keys.
 #[test]
 fn pages_are_drawn() {
     let pid = std::process::id();
@@ -205,10 +206,8 @@ fn pages_are_drawn() {
     };
     let mut model = model(&mut view, 24);
     let target = model.target(0).expect("this process");
-    let mut inspector = Inspector::new(Of::Machine {
-        broker: None,
-        patience: Duration::from_secs(5),
-    });
+    let for_maps = Handle::new().with_patience(Duration::from_secs(5));
+    let mut inspector = Inspector::new(System::Machine(Box::new(for_maps)));
     for (page, said) in [
         (Page::Process, "Credentials"),
         (Page::Limits, "nofile"),
@@ -220,7 +219,7 @@ fn pages_are_drawn() {
             target: target.clone(),
             page,
         };
-        let mut ask = |query: &Query| Moment::of(|| Handle::new().query(query));
+        let mut ask = |query: &Query| SampleTime::of(|| Handle::new().query(query));
         let details = inspector.details(&mut ask, &inquiry);
         model.note(&details);
         for size in SIZES {
@@ -241,7 +240,7 @@ fn pages_are_drawn() {
     }
 }
 
-/// Check that rows that are sums say how many processes they are of, in the order that is asked for.
+/// Check that rows that are sums show how many processes they include, in the requested order.
 #[test]
 fn sums_are_in_order() {
     let mut view = View {
@@ -256,7 +255,7 @@ fn sums_are_in_order() {
     assert!(sizes.len() > 1 && sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
 }
 
-/// Check that an answer with nothing in it is drawn.
+/// Check that an empty answer is drawn.
 #[test]
 fn nothing_is_drawn() {
     let mut view = View {

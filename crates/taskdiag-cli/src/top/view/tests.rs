@@ -1,13 +1,13 @@
-//! What keys do.
+//! Tests of the effects of keys.
 
-use taskdiag::Field;
+use taskdiag::{Field, Identity};
 use taskdiag_core::record::Header;
 
 use super::super::input::Decoder;
 use super::*;
 use crate::watch::Rate;
 
-/// Rows with these ids; the name of each is `p` and its id.
+/// Rows with these ids. The name of each is `p` followed by its id.
 struct Fake {
     pids: Vec<u32>,
     height: usize,
@@ -61,7 +61,7 @@ fn fake(count: u32) -> Fake {
     }
 }
 
-/// Presses keys, as a terminal sends them. Returns what they have the program do.
+/// Presses keys, as a terminal sends them. Returns the resulting actions outside the view.
 fn press(view: &mut View, table: &Fake, bytes: &[u8]) -> Vec<Effect> {
     let keys = Decoder::default().feed(bytes);
     let mut effects = Vec::new();
@@ -94,8 +94,7 @@ fn the_cursor_stays_on_the_screen() {
     assert_eq!((view.cursor, view.at.clone()), (0, None));
 }
 
-/// Check that the cursor stays in its line, or on its process where that is asked for, until that
-/// has ended.
+/// Check that the cursor stays on its line or, if requested, on its process until that has ended.
 #[test]
 fn a_process_is_followed() {
     let mut view = View::default();
@@ -113,7 +112,7 @@ fn a_process_is_followed() {
     assert!(!view.follow && view.message.is_some());
 }
 
-/// Check the orders that keys choose, and that the same key again turns the order round.
+/// Check the orders that keys select, and that pressing the same key again reverses the order.
 #[test]
 fn keys_sort() {
     let (mut view, table) = (View::default(), fake(3));
@@ -131,11 +130,11 @@ fn keys_sort() {
     assert_eq!(after(b"<<"), "state");
     assert_eq!(after(b"<<<<<<"), "pid");
     assert_eq!(after(b"o\x15-threads_count\r"), "-threads_count");
-    // It is not a column: the first one is.
+    // The current key is not a column, so the first column is selected.
     assert_eq!(after(b">"), "pid");
 }
 
-/// Check the rows that keys choose, and that the same key again goes back to processes.
+/// Check the rows that keys select, and that pressing the same key again returns to processes.
 #[test]
 fn keys_choose_rows() {
     let (mut view, table) = (View::default(), fake(3));
@@ -150,8 +149,8 @@ fn keys_choose_rows() {
     assert_eq!(names, ["unit", "container", "user", "program", "processes"]);
 }
 
-/// Check that a wrong filter is not taken: it stays in its line with what is wrong and where, and
-/// can be made right.
+/// Check that an invalid filter is not accepted: it stays in its line with the error and its
+/// position, and can be corrected.
 #[test]
 fn a_wrong_filter_stays() {
     let (mut view, table) = (View::default(), fake(3));
@@ -172,8 +171,8 @@ fn a_wrong_filter_stays() {
     assert_eq!(view.filter, "");
 }
 
-/// Check that signals and nice values have to be confirmed, and are for the process that the cursor
-/// was on when they were asked for.
+/// Check that signals and nice values must be confirmed, and apply to the process that was under
+/// the cursor when they were requested.
 #[test]
 fn what_can_not_be_undone_is_confirmed() {
     let (mut view, table) = (View::default(), fake(9));
@@ -181,7 +180,7 @@ fn what_can_not_be_undone_is_confirmed() {
     assert_eq!(press(&mut view, &table, b"\x1b[Bk\r"), []);
     let question = &view.prompt.as_ref().expect("a question").question;
     assert_eq!(*question, Question::Confirm(Effect::Signal(target.clone(), 15)));
-    // Other processes are in its place now.
+    // Other processes have taken its place.
     let other = Fake {
         pids: (100..200).collect(),
         height: 10,
@@ -203,7 +202,7 @@ fn what_can_not_be_undone_is_confirmed() {
     assert!(view.prompt.is_none() && view.message.is_some_and(|message| message.is_error));
 }
 
-/// Check that a search goes on from the cursor, and round.
+/// Check that a search continues from the cursor, and wraps around.
 #[test]
 fn searches_go_round() {
     let (mut view, table) = (View::default(), fake(25));
@@ -218,7 +217,7 @@ fn searches_go_round() {
     assert!(view.message.is_some_and(|message| message.is_error));
 }
 
-/// Check that details are of the process under the cursor, that their pages go round, and that
+/// Check that details are about the process under the cursor, that their pages cycle, and that
 /// leaving them does not end the program.
 #[test]
 fn details_have_pages() {
@@ -239,8 +238,8 @@ fn details_have_pages() {
     assert_eq!(press(&mut view, &table, b"q"), [Effect::Quit]);
 }
 
-/// Check that columns and delays are taken if they are right, and that the memory columns replace
-/// those that were chosen.
+/// Check that valid columns and delays are accepted, and that the memory columns replace the chosen
+/// ones.
 #[test]
 fn columns_and_delays_are_typed() {
     let (mut view, table) = (View::default(), fake(3));

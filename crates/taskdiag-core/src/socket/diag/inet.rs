@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::super::{Address, End, Queues, TcpInfo, Timer, TimerKind};
+use super::super::{Address, Endpoint, Queues, TcpInfo, Timer, TimerKind};
 use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, Type, ATTRIBUTE};
 use crate::absent::Absent;
 use crate::set::Set;
@@ -10,11 +10,11 @@ use crate::set::Set;
 /// The length of `struct inet_diag_req_v2`, and the offset of the identity in it.
 pub(super) const REQUEST: usize = 56;
 pub(super) const REQUEST_ID: usize = 8;
-/// The length of the attribute with a protocol that is no byte.
+/// The length of the attribute for a protocol number that does not fit in a byte.
 pub(super) const PROTOCOL: usize = 8;
 
-/// The length of `struct inet_diag_msg`, the offset of the identity (`struct inet_diag_sockid`) in
-/// it, and its length.
+/// The length of `struct inet_diag_msg`, the offset in it of the identity (`struct
+/// inet_diag_sockid`), and the length of the identity.
 const MESSAGE: usize = 72;
 const ID: usize = 4;
 const ID_LEN: usize = 48;
@@ -22,14 +22,14 @@ const ID_LEN: usize = 48;
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_REQ_PROTOCOL: u16 = 3;
 
-// Operations of programs.
+// Operations of filter programs.
 const INET_DIAG_BC_JMP: u8 = 1;
 const INET_DIAG_BC_S_EQ: u8 = 11;
 const INET_DIAG_BC_D_EQ: u8 = 12;
 
-/// The most ports that the kernel is asked for.
+/// The most ports for which the kernel filters.
 const MOST_PORTS: usize = 64;
-/// The length of the attribute with a program for so many ports.
+/// The length of the attribute with a program for that many ports.
 pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MOST_PORTS * 24 - 4;
 
 // Attributes.
@@ -39,13 +39,13 @@ const PROTOCOL_OF_RAW: u16 = 10;
 const MARK: u16 = 15;
 const CGROUP_ID: u16 = 21;
 
-/// A bit that asks for sockets that are bound, and neither connected nor waiting (Linux 6.8). They
-/// come back as not connected.
+/// A bit that asks for sockets that are bound, but neither connected nor listening (Linux 6.8). The
+/// kernel reports them as not connected.
 const BOUND_INACTIVE: u32 = 1 << 13;
-/// A bit that asks for requests that have not become sockets.
+/// A bit that asks for connection requests that have not become sockets.
 const NEW_SYN_RECV: u32 = 1 << 12;
 
-/// The bits of states for the kernel.
+/// The bits of states, for the kernel.
 fn state_bits(states: Set<State>) -> u32 {
     let mut bits: u32 = states.iter().map(|state| 1 << state as u32).sum();
     if states.contains(State::SynRecv) {
@@ -78,17 +78,17 @@ pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_in
     }
 }
 
-/// Appends an attribute, the payload of which has whole words.
+/// Appends an attribute whose payload is a multiple of a word long.
 fn add_attribute(kind: u16, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(((ATTRIBUTE + payload.len()) as u16).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend_from_slice(payload);
 }
 
-/// A program for `inet_diag_bc_run` (`net/ipv4/inet_diag.c`): it is true of sockets that have one of
-/// these ports at one of their ends. An operation has a code, and how many bytes further the next one
-/// is if it is true and if it is not. Who goes just to the end is accepted, and who goes further is
-/// refused.
+/// A program for `inet_diag_bc_run` (`net/ipv4/inet_diag.c`). It accepts sockets that have one of
+/// these ports at either end. An operation has a code and two jump distances in bytes: one if it is
+/// true, one if it is not. A jump exactly to the end accepts the socket; a jump past the end
+/// refuses it.
 fn program(ports: &[u16]) -> Vec<u8> {
     const OPERATION: usize = 4;
     const TEST: usize = 2 * OPERATION;
@@ -102,7 +102,8 @@ fn program(ports: &[u16]) -> Vec<u8> {
         len - program.len()
     };
     for (code, port) in tests {
-        // The port is in the operation behind it. Then one leads to the end, and the next test follows.
+        // The port is in the following operation. A true test then jumps to the end; otherwise the
+        // next test follows.
         add(code, TEST, TEST + OPERATION);
         let left = add(0, 0, port.into());
         if left > 0 {
@@ -137,12 +138,12 @@ pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
     let local = address(family, &head[8..24])?;
     let remote = address(family, &head[24..40])?;
     let is_raw = kind == Type::Raw;
-    socket.local = End {
+    socket.local = Endpoint {
         addr: Some(Address::Ip(local)),
         port: (!is_raw).then_some(port(4).into()),
     };
     if port(6) != 0 && !is_raw || !remote.is_unspecified() {
-        socket.remote = End {
+        socket.remote = Endpoint {
             addr: Some(Address::Ip(remote)),
             port: (!is_raw).then_some(port(6).into()),
         };
@@ -155,12 +156,12 @@ pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
     socket.queues = Ok(queues(state, word(head, 56)?, word(head, 60)?));
     socket.uid = Ok(word(head, 64)?);
     socket.inode = inode(word(head, 68)?);
-    // A socket that is no whole one, or nobody's, does not tell who created it.
+    // A TIME-WAIT socket is not a full socket, and does not record who created it.
     if matches!(state, State::TimeWait) {
         socket.uid = Err(Absent::Unsupported);
     }
     if is_raw {
-        // The port is the protocol in older kernels, which do not send the attribute.
+        // In older kernels, which do not send the attribute, the port is the protocol.
         socket.protocol = Some(Protocol::Ip(port(4)));
     }
     add_attributes(&mut socket, list, &message[MESSAGE..]);
@@ -175,7 +176,7 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
         match kind {
             INFO if list.is_tcp() => info = Some(payload),
             CONG => congestion = payload,
-            PROTOCOL_OF_RAW if socket.kind == Type::Raw => {
+            PROTOCOL_OF_RAW if socket.socket_type == Type::Raw => {
                 let number = payload.first().map(|&number| Protocol::Ip(number.into()));
                 socket.protocol = number.or(socket.protocol);
             }
@@ -187,7 +188,7 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
             _ => {}
         }
     }
-    // These are no whole sockets, and have nothing like it.
+    // These are not full sockets, and have no such values.
     if matches!(socket.state, State::TimeWait | State::SynRecv) {
         if socket.mark == Err(Absent::Denied) {
             socket.mark = Ok(None);
@@ -196,7 +197,8 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
             socket.cgroup_id = Ok(None);
         }
     }
-    // There is no connection. The kernel has zeros, and its backlog in place of unconfirmed packets.
+    // There is no connection. The kernel sends zeros, and its backlog in place of unacknowledged
+    // packets.
     if socket.state == State::Listen {
         info = info.map(|_| &[][..]);
     }

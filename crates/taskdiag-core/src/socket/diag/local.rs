@@ -1,7 +1,7 @@
-//! Sockets that do not speak IP: `linux/unix_diag.h`, `netlink_diag.h`, `packet_diag.h` and
+//! Sockets that do not use IP: `linux/unix_diag.h`, `netlink_diag.h`, `packet_diag.h` and
 //! `vm_sockets_diag.h`.
 
-use super::super::{Address, End, Queues};
+use super::super::{Address, Endpoint, Queues};
 use super::{attributes, cookie, half, inet, inode, word, Family, Protocol, Socket, State, Type};
 use crate::absent::Absent;
 use crate::set::Set;
@@ -14,9 +14,9 @@ mod unix_attribute {
     pub(super) const UID: u16 = 7;
 }
 
-/// What to tell of UNIX sockets: name, peer, queues and user.
+/// What to report about UNIX sockets: name, peer, queues and user.
 const UNIX_SHOW: u32 = 1 | 4 | 0x10 | 0x40;
-/// What to tell of netlink and packet sockets: memory, and of these also the interface.
+/// What to report about netlink and packet sockets: memory; for packet sockets, also the interface.
 const NETLINK_SHOW: u32 = 1;
 const PACKET_SHOW: u32 = 1 | 0x10;
 /// All protocols of netlink.
@@ -28,13 +28,13 @@ const PACKET_INFO: u16 = 0;
 const PACKET_UID: u16 = 5;
 const PACKET_MEMINFO: u16 = 6;
 
-/// Appends a request. The structures differ in what stands where.
+/// Appends a request. The families' structures differ in the order of their members.
 pub(super) fn add_request(family: Family, states: Set<State>, out: &mut Vec<u8>) {
     let states: u32 = states.iter().map(|state| 1 << state as u32).sum();
     let (protocol, len, first, second) = match family {
         Family::Netlink => (ALL_PROTOCOLS, 20, 0, NETLINK_SHOW),
         Family::Packet => (0, 20, 0, PACKET_SHOW),
-        // Cookies are behind three words here.
+        // The cookie comes after three words here.
         Family::Unix => (0, 24, states, 0),
         _ => (0, 24, states, 0),
     };
@@ -70,7 +70,7 @@ pub(super) fn unix(message: &[u8]) -> Option<Socket<'_>> {
     Some(socket)
 }
 
-/// A path ends with a NUL, an abstract name begins with one and may have others.
+/// A path ends with a NUL. An abstract name begins with one and may contain others.
 fn unix_name(bytes: &[u8]) -> Option<&[u8]> {
     match bytes {
         [] => None,
@@ -92,7 +92,7 @@ pub(super) fn netlink(message: &[u8]) -> Option<Socket<'_>> {
     let mut socket = Socket::new(Family::Netlink, Type::new(head[1]), state, cookie(head, 20)?);
     socket.protocol = Some(Protocol::Netlink(head[2]));
     socket.local.port = Some(word(head, 4)?);
-    // To the kernel, port 0, every socket is connected.
+    // Every socket is connected to the kernel, which is port 0.
     socket.remote.port = word(head, 8).filter(|&port| port != 0);
     socket.inode = inode(word(head, 16)?);
     let mut attributes = attributes(&message[LEN..]);
@@ -134,7 +134,7 @@ pub(super) fn vsock(message: &[u8]) -> Option<Socket<'_>> {
     let state = State::new(head[2])?;
     let mut socket = Socket::new(Family::Vsock, Type::new(head[1]), state, cookie(head, 24)?);
     let end = |at: usize| {
-        Some(End {
+        Some(Endpoint {
             addr: Some(Address::Cid(word(head, at)?)),
             port: Some(word(head, at + 4)?),
         })
@@ -147,8 +147,8 @@ pub(super) fn vsock(message: &[u8]) -> Option<Socket<'_>> {
     Some(socket)
 }
 
-/// What waits, by `SK_MEMINFO_RMEM_ALLOC` and `SK_MEMINFO_WMEM_ALLOC` of `linux/sock_diag.h`: with
-/// what the kernel needs around it.
+/// The queued bytes, from `SK_MEMINFO_RMEM_ALLOC` and `SK_MEMINFO_WMEM_ALLOC` of
+/// `linux/sock_diag.h`. They include the kernel's overhead.
 fn memory(words: &[u8]) -> Result<Queues, Absent> {
     match (word(words, 0), word(words, 8)) {
         (Some(recv), Some(send)) => Ok(Queues::Data {

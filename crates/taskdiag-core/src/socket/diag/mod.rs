@@ -1,14 +1,15 @@
 //! Messages of sock_diag(7): requests out, sockets in. Any bytes are safe to parse.
 //!
-//! A datagram has messages, each with a header (`struct nlmsghdr`, `linux/netlink.h`). A message
-//! about a socket has a structure of its family, and attributes (`struct nlattr`) behind it.
+//! A datagram consists of messages, each with a header (`struct nlmsghdr`, `linux/netlink.h`). A
+//! message about a socket has a structure specific to its family, followed by attributes (`struct
+//! nlattr`).
 
 mod inet;
 mod local;
 #[cfg(test)]
 mod tests;
 
-use super::{Family, Kinds, Protocol, Socket, State, Type};
+use super::{Family, Kind, Protocol, Socket, State, Type};
 use crate::set::Set;
 
 /// The length of the header of a message.
@@ -23,18 +24,18 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Something changed while the list was made, so that it may lack something.
+/// Something changed while the list was made, so the list may be incomplete.
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// The longest request, in bytes.
 pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL + inet::LONGEST_PROGRAM;
 
-/// A list of sockets that the kernel can make: those of one protocol.
+/// A list of sockets that the kernel can make: the sockets of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct List {
     /// The family.
     pub family: Family,
-    /// The protocol of [`Family::Inet`] and [`Family::Inet6`], 0 of all others.
+    /// The protocol of [`Family::Inet`] and [`Family::Inet6`]; 0 for all other families.
     pub protocol: u16,
 }
 
@@ -47,30 +48,31 @@ impl List {
     }
 
     /// The lists that have these kinds of sockets.
-    pub fn of(kinds: Kinds) -> impl Iterator<Item = List> {
+    pub fn of(kinds: impl Into<Set<Kind>>) -> impl Iterator<Item = List> {
         use Family::{Inet, Inet6, Netlink, Packet, Unix, Vsock};
         let all = [
-            (Kinds::TCP, List::new(Inet, libc::IPPROTO_TCP)),
-            (Kinds::TCP, List::new(Inet6, libc::IPPROTO_TCP)),
-            (Kinds::TCP, List::new(Inet, libc::IPPROTO_MPTCP)),
-            (Kinds::TCP, List::new(Inet6, libc::IPPROTO_MPTCP)),
-            (Kinds::UDP, List::new(Inet, libc::IPPROTO_UDP)),
-            (Kinds::UDP, List::new(Inet6, libc::IPPROTO_UDP)),
-            (Kinds::UDP, List::new(Inet, libc::IPPROTO_UDPLITE)),
-            (Kinds::UDP, List::new(Inet6, libc::IPPROTO_UDPLITE)),
-            (Kinds::RAW, List::new(Inet, libc::IPPROTO_RAW)),
-            (Kinds::RAW, List::new(Inet6, libc::IPPROTO_RAW)),
-            (Kinds::UNIX, List::new(Unix, 0)),
-            (Kinds::NETLINK, List::new(Netlink, 0)),
-            (Kinds::PACKET, List::new(Packet, 0)),
-            (Kinds::VSOCK, List::new(Vsock, 0)),
+            (Kind::Tcp, List::new(Inet, libc::IPPROTO_TCP)),
+            (Kind::Tcp, List::new(Inet6, libc::IPPROTO_TCP)),
+            (Kind::Tcp, List::new(Inet, libc::IPPROTO_MPTCP)),
+            (Kind::Tcp, List::new(Inet6, libc::IPPROTO_MPTCP)),
+            (Kind::Udp, List::new(Inet, libc::IPPROTO_UDP)),
+            (Kind::Udp, List::new(Inet6, libc::IPPROTO_UDP)),
+            (Kind::Udp, List::new(Inet, libc::IPPROTO_UDPLITE)),
+            (Kind::Udp, List::new(Inet6, libc::IPPROTO_UDPLITE)),
+            (Kind::Raw, List::new(Inet, libc::IPPROTO_RAW)),
+            (Kind::Raw, List::new(Inet6, libc::IPPROTO_RAW)),
+            (Kind::Unix, List::new(Unix, 0)),
+            (Kind::Netlink, List::new(Netlink, 0)),
+            (Kind::Packet, List::new(Packet, 0)),
+            (Kind::Vsock, List::new(Vsock, 0)),
         ];
+        let kinds = kinds.into();
         all.into_iter()
             .filter(move |(kind, _)| kinds.contains(*kind))
             .map(|(_, list)| list)
     }
 
-    /// What it is a list of, for messages and counters.
+    /// The name of the list, for messages and counters.
     pub fn name(self) -> &'static str {
         match (self.family, i32::from(self.protocol)) {
             (Family::Inet | Family::Inet6, libc::IPPROTO_TCP) => "tcp",
@@ -82,33 +84,35 @@ impl List {
         }
     }
 
-    /// Whether `/proc/net` has it as text with all that matters: of raw sockets it does.
+    /// Whether `/proc/net` has the list as text with everything that matters. This holds for raw
+    /// sockets.
     pub fn has_text(self) -> bool {
         self.name() == "raw"
     }
 
-    /// Whether the kernel keeps these sockets in few and long chains. It makes a list in parts, and
-    /// begins each part after so many sockets of a chain. If some before that were closed
-    /// meanwhile, it skips others. Connections of TCP have so many chains that there is nearly
-    /// always one socket in a chain, and are many themselves.
+    /// Whether the kernel keeps these sockets in few, long chains. The kernel makes a list in
+    /// parts, and starts each part after a number of sockets of a chain. If some of those were
+    /// closed in between, it skips others. TCP connections are many, but have so many chains that
+    /// most chains hold only one socket.
     pub fn is_of_chains(self) -> bool {
         !matches!(self.name(), "tcp" | "mptcp")
     }
 
-    /// Whether its sockets have ports of 16 bits.
+    /// Whether its sockets have 16-bit ports.
     pub fn has_ports(self) -> bool {
         matches!(self.family, Family::Inet | Family::Inet6) && self.name() != "raw"
     }
 
-    /// Whether TCP knows something of its sockets.
+    /// Whether TCP has information about its sockets.
     pub fn is_tcp(self) -> bool {
         self.protocol == libc::IPPROTO_TCP as u16
     }
 }
 
-/// A request for all sockets of a list that are in one of these states, and have one of these ports
-/// at one of their ends, if there are some and not too many for the kernel. `with_info`: with what
-/// TCP knows of each, which waits for who works with the socket.
+/// A request for all sockets of a list that are in one of these states and have one of these ports
+/// at either end. Ports are ignored if there are none or too many for the kernel. With `with_info`,
+/// the kernel also sends TCP's information about each socket; for this it waits for the current
+/// user of the socket.
 pub fn request(list: List, states: Set<State>, ports: &[u16], with_info: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     match list.family {
@@ -119,7 +123,7 @@ pub fn request(list: List, states: Set<State>, ports: &[u16], with_info: bool) -
     bytes
 }
 
-/// Puts the header before a request.
+/// Writes the header before a request.
 fn put_header(bytes: &mut [u8], flags: u16) {
     let len = bytes.len() as u32;
     bytes[0..4].copy_from_slice(&len.to_ne_bytes());
@@ -128,8 +132,8 @@ fn put_header(bytes: &mut [u8], flags: u16) {
     bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
 }
 
-/// A request for one socket of TCP with what TCP knows of it: the one of the `payload` of a message
-/// that was an answer. `None` if it is none of TCP.
+/// A request for a single TCP socket with what TCP knows about it. `payload` is the message about
+/// that socket in an answer. `None` if it is not a TCP socket.
 pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
     if !list.is_tcp() {
         return None;
@@ -144,17 +148,17 @@ pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
 /// One message of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// About a socket: for [`socket`].
+    /// About a socket. [`socket`] parses it.
     Socket(&'a [u8]),
-    /// The list ends; with the number of an error if it is not whole.
+    /// The list ends; with an errno if it is incomplete.
     Done(Option<i32>),
-    /// The kernel refused: the number of an error, 0 for none.
+    /// The kernel refused: an errno, or 0 for none.
     Error(i32),
     /// Messages were lost.
     Overrun,
     /// Something else.
     Other,
-    /// The rest of the datagram makes no sense.
+    /// The rest of the datagram is malformed.
     Malformed,
 }
 
@@ -205,7 +209,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The socket of a message that answers a request for this list. `None` if it makes no sense.
+/// The socket in a message that answers a request for this list. `None` if the message is
+/// malformed.
 pub fn socket(list: List, payload: &[u8]) -> Option<Socket<'_>> {
     match list.family {
         Family::Inet | Family::Inet6 => inet::socket(list, payload),
@@ -216,9 +221,9 @@ pub fn socket(list: List, payload: &[u8]) -> Option<Socket<'_>> {
     }
 }
 
-/// The attributes behind a structure. What is cut off ends them.
+/// The attributes after a structure. A truncated one ends them.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    /// Flags about the payload, which are no part of the type.
+    /// Flags about the payload. They are not part of the type.
     const FLAGS: u16 = 0xc000;
     std::iter::from_fn(move || {
         let len = half(rest, 0)? as usize;
@@ -241,7 +246,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Two words that make a cookie.
+/// Two words that form a cookie.
 fn cookie(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
 }

@@ -1,4 +1,4 @@
-//! Messages as the kernel makes them, and broken ones.
+//! Tests with messages as the kernel makes them, and with broken ones.
 
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn tcp(state: u8) -> Vec<u8> {
     bytes
 }
 
-/// A UNIX socket that is connected, with this name.
+/// A connected UNIX socket with this name.
 fn unix(state: u8, name: &[u8]) -> Vec<u8> {
     let mut bytes = vec![1, 1, state, 0];
     bytes.extend([77_u32, 1, 2].map(u32::to_ne_bytes).concat());
@@ -50,7 +50,7 @@ fn unix(state: u8, name: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Check each value of a socket of TCP, and that attributes that are not known do no harm.
+/// Check each value of a TCP socket, and that unknown attributes do no harm.
 #[test]
 fn tcp_sockets_are_parsed() {
     let mut bytes = tcp(1);
@@ -61,10 +61,10 @@ fn tcp_sockets_are_parsed() {
     bytes.extend(attribute(21, &9_u64.to_ne_bytes()));
     let socket = socket(TCP, &bytes).expect("a socket");
     assert_eq!(
-        (socket.family, socket.kind, socket.state),
+        (socket.family, socket.socket_type, socket.state),
         (Family::Inet, Type::Stream, State::Estab)
     );
-    let at = |end: super::super::End| (end.addr.map(|addr| addr.to_string()), end.port);
+    let at = |end: super::super::Endpoint| (end.addr.map(|addr| addr.to_string()), end.port);
     assert_eq!(at(socket.local), (Some("127.0.0.1".to_owned()), Some(22)));
     assert_eq!(at(socket.remote), (Some("127.0.0.2".to_owned()), Some(5000)));
     assert_eq!(
@@ -93,8 +93,7 @@ fn tcp_sockets_are_parsed() {
     );
 }
 
-/// Check that listeners have a backlog and no other end, and that a mark that is not there is
-/// denied.
+/// Check that listeners have a backlog and no other end, and that a missing mark is denied.
 #[test]
 fn listeners_have_a_backlog() {
     let mut bytes = tcp(10);
@@ -110,8 +109,8 @@ fn listeners_have_a_backlog() {
     assert_eq!(socket.info, Ok(None));
 }
 
-/// Check that TCP knows nothing of a connection where there is none: where others have packets that
-/// are not confirmed, the kernel has the backlog.
+/// Check that there is no TCP information without a connection: where other sockets have
+/// unacknowledged packets, the kernel has the backlog.
 #[test]
 fn listeners_have_no_connection() {
     let mut bytes = tcp(10);
@@ -135,7 +134,7 @@ fn time_wait_has_no_owner() {
     assert_eq!(socket.timer.map(|timer| timer.kind), Some(TimerKind::TimeWait));
 }
 
-/// Check addresses of IPv6, and that one of IPv4 in them stays one.
+/// Check IPv6 addresses, and that an IPv4 address within one stays one.
 #[test]
 fn inet6_has_addresses() {
     let mut bytes = tcp(1);
@@ -148,7 +147,7 @@ fn inet6_has_addresses() {
     assert_eq!(shown, ["::ffff:10.0.0.1", "fe80::1"]);
 }
 
-/// Check that raw sockets have a protocol and no ports, by the attribute or by the port.
+/// Check that raw sockets have a protocol, from the attribute or from the port, and no ports.
 #[test]
 fn raw_sockets_have_a_protocol() {
     let raw = List::new(Family::Inet, libc::IPPROTO_RAW);
@@ -160,18 +159,19 @@ fn raw_sockets_have_a_protocol() {
     assert_eq!(protocol(&bytes), Some(Protocol::Ip(89)));
     let socket = socket(raw, &bytes).expect("a socket");
     assert_eq!(
-        (socket.kind, socket.local.port, socket.remote.port),
+        (socket.socket_type, socket.local.port, socket.remote.port),
         (Type::Raw, None, None)
     );
 }
 
-/// Check each value of UNIX sockets, and that names are paths without their NUL or abstract.
+/// Check each value of UNIX sockets, and that names are either paths, without their NUL, or
+/// abstract.
 #[test]
 fn unix_sockets_are_parsed() {
     let bytes = unix(1, b"/run/a\0");
     let parsed = socket(UNIX, &bytes).expect("a socket");
     assert_eq!(
-        (parsed.kind, parsed.state, parsed.path),
+        (parsed.socket_type, parsed.state, parsed.path),
         (Type::Stream, State::Estab, Some(&b"/run/a"[..]))
     );
     assert_eq!(
@@ -242,8 +242,8 @@ fn other_families_are_parsed() {
     );
 }
 
-/// Check that messages come one by one, with what ends a list, and that a flag says that it may
-/// lack something.
+/// Check that messages are returned one by one, with those that end a list, and that a flag says
+/// that the list may be incomplete.
 #[test]
 fn datagrams_have_messages() {
     let mut datagram = message(SOCK_DIAG_BY_FAMILY, 2, &tcp(1));
@@ -292,7 +292,7 @@ fn requests_are_well_formed() {
     assert_eq!((half(&bytes, 4), half(&bytes, 6)), (Some(20), Some(0x301)));
     assert_eq!((&bytes[16..20], word(&bytes, 20)), (&[2, 6, 0, 0][..], Some(1 << 10)));
     assert_eq!(&bytes[64..72], [0xff; 8]);
-    // Sockets that are bound only, and requests that are no sockets yet.
+    // Sockets that are only bound, and requests that are not sockets yet.
     assert_eq!(
         word(&request(TCP, only(State::Unconn), &[], false), 20),
         Some(1 << 7 | 1 << 13)
@@ -329,8 +329,8 @@ fn requests_are_well_formed() {
     );
 }
 
-/// Check what a request for ports tells the kernel: that one of them is at one end, by the kernel's
-/// way of running it.
+/// Check that a request for ports selects sockets with one of them at either end, by running its
+/// program as the kernel does.
 #[test]
 fn ports_are_asked_for() {
     let run = |request: &[u8], ends: [u16; 2]| {
@@ -362,12 +362,12 @@ fn ports_are_asked_for() {
             }
         }
     }
-    // These are more than fit, and the others have none.
+    // These are more than fit, and other families have no ports.
     assert_eq!(request(TCP, State::ALL.into(), &[7; 65], false).len(), 72);
     assert_eq!(request(UNIX, State::ALL.into(), &[7], false).len(), 40);
 }
 
-/// Check that a request for one socket has its identity.
+/// Check that a request for one socket has the socket's identity.
 #[test]
 fn one_socket_can_be_asked_about() {
     let bytes = info_request(TCP, &tcp(1)).expect("a request");
@@ -380,19 +380,19 @@ fn one_socket_can_be_asked_about() {
 /// Check that each kind of socket is in a list, and that lists have names.
 #[test]
 fn kinds_have_lists() {
-    for kind in Kinds::all().iter() {
+    for kind in Kind::ALL {
         assert!(List::of(kind).count() > 0, "{kind:?}");
     }
-    assert_eq!(List::of(Kinds::all()).count(), 14);
-    assert!(List::of(Kinds::RAW).all(|list| list.name() == "raw"));
-    assert!(List::of(Kinds::all()).all(|list| list.is_of_chains() != List::of(Kinds::TCP).any(|tcp| tcp == list)));
+    assert_eq!(List::of(Kind::ALL).count(), 14);
+    assert!(List::of(Kind::Raw).all(|list| list.name() == "raw"));
+    assert!(List::of(Kind::ALL).all(|list| list.is_of_chains() != List::of(Kind::Tcp).any(|tcp| tcp == list)));
     assert_eq!(
-        List::of(Kinds::UNIX | Kinds::VSOCK).map(List::name).collect::<Vec<_>>(),
+        List::of(Kind::Unix | Kind::Vsock).map(List::name).collect::<Vec<_>>(),
         ["unix", "vsock"]
     );
 }
 
-/// Check that every message that is cut off is refused, or has what it has.
+/// Check that every truncated message is refused, or gives only what it contains.
 #[test]
 fn cut_messages_are_refused() {
     let whole = [(TCP, tcp(1), 72), (UNIX, unix(1, b"/a\0"), 16)];
@@ -414,11 +414,11 @@ fn cut_messages_are_refused() {
 }
 
 fn lists() -> impl Strategy<Value = List> {
-    proptest::sample::select(List::of(Kinds::all()).collect::<Vec<_>>())
+    proptest::sample::select(List::of(Kind::ALL).collect::<Vec<_>>())
 }
 
 proptest! {
-    /// Check that any bytes can be parsed, and that sockets of them can be shown.
+    /// Check that any bytes can be parsed, and that the resulting sockets can be displayed.
     #[test]
     fn any_bytes_parse(list in lists(), bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut messages = Messages::new(&bytes);
@@ -431,7 +431,7 @@ proptest! {
         }
     }
 
-    /// Check the same of whole messages in which bytes are changed.
+    /// Check the same with whole messages in which bytes are changed.
     #[test]
     fn broken_messages_parse(at in 0..90_usize, byte: u8, state in 0..14_u8, list in lists()) {
         let mut bytes = tcp(state);

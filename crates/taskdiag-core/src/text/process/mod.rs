@@ -1,7 +1,7 @@
 //! The parsers of the text files of `/proc/PID`.
 //!
-//! They do no I/O, allocate nothing, and never panic, whatever the bytes are. What does not parse
-//! is `None`, never 0.
+//! They do no I/O, allocate nothing, and never panic, whatever the bytes are. Anything invalid is
+//! `None`, never 0.
 
 mod mountinfo;
 mod stat;

@@ -10,7 +10,7 @@ pub struct Mount<'a> {
     pub id: u32,
     /// The device of its file system.
     pub device: Device,
-    /// What of the file system is mounted.
+    /// The part of the file system that is mounted.
     pub root: &'a [u8],
     /// Where it is mounted.
     pub point: &'a [u8],
@@ -18,7 +18,7 @@ pub struct Mount<'a> {
     pub kind: &'a [u8],
 }
 
-/// Parses `mountinfo`. Lines that are not of a mount are left out.
+/// Parses `mountinfo`. Skips lines that do not describe a mount.
 pub fn mounts(text: &[u8]) -> impl Iterator<Item = Mount<'_>> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut words = line.split(|&byte| byte == b' ');
@@ -50,7 +50,7 @@ pub fn cgroup_mounts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The bytes of a path in `mountinfo`, where the kernel replaces blanks, tabs, newlines and
-/// backslashes by a backslash and three octal digits.
+/// backslashes with a backslash and three octal digits.
 pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -68,7 +68,7 @@ pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
 mod tests {
     use super::*;
 
-    /// Check the parts of a mount, and that lines that are not of one are left out.
+    /// Check the parts of a mount, and that lines that do not describe one are skipped.
     #[test]
     fn mounts_have_parts() {
         let text =

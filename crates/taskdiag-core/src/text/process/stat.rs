@@ -76,14 +76,15 @@ impl Stat<'_> {
         self.vsize_bytes != 0
     }
 
-    /// Whether the task is its process's leader. The kernel's thread_group_leader() tests the same.
+    /// Whether the task is its process's leader. It makes the same test as the kernel's
+    /// thread_group_leader().
     pub fn is_leader(&self) -> bool {
         self.exit_signal >= 0
     }
 
     /// Whether the task was released while the kernel wrote the line, or is about to be (state X).
-    /// The kernel then can't lock the task's `signal_struct`, so it prints initial values for all
-    /// that is in there. One of them is the number of threads, which is 0 in no other case.
+    /// The kernel then can't lock the task's `signal_struct`, so it prints initial values for
+    /// everything in it. One of them is the number of threads, which is 0 in no other case.
     pub fn is_released(&self) -> bool {
         self.threads_count == 0 || self.state == b'X'
     }
@@ -137,7 +138,7 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     })
 }
 
-/// Words, each followed by one blank or newline, which the last may lack.
+/// Words, each followed by one blank or newline. The last may lack it.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
@@ -173,8 +174,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// An id. The kernel prints ids as int, and -1 for a task that was released meanwhile. It also
-    /// prints device numbers as int, whose top bit may be set.
+    /// An id. The kernel prints ids as int, with -1 for a task that was released during the read.
+    /// It also prints device numbers as int, whose top bit may be set.
     fn id(&mut self) -> Option<u32> {
         Some(self.signed()? as u32)
     }

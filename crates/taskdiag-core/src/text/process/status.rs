@@ -6,7 +6,7 @@ use super::super::number::{decimal, hexadecimal, octal};
 use super::{id, words};
 
 macro_rules! lines {
-    ($($id:ident $key:literal;)*) => {
+    ($($id:ident $key:literal $form:ident;)*) => {
         /// The lines of `status` that taskdiag uses.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // proc_pid_status(5) has the meanings
@@ -29,18 +29,79 @@ macro_rules! lines {
                     _ => None,
                 }
             }
+
+            fn form(self) -> Form {
+                const FORMS: [Form; Line::COUNT] = [$(Form::$form),*];
+                FORMS[self as usize]
+            }
         }
     };
 }
 
+/// What the value of a line looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Words, of which the first is read.
+    Words,
+    /// A number of at most 32 bits.
+    Id,
+    /// Any number of ids.
+    Ids,
+    /// Real, effective, saved and file-system id.
+    FourIds,
+    Decimal,
+    Octal,
+    Hexadecimal,
+    /// A size in kB, which is read as bytes.
+    Kilobytes,
+    /// A number and its maximum, with a slash between them. The number is read.
+    OfMaximum,
+    /// A mask of processors, in hexadecimal words of 32 bits, the highest processors first.
+    Cpus,
+}
+
 lines! {
-    State b"State"; Ppid b"PPid"; TracerPid b"TracerPid"; Uid b"Uid"; Gid b"Gid"; Groups b"Groups"; NsPid b"NSpid";
-    VmPeak b"VmPeak"; VmSize b"VmSize"; VmLck b"VmLck"; VmPin b"VmPin"; VmHwm b"VmHWM"; RssAnon b"RssAnon";
-    RssFile b"RssFile"; RssShmem b"RssShmem"; VmData b"VmData"; VmStk b"VmStk"; VmExe b"VmExe"; VmLib b"VmLib"; VmPte b"VmPTE";
-    VmSwap b"VmSwap"; Hugetlb b"HugetlbPages"; Threads b"Threads"; CapInh b"CapInh"; CapPrm b"CapPrm"; CapEff b"CapEff"; CapBnd b"CapBnd"; CapAmb b"CapAmb";
-    SigQ b"SigQ"; SigPnd b"SigPnd"; ShdPnd b"ShdPnd"; SigBlk b"SigBlk"; SigIgn b"SigIgn"; SigCgt b"SigCgt";
-    Umask b"Umask"; FdSize b"FDSize"; NoNewPrivs b"NoNewPrivs"; Seccomp b"Seccomp"; CpusAllowed b"Cpus_allowed";
-    Voluntary b"voluntary_ctxt_switches"; Involuntary b"nonvoluntary_ctxt_switches";
+    State b"State" Words;
+    Ppid b"PPid" Id;
+    TracerPid b"TracerPid" Id;
+    Uid b"Uid" FourIds;
+    Gid b"Gid" FourIds;
+    Groups b"Groups" Ids;
+    NsPid b"NSpid" Ids;
+    VmPeak b"VmPeak" Kilobytes;
+    VmSize b"VmSize" Kilobytes;
+    VmLck b"VmLck" Kilobytes;
+    VmPin b"VmPin" Kilobytes;
+    VmHwm b"VmHWM" Kilobytes;
+    RssAnon b"RssAnon" Kilobytes;
+    RssFile b"RssFile" Kilobytes;
+    RssShmem b"RssShmem" Kilobytes;
+    VmData b"VmData" Kilobytes;
+    VmStk b"VmStk" Kilobytes;
+    VmExe b"VmExe" Kilobytes;
+    VmLib b"VmLib" Kilobytes;
+    VmPte b"VmPTE" Kilobytes;
+    VmSwap b"VmSwap" Kilobytes;
+    Hugetlb b"HugetlbPages" Kilobytes;
+    Threads b"Threads" Id;
+    CapInh b"CapInh" Hexadecimal;
+    CapPrm b"CapPrm" Hexadecimal;
+    CapEff b"CapEff" Hexadecimal;
+    CapBnd b"CapBnd" Hexadecimal;
+    CapAmb b"CapAmb" Hexadecimal;
+    SigQ b"SigQ" OfMaximum;
+    SigPnd b"SigPnd" Hexadecimal;
+    ShdPnd b"ShdPnd" Hexadecimal;
+    SigBlk b"SigBlk" Hexadecimal;
+    SigIgn b"SigIgn" Hexadecimal;
+    SigCgt b"SigCgt" Hexadecimal;
+    Umask b"Umask" Octal;
+    FdSize b"FDSize" Id;
+    NoNewPrivs b"NoNewPrivs" Id;
+    Seccomp b"Seccomp" Id;
+    CpusAllowed b"Cpus_allowed" Cpus;
+    Voluntary b"voluntary_ctxt_switches" Decimal;
+    Involuntary b"nonvoluntary_ctxt_switches" Decimal;
 }
 
 /// A set of lines.
@@ -106,7 +167,7 @@ pub fn status(text: &[u8], wanted: Lines) -> Status<'_> {
             continue;
         };
         let value = &line[colon + 1..];
-        if let Some(number) = parse_value(id, value) {
+        if let Some(number) = parse_value(id.form(), value) {
             status.values[id as usize] = (number, value);
             status.found = status.found.or(Lines::of(&[id]));
         }
@@ -114,34 +175,28 @@ pub fn status(text: &[u8], wanted: Lines) -> Status<'_> {
     status
 }
 
-/// The number in a line, or 0 if the line has another kind of value. `None` if the value is
-/// malformed.
-fn parse_value(line: Line, value: &[u8]) -> Option<u64> {
+/// The number in a value, or 0 if it is of another kind. `None` if the value is malformed.
+fn parse_value(form: Form, value: &[u8]) -> Option<u64> {
     let mut words = words(value);
-    match line {
-        Line::State => words.next().map(|_| 0),
-        Line::Groups | Line::NsPid => words.all(|word| id(word).is_some()).then_some(0),
-        Line::Uid | Line::Gid => {
+    match form {
+        Form::Words => words.next().map(|_| 0),
+        Form::Id => id(words.next()?).map(u64::from),
+        Form::Ids => words.all(|word| id(word).is_some()).then_some(0),
+        Form::FourIds => {
             let four = words.by_ref().take(4).filter_map(id).count() == 4;
             (four && words.next().is_none()).then_some(0)
         }
-        Line::CpusAllowed => {
+        Form::Decimal => decimal(words.next()?),
+        Form::Octal => octal(words.next()?),
+        Form::Hexadecimal => hexadecimal(words.next()?),
+        Form::Kilobytes => decimal(words.next()?)?.checked_mul(1024),
+        Form::OfMaximum => decimal(words.next()?.split(|&byte| byte == b'/').next()?),
+        Form::Cpus => {
             let mut parts = words.next()?.split(|&byte| byte == b',');
             parts
                 .all(|part| part.len() <= 8 && hexadecimal(part).is_some())
                 .then_some(0)
         }
-        Line::CapInh | Line::CapPrm | Line::CapEff | Line::CapBnd | Line::CapAmb => hexadecimal(words.next()?),
-        Line::SigPnd | Line::ShdPnd | Line::SigBlk | Line::SigIgn | Line::SigCgt => hexadecimal(words.next()?),
-        // The number of queued signals, and the limit.
-        Line::SigQ => decimal(words.next()?.split(|&byte| byte == b'/').next()?),
-        Line::Umask => octal(words.next()?),
-        // Sizes in kB.
-        _ if (Line::VmPeak as u8..=Line::Hugetlb as u8).contains(&(line as u8)) => {
-            decimal(words.next()?)?.checked_mul(1024)
-        }
-        Line::Voluntary | Line::Involuntary => decimal(words.next()?),
-        _ => id(words.next()?).map(u64::from),
     }
 }
 
@@ -151,7 +206,7 @@ impl<'a> Status<'a> {
         self.found
     }
 
-    /// The number or bit mask of a line, and a size in bytes. 0 if the line was not found.
+    /// The number or bit mask of a line, or a size in bytes. 0 if the line was not found.
     pub fn number(&self, line: Line) -> u64 {
         self.values[line as usize].0
     }
@@ -233,24 +288,17 @@ pub(super) mod tests {
     #[test]
     fn each_line_has_its_number() {
         for (line, key) in Line::ALL {
-            let (value, number) = match line {
-                Line::State => ("R (running)", 0),
-                Line::Uid | Line::Gid => ("1 2 3 4", 0),
-                Line::Groups | Line::NsPid => ("1 2", 0),
-                Line::CpusAllowed => ("ffffffff,00000001", 0),
-                Line::CapInh | Line::CapPrm | Line::CapEff | Line::CapBnd | Line::CapAmb => {
-                    ("000001ffffffffff", 0x1ff_ffff_ffff)
-                }
-                Line::SigPnd | Line::ShdPnd | Line::SigBlk | Line::SigIgn | Line::SigCgt => {
-                    ("8000000000000001", 1 << 63 | 1)
-                }
-                Line::SigQ => ("3/100", 3),
-                Line::Umask => ("0137", 0o137),
-                Line::Voluntary | Line::Involuntary => ("5000000000", 5_000_000_000),
-                Line::Ppid | Line::TracerPid | Line::Threads | Line::FdSize | Line::NoNewPrivs | Line::Seccomp => {
-                    ("9", 9)
-                }
-                _ => ("      9 kB", 9 * 1024),
+            let (value, number) = match line.form() {
+                Form::Words => ("R (running)", 0),
+                Form::Id => ("9", 9),
+                Form::Ids => ("1 2", 0),
+                Form::FourIds => ("1 2 3 4", 0),
+                Form::Decimal => ("5000000000", 5_000_000_000),
+                Form::Octal => ("0137", 0o137),
+                Form::Hexadecimal => ("8000000000000001", 1 << 63 | 1),
+                Form::Kilobytes => ("      9 kB", 9 * 1024),
+                Form::OfMaximum => ("3/100", 3),
+                Form::Cpus => ("ffffffff,00000001", 0),
             };
             let key = std::str::from_utf8(key).unwrap();
             let wanted = Lines::of(&[line]);

@@ -48,7 +48,7 @@ fn small_files() {
 }
 
 proptest! {
-    /// Check that nothing makes the parsers panic.
+    /// Check that no input makes the parsers panic.
     #[test]
     fn parsers_take_any_bytes(text in hostile()) {
         let _ = stat(&text).map(|stat| stat.late_numbers());
@@ -79,7 +79,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Check that `0` in `wchan` is not a name, and that names that begin with it are.
+/// Check that `0` in `wchan` is not a name, and that a name that begins with it is.
 #[test]
 fn wchan_is_a_name_or_nothing() {
     for (text, name) in [

@@ -7,12 +7,12 @@ use taskdiag_core::event::EventKind;
 
 const NETLINK_HEADER: usize = 16;
 const CONNECTOR_HEADER: usize = 20;
-/// Where the event begins, and where its fields begin that depend on its kind.
+/// The offset of the event, and the offset of the fields that depend on its kind.
 const EVENT: usize = NETLINK_HEADER + CONNECTOR_HEADER;
 const DETAILS: usize = EVENT + 16;
 
-/// Where a subscriber says who it is. The acknowledgement has that number plus 1, and nothing else
-/// of the request.
+/// The offset of the subscriber's number. The acknowledgement has that number plus 1, and nothing
+/// else of the request.
 const ACK: usize = NETLINK_HEADER + 12;
 
 const NLMSG_DONE: u16 = 3;
@@ -25,7 +25,7 @@ const FORK: u32 = 1;
 const EXEC: u32 = 2;
 const EXIT: u32 = 0x8000_0000;
 
-/// What a subscriber asks for: `enum proc_cn_mcast_op`.
+/// The request of a subscriber: `enum proc_cn_mcast_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Operation {
@@ -36,9 +36,10 @@ pub(crate) enum Operation {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The answer to a subscriber, by the number that it gave itself: 0, or the number of an error.
+    /// The answer to a subscriber, identified by the number that it chose. The error is 0 or an
+    /// errno.
     Acknowledged { subscriber: u32, error: u32 },
-    /// Something happened.
+    /// An event happened.
     Happened(Happening),
     /// An event of another kind.
     Other,
@@ -48,13 +49,13 @@ pub(crate) enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Happening {
     pub(crate) kind: EventKind,
-    /// On `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    /// The time on `CLOCK_MONOTONIC`, which stops while the machine is suspended.
     pub(crate) monotonic_ns: u64,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// The parent's process id; 0 for an exec, for which the connector does not have it.
+    /// The parent's process id; 0 for an exec, for which the connector does not send it.
     pub(crate) ppid: u32,
-    /// The status of an exit, as wait(2) has it.
+    /// The status of an exit, as wait(2) returns it.
     pub(crate) status: i32,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn parse(datagram: &[u8]) -> Option<Message> {
     })
 }
 
-/// A request of `subscriber`.
+/// A request from `subscriber`.
 pub(crate) fn request(subscriber: u32, operation: Operation) -> [u8; EVENT + 4] {
     let mut datagram = [0; EVENT + 4];
     let mut put = |offset: usize, bytes: &[u8]| datagram[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A datagram as the kernel makes it, with 24 bytes of details, whatever its kind.
+    /// A datagram as the kernel makes it, with 24 bytes of details for every kind.
     fn datagram(what: u32, details: [u32; 6]) -> Vec<u8> {
         let words = [76, 3, 0, 0, 1, 1, 5, 78, 40, what, 1, 0x1234_5678, 9];
         words.into_iter().chain(details).flat_map(u32::to_ne_bytes).collect()
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(parse(&datagram(0x200, [0; 6])), Some(Message::Other));
     }
 
-    /// Check that datagrams of others, and those that are cut off, are refused.
+    /// Check that datagrams from others and truncated datagrams are refused.
     #[test]
     fn other_datagrams_are_refused() {
         let whole = datagram(EXIT, [1; 6]);

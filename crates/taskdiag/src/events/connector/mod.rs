@@ -1,9 +1,9 @@
 //! Events from the proc connector (`drivers/connector/cn_proc.c`): netlink messages, completed from
 //! `/proc`.
 //!
-//! The kernel sends them only to processes of the initial pid and user namespace, and does not say
-//! so to others. So we trust a subscription only once the kernel has acknowledged it and has sent
-//! an event of a thread of ours.
+//! The kernel sends them only to processes of the initial pid and user namespaces, and does not
+//! tell other processes so. So a subscription is trusted only once the kernel has acknowledged it
+//! and has sent an event for a thread of this process.
 
 mod message;
 
@@ -37,10 +37,10 @@ const GROUP: u32 = 1;
 /// How long the kernel may take to answer a subscription, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// No message is longer.
+/// The length of the longest message.
 const LONGEST: usize = 256;
 
-/// The fields that messages lack and `/proc` has.
+/// The fields that messages lack and that are read from `/proc`.
 fn completing() -> Fields {
     Field::Ppid | Field::StartNs | Field::Uid | Field::Euid | Field::Comm | Field::KernelThread
 }
@@ -53,10 +53,10 @@ pub(crate) struct Connector {
     /// Opened when it is first needed.
     procfs: Option<Procfs>,
     snapshot: Snapshot,
-    /// Events, as `bpf/event.h` has them, and how many bytes of them have been handed out.
+    /// Events in the form of `bpf/event.h`, and how many bytes of them have been handed out.
     events: Vec<u8>,
     taken: Cell<usize>,
-    /// How often the socket had no room. Any number of messages may have been lost each time.
+    /// How often the socket's buffer was full. Any number of messages may have been lost each time.
     overflows: u64,
 }
 
@@ -83,8 +83,8 @@ impl Connector {
             ),
             errno => Error::io("the proc connector", errno),
         })?;
-        // More than the system's limit if we may (CAP_NET_ADMIN). With less room more is lost,
-        // which is counted.
+        // More than the system's limit, if permitted (CAP_NET_ADMIN). With less room more is lost,
+        // and the losses are counted.
         let room = options.ring_bytes as usize;
         if sockopt::set_socket_recv_buffer_size_force(&socket, room).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, room);
@@ -155,7 +155,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Waits for a message that `find` returns something for; `None` if there is none in time.
+    /// Waits for a message for which `find` returns something. `None` if none arrives in time.
     fn wait_for<T>(&mut self, find: impl Fn(Message) -> Option<T>) -> Result<Option<T>> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -175,7 +175,7 @@ impl Connector {
         }
     }
 
-    /// The next message that has come.
+    /// The next message that has arrived.
     fn receive(&mut self) -> Result<Option<Message>> {
         let mut datagram = [0; LONGEST];
         loop {
@@ -201,7 +201,8 @@ impl Connector {
 
     /// Drops the events that were handed out, and reads new ones.
     pub(crate) fn turn(&mut self) -> Result<()> {
-        /// So many messages at a time, or the first of a long burst would wait for the last.
+        /// How many messages are read at a time. Without a limit, the first event of a long burst
+        /// would wait for the last.
         const BATCH: usize = 4096;
         self.events.drain(..self.taken.take());
         let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
@@ -237,7 +238,7 @@ impl Connector {
     /// Appends an event, if events of its kind were asked for.
     fn add(&mut self, happening: Happening, suspended_ns: u64) {
         let kind = happening.kind;
-        // An exec is always of a process: the thread that called it has become the first one.
+        // An exec is always about a process: the thread that called it has become its leader.
         let is_thread = happening.tid != happening.pid && kind != EventKind::Exec;
         if !self.options.kinds.contains(kind) || (is_thread && !self.options.threads) {
             return;
@@ -269,8 +270,8 @@ impl Connector {
         self.events.extend_from_slice(details);
     }
 
-    /// Fills in what `/proc` has of the process now; `None` if it has ended, or another process has
-    /// its number.
+    /// Fills in what `/proc` shows of the process. `None` if the process has ended, or another
+    /// process has its id.
     fn complete(&mut self, header: &mut wire::Header) -> Option<()> {
         let query = Query::process(header.pid.get()).fields(completing());
         if self.procfs.is_none() {
@@ -304,8 +305,8 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        // Before Linux 6.6 the kernel does not notice that a subscriber has ended, and goes on
-        // making messages.
+        // Before Linux 6.6 the kernel does not notice that a subscriber has ended, and continues to
+        // make messages.
         let _ = self.ask(Operation::Ignore);
     }
 }

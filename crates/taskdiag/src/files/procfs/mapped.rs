@@ -1,4 +1,4 @@
-//! The files that processes have mapped.
+//! The files that processes map.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,8 +17,8 @@ use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
-/// The processes whose mapped files were not read. Whoever reads their descriptors, too, counts
-/// them there.
+/// The processes whose mapped files were not read. If their descriptors are read too, that pass
+/// counts them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::files) struct Unseen {
     pub(in crate::files) denied: u64,
@@ -37,7 +37,7 @@ pub(in crate::files) fn read_mapped(
         .iter()
         .map(|process| (process.identity.tid(), unit(pass, process, What::All(Use::Map.into()))))
         .collect();
-    let paths = pass.request.filter.paths.clone();
+    let paths = pass.request.paths.clone();
     let found = readers::each(about, readers::MAPPINGS, patience, move |unit| {
         let mut reader = Reader::new(unit);
         let end = reader.read_maps(&paths).map_or_else(End::of, |()| End::Whole);
@@ -62,7 +62,7 @@ pub(in crate::files) fn read_mapped(
 }
 
 impl Reader<'_> {
-    /// Reads the files that may be those of `paths`; all if there are none.
+    /// Reads the files that may match `paths`; all if there are none.
     fn read_maps(&mut self, paths: &[PathMatch]) -> Result<(), Errno> {
         let directory = open_process(self.unit.identity)?;
         let mut text = Vec::new();
@@ -92,7 +92,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads the file of a mapping, if that is still mapped.
+    /// Reads the file of a mapping, if it is still mapped.
     fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<(), Errno> {
         let needs = self.unit.needs;
         let mut file = OpenFile::bare(Use::Map);
@@ -112,7 +112,7 @@ impl Reader<'_> {
                 }
                 Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
                 Err(errno) if is_exhausted(errno) => return Err(errno),
-                // Following these links takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+                // Following these links needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
                 Err(errno) => {
                     let reason = absent(errno);
                     file = file.without(needs.intersection(STATS), reason);

@@ -1,12 +1,12 @@
-//! Open files by `/proc`.
+//! Open files from `/proc`.
 //!
 //! A descriptor is opened with `O_PATH`, which opens no file and walks no path: the kernel follows
-//! its own link. Name and stat(2) are then read of that one place, so they belong together. `fdinfo`
-//! comes from the process's descriptor, which may be another file by then: it counts if mount and
-//! inode number are the same.
+//! its own link. Name and stat(2) are then read from that one file, so they belong together.
+//! `fdinfo` is read from the process's descriptor, which may refer to another file by then: it
+//! counts only if mount and inode number are the same.
 //!
-//! [`place`] opens and reads, [`reader`] reads the files of a process, [`mapped`] those that it has
-//! mapped.
+//! [`place`] opens and reads, [`reader`] reads the files of a process, [`mapped`] those that it
+//! maps.
 
 mod mapped;
 mod place;
@@ -27,7 +27,7 @@ use reader::Reader;
 pub(super) use mapped::read_mapped;
 pub(super) use place::own_link;
 
-/// So many processes are read before their files are passed on.
+/// This many processes are read before their files are passed on.
 const TOGETHER: usize = 256;
 
 /// Work for a reader.
@@ -36,23 +36,23 @@ pub(super) struct Unit {
     pub(super) identity: Identity,
     pub(super) what: What,
     pub(super) needs: Wants,
-    /// File systems are not asked: one of them did not answer.
+    /// File systems are not asked, because one of them did not answer.
     pub(super) is_silent: bool,
 }
 
-/// What of a process to read.
+/// What to read of a process.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// What it is used for, and all descriptors.
+    /// These uses, and all descriptors.
     All(Set<Use>),
-    /// Descriptors from this one on.
+    /// Descriptors from this number on.
     From(u32),
     /// Only these: the use, and the number of a descriptor.
     These(Vec<(Use, u32)>),
 }
 
 /// What a reader found.
-pub(super) struct Found {
+pub(super) struct ReaderResult {
     pub(super) files: Batch,
     pub(super) end: End,
     changed: u64,
@@ -62,22 +62,22 @@ pub(super) struct Found {
 /// How a part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// There is more from this descriptor on.
+    /// There is more, from this descriptor on.
     More(u32),
     Whole,
     Denied,
     Gone,
-    /// We ran out of something.
+    /// A resource is exhausted.
     Exhausted(Errno),
 }
 
 /// Reads the files of processes, and passes them on.
 pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
-    let uses = pass.request.filter.uses;
+    let uses = pass.request.uses;
     for chunk in processes.chunks(TOGETHER) {
         if uses.contains(Use::Map) {
             let unseen = read_mapped(chunk, patience, pass)?;
-            // Otherwise the descriptors of the process tell the same.
+            // Otherwise the pass over the descriptors reports the same.
             if uses == Use::Map.into() {
                 pass.answer.denied += unseen.denied;
                 pass.answer.gone += unseen.gone;
@@ -94,7 +94,7 @@ pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_
     ControlFlow::Continue(())
 }
 
-/// Work about a process.
+/// The work for a process.
 pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
     Unit {
         identity: process.identity,
@@ -129,21 +129,21 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
     ControlFlow::Continue(())
 }
 
-/// A part of a process. `None` if nothing could be read in time.
-type Part = (Process, Unit, Option<Found>);
+/// A part of a process. `None` if nothing was read in time.
+type UnitResult = (Process, Unit, Option<ReaderResult>);
 
 /// Reads a part of each process.
 pub(super) fn read_units(
     units: Vec<(Process, Unit)>,
     patience: Duration,
     pass: &mut Pass<'_>,
-) -> ControlFlow<(), Vec<Part>> {
+) -> ControlFlow<(), Vec<UnitResult>> {
     let read = |units: &[(Process, Unit)]| {
         let about = units.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
         readers::each(about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
     };
     let found = read(&units);
-    let mut parts: Vec<Part> = units
+    let mut parts: Vec<UnitResult> = units
         .into_iter()
         .zip(found)
         .map(|((process, unit), found)| (process, unit, found))
@@ -179,13 +179,13 @@ pub(super) fn read_units(
 }
 
 /// Reads one part of a process.
-fn read_unit(unit: &Unit) -> Found {
+fn read_unit(unit: &Unit) -> ReaderResult {
     let mut reader = Reader::new(unit);
     let end = match reader.read() {
         Ok(end) => end,
         Err(errno) => End::of(errno),
     };
-    Found {
+    ReaderResult {
         files: reader.files,
         end,
         changed: reader.changed,
@@ -194,7 +194,7 @@ fn read_unit(unit: &Unit) -> Found {
 }
 
 impl End {
-    /// The end of a process whose directory can't be read.
+    /// The end for a process whose directory can't be read.
     fn of(errno: Errno) -> End {
         match errno {
             Errno::ACCESS | Errno::PERM => End::Denied,

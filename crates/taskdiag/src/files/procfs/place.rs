@@ -15,7 +15,7 @@ use crate::files::{Device, OpenFile};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
-/// Why a value is missing that a system call did not give.
+/// Why a value is missing after a failed system call.
 pub(super) fn absent(errno: Errno) -> Absent {
     match errno {
         Errno::ACCESS | Errno::PERM => Absent::Denied,
@@ -41,7 +41,7 @@ impl Name {
     }
 }
 
-/// The directory of a process below `/proc`, if it is still that process; or that of one of its
+/// The directory of a process below `/proc`, if it is still the same process; or that of one of its
 /// threads, if its first thread has ended.
 pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -57,7 +57,7 @@ pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
     if stat.state != b'Z' || stat.threads_count < 2 {
         return Ok(directory);
     }
-    // A thread that has ended has no files any more. The others share them.
+    // A thread that has ended has no files. The others share theirs.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
     for thread in threads.flatten() {
@@ -77,13 +77,13 @@ pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// The directory with the descriptors of a process.
+/// The directory of the descriptors of a process.
 pub(super) fn open_descriptors(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(directory, c"fd", flags, Mode::empty())
 }
 
-/// Reads a short text; a longer one is cut.
+/// Reads a short text; cuts off a longer one.
 pub(super) fn read_text(directory: BorrowedFd<'_>, name: &CStr, text: &mut [u8]) -> Result<usize, Errno> {
     let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut len = 0;
@@ -105,7 +105,7 @@ pub(in crate::files) fn own_link(fd: &OwnedFd, text: &mut [u8]) -> Result<usize,
 /// The kernel makes no longer names: PATH_MAX.
 pub(super) const LONGEST_NAME: usize = 4096;
 
-/// What statx(2) says.
+/// The result of statx(2).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
     pub(super) mode: u32,
@@ -140,14 +140,14 @@ pub(super) fn stat(place: BorrowedFd<'_>) -> Result<Stat, Errno> {
     })
 }
 
-/// Whether the fdinfo of a descriptor is that of the file that was found there.
+/// Whether the fdinfo of a descriptor belongs to the file that was found there.
 pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&OwnedFd>) -> Result<bool, Errno> {
     let Some(place) = place else { return Ok(true) };
-    // With the stat at hand most are decided.
+    // The stat decides most cases.
     if info.inode.is_some() && info.inode == file.inode.ok() && info.mnt_id == file.mnt_id.ok() {
         return Ok(true);
     }
-    // Some file systems show other inode numbers than the kernel has.
+    // Some file systems report other inode numbers than the kernel has.
     let name = Name::new(format_args!("/proc/self/fdinfo/{}", place.as_raw_fd()));
     let mut text = [0; 256];
     let len = match read_text(CWD, name.as_c_str(), &mut text) {
@@ -158,7 +158,7 @@ pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&Own
     Ok(fdinfo(&text[..len]).is_some_and(|own| (own.inode, own.mnt_id) == (info.inode, info.mnt_id)))
 }
 
-/// Reads all of a text. An epoll or inotify has a line for each of its targets.
+/// Reads all of a text. That of an epoll or inotify has a line for each of its targets.
 pub(super) fn read_whole(directory: BorrowedFd<'_>, name: &CStr, text: &mut Vec<u8>) -> Result<(), Errno> {
     readers::beat();
     let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -16,14 +16,14 @@ use crate::files::{Kind, OpenFile, Set, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
-/// So many files of a process are read in one go, so that an answer takes no more memory if one
-/// process has a million.
+/// This many files of a process are read in one go, so that the memory for an answer stays bounded
+/// even if one process has a million files.
 const PART: usize = 1024;
 
-/// How often a descriptor is read again if it leads to another file meanwhile.
+/// How often a descriptor is read again if it refers to another file meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// What statx(2) has.
+/// What statx(2) provides.
 pub(super) const STATS: Wants = Wants::STAT.union(Wants::SPACE);
 
 /// Reads files of one process.
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         }
         let Some(first) = first else { return Ok(End::Whole) };
         let fds = open_descriptors(directory.as_fd())?;
-        // The offset in the directory is that of "." and ".." and the number of the descriptor.
+        // The offset in the directory counts "." and ".." and then the numbers of the descriptors.
         rustix::fs::seek(&fds, SeekFrom::Start(u64::from(first) + 2))?;
         let mut room = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&fds, room.spare_capacity_mut());
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
             _ => c"exe",
         };
         match self.read_place(directory, link, self.unit.needs, used_as) {
-            // A kernel thread has no program, a zombie has nothing.
+            // A kernel thread has no program; a zombie has nothing.
             Err(Errno::NOENT | Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno),
             Ok((file, name)) => {
@@ -125,8 +125,8 @@ impl<'a> Reader<'a> {
         self.files.push(&file);
     }
 
-    /// Reads a descriptor, if it is still there. Fails if the process may not be seen: the right to
-    /// see one descriptor is that to see all.
+    /// Reads a descriptor, if it still exists. Fails if the process may not be seen: the right to
+    /// see one descriptor is the right to see all.
     fn read_descriptor(&mut self, directory: BorrowedFd<'_>, fds: BorrowedFd<'_>, fd: u32) -> Result<(), Errno> {
         let mut info = std::mem::take(&mut self.info);
         let mut attempts = (0..ATTEMPTS).map(|_| self.try_descriptor(directory, fds, fd, &mut info));
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a descriptor. False if it led to another file meanwhile.
+    /// Reads a descriptor. False if it referred to another file meanwhile.
     fn try_descriptor(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -212,8 +212,8 @@ impl<'a> Reader<'a> {
         Ok((file, name))
     }
 
-    /// Reads name and stat of what a link leads to, and opens it if both are needed, or if
-    /// `is_kept`, to be compared.
+    /// Reads name and stat of the target of a link. Opens it if both are needed, or if `is_kept`,
+    /// for a later comparison.
     fn open_and_read(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -242,10 +242,10 @@ impl<'a> Reader<'a> {
         Ok((name, Some(place)))
     }
 
-    /// Reads the stat of a place, whose name was read.
+    /// Reads the stat of a place whose name was read.
     pub(super) fn read_stat(&self, place: BorrowedFd<'_>, name: Known<usize>, file: &mut OpenFile<'static>) {
         let needs = self.unit.needs;
-        // The fdinfo of a descriptor has its mount.
+        // For a descriptor, the fdinfo has the mount.
         let needs_mount = needs.contains(Wants::FLAGS) && file.used_as != Use::Fd;
         if !needs.intersects(STATS) && !needs_mount {
             return;

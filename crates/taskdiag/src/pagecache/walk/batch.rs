@@ -1,4 +1,4 @@
-//! What the threads of a walk send to the caller.
+//! The batches that the threads of a walk send to the caller.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 
-use super::found::{Directory, Failed, File, Found, Sum};
+use super::found::{File, Found, Sum};
 use crate::pagecache::Usage;
 
-/// A batch is sent when it has so many items, or so many bytes of paths, or is so old.
+/// A batch is sent when it has this many items, this many bytes of paths, or this age.
 const MOST_ITEMS: usize = 2048;
 const MOST_BYTES: usize = 64 << 10;
 const MOST_AGE: Duration = Duration::from_millis(50);
 
-/// The clock is read once for so many items.
+/// How many items are added between two looks at the clock.
 const ITEMS_PER_LOOK: usize = 32;
 
-/// Things found, with their paths in one piece of memory.
+/// Found items, with their paths in one piece of memory.
 #[derive(Default)]
 pub(super) struct Batch {
     paths: Vec<u8>,
@@ -28,7 +28,7 @@ pub(super) struct Batch {
 }
 
 struct Item {
-    /// Where its path ends in `paths`. It begins where that of the item before ends.
+    /// Where its path ends in `paths`. It begins where the previous item's path ends.
     path_end: usize,
     what: What,
 }
@@ -74,11 +74,11 @@ impl Batch {
                     size_bytes,
                     usage,
                 })),
-                What::Directory(depth, sum) => visit(Found::Directory(Directory { path, depth, sum })),
-                What::Failed(errno) => visit(Found::Failed(Failed {
+                What::Directory(depth, sum) => visit(Found::Directory { path, depth, sum }),
+                What::Failed(errno) => visit(Found::Failed {
                     path,
                     error: &Error::io(String::from_utf8_lossy(path), errno),
-                })),
+                }),
             }?;
         }
         ControlFlow::Continue(())

@@ -10,41 +10,19 @@ use taskdiag_core::error::Error;
 use super::id;
 use crate::pagecache::{Counts, Source, Usage};
 
-/// Which file it is: device and inode number, as stat(2) has them.
+/// Identifies a file: its device and inode number from stat(2).
 pub(crate) type FileId = (u64, u64);
 
 /// A regular file.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct File<'a> {
-    /// Its path, beginning with that of the walk.
+    /// Its path, which begins with the path of the walk.
     pub path: &'a [u8],
-    /// Its size in bytes, if the walk could look at it.
+    /// Its size in bytes, if it could be read.
     pub size_bytes: Result<u64, Absent>,
-    /// What is known of its page cache.
+    /// What is known about its page cache.
     pub usage: Result<Usage, Absent>,
-}
-
-/// A directory that has been read.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Directory<'a> {
-    /// Its path, beginning with that of the walk.
-    pub path: &'a [u8],
-    /// How many levels it is below the directory where the walk began.
-    pub depth: usize,
-    /// The sum of the regular files in it, without those in directories below.
-    pub sum: Sum,
-}
-
-/// Something that the walk could not look at.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Failed<'a> {
-    /// Its path, beginning with that of the walk.
-    pub path: &'a [u8],
-    /// Why. The error's source is the [`io::Error`](std::io::Error) of the system call.
-    pub error: &'a Error,
 }
 
 /// What a walk finds, in no certain order.
@@ -54,26 +32,40 @@ pub enum Found<'a> {
     /// A regular file, if the walk reports each file.
     File(File<'a>),
     /// A directory that has been read, if the walk does not report files.
-    Directory(Directory<'a>),
+    #[non_exhaustive]
+    Directory {
+        /// Its path, beginning with that of the walk.
+        path: &'a [u8],
+        /// How many levels it is below the directory where the walk began.
+        depth: usize,
+        /// The sum of the regular files in it, without those in directories below.
+        sum: Sum,
+    },
     /// A directory that can't be read, or a file that can't be asked about.
-    Failed(Failed<'a>),
+    #[non_exhaustive]
+    Failed {
+        /// Its path, beginning with that of the walk.
+        path: &'a [u8],
+        /// Why. The error's source is the [`io::Error`](std::io::Error) of the system call.
+        error: &'a Error,
+    },
     /// The walk goes on, and has looked at so many files. Comes every tenth of a second or so.
     Tick(u64),
 }
 
-/// Several files together.
+/// Totals of several files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sum {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
     /// Their sizes, in bytes.
     pub size_bytes: u64,
-    /// How many of them the kernel answered about.
+    /// The number of files about which the kernel answered.
     pub answered: u64,
-    /// The counts of those.
+    /// The counts of those files.
     counts: Counts,
-    /// How many of them the caller may not ask about.
+    /// The number of files that the caller may not ask about.
     pub denied: u64,
 }
 
@@ -93,8 +85,8 @@ impl Sum {
         }
     }
 
-    /// The page cache of the files together, as `source` counted it. Absent if the kernel answered
-    /// about none of them.
+    /// The page cache of all the files, as `source` counted it. Absent if the kernel answered about
+    /// none of them.
     pub fn usage(&self, source: Source) -> Result<Usage, Absent> {
         match (self.answered, self.files, self.denied) {
             (0, 1.., 1..) => Err(Absent::Denied),
@@ -117,7 +109,7 @@ impl AddAssign for Sum {
     }
 }
 
-/// What a walk added up, and what it left out.
+/// The totals of a walk, and what it left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -125,14 +117,14 @@ pub struct Totals {
     pub sum: Sum,
     /// Directories that were read.
     pub directories: u64,
-    /// Files that vanished, or became something else, before they could be asked about.
+    /// Files that vanished, or were replaced by something else, before they could be queried.
     pub gone: u64,
-    /// Directories that can't be read, and files that can't be asked about for another reason than
-    /// a missing right.
+    /// Directories that can't be read, and files that can't be queried for a reason other than a
+    /// missing right.
     pub failed: u64,
-    /// Further names of files that were counted before.
+    /// Additional names of files that were already counted.
     pub linked: u64,
-    /// Directories that were read before, because they are mounted at several places.
+    /// Directories that were already read, because they are mounted at several places.
     pub again: u64,
     /// Directories and files on other file systems, and directories of file systems without a page
     /// cache, such as `/proc`.
@@ -173,19 +165,19 @@ impl AddAssign for Totals {
 pub struct Seen {
     pub(super) directories: HashSet<FileId>,
     files: HashSet<FileId>,
-    /// Files with only one name may be among `files`.
+    /// `files` may also contain files with only one name.
     pub(super) any_name: bool,
 }
 
 impl Seen {
-    /// Notes a file that was found in another way than by a walk. False if it was seen before.
+    /// Records a file that was not found by a walk. False if it was seen before.
     pub(crate) fn add_file(&mut self, id: FileId) -> bool {
         self.any_name = true;
         self.files.insert(id)
     }
 
     /// Whether a file is seen for the first time. Of the files that walks find, only those with
-    /// several names are noted.
+    /// several names are recorded.
     pub(super) fn is_new_file(&mut self, stat: &Stat) -> bool {
         if stat.st_nlink > 1 {
             self.files.insert(id(stat))

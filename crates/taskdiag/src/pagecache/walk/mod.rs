@@ -1,30 +1,30 @@
 //! The page cache of all files below a directory.
 //!
-//! Each thread has a list of directories that it has yet to read, and gives half of them, those
-//! that it found first, to threads that have nothing to do. A regular file takes a little more than
-//! three system calls: it is opened relative to its directory, looked at, asked about, and closed
-//! together with others. What was found goes in batches through a short queue to the caller, on the
-//! caller's thread; when the caller is slow, the threads wait.
+//! Each thread has a list of directories to read. It gives half of them, the ones that it found
+//! first, to idle threads. A regular file takes a little more than three system calls: openat(2)
+//! relative to its directory, fstat(2), the query, and a share of closing it together with others.
+//! Results go in batches through a short queue to the caller, on the caller's thread. If the caller
+//! is slow, the threads wait.
 //!
 //! # Descriptors
 //!
-//! Threads that open and close files in the same table of descriptors wait for each other. So all
-//! but the first thread, which keeps the caller's table, have a table of their own. No descriptor
-//! goes from one thread to another: a directory is given away by its path, and each thread opens
-//! the root itself. A thread that finds another directory at the path of the root ends at once.
+//! Threads that open and close files in the same descriptor table wait for each other. So every
+//! thread but the first, which keeps the caller's table, has its own table. No descriptor is passed
+//! between threads: a directory is given away by its path, and each thread opens the root itself. A
+//! thread that finds another directory at the path of the root ends at once.
 //!
 //! # Bounds
 //!
 //! The lists of waiting directories are short, however wide or deep a tree is: when its list is
-//! full, a thread goes down into a directory at once, before it has read the rest of the one above.
-//! That keeps a descriptor open at each level, so it goes down a few levels only. What is deeper is
-//! put on the list by its path, without a descriptor. The memory of directories, and of files with
-//! several names, that were seen does grow with the tree: 16 bytes for each.
+//! full, a thread descends into a directory at once, before it has read the rest of the parent.
+//! That keeps a descriptor open at each level, so it descends only a few levels. Deeper directories
+//! are put on the list by their paths, without a descriptor. Only the set of directories, and of
+//! files with several names, that were seen grows with the tree: 16 bytes for each.
 //!
 //! # Trees that change
 //!
-//! What vanishes is counted and left out. A file that has become a FIFO since its directory was
-//! read does not block the walk, and is left out too.
+//! Files that vanish are counted and left out. A file that has become a FIFO since its directory
+//! was read does not block the walk, and is also left out.
 
 mod batch;
 mod found;
@@ -53,15 +53,15 @@ use batch::Batch;
 use worker::{Shared, Worker};
 
 pub(crate) use found::FileId;
-pub use found::{Directory, Failed, File, Found, Seen, Sum, Totals};
+pub use found::{File, Found, Seen, Sum, Totals};
 
-/// More threads than this only wait for the kernel's locks, and open descriptors.
+/// More threads than this only wait for the kernel's locks, and hold descriptors.
 const MOST_THREADS: usize = 16;
 
-/// How often the caller hears of a walk that finds nothing.
+/// How often the caller gets a sign of life from a walk that finds nothing.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How regular files are opened: without waiting, and without making one the controlling terminal.
+/// How regular files are opened: without waiting, and without acquiring a controlling terminal.
 const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOFOLLOW)
@@ -73,7 +73,7 @@ const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::DIRECTORY);
 
-/// How the root is opened, which may be a symbolic link.
+/// How the root is opened. It may be a symbolic link.
 const ROOT_FLAGS: OFlags = DIRECTORY_FLAGS.difference(OFlags::NOFOLLOW);
 
 fn id(stat: &Stat) -> FileId {
@@ -124,46 +124,46 @@ impl Walk {
         }
     }
 
-    /// Asks this source.
+    /// Sets the source to ask.
     pub fn source(mut self, source: Source) -> Walk {
         self.source = source;
         self
     }
 
-    /// Asks about this part of each file.
+    /// Sets the part of each file to ask about.
     pub fn range(mut self, range: ByteRange) -> Walk {
         self.range = range;
         self
     }
 
-    /// Whether to stay on the file system of the directory where the walk begins. It does not
-    /// otherwise.
+    /// Whether to stay on the file system of the directory where the walk begins. The default is
+    /// not to.
     pub fn one_file_system(mut self, stays: bool) -> Walk {
         self.one_file_system = stays;
         self
     }
 
-    /// Whether to report each file, or the sum of the files in each directory.
+    /// Whether to report each file rather than the sum of the files in each directory.
     pub fn each_file(mut self, reports: bool) -> Walk {
         self.each_file = reports;
         self
     }
 
-    /// Uses so many threads, at least 1. One for each processor, 16 at most, unless this is called.
+    /// Sets the number of threads, at least 1. The default is one for each processor, at most 16.
     pub fn threads(mut self, threads: usize) -> Walk {
         self.threads = threads.max(1);
         self
     }
 
-    /// Walks, and calls `visit` on this thread with what is found. Follows a symbolic link if
-    /// `path` is one, but none below. The walk ends early if `visit` breaks, or if somebody sets
-    /// `cancel`.
+    /// Walks, and calls `visit` on this thread for each result. Follows a symbolic link if `path`
+    /// is one, but none below it. The walk ends early if `visit` breaks or `cancel` is set.
     ///
     /// # Errors
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is neither a regular file nor a
     /// directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System) if it can't be
-    /// opened or does not exist. What can't be read below it is no error but [`Found::Failed`].
+    /// opened or does not exist. A part of the tree that can't be read is not an error but
+    /// [`Found::Failed`].
     pub fn run(
         &self,
         path: &Path,
@@ -173,7 +173,7 @@ impl Walk {
     ) -> Result<Totals> {
         let failed = |errno: Errno| Error::io(path.display().to_string(), errno);
         let name = path.as_os_str().as_bytes();
-        // Opening a FIFO or a device could wait or have an effect, so its type is looked at first.
+        // Opening a FIFO or a device could wait or have side effects, so check the type first.
         let stat = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -201,7 +201,7 @@ impl Walk {
         match self.ask(CWD, &path, flags, &mut Closing::default(), is_new) {
             Asked::Answered(size_bytes, usage) => {
                 totals.sum.add(size_bytes, usage);
-                // There is nothing more to be visited.
+                // This is the only result.
                 let _ = visit(Found::File(File {
                     path: name,
                     size_bytes,
@@ -225,7 +225,7 @@ impl Walk {
     ) -> std::result::Result<Totals, Errno> {
         let shared = Shared::new(*self, &fstat(&root)?, path, seen);
         let (sender, receiver) = sync_channel(2 * self.threads);
-        // Dropped by each thread once its table of descriptors is its own.
+        // Each thread drops its copy once it has its own descriptor table.
         let (starting, all_started) = sync_channel::<Infallible>(0);
         thread::scope(|scope| {
             let mut root = Some(root);
@@ -245,11 +245,11 @@ impl Walk {
                 })
                 .collect();
             drop((sender, starting));
-            // A new table has all that the caller has open, until the kernel empties it. What the
-            // caller closes before that stays open.
+            // A new table holds every descriptor of the caller until the kernel empties it. A file
+            // that the caller closed before that would stay open.
             let _ = all_started.recv();
             deliver(&receiver, &shared, cancel, visit);
-            // Threads that still send find out that nobody receives.
+            // Threads that still send find that nobody receives.
             drop(receiver);
             let mut totals = Totals::default();
             for worker in workers {
@@ -262,7 +262,8 @@ impl Walk {
         })
     }
 
-    /// Opens a regular file, looks at it and asks about it, if `is_wanted`. Leaves it to `closing`.
+    /// Opens a regular file, reads its status, and asks about it if `is_wanted` accepts it. Leaves
+    /// closing it to `closing`.
     fn ask(
         &self,
         directory: BorrowedFd<'_>,
@@ -299,7 +300,7 @@ impl Walk {
         asked
     }
 
-    /// Looks at an open file and asks about it, if `is_wanted`.
+    /// Reads the status of an open file, and asks about the file if `is_wanted` accepts it.
     fn ask_open(&self, file: BorrowedFd<'_>, is_wanted: impl FnOnce(&Stat) -> bool) -> Asked {
         let stat = match fstat(file) {
             Ok(stat) => stat,
@@ -328,19 +329,20 @@ impl Default for Walk {
     }
 }
 
-/// What became of a file.
+/// The outcome for a file.
 enum Asked {
     /// Its size, and its page cache.
     Answered(std::result::Result<u64, Absent>, std::result::Result<Usage, Absent>),
-    /// It vanished, or is no regular file any more.
+    /// It vanished, or is not a regular file any more.
     Gone,
-    /// It was counted before, or is not for this walk.
+    /// It was already counted, or does not belong to this walk.
     Unwanted,
     /// An error that is not about the caller's rights.
     Failed(Errno),
 }
 
-/// Calls `visit` with what the threads send, until all of them have ended or the caller breaks.
+/// Calls `visit` with the results that the threads send, until all threads have ended or the caller
+/// breaks.
 fn deliver(
     receiver: &Receiver<Batch>,
     shared: &Shared<'_>,
@@ -361,14 +363,14 @@ fn deliver(
             return shared.stop();
         }
         if cancel.load(Ordering::Relaxed) && !shared.is_stopped() {
-            // What has been found is still delivered.
+            // Results that were already found are still delivered.
             shared.stop();
         }
     }
 }
 
-/// Panics with the text of a thread's panic. A thread with its own table of descriptors has no
-/// standard error to print it to.
+/// Panics with the text of a thread's panic. A thread with its own descriptor table has no standard
+/// error to print it to.
 fn panic_again(panic: &(dyn Any + Send)) -> ! {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

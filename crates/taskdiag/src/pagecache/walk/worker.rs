@@ -18,29 +18,29 @@ use super::found::{FileId, Seen, Sum, Totals};
 use super::{id, Asked, Walk, DIRECTORY_FLAGS, FILE_FLAGS, ROOT_FLAGS};
 use crate::mutex::lock;
 
-/// Directories that may wait in the lists of all threads, each of which may keep a descriptor of
-/// the one above it open.
+/// The most directories that may wait in the lists of all threads. Each may keep a descriptor of
+/// its parent open.
 const MOST_WAITING: usize = 128;
 
-/// Levels that a thread goes down by itself, each with an open descriptor.
+/// How many levels a thread descends on its own, each with an open descriptor.
 const LEVELS: usize = 16;
 
 /// Room for the directory entries that one call returns.
 const ENTRIES: usize = 32 << 10;
 
-/// What the threads of a walk share.
+/// Shared by the threads of a walk.
 pub(super) struct Shared<'a> {
     walk: Walk,
     /// The directory where the walk began.
     root: FileId,
     root_path: &'a [u8],
-    /// How many directories may wait in the list of a thread, with descriptors.
+    /// How many directories may wait in the list of one thread, with descriptors.
     most_waiting: usize,
     /// Files with only one name may have been seen before.
     any_name: bool,
     seen: Mutex<&'a mut Seen>,
     list: Mutex<List>,
-    /// A directory was given, or all is done.
+    /// A directory was given, or everything is done.
     changed: Condvar,
     /// How many threads wait for a directory.
     idle: AtomicUsize,
@@ -52,7 +52,7 @@ pub(super) struct Shared<'a> {
 struct List {
     /// The last one is read first.
     given: Vec<Waiting>,
-    /// Threads that read directories, and may give some.
+    /// Threads that are reading directories and may give some away.
     busy: usize,
 }
 
@@ -60,7 +60,7 @@ struct List {
 struct Waiting {
     path: Vec<u8>,
     depth: usize,
-    /// The device of the directory above.
+    /// The device of the parent directory.
     device: u64,
 }
 
@@ -88,8 +88,8 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Opens the root for a thread that has nothing open yet. `None` if it is not there any more:
-    /// the working directory may have changed, or another directory may have its name.
+    /// Opens the root for a thread that has nothing open yet. `None` if it is gone: the working
+    /// directory may have changed, or another directory may have taken its name.
     pub(super) fn open_root(&self) -> Option<OwnedFd> {
         let root = openat(CWD, self.root_path, ROOT_FLAGS, Mode::empty()).ok()?;
         let stat = fstat(&root).ok()?;
@@ -107,7 +107,7 @@ impl<'a> Shared<'a> {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // No thread is between looking and waiting while this has the lock.
+        // While this holds the lock, no thread is between its check and its wait.
         drop(self.list());
         self.changed.notify_all();
     }
@@ -124,12 +124,12 @@ pub(super) struct Worker<'a> {
     batch: Batch,
     totals: Totals,
     root: OwnedFd,
-    /// Directories that this thread has yet to read, the last one first, each with the one above it
+    /// Directories that this thread has yet to read, the last one first. Each comes with its parent
     /// if that is still open.
     waiting: Vec<(Waiting, Option<Rc<OwnedFd>>)>,
-    /// Files that were asked about.
+    /// Files that were queried and are to be closed.
     closing: Closing,
-    /// Room for entries, one for each level that the thread is in.
+    /// Buffers for entries, one for each level that the thread has descended.
     buffers: Vec<Buffer>,
 }
 
@@ -138,11 +138,11 @@ struct Open<'d> {
     directory: &'d Rc<OwnedFd>,
     stat: &'d Stat,
     depth: usize,
-    /// How many more levels the thread may go down.
+    /// How many more levels the thread may descend.
     levels: usize,
 }
 
-/// Room for the entries of a directory.
+/// A buffer for the entries of a directory.
 struct Buffer {
     /// As the kernel writes them.
     entries: Vec<u8>,
@@ -158,9 +158,9 @@ impl Buffer {
     }
 }
 
-/// Regular files that are to be asked about, by ascending inode number. That is mostly the order in
-/// which they were made, and so the order in which the kernel's data about them is in memory and on
-/// disk. A file system that hashes names lists them in another order.
+/// Regular files to ask about, by ascending inode number. That is mostly the order of their
+/// creation, and therefore of the kernel's data about them in memory and on disk. A file system
+/// that hashes names lists files in another order.
 #[derive(Default)]
 struct Files {
     /// Inode numbers, and where the names are.
@@ -225,7 +225,7 @@ impl<'a> Worker<'a> {
             Some(above) => openat(above, last_name(&path), DIRECTORY_FLAGS, Mode::empty()),
             None => self.open_by_path(&path),
         };
-        // Close the directory above before going down.
+        // Close the parent before descending.
         drop(above);
         match opened {
             Ok(directory) => self.directory(directory, &mut path, depth, device, LEVELS),
@@ -233,7 +233,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A directory that another thread has given; `None` when all are read or the walk was stopped.
+    /// A directory that another thread has given away. `None` when all are read or the walk was
+    /// stopped.
     fn next(&mut self) -> Option<Waiting> {
         let shared = self.shared;
         let mut list = shared.list();
@@ -250,7 +251,7 @@ impl<'a> Worker<'a> {
                 return None;
             }
             if !self.batch.is_empty() {
-                // It would wait as long as this thread.
+                // Otherwise the batch would wait as long as this thread.
                 drop(list);
                 self.send();
                 list = shared.list();
@@ -270,8 +271,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives directories to threads that have none: those nearest to the root, which may have most
-    /// below them.
+    /// Gives directories to idle threads: those nearest to the root, which may have the most below
+    /// them.
     fn give(&mut self) {
         if self.shared.idle.load(Ordering::Relaxed) == 0 || self.waiting.is_empty() {
             return;
@@ -348,7 +349,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reads the entries of a directory, whose path with a slash at its end is `path`.
+    /// Reads the entries of a directory. `path` is its path with a slash at the end.
     fn entries(
         &mut self,
         open: &Open<'_>,
@@ -394,7 +395,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether a directory on another file system than the one above it is not for this walk.
+    /// Whether a directory on another file system than its parent is excluded from this walk.
     fn is_left_out(&self, directory: &OwnedFd, stat: &Stat) -> bool {
         if self.shared.walk.one_file_system {
             stat.st_dev != self.shared.root.0
@@ -420,7 +421,7 @@ impl<'a> Worker<'a> {
         self.give();
     }
 
-    /// Asks about files of a directory, whose path with a slash at its end is `path`.
+    /// Asks about files of a directory. `path` is its path with a slash at the end.
     fn files(&mut self, open: &Open<'_>, files: &mut Files, path: &mut Vec<u8>, sum: &mut Sum) {
         let (before, prefix_len) = (sum.files, path.len());
         files.take(|name| {
@@ -440,7 +441,7 @@ impl<'a> Worker<'a> {
         let asked = shared
             .walk
             .ask(open.directory.as_fd(), name, FILE_FLAGS, closing, |stat| {
-                // A single file can be a mount too.
+                // A single file can be a mount point too.
                 is_elsewhere = shared.walk.one_file_system && stat.st_dev != open.stat.st_dev;
                 if is_elsewhere {
                     return false;
@@ -465,7 +466,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Notes a directory that could not be opened. One that is no longer there has not failed.
+    /// Records a directory that could not be opened. A directory that no longer exists does not
+    /// count as a failure.
     fn not_opened(&mut self, path: &[u8], errno: Errno) {
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => self.totals.gone += 1,
@@ -484,7 +486,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends what was found. Waits while the caller has not received earlier batches.
+    /// Sends the results. Waits while the caller has not received earlier batches.
     fn send(&mut self) {
         self.closing.close();
         let batch = mem::take(&mut self.batch);
@@ -499,8 +501,8 @@ fn last_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Whether a file system makes up its files when they are read, so that nothing of them is in the
-/// page cache. Opening all of them would take long, and opening some has an effect.
+/// Whether a file system generates the content of files when they are read, so that the page cache
+/// holds nothing of them. Opening all of them would take long, and opening some has side effects.
 fn is_uncached(magic: u64) -> bool {
     const UNCACHED: [u64; 17] = [
         0x9fa0,      // proc

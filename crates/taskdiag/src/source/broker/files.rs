@@ -1,4 +1,4 @@
-//! Questions to the broker about open files.
+//! Requests to the broker about open files.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Strategy
 
 use super::{Broker, Refusal, RETRIES, RETRY_PAUSE};
 
-/// Records of files of a process, and its pid.
+/// The pid of a process, and records of its files.
 pub(crate) type Records<'a> = (u32, &'a [u8]);
 
-/// What receives the records of a packet. It returns whether it wants more.
+/// Receives the records of a packet. Returns whether it wants more.
 type Each<'e> = dyn FnMut(&[Records<'_>]) -> Result<bool> + 'e;
 
 type Answered<T> = std::result::Result<T, Refusal>;
@@ -31,7 +31,7 @@ impl Broker {
     }
 
     /// Asks about the files of processes, and passes the process and the records of each message to
-    /// `each`, packet by packet. Returns false if `each` did: it wants no more.
+    /// `each`, packet by packet. Returns false if `each` wanted no more.
     pub(crate) fn read_files(
         &mut self,
         strategy: Strategy,
@@ -73,8 +73,8 @@ impl Broker {
     ) -> Answered<Result<bool>> {
         let seq = self.send_with(show::FILES, strategy, pid, Some(files))?;
         match strategy {
-            Strategy::One => self.linger.begin(),
-            _ => self.linger.end(),
+            Strategy::One => self.busy_poll.begin(),
+            _ => self.busy_poll.end(),
         }
         let (mut began, mut received) = (Instant::now(), 0);
         let mut packet = std::mem::take(&mut self.packet);
@@ -87,10 +87,10 @@ impl Broker {
             *has_begun |= !records.is_empty();
             let passed_on = Instant::now();
             let goes_on = each(&records);
-            // The time that the caller takes is not the broker's.
+            // The time that the caller takes does not count against the broker.
             began += passed_on.elapsed();
             if !is_last && !matches!(goes_on, Ok(true)) {
-                // The rest of the answer is on its way.
+                // The rest of the answer is still on its way.
                 self.is_broken = true;
             } else if !is_last {
                 continue;
@@ -101,8 +101,8 @@ impl Broker {
     }
 }
 
-/// The processes and the records of files in the messages of a packet, and whether the answer ends with
-/// it.
+/// The processes and the records of files in the messages of a packet, and whether the answer ends
+/// with it.
 fn file_records(packet: &[u8], seq: u32) -> Answered<(Vec<Records<'_>>, bool)> {
     let mut records = Vec::new();
     for message in Messages::new(packet, seq) {
@@ -125,7 +125,7 @@ mod tests {
     use taskdiag_protocol::wire::{MessageWriter, Request, TaskHeader, ALL_BITS};
     use zerocopy::native_endian::{U32, U64};
 
-    // proptest has a Strategy too.
+    // proptest has a `Strategy` too.
     use super::Strategy;
     use super::*;
     use crate::source::broker::tests::broker_that;
@@ -161,7 +161,7 @@ mod tests {
         broker.read_files(Strategy::All, 0, &wire::Files::default(), each)
     }
 
-    /// Check that an older broker is named, and that it is not asked.
+    /// Check that an error names an older broker, and that it is not asked.
     #[test]
     fn an_older_broker_is_named() {
         let mut broker = broker_that(|_, _| panic!("it is not asked"));
@@ -175,8 +175,8 @@ mod tests {
         );
     }
 
-    /// Check that the caller gets the records packet by packet until the answer ends, or it wants no
-    /// more.
+    /// Check that the caller gets the records packet by packet until the answer ends or the caller
+    /// wants no more.
     #[test]
     fn records_come_by_packets() {
         let asked = wire::Files::default();
@@ -201,7 +201,7 @@ mod tests {
         assert!(!broker.is_ours(), "the rest is on its way");
     }
 
-    /// Check that an answer without end is given up.
+    /// Check that an endless answer is given up.
     #[test]
     fn an_answer_without_end_is_given_up() {
         let mut broker = broker_that(|packet, send| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that an answer with bytes changed or cut off is read, or refused.
+        /// Check that an answer with bytes changed or cut off is either read or refused.
         #[test]
         fn broken_answers_are_handled(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..5), cut: usize) {
             let mut bytes = answer(5);

@@ -18,15 +18,15 @@ use super::place::{Path, Place, NAMES, NAMESPACE_LINKS};
 
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The most bytes of the list of mounts that are read at a time.
+/// The most bytes of the list of mounts to read at a time.
 const ROOM: usize = 64 << 10;
 
-/// Files that this kernel does not have. Their absence says nothing of a task.
+/// Files that this kernel does not have. Their absence says nothing about a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
     pub(super) files: Files,
     pub(super) namespaces: u16,
-    /// The files and namespaces that were looked for.
+    /// The files and namespaces that were probed.
     probed: (Files, u16),
 }
 
@@ -41,8 +41,8 @@ impl Default for Missing {
 }
 
 impl Missing {
-    /// Looks for the calling thread's own files, which it may read, and which exist if the kernel
-    /// has them at all.
+    /// Probes the calling thread's own files. It may read them, and they exist if the kernel has
+    /// them at all.
     pub(super) fn probe(&mut self, proc: BorrowedFd<'_>, plan: &Plan) {
         let own = Place {
             directory: proc,
@@ -68,8 +68,8 @@ impl Missing {
             let read = own
                 .open(NAMES[encode::index(file)])
                 .and_then(|opened| rustix::io::read(opened, &mut text[..]));
-            // A kernel that does not keep these times prints three zeros. A thread that runs has
-            // used some time.
+            // A kernel that does not keep these times prints three zeros. A running thread has used
+            // some time.
             let idle = |len| file == Files::SCHEDSTAT && process::schedstat(&text[..len]) == Some([0; 3]);
             if read == Err(Errno::NOENT) || read.is_ok_and(idle) {
                 self.files |= file;
@@ -88,8 +88,8 @@ impl Missing {
     }
 }
 
-/// Where the unified cgroup hierarchy is mounted. Kept for one pass only: an open directory would
-/// keep it from being unmounted.
+/// Where the unified cgroup hierarchy is mounted. It is kept for one pass only: an open directory
+/// would prevent unmounting.
 #[derive(Debug)]
 pub(super) struct Mount {
     directory: OwnedFd,
@@ -104,7 +104,7 @@ impl Mount {
         let file = rustix::fs::openat(proc, path, flags, Mode::empty()).map_err(failed)?;
         let mut text = vec![0; ROOM];
         let mut len = 0;
-        // Unlike the files of a task, this one comes in pieces.
+        // Unlike a task's files, this file arrives in pieces.
         loop {
             match retry_on_intr(|| rustix::io::read(&file, &mut text[len..])).map_err(failed)? {
                 0 => break,
@@ -114,7 +114,7 @@ impl Mount {
                 text.resize(len * 2, 0);
             }
         }
-        // A mount that another file system was mounted over does not lead to cgroups.
+        // A mount that is covered by another file system does not lead to cgroups.
         let mount = process::cgroup_mounts(&text[..len]).find_map(|place| {
             let place: Vec<u8> = process::unescape(place).collect();
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -129,7 +129,7 @@ impl Mount {
 
     /// The path of a cgroup below the mount.
     fn below(path: &[u8]) -> Result<&[u8], Absent> {
-        // Outside of the reader's cgroup namespace, and so outside of the mount.
+        // Outside the reader's cgroup namespace, and therefore outside the mount.
         if path == b"/.." || path.starts_with(b"/../") {
             return Err(Absent::Unsupported);
         }

@@ -1,4 +1,4 @@
-//! Why a task has no record, or a file of it no values.
+//! Why a task has no record, or one of its files no values.
 
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
@@ -13,9 +13,9 @@ pub(super) enum Lost {
     Gone,
     Denied,
     Malformed,
-    /// The task is not meant.
+    /// It is not an intended task.
     Other,
-    /// We ran out of something.
+    /// This process ran out of a resource.
     System(Errno),
 }
 
@@ -29,7 +29,7 @@ impl From<NoRecord> for Lost {
 }
 
 impl Lost {
-    /// The same reason for a value of the task.
+    /// The same as a reason for missing values of the task.
     pub(super) fn as_absent(self) -> Absent {
         match self {
             Lost::Gone | Lost::Other => Absent::Gone,
@@ -38,7 +38,7 @@ impl Lost {
         }
     }
 
-    /// Counts a task that is lost among many. Fails if all others would be lost too.
+    /// Counts one lost task among many. Fails if all others would be lost too.
     pub(super) fn count(self, snapshot: &mut Snapshot) -> Result<(), Lost> {
         match self {
             Lost::Gone => snapshot.counters.gone += 1,
@@ -50,7 +50,7 @@ impl Lost {
         Ok(())
     }
 
-    /// The error if this is the task that was asked for.
+    /// The error if the query was about this task.
     pub(super) fn about(self, pid: u32) -> Error {
         match self {
             Lost::Gone | Lost::Other => Error::no_such_process(pid),
@@ -58,13 +58,14 @@ impl Lost {
                 ErrorKind::Denied,
                 format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),
             ),
-            Lost::Malformed => Error::new(ErrorKind::Malformed, format!("a file in /proc/{pid} makes no sense")),
+            Lost::Malformed => Error::new(ErrorKind::Malformed, format!("a file in /proc/{pid} is malformed")),
             Lost::System(errno) => Error::io(format!("can't read /proc/{pid}"), errno),
         }
     }
 }
 
-/// The reason that an error is for the values of a file. Fails if we ran out of something.
+/// The reason that an errno gives for missing values of a file. Fails if this process ran out of a
+/// resource.
 pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
     match errno {
         Errno::NOENT | Errno::SRCH => Ok(Absent::Gone),
@@ -76,7 +77,8 @@ pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
     }
 }
 
-/// Whether an error says that we ran out of something: it tells nothing about the task.
+/// Whether an error means that this process ran out of a resource. Such an error says nothing about
+/// the task.
 pub(crate) fn is_exhausted(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }

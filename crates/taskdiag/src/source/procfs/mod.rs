@@ -1,10 +1,10 @@
-//! `/proc` as a source: the same records as from BPF, made of the kernel's texts.
+//! `/proc` as a source: the same records as from BPF, made from the kernel's texts.
 //!
 //! `place` and `task` open and read files, `taskdiag_core::text` parses texts, and `encode` makes
-//! records. A task costs one open, read and close for each file that the fields need, and nothing
-//! else: no `fstat`, no seek, no second read to see the end.
+//! records. A task takes one open, read and close for each file that the fields need, and nothing
+//! else: no `fstat`, no seek, no second read to find the end.
 //!
-//! Readers read what may wait, and many tasks (`spread`).
+//! Readers are used for files that may wait, and for many tasks (`spread`).
 
 mod encode;
 mod kernel;
@@ -37,21 +37,21 @@ use kernel::{Missing, Mount};
 pub(crate) use lost::is_exhausted;
 use lost::Lost;
 use place::{Listing, Place};
-use spread::{Meant, Part, Spread, Target, PART};
+use spread::{Meant, Share, Spread, Target, PART};
 use task::{Only, Pass, Test, With, Worker};
 
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// So few tasks are read by the thread that asks, if reading them can't wait: waking a reader takes
-/// as long.
+/// Up to this many tasks are read by the calling thread, if reading them can't wait: waking a
+/// reader takes as long.
 const FEW: usize = 16;
 
 /// Reads `/proc`.
 #[derive(Debug)]
 pub(crate) struct Procfs {
     proc: Arc<OwnedFd>,
-    /// The process that opened it. A child after fork(2) has the same descriptor, with the same
-    /// offset in the directory.
+    /// The process that opened it. A child after fork(2) shares the descriptor and its offset in
+    /// the directory.
     owner: Owner,
     worker: Worker,
     missing: Missing,
@@ -76,7 +76,8 @@ impl Procfs {
             let message = format!("/proc is not the kernel's: {MOUNT}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // All numbers in it are of the pid namespace that it was mounted in, which has to be ours.
+        // All ids in it are those of the pid namespace in which it was mounted. That must be the
+        // caller's.
         let mut target = [0; 16];
         let len = rustix::fs::readlinkat_raw(&proc, c"self", &mut target[..]).unwrap_or(0);
         let own = process::task_id(&target[..len]);
@@ -104,8 +105,8 @@ impl Procfs {
         self.owner.is_this_process()
     }
 
-    /// Appends a record and a row for each task of the query, by ascending id, with the values of
-    /// `fields` and no others. Counts the tasks that ended or are hidden.
+    /// Appends a record and a row for each task of the query, by ascending id, with exactly the
+    /// values of `fields`. Counts the tasks that ended or are hidden.
     pub(crate) fn read(
         &mut self,
         query: &Query,
@@ -137,8 +138,8 @@ impl Procfs {
             _ => {
                 let meant = match scope {
                     Scope::Threads => Meant::Threads,
-                    // The directory of any thread leads to all threads of its process: check first
-                    // whether this one is the leader.
+                    // The directory of any thread leads to all threads of its process, so check
+                    // first whether this task is the leader.
                     Scope::ThreadsOf(_) | Scope::ThreadsOfListed => Meant::ThreadsOfLeader,
                     _ => Meant::Itself,
                 };
@@ -200,7 +201,7 @@ impl Procfs {
     }
 
     /// Lets readers read all processes, or some tasks.
-    fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Part>, Error> {
+    fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Share>, Error> {
         let Reading { passes, meant, targets } = reading;
         let wait = Wait {
             patience,
@@ -233,15 +234,15 @@ impl Procfs {
             }
             expected = items.len();
         }
-        if let Some((pid, lost)) = parts.iter().find_map(Part::failed) {
+        if let Some((pid, lost)) = parts.iter().find_map(Share::failed) {
             return Err(lost.about(pid));
         }
         Ok(parts)
     }
 
-    /// Reads more fields of tasks that are known; the fields of each may differ.
+    /// Reads more fields of known tasks. The fields may differ between tasks.
     ///
-    /// A task with another start time than the known one is another task: the known one is gone.
+    /// A task whose start time differs from the known one is another task: the known one is gone.
     pub(crate) fn supplement(&mut self, wanted: &[Wanted], patience: Duration) -> Result<Vec<Supplements>, Error> {
         let mut kinds: Vec<(Fields, bool)> = Vec::new();
         let mut passes = Vec::new();
@@ -309,10 +310,10 @@ impl Procfs {
     }
 }
 
-/// For tasks, by their index among those that were asked for, whether they have a row, or why not.
+/// For each task, by its index among the requested ones, whether it has a row, or why not.
 type Ends = Vec<(usize, Result<(), Lost>)>;
 
-/// What readers are to read.
+/// The work for readers.
 struct Reading {
     passes: Vec<Pass>,
     meant: Meant,
@@ -327,27 +328,27 @@ pub(crate) struct Wanted {
     pub row: usize,
     pub pid: u32,
     pub task: Identity,
-    /// It is a thread, rather than a process.
+    /// It is a thread rather than a process.
     pub is_thread: bool,
     pub fields: Fields,
-    /// The caller makes sure afterwards that it is still the same task.
+    /// The caller ensures afterwards that it is still the same task.
     pub is_sure: bool,
 }
 
-/// What was read of some tasks.
+/// The additional records of some tasks.
 #[derive(Debug)]
 pub(crate) struct Supplements {
-    /// Records, one behind the other.
+    /// Records, one after the other.
     pub records: Vec<u8>,
-    /// For each task, by its index among those asked for, where its record begins, or why it has
+    /// For each task, by its index among the requested ones, where its record begins, or why it has
     /// none.
     pub of: Vec<(usize, Result<usize, Absent>)>,
     /// How many tasks have a value that could not be read within the patience.
     pub no_answer: u64,
 }
 
-/// The error about a process that `/proc` does not have: there is none, or `/proc` is not that of the
-/// caller.
+/// The error for a process that `/proc` does not have: it does not exist, or `/proc` is not of the
+/// caller's namespace.
 pub(crate) fn missing(pid: u32) -> Error {
     Procfs::open().err().unwrap_or_else(|| Error::no_such_process(pid))
 }
@@ -361,8 +362,7 @@ pub(crate) fn pids() -> Result<Vec<u32>, Error> {
     Ok(listing.ids)
 }
 
-/// The start time in a `stat`, in clock ticks; `None` if the task is gone, or the text makes no
-/// sense.
+/// The start time in a `stat`, in clock ticks. `None` if the task is gone or the text is malformed.
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
     process::stat(stat)
         .filter(|stat| !stat.is_released())

@@ -1,5 +1,5 @@
-//! Where the files of a task are, and lists of tasks. Opens and lists; [`task`](super::task) reads
-//! files.
+//! Where the files of a task are, and lists of tasks. This module opens files and lists
+//! directories; [`task`](super::task) reads files.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -46,8 +46,8 @@ pub(super) const NAMESPACE_LINKS: [&str; NAMESPACES.len()] = [
     "ns/time",
 ];
 
-/// Room for the names of 10000 threads. They are listed at once: if some end meanwhile, it is not
-/// certain where a list of threads continues. Memory that is not needed is never touched.
+/// Room for the names of 10000 threads. They are listed in one call: if some end between calls, it
+/// is not certain where a list of threads continues. Memory that is not needed is never touched.
 const DIRECTORY: usize = 256 << 10;
 
 /// A path below `/proc`, on the stack.
@@ -86,7 +86,7 @@ impl Path {
     }
 }
 
-/// Where a task's files are.
+/// The location of a task's files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) directory: BorrowedFd<'a>,
@@ -141,8 +141,8 @@ impl<'a> Place<'a> {
     /// Opens one of [`NAMES`].
     pub(super) fn open_file(&self, file: usize) -> Result<OwnedFd, Errno> {
         match NAMES[file] {
-            // The directories of threads do not have it, but each thread also has a directory as if
-            // it were a process.
+            // The directories of threads do not have it, but each thread also has a directory like
+            // that of a process.
             name @ "timerslack_ns" => {
                 let path = Path::EMPTY.text(self.up).number(self.tid).text("/").text(name);
                 self.open_as(path, OFlags::RDONLY)
@@ -151,9 +151,9 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// How many files are open. Since f1f1f2569901 ("proc: report open files as size in stat() for
-    /// /proc/pid/fd", 6.2) that is the size of the directory, which everybody may ask for. Before,
-    /// it has to be listed.
+    /// The number of open files. Since f1f1f2569901 ("proc: report open files as size in stat() for
+    /// /proc/pid/fd", 6.2) it is the size of the directory, which everybody may read. Before that,
+    /// the directory must be listed.
     pub(super) fn fd_count(&self, is_size: bool, listing: &mut Listing) -> Result<u32, Errno> {
         let path = self.path.text("fd");
         if is_size {
@@ -183,14 +183,14 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Makes `ids` the next part of the directory: what the kernel returns in `room` bytes. False
-    /// at the end.
+    /// Sets `ids` to the next part of the directory: as much as the kernel returns in `room` bytes.
+    /// False at the end.
     pub(super) fn part(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
         self.ids.clear();
         self.more(directory, room)
     }
 
-    /// Makes `ids` the whole directory, sorted.
+    /// Sets `ids` to the whole directory, sorted.
     pub(super) fn all(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.ids.clear();
         while self.more(directory, DIRECTORY)? {}

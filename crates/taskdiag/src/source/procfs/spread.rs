@@ -14,29 +14,29 @@ use super::task::{held_with, unmark, Pass, With, Worker, WAITS};
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
 
-/// Room for the names of some hundred processes. They are read before more are listed: the memory
-/// that the kernel touches to list a process is then still in the processor's cache. A list of
-/// processes continues at the number where it was interrupted.
+/// Room for the names of some hundred processes. They are read before more are listed, while the
+/// memory that the kernel touched to list them is still in the processor's cache. A list of
+/// processes continues at the id where it was interrupted.
 const PROCESSES: usize = 8 << 10;
 
-/// So many of the tasks that were asked for are read by one reader in one go.
+/// How many of the requested tasks one reader reads in one go.
 pub(super) const PART: usize = 64;
 
-/// A task to be read.
+/// A task to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// Its index among the tasks that were asked for.
+    /// Its index among the requested tasks.
     pub(super) index: usize,
     /// Index into [`Spread::passes`].
     pub(super) pass: usize,
     pub(super) pid: u32,
-    /// The thread; 0: the process.
+    /// The thread; 0 for the process.
     pub(super) tid: u32,
-    /// When it started, in clock ticks. Another task with its number is not meant.
+    /// Its start time in clock ticks. Another task with its id is not the intended one.
     pub(super) started: Option<u64>,
-    /// If each thread of the process is meant: the first one to read.
+    /// If each thread of the process is requested: the first one to read.
     pub(super) from: u32,
-    /// Files that must not be read: a reader is held there.
+    /// Files that must not be read, because a reader is stuck at one of them.
     pub(super) held: Files,
     /// It is read even if other processes of its user hold readers.
     pub(super) is_last: bool,
@@ -64,24 +64,24 @@ pub(super) enum Meant {
     Itself,
     /// Each thread of the process.
     Threads,
-    /// Each thread of the process, if the number is that of a process and not of another thread.
+    /// Each thread of the process, if the id is that of a process rather than of another thread.
     ThreadsOfLeader,
 }
 
-/// What was read of some targets.
+/// The results for some targets.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct Share {
     /// Rows of tasks.
     pub(super) snapshot: Snapshot,
     /// For each target, by its index, where its records begin, or why it has none.
     pub(super) ends: Vec<(usize, Result<usize, Lost>)>,
-    /// Targets to be read when all others have been.
+    /// Targets to read after all others.
     postponed: Vec<Target>,
-    /// The process at which we ran out of something, and of what.
+    /// The process at which this process ran out of a resource, and which one.
     failed: Option<(u32, Lost)>,
 }
 
-/// Tasks to be read.
+/// Tasks to read.
 #[derive(Debug)]
 pub(super) struct Spread {
     pub(super) proc: Arc<OwnedFd>,
@@ -91,8 +91,8 @@ pub(super) struct Spread {
     listing: Option<Mutex<Listing>>,
     ticks_per_second: u64,
     unlisted: Mutex<Option<Error>>,
-    /// Users whose processes hold readers. One process can have many like it, so those of its user
-    /// are read after all others.
+    /// Users whose processes hold readers. A process can have many others like it, so the processes
+    /// of such users are read after all others.
     users: Mutex<Vec<u32>>,
     has_users: AtomicBool,
 }
@@ -117,13 +117,13 @@ impl Spread {
         }
     }
 
-    /// Why the list of processes is not whole.
+    /// Why the list of processes is incomplete.
     pub(super) fn unlisted(&self) -> Option<Error> {
         lock(&self.unlisted).take()
     }
 
     /// Reads one target, and adds its tasks to a part one by one.
-    fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Part>) {
+    fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Share>) {
         let pass = &self.passes[target.pass];
         let mut held = target.held | with.held | Files::from_bits_retain(readers::held(target.pid));
         if readers::are_scarce() && pass.waits() {
@@ -165,7 +165,7 @@ impl Spread {
         done.ends.push((target.index, read.map(|()| start)));
     }
 
-    /// Whether a target is to be postponed, because other processes of its user hold readers.
+    /// Whether to postpone a target because other processes of its user hold readers.
     fn is_suspect(&self, target: &Target, worker: &mut Worker) -> bool {
         if target.is_last || !self.has_users.load(Ordering::Relaxed) || !self.passes[target.pass].waits() {
             return false;
@@ -177,7 +177,7 @@ impl Spread {
 
 impl Job for Spread {
     type Item = Vec<Target>;
-    type Done = Part;
+    type Done = Share;
     type Tools = (Worker, Snapshot);
 
     fn tools(&self) -> (Worker, Snapshot) {
@@ -196,7 +196,7 @@ impl Job for Spread {
         }
     }
 
-    fn read(&self, targets: &Vec<Target>, (worker, own): &mut (Worker, Snapshot), pulse: &Pulse, done: &Mutex<Part>) {
+    fn read(&self, targets: &Vec<Target>, (worker, own): &mut (Worker, Snapshot), pulse: &Pulse, done: &Mutex<Share>) {
         for (index, target) in targets.iter().enumerate() {
             let pulse = Some((pulse, index));
             if self.is_suspect(target, worker) {
@@ -211,7 +211,7 @@ impl Job for Spread {
         }
     }
 
-    fn rest_of(&self, targets: &Vec<Target>, mark: u64, hold: &Hold, _: &mut Part) -> Vec<Vec<Target>> {
+    fn rest_of(&self, targets: &Vec<Target>, mark: u64, hold: &Hold, _: &mut Share) -> Vec<Vec<Target>> {
         let (index, tid, file) = unmark(mark);
         let Some((target, rest)) = targets.get(index..).and_then(<[Target]>::split_first) else {
             return Vec::new();
@@ -233,7 +233,7 @@ impl Job for Spread {
         parts.into_iter().filter(|part| !part.is_empty()).collect()
     }
 
-    fn without_reader(&self, targets: &Vec<Target>, done: &mut Part) {
+    fn without_reader(&self, targets: &Vec<Target>, done: &mut Share) {
         let (mut worker, mut own) = self.tools();
         let part = Mutex::new(std::mem::take(done));
         for target in targets {
@@ -247,8 +247,8 @@ impl Job for Spread {
     }
 }
 
-/// Takes the postponed targets out of parts. Each is to be read by itself.
-pub(super) fn postponed(parts: &mut [Part]) -> Vec<Vec<Target>> {
+/// Takes the postponed targets out of parts. Each is to be read separately.
+pub(super) fn postponed(parts: &mut [Share]) -> Vec<Vec<Target>> {
     let left = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.postponed));
     left.map(|target| {
         vec![Target {
@@ -259,7 +259,7 @@ pub(super) fn postponed(parts: &mut [Part]) -> Vec<Vec<Target>> {
     .collect()
 }
 
-impl Part {
+impl Share {
     pub(super) fn failed(&self) -> Option<(u32, Lost)> {
         self.failed
     }

@@ -2,12 +2,12 @@
 //!
 //! # One task, several files
 //!
-//! The number of a task can pass to another task between the opening of one file and of the next,
-//! and a record of two tasks would be wrong. But an open file stays with its task: once that is
-//! released, reading fails with `ESRCH`. So the first file of a task, its *anchor*, is opened
-//! before and read after all others. If the read succeeds, the task had the number all the while,
-//! and the other files, which were opened by number in between, are its own. That costs no system
-//! call. Holding the task's directory open instead costs two.
+//! A task's id can pass to another task between the opening of two files, and a record made from
+//! two tasks would be wrong. But an open file stays with its task: once the task is released,
+//! reading the file fails with `ESRCH`. So the first file of a task, its *anchor*, is opened before
+//! all others and read after them. If that read succeeds, the task had the id all the time, and the
+//! other files, which were opened by id in between, belong to it. This takes no additional system
+//! call. Keeping the task's directory open would take two.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{retry_on_intr, Errno};
+use rustix::process::{getpriority_process, pidfd_open, Pid, PidfdFlags};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::field::{Field, Files};
 use taskdiag_core::filter::Filter;
@@ -31,14 +32,14 @@ use super::place::{Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
 use crate::absences;
 use crate::readers::{self, Pulse};
 
-/// Room for all files of a task in one read each, but for the longest command lines and lists of
+/// Room for all files of a task in one read each, except for the longest command lines and lists of
 /// groups.
 const BUFFER: usize = 64 << 10;
 
-/// The least room that a read is given. Nearly every file is shorter, so that one read has it all.
+/// The least room given to a read. Nearly every file is shorter, so one read returns all of it.
 const ROOM: usize = 16 << 10;
 
-/// The most room: a longer text comes in pieces, each of which is a sign of life.
+/// The most room. A longer text arrives in pieces, each of which is a sign of life.
 const PIECE: usize = 128 << 10;
 
 /// Files that the kernel reads under the lock of the task's mappings (`mmap_lock`), which the
@@ -52,8 +53,8 @@ const UNDER_EXEC_LOCK: Files = Files::IO.union(Files::ENVIRON).union(Files::PERS
 /// All files that may keep a reader waiting.
 pub(super) const WAITS: Files = UNDER_MAPS_LOCK.union(UNDER_EXEC_LOCK);
 
-/// The files of a task that are not read any more once a reader is held at one of them. If that
-/// file should not have waited, no file is.
+/// The files of a task that are no longer read once a reader is stuck at `file`. If that file
+/// should never wait, this is all files.
 pub(super) fn held_with(file: usize) -> Files {
     if file >= FILES {
         return Files::all();
@@ -85,7 +86,7 @@ impl Pass {
     }
 }
 
-/// A filter, and the part of it that takes few files.
+/// A filter, and the part of it that needs few files.
 #[derive(Clone, Debug)]
 pub(super) struct Test {
     filter: Arc<Filter>,
@@ -109,12 +110,12 @@ impl Test {
     }
 }
 
-/// Which tasks are meant. All but the first kind take `stat`.
+/// Which tasks are meant. All kinds but the first need `stat`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Only {
     Any,
-    /// Processes. The number of another thread leads to a directory too, though `/proc` does not
-    /// list it.
+    /// Processes. The id of another thread leads to a directory too, though `/proc` does not list
+    /// it.
     Leader,
     /// Children of a process. The kernel has `task/TID/children`, but that is exact only while the
     /// children are frozen.
@@ -134,7 +135,7 @@ impl Only {
     }
 }
 
-/// A value, or the reason for its absence. Fails if we ran out of something.
+/// A value, or the reason for its absence. Fails if this process ran out of a resource.
 fn value<T>(read: Result<T, Errno>) -> Result<Result<T, Absent>, Lost> {
     match read {
         Ok(value) => Ok(Ok(value)),
@@ -152,7 +153,7 @@ fn first_reason(errno: Errno) -> Result<Absent, Lost> {
     }
 }
 
-/// The texts of one task, one behind the other.
+/// The texts of one task, one after the other.
 #[derive(Debug)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -164,10 +165,10 @@ struct Buffer {
 type Span = (usize, usize);
 
 impl Buffer {
-    /// Reads a file from its beginning to its end.
+    /// Reads a file from beginning to end.
     ///
-    /// A read that returns less than there is room for has reached the end: these files return all
-    /// that fits.
+    /// A read that returns less than the room has reached the end: these files return as much as
+    /// fits.
     fn read(&mut self, file: &OwnedFd) -> Result<Span, Errno> {
         let start = self.used;
         let mut end = start;
@@ -214,7 +215,7 @@ pub(super) struct Worker {
     buffer: Buffer,
     pub(super) encoder: Encoder,
     tids: Listing,
-    /// What the cheap part of a filter reads of a task.
+    /// What the cheap part of a filter reads about a task.
     first: Snapshot,
     fds: Listing,
     /// The size of the directory `fd` is the number of open files.
@@ -240,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// Adds one task to the answer.
+    /// Adds a task to the answer.
     pub(super) fn add(
         &mut self,
         place: &Place<'_>,
@@ -281,8 +282,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds the threads of a process to the answer, from one on, and calls `hand_over` after each.
-    /// Fails if the whole process is gone.
+    /// Adds the threads of a process to the answer, starting at `from`, and calls `hand_over` after
+    /// each. Fails if the whole process is gone.
     pub(super) fn threads(
         &mut self,
         (proc, pid, from): (BorrowedFd<'_>, u32, u32),
@@ -316,7 +317,7 @@ impl Worker {
         done
     }
 
-    /// Checks that the number is that of a process.
+    /// Checks that an id is that of a process.
     pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
         self.buffer.used = 0;
         if Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
@@ -326,7 +327,7 @@ impl Worker {
         }
     }
 
-    /// The real user of a process; `None` if that can't be read.
+    /// The real user of a process. `None` if it can't be read.
     pub(super) fn user(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Option<u32> {
         self.buffer.used = 0;
         let file = Place::process(proc, pid).open("status").ok()?;
@@ -335,12 +336,12 @@ impl Worker {
         status.ids(Line::Uid).next()
     }
 
-    /// Appends the record of one task, with what `plan` reads. Returns false if a file could not be
-    /// read within the patience.
+    /// Appends the record of one task with everything that `plan` reads. Returns false if a file
+    /// could not be read within the patience.
     ///
-    /// If another thread than the first calls execve(2), the first one is released and the other
-    /// one gets its number. A file that was opened just before is then of a task that is gone. So a
-    /// task that seems to be gone is read again.
+    /// If a thread other than the leader calls execve(2), the leader is released and the other
+    /// thread gets its id. A file that was opened just before then belongs to a task that is gone.
+    /// So a task that seems to be gone is read again, if its id is still in use.
     pub(super) fn task(
         &mut self,
         place: &Place<'_>,
@@ -351,16 +352,23 @@ impl Worker {
     ) -> Result<bool, Lost> {
         const TRIES: usize = 4;
         let start = records.len();
+        // Callers list numbers that nobody has. To open a file in vain takes much longer.
+        if matches!(pass.only, Only::Leader) && !has_priority(place.tid) && !is_in_use(place.tid) {
+            return Err(Lost::Gone);
+        }
         for _ in 1..TRIES {
             match self.try_task(place, pass, plan, with, false, records) {
                 Err(Lost::Gone) => records.truncate(start),
                 end => return end,
             }
+            if !is_in_use(place.tid) {
+                return Err(Lost::Gone);
+            }
         }
         self.try_task(place, pass, plan, with, true, records)
     }
 
-    /// Tries to read a task. The last try keeps what it finds of a task that is ending.
+    /// Tries to read a task. The last attempt keeps what it finds of a task that is ending.
     fn try_task(
         &mut self,
         place: &Place<'_>,
@@ -383,7 +391,7 @@ impl Worker {
             return Ok(false);
         }
         with.mark(place.tid, NO_FILE);
-        // Most processes are not children of that process: find that out before reading more.
+        // Most processes are not children of that process: find this out before reading more.
         if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
             if !only.admits(&look(&mut self.buffer, place)?) {
                 return Err(Lost::Other);
@@ -392,7 +400,7 @@ impl Worker {
         }
 
         let files = plan.files_but(with.held);
-        let mut found = Found::NOTHING;
+        let mut found = Collected::NOTHING;
         self.read_files(place, pass, plan, with, &mut found)?;
         with.mark(place.tid, NO_FILE);
         self.read_links(place, pass, plan, &mut found)?;
@@ -428,7 +436,7 @@ impl Worker {
         pass: &Pass,
         plan: &Plan,
         with: &With<'_>,
-        found: &mut Found,
+        found: &mut Collected,
     ) -> Result<(), Lost> {
         for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
             if encode::contains(with.held, file) {
@@ -456,7 +464,7 @@ impl Worker {
     }
 
     /// Reads links, and counts open files.
-    fn read_links(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, found: &mut Found) -> Result<(), Lost> {
+    fn read_links(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, found: &mut Collected) -> Result<(), Lost> {
         for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
             found.namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
                 Err(Absent::Unsupported)
@@ -468,8 +476,8 @@ impl Worker {
             found.paths[which] = value(self.buffer.read_link(place, PATH_LINKS[which]))?;
         }
         if plan.reads(Files::WCHAN) {
-            // The kernel prints 0 for a task that does not wait, and for one that the caller may not
-            // trace. Links of namespaces tell which, with the same check.
+            // The kernel prints 0 for a task that does not wait and for one that the caller may not
+            // trace. Links of namespaces distinguish the two, because they make the same check.
             let wchan = encode::index(Files::WCHAN);
             if found.texts[wchan].is_ok_and(|span| process::wchan(self.buffer.text(span)).is_empty()) {
                 if let Err(Absent::Denied) = value(place.namespace(NAMESPACE_LINKS[0]))? {
@@ -483,14 +491,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads the anchor, and finds out whether the task has memory where its files do not say so.
+    /// Reads the anchor, and finds out whether the task has memory if its files do not show it.
     ///
-    /// Tasks without memory have an empty command line and environment, and so have processes that
-    /// emptied theirs. Tasks without memory have no executable, and neither have some processes
-    /// that the kernel started. The size of the memory decides if it is read after these: memory
-    /// that is gone does not come back. `stat` has it. Unless `stat` is the anchor, it is read now,
-    /// and then a byte of the anchor, to see that the task is still there.
-    fn read_anchor(&mut self, place: &Place<'_>, files: Files, with: &With<'_>, found: &mut Found) -> Result<(), Lost> {
+    /// Tasks without memory have an empty command line and environment, but so do processes that
+    /// emptied theirs. Tasks without memory have no executable, but neither do some processes that
+    /// the kernel started. The size of the memory in `stat` decides, if it is read after the other
+    /// files: memory that is gone does not come back. Unless `stat` is the anchor, it is read now,
+    /// followed by a byte of the anchor to check that the task still exists.
+    fn read_anchor(
+        &mut self,
+        place: &Place<'_>,
+        files: Files,
+        with: &With<'_>,
+        found: &mut Collected,
+    ) -> Result<(), Lost> {
         let Some((file, anchor)) = found.anchor.take() else {
             if found.may_lack_memory() {
                 found.no_memory = !look(&mut self.buffer, place)?.has_memory();
@@ -513,8 +527,8 @@ impl Worker {
     }
 }
 
-/// What has been read of a task: places in the buffer, and numbers.
-struct Found {
+/// What has been read about a task: places in the buffer, and numbers.
+struct Collected {
     /// By [`encode::index`].
     texts: [Result<Span, Absent>; FILES],
     /// In the order of [`NAMESPACES`].
@@ -528,8 +542,8 @@ struct Found {
     no_memory: bool,
 }
 
-impl Found {
-    const NOTHING: Found = Found {
+impl Collected {
+    const NOTHING: Collected = Collected {
         texts: [Err(Absent::NotAsked); FILES],
         namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
         paths: [Err(Absent::NotAsked); PATHS.len()],
@@ -538,7 +552,7 @@ impl Found {
         no_memory: false,
     };
 
-    /// Whether something was found that tasks without memory have, and others may have.
+    /// Whether something was found that all tasks without memory have, and others may have.
     fn may_lack_memory(&self) -> bool {
         let is_empty = |file| self.texts[encode::index(file)].is_ok_and(|(start, end)| start == end);
         // Before 6.15 the environment of a task without memory is empty. Since then it can't be
@@ -567,12 +581,12 @@ impl Found {
     }
 }
 
-/// How one task is to be read.
+/// How to read one task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct With<'a> {
-    /// Files that must not be read: a reader is held there.
+    /// Files that must not be read, because a reader is stuck at one of them.
     pub(super) held: Files,
-    /// When it started, in clock ticks. Another task with its number is not meant.
+    /// Its start time in clock ticks. Another task with its id is not the intended one.
     pub(super) started: Option<u64>,
     /// The pulse of its reader, and the index of the task among those that the reader was given.
     pub(super) pulse: Option<(&'a Pulse, usize)>,
@@ -590,7 +604,7 @@ impl Default for With<'_> {
 
 const ENVIRON: usize = encode::index(Files::ENVIRON);
 
-/// In a mark: no file that may keep a reader waiting.
+/// In a mark: the reader is at no file that may keep it waiting.
 const NO_FILE: usize = 0xff;
 
 impl With<'_> {
@@ -606,7 +620,22 @@ pub(super) fn unmark(mark: u64) -> (usize, u32, usize) {
     ((mark >> 40) as usize, (mark >> 8) as u32, (mark & 0xff) as usize)
 }
 
-/// Reads `stat`, behind what is in the buffer.
+/// Whether an id belongs to a task, or to a thread group that has lost its leader. An execve(2)
+/// passes an id to another thread without a gap. `ESRCH` is the only certain answer: pidfd_open(2)
+/// does not exist before Linux 5.3, and a sandbox may forbid it.
+pub(super) fn is_in_use(number: u32) -> bool {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| pidfd_open(pid, PidfdFlags::empty()).err() != Some(Errno::SRCH))
+}
+
+/// Whether an id belongs to a task, according to getpriority(2), the fastest call that tells. Before
+/// Linux 5.8, an id has no task for a moment of an execve(2).
+fn has_priority(number: u32) -> bool {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| getpriority_process(Some(pid)) != Err(Errno::SRCH))
+}
+
+/// Reads `stat` into the buffer, after the text that is already there.
 fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
     let read = place.open("stat").and_then(|file| buffer.read(&file));
     let span = match read {

@@ -1,4 +1,4 @@
-//! The source on the `/proc` of the host.
+//! Tests of the source on the `/proc` of the host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +12,7 @@ use zerocopy::native_endian::U64;
 
 use super::encode::NAMESPACES;
 use super::place::{Path, NAMESPACE_LINKS};
+use super::task::is_in_use;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,8 +35,7 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Sleeper {
         let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        // It has its own name before it has its memory, and has loaded all that it will once it
-        // sleeps.
+        // It has its own name before it has its memory. Once it sleeps, everything is loaded.
         let stat = format!("/proc/{}/stat", child.id());
         while !fs::read_to_string(&stat).unwrap().contains("(sleep) S ") {
             std::thread::yield_now();
@@ -62,7 +62,7 @@ fn line(pid: u32, key: &str) -> Vec<String> {
     line.unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-/// Check that what does not move is what a plain reading of the files says.
+/// Check that values that do not change equal those of a plain reading of the files.
 #[test]
 fn fixed_values_are_those_of_the_files() {
     let child = Sleeper::start();
@@ -119,7 +119,8 @@ fn fixed_values_are_those_of_the_files() {
     assert_eq!(task.runtime_ns().unwrap().to_string(), runtime);
 }
 
-/// Check that every field has a value or a reason, and that a field not asked for has neither.
+/// Check that every field has a value or a reason, and that a field that was not asked for has
+/// neither.
 #[test]
 fn every_field_is_answered() {
     let fields = Fields::all().without(Fields::of_group(Group::Derived)) | Field::Environ;
@@ -136,7 +137,7 @@ fn every_field_is_answered() {
     assert_eq!(snapshot.task(0).uid(), Ok(rustix::process::getuid().as_raw()));
 }
 
-/// Check that all processes are there, each once and by ascending ids, and that kernel threads have
+/// Check that all processes are there, each once and by ascending id, and that kernel threads have
 /// no memory.
 #[test]
 fn processes_ascend() {
@@ -152,7 +153,7 @@ fn processes_ascend() {
             assert_eq!(task.rss_bytes(), Err(Absent::NoMemory));
             assert_eq!(task.cmdline(), Err(Absent::NoMemory));
         }
-        // Longer names have an attribute of their own.
+        // Longer names have a separate attribute.
         let name = task.record().attribute(attr::NAME);
         assert!(name.is_none_or(|name| name.payload.len() > 15));
     }
@@ -161,8 +162,8 @@ fn processes_ascend() {
     assert_eq!(record.attributes().count(), 0);
 }
 
-/// Check that whether an empty command line is one is found out with no file but `cmdline` asked
-/// for, too.
+/// Check that an empty command line is told from a missing one even if `cmdline` is the only file
+/// asked for.
 #[test]
 fn command_lines_alone() {
     let mut zombie = Command::new("true").spawn().unwrap();
@@ -191,7 +192,8 @@ fn command_lines_alone() {
     zombie.wait().unwrap();
 }
 
-/// Check that a thread is found among those of its process, under any name, and never as a process.
+/// Check that a thread is found among those of its process, whatever its name is, and never as a
+/// process.
 #[test]
 fn threads_are_no_processes() {
     let (send_tid, tid) = mpsc::channel();
@@ -224,7 +226,7 @@ fn threads_are_no_processes() {
     thread.join().unwrap();
 }
 
-/// Check that a process that is not there is an error, and says which.
+/// Check that a missing process is an error that names it.
 #[test]
 fn missing_processes_are_errors() {
     for pid in [0, u32::MAX] {
@@ -236,7 +238,23 @@ fn missing_processes_are_errors() {
     }
 }
 
-/// Check that children are those of the process asked about and no others.
+/// Check that the id of a task is in use until the task is reaped, and that other ids are not.
+#[test]
+fn numbers_in_use() {
+    let mut child = Sleeper::start();
+    // The thread of a test is not the leader.
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    assert!([own, std::process::id(), child.pid(), 1].into_iter().all(is_in_use));
+    // It is in use until it is reaped.
+    child.0.kill().unwrap();
+    assert!(is_in_use(child.pid()));
+    child.0.wait().unwrap();
+    assert!(!is_in_use(child.pid()) && !is_in_use(i32::MAX as u32));
+    // Numbers that can't be ids are left to /proc.
+    assert!(is_in_use(0) && is_in_use(u32::MAX));
+}
+
+/// Check that the children are exactly those of the given process.
 #[test]
 fn children_are_of_their_parent() {
     let child = Sleeper::start();
@@ -249,8 +267,7 @@ fn children_are_of_their_parent() {
     assert!(ask(Scope::ChildrenOf(child.pid()), Field::Pid).unwrap().is_empty());
 }
 
-/// Check that one task is answered for when it started at the given time to the tick, and not
-/// otherwise.
+/// Check that a task is found only if its start time matches to the tick.
 #[test]
 fn one_task_by_its_start() {
     let child = Sleeper::start();

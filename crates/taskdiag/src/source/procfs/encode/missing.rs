@@ -7,7 +7,7 @@ use taskdiag_core::text::process::{self, LateNumbers, Line};
 use super::plan::{contains, lines_of, Plan, FILES, NAMESPACES, PATHS};
 use super::Task;
 
-/// Files that everybody who may see the task may read, and that every kernel has, with every field.
+/// Files that every kernel has, with every field, and that everybody who may see the task may read.
 const ALWAYS_THERE: Files = Files::STAT.union(Files::STATUS).union(Files::CMDLINE);
 
 /// Whether everything that the plan reads was there, so that no field is missing for a reason of
@@ -22,7 +22,8 @@ pub(super) fn has_all(plan: &Plan, task: &Task<'_>) -> bool {
         && !plan.groups.contains(Group::Layout)
 }
 
-/// Why a field is missing of a task that has what the field is about; `None` if it is there.
+/// Why a field of a task is missing, given that the task has what the field is about. `None` if it
+/// is there.
 pub(super) fn reason(field: Field, task: &Task<'_>, late: Option<LateNumbers>) -> Option<Absent> {
     let (raw, files) = (task.raw, files_of(field));
     if field.info().kind == Kind::Address && late.is_some_and(|late| late.are_addresses_denied()) {
@@ -44,7 +45,7 @@ pub(super) fn reason(field: Field, task: &Task<'_>, late: Option<LateNumbers>) -
     if files == Files::FD {
         return raw.fd_count.err();
     }
-    // A field of both is in `status` here: with `stat` it would have been found above.
+    // Fields of both files are in `status` here: with `stat` they would have been found above.
     let file = if files.intersects(Files::STATUS) {
         Files::STATUS
     } else {

@@ -1,4 +1,4 @@
-//! From the texts of one task to its record. Pure: the texts may be of another host.
+//! Turns the texts of one task into its record. Pure: the texts may be from another host.
 
 mod missing;
 mod plan;
@@ -14,10 +14,10 @@ use zerocopy::IntoBytes;
 
 pub(super) use plan::{contains, index, Plan, FILES, NAMESPACES, PATHS};
 
-/// What was read of one task, unparsed.
+/// What was read about one task, unparsed.
 #[derive(Debug)]
 pub(super) struct RawTask<'a> {
-    /// The whole texts of files, by [`index`].
+    /// The complete texts of files, by [`index`].
     pub texts: [Result<&'a [u8], Absent>; FILES],
     /// Inode numbers, in the order of [`NAMESPACES`].
     pub namespaces: [Result<u64, Absent>; NAMESPACES.len()],
@@ -53,7 +53,7 @@ impl<'a> RawTask<'a> {
 pub(super) enum NoRecord {
     /// The task ended.
     Gone,
-    /// A text makes no sense.
+    /// A text is malformed.
     Malformed,
 }
 
@@ -75,8 +75,8 @@ impl<'a> Task<'a> {
             Ok(text) => Some(process::status(text, plan.lines)),
             Err(_) => None,
         };
-        // A task that was released has no lock by which the kernel could read what `stat` and
-        // `status` say of its process.
+        // If a task was released, the kernel has no lock with which to read the values of its
+        // process for `stat` and `status`.
         let is_released = |status: &Status<'_>| {
             status.found().contains(Line::Threads) && status.number(Line::Threads) == 0 || status.state() == Some(b'X')
         };
@@ -101,7 +101,7 @@ impl<'a> Task<'a> {
         self.status.as_ref().filter(|status| status.found().contains(line))
     }
 
-    /// What `parse` makes of a file.
+    /// Parses a file with `parse`, if it was read.
     fn parsed<T>(&self, file: Files, parse: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
         parse(self.raw.text(file).ok()?)
     }
@@ -111,7 +111,7 @@ impl<'a> Task<'a> {
 #[derive(Debug)]
 pub(super) struct Encoder {
     ticks_per_second: u64,
-    /// Memory for lists that are made of a text.
+    /// Memory for lists that are made from a text.
     list: Vec<u8>,
 }
 
@@ -224,7 +224,7 @@ impl Encoder {
                     record.put(attr::SECURITY_LABEL, 0, process::security_label(text));
                 }
             }
-            // Made by the handle, after all others.
+            // The handle makes these after all others.
             Group::Rollup | Group::Derived => {}
         }
     }
@@ -238,8 +238,8 @@ impl Encoder {
     fn put_cpu(&mut self, plan: &Plan, task: &Task<'_>, record: &mut Writer<'_>) {
         let mut cpu = record::Cpu::default();
         if let Some(stat) = &task.stat {
-            // The kernel has scaled these two already. With a run time of 0, readers of the record
-            // take what is in `prev_*`.
+            // The kernel has already scaled these two. With a run time of 0, readers of the record
+            // take the values of `prev_*`.
             cpu.utime_ns = U64::new(self.nanoseconds(stat.utime_ticks));
             cpu.stime_ns = U64::new(self.nanoseconds(stat.stime_ticks));
             cpu.prev_utime = cpu.utime_ns;
@@ -251,7 +251,7 @@ impl Encoder {
             cpu.rt_priority = U32::new(stat.rt_priority);
             cpu.policy = U32::new(stat.policy);
             cpu.cpu = U32::new(stat.processor);
-            // Few queries have these fields, and parsing up to them takes long.
+            // Few queries ask for these fields, and parsing the text up to them takes long.
             let late = [Field::BlockDelayNs, Field::GuestNs, Field::CguestNs];
             if late.into_iter().any(|field| plan.fields.contains(field)) {
                 let late = stat.late_numbers();
@@ -280,7 +280,7 @@ impl Encoder {
         }
     }
 
-    /// Says which fields are absent for reasons of their own. Returns whether there are any.
+    /// Records which fields are absent for reasons of their own. Returns whether there are any.
     fn put_absent(&mut self, plan: &Plan, task: &Task<'_>, record: &mut Writer<'_>) -> bool {
         // Nearly all tasks have everything.
         if missing::has_all(plan, task) {
@@ -414,7 +414,7 @@ fn put_mem(task: &Task<'_>, record: &mut Writer<'_>) {
     record.put(attr::MEM, 0, mem.as_bytes());
 }
 
-/// A text out of the task's memory. That of a task without memory is empty, and is left out.
+/// A text from the task's memory. For a task without memory it is empty, and is left out.
 fn put_text_of_memory(task: &Task<'_>, file: Files, kind: u16, record: &mut Writer<'_>) {
     match task.raw.text(file) {
         Ok(b"") if task.no_memory => {}

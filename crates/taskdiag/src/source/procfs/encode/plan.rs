@@ -1,4 +1,4 @@
-//! Which files of a task to read, and what in them.
+//! Which files of a task to read, and which parts of them.
 
 use taskdiag_core::field::{files_for, files_of, Field, Fields, Files, Group, Groups};
 use taskdiag_core::record::attr;
@@ -7,7 +7,7 @@ use taskdiag_core::text::process::{Line, Lines};
 /// How many of [`Files`] are files. The others are links and directories.
 pub const FILES: usize = 16;
 
-/// The links of paths, in the order of [`RawTask::paths`](super::RawTask::paths).
+/// The links that are paths, in the order of [`RawTask::paths`](super::RawTask::paths).
 pub const PATHS: [(Files, Field, u16); 3] = [
     (Files::EXE, Field::Exe, attr::EXE),
     (Files::CWD, Field::Cwd, attr::CWD),
@@ -46,12 +46,12 @@ pub struct Plan {
     pub namespaces: u16,
     /// The lines of `status` to parse.
     pub(super) lines: Lines,
-    /// The caller makes sure that the task is the one that is meant.
+    /// The caller ensures that the task is the intended one.
     is_sure: bool,
 }
 
 impl Plan {
-    /// The fewest files that have all of `fields`, and the files `also`.
+    /// The smallest set of files that has all of `fields`, and the files `also`.
     pub fn new(fields: Fields, also: Files) -> Plan {
         let files = match files_for(fields) | also {
             Files::NONE => Files::NONE,
@@ -60,8 +60,8 @@ impl Plan {
         Plan::of_files(fields, files, false)
     }
 
-    /// As [`new`](Plan::new), where the caller makes sure afterwards that the task is the one that
-    /// is meant: no anchor is needed.
+    /// As [`new`](Plan::new), but the caller ensures afterwards that the task is the intended one,
+    /// so no anchor is needed.
     pub fn sure(fields: Fields) -> Plan {
         Plan::of_files(fields, files_for(fields), true)
     }
@@ -78,7 +78,7 @@ impl Plan {
             lines = lines.or(lines_of(field));
         }
         Plan {
-            // Every record has its ids, and a filter may look at them alone.
+            // Every record has its ids, and a filter may read only them.
             fields: fields | Field::Pid | Field::Tid,
             groups: Groups::of(fields),
             files,
@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// The files to read if some can't be read: there has to be an anchor among them.
+    /// The files to read if some can't be read. There must be an anchor among them.
     pub fn files_but(&self, held: Files) -> Files {
         let files = self.files.difference(held);
         if self.is_sure || self.files == Files::NONE {
@@ -108,8 +108,8 @@ impl Plan {
     }
 }
 
-/// The lines of `status` that have a field: the one that the table names, and those without which it
-/// can't be told.
+/// The lines of `status` that a field needs: the one that the table names, and those without which
+/// the field can't be determined.
 pub(super) fn lines_of(field: Field) -> Lines {
     let info = field.info();
     let named = info.origin.strip_prefix("status ").and_then(Line::named);
@@ -117,7 +117,7 @@ pub(super) fn lines_of(field: Field) -> Lines {
         Field::Ppid => &[Line::Ppid, Line::Threads],
         Field::State => &[Line::State, Line::Threads],
         Field::ThreadsCount => &[Line::Threads],
-        // The kernel adds up the three, and so does the reader of the record.
+        // The kernel adds up the three, and the reader of the record does the same.
         Field::RssBytes => &[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem],
         _ if info.group == Group::Mem => &[Line::VmSize],
         _ => &[],

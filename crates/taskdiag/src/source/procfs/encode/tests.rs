@@ -1,4 +1,4 @@
-//! Records made of texts that are written here.
+//! Records made from texts that are written here.
 
 use proptest::prelude::*;
 use taskdiag_core::field::Fields;
@@ -30,7 +30,7 @@ fn texts<'a>(files: &[(Files, Result<&'a [u8], Absent>)]) -> RawTask<'a> {
     raw
 }
 
-/// Check that no more files are read than are needed.
+/// Check that no more files are read than needed.
 #[test]
 fn plans_are_small() {
     let files = |fields: Fields| Plan::new(fields, Files::NONE).files;
@@ -41,7 +41,8 @@ fn plans_are_small() {
     assert_eq!(files(Field::NsNet | Field::Uid), Files::STATUS | Files::NS);
 }
 
-/// Check that times are ticks in nanoseconds, and that user and system time are not scaled again.
+/// Check that times are ticks converted to nanoseconds, and that user and system time are not
+/// scaled again.
 #[test]
 fn ticks_become_nanoseconds() {
     let fields = Field::StartNs | Field::UtimeNs | Field::StimeNs;
@@ -114,8 +115,7 @@ fn empty_command_lines_differ() {
     assert_eq!(snapshot.task(0).rss_bytes(), Err(Absent::NoMemory));
 }
 
-/// Check that a task that was released while it was read, or has a `stat` that makes no sense, has
-/// no record.
+/// Check that a task that was released during the read, or has a malformed `stat`, has no record.
 #[test]
 fn released_tasks_have_no_record() {
     let status = b"State:\tX (dead)\nPPid:\t0\nThreads:\t0\n";
@@ -131,7 +131,7 @@ fn released_tasks_have_no_record() {
 }
 
 proptest! {
-    /// Check that any texts make a whole record, and that every field of it can be asked for.
+    /// Check that any texts lead to a complete record, and that every field of it can be asked for.
     #[test]
     fn any_texts_make_whole_records(texts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), FILES - 1),
             comm in proptest::collection::vec(1u8.., 0..100)) {

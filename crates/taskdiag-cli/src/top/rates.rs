@@ -1,18 +1,20 @@
-//! What tasks did since the last survey, as `watch` has it, for many tasks that mostly stay the same.
+//! The rates of tasks since the last survey, as in `watch`, for many tasks that mostly stay the
+//! same.
 //!
-//! Surveys come in the order of ids, so that a task of this one is nearly always the next one of the
-//! last: nothing is hashed, and only rates whose fields were asked for are kept.
+//! Surveys are in the order of ids, so the position of a task in this survey is nearly always the
+//! one after the previous match in the last survey. Nothing is hashed, and only rates whose fields
+//! were asked for are kept.
 
 use taskdiag::{Identity, Snapshot};
 
-use crate::watch::{Moment, Rate, Total};
+use crate::watch::{Rate, SampleTime, Total};
 
-/// What a task does per second, each rate at its index; NaN where it is not known.
+/// The rates of a task per second, each at its index. NaN where unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates([f64; Rate::ALL.len()]);
 
 impl Rates {
-    /// One of them.
+    /// One of the rates.
     pub fn get(&self, rate: Rate) -> Option<f64> {
         let value = self.0[rate as usize];
         (!value.is_nan()).then_some(value)
@@ -21,23 +23,23 @@ impl Rates {
 
 /// The totals of the last survey.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct LastSurvey {
     /// The rates whose totals were in the survey.
     kept: Vec<Rate>,
     /// The tasks in ascending order, with their places among the totals.
     tasks: Vec<(Identity, usize)>,
-    /// The totals of all tasks, those of a task in the order of `kept`.
+    /// The totals of all tasks. Those of one task are in the order of `kept`.
     totals: Vec<Option<Total>>,
-    before: Option<Moment>,
+    before: Option<SampleTime>,
 }
 
-impl Past {
-    /// What the tasks of a survey did since the last one.
-    pub fn add(&mut self, snapshot: &Snapshot, now: Moment) -> Vec<Rates> {
+impl LastSurvey {
+    /// The rates of a survey's tasks since the last one.
+    pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Rates> {
         let fields = snapshot.fields();
         let is_there = |rate: &Rate| rate.fields().iter().all(|&field| fields.contains(field));
         let kept: Vec<Rate> = Rate::ALL.into_iter().filter(is_there).collect();
-        let mut past = Past {
+        let mut this = LastSurvey {
             tasks: Vec::with_capacity(snapshot.len()),
             totals: Vec::with_capacity(snapshot.len() * kept.len()),
             before: Some(now),
@@ -46,28 +48,28 @@ impl Past {
         let mut next = 0;
         let rates = snapshot.tasks().map(|task| {
             let identity = Identity::of(task.record().header());
-            let place = past.tasks.len();
-            past.tasks.push((identity, place));
+            let place = this.tasks.len();
+            this.tasks.push((identity, place));
             let then = self.find(identity, next);
             next = then.map_or(next, |index| index + 1);
             let mut rates = Rates([f64::NAN; Rate::ALL.len()]);
-            for &rate in &past.kept {
+            for &rate in &this.kept {
                 let total = rate.total(&task).ok();
-                past.totals.push(total);
+                this.totals.push(total);
                 let rate_of = |total| self.rate(rate, total, then, identity, now);
                 rates.0[rate as usize] = total.and_then(rate_of).unwrap_or(f64::NAN);
             }
             rates
         });
         let rates = rates.collect();
-        if !past.tasks.is_sorted() {
-            past.tasks.sort_unstable();
+        if !this.tasks.is_sorted() {
+            this.tasks.sort_unstable();
         }
-        *self = past;
+        *self = this;
         rates
     }
 
-    /// Where a task is, which is probably `next`.
+    /// The position of a task, which is probably `next`.
     fn find(&self, identity: Identity, next: usize) -> Option<usize> {
         if self.tasks.get(next).is_some_and(|(other, _)| *other == identity) {
             return Some(next);
@@ -76,7 +78,7 @@ impl Past {
     }
 
     /// The rate of a task that was at a place of the last survey, or that started since.
-    fn rate(&self, rate: Rate, total: Total, then: Option<usize>, identity: Identity, now: Moment) -> Option<f64> {
+    fn rate(&self, rate: Rate, total: Total, then: Option<usize>, identity: Identity, now: SampleTime) -> Option<f64> {
         let before = self.before?;
         let earlier = match then {
             Some(index) => {
@@ -105,19 +107,19 @@ mod tests {
         busy.expect("sh exists")
     }
 
-    fn survey(pids: &[u32], fields: Fields) -> (Snapshot, Moment) {
+    fn survey(pids: &[u32], fields: Fields) -> (Snapshot, SampleTime) {
         let query = Query::these(pids.iter().copied()).fields(fields | Field::StartNs);
-        Moment::of(|| Handle::new().query(&query).expect("an answer"))
+        SampleTime::of(|| Handle::new().query(&query).expect("an answer"))
     }
 
-    /// Check that the rates are those of `watch`: of tasks that were there, that are new, that were
-    /// left out once, and of other fields than before.
+    /// Check that the rates are those of `watch`: for tasks that existed before, that are new, that
+    /// were left out once, and after the fields changed.
     #[test]
     fn rates_are_those_of_watch() {
         let mut children = [busy(), busy(), busy()];
         let [a, b, c] = [0, 1, 2].map(|index: usize| children[index].id());
         let cpu: Fields = Field::UtimeNs | Field::StimeNs;
-        let (mut past, mut history) = (Past::default(), History::new(false));
+        let (mut last, mut history) = (LastSurvey::default(), History::new(false));
         let mut seen = 0;
         for (pids, fields) in [
             (vec![a, b], cpu),
@@ -128,7 +130,7 @@ mod tests {
         ] {
             std::thread::sleep(Duration::from_millis(300));
             let (snapshot, moment) = survey(&pids, fields);
-            let rates = past.add(&snapshot, moment);
+            let rates = last.add(&snapshot, moment);
             let expected = history.add(&snapshot, moment);
             for (rates, activity) in rates.iter().zip(&expected) {
                 for rate in Rate::ALL {

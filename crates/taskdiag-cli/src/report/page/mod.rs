@@ -1,18 +1,19 @@
-//! The page: one file with styles, the library that draws charts, our own script, and the data.
+//! The page: one file with styles, the library that draws charts, the project's script, and the
+//! data.
 
 use std::io;
 
 use rustix::rand::{getrandom, GetRandomFlags};
 
-const FRAME: &str = include_str!("page/frame.html");
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
+const FRAME: &str = include_str!("frame.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
 
 /// Apache ECharts: see build.rs.
 const CHARTS: &str = include_str!(concat!(env!("OUT_DIR"), "/charts.js"));
 
-/// The page with this title and these data. Its scripts have a random number, without which the browser
-/// runs none: if something of a process's name were ever taken for a script, it would not run.
+/// The page with this title and data. Its scripts carry a random number without which the browser
+/// runs none: if part of a process's name were ever taken for a script, it would not run.
 pub fn page(title: &str, data: &serde_json::Value) -> io::Result<String> {
     let mut random = [0_u8; 16];
     getrandom(&mut random, GetRandomFlags::empty())?;
@@ -29,7 +30,8 @@ pub fn page(title: &str, data: &serde_json::Value) -> io::Result<String> {
     }))
 }
 
-/// Puts texts into the places `@name@` of a frame. What they have in them is no place.
+/// Replaces the places `@name@` in a frame with texts. The texts themselves are not searched for
+/// places.
 fn fill(frame: &str, text: impl Fn(&str) -> Option<String>) -> String {
     let mut filled = String::with_capacity(2 << 20);
     let mut parts = frame.split('@');
@@ -49,12 +51,12 @@ fn fill(frame: &str, text: impl Fn(&str) -> Option<String>) -> String {
     filled
 }
 
-/// Text of an element.
+/// Escapes text for an element.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// JSON in which nothing ends the element that it is in, or begins a comment there.
+/// Makes JSON safe to embed: nothing in it ends the surrounding element or begins a comment.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -66,7 +68,7 @@ fn harmless(json: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Check that no text gets out of its place, and that the data come out as they went in.
+    /// Check that no text escapes from its place, and that the data decode to what was written.
     #[test]
     fn texts_stay_in_their_places() {
         let hostile = "</script><script>alert(1)</script><!--@data@ \u{2028}&amp;\"'";
@@ -82,8 +84,7 @@ mod tests {
         assert!(page.contains("&lt;/script&gt;&lt;script&gt;alert(1)"));
     }
 
-    /// Check that the page asks nobody for anything: every address in it is a name of a standard, or of a
-    /// licence.
+    /// Check that the page loads nothing: every address in it names a standard or a licence.
     #[test]
     fn nothing_is_loaded() {
         let page = page("", &serde_json::json!({})).expect("random numbers");

@@ -1,9 +1,10 @@
-//! `record`, `history`, and commands that look at a recording.
+//! `record`, `history`, and commands that read a recording.
 
-#[path = "history/browser.rs"]
 mod browser;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "history/report.rs"]
+mod damage;
+mod day;
 mod report;
 
 use std::fs;
@@ -14,12 +15,12 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{run, start, Recording, Run, Sleeper};
+use common::{run, run_as_nobody, start, Recording, Run, Sleeper};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
-/// The files of the finest samples.
+/// The files of the finest tier.
 fn full(recording: &Recording) -> Vec<PathBuf> {
     let entries = fs::read_dir(recording.path()).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -32,7 +33,7 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).expect("a name")
 }
 
-/// Records so many samples.
+/// Records this many samples.
 #[track_caller]
 fn record(directory: &Recording, args: &[&str]) -> Run {
     let run = run(&[&["record", "--dir", directory.path(), "--every", "0.1"], args].concat());
@@ -44,8 +45,8 @@ fn rows(run: &Run) -> Vec<Value> {
     run.json()["rows"].as_array().expect("rows").clone()
 }
 
-/// Check that a recording has every value of a process that does nothing, and that those that are made
-/// of others when it is read are as they are now.
+/// Check that a recording has every value of an idle process, and that derived values, which are
+/// computed on reading, equal the current ones.
 #[test]
 fn values_are_those_of_the_moment() {
     for source in ["bpf", "procfs"] {
@@ -73,7 +74,7 @@ fn check_values(source: &str) {
     );
     assert!(then_row.len() > 100, "{then_row:?}");
     for (key, value) in now_row {
-        // Those of the machine may move while it sleeps.
+        // The machine may change these values while the process sleeps.
         if !["oom_score", "sig_queued_count"].contains(&key.as_str()) {
             assert_eq!(Some(value), then_row.get(key), "{key} by {source}");
         }
@@ -85,8 +86,9 @@ fn check_values(source: &str) {
     assert!(then["time"].as_str() < now["time"].as_str());
 }
 
-/// Check that samples between those that have everything have all of what ran, and of what did not run
-/// what others changed of it: here its OOM score adjustment, and that it has a child no more.
+/// Check that samples between the complete ones have all values of processes that ran, and for
+/// processes that did not run the values that others changed: here the OOM score adjustment, and
+/// the end of a child.
 #[test]
 fn idle_processes_are_as_they_are() {
     let directory = Recording::new("history-idle");
@@ -134,9 +136,9 @@ fn idle_processes_are_as_they_are() {
     recorder.wait().expect("it ends");
 }
 
-/// Check that a file system that does not answer is told, that recording goes on when it does, with no
-/// sample and no event twice, and that SIGTERM ends the recorder while it does not. The process that has
-/// the files is stopped here, which to the recorder is the same.
+/// Check that a silent file system is reported; that recording continues when the file system
+/// answers, with no duplicate sample or event; and that SIGTERM ends the recorder while it does not
+/// answer. Here the process that owns the files is stopped, which is the same to the recorder.
 #[test]
 fn a_silent_file_system_holds_nobody() {
     let directory = Recording::new("history-silent");
@@ -154,7 +156,7 @@ fn a_silent_file_system_holds_nobody() {
         line.unwrap_or_else(|| panic!("nothing about {what}")).expect("text")
     };
     kill_process(files, Signal::STOP).expect("it is there");
-    let line = says("nothing is recorded any more");
+    let line = says("nothing is recorded until it is possible again");
     assert!(
         line.contains(directory.path()) && line.contains("has not answered for 10 seconds"),
         "{line}"
@@ -171,7 +173,7 @@ fn a_silent_file_system_holds_nobody() {
     kill_process(Pid::from_child(&recorder), Signal::TERM).expect("it is there");
     assert_eq!(recorder.wait().expect("it ends").code(), Some(1));
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    // All are whole, and times ascend over the files.
+    // All samples are whole, and times ascend across the files.
     let run = run(&["history", "--verify", "--json", directory.path()]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     let verified = run.json();
@@ -186,7 +188,8 @@ fn a_silent_file_system_holds_nobody() {
     }
 }
 
-/// Check that PSS is recorded if it has a budget, and that what was beyond it is absent with that reason.
+/// Check that PSS is recorded if it has a budget, and that values beyond the budget are absent with
+/// that reason.
 #[test]
 fn pss_has_a_budget() {
     let sleeper = Sleeper::new("proportional");
@@ -213,7 +216,7 @@ fn pss_has_a_budget() {
         let then = rows(&run(&[&args[..], &["--history", directory.path()]].concat()))[0].clone();
         assert_eq!(then["cmdline"], now["cmdline"], "{budget}");
         if is_enough {
-            // Others map the same program, and come and go.
+            // Other processes map the same program, and come and go.
             let bytes = |field: &str| then[field].as_u64().unwrap_or_else(|| panic!("{then}"));
             let pss = bytes("pss_bytes");
             assert!(
@@ -228,7 +231,7 @@ fn pss_has_a_budget() {
     }
 }
 
-/// Check that a process is there while it lived, and not before or after.
+/// Check that a process is found while it lived, and not before or after.
 #[test]
 fn processes_come_and_go() {
     let directory = Recording::new("history-come-and-go");
@@ -255,19 +258,20 @@ fn processes_come_and_go() {
     let first = run(&["history", "--json", directory.path()]).json();
     let first = first["rows"][0]["first_time"].as_str().expect("a time").to_owned();
     assert!(!has(&["--at", &first]));
-    // The tree is made of the same.
+    // The tree has the same process. Others may have arguments that are too large to be recorded.
     let tree = run(&[
         "tree",
         "--history",
         directory.path(),
         "--at",
         then["time"].as_str().expect("a time"),
+        &pid,
     ]);
     assert!(tree.complete().contains("passing 1000"));
 }
 
-/// Check that a time has every process that was in a sample of it, each as it was when it was seen last,
-/// and that percentages are of the processor time that was used in it.
+/// Check that a period has every process that was in one of its samples, each as it was last seen,
+/// and that percentages refer to the processor time used in the period.
 #[test]
 fn times_have_every_process() {
     let directory = Recording::new("history-times");
@@ -289,13 +293,13 @@ fn times_have_every_process() {
             .into_iter()
             .find(|row| row["pid"].as_u64() == pid.parse().ok())
     };
-    // It is as it was in its last sample, and so is its age.
+    // The process, including its age, is as in its last sample.
     let found = row(&all, &passed).expect("it was there");
     for field in ["utime_ns", "stat"] {
         assert_eq!(found[field], ended[field], "{field}");
     }
     assert_eq!(found["elapsed_ns"], ended["elapsed_ns"]);
-    // What it used is divided by the time between the first and the last sample.
+    // The processor time is divided by the time between the first and the last sample.
     let file = run(&["history", "--json", directory.path()]);
     let full: Vec<Value> = rows(&file).into_iter().filter(|row| row["tier"] == "full").collect();
     let (first, last) = (&full[0]["first_time"], &full[full.len() - 1]["last_time"]);
@@ -313,7 +317,7 @@ fn times_have_every_process() {
         percent > 0.0 && (shown - percent).abs() < 0.01,
         "{shown} is not {percent}"
     );
-    // In a table of ps it is the same, in whole ticks of 10 ms of processor time and of time.
+    // A table of ps shows the same, in whole ticks of 10 ms.
     let line = run(&[
         "ps",
         "--history",
@@ -329,7 +333,7 @@ fn times_have_every_process() {
     let cell: f64 = line.trim().parse().expect("a percentage");
     let ticks = 2.0 * 10e6 / elapsed * 100.0 + 0.1;
     assert!((cell - percent).abs() < ticks, "{cell} is not {percent} within {ticks}");
-    // After it ended, it is not there; before it began, neither.
+    // The process is absent after its end, and before its start.
     let begun = full
         .iter()
         .filter_map(|row| row["first_time"].as_str())
@@ -363,7 +367,8 @@ fn last_of(directory: &Recording, pid: &str) -> Value {
     rows(&run)[0].clone()
 }
 
-/// Check that the account of the machine is that of the moment, and says that PSS was not recorded.
+/// Check that the account of the machine describes the recorded moment, and says that PSS was not
+/// recorded.
 #[test]
 fn accounts_are_recorded() {
     let directory = Recording::new("history-account");
@@ -417,7 +422,7 @@ fn accounts_are_recorded() {
     assert!(without.stderr.contains("pss_anon_bytes"), "{}", without.stderr);
 }
 
-/// How many of the finest samples there are.
+/// The number of samples of the finest tier.
 fn samples_count(directory: &Recording) -> u64 {
     let run = run(&["history", "--json", directory.path()]);
     if run.code == Some(2) {
@@ -428,7 +433,8 @@ fn samples_count(directory: &Recording) -> u64 {
     full.map(|row| row["samples_count"].as_u64().expect("a number")).sum()
 }
 
-/// Check that killing the recorder loses nothing that was recorded, and that the next one goes on.
+/// Check that killing the recorder loses nothing that was recorded, and that the next recorder
+/// continues.
 #[test]
 fn killed_recorders_lose_nothing() {
     let directory = Recording::new("history-killed");
@@ -456,8 +462,8 @@ fn killed_recorders_lose_nothing() {
     assert_eq!(text.trim(), here);
 }
 
-/// Check that two recorders do not write to one directory, that others can't look into it, and that
-/// reading goes on meanwhile.
+/// Check that two recorders can't write to one directory, that other users can't read it, and that
+/// reading works during recording.
 #[test]
 fn a_directory_has_one_recorder() {
     let directory = Recording::new("history-one");
@@ -489,7 +495,8 @@ fn a_directory_has_one_recorder() {
     assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
 }
 
-/// Check that what ran and ended between two samples is there, as single events and in sums.
+/// Check that processes which ran and ended between two samples are there, as single events and in
+/// sums.
 #[test]
 fn short_lived_processes_are_recorded() {
     let directory = Recording::new("history-events");
@@ -532,7 +539,7 @@ fn short_lived_processes_are_recorded() {
     );
 }
 
-/// Check that secrets are not recorded: environments never, command lines not if that is asked for.
+/// Check that secrets are not recorded: never environments, and on request no command lines.
 #[test]
 fn secrets_are_left_out() {
     let directory = Recording::new("history-secrets");
@@ -559,47 +566,4 @@ fn secrets_are_left_out() {
     assert!(asked.stderr.contains("never recorded"), "{}", asked.stderr);
     let noted = run(&["history", directory.path()]);
     assert!(noted.text().contains("command lines were left out"));
-}
-
-/// Check that damage is said, costs nothing before it, and that a moment without samples says what is
-/// near.
-#[test]
-fn damage_and_gaps_are_said() {
-    let directory = Recording::new("history-damage");
-    record(&directory, &["-n", "5"]);
-    let whole = run(&["history", "--verify", directory.path()]);
-    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
-    let file = full(&directory).pop().expect("a file");
-    let mut bytes = fs::read(&file).expect("it is ours");
-    let at = bytes.len() - 20;
-    bytes[at] ^= 4;
-    fs::write(&file, &bytes).expect("it is ours");
-    let damaged = run(&["history", directory.path()]);
-    assert_eq!(damaged.code, Some(1));
-    assert!(
-        damaged.stderr.contains("checksum") && damaged.stderr.contains(name(&file)),
-        "{}",
-        damaged.stderr
-    );
-    let before = run(&["ps", "--history", directory.path(), "--csv", "-o", "pid"]);
-    assert!(before.text().lines().count() > 1);
-
-    for (at, said) in [
-        ("-1h", "the first sample is of"),
-        ("2020-01-01T00:00:00Z", "the first sample is of"),
-    ] {
-        let run = run(&["ps", "--history", directory.path(), "--at", at]);
-        assert_eq!(run.code, Some(2), "{run:?}");
-        assert!(
-            run.stderr.contains("nothing was recorded at") && run.stderr.contains(said),
-            "{}",
-            run.stderr
-        );
-    }
-    let empty = run(&["ps", "--history", "/proc/self/fdinfo"]);
-    assert_eq!(empty.code, Some(2));
-    assert!(empty.stderr.contains("no recording"), "{}", empty.stderr);
-    let threads = run(&["ps", "--history", directory.path(), "-T"]);
-    assert_eq!(threads.code, Some(2));
-    assert!(threads.stderr.contains("not their threads"), "{}", threads.stderr);
 }

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 /// A structure that is followed by a text and by padding.
 pub(crate) trait Record: FromBytes {
-    /// What it is a record of, for messages.
+    /// What it describes, for messages.
     const SUBJECT: &'static str;
 
     /// The length of the structure, its text and the padding.
@@ -16,8 +16,8 @@ pub(crate) trait Record: FromBytes {
     fn text_len(&self) -> usize;
 }
 
-/// The record at the start of `bytes`, its text, and the bytes after it. `None` unless there is a
-/// whole record.
+/// The record at the start of `bytes`, its text, and the bytes after it. `None` unless the record
+/// is complete.
 fn split_first<R: Record>(bytes: &[u8]) -> Option<(R, &[u8], &[u8])> {
     let (record, _) = R::read_from_prefix(bytes).ok()?;
     let (whole, rest) = bytes.split_at_checked(record.len())?;
@@ -50,8 +50,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::{files, vma};
 
-    /// Check that a record is decoded with its text, and that a part of one is not. It must say that
-    /// its text has three bytes, and that five bytes of padding follow.
+    /// Check that a record is decoded with its text, and that a partial record is not. Its text
+    /// must have three bytes, followed by five bytes of padding.
     pub(crate) fn is_decoded<R: Record + IntoBytes + Immutable + Debug>(record: R) {
         let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
         let (read, text, rest) = split_first::<R>(&bytes).expect("a record");

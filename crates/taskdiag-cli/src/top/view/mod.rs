@@ -1,16 +1,16 @@
-//! What the user looks at and how. Keys change it; nothing here does I/O.
+//! What the user looks at, and how. Keys change it. Nothing here does I/O, except that typed names
+//! of users are looked up in the user database.
 
 use std::time::Duration;
 
-use taskdiag::Identity;
 use taskdiag_core::names;
 
 use super::column::{usual, Order, Set, Show, SortKey};
-use super::groups::{By, Name};
 use super::input::Key;
 use super::keys::{self, Action, Motion, Typed};
 use super::page::Page;
 use super::prompt::Line;
+use super::rows::{Id, Rows, Target};
 use super::source::Step;
 use crate::choice::Chosen;
 use crate::history;
@@ -19,89 +19,15 @@ use crate::quantity;
 use crate::selection;
 use crate::users;
 
-/// What the rows of the table are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rows {
-    /// Processes.
-    #[default]
-    Processes,
-    /// Processes below their parents.
-    Tree,
-    /// Threads.
-    Threads,
-    /// Sums of processes.
-    By(By),
-}
-
-impl Rows {
-    /// Its name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Rows::Processes => "processes",
-            Rows::Tree => "tree",
-            Rows::Threads => "threads",
-            Rows::By(by) => by.name(),
-        }
-    }
-
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Rows> {
-        let others = [Rows::Processes, Rows::Tree, Rows::Threads];
-        others.into_iter().chain(By::ALL.map(Rows::By))
-    }
-
-    /// These rows, or processes if they are shown already.
-    fn toggled(self, rows: Rows) -> Rows {
-        if self == rows {
-            Rows::Processes
-        } else {
-            rows
-        }
-    }
-
-    /// The next kind of sums.
-    fn next_by(self) -> Rows {
-        let Rows::By(by) = self else {
-            return Rows::By(By::ALL[0]);
-        };
-        let next = By::ALL.iter().skip_while(|&&other| other != by).nth(1);
-        next.map_or(Rows::Processes, |&by| Rows::By(by))
-    }
-}
-
-/// Which row it is, in another sample too.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Id {
-    /// A process or a thread.
-    Task(Identity),
-    /// A sum.
-    Group(Name),
-}
-
-/// A process or thread that something is to be done to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The process.
-    pub pid: u32,
-    /// The thread; of a process its first one.
-    pub tid: u32,
-    /// When it started says whether it is still the same.
-    pub identity: Identity,
-    /// Its name.
-    pub name: Vec<u8>,
-    /// Its nice value, if that is known.
-    pub nice: Option<i64>,
-}
-
-/// The rows as far as keys depend on them.
+/// The rows, as far as keys depend on them.
 pub trait Table {
-    /// How many there are.
+    /// The number of rows.
     fn len(&self) -> usize;
-    /// How many fit on the screen.
+    /// The number of rows that fit on the screen.
     fn height(&self) -> usize;
-    /// Which row it is.
+    /// The identity of a row.
     fn id(&self, index: usize) -> Option<Id>;
-    /// Where a row is.
+    /// The position of a row.
     fn position(&self, id: &Id) -> Option<usize>;
     /// The process or thread of a row.
     fn target(&self, index: usize) -> Option<Target>;
@@ -109,7 +35,7 @@ pub trait Table {
     fn has_text(&self, index: usize, text: &str) -> bool;
 }
 
-/// What is asked for in a line.
+/// The purpose of a line that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     Filter,
@@ -122,22 +48,22 @@ pub enum Question {
     Sort,
     Signal(Target),
     Nice(Target),
-    /// Whether it is really meant.
+    /// Whether to perform an action.
     Confirm(Effect),
 }
 
-/// A question, and the line that answers it.
+/// A question, and the line in which it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// What is asked.
+    /// The question.
     pub question: Question,
     /// What was typed.
     pub line: Line,
-    /// What is wrong with it, and at which character.
+    /// The error in the answer, and the position of its character.
     pub error: Option<(String, Option<usize>)>,
 }
 
-/// What the program is to do outside of the view.
+/// An action outside the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Quit,
@@ -150,52 +76,52 @@ pub enum Effect {
     Renice(Target, i32),
 }
 
-/// What the whole screen shows.
+/// What the screen shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// The table.
     Table,
-    /// The keys, from this line on.
+    /// The help page, from this line on.
     Help(usize),
     /// A page about a process, from this line on.
     Details(Target, Page, usize),
 }
 
-/// Something to tell the user until the next key.
+/// A message to the user, shown until the next key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The text.
     pub text: String,
-    /// Whether something went wrong.
+    /// Whether it is an error.
     pub is_error: bool,
 }
 
-/// What the user looks at.
+/// The state of the view.
 #[derive(Clone, Debug)]
 pub struct View {
     pub rows: Rows,
-    /// The columns without those that were chosen.
+    /// The columns if none were chosen.
     pub set: Set,
-    /// The columns that were chosen, as typed; empty: those of the set.
+    /// The chosen columns as typed. Empty: those of the set.
     pub columns: String,
     pub order: Order,
-    /// An expression; empty: all.
+    /// An expression; empty for all tasks.
     pub filter: String,
-    /// Names with commas between them; empty: all.
+    /// Names of users, separated by commas; empty for all users.
     pub users: String,
     pub delay: Duration,
-    /// How long reading proportional sizes may take for each sample.
+    /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
     pub follow: bool,
     pub paused: bool,
-    /// Whether a recording is looked at.
+    /// Whether the view is of a recording.
     pub is_past: bool,
     /// The row of the cursor.
     pub cursor: usize,
     /// The first row on the screen.
     pub first: usize,
-    /// Which row the cursor was on.
+    /// The row that the cursor was on.
     pub at: Option<Id>,
     /// How many characters of the last column are skipped.
     pub shift: usize,
@@ -232,10 +158,10 @@ impl Default for View {
     }
 }
 
-/// Characters that one key moves the last column by.
+/// How many characters one key moves the last column.
 const SHIFT: usize = 8;
 
-/// The columns that a list of names chooses, as `-o` takes it.
+/// The columns that a list of names selects, in the form of `-o`.
 pub fn chosen_columns(list: &str, usual: Vec<Show>) -> Result<Vec<Show>, Failure> {
     let lists: Vec<String> = if list.is_empty() {
         Vec::new()
@@ -246,12 +172,12 @@ pub fn chosen_columns(list: &str, usual: Vec<Show>) -> Result<Vec<Show>, Failure
     Ok(chosen.columns(usual, |show| show))
 }
 
-/// The signal of a name or number.
+/// The signal with this name or number.
 pub fn signal(text: &str) -> Option<u32> {
     names::signal(text.trim())
 }
 
-/// The message of a failure, in one line.
+/// The message of a failure, on one line.
 pub fn one_line(failure: &Failure) -> String {
     failure.message().replace('\n', "; ")
 }
@@ -264,7 +190,7 @@ impl View {
         chosen_columns(&self.columns, usual.clone()).unwrap_or(usual)
     }
 
-    /// Tells the user something.
+    /// Shows a message to the user.
     pub fn say(&mut self, text: impl Into<String>, is_error: bool) {
         self.message = Some(Message {
             text: text.into(),
@@ -272,7 +198,7 @@ impl View {
         });
     }
 
-    /// Puts the cursor where it belongs after the rows have changed.
+    /// Moves the cursor to where it belongs after the rows have changed.
     pub fn settle(&mut self, table: &dyn Table) {
         if self.follow {
             let found = self.at.as_ref().and_then(|id| table.position(id));
@@ -280,7 +206,7 @@ impl View {
                 self.cursor = index;
             } else if self.at.is_some() && table.len() > 0 {
                 self.follow = false;
-                self.say("the process that was followed is not there any more", false);
+                self.say("the process that was followed no longer exists", false);
             }
         }
         self.cursor = self.cursor.min(table.len().saturating_sub(1));
@@ -293,7 +219,7 @@ impl View {
         self.at = table.id(self.cursor);
     }
 
-    /// Does what a key means.
+    /// Performs the action of a key.
     pub fn press(&mut self, key: Key, table: &dyn Table) -> Option<Effect> {
         self.message = None;
         if let Some(prompt) = self.prompt.take() {
@@ -310,7 +236,7 @@ impl View {
         }
     }
 
-    /// What a key does while help or details are shown.
+    /// Performs the action of a key while help or details are shown.
     fn act_on_page(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
         let height = table.height().max(1);
         let scroll = match &mut self.screen {
@@ -355,7 +281,7 @@ impl View {
         None
     }
 
-    /// What a key does while the table is shown.
+    /// Performs the action of a key while the table is shown.
     fn act(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
         match action {
             Action::Quit => return Some(Effect::Quit),
@@ -423,7 +349,7 @@ impl View {
         self.ask(Question::Nice(target), nice);
     }
 
-    /// Goes to another sample of a recording. Looking for a spike takes a while.
+    /// Moves to another sample of a recording. Looking for a spike takes a while.
     fn go_to(&mut self, step: Step) -> Effect {
         if let Step::Spike(_) = step {
             self.say("looking for a spike", false);
@@ -445,7 +371,7 @@ impl View {
         self.at = table.id(self.cursor);
     }
 
-    /// Opens what the cursor is on: the details of a process, or the processes of a sum.
+    /// Opens the row under the cursor: the details of a process, or the processes of a sum.
     fn open(&mut self, table: &dyn Table) {
         if let Some(target) = table.target(self.cursor) {
             self.screen = Screen::Details(target, Page::default(), 0);
@@ -471,7 +397,7 @@ impl View {
         }
     }
 
-    /// Sorts by the column beside the one that rows are sorted by.
+    /// Sorts by the column next to the current sort column.
     fn sort_by_neighbour(&mut self, next: bool) {
         let mut keys: Vec<SortKey> = Vec::new();
         for key in self.shown().into_iter().map(Show::sort_key) {
@@ -490,7 +416,7 @@ impl View {
         }
     }
 
-    /// Puts the cursor on the next row that has the text, from a row on and then from the first.
+    /// Moves the cursor to the next row that has the text, starting at a row and wrapping around.
     fn search_from(&mut self, from: usize, table: &dyn Table) {
         if self.search.is_empty() {
             return self.say("nothing to search for: / asks", true);
@@ -506,7 +432,7 @@ impl View {
         }
     }
 
-    /// What a key does to a question.
+    /// Handles a key for a question.
     fn answer(&mut self, mut prompt: Prompt, key: Key, table: &dyn Table) -> Option<Effect> {
         if let Question::Confirm(effect) = &prompt.question {
             let is_meant = matches!(
@@ -522,7 +448,11 @@ impl View {
         match keys::typed(key) {
             Some(Typed::Edit(edit)) => {
                 prompt.line.edit(edit);
-                prompt.error = check(&prompt.question, prompt.line.text());
+                // Looking up a user may take long, and half a name is no mistake.
+                prompt.error = match prompt.question {
+                    Question::Users => None,
+                    _ => check(&prompt.question, prompt.line.text()),
+                };
                 self.prompt = Some(prompt);
                 None
             }
@@ -539,7 +469,7 @@ impl View {
         }
     }
 
-    /// Takes an answer. A wrong one stays in its line, with what is wrong.
+    /// Handles an answer. An invalid answer remains in its line, with the error.
     fn done(&mut self, mut prompt: Prompt, table: &dyn Table) -> Option<Effect> {
         let text = prompt.line.text().trim().to_owned();
         prompt.error = check(&prompt.question, &text);
@@ -572,7 +502,7 @@ impl View {
     }
 }
 
-/// What is wrong with an answer, and at which character.
+/// The error in an answer, and the position of its character.
 fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
     let text = text.trim_end();
     let failed = |failure: Failure| Some((one_line(&failure), None));

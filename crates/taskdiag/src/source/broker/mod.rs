@@ -1,7 +1,10 @@
-//! The broker as a source: `taskdiagd` sends records of the tasks that this process may see. Whoever
-//! listens at its socket is not trusted.
+//! The broker as a source: `taskdiagd` sends records of the tasks that this process may see. The
+//! program that listens at its socket is not trusted.
 
+mod connect;
 mod files;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -12,48 +15,48 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{retry_on_intr, Errno};
-use rustix::net::sockopt::{set_socket_timeout, Timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 use rustix::param::page_size;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::query::Scope;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Indexer, Snapshot};
-use taskdiag_protocol::linger::Linger;
+use taskdiag_protocol::busy_poll::BusyPoll;
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::FromBytes as _;
 
 use super::{Source, TaskRequest};
+use crate::interrupt::is_interrupted_now;
+use connect::connect;
+pub(crate) use connect::{fact_of, nobody_at};
 pub(crate) use files::Records;
 
-/// How long to wait for a packet; and for an answer, with a second more for each [`MIN_RATE`] bytes.
+/// How long to wait for a packet. Also how long to wait for an answer, plus a second for each
+/// [`MIN_RATE`] bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How fast an answer has to come once the patience is used up, in bytes a second.
+/// How fast an answer must arrive once the patience is used up, in bytes a second.
 const MIN_RATE: usize = 1 << 20;
 
-/// An answer may take this machine's memory divided by this.
+/// An answer may use at most this machine's memory divided by this number.
 const MEMORY_DIVISOR: u64 = 4;
 
-/// The most packets that are read for the answer about bits. The broker sends one.
+/// The most packets to read for the answer about bits. The broker sends one.
 const MAX_BITS_PACKETS: usize = 4;
 
-/// How often a file is asked for again: after the connection ended, or the broker was busy.
+/// How often to ask for a file again after the connection ended or while the broker was busy.
 const RETRIES: usize = 5;
 
-/// How long to wait before that, where the broker was busy.
+/// How long to wait before asking again while the broker was busy.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// The longest packet that may come with a file, or in its place.
+/// The longest packet that may come with a file or in place of one.
 const MAX_FILE_PACKET: usize = 4 << 10;
 
-/// The longest packet that a client receives which is refused.
+/// The longest packet that a refused client receives.
 const MAX_REFUSAL: usize = 256;
 
 /// A connection to the broker.
@@ -63,16 +66,16 @@ pub(crate) struct Broker {
     seq: u32,
     bits: wire::Bits,
     packet: Vec<u8>,
-    linger: Linger,
-    /// The process that connected. The broker answers no other.
+    busy_poll: BusyPoll,
+    /// The process that connected. The broker answers no other process.
     owner: Owner,
-    /// An answer was not received to its end: the connection can't be used any more.
+    /// An answer was not received to its end, so the connection can't be used any more.
     is_broken: bool,
     /// Limits of an answer.
     limits: Limits,
 }
 
-/// Limits of an answer: any program may listen at the broker's path.
+/// Limits of an answer. They are needed because any program may listen at the broker's path.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     patience: Duration,
@@ -80,7 +83,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Fails if so many bytes are too many, or took too long.
+    /// Fails if this many bytes are too many, or took too long.
     fn check(self, began: Instant, bytes: usize) -> std::result::Result<(), Refusal> {
         let earned = Duration::from_secs_f64(bytes as f64 / MIN_RATE as f64);
         match bytes as u64 {
@@ -106,9 +109,9 @@ impl fmt::Debug for Broker {
 enum Refusal {
     /// The broker sent this error; or receiving failed with it.
     Errno(Errno),
-    /// No packet, or not enough of them, in time.
+    /// No packets, or not enough of them, arrived in time.
     Silent,
-    /// What the broker sent instead.
+    /// The broker sent something else instead.
     Malformed(&'static str),
 }
 
@@ -152,31 +155,14 @@ impl Source for Broker {
 }
 
 impl Broker {
-    /// Connects, and asks which bits there are.
+    /// Connects, and asks which bits the broker knows.
     pub(crate) fn open(path: &Path) -> Result<Broker> {
-        let failed = |errno: Errno| Error::io(format!("the broker's socket {}", path.display()), errno);
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let flags = SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
-        for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(failed)?;
-        }
-        rustix::net::connect(&socket, &address).map_err(failed)?;
-        let mut broker = Broker {
-            socket,
-            path: path.to_owned(),
-            seq: 0,
-            bits: wire::Bits::default(),
-            packet: Vec::new(),
-            linger: Linger::default(),
-            owner: Owner::this_process(),
-            is_broken: false,
-            limits: Limits {
-                patience: PATIENCE,
-                bytes: host::total_pages() / MEMORY_DIVISOR * page_size() as u64,
-            },
+        let socket = connect(path, PATIENCE)?;
+        let limits = Limits {
+            patience: PATIENCE,
+            bytes: host::total_pages() / MEMORY_DIVISOR * page_size() as u64,
         };
+        let mut broker = Broker::new(socket, path.to_owned(), limits);
         let bits = broker.ask_bits();
         broker.bits = bits.map_err(|refusal| broker.error(refusal, 0))?;
         if broker.bits.version.get() != wire::VERSION {
@@ -190,6 +176,21 @@ impl Broker {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(broker)
+    }
+
+    /// A connection of which the bits are not known yet.
+    fn new(socket: OwnedFd, path: PathBuf, limits: Limits) -> Broker {
+        Broker {
+            socket,
+            path,
+            seq: 0,
+            bits: wire::Bits::default(),
+            packet: Vec::new(),
+            busy_poll: BusyPoll::default(),
+            owner: Owner::this_process(),
+            is_broken: false,
+            limits,
+        }
     }
 
     /// A new connection to the same socket.
@@ -212,7 +213,7 @@ impl Broker {
         Groups((self.bits.of_all.get() >> show::GROUPS_SHIFT) as u32).and(Groups::ALL)
     }
 
-    /// Appends records and rows with `groups`. If the connection has ended, it connects again.
+    /// Appends records and rows with `groups`. Reconnects if the connection has ended.
     pub(crate) fn read(&mut self, strategy: Strategy, pid: u32, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         let show = u64::from(groups.0) << show::GROUPS_SHIFT;
         let before = snapshot.mark();
@@ -234,8 +235,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Has the broker open a file of `/proc`: the one that `bit` stands for. `None` if the process has
-    /// no memory.
+    /// Has the broker open a file of `/proc`: the one for `bit`. `None` if the process has no
+    /// memory.
     pub(crate) fn open_file(&mut self, bit: u64, strategy: Strategy, pid: u32) -> Result<Option<OwnedFd>> {
         if self.bits.bits.get() & bit == 0 {
             let message = format!("the broker at {} opens no files of processes", self.path.display());
@@ -245,7 +246,8 @@ impl Broker {
         loop {
             match self.ask_file(bit, strategy, pid) {
                 Err(Refusal::Errno(Errno::PIPE)) if attempts.next().is_some() => self.reconnect()?,
-                // The process executed another program meanwhile, or the broker has too much to do.
+                // The process executed another program in between, or the broker has too much to
+                // do.
                 Err(Refusal::Errno(Errno::BUSY)) if attempts.next().is_some() => std::thread::sleep(RETRY_PAUSE),
                 result => return result.map_err(|refusal| self.error(refusal, pid)),
             }
@@ -339,10 +341,10 @@ impl Broker {
         }
     }
 
-    /// Why the broker ended the connection, if it refused this client and sent that.
+    /// Why the broker ended the connection, if it refused this client and sent a reason.
     fn refusal(&self) -> Refusal {
         let mut packet = [0; MAX_REFUSAL];
-        // The first call reports the end (`ECONNRESET`), if the broker left a request unread.
+        // If the broker left a request unread, the first call reports the end (`ECONNRESET`).
         for _ in 0..2 {
             if let Ok((len @ 1.., _)) = rustix::net::recv(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
                 return refusal(&packet[..len.min(MAX_REFUSAL)]);
@@ -366,7 +368,7 @@ impl Broker {
                     }
                     Ok(Message::Done) => return bits.ok_or(Refusal::Malformed("an answer without bits")),
                     Ok(Message::Error(errno)) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
-                    // The error that a refused client gets has no request's number.
+                    // The error sent to a refused client does not have the number of a request.
                     Err(_) => {
                         return match refusal(&bytes) {
                             Refusal::Errno(Errno::PIPE) => Err(Refusal::Malformed("an answer to another request")),
@@ -383,20 +385,16 @@ impl Broker {
     fn receive(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<(), Refusal> {
         bytes.reserve(wire::PACKET);
         loop {
-            let lingers = self.linger.goes_on();
-            let waits = if lingers {
-                RecvFlags::DONTWAIT
-            } else {
-                RecvFlags::empty()
-            };
-            // TRUNC: its whole length, also if there is more room.
+            let polls = self.busy_poll.goes_on();
+            let waits = if polls { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+            // With TRUNC, recv returns the packet's whole length, even if there is more room.
             match rustix::net::recv(&self.socket, spare_capacity(bytes), RecvFlags::TRUNC | waits) {
-                Err(Errno::AGAIN) if lingers => self.linger.give_way(),
+                Err(Errno::AGAIN) if polls => self.busy_poll.yield_processor(),
                 Ok((_, 0)) => return Err(Refusal::Errno(Errno::PIPE)),
                 Err(Errno::CONNRESET) => return Err(self.refusal()),
                 Ok((_, len)) if len > wire::PACKET => return Err(Refusal::Malformed("a packet that is too long")),
                 Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) if !is_interrupted_now() => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -411,7 +409,7 @@ impl Broker {
             let parts = &mut [IoSliceMut::new(bytes)];
             let received = match rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => received,
-                Err(Errno::INTR) => continue,
+                Err(Errno::INTR) if !is_interrupted_now() => continue,
                 Err(Errno::CONNRESET) => return Err(self.refusal()),
                 Err(errno) => return Err(errno.into()),
             };
@@ -440,8 +438,8 @@ impl Broker {
     ) -> std::result::Result<(), Refusal> {
         let seq = self.send(show, strategy, pid)?;
         match strategy {
-            Strategy::One | Strategy::Thread => self.linger.begin(),
-            _ => self.linger.end(),
+            Strategy::One | Strategy::Thread => self.busy_poll.begin(),
+            _ => self.busy_poll.end(),
         }
         let (began, first) = (Instant::now(), snapshot.records.len());
         loop {
@@ -456,7 +454,7 @@ impl Broker {
     }
 }
 
-/// The error in the packet that a refused client gets.
+/// The error in the packet that is sent to a refused client.
 fn refusal(packet: &[u8]) -> Refusal {
     match Messages::new(packet, 0).next() {
         Some(Ok(Message::Error(errno))) => Refusal::Errno(Errno::from_raw_os_error(errno)),
@@ -465,7 +463,7 @@ fn refusal(packet: &[u8]) -> Refusal {
     }
 }
 
-/// Whether a packet, which has to be a whole answer, says that the requested file comes with it.
+/// Whether a packet, which must be a whole answer, says that the requested file comes with it.
 fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusal> {
     let mut is_opened = false;
     for message in Messages::new(packet, seq) {
@@ -482,8 +480,8 @@ fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusa
     Err(Refusal::Malformed("an answer without end"))
 }
 
-/// Makes rows of a packet: the messages in the snapshot's bytes from `start` on. Returns whether the
-/// answer ends with it.
+/// Makes rows from a packet: the messages in the snapshot's bytes from `start` on. Returns whether
+/// the packet ends the answer.
 fn add_rows(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
     let (records, mut indexer) = Indexer::split(snapshot);
     for message in Messages::new(&records[start..], seq) {
@@ -503,190 +501,4 @@ fn add_rows(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Res
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use taskdiag_core::record;
-    use taskdiag_protocol::wire::MessageWriter;
-    use zerocopy::native_endian::U32;
-
-    use super::Strategy;
-    use super::*;
-
-    /// A connection to a broker that gets each request, and a function that sends a packet, which says
-    /// whether the connection lasts.
-    pub(super) fn broker_that(mut answers: impl FnMut(&[u8], &dyn Fn(&[u8]) -> bool) + Send + 'static) -> Broker {
-        let flags = SocketFlags::CLOEXEC;
-        let (socket, other_end) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
-        std::thread::spawn(move || {
-            let mut request = [0; wire::FILES_REQUEST];
-            while let Ok((len @ 1.., _)) = rustix::net::recv(&other_end, &mut request[..], RecvFlags::empty()) {
-                answers(&request[..len], &|packet| {
-                    rustix::net::send(&other_end, packet, SendFlags::NOSIGNAL).is_ok()
-                });
-            }
-        });
-        Broker {
-            socket,
-            path: "/test".into(),
-            seq: 0,
-            bits: wire::Bits::default(),
-            packet: Vec::new(),
-            linger: Linger::default(),
-            owner: Owner::this_process(),
-            is_broken: false,
-            limits: Limits {
-                patience: PATIENCE,
-                bytes: u64::MAX,
-            },
-        }
-    }
-
-    /// One that sends an answer without end, a packet after each pause.
-    fn endless(pause: Duration, limits: Limits) -> Broker {
-        let broker = broker_that(move |request, send| {
-            let seq = Request::parse(request).expect("a request").seq;
-            let mut packet = Vec::new();
-            let mut message = MessageWriter::task(&mut packet, seq, Default::default());
-            message.attribute(attribute::CMDLINE, |out| out.resize(out.len() + 60_000, 1));
-            message.finish();
-            while send(&packet) {
-                std::thread::sleep(pause);
-            }
-        });
-        Broker { limits, ..broker }
-    }
-
-    /// Check that an answer without end is given up, whether it comes fast or slowly.
-    #[test]
-    fn an_answer_without_end_ends() {
-        let limits = Limits {
-            patience: Duration::from_millis(500),
-            bytes: 4 << 20,
-        };
-        for (pause, message) in [
-            (0, "larger than a quarter of this machine's memory"),
-            (200, "does not answer"),
-        ] {
-            let mut broker = endless(Duration::from_millis(pause), limits);
-            let mut snapshot = Snapshot::default();
-            let error = broker
-                .read(Strategy::All, 0, Groups(1), &mut snapshot)
-                .expect_err("an end");
-            assert!(error.to_string().contains(message), "{error}");
-            assert!(!broker.is_ours(), "it would be used again");
-        }
-        let mut broker = endless(Duration::ZERO, limits);
-        assert!(matches!(broker.ask_bits(), Err(Refusal::Malformed(_))));
-    }
-
-    fn answer() -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for pid in 1..4_u32 {
-            let task = wire::TaskHeader {
-                pid: U32::new(pid),
-                tgid: U32::new(pid),
-                flags: U32::new(0),
-            };
-            let mut message = MessageWriter::task(&mut bytes, 5, task);
-            message.attribute(attribute::RECORD, |out| {
-                let writer = record::Writer::new(out);
-                writer.finish(record::Header {
-                    pid: U32::new(pid),
-                    tid: U32::new(pid),
-                    ..record::Header::default()
-                });
-            });
-            message.finish();
-        }
-        wire::put_done(&mut bytes, 5);
-        bytes
-    }
-
-    fn take(bytes: Vec<u8>) -> (Snapshot, std::result::Result<bool, Refusal>) {
-        let mut snapshot = Snapshot {
-            records: bytes,
-            ..Snapshot::default()
-        };
-        let taken = add_rows(&mut snapshot, 0, 5);
-        (snapshot, taken)
-    }
-
-    /// Check that each record becomes a row, and that an answer to another request is refused.
-    #[test]
-    fn records_become_rows() {
-        let (snapshot, taken) = take(answer());
-        assert!(matches!(taken, Ok(true)));
-        let pids: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
-        assert_eq!(pids, [1, 2, 3]);
-        let mut other = answer();
-        other[8] = 6;
-        assert!(matches!(take(other).1, Err(Refusal::Malformed(_))));
-    }
-
-    /// Check that an error with a number that is no errno is refused.
-    #[test]
-    fn errors_are_errnos() {
-        for (number, is_errno) in [(libc::EIO, true), (4095, true), (4096, false), (100_000, false)] {
-            let mut packet = Vec::new();
-            wire::put_error(&mut packet, 5, number);
-            let is_malformed = matches!(take(packet).1, Err(Refusal::Malformed(_)));
-            assert_eq!(is_malformed, !is_errno, "{number}");
-        }
-    }
-
-    /// Check that a packet says whether the requested file comes with it, and that a packet without the
-    /// end of the answer is refused.
-    #[test]
-    fn packets_say_whether_a_file_comes() {
-        let packet = |bits: Option<u64>| {
-            let mut bytes = Vec::new();
-            let mut message = MessageWriter::task(&mut bytes, 5, wire::TaskHeader::default());
-            if let Some(bit) = bits {
-                message.attribute(attribute::OPENED, |out| out.extend_from_slice(&bit.to_ne_bytes()));
-            }
-            message.finish();
-            let cut = bytes.len();
-            wire::put_done(&mut bytes, 5);
-            (bytes, cut)
-        };
-        let announced = |bits| opened(&packet(bits).0, 5, show::MAPS);
-        assert!(matches!(announced(Some(show::MAPS)), Ok(true)));
-        assert!(matches!(announced(Some(show::SMAPS)), Ok(false)));
-        assert!(matches!(announced(None), Ok(false)));
-        let (bytes, cut) = packet(Some(show::MAPS));
-        assert!(matches!(
-            opened(&bytes[..cut], 5, show::MAPS),
-            Err(Refusal::Malformed(_))
-        ));
-        assert!(matches!(opened(&bytes, 6, show::MAPS), Err(Refusal::Malformed(_))));
-        let mut error = Vec::new();
-        wire::put_error(&mut error, 5, libc::ESRCH);
-        assert!(matches!(
-            opened(&error, 5, show::MAPS),
-            Err(Refusal::Errno(Errno::SRCH))
-        ));
-    }
-
-    proptest! {
-        /// Check that an answer with bytes changed, cut off or appended leads to rows that can be read, or
-        /// to none.
-        #[test]
-        fn broken_answers_are_handled(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..5), cut: usize, tail: Vec<u8>) {
-            let mut bytes = answer();
-            for (at, byte) in changes {
-                let at = at % bytes.len();
-                bytes[at] = byte;
-            }
-            bytes.truncate(cut % (bytes.len() + 1));
-            bytes.extend(tail);
-            let (snapshot, _) = take(bytes);
-            for task in snapshot.tasks() {
-                let _ = (task.pid(), task.comm(), task.uid(), task.cmdline());
-            }
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// How long to poll. Waking a sleeping processor takes about 30 µs in a virtual machine, and
 /// answering for one process takes less. So a side that polls still receives the next packet if the
 /// other side had to be woken first.
-const LINGER: Duration = Duration::from_micros(100);
+const POLL_TIME: Duration = Duration::from_micros(100);
 
 /// A yield that takes longer than this ran another thread.
 const YIELDED: Duration = Duration::from_micros(5);
@@ -16,28 +16,28 @@ const SLEEPS: u32 = 64;
 /// Decides whether to poll for the next packet or to sleep.
 ///
 /// After a packet about one process, client and broker each poll for a moment, because waking the
-/// other side costs more than such an answer. If another thread wants the processor meanwhile,
-/// polling is harmful: that thread may be the other side. Then the next waits sleep at once, twice
-/// as many each time this happens.
+/// other side costs more than such an answer. If another thread wants the processor during that
+/// time, polling is harmful: that thread may be the other side. The next waits then sleep at once,
+/// twice as many each time this happens.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Linger {
+pub struct BusyPoll {
     /// When to stop polling; `None` means to sleep.
     until: Option<Instant>,
-    /// How many of the next waits sleep at once.
+    /// How many of the next waits sleep without polling.
     sleeps: u32,
-    /// How many will after the next yield that runs another thread.
+    /// The value of `sleeps` after the next yield that runs another thread.
     next_sleeps: u32,
 }
 
-impl Linger {
-    /// Starts polling, unless this wait should sleep at once.
+impl BusyPoll {
+    /// Starts polling, unless this wait should sleep.
     pub fn begin(&mut self) {
         if self.until.is_some() {
             // The last poll received its packet, and no other thread wanted the processor.
             self.next_sleeps = 0;
         }
         self.until = match self.sleeps {
-            0 => Some(Instant::now() + LINGER),
+            0 => Some(Instant::now() + POLL_TIME),
             _ => None,
         };
         self.sleeps = self.sleeps.saturating_sub(1);
@@ -55,7 +55,7 @@ impl Linger {
     }
 
     /// Yields the processor between two polls. Stops polling if another thread took it.
-    pub fn give_way(&mut self) {
+    pub fn yield_processor(&mut self) {
         let began = Instant::now();
         std::thread::yield_now();
         if began.elapsed() > YIELDED {
@@ -70,24 +70,24 @@ impl Linger {
 mod tests {
     use super::*;
 
-    /// Check that polling ends by itself, that some waits sleep at once after a yield, and that a
-    /// poll that receives its packet resets their number.
+    /// Check that polling ends by itself, that some waits sleep at once after a yield to another
+    /// thread, and that a poll that receives its packet resets their number.
     #[test]
     fn polling_ends() {
-        let mut linger = Linger::default();
-        assert!(!linger.goes_on());
-        linger.begin();
-        while linger.goes_on() {}
-        (linger.sleeps, linger.next_sleeps) = (3, 6);
+        let mut busy_poll = BusyPoll::default();
+        assert!(!busy_poll.goes_on());
+        busy_poll.begin();
+        while busy_poll.goes_on() {}
+        (busy_poll.sleeps, busy_poll.next_sleeps) = (3, 6);
         for _ in 0..3 {
-            linger.begin();
-            assert!(!linger.goes_on());
+            busy_poll.begin();
+            assert!(!busy_poll.goes_on());
         }
-        linger.begin();
-        assert_eq!((linger.until.is_some(), linger.next_sleeps), (true, 6));
-        linger.begin();
-        assert_eq!(linger.next_sleeps, 0);
-        linger.end();
-        assert!(!linger.goes_on());
+        busy_poll.begin();
+        assert_eq!((busy_poll.until.is_some(), busy_poll.next_sleeps), (true, 6));
+        busy_poll.begin();
+        assert_eq!(busy_poll.next_sleeps, 0);
+        busy_poll.end();
+        assert!(!busy_poll.goes_on());
     }
 }

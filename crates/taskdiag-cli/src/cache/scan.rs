@@ -1,4 +1,4 @@
-//! One run of `taskdiag cache`: what is asked, and what is missing from the answer.
+//! One run of `taskdiag cache`: the questions, and what is missing from the answer.
 
 use std::error::Error as _;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use taskdiag::pagecache::{Finder, Found, Held, Quantity, Seen, Source, Totals, Walk};
+use taskdiag::pagecache::{self, Finder, Found, Quantity, Seen, Source, Totals, Walk};
 use taskdiag::{Absent, Error, ErrorKind};
 
 use super::directories::Directories;
@@ -21,14 +21,14 @@ use crate::host::MemInfo;
 use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 
-/// The most failures that have a message each. Of the others only the number is reported.
+/// The maximum number of failures with a message each. The others are only counted.
 const MOST_SAID: u64 = 20;
 
-/// What is asked in one run, and what has come of it so far.
-pub struct Survey {
+/// The questions of one run, and the results so far.
+pub struct Scan {
     source: Source,
     walk: Walk,
-    /// If directories have rows rather than files: down to which level.
+    /// The level of the deepest directories that have rows; `None` if files have rows.
     depth: Option<usize>,
     report: Report,
     /// The columns that were chosen, if any were.
@@ -37,29 +37,29 @@ pub struct Survey {
     seen: Seen,
     cancel: Arc<AtomicBool>,
     progress: Progress,
-    /// Set when nothing more is to be done: the limit is reached, or the output can't be written.
+    /// Set when no more work is to be done: the limit is reached, or the output can't be written.
     ended: Option<io::Result<()>>,
     outcome: Outcome,
-    /// How many files or directories failed.
+    /// The number of files or directories that failed.
     failed: u64,
-    /// Processes whose files the caller may not see.
+    /// The number of processes whose files the caller may not see.
     denied_processes: u64,
     /// `None` while it is in use.
     finder: Option<Finder>,
-    /// Processes whose mappings could not be read for want of an answer.
+    /// Processes whose mappings could not be read because they gave no answer in time.
     silent: Vec<u32>,
-    /// How many files did not answer.
+    /// How many files gave no answer in time.
     silent_files: u64,
-    /// Whether to report how much of the machine's page cache the files are.
+    /// Whether to report the files' share of the machine's page cache.
     explains: bool,
 }
 
-impl Survey {
-    /// A run that has not begun.
-    pub fn new(args: &Args, style: Style) -> Result<Survey, Failure> {
+impl Scan {
+    /// A run that has not started.
+    pub fn new(args: &Args, style: Style) -> Result<Scan, Failure> {
         let cancel = Arc::new(AtomicBool::new(false));
-        // The first Ctrl-C sets the flag, the second ends the program: handlers run in the order of
-        // their registration.
+        // The first Ctrl-C sets the flag and the second ends the program: handlers run in the order
+        // of their registration.
         signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
         let depth = if args.summarize { Some(0) } else { args.depth };
@@ -69,9 +69,9 @@ impl Survey {
             .range(style.range)
             .one_file_system(args.one_file_system)
             .each_file(depth.is_none());
-        // Rows that are written all the time show the progress themselves.
+        // Rows that are written continuously already show the progress.
         let streams = style.sort.is_empty() && depth.is_none();
-        Ok(Survey {
+        Ok(Scan {
             finder: Some(Finder::new(style.source, style.range, args.options.patience.patience)),
             silent: Vec::new(),
             silent_files: 0,
@@ -107,13 +107,13 @@ impl Survey {
         self.outcome = Outcome::Partial;
     }
 
-    /// Reports something that may not be seen.
+    /// Reports something that the caller may not see.
     fn denied(&mut self, message: std::fmt::Arguments<'_>) {
         self.progress.clear();
         self.outcome = self.outcome.and(say_denied(message));
     }
 
-    /// Reports a file that can't be asked about, or a directory that can't be read.
+    /// Reports a file that can't be queried, or a directory that can't be read.
     fn failed(&mut self, path: &[u8], why: &str) {
         self.failed += 1;
         if self.failed <= MOST_SAID {
@@ -128,7 +128,7 @@ impl Survey {
             return;
         }
         if self.depth.is_some() {
-            // Each PATH has a sum of its own, even if another PATH has some of the same files.
+            // Each PATH has its own sum, even if another PATH contains some of the same files.
             self.seen = Seen::default();
         }
         let cancel = self.cancel.clone();
@@ -152,8 +152,8 @@ impl Survey {
     fn found(&mut self, found: Found<'_>, directories: &mut Directories) -> ControlFlow<()> {
         match found {
             Found::File(file) => self.row(&Entry::file(file.path, file.size_bytes, file.usage)),
-            Found::Directory(directory) => directories.add(directory.path, directory.depth, directory.sum),
-            Found::Failed(failed) => self.failed(failed.path, &why(failed.error)),
+            Found::Directory { path, depth, sum, .. } => directories.add(path, depth, sum),
+            Found::Failed { path, error, .. } => self.failed(path, &why(error)),
             Found::Tick(files) => {
                 if self.report.is_due() {
                     self.progress.clear();
@@ -182,7 +182,7 @@ impl Survey {
         }
     }
 
-    /// Asks about the files and directories that a list names.
+    /// Asks about the files and directories named in a list.
     pub fn list(&mut self, list: &Path) -> Result<(), Failure> {
         let failure = |error: io::Error| {
             let name = printable(list.as_os_str().as_encoded_bytes());
@@ -209,7 +209,7 @@ impl Survey {
                 break;
             }
             match self.held(pid) {
-                // A process may have ended meanwhile.
+                // A process may have ended in between.
                 Ok(()) | Err((ErrorKind::NoSuchTask, _)) => {}
                 Err((ErrorKind::Denied, _)) => self.denied_processes += 1,
                 Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
@@ -239,14 +239,14 @@ impl Survey {
         result.map_err(|error| (error.kind(), format!("{error:#}")))
     }
 
-    fn held_file(&mut self, held: &Held<'_>) {
+    fn held_file(&mut self, held: &pagecache::File<'_>) {
         self.silent_files += u64::from(held.usage == Err(Absent::NoAnswer));
         self.totals.sum.add(held.size_bytes, held.usage);
         self.progress.show(self.totals.sum.files);
         self.row(&Entry::file(held.path, held.size_bytes, held.usage));
     }
 
-    /// Writes the rest, and reports what is missing.
+    /// Writes the remaining rows, and reports what is missing.
     pub fn finish(mut self, started: Instant, stats: bool) -> Result<Outcome, Failure> {
         self.progress.clear();
         if let Some(Err(error)) = self.ended.take() {
@@ -297,7 +297,7 @@ impl Survey {
         counters
     }
 
-    /// What is cached of all files together, if any could be asked about.
+    /// The cached bytes of all files together, if any could be queried.
     fn cached_bytes(&self) -> Option<u64> {
         let usage = self.totals.sum.usage(self.source).ok()?;
         usage.bytes(Quantity::Cached).ok()
@@ -306,7 +306,7 @@ impl Survey {
     fn say_missing(&mut self) {
         let sum = self.totals.sum;
         if self.cancel.load(Ordering::Relaxed) {
-            self.complain(format_args!("interrupted: only what was found until then is shown"));
+            self.complain(format_args!("interrupted: only the results so far are shown"));
         }
         if self.failed > MOST_SAID {
             let more = self.failed - MOST_SAID;
@@ -333,7 +333,7 @@ impl Survey {
         let unsupported = sum.files - sum.answered - sum.denied - self.silent_files;
         if unsupported > 0 {
             self.complain(format_args!(
-                "{unsupported} of {}: on a file system that the kernel can't be asked about, such as hugetlbfs",
+                "{unsupported} of {}: on a file system for which the kernel has no answer, such as hugetlbfs",
                 files(sum.files)
             ));
         }
@@ -344,7 +344,8 @@ impl Survey {
                 counted(count, "process")
             ));
         }
-        // Chosen columns that the source never has, as opposed to values missing for single files.
+        // Chosen columns that the source never has. Values missing for single files are reported
+        // elsewhere.
         let source = self.source;
         let lacking: Vec<&str> = self
             .columns
@@ -361,7 +362,7 @@ impl Survey {
         }
     }
 
-    /// Reports how much of the machine's page cache the files are.
+    /// Reports the files' share of the machine's page cache.
     fn say_explained(&self, machine: Option<u64>) {
         let sum = self.totals.sum;
         let explained = |cached: Cached| {
@@ -433,11 +434,11 @@ fn why(error: &Error) -> String {
     }
 }
 
-/// A line on a terminal that shows how many files have been looked at.
+/// A line on a terminal that shows how many files have been visited.
 struct Progress {
     enabled: bool,
     files_before: u64,
-    /// When it was last written, if it is there.
+    /// When it was last written, if it is on the screen.
     shown: Option<Instant>,
 }
 

@@ -1,0 +1,50 @@
+//! The known facts about a process when its group is decided.
+
+use std::collections::BTreeMap;
+
+use jiff::tz::Offset;
+use jiff::Timestamp;
+
+/// What regular expressions captured, by name.
+pub type Captures = BTreeMap<String, String>;
+
+/// The known facts about a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Its id.
+    pub pid: u32,
+    /// The name of the program.
+    pub comm: &'a [u8],
+    /// Its arguments, if known. A kernel thread has none.
+    pub arguments: Option<&'a [&'a [u8]]>,
+    /// The name of its effective user.
+    pub user: &'a [u8],
+    /// Its start time, in nanoseconds since boot.
+    pub start_ns: u64,
+    /// When the machine booted.
+    pub boot: Timestamp,
+    /// Its cgroup, if known.
+    pub cgroup: Option<&'a [u8]>,
+}
+
+impl<'a> Facts<'a> {
+    /// The first argument, or the name if there are no arguments.
+    pub fn exe(&self) -> &'a [u8] {
+        self.arguments.and_then(<[_]>::first).copied().unwrap_or(self.comm)
+    }
+
+    /// The start time, as Go formats it.
+    pub fn start_time(&self) -> String {
+        let ticks = self.start_ns / 10_000_000;
+        let start = self.boot + std::time::Duration::from_millis(ticks * 10);
+        let start = Offset::UTC.to_datetime(start);
+        let seconds = start.strftime("%Y-%m-%d %H:%M:%S");
+        match start.subsec_nanosecond() {
+            0 => format!("{seconds} +0000 UTC"),
+            nanoseconds => {
+                let fraction = format!("{nanoseconds:09}");
+                format!("{seconds}.{} +0000 UTC", fraction.trim_end_matches('0'))
+            }
+        }
+    }
+}

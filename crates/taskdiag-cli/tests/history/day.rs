@@ -1,0 +1,243 @@
+//! A day of 10,000 processes: real samples, each a minute after the one before.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot};
+use taskdiag_history::directory::Keep;
+use taskdiag_history::encode::Sample;
+use taskdiag_history::events::{Happened, Sum};
+use taskdiag_history::figures::{self, Figure, Figures, Part};
+use taskdiag_history::piece::Time;
+use taskdiag_history::recorder::Recorder;
+use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::About;
+use taskdiag_zoo::Farm;
+
+use super::browser::Browser;
+use super::common::{Recording, Sleeper};
+
+/// Files in a directory.
+struct Files(PathBuf);
+
+impl Store for Files {
+    type File = File;
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        Ok(Vec::new())
+    }
+
+    fn create(&mut self, name: &str) -> io::Result<File> {
+        OpenOptions::new().append(true).create_new(true).open(self.0.join(name))
+    }
+
+    fn append(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all(bytes)
+    }
+
+    fn sync(&mut self, _: &mut File) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &mut File, bytes: u64) -> io::Result<()> {
+        file.set_len(bytes)
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.0.join(name))
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space {
+            total: 1 << 40,
+            available: 1 << 39,
+        })
+    }
+}
+
+/// What `taskdiag record` records without `-o`, but what is derived.
+fn fields() -> Fields {
+    let left_out = [Group::Env, Group::Text, Group::Layout, Group::Rollup, Group::Derived];
+    let left_out = left_out.into_iter().map(Fields::of_group);
+    Fields::all().without(left_out.fold(Fields::NONE, |all, group| all | group)) | Field::Cmdline | Field::Exe
+}
+
+const PROCESSES: usize = 10_000;
+const MINUTES: u64 = 1440;
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// The begin of the day, as long after the boot as this machine is: for processes that are there.
+fn begin() -> Time {
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Time {
+        wall_ns: 1_795_651_200_000_000_000,
+        boot_ns: up.tv_sec as u64 * 1_000_000_000 / MINUTE_NS * MINUTE_NS,
+    }
+}
+
+/// The machine's figures: its memory, and clock ticks of two processors, one of them busy.
+fn machine(minute: u64) -> Figures {
+    let mut all = Figures::new();
+    let mut set = |object: &str, key: &str, number| {
+        figures::set(&mut all, object.as_bytes(), key.as_bytes(), Figure::Number(number));
+    };
+    set("meminfo", "MemTotal", 24 << 30);
+    set(
+        "meminfo",
+        "MemAvailable",
+        (8 << 30) + (minute * 7919 % 1000) * (8 << 20),
+    );
+    for (name, ticks) in [
+        ("user", 4000),
+        ("nice", 0),
+        ("system", 2000),
+        ("irq", 0),
+        ("softirq", 10),
+        ("idle", 6000),
+        ("iowait", 0),
+        ("steal", 0),
+    ] {
+        set("cpu", name, ticks * (minute + 1));
+    }
+    set("vmstat", "oom_kill", minute / 500);
+    all
+}
+
+/// What began and ended in a minute: 300 programs of 40 units.
+fn happened(minute: u64) -> Happened {
+    let mut happened = Happened::default();
+    for program in 0..300_u64 {
+        let count = 1 + (program * 31 + minute * 17) % 60;
+        let of = (
+            format!("job-{}.service", program % 40).into_bytes(),
+            format!("program-{program}").into_bytes(),
+        );
+        let sum = Sum {
+            forks_count: count,
+            execs_count: count,
+            ended_count: count,
+            unseen_count: count,
+            runtime_ns: count * 3_000_000,
+            peak_rss_bytes: 4 << 20,
+            ..Sum::default()
+        };
+        happened.add_sum(of, sum, 4096);
+    }
+    happened
+}
+
+/// Records a day of these processes, of which ten are others each minute.
+fn record_day(directory: &Path) {
+    fs::create_dir(directory).expect("a directory");
+    let mut handle = Handle::new();
+    let query = Query::processes().fields(fields());
+    let _ = handle.prepare(query.fields_read());
+    let about = About {
+        host: "day".to_owned(),
+        boot_id: "00000000-0000-0000-0000-000000000001".to_owned(),
+        kernel: "6.12".to_owned(),
+        version: "taskdiag".to_owned(),
+        tier: String::new(),
+        every_ns: MINUTE_NS,
+        fields: query
+            .fields_read()
+            .iter()
+            .map(|field| field.name().to_owned())
+            .collect(),
+        notes: Vec::new(),
+    };
+    let mut recorder = Recorder::new(Files(directory.to_owned()), about, Keep::Usual);
+    let mut snapshot = Snapshot::default();
+    let mut others = VecDeque::new();
+    let begin = begin();
+    for minute in 0..MINUTES {
+        for number in 0..10 {
+            let name = format!("job-{minute}-{number}");
+            others.push_back(Sleeper::start(Command::new("sleep").arg0(name)));
+        }
+        while others.len() > 100 {
+            others.pop_front();
+        }
+        handle.query_into(&query, &mut snapshot).expect("processes");
+        let figures = machine(minute);
+        let part = Part {
+            figures: &figures,
+            version: minute + 1,
+        };
+        let now = Time {
+            wall_ns: begin.wall_ns + (minute * MINUTE_NS) as i64,
+            boot_ns: begin.boot_ns + minute * MINUTE_NS,
+        };
+        let sample = Sample {
+            time: now,
+            tasks: &snapshot,
+            others: None,
+            figures: &[part],
+            happened: &happened(minute),
+        };
+        let notices = recorder.record(&sample, minute + 1 == MINUTES);
+        assert!(notices.is_empty(), "{notices:?}");
+    }
+}
+
+/// Check that the page of a day of 10,000 processes is made in bounded memory, is small, and is
+/// soon there.
+#[test]
+#[ignore = "takes Chromium and minutes: cargo test --release -p taskdiag-cli --test history -- --ignored a_day"]
+fn a_day_has_a_page() {
+    let farm = Farm::start(PROCESSES, 1).expect("a farm");
+    let recording = Recording::new("day");
+    let began = Instant::now();
+    record_day(&recording.0);
+    let bytes: u64 = fs::read_dir(&*recording.0)
+        .expect("it is ours")
+        .map(|file| file.and_then(|file| file.metadata()).map_or(0, |found| found.len()))
+        .sum();
+    eprintln!(
+        "{} processes, {MINUTES} samples recorded in {:?}, {bytes} bytes",
+        farm.pids().len(),
+        began.elapsed()
+    );
+    drop(farm);
+    let pages = Recording::new("day-pages");
+    fs::create_dir(&*pages.0).expect("a directory");
+    let page = pages.0.join("day.html");
+    let began = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_taskdiag"))
+        .args(["report", "--history", recording.path(), "-o"])
+        .arg(&page)
+        .spawn()
+        .expect("the binary runs");
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok())
+    };
+    let mut most = 0;
+    while let Some(kib) = peak() {
+        most = most.max(kib);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(child.wait().expect("our own child").success());
+    let bytes = fs::metadata(&page).expect("a page").len();
+    eprintln!("a page of {bytes} bytes, made in {:?} with {most} KiB", began.elapsed());
+    assert!(bytes < 5 << 20 && most < 1 << 20, "{bytes} bytes, {most} KiB");
+    let mut browser = Browser::start();
+    let began = Instant::now();
+    browser.open(&page);
+    let ms = browser.evaluate("Number(document.documentElement.dataset.drawn)");
+    let opened = began.elapsed();
+    let cpu_ms = browser.cpu_ms();
+    browser.screenshot("report-day");
+    eprintln!("open after {opened:?}, drawn {ms} ms after it began, {cpu_ms} ms of them on a processor");
+    assert!(
+        ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
+        "{ms} {cpu_ms}"
+    );
+    assert_eq!(browser.complaints(), &[] as &[String]);
+}

@@ -1,0 +1,48 @@
+//! Which source answers about the files of processes.
+
+use taskdiag_core::error::Result;
+use taskdiag_core::snapshot::{Snapshot, SourceId};
+use taskdiag_core::support::Verdict;
+
+use super::Handle;
+use crate::files::{self, Answer, Each, OtherEnds, Request};
+
+impl Handle {
+    /// Returns the source that will answer [`files`](Handle::files) about these processes, and
+    /// loads what it needs. Fails like [`files`](Handle::files).
+    #[doc(hidden)]
+    pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
+        let source = self.files.prepare(self.source, processes.len())?;
+        self.sources.procfs()?;
+        if source == SourceId::Broker {
+            self.sources.broker()?.check_files()?;
+        }
+        Ok(source)
+    }
+
+    /// Whether this source hides some processes.
+    pub(crate) fn hides_processes(&mut self, source: SourceId) -> bool {
+        match source {
+            SourceId::Broker => !self.sources.broker().is_ok_and(|broker| broker.sees_all()),
+            SourceId::Procfs => self.facts().procfs_complete.verdict == Verdict::No,
+            _ => false,
+        }
+    }
+
+    /// Passes on the files of processes, like [`files`](Handle::files). `other_ends` is given if
+    /// the request asks for them.
+    pub(crate) fn read_files(
+        &mut self,
+        processes: &Snapshot,
+        request: &Request,
+        other_ends: Option<&dyn OtherEnds>,
+        each: &mut Each<'_>,
+    ) -> Result<Answer> {
+        let patience = self.patience_of_calls();
+        let via = match self.prepare_files(processes)? {
+            SourceId::Broker => files::Via::Broker(self.sources.broker()?),
+            source => files::Via::Own(source),
+        };
+        files::answer(&mut self.files, via, processes, request, other_ends, patience, each)
+    }
+}
