@@ -35,6 +35,12 @@ PROGRAMS ?= target/release
 TASKDIAG ?= $(PROGRAMS)/taskdiag
 STRIP ?= strip
 
+# Root can load BPF, so programs without BPF would be a defect: building without clang fails. All
+# commands have the same value, because another one builds the BPF programs and all above them anew.
+ifeq ($(shell id -u),0)
+export TASKDIAG_REQUIRE_BPF := 1
+endif
+
 # Tools that dev/setup.sh installs for this clone only
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 

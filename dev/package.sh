@@ -13,14 +13,14 @@ export SOURCE_DATE_EPOCH
 # Joins the programs and their line tables again: the tools of both package formats split them
 # themselves.
 join() {
-    local program
-    rm -rf target/package/programs
-    mkdir -p target/package/programs
-    cp target/release/LICENSE-CRATES target/package/programs
+    local program programs=target/package/programs-$1
+    rm -rf "$programs"
+    mkdir -p "$programs"
+    cp target/release/LICENSE-CRATES "$programs"
     for program in taskdiag taskdiagd "libtaskdiag.so.$version"; do
-        eu-unstrip --output="target/package/programs/$program" "target/release/$program" "target/release/$program.debug"
+        eu-unstrip --output="$programs/$program" "target/release/$program" "target/release/$program.debug"
     done
-    ln -s "libtaskdiag.so.$version" target/package/programs/libtaskdiag.so.0
+    ln -s "libtaskdiag.so.$version" "$programs/libtaskdiag.so.0"
 }
 
 deb() {
@@ -61,7 +61,7 @@ mkdir -p target/package
 case ${1:-} in
 deb | rpm)
     rm -f target/package/*."$1"
-    join
+    join "$1"
     "$1"
     ;;
 *)
