@@ -326,7 +326,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
             check_set(&snapshot, &rows, &before, scope, began, &mut report.wrong);
         }
         let mut next: BTreeMap<Id, BTreeSet<Field>> = BTreeMap::new();
-        let mut has_queued_misfit = false;
+        let mut seen = BTreeSet::new();
         for (&id, before) in &before {
             let Some(after) = after
                 .get(&id)
@@ -377,11 +377,14 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                     _ => {
                         // A query takes memory, which this process does not have before and after.
                         let is_own = id.pid == std::process::id() && nature == Nature::Shared;
-                        // All processes of a user have the same number. It changes once for all of
-                        // them.
-                        let is_known = field == Field::SigQueuedCount && has_queued_misfit;
-                        has_queued_misfit |= field == Field::SigQueuedCount;
-                        if !is_own && !is_known {
+                        // It changes once for all that have it: the processes of a user, or the
+                        // threads of a process.
+                        let owner = match field {
+                            Field::SigQueuedCount => 0,
+                            _ if nature == Nature::Shared => id.pid,
+                            _ => id.tid,
+                        };
+                        if !is_own && seen.insert((field, owner)) {
                             report.misfits.entry(field).or_default().push(story.clone());
                         }
                         last_seen.insert((id, field), story);
