@@ -116,6 +116,11 @@ impl Answers {
     /// Reports what was asked for but is missing. Each element of `absences` comes with the number
     /// of tasks that it counts.
     pub fn report(&self, absences: &[(&Absences, usize)]) -> Outcome {
+        self.report_on(&self.tasks(), absences)
+    }
+
+    /// The same, if only these tasks were asked for.
+    pub fn report_on(&self, tasks: &[Task<'_>], absences: &[(&Absences, usize)]) -> Outcome {
         let mut outcome = Outcome::Complete;
         let mut partial = |message: fmt::Arguments<'_>| {
             say(message);
@@ -135,7 +140,7 @@ impl Answers {
             )),
         }
         // A process that the filter left out was not asked for, or it is counted above.
-        let silent = self.silent();
+        let silent = self.silent(tasks);
         if counters.no_answer > 0 && !silent.is_empty() {
             partial(format_args!("{}", no_answer_from(&silent)));
         }
@@ -153,12 +158,12 @@ impl Answers {
         outcome.and(denied).and(report_absences(absences))
     }
 
-    /// The processes for which a read made no progress.
-    fn silent(&self) -> Vec<u32> {
+    /// The processes of these for which a read made no progress.
+    fn silent(&self, tasks: &[Task<'_>]) -> Vec<u32> {
         let fields = self.snapshot.fields();
         let is_silent = |task: &Task<'_>| fields.iter().any(|field| task.value(field) == Err(Absent::NoAnswer));
-        let pids = self.snapshot.tasks().filter(is_silent).flat_map(|task| task.pid());
-        let mut pids: Vec<u32> = pids.collect();
+        let silent = tasks.iter().filter(|task| is_silent(task));
+        let mut pids: Vec<u32> = silent.flat_map(|task| task.pid()).collect();
         pids.dedup();
         pids
     }

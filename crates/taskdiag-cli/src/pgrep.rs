@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use regex::bytes::{Regex, RegexBuilder};
+use rustix::fs::{fstatfs, OFlags};
 use rustix::process::getpid;
 use rustix::time::ClockId;
 use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Identity, Query, Task, Value};
 use taskdiag_sys::host::now_ns;
 
+use crate::file;
 use crate::listing::Answers;
 use crate::outcome::{message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
@@ -371,7 +373,14 @@ fn joined(arguments: Arguments<'_>) -> Vec<u8> {
 /// Reads the id in a file. With `must_be_locked`, fails unless another process has locked the file.
 fn pid_in(path: &Path, must_be_locked: bool) -> Result<u32, String> {
     let refused = |reason: String| format!("--pidfile {path:?}: {reason}");
-    let file = fs::File::open(path).map_err(|error| refused(message(&error)))?;
+    let mut options = fs::OpenOptions::new();
+    let file = file::open(path, options.read(true)).map_err(|error| refused(message(&error)))?;
+    if is_unnamed_pipe(&file) {
+        // What the caller writes to it may be late.
+        rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(|errno| refused(message(&errno)))?;
+    } else if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err(refused("this is not a regular file".to_owned()));
+    }
     // This may be any file: read no more than an id needs.
     let mut text = String::new();
     io::Read::read_to_string(&mut io::Read::take(&file, 64), &mut text).map_err(|error| refused(message(&error)))?;
@@ -385,6 +394,12 @@ fn pid_in(path: &Path, must_be_locked: bool) -> Result<u32, String> {
         return Err(refused("it is not locked, so its process may have ended".to_owned()));
     }
     Ok(pid)
+}
+
+/// Whether a file is a pipe without a name: of the caller, such as that of `<(…)`.
+fn is_unnamed_pipe(file: &fs::File) -> bool {
+    const PIPEFS_MAGIC: u64 = 0x5049_5045;
+    fstatfs(file).is_ok_and(|kind| kind.f_type as u64 == PIPEFS_MAGIC)
 }
 
 /// Whether another process holds a lock on a file, by flock(2) or fcntl(2).

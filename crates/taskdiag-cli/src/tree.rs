@@ -66,6 +66,14 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let (mut handle, whole) = args.past.handle(|| options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
+    if let Some(pid) = args.root {
+        // What is missing of the others was not asked for.
+        let forest = Forest::new(&all);
+        let root = forest.find(pid);
+        let family = root.map(|root| forest.lines_below(root)).unwrap_or_default();
+        all = family.iter().map(|line| all[line.task]).collect();
+    }
+    let is_missing = args.root.is_some() && all.is_empty();
     let mut hidden = Absences::new();
     selection::sort(&mut all, &sort, &mut hidden, |field| !asked.contains(field));
     let forest = Forest::new(&all);
@@ -76,7 +84,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             .map(|root| forest.lines_below(root))
             .unwrap_or_default(),
     };
-    let is_missing = args.root.is_some() && lines.is_empty();
     lines.truncate(args.limit.unwrap_or(usize::MAX));
 
     let mut missing = Absences::new();
@@ -103,7 +110,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if options.stats {
         answers.say_stats(lines.len());
     }
-    let outcome = whole.and(answers.report(&[(&hidden, all.len()), (&missing, lines.len())]));
+    let outcome = whole.and(answers.report_on(&all, &[(&hidden, all.len()), (&missing, lines.len())]));
     match args.root {
         Some(pid) if is_missing => {
             say(format_args!("pid {pid}: no such process"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{free_pid, run, run_as_nobody, start, Run};
+use common::{free_pid, run, run_as_nobody, start, Run, Sleeper};
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup_mount;
 
@@ -30,7 +30,8 @@ impl Watch {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a row");
+        let length = self.stdout.read_line(&mut line).expect("a row");
+        assert!(length > 0, "the command ended");
         line.trim_end().to_owned()
     }
 
@@ -350,6 +351,16 @@ fn wrong_usage_is_refused() {
     let missing = run(&["events", "-p", &free_pid()]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
+    // The document is whole, whether there is nobody to watch or nobody ever was.
+    let childless = Sleeper::new("childless");
+    for (pid, code) in [(childless.pid(), 0), (free_pid(), 1)] {
+        for option in ["--children", "--descendants"] {
+            let nobody = run(&["events", option, &pid, "--json"]);
+            assert_eq!(nobody.code, Some(code), "{nobody:?}");
+            assert_eq!(nobody.stderr.contains("no such process"), code == 1, "{nobody:?}");
+            assert_eq!(nobody.json()["rows"], json!([]), "{nobody:?}");
+        }
+    }
 }
 
 /// Check that the user nobody gets a refusal with the missing capabilities and what to do.

@@ -62,7 +62,7 @@ fn ps_hangs_and_taskdiag_does_not() {
     }
     let (run, took) = run(&["ps"]);
     println!("taskdiag ps: {took:?}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(3) + margin(), "{took:?}");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
 }
@@ -223,7 +223,7 @@ fn other_commands_end() {
     ] {
         let (run, took) = run(args);
         println!("{args:?}: {took:?}, {:?}", run.code);
-        assert!(took < Duration::from_secs(4), "{args:?}: {took:?}");
+        assert!(took < Duration::from_secs(4) + margin(), "{args:?}: {took:?}");
         assert!(
             matches!(run.code, Some(0 | 1)),
             "{args:?}: {:?} {}",

@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -161,6 +162,9 @@ fn parents_lead_to_the_first_process() {
     assert_eq!(found, expected);
 }
 
+/// A user without processes of its own, other than those of this test.
+const OTHER_USER: u32 = 61_234;
+
 /// Check that the threads of a user are counted, which `nproc` limits.
 #[test]
 fn threads_of_the_user_are_counted() {
@@ -169,20 +173,10 @@ fn threads_of_the_user_are_counted() {
     };
     // The count may be hidden from the user nobody, but the command does not fail.
     assert!(matches!(run.code, Some(0..=2)), "{run:?}");
-    let page = inspect(&[&own()]);
-    let counted = row(&page["limits"], "limit", "nproc")["used"]
-        .as_u64()
-        .expect("a number");
-    let mut threads = 0;
-    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-        if line.is_some_and(|line| line.split_whitespace().next() == Some("0")) {
-            threads += fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count) as u64;
-        }
-    }
-    // Other tests start and end processes.
-    assert!(counted > 0 && counted.abs_diff(threads) < 200, "{counted} {threads}");
+    // A user that nobody else has.
+    let sleepers = [(); 3].map(|()| Sleeper::start(Command::new("sleep").uid(OTHER_USER)));
+    let page = inspect(&[&sleepers[0].pid()]);
+    assert_eq!(row(&page["limits"], "limit", "nproc")["used"], 3);
 }
 
 /// Check kinds of descriptors, and sockets with their peers.
@@ -335,6 +329,43 @@ fn what_is_denied_is_said() {
     let stack = row(&page["mappings"], "name", "[stack]");
     assert!(stack["size_bytes"].is_u64(), "{stack}");
     assert!(page["files"].is_array());
+}
+
+/// Check that sockets in a namespace that the user may not enter are there, with the reason for
+/// their missing values.
+#[test]
+fn sockets_of_hidden_namespaces_are_there() {
+    let mut sleep = Command::new("sleep");
+    // SAFETY: system calls that touch no memory, which may be called between fork and exec.
+    let in_own_namespace = || unsafe {
+        if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0
+            || libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) < 0
+        {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { sleep.uid(65534).gid(65534).pre_exec(in_own_namespace) };
+    let sleeper = Sleeper::start(&mut sleep);
+    for flag in ["--json", "--all"] {
+        let run = run_as_nobody(&["inspect", &sleeper.pid(), flag]).expect("we are root");
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains("sockets: denied"), "{run:?}");
+        if flag == "--all" {
+            assert!(run.text().contains("\n  - (denied) -"));
+            continue;
+        }
+        let page = run.json()["rows"][0].clone();
+        let sockets = page["sockets"].as_array().expect("a list");
+        let pid = sleeper.pid().parse::<u32>().expect("a number");
+        assert_eq!(sockets.len(), 1, "{page}");
+        assert_eq!(sockets[0]["owners"][0]["pid"], pid, "{page}");
+        assert_eq!(sockets[0]["absent"]["family"], "denied", "{page}");
+    }
 }
 
 /// A cgroup of this test. `None` without a unified hierarchy.

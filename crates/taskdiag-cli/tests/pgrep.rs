@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{run, Run, Sleeper};
+use common::{command, run, Run, Sleeper};
 
 /// Shells that wait, under a name that no other process has.
 struct Named(Vec<Child>);
@@ -168,6 +168,32 @@ fn other_criteria_narrow_down() {
     std::fs::write(&file, "no number").expect("a file");
     assert_eq!(ours(&["-F", path]).code, Some(1));
     std::fs::remove_file(&file).expect("it is ours");
+    // Nobody writes to the one with a name.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .expect("a fifo");
+    let fifo = ours(&["-F", path]);
+    assert_eq!((fifo.code, fifo.stdout.len()), (Some(1), 0));
+    assert!(fifo.stderr.contains("not a regular file"), "{}", fifo.stderr);
+    std::fs::remove_file(&file).expect("it is ours");
+    let script = format!("sleep 0.1; echo {}", pids[0]);
+    let mut late = Command::new("sh")
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let pipe = late.stdout.take().expect("a pipe");
+    let piped = command(&["pgrep", "-F", "/dev/stdin"])
+        .stdin(pipe)
+        .output()
+        .expect("it runs");
+    assert_eq!(numbers(&Run::new(piped)), BTreeSet::from([pids[0]]));
+    late.wait().expect("it ends");
     let missing = ours(&["-F", path]);
     assert_eq!((missing.code, missing.stdout.len()), (Some(1), 0));
     assert!(missing.stderr.contains(path), "{}", missing.stderr);

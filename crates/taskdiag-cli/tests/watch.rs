@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use common::{free_pid, run, run_as_nobody, start, status, Sleeper};
 use rustix::process::{kill_process, Pid, Signal};
@@ -259,14 +259,23 @@ fn filters_are_about_the_time_between_samples() {
 #[test]
 fn watching_ends_with_its_processes() {
     let idle = Sleeper::new("idle");
-    let mut short = Command::new("sleep").arg("0.5").spawn().expect("sleep exists");
+    let mut short = Command::new("cat");
+    let mut short = short.stdin(Stdio::piped()).spawn().expect("cat exists");
     let pids = format!("{},{}", idle.pid(), short.id());
-    let mut watch = start(&["watch", "-d", "0.1", "-p", &pids, "--jsonl"]);
+    let mut watch = Watch::begin(&["-p", &pids]);
+    let mut next = || {
+        let line = watch.lines.next().expect("it goes on").expect("text");
+        serde_json::from_str::<Value>(&line).expect("JSON")["sample"]
+            .as_u64()
+            .expect("a number")
+    };
+    // Both exist at the first sample.
+    assert_eq!(next(), 0);
+    drop(short.stdin.take());
     short.wait().expect("it ends");
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    assert_eq!(watch.try_wait().expect("a child"), None);
+    while next() < 5 {}
     drop(idle);
-    let status = watch.wait().expect("a child");
+    let status = watch.child.wait().expect("a child");
     assert_eq!(status.code(), Some(0));
 }
 

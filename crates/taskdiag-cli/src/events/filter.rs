@@ -7,7 +7,8 @@ use taskdiag_core::filter::HasFields;
 
 use super::cgroups::{in_cgroup, Cgroup, Cgroups};
 use super::Args;
-use crate::outcome::{say, Failure, Outcome};
+use crate::listing::Answers;
+use crate::outcome::{Failure, Outcome};
 
 /// Which events are shown.
 #[derive(Debug)]
@@ -92,12 +93,9 @@ impl Filter {
     /// in between is found either by the query or by its fork event.
     pub fn find_family(&mut self) -> Result<(), Failure> {
         let Some(query) = &self.query else { return Ok(()) };
-        let found = Handle::new().one_shot().query(query)?;
-        for pid in found.missing() {
-            say(format_args!("pid {pid}: no such process"));
-            self.outcome = Outcome::Partial;
-        }
-        self.family = Some(found.tasks().filter_map(|task| task.pid().ok()).collect());
+        let found = Answers::ask(&mut Handle::new().one_shot(), query)?;
+        self.outcome = found.report(&[]);
+        self.family = Some(found.tasks().iter().filter_map(|task| task.pid().ok()).collect());
         Ok(())
     }
 

@@ -136,9 +136,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             .source(args.source.0),
     )?;
     filter.find_family()?;
-    if filter.has_nobody() {
-        return Ok(Outcome::Partial);
-    }
     let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let most = args.count.unwrap_or(u64::MAX);
     let mut output = Output::new();
@@ -175,11 +172,12 @@ fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Abse
     for (fields, reason, count) in absences.summary() {
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
         let next_step = match reason {
-            Absent::Unsupported => "only tracepoints have it: --source bpf says why they can't be used",
-            _ => "longer than there was room for",
+            Absent::Unsupported => " (only tracepoints have it: --source bpf says why they can't be used)",
+            Absent::Truncated => " (longer than there was room for)",
+            _ => "",
         };
         say(format_args!(
-            "{}: {reason} for {count} of {told} events ({next_step})",
+            "{}: {reason} for {count} of {told} events{next_step}",
             names.join(", ")
         ));
         outcome = Outcome::Partial;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use taskdiag::files::{Answer, OpenFile, Request};
-use taskdiag::{Absent, Handle};
+use taskdiag::{Absent, Handle, Value};
 
 use super::row::{self, Cells, OwnedCells, KEYS};
 use super::sums::{By, Sum, Sums};
@@ -13,7 +13,7 @@ use crate::grouping::Name;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
-use crate::output::named::{self, write_total, Rows, Total};
+use crate::output::named::{self, write_total, write_value, Rows, Total};
 use crate::output::names::Names;
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::Cell;
@@ -31,7 +31,9 @@ impl Missing {
     fn count(&mut self, file: &OpenFile<'_>) {
         let values = [
             file.name.err(),
+            file.kind.err(),
             file.nlink.err(),
+            file.allocated_bytes.err(),
             file.open_flags.err(),
             file.detail.err(),
             file.peers.err(),
@@ -120,11 +122,10 @@ impl<'a> Report<'a> {
     /// The last row of a table of deleted files. Each file counts once, no matter how often it is
     /// open.
     fn total_row(&self, table: &mut Table, columns: &[Column]) {
-        let [_, processes, _, files, bytes] = self.total.numbers();
+        let [_, processes, _, files] = self.total.counts();
         for (index, column) in columns.iter().enumerate() {
             table.cell(|out| match column.show {
-                Show::Key(row::ALLOCATED) if self.args.output.bytes => people::number(out, bytes),
-                Show::Key(row::ALLOCATED) => people::size(out, bytes),
+                Show::Key(row::ALLOCATED) => self.deleted_bytes(out, &self.total),
                 Show::Key(row::NAME) => {
                     cell::formatted(
                         out,
@@ -135,6 +136,12 @@ impl<'a> Report<'a> {
                 _ => {}
             });
         }
+    }
+
+    /// Appends the space of deleted files.
+    fn deleted_bytes(&self, out: &mut Vec<u8>, sum: &Sum) {
+        let bytes = sum.deleted_bytes().map(Value::Unsigned).map_err(Absent::as_str);
+        write_value(out, &KEYS[row::ALLOCATED], bytes, self.args.output.bytes);
     }
 
     pub(super) fn rows(
@@ -210,19 +217,11 @@ impl<'a> Report<'a> {
         if !self.args.output.no_header {
             table.headings(headings.into_iter().chain([by.grouping().heading]));
         }
-        let exact = self.args.output.bytes;
         let numbers = |table: &mut Table, sum: &Sum| {
-            let [counts @ .., bytes] = sum.numbers();
-            for count in counts {
+            for count in sum.counts() {
                 table.cell(|out| people::number(out, count));
             }
-            table.cell(|out| {
-                if exact {
-                    people::number(out, bytes);
-                } else {
-                    people::size(out, bytes);
-                }
-            });
+            table.cell(|out| self.deleted_bytes(out, sum));
         };
         for (name, sum) in sums {
             numbers(&mut table, sum);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use clap::ValueEnum;
 use taskdiag::files::{Device, OpenFile};
-use taskdiag::{Absent, Task, Value};
+use taskdiag::{Absent, Known, Task, Value};
 
 use crate::choice::{self, SortBy, SumKey};
 use crate::grouping::{self, Grouping, Name};
@@ -65,8 +65,8 @@ pub struct Sum {
     processes: HashSet<u32>,
     /// Each file once, no matter how often it is open.
     files: HashSet<(Device, u64)>,
-    deleted: u64,
-    deleted_bytes: u64,
+    /// The space that each deleted file holds. One process may show it where another does not.
+    deleted: HashMap<(Device, u64), Known<u64>>,
     /// The number of uses of unknown files.
     unknown: u64,
 }
@@ -91,27 +91,40 @@ impl Sum {
             self.unknown += 1;
             return;
         };
-        let is_new = self.files.insert((device, inode));
-        if is_new && file.is_deleted() == Ok(true) {
-            self.deleted += 1;
-            self.deleted_bytes += file.allocated_bytes.unwrap_or(0);
+        self.files.insert((device, inode));
+        if file.is_deleted() == Ok(true) {
+            let space = self.deleted.entry((device, inode)).or_insert(file.allocated_bytes);
+            *space = space.or(file.allocated_bytes);
         }
     }
 
-    /// The numbers for [`Sum::KEYS`].
-    pub fn numbers(&self) -> [u64; 5] {
+    /// The numbers of opens, processes, files and deleted files.
+    pub fn counts(&self) -> [u64; 4] {
         [
             self.opens,
             self.processes.len() as u64,
             self.files.len() as u64,
-            self.deleted,
-            self.deleted_bytes,
+            self.deleted.len() as u64,
         ]
+    }
+
+    /// The space of the deleted files. It is unknown if that of one of them is.
+    pub fn deleted_bytes(&self) -> Known<u64> {
+        // File systems of users may claim any size.
+        let mut spaces = self.deleted.values();
+        spaces.try_fold(0, |sum: u64, space| Ok(sum.saturating_add((*space)?)))
+    }
+
+    /// The numbers for [`Sum::KEYS`].
+    fn numbers(&self) -> [Known<u64>; 5] {
+        let [opens, processes, files, deleted] = self.counts().map(Ok);
+        [opens, processes, files, deleted, self.deleted_bytes()]
     }
 
     /// The numbers as cells of machine-readable output.
     pub fn cells(&self) -> [Cell<'static>; 5] {
-        self.numbers().map(|number| Ok(Value::Unsigned(number)))
+        self.numbers()
+            .map(|number| number.map(Value::Unsigned).map_err(Absent::as_str))
     }
 
     /// The number of uses of files whose device and inode number are unknown. Only the first two
@@ -145,7 +158,7 @@ impl Sums {
     /// The groups, sorted.
     pub fn sorted(self, orders: &[SortBy<SumKey>]) -> Vec<(Name, Sum)> {
         let mut sums: Vec<(Name, Sum)> = self.groups.into_iter().collect();
-        choice::sort_sums(&mut sums, orders, |sum| sum.numbers().map(Ok::<_, Absent>));
+        choice::sort_sums(&mut sums, orders, Sum::numbers);
         sums
     }
 }
@@ -159,12 +172,25 @@ pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failur
 mod tests {
     use super::*;
 
-    fn sum(opens: u64, deleted_bytes: u64) -> Sum {
+    const FILE: (Device, u64) = (Device { major: 8, minor: 1 }, 2);
+
+    fn sum(opens: u64, deleted_bytes: Known<u64>) -> Sum {
         Sum {
             opens,
-            deleted_bytes,
+            deleted: HashMap::from([(FILE, deleted_bytes)]),
             ..Sum::default()
         }
+    }
+
+    /// Check that the space is unknown while that of one file is, and that no claim is too large.
+    #[test]
+    fn space_is_known_or_absent() {
+        let mut sum = sum(1, Err(Absent::Denied));
+        sum.deleted.insert((FILE.0, 3), Ok(u64::MAX));
+        assert_eq!(sum.deleted_bytes(), Err(Absent::Denied));
+        sum.deleted.insert(FILE, Ok(1));
+        assert_eq!(sum.deleted_bytes(), Ok(u64::MAX));
+        assert_eq!(Sum::default().deleted_bytes(), Ok(0));
     }
 
     /// Check the order of sums, and that unknown keys are errors.
@@ -175,7 +201,11 @@ mod tests {
             let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
             let sums = Sums {
                 by: By::Program,
-                groups: HashMap::from([(text("a"), sum(1, 9)), (text("b"), sum(2, 0)), (text("c"), sum(2, 1))]),
+                groups: HashMap::from([
+                    (text("a"), sum(1, Ok(9))),
+                    (text("b"), sum(2, Err(Absent::Denied))),
+                    (text("c"), sum(2, Ok(1))),
+                ]),
             };
             let sorted = sums.sorted(&sort_keys(&orders, By::Program).expect("keys"));
             sorted.into_iter().map(|(name, _)| name).collect()

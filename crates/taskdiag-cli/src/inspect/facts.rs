@@ -1,11 +1,12 @@
 //! Collects everything that the page about a process shows.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use taskdiag::files::{self, Kind};
-use taskdiag::sockets::{self, Row, SocketField};
+use taskdiag::sockets::{self, Owner, Row, SocketField};
 use taskdiag::{
-    Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Verdict,
+    Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Value, Verdict,
 };
 
 use super::cell::{Cell, OwnedValue, Reason};
@@ -172,21 +173,17 @@ impl<'a> Inspector<'a> {
     }
 
     fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
-        let mut request = files::Request::default();
-        request.uses = files::Use::Fd.into();
-        request.fields = files::FileField::Kind.into();
         let mut kinds: Vec<OfKind> = Vec::new();
-        let answer = self.handle.files(process, &request, |_, file| {
+        let changed = self.descriptors(process, files::FileField::Kind, None, |_, file| {
             let kind = match file.kind {
-                Ok(Kind::Anon(kind)) => kind.name(),
-                Ok(kind) => kind.name(),
-                Err(reason) => reason.as_str(),
+                Ok(Kind::Anon(kind)) => Ok(kind.name()),
+                kind => kind.map(Kind::name).map_err(Absent::as_str),
             };
-            let deleted = u64::from(file.is_deleted() == Ok(true));
+            let deleted = file.is_deleted().map(u64::from).map_err(Absent::as_str);
             match kinds.iter_mut().find(|of| of.kind == kind) {
                 Some(of) => {
                     of.count += 1;
-                    of.deleted += deleted;
+                    of.deleted = of.deleted.and_then(|count| Ok(count + deleted?));
                 }
                 None => kinds.push(OfKind {
                     kind,
@@ -194,32 +191,96 @@ impl<'a> Inspector<'a> {
                     deleted,
                 }),
             }
+        })?;
+        if changed > 0 {
+            let gone = Absent::Gone.as_str();
+            kinds.push(OfKind {
+                kind: Err(gone),
+                count: changed,
+                deleted: Err(gone),
+            });
+        }
+        kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.kind.cmp(&b.kind)));
+        Ok(kinds)
+    }
+
+    /// Passes on the descriptors of the process. Returns the number of those that led to one file
+    /// after another.
+    fn descriptors(
+        &mut self,
+        process: &Snapshot,
+        field: files::FileField,
+        kind: Option<Kind>,
+        mut each: impl FnMut(&Task<'_>, &files::OpenFile<'_>),
+    ) -> Result<u64, Reason> {
+        let mut request = files::Request::default();
+        request.uses = files::Use::Fd.into();
+        request.fields = field.into();
+        request.kinds = kind.map(Into::into);
+        let answer = self.handle.files(process, &request, |task, file| {
+            each(task, file);
             ControlFlow::Continue(())
         });
-        let answer = answer.map_err(|error| reason(&error))?;
-        if answer.denied > 0 {
-            return Err("denied");
+        match answer.map_err(|error| reason(&error))? {
+            answer if answer.denied > 0 => Err("denied"),
+            answer => Ok(answer.changed),
         }
-        kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.kind.cmp(b.kind)));
-        Ok(kinds)
+    }
+
+    /// The process's descriptors of sockets, each with the inode number of its socket.
+    fn socket_descriptors(&mut self, process: &Snapshot) -> Result<Vec<(u64, Owner)>, Reason> {
+        let mut found = Vec::new();
+        self.descriptors(process, files::FileField::Inode, Some(Kind::Socket), |task, file| {
+            if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
+                found.push((inode, Owner::new(pid, fd, task.comm())));
+            }
+        })?;
+        Ok(found)
     }
 
     fn sockets(&mut self, process: &Snapshot) -> Result<Vec<Vec<Cell>>, Reason> {
         let mut request = sockets::Request::default();
         request.owned = true;
         request.fields = SocketField::Owners | SocketField::Peers;
-        let mut rows = Vec::new();
+        let mut rows: Vec<Vec<Cell>> = Vec::new();
+        let mut listed = HashSet::new();
+        let before = self.socket_descriptors(process)?;
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);
             let cell = |field: SocketField| crate::sockets::cell(&row, field).map(OwnedValue::new);
             rows.push(SOCKET_FIELDS.map(cell).into());
+            listed.extend(socket.inode);
             ControlFlow::Continue(())
         });
         let answer = answer.map_err(|error| reason(&error))?;
-        match answer.processes_denied {
-            0 => Ok(rows),
-            _ => Err("denied"),
+        // The others were opened or closed meanwhile.
+        let after = self.socket_descriptors(process)?;
+        let mut unlisted: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
+        for (inode, owner) in after {
+            if !listed.contains(&inode) && before.contains(&(inode, owner.clone())) {
+                unlisted.entry(inode).or_default().push(owner);
+            }
         }
+        let why = why_unlisted(&answer).as_str();
+        rows.extend(unlisted.iter().map(|(inode, owners)| {
+            let cell = |field| match field {
+                SocketField::Inode => Ok(OwnedValue::new(Value::Unsigned(*inode))),
+                SocketField::Owners => Ok(OwnedValue::new(Value::Owners(owners))),
+                _ => Err(why),
+            };
+            SOCKET_FIELDS.map(cell).into()
+        }));
+        Ok(rows)
+    }
+}
+
+/// Why a socket is in no list.
+fn why_unlisted(answer: &sockets::Answer) -> Absent {
+    match answer {
+        answer if answer.namespaces_denied > 0 || answer.processes_hidden > 0 => Absent::Denied,
+        answer if answer.silent > 0 => Absent::NoAnswer,
+        answer if answer.interrupted + answer.failed + answer.malformed > 0 => Absent::Truncated,
+        _ => Absent::Unsupported,
     }
 }
 

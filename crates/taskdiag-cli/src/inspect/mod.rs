@@ -121,12 +121,30 @@ fn report(parts: &[PagePart<'_>]) -> Outcome {
     let mut outcome = Outcome::Complete;
     for part in parts {
         let key = part.section.info().key;
-        match &part.body {
-            Ok(Body::Task(task)) => count(task, part),
-            Ok(Body::Tasks(tasks)) => tasks.iter().for_each(|task| count(task, part)),
-            Err("denied") => outcome = outcome.and(say_denied(format_args!("{key}: denied"))),
-            Err("no answer") => {
+        let reason = match &part.body {
+            Ok(Body::Task(task)) => {
+                count(task, part);
+                None
+            }
+            Ok(Body::Tasks(tasks)) => {
+                tasks.iter().for_each(|task| count(task, part));
+                None
+            }
+            // The kind of a file or the family of a socket: without it, nothing is known.
+            Ok(Body::List(rows)) if matches!(part.section, Section::Files | Section::Sockets) => {
+                rows.iter().find_map(|row| row.first()?.as_ref().err())
+            }
+            Ok(_) => None,
+            Err(reason) => Some(reason),
+        };
+        match reason {
+            Some(&"denied") => outcome = outcome.and(say_denied(format_args!("{key}: denied"))),
+            Some(&"no answer") => {
                 say(format_args!("{key}: no answer (--patience waits longer)"));
+                outcome = Outcome::Partial;
+            }
+            Some(&"truncated") => {
+                say(format_args!("{key}: the kernel's lists are incomplete"));
                 outcome = Outcome::Partial;
             }
             _ => {}

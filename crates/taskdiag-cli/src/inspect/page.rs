@@ -40,11 +40,11 @@ pub struct Facts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfKind {
     /// The kind.
-    pub kind: &'static str,
+    pub kind: Result<&'static str, Reason>,
     /// The number of descriptors.
     pub count: u64,
     /// The number of those whose file has no name any more.
-    pub deleted: u64,
+    pub deleted: Result<u64, Reason>,
 }
 
 /// A part of the page.
@@ -194,9 +194,9 @@ fn mappings(found: &Result<Vec<FileSum>, Reason>) -> Result<Vec<Vec<Cell>>, Reas
 fn files(found: &Result<Vec<OfKind>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
     let row = |of: &OfKind| {
         vec![
-            Ok(cell(Value::Text(of.kind.as_bytes()))),
+            of.kind.map(|kind| cell(Value::Text(kind.as_bytes()))),
             number(of.count),
-            number(of.deleted),
+            of.deleted.and_then(number),
         ]
     };
     Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
@@ -248,9 +248,9 @@ mod tests {
             settings: Err("none"),
             mappings: Err("denied"),
             files: Ok(vec![OfKind {
-                kind: "fifo",
+                kind: Ok("fifo"),
                 count: 2,
-                deleted: 0,
+                deleted: Ok(0),
             }]),
             sockets: Ok(Vec::new()),
             environ: None,

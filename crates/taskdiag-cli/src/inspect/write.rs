@@ -347,11 +347,15 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
         table.cell(|out| {
             out.extend_from_slice(b"  ");
             match &text_of(Of::Protocol)[..] {
-                b"-" => {
-                    put(out, Of::Family);
-                    out.push(b'/');
-                    put(out, Of::Type);
-                }
+                b"-" => match row.first() {
+                    // Nothing is known but its descriptors.
+                    Some(Err(reason)) => missing_text(out, reason),
+                    _ => {
+                        put(out, Of::Family);
+                        out.push(b'/');
+                        put(out, Of::Type);
+                    }
+                },
                 protocol => out.extend_from_slice(protocol),
             }
         });

@@ -12,7 +12,7 @@ use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{self, Format};
-use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome};
+use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::named;
@@ -370,6 +370,14 @@ impl Answers {
         let nameless = nameless.count();
         if nameless > 0 {
             self.denied(format_args!("names: denied for {nameless} mappings"));
+        }
+        let truncated = self.rows().filter(|mapping| mapping.name == Err(Absent::Truncated));
+        let truncated = truncated.count() as u64;
+        if truncated > 0 {
+            self.lacks(&format!(
+                "no names of {}: too long to be read",
+                counted(truncated, "mapping")
+            ));
         }
         let count = |reason| {
             let is_missing = |mapping: &Mapping<'_>| mapping.build_id == Err(reason);

@@ -33,7 +33,6 @@ pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_K
 /// or are larger than --max-rss, are left out and reported. All sizes of a row come from that walk:
 /// SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes. If processes are missing
 /// from a sum, the sum says so. Kernel threads and zombies have no memory and are not listed.
-/// are missing. Kernel threads and zombies have no memory and are not listed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag mem --limit 10\n  \

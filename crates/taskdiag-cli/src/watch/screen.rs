@@ -120,14 +120,15 @@ impl<'a> Screen<'a> {
         let size = terminal::size();
         // The summary, the heading, and the line of the cursor.
         let limit = size.map_or(usize::MAX, |size| size.rows.saturating_sub(3));
-        let rows = &rows[..rows.len().min(limit)];
+        let count = rows.len();
+        let rows = &rows[..count.min(limit)];
         match size {
             Some(_) => output.buffer().extend_from_slice(b"\x1b[H\x1b[2J"),
             None if sample.number > 0 => output.buffer().push(b'\n'),
             None => {}
         }
         if !self.options.no_header {
-            let summary = self.summary(sample, rows.len());
+            let summary = self.summary(sample, count);
             let width = size.map_or(usize::MAX, |size| size.columns);
             // It contains only ASCII.
             output
@@ -161,7 +162,7 @@ impl<'a> Screen<'a> {
 
     /// The state of the machine in one line: the time, load, processors since the previous sample,
     /// memory.
-    fn summary(&mut self, sample: Sample<'_>, rows: usize) -> String {
+    fn summary(&mut self, sample: Sample<'_>, tasks: usize) -> String {
         let host = Host::read();
         let mut text = sample.time.to_owned();
         if let Some(load) = &host.load {
@@ -178,7 +179,7 @@ impl<'a> Screen<'a> {
             people::size(&mut sizes, memory.total);
             text.push_str(&format!("  memory {}", String::from_utf8_lossy(&sizes)));
         }
-        text.push_str(&format!("  tasks {rows}"));
+        text.push_str(&format!("  tasks {tasks}"));
         self.before = Some(host);
         text
     }

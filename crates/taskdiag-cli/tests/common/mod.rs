@@ -254,6 +254,18 @@ pub fn free_pid() -> String {
     (max + 1).to_string()
 }
 
+/// Waits until a process sleeps: then its figures stay as they are.
+pub fn wait_until_it_sleeps(pid: &str) {
+    let begin = std::time::Instant::now();
+    while !status(pid, "State").starts_with('S') {
+        assert!(
+            begin.elapsed() < std::time::Duration::from_secs(60),
+            "{pid} does not sleep"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// The value of a line in `/proc/PID/status`.
 pub fn status(pid: &str, key: &str) -> String {
     let text = fs::read_to_string(PathBuf::from("/proc").join(pid).join("status")).expect("the process exists");
