@@ -52,8 +52,8 @@ pub struct Exit {
     pub runtime_ns: Option<u64>,
     /// The result of the rules, for a process that was never read.
     pub verdict: Verdict,
-    /// Its groups of the other kinds, if known.
-    pub keys: Option<Vec<String>>,
+    /// Its groups of the other kinds, in the order of the kinds.
+    pub keys: Vec<String>,
 }
 
 /// How to follow processes.
@@ -90,8 +90,12 @@ struct Tracked {
     sample: u64,
 }
 
-/// The maximum number of ended processes that are remembered until the next reading.
+/// The maximum number of ended processes that are remembered until the next reading, and of
+/// departed ones.
 const MOST_ENDED: usize = 1 << 18;
+
+/// How long the event of a process's end may come after the first reading without the process.
+const LATEST_EVENT_NS: u64 = 60_000_000_000;
 
 /// Follows processes from one reading to the next.
 #[derive(Debug)]
@@ -103,6 +107,9 @@ pub struct Tracker {
     by_pid: HashMap<u32, Identity>,
     /// Processes whose end was counted, and when they ended. They may still be read, as zombies.
     ended: HashMap<Identity, u64>,
+    /// Processes that are in no reading any more, and when the first reading without them began.
+    /// The events of their ends may not have been read yet.
+    departed: HashMap<Identity, (Tracked, u64)>,
     /// When tracking began, in nanoseconds since boot. Earlier counts are ignored.
     first_ns: u64,
     sample: u64,
@@ -123,6 +130,7 @@ impl Tracker {
             processes: HashMap::new(),
             by_pid: HashMap::new(),
             ended: HashMap::new(),
+            departed: HashMap::new(),
             first_ns,
             sample: 0,
             partial: 0,
@@ -166,12 +174,26 @@ impl Tracker {
         wanted
     }
 
-    /// Forgets processes that were not in the reading.
+    /// Removes processes that were not in the reading. What is known of them is kept until the
+    /// event of their end.
     fn forget_gone(&mut self, began_ns: u64) {
         let sample = self.sample;
-        self.processes.retain(|_, tracked| tracked.sample == sample);
-        let processes = &self.processes;
-        self.by_pid.retain(|_, id| processes.contains_key(id));
+        self.departed
+            .retain(|_, (_, since_ns)| began_ns.saturating_sub(*since_ns) < LATEST_EVENT_NS);
+        let gone = self.processes.iter().filter(|(_, tracked)| tracked.sample != sample);
+        let gone: Vec<Identity> = gone.map(|(id, _)| *id).collect();
+        for id in gone {
+            let Some(mut tracked) = self.processes.remove(&id) else {
+                continue;
+            };
+            if !self.ended.contains_key(&id) && self.departed.len() < MOST_ENDED {
+                tracked.threads = HashMap::new();
+                self.departed.insert(id, (tracked, began_ns));
+            }
+        }
+        let (processes, departed) = (&self.processes, &self.departed);
+        self.by_pid
+            .retain(|_, id| processes.contains_key(id) || departed.contains_key(id));
         self.ended
             .retain(|id, ended_ns| *ended_ns >= began_ns || processes.contains_key(id));
     }
@@ -350,7 +372,8 @@ impl Tracker {
         if self.ended.len() >= MOST_ENDED {
             return self.leave_unassigned(&exit);
         }
-        let tracked = self.processes.get(&exit.id);
+        let departed = self.departed.remove(&exit.id).map(|(tracked, _)| tracked);
+        let tracked = self.processes.get(&exit.id).or(departed.as_ref());
         let read = tracked.and_then(|tracked| tracked.counts);
         let read_ns = read.map_or(0, |counts| {
             let times = [Counter::UserNs, Counter::SystemNs];
@@ -370,13 +393,15 @@ impl Tracker {
             (_, Verdict::None) => Some(self.place_of_parent(exit.ppid)),
             (_, Verdict::Unknown) => None,
         };
-        let keys = match (tracked, &exit.keys) {
-            (Some(tracked), _) if !tracked.keys.is_empty() => tracked.keys.clone(),
-            (_, Some(keys)) => {
+        let keys = match tracked {
+            Some(tracked) if !tracked.keys.is_empty() => tracked.keys.clone(),
+            _ => {
                 let groupings = self.groupings.iter_mut().skip(1);
-                groupings.zip(keys).map(|(grouping, key)| grouping.name(key)).collect()
+                groupings
+                    .zip(&exit.keys)
+                    .map(|(grouping, key)| grouping.name(key))
+                    .collect()
             }
-            _ => Vec::new(),
         };
         match place {
             Some(Some(name)) => self.groupings[0].add_ended(&name, &counted),
@@ -391,7 +416,8 @@ impl Tracker {
 
     fn place_of_parent(&self, ppid: Option<u32>) -> Option<Arc<str>> {
         let parent = self.by_pid.get(&ppid.filter(|_| self.options.children)?)?;
-        match &self.processes.get(parent)?.place {
+        let departed = || self.departed.get(parent).map(|(tracked, _)| tracked);
+        match &self.processes.get(parent).or_else(departed)?.place {
             Membership::In(name) => Some(name.clone()),
             _ => None,
         }
@@ -616,7 +642,7 @@ mod tests {
             ppid: Some(10),
             runtime_ns: Some(runtime),
             verdict,
-            keys: Some(vec!["unit".to_owned()]),
+            keys: vec!["unit".to_owned()],
         }
     }
 
@@ -649,6 +675,24 @@ mod tests {
         assert_eq!(groups(&mut tracker, 0), expected);
         assert_eq!((tracker.unassigned, tracker.unassigned_ns), (1, 7));
         assert!(tracker.ended.is_empty());
+    }
+
+    /// Check that a process whose end is reported after a reading without it counts once, in the
+    /// group that it had, and so do its children; and that memory for such processes is bounded.
+    #[test]
+    fn ends_may_be_reported_late() {
+        let mut tracker = tracker(USUAL);
+        let [parent, silent] = [10, 12].map(|pid| reading(id(pid, 101), 1, 30));
+        read(&mut tracker, 110, &[parent.clone(), silent], &[(10, "a"), (12, "a")]);
+        read(&mut tracker, 120, &[], &[]);
+        tracker.end(exit(id(11, 111), 119, 5, Verdict::None));
+        tracker.end(exit(parent.id, 119, 32, Verdict::Unknown));
+        let row = |name: &str| (name.to_owned(), 0, 60, 2, 7);
+        assert_eq!(groups(&mut tracker, 0), [row("a")]);
+        assert_eq!(groups(&mut tracker, 1), [row("unit")]);
+        assert_eq!(tracker.unassigned, 0);
+        read(&mut tracker, 180, &[], &[]);
+        assert!(tracker.departed.is_empty() && tracker.by_pid.is_empty());
     }
 
     fn thread(process: u32, id: Identity, name: &str, user: u64) -> ThreadReading {
