@@ -251,7 +251,10 @@ mod tests {
         let arguments: &[&[u8]] = &[b"a\xe2\x82", b"", b"\xff"];
         assert_eq!(rules.group(&facts(b"", Some(arguments))), Verdict::None);
         let arguments: &[&[u8]] = &[b"a\xe2\x82\xff"];
-        assert_eq!(rules.group(&facts(b"", Some(arguments))), group("a\u{fffd}\u{fffd}\u{fffd}"));
+        assert_eq!(
+            rules.group(&facts(b"", Some(arguments))),
+            group("a\u{fffd}\u{fffd}\u{fffd}")
+        );
     }
 
     proptest! {

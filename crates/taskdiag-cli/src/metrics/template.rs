@@ -80,8 +80,7 @@ impl Template {
     pub fn needs(&self) -> Needs {
         let has = |wanted: &[Piece]| self.0.iter().any(|piece| wanted.contains(piece));
         Needs {
-            cmdline: has(&[Piece::ExeBase, Piece::ExeFull, Piece::Matches])
-                || self.captures().next().is_some(),
+            cmdline: has(&[Piece::ExeBase, Piece::ExeFull, Piece::Matches]) || self.captures().next().is_some(),
             cgroup: self
                 .0
                 .iter()

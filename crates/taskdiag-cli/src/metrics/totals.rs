@@ -139,8 +139,8 @@ pub struct Gauges {
     pub wchans: BTreeMap<String, u64>,
 }
 
-/// The maximum number of kernel functions in a group.
-const MOST_WCHANS: usize = 64;
+/// The maximum number of kernel functions in a group. The rest is added up as "other".
+pub const MOST_WCHANS: usize = 64;
 
 impl Gauges {
     /// Adds the values of another process or group.
