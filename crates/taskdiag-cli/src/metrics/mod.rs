@@ -94,7 +94,7 @@ pub struct Args {
     #[arg(long)]
     wchan: bool,
     /// Proportional sizes (PSS), for which page tables may be walked for so long: a time for each
-    /// scrape, or a part of all time
+    /// scrape, or a part of all time; at most half of --deadline
     #[arg(long, value_name = "TIME|PERCENT", value_parser = pss_budget)]
     pss_budget: Option<PssBudget>,
     /// The page cache of the files below this directory, on its file system
@@ -205,6 +205,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         threads: args.threads,
         wchan: args.wchan,
         pss: args.pss_budget,
+        deadline: args.deadline,
         boot: boot.unwrap_or(Timestamp::UNIX_EPOCH),
     };
     let mut handle = args.from.handle_for_many();
