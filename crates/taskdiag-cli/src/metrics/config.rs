@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-use regex::bytes::Regex;
+use regex::Regex;
 use rustix::time::ClockId;
 use saphyr::{MarkedYaml, ScalarStyle, ScanError, YamlData, YamlLoader};
 use saphyr_parser::{Event, Parser, SpannedEventReceiver as _};

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use taskdiag::events::{EventSource, Options};
-use taskdiag::{Event, EventKind, Events, Identity, Value};
+use taskdiag::{Absent, Event, EventKind, Events, Identity, Value};
 
 use super::by::By;
 use super::facts::Facts;
 use super::matcher::{Rules, Verdict};
 use super::state::Shared;
 use super::tracker::Exit;
-use crate::events::cgroups::Cgroups;
+use crate::events::cgroups::{Cgroup, Cgroups};
 use crate::events::listener::Listener;
 
 /// How long events are batched before they are counted.
@@ -45,7 +45,7 @@ struct End {
     kernel_thread: bool,
     start_ns: u64,
     /// The group of each kind; `None` for users.
-    keys: Option<Vec<Option<String>>>,
+    keys: Vec<Option<String>>,
 }
 
 impl Ended {
@@ -70,7 +70,7 @@ impl Ended {
                 ppid: event.ppid().ok(),
                 runtime_ns: event.runtime_ns().and_then(Result::ok),
                 verdict: Verdict::Unknown,
-                keys: None,
+                keys: Vec::new(),
             },
             comm: event.comm().ok()?.to_vec(),
             euid: event.euid().ok(),
@@ -81,17 +81,22 @@ impl Ended {
     }
 
     /// The groups of each kind that follow from the cgroup.
-    fn keys(&mut self, event: &Event<'_>) -> Option<Vec<Option<String>>> {
-        let cgroup = match &mut self.cgroups {
-            Some(cgroups) => Some(cgroups.of(event)?),
-            None => None,
-        };
-        let key = |by: &By| {
-            let cgroup = cgroup.filter(|_| by.is_in_cgroup())?;
-            Some(by.group(|field| cgroup.value(field)))
-        };
-        Some(self.kinds.iter().map(key).collect())
+    fn keys(&mut self, event: &Event<'_>) -> Vec<Option<String>> {
+        let cgroup = self.cgroups.as_mut().and_then(|cgroups| cgroups.of(event));
+        self.kinds.iter().map(|by| of_cgroup(*by, cgroup)).collect()
     }
+}
+
+/// The group that follows from a cgroup; `None` for users. The cgroup may be gone.
+fn of_cgroup(by: By, cgroup: Option<&Cgroup>) -> Option<String> {
+    let value = |field| cgroup.map_or(Err(Absent::Gone), |cgroup| cgroup.value(field));
+    by.is_in_cgroup().then(|| by.group(value).name)
+}
+
+/// The group of a user.
+fn of_user(user: Option<&str>) -> String {
+    let value = |_| user.map(|user| Value::Text(user.as_bytes())).ok_or(Absent::Gone);
+    By::User.group(value).name
 }
 
 impl Listener for Ended {
@@ -114,21 +119,15 @@ impl Listener for Ended {
                 pid: end.exit.id.tid(),
                 comm: &end.comm,
                 arguments: end.kernel_thread.then_some(&[]),
-                user: user.as_deref().unwrap_or_default().as_bytes(),
+                user: user.as_deref().map(str::as_bytes),
                 start_ns: end.start_ns,
                 boot: self.boot,
                 cgroup: None,
             });
-            end.exit.keys = end.keys.map(|keys| {
-                let by_user = || {
-                    By::User.group(|_| {
-                        user.as_deref()
-                            .map(|user| Value::Text(user.as_bytes()))
-                            .ok_or(taskdiag::Absent::Gone)
-                    })
-                };
-                keys.into_iter().map(|key| key.unwrap_or_else(by_user)).collect()
-            });
+            let keys = end.keys.into_iter();
+            end.exit.keys = keys
+                .map(|key| key.unwrap_or_else(|| of_user(user.as_deref())))
+                .collect();
             state.tracker.end(end.exit);
         }
         Ok(())
@@ -136,5 +135,21 @@ impl Listener for Ended {
 
     fn failed(&mut self, reason: String) {
         self.shared.lock().events = Some(Err(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what belonged to a cgroup that is gone is in no other's group, and not lost.
+    #[test]
+    fn a_cgroup_that_is_gone_is_unknown() {
+        for by in [By::Unit, By::Container, By::Pod] {
+            assert_eq!(of_cgroup(by, None).as_deref(), Some("(unknown)"));
+        }
+        assert_eq!(of_cgroup(By::User, None), None);
+        assert_eq!(of_user(Some("www")), "www");
+        assert_eq!(of_user(None), "(unknown)");
     }
 }

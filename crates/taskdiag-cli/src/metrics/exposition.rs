@@ -69,7 +69,7 @@ impl Single {
 /// All metrics at one time.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// When it was completed.
+    /// When the first query for it began.
     pub at: Instant,
     pub groups: Vec<Groups>,
     pub singles: Vec<Single>,

@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{flock, FlockOperation, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::umask;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +77,7 @@ impl Listener {
     /// A message that names the address.
     pub fn open(address: &Address) -> Result<Listener, String> {
         let opened = match address {
-            Address::Internet(addresses) => TcpListener::bind(addresses.as_slice()).map(Listener::Internet),
+            Address::Internet(addresses) => open_internet(addresses).map(Listener::Internet),
             Address::Unix(path) => open_unix(path),
         };
         let listener = opened.and_then(|listener| {
@@ -119,6 +122,34 @@ impl Listener {
             }
         }
     }
+}
+
+/// Listens at the first address at which this is possible. As in Go, all addresses are those of
+/// both versions of IP, whatever `net.ipv6.bindv6only` says.
+fn open_internet(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+    let open = |address: &SocketAddr| -> io::Result<TcpListener> {
+        let family = if address.is_ipv6() {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+        }
+        rustix::net::bind(&socket, address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket.into())
+    };
+    let mut opened = Err(io::ErrorKind::AddrNotAvailable.into());
+    for address in addresses {
+        opened = open(address);
+        if opened.is_ok() {
+            break;
+        }
+    }
+    opened
 }
 
 /// Listens at a path. Removes the socket of an exporter that was killed.

@@ -1,11 +1,12 @@
 //! Which group a process belongs to: the rules of the configuration.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use regex::bytes::Regex;
+use regex::Regex;
 
 use super::facts::{Captures, Facts};
-use super::template::{base, label, Template};
+use super::template::{base, Template};
 
 /// A rule: the conditions for belonging to a group.
 #[derive(Debug)]
@@ -86,13 +87,14 @@ impl Rule {
             (Some(expressions), None) => is_known &= expressions.iter().all(is_true_of_any_text),
             (Some(expressions), Some(arguments)) => {
                 let line = arguments.join(&b' ');
+                let line = text(&line);
                 for expression in expressions {
                     let Some(found) = expression.captures(&line) else {
                         return Verdict::None;
                     };
                     for (name, group) in expression.capture_names().zip(found.iter()) {
-                        let text = group.map_or_else(String::new, |group| label(group.as_bytes()));
-                        captures.insert(name.unwrap_or_default().to_owned(), text);
+                        let text = group.map_or("", |group| group.as_str());
+                        captures.insert(name.unwrap_or_default().to_owned(), text.to_owned());
                     }
                 }
             }
@@ -100,12 +102,26 @@ impl Rule {
         let needs = self.name.needs();
         is_known &= facts.arguments.is_some() || !needs.cmdline;
         is_known &= facts.cgroup.is_some() || !needs.cgroup;
+        is_known &= facts.user.is_some() || !needs.user;
         if is_known {
             Verdict::Group(self.name.name(facts, &captures))
         } else {
             Verdict::Unknown
         }
     }
+}
+
+/// The text to which expressions apply. As in Go, each byte that is not UTF-8 is U+FFFD.
+fn text(line: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(line) {
+        return text.into();
+    }
+    let mut text = String::new();
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text.into()
 }
 
 /// Whether a first argument names one of some programs.
@@ -139,7 +155,7 @@ mod tests {
             pid: 1,
             comm,
             arguments,
-            user: b"root",
+            user: Some(b"root"),
             start_ns: 0,
             boot: Timestamp::UNIX_EPOCH,
             cgroup: None,
@@ -221,12 +237,39 @@ mod tests {
         }
     }
 
+    /// Check that a group that is named after the user waits for the user's name.
+    #[test]
+    fn a_late_name_is_waited_for() {
+        let rules = Rules::new(vec![
+            rule("{{.Username}}", &["a"], &[], &[]),
+            rule("b", &["b"], &[], &[]),
+        ]);
+        for (comm, known, unknown) in [("a", group("root"), Verdict::Unknown), ("b", group("b"), group("b"))] {
+            let facts = facts(comm.as_bytes(), Some(&[]));
+            assert_eq!(rules.group(&facts), known);
+            assert_eq!(rules.group(&Facts { user: None, ..facts }), unknown);
+        }
+    }
+
     /// Check that unnamed groups take their place among the captures, as in Go.
     #[test]
     fn captures_have_names() {
         let rules = Rules::new(vec![rule("{{.Matches}}", &[], &[], &["(a)(?P<n>b)?"])]);
         let arguments: &[&[u8]] = &[b"xa"];
         assert_eq!(rules.group(&facts(b"", Some(arguments))), group("map[:a n:]"));
+    }
+
+    /// Check that bytes that are not UTF-8 do not hide a process from a rule.
+    #[test]
+    fn any_byte_is_a_character() {
+        let rules = Rules::new(vec![rule("{{.Matches.X}}", &[], &[], &["^(?P<X>\\S{3}.)$"])]);
+        let arguments: &[&[u8]] = &[b"a\xe2\x82", b"", b"\xff"];
+        assert_eq!(rules.group(&facts(b"", Some(arguments))), Verdict::None);
+        let arguments: &[&[u8]] = &[b"a\xe2\x82\xff"];
+        assert_eq!(
+            rules.group(&facts(b"", Some(arguments))),
+            group("a\u{fffd}\u{fffd}\u{fffd}")
+        );
     }
 
     proptest! {

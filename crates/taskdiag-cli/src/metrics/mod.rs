@@ -94,7 +94,7 @@ pub struct Args {
     #[arg(long)]
     wchan: bool,
     /// Proportional sizes (PSS), for which page tables may be walked for so long: a time for each
-    /// scrape, or a part of all time
+    /// scrape, or a part of all time; at most half of --deadline
     #[arg(long, value_name = "TIME|PERCENT", value_parser = pss_budget)]
     pss_budget: Option<PssBudget>,
     /// The page cache of the files below this directory, on its file system
@@ -112,7 +112,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..=5_000_000))]
     max_series: u32,
     /// How long a scrape waits for new values
-    #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = quantity::interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = deadline)]
     deadline: Duration,
     /// Values that are younger than this are new enough for another scrape; 0: each scrape takes a sample
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = quantity::duration)]
@@ -132,13 +132,37 @@ fn pss_budget(text: &str) -> Result<PssBudget, String> {
     }
 }
 
+/// Parses a deadline.
+fn deadline(text: &str) -> Result<Duration, String> {
+    let deadline = quantity::interval(text)?;
+    if deadline > Duration::from_secs(3600) {
+        return Err("the longest time is one hour".to_owned());
+    }
+    Ok(deadline)
+}
+
+/// Removes what is given again.
+fn unique<T: Clone + PartialEq>(list: &mut Vec<T>) {
+    let mut seen = Vec::new();
+    list.retain(|one| {
+        let is_new = !seen.contains(one);
+        seen.extend(is_new.then(|| one.clone()));
+        is_new
+    });
+}
+
 impl Args {
     /// The limits on groups and thread names with their own series.
     fn limits(&self) -> Limits {
         let (of_group, of_thread) = families::series();
         let kinds = self.by.len() + 1;
         let most = self.max_series as usize / kinds;
-        let groups = (self.top as usize).min(most / of_group).max(1);
+        // What a group has besides: its other threads, and kernel functions.
+        let of_others = if self.threads { of_thread } else { 0 };
+        let of_wchans = if self.wchan { totals::MOST_WCHANS + 1 } else { 0 };
+        let of_group = of_group + of_others + of_wchans;
+        // One of the groups is the rest.
+        let groups = (self.top as usize).min((most / of_group).saturating_sub(1)).max(1);
         Limits {
             groups,
             thread_names: most.saturating_sub((groups + 1) * of_group) / of_thread,
@@ -158,13 +182,8 @@ impl Args {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<Outcome, Failure> {
-    let mut seen = Vec::new();
-    args.by.retain(|by| {
-        !seen.contains(by) && {
-            seen.push(*by);
-            true
-        }
-    });
+    unique(&mut args.by);
+    unique(&mut args.cache);
     let config = match &args.config {
         Some(path) => Config::read(path).map_err(Failure::Unanswered)?,
         None => Config::usual(),
@@ -186,6 +205,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         threads: args.threads,
         wchan: args.wchan,
         pss: args.pss_budget,
+        deadline: args.deadline,
         boot: boot.unwrap_or(Timestamp::UNIX_EPOCH),
     };
     let mut handle = args.from.handle_for_many();
@@ -213,5 +233,57 @@ fn prepare(handle: &mut Handle, args: &Args, plan: &Plan) {
         // If this is denied, another source answers. The metric taskdiag_metrics_sources reports
         // which.
         let _ = handle.prepare(Worker::fields(plan));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
+        let command = Command::try_parse_from([&["metrics"], args].concat());
+        command.map(|command| command.args)
+    }
+
+    /// Check that what groups may have fits into the limit, with all that can be asked for.
+    #[test]
+    fn series_are_bounded() {
+        let (of_group, of_thread) = families::series();
+        for (args, most) in [
+            (&["--wchan"][..], 50_000),
+            (&["--threads=false"], 50_000),
+            (&["--wchan", "--by", "unit,user", "--max-series", "1000"], 333),
+        ] {
+            let limits = parse(args).expect("options").limits();
+            let is_given = |option| args.contains(&option);
+            let of_wchans = if is_given("--wchan") {
+                totals::MOST_WCHANS + 1
+            } else {
+                0
+            };
+            let others = if is_given("--threads=false") { 0 } else { of_thread };
+            let series = (limits.groups + 1) * (of_group + of_wchans + others) + limits.thread_names * of_thread;
+            assert!(series <= most && limits.groups > 0, "{args:?}: {series}, {limits:?}");
+        }
+    }
+
+    /// Check that a deadline has an end, and that a directory that is given twice counts once.
+    #[test]
+    fn options_have_limits() {
+        for text in ["1e19", "10000000000000000000", "3601"] {
+            assert!(parse(&["--deadline", text]).is_err(), "{text}");
+        }
+        assert!(parse(&["--deadline", "1h"]).is_ok());
+        let mut args = parse(&["--cache", "/x", "--cache", "/y", "--cache", "/x"]).expect("options");
+        unique(&mut args.cache);
+        assert_eq!(args.cache, [PathBuf::from("/x"), PathBuf::from("/y")]);
     }
 }

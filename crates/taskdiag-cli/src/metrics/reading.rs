@@ -1,8 +1,11 @@
 //! The fields that are read for processes and threads, and their conversion to readings.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use rustix::time::ClockId;
 use taskdiag::{Absent, Field, Fields, Identity, Snapshot, Task};
+use taskdiag_sys::host::now_ns;
 
 use super::template::label;
 use super::totals::{state_index, Counter, Counts, Gauges};
@@ -167,23 +170,27 @@ pub fn thread_readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<Thread
     snapshot.tasks().filter_map(|task| reading(task, missing)).collect()
 }
 
-/// Adds proportional set sizes to readings. Processes that were not walked keep their last known
-/// size.
+/// Adds proportional set sizes to readings. Processes that were not walked in time keep their last
+/// known size for a while.
 pub fn add_pss(readings: &mut [Reading], snapshot: &Snapshot, kept: &mut Pss) {
+    let now_ns = now_ns(ClockId::Monotonic);
     let mut known = BTreeMap::new();
     for task in snapshot.tasks() {
-        let (Ok(id), Ok(pss), Ok(swap)) = (task.identity(), task.pss_bytes(), task.swap_pss_bytes()) else {
-            continue;
+        let Ok(id) = task.identity() else { continue };
+        let size = || -> Result<Size, Absent> {
+            Ok(Size {
+                pss: task.pss_bytes()?,
+                swap: task.swap_pss_bytes()?,
+                at_ns: now_ns.saturating_sub(task.rollup_age_ns()?),
+            })
         };
-        known.insert(id, (pss, swap));
+        known.extend(kept.or_kept(id, size(), now_ns).map(|size| (id, size)));
     }
     for reading in readings {
-        let size = known.get(&reading.id).or_else(|| kept.0.get(&reading.id)).copied();
-        if let Some((pss, swap)) = size {
-            reading.now.pss_bytes = pss;
-            reading.now.swap_pss_bytes = swap;
+        if let Some(size) = known.get(&reading.id) {
+            reading.now.pss_bytes = size.pss;
+            reading.now.swap_pss_bytes = size.swap;
             reading.now.with_pss = 1;
-            known.insert(reading.id, (pss, swap));
         } else if reading.now.virtual_bytes > 0 {
             reading.now.without_pss = 1;
         }
@@ -191,6 +198,62 @@ pub fn add_pss(readings: &mut [Reading], snapshot: &Snapshot, kept: &mut Pss) {
     kept.0 = known;
 }
 
-/// The last known proportional set sizes. Processes that are now over budget keep theirs.
+/// How old a proportional set size may be.
+pub const PSS_AGE: Duration = Duration::from_secs(600);
+
+/// The proportional set size of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    pss: u64,
+    swap: u64,
+    /// When it was read, in nanoseconds of `CLOCK_MONOTONIC`.
+    at_ns: u64,
+}
+
+/// The last known proportional set sizes.
 #[derive(Debug, Default)]
-pub struct Pss(BTreeMap<Identity, (u64, u64)>);
+pub struct Pss(BTreeMap<Identity, Size>);
+
+impl Pss {
+    /// A size, or that of earlier if there was no time to read it. For other reasons it is unknown.
+    fn or_kept(&self, id: Identity, size: Result<Size, Absent>, now_ns: u64) -> Option<Size> {
+        match size {
+            Ok(size) => Some(size),
+            Err(Absent::OverBudget | Absent::NoAnswer) => {
+                let is_recent = |size: &Size| u128::from(now_ns.saturating_sub(size.at_ns)) <= PSS_AGE.as_nanos();
+                self.0.get(&id).copied().filter(is_recent)
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a size is kept for a while if there was no time to read it again, and not if it
+    /// may not be read.
+    #[test]
+    fn sizes_are_kept_for_a_while() {
+        let id = Identity::new(1, 1);
+        let second = 1_000_000_000;
+        let [old, new] = [1, 2].map(|pss| Size {
+            pss,
+            swap: 0,
+            at_ns: pss * second,
+        });
+        let kept = Pss([(id, old)].into());
+        assert_eq!(kept.or_kept(id, Ok(new), 2 * second), Some(new));
+        for (reason, at, size) in [
+            (Absent::OverBudget, 601, Some(old)),
+            (Absent::NoAnswer, 601, Some(old)),
+            (Absent::OverBudget, 602, None),
+            (Absent::Denied, 2, None),
+            (Absent::Gone, 2, None),
+        ] {
+            assert_eq!(kept.or_kept(id, Err(reason), at * second), size, "{reason:?} {at}");
+        }
+        assert_eq!(Pss::default().or_kept(id, Err(Absent::OverBudget), 0), None);
+    }
+}

@@ -31,6 +31,8 @@ pub struct Plan {
     pub threads: bool,
     pub wchan: bool,
     pub pss: Option<PssBudget>,
+    /// How long a scrape waits for a sample.
+    pub deadline: Duration,
     pub boot: Timestamp,
 }
 
@@ -40,6 +42,19 @@ pub enum PssBudget {
     /// This share of the time since the last sample.
     Share(f64),
     Time(Duration),
+}
+
+impl PssBudget {
+    /// The time for a sample: at most half of what a scrape waits for it. `None`: this is the first
+    /// one.
+    fn time(self, since_last: Option<Duration>, deadline: Duration) -> Duration {
+        let time = match (self, since_last) {
+            (PssBudget::Time(time), _) => time,
+            (PssBudget::Share(share), Some(since_last)) => since_last.mul_f64(share),
+            (PssBudget::Share(_), None) => Duration::from_millis(100),
+        };
+        time.min(deadline / 2).max(Duration::from_millis(1))
+    }
 }
 
 /// A sample, or why there is none.
@@ -194,7 +209,7 @@ impl Worker {
         drop(state);
         singles.extend(self.directories.singles());
         let mut picture = Picture {
-            at: Instant::now(),
+            at: began,
             groups,
             singles,
         };
@@ -225,11 +240,13 @@ impl Worker {
         let found = tasks.filter_map(|task| {
             users.extend(task.euid().ok().zip(task.user().ok().map(super::template::label)));
             let verdict = verdict(&self.plan, &task);
-            let group = |by: &By| by.group(|field| task.value(field));
+            let groups = self.plan.kinds.iter().map(|by| by.group(|field| task.value(field)));
+            let groups: Vec<by::Group> = groups.collect();
             Some(GroupFacts {
                 id: task.identity().ok()?,
                 verdict,
-                keys: self.plan.kinds.iter().map(group).collect(),
+                is_late: groups.iter().any(|group| group.is_late),
+                keys: groups.into_iter().map(|group| group.name).collect(),
             })
         });
         let found: Vec<GroupFacts> = found.collect();
@@ -257,16 +274,11 @@ impl Worker {
 
     fn read_pss(&mut self, readings: &mut [Reading], began: Instant) -> taskdiag::Result<()> {
         let Some(budget) = self.plan.pss else { return Ok(()) };
-        let time = match (budget, self.last) {
-            (PssBudget::Time(time), _) => time,
-            (PssBudget::Share(share), Some(last)) => began.duration_since(last).mul_f64(share),
-            (PssBudget::Share(_), None) => Duration::from_millis(100),
-        };
+        let since_last = self.last.map(|last| began.duration_since(last));
+        let time = budget.time(since_last, self.plan.deadline);
         let pids = self.shared.lock().tracker.in_groups(readings);
-        let budget = Budget::default()
-            .deadline(Some(time.clamp(Duration::from_millis(1), Duration::from_secs(60))))
-            .max_age(Duration::from_secs(600));
-        let fields = Field::StartNs | Field::PssBytes | Field::SwapPssBytes;
+        let budget = Budget::default().deadline(Some(time)).max_age(reading::PSS_AGE);
+        let fields = Field::StartNs | Field::PssBytes | Field::SwapPssBytes | Field::RollupAgeNs;
         let query = Query::these(pids).fields(fields).budget(budget);
         self.handle.query_into(&query, &mut self.others)?;
         reading::add_pss(readings, &self.others, &mut self.pss);
@@ -294,9 +306,29 @@ fn verdict(plan: &Plan, task: &Task<'_>) -> Verdict {
         pid: task.pid().unwrap_or(0),
         comm,
         arguments: Some(&arguments),
-        user: task.user().unwrap_or_default(),
+        user: task.user().ok(),
         start_ns: task.start_ns().unwrap_or(0),
         boot: plan.boot,
         cgroup: task.cgroup().ok(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that sizes leave time for the rest of a sample, whatever the budget is.
+    #[test]
+    fn a_budget_is_within_the_deadline() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let share = PssBudget::Share(0.02);
+        assert_eq!(share.time(None, second), Duration::from_millis(100));
+        assert_eq!(share.time(Some(10 * second), 8 * second), Duration::from_millis(200));
+        assert_eq!(share.time(Some(hour), 8 * second), 4 * second);
+        assert_eq!(PssBudget::Time(hour).time(None, 8 * second), 4 * second);
+        assert_eq!(
+            PssBudget::Time(Duration::ZERO).time(None, second),
+            Duration::from_millis(1)
+        );
+    }
 }

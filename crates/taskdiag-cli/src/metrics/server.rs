@@ -19,6 +19,10 @@ use crate::events::stop::Stop;
 /// The maximum number of connections. A further one replaces the least useful.
 const MOST_CONNECTIONS: usize = 32;
 
+/// The maximum number of connections that wait for a sample. There is always another one that can
+/// be replaced.
+const MOST_WAITING: usize = 24;
+
 /// How long a client may take to send its request.
 const TIME_TO_ASK: Duration = Duration::from_secs(5);
 
@@ -237,6 +241,7 @@ impl Server {
 
     /// Ends the least useful connection: one that is over, otherwise the one that has been sending
     /// its request for longest, otherwise the one that has been receiving its answer for longest.
+    /// Not all wait for a sample.
     fn make_room(&mut self) {
         let rank = |connection: &Connection| match connection.phase {
             Phase::Over => 0,
@@ -250,8 +255,10 @@ impl Server {
             (rank(connection), connection.until)
         });
         if let Some(index) = slowest {
-            self.connections.swap_remove(index);
-            self.drop_for("too many connections");
+            let connection = self.connections.swap_remove(index);
+            if !matches!(connection.phase, Phase::Ending(_) | Phase::Over) {
+                self.drop_for("too many connections");
+            }
         }
     }
 
@@ -318,14 +325,19 @@ impl Server {
         let now = Instant::now();
         let connection = &mut self.connections[index];
         connection.phase = Phase::Waiting(request);
+        let is_waiting = |connection: &&Connection| matches!(connection.phase, Phase::Waiting(_));
+        let has_room = self.connections.iter().filter(is_waiting).count() <= MOST_WAITING;
         if self.failure.is_none() && now.duration_since(self.picture.at) < self.options.fresh_for {
             return self.answer_metrics(index, false);
+        }
+        if !has_room {
+            return self.answer_metrics(index, true);
         }
         // Leave some time for receiving the answer.
         let patience = request.timeout.map_or(self.options.deadline, |timeout| {
             self.options.deadline.min(timeout.mul_f64(0.9))
         });
-        connection.until = now + patience;
+        self.connections[index].until = now + patience;
         if !self.is_sampling {
             self.is_sampling = true;
             self.sampler.order();

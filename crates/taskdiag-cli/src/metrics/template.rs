@@ -20,8 +20,10 @@ enum Piece {
     StartTime,
     /// All captures.
     Matches,
-    /// One capture.
+    /// One capture, as a field.
     Match(String),
+    /// One capture, with `index`.
+    Indexed(String),
     /// All cgroups.
     Cgroups,
     /// One cgroup.
@@ -35,6 +37,8 @@ pub struct Needs {
     pub cmdline: bool,
     /// Its cgroup.
     pub cgroup: bool,
+    /// The name of its user.
+    pub user: bool,
     /// Its id or its start time: each process is a group of its own.
     pub itself: bool,
 }
@@ -78,12 +82,12 @@ impl Template {
     pub fn needs(&self) -> Needs {
         let has = |wanted: &[Piece]| self.0.iter().any(|piece| wanted.contains(piece));
         Needs {
-            cmdline: has(&[Piece::ExeBase, Piece::ExeFull, Piece::Matches])
-                || self.0.iter().any(|piece| matches!(piece, Piece::Match(_))),
+            cmdline: has(&[Piece::ExeBase, Piece::ExeFull, Piece::Matches]) || self.captures().next().is_some(),
             cgroup: self
                 .0
                 .iter()
                 .any(|piece| matches!(piece, Piece::Cgroups | Piece::Cgroup(_))),
+            user: has(&[Piece::Username]),
             itself: has(&[Piece::Pid, Piece::StartTime]),
         }
     }
@@ -91,7 +95,7 @@ impl Template {
     /// The names of the captures that it uses.
     pub fn captures(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Match(name) => Some(name.as_str()),
+            Piece::Match(name) | Piece::Indexed(name) => Some(name.as_str()),
             _ => None,
         })
     }
@@ -105,7 +109,7 @@ impl Template {
                 Piece::Comm => push_bytes(&mut name, facts.comm),
                 Piece::ExeBase => push_bytes(&mut name, base(facts.exe())),
                 Piece::ExeFull => push_bytes(&mut name, facts.exe()),
-                Piece::Username => push_bytes(&mut name, facts.user),
+                Piece::Username => push_bytes(&mut name, facts.user.unwrap_or_default()),
                 Piece::Pid => {
                     let _ = write!(name, "{}", facts.pid);
                 }
@@ -115,6 +119,7 @@ impl Template {
                     let _ = write!(name, "map[{}]", all.join(" "));
                 }
                 Piece::Match(key) => name.push_str(captures.get(key).map_or("<no value>", String::as_str)),
+                Piece::Indexed(key) => name.push_str(captures.get(key).map_or("", String::as_str)),
                 Piece::Cgroups => {
                     name.push('[');
                     push_bytes(&mut name, facts.cgroup.unwrap_or_default());
@@ -155,7 +160,7 @@ fn parse_action(action: &str) -> Result<Option<Piece>, String> {
         ["index", ".Cgroups", number] => Piece::Cgroup(number.parse().map_err(|_| wrong())?),
         ["index", ".Matches", quoted] => {
             let name = quoted.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
-            Piece::Match(
+            Piece::Indexed(
                 name.filter(|name| !name.contains(['"', '\\']))
                     .ok_or_else(wrong)?
                     .to_owned(),
@@ -209,7 +214,7 @@ mod tests {
             pid: 7,
             comm,
             arguments: Some(arguments),
-            user: b"www",
+            user: Some(b"www"),
             start_ns: 1_250_000_000,
             boot: jiff::Timestamp::from_second(1_500_000_000).expect("a time"),
             cgroup: Some(b"/a.slice/b.service"),
@@ -234,6 +239,7 @@ mod tests {
             ("{{index .Matches \"Port\"}}", "80"),
             ("{{.Matches}}", "map[:whole Port:80]"),
             ("{{.Matches.Other}}", "<no value>"),
+            ("a{{index .Matches \"Other\"}}b", "ab"),
             ("{{.Username}}-{{.PID}}", "www-7"),
             ("{{.StartTime}}", "2017-07-14 02:40:01.25 +0000 UTC"),
             (

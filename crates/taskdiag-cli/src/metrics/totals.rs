@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use taskdiag::Absent;
 
-/// The name for everything without its own series.
+/// The name for everything without its own series. What has this name itself is part of it.
 pub const OTHER: &str = "other";
 
 /// A counter of processes or threads.
@@ -139,8 +139,8 @@ pub struct Gauges {
     pub wchans: BTreeMap<String, u64>,
 }
 
-/// The maximum number of kernel functions in a group.
-const MOST_WCHANS: usize = 64;
+/// The maximum number of kernel functions in a group. The rest is added up as "other".
+pub const MOST_WCHANS: usize = 64;
 
 impl Gauges {
     /// Adds the values of another process or group.
@@ -183,6 +183,13 @@ pub struct Threads {
     pub count: u64,
 }
 
+impl Threads {
+    fn add(&mut self, other: &Threads) {
+        self.counts.add(&other.counts);
+        self.count += other.count;
+    }
+}
+
 /// A group as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
@@ -198,6 +205,8 @@ struct GroupState {
     fresh: Counts,
     fresh_threads: HashMap<String, Threads>,
     is_shown: bool,
+    /// Whether to forget it.
+    is_over: bool,
 }
 
 /// The limits on the number of series.
@@ -252,6 +261,11 @@ impl Grouping {
 
     /// Adds the counts and current values of a process.
     pub fn add(&mut self, name: &Arc<str>, counted: &Counts, now: &Gauges) {
+        if &**name == OTHER {
+            self.other.counts.add(counted);
+            self.other.now.add(now);
+            return;
+        }
         let kept = self.kept(name);
         kept.fresh.add(counted);
         kept.group.now.add(now);
@@ -259,13 +273,15 @@ impl Grouping {
 
     /// Adds threads with one name.
     pub fn add_threads(&mut self, name: &Arc<str>, thread: &str, threads: &Threads) {
-        let fresh = &mut self.kept(name).fresh_threads;
-        if !fresh.contains_key(thread) {
-            fresh.insert(thread.to_owned(), Threads::default());
+        if &**name == OTHER {
+            return self.other.threads.entry(OTHER.to_owned()).or_default().add(threads);
         }
-        if let Some(sum) = fresh.get_mut(thread) {
-            sum.counts.add(&threads.counts);
-            sum.count += threads.count;
+        let fresh = &mut self.kept(name).fresh_threads;
+        match fresh.get_mut(thread) {
+            Some(sum) => sum.add(threads),
+            None => {
+                fresh.insert(thread.to_owned(), threads.clone());
+            }
         }
     }
 
@@ -275,7 +291,7 @@ impl Grouping {
         let is_full = self.groups.len() >= 4 * self.limits.groups + 1024;
         match self.groups.get_mut(name) {
             Some(kept) => kept.fresh.add(counted),
-            None if is_full => self.other.counts.add(counted),
+            None if is_full || &**name == OTHER => self.other.counts.add(counted),
             None => self.kept(name).fresh.add(counted),
         }
     }
@@ -291,8 +307,12 @@ impl Grouping {
     /// the group now, so no counter falls and nothing is counted twice.
     pub fn picture(&mut self) -> Vec<(Arc<str>, Group)> {
         self.choose();
+        let remove_empty = self.limits.remove_empty;
         for kept in self.groups.values_mut() {
             let fresh = std::mem::take(&mut kept.fresh);
+            let is_empty = kept.group.now.processes == 0;
+            // What counted since the last picture is in this one, also if its processes have ended.
+            kept.is_over = is_empty && (!kept.is_shown || remove_empty && fresh == Counts::default());
             if kept.is_shown {
                 kept.group.counts.add(&fresh);
                 continue;
@@ -300,43 +320,15 @@ impl Grouping {
             self.other.counts.add(&fresh);
             self.other.now.add(&kept.group.now);
             for threads in std::mem::take(&mut kept.fresh_threads).into_values() {
-                let others = self.other.threads.entry(OTHER.to_owned()).or_default();
-                others.counts.add(&threads.counts);
-                others.count += threads.count;
+                self.other.threads.entry(OTHER.to_owned()).or_default().add(&threads);
             }
         }
         self.admit_threads();
-        let (limits, before) = (self.limits, self.groups.len());
-        let was_shown = |kept: &GroupState| kept.is_shown;
-        let mut displaced = 0;
-        self.groups.retain(|_, kept| {
-            let is_empty = kept.group.now.processes == 0;
-            let keep = if was_shown(kept) {
-                !(is_empty && limits.remove_empty)
-            } else {
-                !is_empty
-            };
-            displaced += u64::from(!keep && !kept.group.counts.eq(&Counts::default()) && !limits.remove_empty);
-            keep
-        });
-        debug_assert!(self.groups.len() <= before);
-        self.displaced += displaced;
+        self.groups.retain(|_, kept| !kept.is_over);
         let shown = self.groups.iter().filter(|(_, kept)| kept.is_shown);
         let mut shown: Vec<(Arc<str>, Group)> = shown.map(|(name, kept)| (name.clone(), kept.group.clone())).collect();
         if self.other != Group::default() {
-            match shown.iter_mut().find(|(name, _)| &**name == OTHER) {
-                // A group with this name shares one series with the rest.
-                Some((_, group)) => {
-                    group.counts.add(&self.other.counts);
-                    group.now.add(&self.other.now);
-                    for (name, threads) in &self.other.threads {
-                        let sum = group.threads.entry(name.clone()).or_default();
-                        sum.counts.add(&threads.counts);
-                        sum.count += threads.count;
-                    }
-                }
-                None => shown.push((OTHER.into(), self.other.clone())),
-            }
+            shown.push((OTHER.into(), self.other.clone()));
         }
         shown.sort_by(|(a, _), (b, _)| a.cmp(b));
         shown
@@ -369,7 +361,7 @@ impl Grouping {
             let is_shown = index < self.limits.groups;
             let kept = self.groups.get_mut(name).expect("it is there");
             if kept.is_shown && !is_shown {
-                self.displaced += u64::from(kept.group.now.processes > 0);
+                self.displaced += u64::from(kept.group.now.processes > 0 || !self.limits.remove_empty);
                 // If it returns, its threads start again: meanwhile their counts go to "other".
                 kept.group.threads.clear();
             }
@@ -410,9 +402,7 @@ impl Grouping {
                 let is_known = kept.group.threads.contains_key(&thread);
                 let thread = if is_known || room > 0 { thread } else { OTHER.to_owned() };
                 room -= usize::from(!is_known && room > 0);
-                let sum = kept.group.threads.entry(thread).or_default();
-                sum.counts.add(&threads.counts);
-                sum.count += threads.count;
+                kept.group.threads.entry(thread).or_default().add(&threads);
             }
         }
     }
@@ -511,6 +501,13 @@ mod tests {
             [line("a", 90, 90), line("c", 30, 90), line("other", 20, 55)]
         );
         assert_eq!(grouping.displaced, 1);
+        grouping.begin();
+        for name in ["a", "c"] {
+            let name = grouping.name(name);
+            grouping.add(&name, &counts(1), &gauges(1));
+        }
+        assert_eq!(grouping.picture().len(), 3);
+        assert_eq!(grouping.displaced, 1, "what has ended is not displaced again");
     }
 
     /// Check that a group without processes keeps its counters, unless it should be removed.
@@ -530,6 +527,18 @@ mod tests {
                 let counts = picture[0].1.counts;
                 assert_eq!((picture[0].1.now.processes, counts.get(Counter::UserNs)), (0, Some(7)));
             }
+            // What came and ended between two pictures is in one.
+            let name = grouping.name("short");
+            grouping.add_ended(&name, &counts(3));
+            let is_there = |grouping: &mut Grouping| {
+                let picture = grouping.picture();
+                picture
+                    .iter()
+                    .any(|(name, group)| &**name == "short" && group.counts == counts(3))
+            };
+            assert!(is_there(&mut grouping));
+            grouping.begin();
+            assert_eq!(is_there(&mut grouping), !remove_empty);
         }
     }
 
@@ -567,7 +576,8 @@ mod tests {
                 grouping.begin();
                 let mut counted = 0;
                 for (name, user, bytes) in processes {
-                    let name = grouping.name(&format!("g{name}"));
+                    let name = if name == 0 { OTHER.to_owned() } else { format!("g{name}") };
+                    let name = grouping.name(&name);
                     grouping.add(&name, &counts(user), &gauges(bytes));
                     counted += user;
                 }

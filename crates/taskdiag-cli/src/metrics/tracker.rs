@@ -40,6 +40,8 @@ pub struct GroupFacts {
     pub verdict: Verdict,
     /// Its groups of the other kinds, in the order of the kinds.
     pub keys: Vec<String>,
+    /// Whether one of them may be different next time: a name did not come in time.
+    pub is_late: bool,
 }
 
 /// A process that has ended, as reported by an event.
@@ -52,8 +54,8 @@ pub struct Exit {
     pub runtime_ns: Option<u64>,
     /// The result of the rules, for a process that was never read.
     pub verdict: Verdict,
-    /// Its groups of the other kinds, if known.
-    pub keys: Option<Vec<String>>,
+    /// Its groups of the other kinds, in the order of the kinds.
+    pub keys: Vec<String>,
 }
 
 /// How to follow processes.
@@ -82,6 +84,8 @@ struct Tracked {
     place: Membership,
     /// Its groups of the other kinds; empty until known.
     keys: Vec<Arc<str>>,
+    /// Whether to ask for them again.
+    is_late: bool,
     /// Its counters at the last reading, which have been added up.
     counts: Option<Counts>,
     /// Whether its counters have been added to a group of the rules.
@@ -90,8 +94,12 @@ struct Tracked {
     sample: u64,
 }
 
-/// The maximum number of ended processes that are remembered until the next reading.
+/// The maximum number of ended processes that are remembered until the next reading, and of
+/// departed ones.
 const MOST_ENDED: usize = 1 << 18;
+
+/// How long the event of a process's end may come after the first reading without the process.
+const LATEST_EVENT_NS: u64 = 60_000_000_000;
 
 /// Follows processes from one reading to the next.
 #[derive(Debug)]
@@ -103,6 +111,9 @@ pub struct Tracker {
     by_pid: HashMap<u32, Identity>,
     /// Processes whose end was counted, and when they ended. They may still be read, as zombies.
     ended: HashMap<Identity, u64>,
+    /// Processes that are in no reading any more, and when the first reading without them began.
+    /// The events of their ends may not have been read yet.
+    departed: HashMap<Identity, (Tracked, u64)>,
     /// When tracking began, in nanoseconds since boot. Earlier counts are ignored.
     first_ns: u64,
     sample: u64,
@@ -123,6 +134,7 @@ impl Tracker {
             processes: HashMap::new(),
             by_pid: HashMap::new(),
             ended: HashMap::new(),
+            departed: HashMap::new(),
             first_ns,
             sample: 0,
             partial: 0,
@@ -144,6 +156,7 @@ impl Tracker {
                 mark: reading.mark,
                 place: Membership::Open,
                 keys: Vec::new(),
+                is_late: true,
                 counts: None,
                 is_counted: false,
                 threads: HashMap::new(),
@@ -151,7 +164,7 @@ impl Tracker {
             });
             tracked.sample = self.sample;
             tracked.ppid = reading.ppid;
-            let has_moved = others > 0 && (tracked.keys.is_empty() || tracked.mark != reading.mark);
+            let has_moved = others > 0 && (tracked.is_late || tracked.mark != reading.mark);
             let is_open = match tracked.place {
                 Membership::Open => true,
                 Membership::Ignored => self.options.recheck,
@@ -166,12 +179,26 @@ impl Tracker {
         wanted
     }
 
-    /// Forgets processes that were not in the reading.
+    /// Removes processes that were not in the reading. What is known of them is kept until the
+    /// event of their end.
     fn forget_gone(&mut self, began_ns: u64) {
         let sample = self.sample;
-        self.processes.retain(|_, tracked| tracked.sample == sample);
-        let processes = &self.processes;
-        self.by_pid.retain(|_, id| processes.contains_key(id));
+        self.departed
+            .retain(|_, (_, since_ns)| began_ns.saturating_sub(*since_ns) < LATEST_EVENT_NS);
+        let gone = self.processes.iter().filter(|(_, tracked)| tracked.sample != sample);
+        let gone: Vec<Identity> = gone.map(|(id, _)| *id).collect();
+        for id in gone {
+            let Some(mut tracked) = self.processes.remove(&id) else {
+                continue;
+            };
+            if !self.ended.contains_key(&id) && self.departed.len() < MOST_ENDED {
+                tracked.threads = HashMap::new();
+                self.departed.insert(id, (tracked, began_ns));
+            }
+        }
+        let (processes, departed) = (&self.processes, &self.departed);
+        self.by_pid
+            .retain(|_, id| processes.contains_key(id) || departed.contains_key(id));
         self.ended
             .retain(|id, ended_ns| *ended_ns >= began_ns || processes.contains_key(id));
     }
@@ -179,10 +206,17 @@ impl Tracker {
     /// Assigns processes to groups.
     pub fn learn(&mut self, found: Vec<GroupFacts>) {
         let mut unmatched = Vec::new();
-        for GroupFacts { id, verdict, keys } in found {
+        for GroupFacts {
+            id,
+            verdict,
+            keys,
+            is_late,
+        } in found
+        {
             let Some(tracked) = self.processes.get_mut(&id) else {
                 continue;
             };
+            tracked.is_late = is_late;
             tracked.keys = keys
                 .iter()
                 .zip(self.groupings.iter_mut().skip(1))
@@ -350,7 +384,8 @@ impl Tracker {
         if self.ended.len() >= MOST_ENDED {
             return self.leave_unassigned(&exit);
         }
-        let tracked = self.processes.get(&exit.id);
+        let departed = self.departed.remove(&exit.id).map(|(tracked, _)| tracked);
+        let tracked = self.processes.get(&exit.id).or(departed.as_ref());
         let read = tracked.and_then(|tracked| tracked.counts);
         let read_ns = read.map_or(0, |counts| {
             let times = [Counter::UserNs, Counter::SystemNs];
@@ -370,13 +405,15 @@ impl Tracker {
             (_, Verdict::None) => Some(self.place_of_parent(exit.ppid)),
             (_, Verdict::Unknown) => None,
         };
-        let keys = match (tracked, &exit.keys) {
-            (Some(tracked), _) if !tracked.keys.is_empty() => tracked.keys.clone(),
-            (_, Some(keys)) => {
+        let keys = match tracked {
+            Some(tracked) if !tracked.keys.is_empty() => tracked.keys.clone(),
+            _ => {
                 let groupings = self.groupings.iter_mut().skip(1);
-                groupings.zip(keys).map(|(grouping, key)| grouping.name(key)).collect()
+                groupings
+                    .zip(&exit.keys)
+                    .map(|(grouping, key)| grouping.name(key))
+                    .collect()
             }
-            _ => Vec::new(),
         };
         match place {
             Some(Some(name)) => self.groupings[0].add_ended(&name, &counted),
@@ -391,7 +428,8 @@ impl Tracker {
 
     fn place_of_parent(&self, ppid: Option<u32>) -> Option<Arc<str>> {
         let parent = self.by_pid.get(&ppid.filter(|_| self.options.children)?)?;
-        match &self.processes.get(parent)?.place {
+        let departed = || self.departed.get(parent).map(|(tracked, _)| tracked);
+        match &self.processes.get(parent).or_else(departed)?.place {
             Membership::In(name) => Some(name.clone()),
             _ => None,
         }
@@ -482,6 +520,7 @@ mod tests {
             id: reading.id,
             verdict: of(reading.id.tid()).map_or(Verdict::None, |name| Verdict::Group(name.to_owned())),
             keys: vec!["unit".to_owned()],
+            is_late: false,
         });
         tracker.learn(found.collect());
         tracker.update(readings, &[]);
@@ -609,6 +648,26 @@ mod tests {
         assert_eq!(read(&mut tracker, 120, &[process], &[]), Vec::<u32>::new());
     }
 
+    /// Check that a group whose name was late is asked for again, and that the process moves there.
+    #[test]
+    fn a_late_name_is_asked_for_again() {
+        let mut tracker = tracker(USUAL);
+        let process = id(10, 101);
+        for (began_s, user, name, is_late) in [(110, 5, "(unknown)", true), (120, 8, "www", false)] {
+            let readings = [reading(process, 1, user)];
+            assert_eq!(tracker.begin(began_s * SECOND, &readings), [10]);
+            tracker.learn(vec![GroupFacts {
+                id: process,
+                verdict: Verdict::Group("a".to_owned()),
+                keys: vec![name.to_owned()],
+                is_late,
+            }]);
+            tracker.update(&readings, &[]);
+        }
+        assert_eq!(groups(&mut tracker, 1), [line("(unknown)", 0, 5), line("www", 1, 3)]);
+        assert!(tracker.begin(130 * SECOND, &[reading(process, 1, 9)]).is_empty());
+    }
+
     fn exit(id: Identity, time_s: u64, runtime: u64, verdict: Verdict) -> Exit {
         Exit {
             id,
@@ -616,7 +675,7 @@ mod tests {
             ppid: Some(10),
             runtime_ns: Some(runtime),
             verdict,
-            keys: Some(vec!["unit".to_owned()]),
+            keys: vec!["unit".to_owned()],
         }
     }
 
@@ -649,6 +708,24 @@ mod tests {
         assert_eq!(groups(&mut tracker, 0), expected);
         assert_eq!((tracker.unassigned, tracker.unassigned_ns), (1, 7));
         assert!(tracker.ended.is_empty());
+    }
+
+    /// Check that a process whose end is reported after a reading without it counts once, in the
+    /// group that it had, and so do its children; and that memory for such processes is bounded.
+    #[test]
+    fn ends_may_be_reported_late() {
+        let mut tracker = tracker(USUAL);
+        let [parent, silent] = [10, 12].map(|pid| reading(id(pid, 101), 1, 30));
+        read(&mut tracker, 110, &[parent.clone(), silent], &[(10, "a"), (12, "a")]);
+        read(&mut tracker, 120, &[], &[]);
+        tracker.end(exit(id(11, 111), 119, 5, Verdict::None));
+        tracker.end(exit(parent.id, 119, 32, Verdict::Unknown));
+        let row = |name: &str| (name.to_owned(), 0, 60, 2, 7);
+        assert_eq!(groups(&mut tracker, 0), [row("a")]);
+        assert_eq!(groups(&mut tracker, 1), [row("unit")]);
+        assert_eq!(tracker.unassigned, 0);
+        read(&mut tracker, 180, &[], &[]);
+        assert!(tracker.departed.is_empty() && tracker.by_pid.is_empty());
     }
 
     fn thread(process: u32, id: Identity, name: &str, user: u64) -> ThreadReading {
