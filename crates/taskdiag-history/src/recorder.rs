@@ -51,7 +51,11 @@ pub struct Recorder<S: Store> {
 #[derive(Debug)]
 struct InTier<F> {
     tier: Tier,
+    /// The interval between two samples; 0 if it records every sample.
+    every_ns: u64,
     open: Option<Open<F>>,
+    /// When the last sample was written.
+    written: Option<Time>,
     /// What happened since the last sample of this tier.
     happened: Happened,
 }
@@ -72,10 +76,11 @@ impl<F> InTier<F> {
         self.tier.every_ns == 0
     }
 
-    /// Whether the tier records the sample at this time, given the time of the previous sample.
-    fn is_due(&self, before: Option<Time>, now: Time) -> bool {
-        let number = |time: Time| time.boot_ns.checked_div(self.tier.every_ns);
-        self.is_first() || before.map(number) != Some(number(now))
+    /// Whether the tier records the sample at this time. A sample that could not be written stays
+    /// due.
+    fn is_due(&self, now: Time) -> bool {
+        let number = |time: Time| time.boot_ns.checked_div(self.every_ns);
+        self.every_ns == 0 || self.written.map(number) != Some(number(now))
     }
 
     /// Whether a sample at this time begins a new segment.
@@ -92,18 +97,24 @@ impl<F> InTier<F> {
 impl<S: Store> Recorder<S> {
     /// Creates a recorder. `about` describes all its segments.
     pub fn new(store: S, about: About, keep: Keep) -> Recorder<S> {
-        let in_tier = |tier| InTier {
+        // A tier that is finer than the recorder's interval has every sample, too: what goes when is
+        // decided by the name of a file alone, and must not depend on the interval.
+        let in_tier = |tier: Tier| InTier {
+            every_ns: if tier.every_ns > about.every_ns {
+                tier.every_ns
+            } else {
+                0
+            },
             tier,
             open: None,
+            written: None,
             happened: Happened::default(),
         };
-        let every_ns = about.every_ns;
-        let finer = |tier: &Tier| tier.every_ns == 0 || tier.every_ns > every_ns;
         Recorder {
             store,
+            tiers: TIERS.into_iter().map(in_tier).collect(),
             about,
             keep,
-            tiers: TIERS.into_iter().filter(finer).map(in_tier).collect(),
             last: None,
             stopped: None,
             bytes_written: 0,
@@ -130,8 +141,7 @@ impl<S: Store> Recorder<S> {
     /// used.
     pub fn needs_all(&self, now: Time, is_last: bool) -> bool {
         let before = self.last;
-        let is_needed =
-            |tier: &InTier<S::File>| tier.is_due(before, now) && (!tier.is_first() || tier.begins_anew(now));
+        let is_needed = |tier: &InTier<S::File>| tier.is_due(now) && (!tier.is_first() || tier.begins_anew(now));
         let is_jump = before.is_none_or(|before| jump_ns(before, now).is_some());
         // Lost samples had values that no other sample has.
         is_last || is_jump || self.stopped.is_some() || self.tiers.iter().any(is_needed)
@@ -148,11 +158,16 @@ impl<S: Store> Recorder<S> {
             self.tiers.iter_mut().for_each(|tier| tier.open = None);
         }
         let mut failed = self.check_space().err();
+        if failed.is_some() {
+            // Samples that may go may be what takes the space.
+            self.remove_old(time, true, &mut notices);
+            failed = self.check_space().err();
+        }
         for index in 0..self.tiers.len() {
             let in_tier = &mut self.tiers[index];
             in_tier.happened.add(happened);
             let is_first = in_tier.is_first();
-            let is_due = is_last || in_tier.is_due(before, time);
+            let is_due = is_last || in_tier.is_due(time);
             if !is_due || failed.is_some() {
                 if is_first {
                     in_tier.happened.left_out += happened.events.len() as u64;
@@ -240,7 +255,7 @@ impl<S: Store> Recorder<S> {
         }
         open.bytes += bytes.len() as u64;
         self.bytes_written += bytes.len() as u64;
-        self.tiers[index].open = Some(open);
+        (self.tiers[index].open, self.tiers[index].written) = (Some(open), Some(sample.time));
         Ok(began)
     }
 
@@ -275,7 +290,7 @@ impl<S: Store> Recorder<S> {
     }
 
     /// Removes old segments. If writing has stopped, it does not matter that the directory cannot
-    /// be listed.
+    /// be listed, and what cannot be removed is told once.
     fn remove_old(&mut self, time: Time, is_stopped: bool, notices: &mut Vec<Notice>) {
         let open: Vec<String> = self
             .tiers
@@ -288,7 +303,7 @@ impl<S: Store> Recorder<S> {
             Err(error) => return notices.push(Notice::NotRemoved(error.to_string())),
         };
         for name in to_remove(&files, &open, self.keep, time.wall_ns) {
-            if let Err(error) = self.store.remove(&name) {
+            if let (Err(error), None) = (self.store.remove(&name), self.stopped) {
                 notices.push(Notice::NotRemoved(format!("{name}: {error}")));
             }
         }

@@ -11,7 +11,7 @@ use taskdiag_core::query::Query;
 use taskdiag_core::record::{attr, Base, Cpu, Header, Writer};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_history::decode::{Decoder, End};
-use taskdiag_history::directory::Keep;
+use taskdiag_history::directory::{file_name, Keep};
 use taskdiag_history::encode::Sample;
 use taskdiag_history::events::Happened;
 use taskdiag_history::figures::{self, Figure, Figures, Part};
@@ -118,7 +118,8 @@ impl Store for Faulty {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
-        self.files.remove(name);
+        // What is removed makes room.
+        self.is_full &= self.files.remove(name).is_none();
         Ok(())
     }
 
@@ -413,6 +414,64 @@ fn the_last_part_is_left_to_others() {
     recorder.store().is_full = false;
     assert_eq!(sample(&mut recorder, 3), [Notice::GoesOn(2)]);
     assert!(recorder.bytes_written() > before);
+}
+
+/// Check that samples that are too old are removed although there is no room, and make room.
+#[test]
+fn old_samples_make_room() {
+    let mut store = Faulty {
+        is_full: true,
+        ..Faulty::default()
+    };
+    let old = file_name("full", time(0).wall_ns - 2 * 86_400 * 1_000_000_000, 0);
+    store.files.insert(old.clone(), Bytes::default());
+    let mut recorder = Recorder::new(store, About::default(), Keep::Usual);
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    assert_eq!(recorder.record(&whole(time(0), &tasks, &[], &happened), false), []);
+    assert!(!recorder.store().files.contains_key(&old) && recorder.bytes_written() > 0);
+}
+
+/// Records samples at these times, in seconds. Returns how many samples each tier has.
+fn counts(every_ns: u64, seconds: impl Iterator<Item = usize>, full_at: usize) -> Vec<(String, usize)> {
+    let about = About {
+        every_ns,
+        ..About::default()
+    };
+    let mut recorder = Recorder::new(Faulty::default(), about, Keep::Usual);
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    for second in seconds {
+        recorder.store().is_full = second == full_at;
+        let at = Time {
+            wall_ns: time(0).wall_ns + second as i64 * 1_000_000_000,
+            boot_ns: second as u64 * 1_000_000_000,
+        };
+        recorder.record(&whole(at, &tasks, &[], &happened), false);
+    }
+    let mut counts = BTreeMap::new();
+    for (name, bytes) in &recorder.store().files {
+        let tier = name.split('-').next().expect("a tier");
+        *counts.entry(tier.to_owned()).or_insert(0) += read(&bytes.all).len();
+    }
+    counts.into_iter().collect()
+}
+
+/// Check that a tier has its sample later if it could not be written when it was due.
+#[test]
+fn a_sample_stays_due() {
+    let counted = |full_at| counts(5_000_000_000, (0..=90).step_by(5), full_at);
+    let tiers = |full: usize| [("10min", 1), ("1min", 2), ("full", full)].map(|(tier, count)| (tier.to_owned(), count));
+    assert_eq!(counted(usize::MAX), tiers(19));
+    assert_eq!(counted(60), tiers(18));
+}
+
+/// Check that samples at a long interval are kept as long as those at a short one: all tiers have
+/// them.
+#[test]
+fn long_intervals_are_kept_as_long() {
+    // A sample may be late by any time.
+    let seconds = (0..12).map(|index| index * 600 + [599, 0][index % 2]);
+    let all = [("10min", 12), ("1min", 12), ("full", 12)].map(|(tier, count)| (tier.to_owned(), count));
+    assert_eq!(counts(600_000_000_000, seconds, usize::MAX), all);
 }
 
 /// Check that setting the clock begins new files, even if it is set back to a time that was already

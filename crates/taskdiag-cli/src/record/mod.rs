@@ -217,7 +217,7 @@ struct Recording {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = query(&args)?;
-    let stop = Stop::new()?;
+    let stop = Stop::at_signals()?;
     let files = Apart::to_record(&args.dir)?;
     let mut handle = args.from.handle_for_many();
     // This pays off for more than one sample. If it fails, another source answers.
