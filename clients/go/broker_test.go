@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -531,6 +532,64 @@ func TestEmptyCommandLines(t *testing.T) {
 		}
 		if _, reason := readSurely(&worker{}, directory, "stat", started+1, nil); reason != Gone {
 			t.Errorf("%s of another: %v", name, reason)
+		}
+	}
+}
+
+// Check that values of groups that BPF could not read have the library's reasons if they are
+// missing.
+func TestReasonsOfDeferredGroups(t *testing.T) {
+	stat := func(size, code string) string {
+		words := strings.Fields("7 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 0 1 0 249641 " + strings.Repeat("8 ", 30))
+		words[23-1], words[26-1], words[27-1] = size, code, code
+		return strings.Join(words, " ")
+	}
+	zombie := exec.Command("true")
+	if err := zombie.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = zombie.Wait() }()
+	ended := fmt.Sprintf("/proc/%d", zombie.Process.Pid)
+	until(t, "it is a zombie", func() bool {
+		_, size, found := statOf(ended)
+		return found && size == 0
+	})
+	mount, _, found := cgroupMount()
+	var root syscall.Stat_t
+	wantRoot := Unsupported
+	if found && syscall.Stat(mount, &root) == nil {
+		wantRoot = 0
+	}
+	for name, each := range map[string]struct {
+		directory, file, text string
+		group                 uint32
+		attr                  uint8
+		want                  Absent
+	}{
+		"outside the namespace":   {"", "cgroup", "0::/../..\n", groupCgroup, attrCgroup, Unsupported},
+		"above the namespace":     {"", "cgroup", "0::/..\n", groupCgroup, attrCgroup, Unsupported},
+		"a removed cgroup":        {"", "cgroup", "1:cpu:/\n0::/x (deleted)\n", groupCgroup, attrCgroup, Gone},
+		"the root":                {"", "cgroup", "0::/\n", groupCgroup, attrCgroup, wantRoot},
+		"no unified hierarchy":    {"", "cgroup", "1:cpu:/\n", groupCgroup, attrCgroup, Unsupported},
+		"addresses":               {"", "stat", stat("4096", "4096"), groupLayout, attrLayout, 0},
+		"hidden addresses":        {"", "stat", stat("4096", "1"), groupLayout, attrLayout, Denied},
+		"a kernel thread":         {"", "stat", stat("0", "1"), groupLayout, attrLayout, NoMemory},
+		"an exiting task":         {"", "stat", stat("0", "0"), groupLayout, attrLayout, NoMemory},
+		"a zombie's program":      {ended, "status", "", groupPaths, attrExe, NoMemory},
+		"a zombie's directory":    {ended, "status", "", groupPaths, attrCwd, Gone},
+		"a path that is too long": {strings.Repeat("/x", 4096), "status", "", groupPaths, attrCwd, Truncated},
+	} {
+		files := &taskFiles{directory: each.directory, texts: map[string]fileText{each.file: {each.text, 0}, "personality": {}}}
+		for _, of := range deferredGroups[each.group](files) {
+			if of.attr != each.attr {
+				continue
+			}
+			if of.reason != each.want {
+				t.Errorf("%s: %v, not %v", name, of.reason, each.want)
+			}
+			if name == "the root" && wantRoot == 0 && order.Uint64(of.payload) != root.Ino {
+				t.Errorf("the root cgroup is not %d", root.Ino)
+			}
 		}
 	}
 }

@@ -472,6 +472,8 @@ func reasonOf(err error, name string) Absent {
 		return Gone
 	case syscall.ESRCH:
 		return Gone
+	case syscall.ENAMETOOLONG:
+		return Truncated
 	}
 	return Unsupported
 }
