@@ -1,6 +1,7 @@
 package taskdiag
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func TestSelections(t *testing.T) {
 func TestOpenMaps(t *testing.T) {
 	client := connect(t)
 	ctx := context.Background()
-	pids := zoo(t, os.Geteuid(), "stopped", "zombie")
+	pids := zoo(t, os.Geteuid(), "stopped", "dead-leader", "zombie")
 	for name, open := range map[string]func(context.Context, int) (*os.File, error){
 		"maps": client.OpenMaps, "smaps": client.OpenSmaps,
 	} {
@@ -118,6 +119,16 @@ func TestOpenMaps(t *testing.T) {
 		own, errOwn := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pids["stopped"], name))
 		if err != nil || errOwn != nil || string(text) != string(own) || len(text) == 0 {
 			t.Errorf("%s: %v: %.100s", name, err, text)
+		}
+		// Its other threads live.
+		if file, err := open(ctx, pids["dead-leader"]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			text, err := io.ReadAll(file)
+			file.Close()
+			if err != nil || !bytes.Contains(text, []byte("[stack]")) {
+				t.Errorf("%s: %v: %.100s", name, err, text)
+			}
 		}
 		if _, err := open(ctx, pids["zombie"]); !errors.Is(err, ErrNoMemory) {
 			t.Errorf("%s: %v", name, err)

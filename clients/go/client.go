@@ -327,7 +327,12 @@ func (c *Client) open(ctx context.Context, show uint64, pid int, name string) (*
 			if conn.bits.known&show == 0 {
 				return failf(ErrUnsupported, "the broker at %s opens no files of processes", c.path)
 			}
-			file, err = conn.askFile(show, toPID(pid), path)
+			// If the first thread has ended, another one may have the memory.
+			for _, which := range []strategy{oneProcess, threadsOf} {
+				if file, err = conn.askFile(show, which, toPID(pid), path); err != nil || file != nil {
+					break
+				}
+			}
 			return err
 		})
 		switch {
