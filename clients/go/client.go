@@ -161,7 +161,7 @@ func (c *Client) exchange(ctx context.Context, ask func(*connection) error) erro
 	case c.turn <- struct{}{}:
 		defer c.leave()
 	case <-ctx.Done():
-		return stopped(c.path, ctx.Err())
+		return stoppedRequest(c.path, ctx.Err())
 	case <-c.closing:
 		return errClosed
 	}

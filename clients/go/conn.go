@@ -58,7 +58,7 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 	}
 	if err != nil {
 		if err := ctx.Err(); err != nil {
-			return nil, stopped(path, err)
+			return nil, stoppedRequest(path, err)
 		}
 		// The sockets of other programs are often of another type.
 		if errors.Is(err, syscall.EPROTOTYPE) {
@@ -80,22 +80,26 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 }
 
 // stopped returns the error for an ended context. errors.Is finds the context's error.
-func stopped(path string, cause error) error {
-	return &failure{nil, "the request to the broker at " + path + " was stopped", cause}
+func stopped(what string, cause error) error {
+	return &failure{nil, what + " was stopped", cause}
+}
+
+func stoppedRequest(path string, cause error) error {
+	return stopped("the request to the broker at "+path, cause)
 }
 
 // run calls ask. If the context or the client ends during the call, it closes the socket to end
 // ask.
 func (c *connection) run(ctx context.Context, ask func() error) error {
 	if err := ctx.Err(); err != nil {
-		return stopped(c.path, err)
+		return stoppedRequest(c.path, err)
 	}
 	end, ended := make(chan struct{}), make(chan error)
 	go func() {
 		var why error
 		select {
 		case <-ctx.Done():
-			why = stopped(c.path, ctx.Err())
+			why = stoppedRequest(c.path, ctx.Err())
 		case <-c.closing:
 			why = errClosed
 		case <-end:

@@ -17,7 +17,8 @@ import (
 // taskFiles are the files of a task. Each is read on first use, and only once.
 type taskFiles struct {
 	directory string
-	read      func(name string) ([]byte, Absent)
+	started   uint64
+	worker    *worker
 	texts     map[string]fileText
 }
 
@@ -83,7 +84,7 @@ func parse(text string) uint64 {
 func (s *taskFiles) text(name string) (string, Absent) {
 	known, found := s.texts[name]
 	if !found {
-		text, reason := s.read(name)
+		text, reason := readSurely(s.worker, s.directory, name, s.started, nil)
 		known = fileText{string(text), reason}
 		s.texts[name] = known
 	}
@@ -229,7 +230,7 @@ func (s *taskFiles) namespaces() []ownAttribute {
 	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
 		target, err := os.Readlink(s.directory + "/ns/" + name)
 		if err != nil {
-			absent[NSPID+Field(i)] = reasonOfLink(err, "ns/"+name)
+			absent[NSPID+Field(i)] = s.worker.reasonOf(err, "ns/"+name)
 		}
 		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
 		payload = number(payload, parse(inode), 8)
@@ -241,7 +242,7 @@ func (s *taskFiles) cgroup() []ownAttribute {
 	text, reason := s.text("cgroup")
 	for _, line := range strings.Split(text, "\n") {
 		if path := strings.TrimPrefix(line, "0::"); path != line {
-			return []ownAttribute{{attr: attrCgroupPath, payload: []byte(path)}, cgroupOf(path)}
+			return []ownAttribute{{attr: attrCgroupPath, payload: []byte(path)}, s.cgroupOf(path)}
 		}
 	}
 	if reason == 0 {
@@ -251,7 +252,7 @@ func (s *taskFiles) cgroup() []ownAttribute {
 }
 
 // cgroupOf builds the attribute with the id of a cgroup, which is its inode number.
-func cgroupOf(path string) ownAttribute {
+func (s *taskFiles) cgroupOf(path string) ownAttribute {
 	var of syscall.Stat_t
 	reason := Unsupported
 	switch {
@@ -261,9 +262,9 @@ func cgroupOf(path string) ownAttribute {
 		// The cgroup of a zombie may have been removed.
 		reason = Gone
 	default:
-		if mount, device, found := cgroupMount(); found {
+		if mount, device, found := s.worker.cgroupMount(); found {
 			if err := syscall.Lstat(mount+path, &of); err != nil {
-				reason = reasonOf(err, "cgroup")
+				reason = s.worker.reasonOf(err, "cgroup")
 			} else if uint64(of.Dev) == device {
 				return ownAttribute{attr: attrCgroup, payload: number(nil, of.Ino, 8)}
 			}
@@ -274,9 +275,10 @@ func cgroupOf(path string) ownAttribute {
 
 // cgroupMount returns the mount point of the unified hierarchy, and its device number. A mount that
 // is covered by another file system does not lead to cgroups.
-func cgroupMount() (point string, device uint64, found bool) {
+func (w *worker) cgroupMount() (point string, device uint64, found bool) {
 	const cgroup2Magic = 0x63677270
-	text, _ := os.ReadFile("/proc/self/mountinfo")
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	w.note(err)
 	for _, line := range strings.Split(string(text), "\n") {
 		mount, system, isMount := strings.Cut(line, " - ")
 		words := strings.Fields(mount)
@@ -340,11 +342,11 @@ func (s *taskFiles) paths() []ownAttribute {
 		target, err := os.Readlink(s.directory + "/" + link.name)
 		of := ownAttribute{attr: link.attr, payload: []byte(target)}
 		if err != nil {
-			of = ownAttribute{attr: link.attr, reason: reasonOfLink(err, link.name)}
+			of = ownAttribute{attr: link.attr, reason: s.worker.reasonOf(err, link.name)}
 		}
 		// Memory that is gone does not come back, so its size is read after the link.
 		if link.attr == attrExe && of.reason == Gone {
-			if _, size, found := statOf(s.directory); found && size == 0 {
+			if _, size, found := s.worker.statOf(s.directory); found && size == 0 {
 				of.reason = NoMemory
 			}
 		}
@@ -359,16 +361,9 @@ func (s *taskFiles) paths() []ownAttribute {
 	return append(list, ownAttribute{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
 }
 
-func reasonOfLink(err error, name string) Absent {
-	if failed, isPath := err.(*os.PathError); isPath {
-		return reasonOf(failed.Err, name)
-	}
-	return Unsupported
-}
-
 func (s *taskFiles) descriptors() []ownAttribute {
 	absent := map[Field]Absent{}
-	count, reason := countFiles(s.directory)
+	count, reason := s.countFiles()
 	if reason != 0 {
 		absent[FDCount] = reason
 	}
@@ -380,16 +375,16 @@ func (s *taskFiles) descriptors() []ownAttribute {
 // countFiles returns the number of open files of a task. From Linux 6.2 on, it is the size of the
 // directory, which takes no right to list it. This process has open files, so its own size tells
 // whether the kernel has that.
-func countFiles(task string) (uint64, Absent) {
+func (s *taskFiles) countFiles() (uint64, Absent) {
 	var of, own syscall.Stat_t
 	if err := syscall.Stat("/proc/self/fd", &own); err == nil && own.Size > 0 {
-		if err := syscall.Stat(task+"/fd", &of); err != nil {
-			return 0, reasonOf(err, "fd")
+		if err := syscall.Stat(s.directory+"/fd", &of); err != nil {
+			return 0, s.worker.reasonOf(err, "fd")
 		}
 		return uint64(of.Size), 0
 	}
 	count := 0
-	directory, err := os.Open(task + "/fd")
+	directory, err := os.Open(s.directory + "/fd")
 	for err == nil {
 		var names []string
 		if names, err = directory.Readdirnames(1024); err == nil {
@@ -400,7 +395,7 @@ func countFiles(task string) (uint64, Absent) {
 		directory.Close()
 	}
 	if err != io.EOF {
-		return 0, reasonOfLink(err, "fd")
+		return 0, s.worker.reasonOf(err, "fd")
 	}
 	return uint64(count), 0
 }
