@@ -1,11 +1,13 @@
 package taskdiag
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -104,7 +106,7 @@ func TestSelections(t *testing.T) {
 func TestOpenMaps(t *testing.T) {
 	client := connect(t)
 	ctx := context.Background()
-	pids := zoo(t, os.Geteuid(), "stopped", "zombie")
+	pids := zoo(t, os.Geteuid(), "stopped", "dead-leader", "zombie")
 	for name, open := range map[string]func(context.Context, int) (*os.File, error){
 		"maps": client.OpenMaps, "smaps": client.OpenSmaps,
 	} {
@@ -117,6 +119,16 @@ func TestOpenMaps(t *testing.T) {
 		own, errOwn := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pids["stopped"], name))
 		if err != nil || errOwn != nil || string(text) != string(own) || len(text) == 0 {
 			t.Errorf("%s: %v: %.100s", name, err, text)
+		}
+		// Its other threads live.
+		if file, err := open(ctx, pids["dead-leader"]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			text, err := io.ReadAll(file)
+			file.Close()
+			if err != nil || !bytes.Contains(text, []byte("[stack]")) {
+				t.Errorf("%s: %v: %.100s", name, err, text)
+			}
 		}
 		if _, err := open(ctx, pids["zombie"]); !errors.Is(err, ErrNoMemory) {
 			t.Errorf("%s: %v", name, err)
@@ -256,30 +268,28 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// Check that a client still answers correctly after queries that were cancelled at any time.
+// Check that a client answers correctly after a query that was cancelled at any time: deadlines grow
+// until an answer comes in time.
 func TestCancelledQueries(t *testing.T) {
 	client := connect(t)
 	fields := fieldsOf(t, "pid,comm,uid,rss_bytes,cmdline")
-	cancelled := 0
-	for i := 0; i < 200; i++ {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*10)*time.Microsecond)
+	for deadline := 10 * time.Microsecond; ; deadline += deadline / 8 {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		_, err := client.Processes(ctx, fields)
 		cancel()
-		if errors.Is(err, context.DeadlineExceeded) {
-			cancelled++
-		} else if err != nil {
-			t.Fatal(err)
+		row, errAfter := client.Process(context.Background(), os.Getpid(), fields)
+		if errAfter != nil {
+			t.Fatal(errAfter)
 		}
-	}
-	if cancelled == 0 {
-		t.Error("no query was cancelled")
-	}
-	row, err := client.Process(context.Background(), os.Getpid(), fields)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pid, _ := row.PID(); int(pid) != os.Getpid() {
-		t.Errorf("%d", pid)
+		if pid, _ := row.PID(); int(pid) != os.Getpid() {
+			t.Fatalf("pid %d after a deadline of %v", pid, deadline)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || deadline > 10*time.Second {
+			t.Fatalf("after %v: %v", deadline, err)
+		}
 	}
 }
 
@@ -291,7 +301,7 @@ func TestHeldReaders(t *testing.T) {
 	until(t, "all readers have come back", func() bool {
 		held.Lock()
 		defer held.Unlock()
-		return held.count == 0 && len(held.pids) == 0
+		return len(held.readers) == 0
 	})
 }
 
@@ -318,16 +328,121 @@ func heldReaders(t *testing.T) {
 		}
 	}
 	held.Lock()
-	count := held.pids[uint32(pids["holds-lock"])].readers
+	count := 0
+	for _, of := range held.readers {
+		if of.pid == uint32(pids["holds-lock"]) {
+			count++
+		}
+	}
 	held.Unlock()
 	if count != 1 {
 		t.Errorf("it holds %d readers", count)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
+	// Only the deadline ends this query.
 	another := zoo(t, os.Geteuid(), "holds-lock")["holds-lock"]
-	if _, err := client.Process(ctx, another, fields); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err := client.Processes(ctx, fields, PIDs(another), Patience(time.Hour))
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Check that a reader that runs is not given up, however long that takes.
+func TestSlowReadersAreWaitedFor(t *testing.T) {
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zero.Close()
+	slow := func(_ string, text []byte) ([]byte, Absent) {
+		room := make([]byte, 16<<20)
+		for end := time.Now().Add(5 * defaultPatience); time.Now().Before(end); {
+			_, _ = syscall.Read(int(zero.Fd()), room)
+		}
+		return text, 0
+	}
+	r := readerOfThis(t, ownFile{attrArgs, "cmdline", slow})
+	if err := r.watch(context.Background(), []*worker{r.start()}); err != nil {
+		t.Fatal(err)
+	}
+	if arguments, reason := r.table.Row(0).Cmdline(); reason != 0 || !same(arguments.Slice(), os.Args) {
+		t.Errorf("%v: %v", arguments.Slice(), reason)
+	}
+}
+
+// readerOfThis returns a reader for a table that has only this process.
+func readerOfThis(t *testing.T, files ...ownFile) *ownReader {
+	t.Helper()
+	const tick = uint64(time.Second / clockTicks)
+	started, _, found := (&worker{}).statOf("/proc/self")
+	if !found {
+		t.Fatal("this process has no stat")
+	}
+	one := record(uint32(os.Getpid()), 0)
+	order.PutUint64(one[16:], started*tick)
+	var p packets
+	p.task(5, wire(wireRecord, one))
+	table, err := decode(packet(p.bytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &ownReader{table: table, files: files, tick: tick, patience: defaultPatience, ends: make(chan struct{}, 1)}
+}
+
+// Check that texts that come in time, but take too long in total, have no value.
+func TestRowsHaveALimit(t *testing.T) {
+	late := &worker{began: time.Now().Add(-longest)}
+	started, _, _ := late.statOf("/proc/self")
+	if text, reason := readSurely(late, "/proc/self", "cmdline", started, nil); reason != NoAnswer || len(text) != 0 {
+		t.Errorf("%q: %v", text, reason)
+	}
+}
+
+// Check that a query ends with an error if this process has no descriptor left to read /proc with.
+func TestALackOfDescriptorsIsAnError(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	r := readerOfThis(t, ownFile{attrArgs, "cmdline", asItIs})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := r.watch(context.Background(), []*worker{r.start()})
+	if errSet := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); errSet != nil {
+		t.Fatal(errSet)
+	}
+	if !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "/proc/") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Check that readers of queries that were just cancelled do not keep others from reading.
+func TestCancelledReadersDoNotCountAtOnce(t *testing.T) {
+	const pid, other = 1 << 30, 1<<30 + 1
+	var workers []*worker
+	holdAll := func(from time.Time) {
+		held.Lock()
+		defer held.Unlock()
+		for i := 0; i < mostHeld; i++ {
+			w := &worker{}
+			workers = append(workers, w)
+			held.readers[w] = holding{pid, from}
+		}
+	}
+	defer func() {
+		for _, w := range workers {
+			release(w)
+		}
+	}()
+	holdAll(time.Now().Add(time.Hour))
+	if isHeld(pid) || isHeld(other) {
+		t.Error("readers count that may still return")
+	}
+	holdAll(time.Now())
+	if !isHeld(pid) || !isHeld(other) {
+		t.Error("blocked readers do not count")
 	}
 }
 
@@ -524,13 +639,71 @@ func TestEmptyCommandLines(t *testing.T) {
 	pids := zoo(t, os.Geteuid(), "zombie", "title-nowhere")
 	for name, want := range map[string]Absent{"zombie": NoMemory, "title-nowhere": 0} {
 		directory := fmt.Sprintf("/proc/%d", pids[name])
-		started, _, found := statOf(directory)
-		text, reason := readSurely(&worker{}, directory, "cmdline", started, nil)
+		started, _, found := (&worker{}).statOf(directory)
+		text, reason := readSurely(&worker{began: time.Now()}, directory, "cmdline", started, nil)
 		if !found || reason != want || len(text) != 0 {
 			t.Errorf("%s: %q, %v", name, text, reason)
 		}
-		if _, reason := readSurely(&worker{}, directory, "stat", started+1, nil); reason != Gone {
+		if _, reason := readSurely(&worker{began: time.Now()}, directory, "stat", started+1, nil); reason != Gone {
 			t.Errorf("%s of another: %v", name, reason)
+		}
+	}
+}
+
+// Check that values of groups that BPF could not read have the library's reasons if they are
+// missing.
+func TestReasonsOfDeferredGroups(t *testing.T) {
+	stat := func(size, code string) string {
+		words := strings.Fields("7 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 0 1 0 249641 " + strings.Repeat("8 ", 30))
+		words[23-1], words[26-1], words[27-1] = size, code, code
+		return strings.Join(words, " ")
+	}
+	zombie := exec.Command("true")
+	if err := zombie.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = zombie.Wait() }()
+	ended := fmt.Sprintf("/proc/%d", zombie.Process.Pid)
+	until(t, "it is a zombie", func() bool {
+		_, size, found := (&worker{}).statOf(ended)
+		return found && size == 0
+	})
+	mount, _, found := (&worker{}).cgroupMount()
+	var root syscall.Stat_t
+	wantRoot := Unsupported
+	if found && syscall.Stat(mount, &root) == nil {
+		wantRoot = 0
+	}
+	for name, each := range map[string]struct {
+		directory, file, text string
+		group                 uint32
+		attr                  uint8
+		want                  Absent
+	}{
+		"outside the namespace":   {"", "cgroup", "0::/../..\n", groupCgroup, attrCgroup, Unsupported},
+		"above the namespace":     {"", "cgroup", "0::/..\n", groupCgroup, attrCgroup, Unsupported},
+		"a removed cgroup":        {"", "cgroup", "1:cpu:/\n0::/x (deleted)\n", groupCgroup, attrCgroup, Gone},
+		"the root":                {"", "cgroup", "0::/\n", groupCgroup, attrCgroup, wantRoot},
+		"no unified hierarchy":    {"", "cgroup", "1:cpu:/\n", groupCgroup, attrCgroup, Unsupported},
+		"addresses":               {"", "stat", stat("4096", "4096"), groupLayout, attrLayout, 0},
+		"hidden addresses":        {"", "stat", stat("4096", "1"), groupLayout, attrLayout, Denied},
+		"a kernel thread":         {"", "stat", stat("0", "1"), groupLayout, attrLayout, NoMemory},
+		"an exiting task":         {"", "stat", stat("0", "0"), groupLayout, attrLayout, NoMemory},
+		"a zombie's program":      {ended, "status", "", groupPaths, attrExe, NoMemory},
+		"a zombie's directory":    {ended, "status", "", groupPaths, attrCwd, Gone},
+		"a path that is too long": {strings.Repeat("/x", 4096), "status", "", groupPaths, attrCwd, Truncated},
+	} {
+		files := &taskFiles{each.directory, 0, &worker{began: time.Now()}, map[string]fileText{each.file: {each.text, 0}, "personality": {}}}
+		for _, of := range deferredGroups[each.group](files) {
+			if of.attr != each.attr {
+				continue
+			}
+			if of.reason != each.want {
+				t.Errorf("%s: %v, not %v", name, of.reason, each.want)
+			}
+			if name == "the root" && wantRoot == 0 && order.Uint64(of.payload) != root.Ino {
+				t.Errorf("the root cgroup is not %d", root.Ino)
+			}
 		}
 	}
 }

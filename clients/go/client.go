@@ -161,7 +161,7 @@ func (c *Client) exchange(ctx context.Context, ask func(*connection) error) erro
 	case c.turn <- struct{}{}:
 		defer c.leave()
 	case <-ctx.Done():
-		return stopped(c.path, ctx.Err())
+		return stoppedRequest(c.path, ctx.Err())
 	case <-c.closing:
 		return errClosed
 	}
@@ -327,7 +327,12 @@ func (c *Client) open(ctx context.Context, show uint64, pid int, name string) (*
 			if conn.bits.known&show == 0 {
 				return failf(ErrUnsupported, "the broker at %s opens no files of processes", c.path)
 			}
-			file, err = conn.askFile(show, toPID(pid), path)
+			// If the first thread has ended, another one may have the memory.
+			for _, which := range []strategy{oneProcess, threadsOf} {
+				if file, err = conn.askFile(show, which, toPID(pid), path); err != nil || file != nil {
+					break
+				}
+			}
 			return err
 		})
 		switch {

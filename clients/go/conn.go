@@ -58,7 +58,7 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 	}
 	if err != nil {
 		if err := ctx.Err(); err != nil {
-			return nil, stopped(path, err)
+			return nil, stoppedRequest(path, err)
 		}
 		// The sockets of other programs are often of another type.
 		if errors.Is(err, syscall.EPROTOTYPE) {
@@ -80,22 +80,26 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 }
 
 // stopped returns the error for an ended context. errors.Is finds the context's error.
-func stopped(path string, cause error) error {
-	return &failure{nil, "the request to the broker at " + path + " was stopped", cause}
+func stopped(what string, cause error) error {
+	return &failure{nil, what + " was stopped", cause}
+}
+
+func stoppedRequest(path string, cause error) error {
+	return stopped("the request to the broker at "+path, cause)
 }
 
 // run calls ask. If the context or the client ends during the call, it closes the socket to end
 // ask.
 func (c *connection) run(ctx context.Context, ask func() error) error {
 	if err := ctx.Err(); err != nil {
-		return stopped(c.path, err)
+		return stoppedRequest(c.path, err)
 	}
 	end, ended := make(chan struct{}), make(chan error)
 	go func() {
 		var why error
 		select {
 		case <-ctx.Done():
-			why = stopped(c.path, ctx.Err())
+			why = stoppedRequest(c.path, ctx.Err())
 		case <-c.closing:
 			why = errClosed
 		case <-end:
@@ -282,38 +286,32 @@ func answerLimit() int {
 }
 
 // askFile requests an opened file of /proc. It returns nil if the process has no memory.
-func (c *connection) askFile(show uint64, pid uint32, name string) (*os.File, error) {
-	seq, err := c.send(show, oneProcess, pid)
+func (c *connection) askFile(show uint64, which strategy, pid uint32, name string) (*os.File, error) {
+	seq, err := c.send(show, which, pid)
 	if err != nil {
 		return nil, c.explain(err, pid)
 	}
 	packet, control := make([]byte, maxFilePacket), make([]byte, syscall.CmsgSpace(4))
 	n, controls, flags, _, err := c.socket.ReadMsgUnix(packet, control)
-	if err != nil {
-		if errors.Is(err, syscall.ECONNRESET) {
-			err = c.refusal()
-		} else if isEnd(err) {
-			err = errEnded
-		}
-		return nil, c.explain(err, pid)
-	}
-	file := received(control[:controls], name)
-	opened, err := wasOpened(packet[:n], seq, show)
+	// A file may also come with the end of the connection.
+	file, opened := received(control[:controls], name), false
 	switch {
-	case n == 0:
+	case errors.Is(err, syscall.ECONNRESET):
+		err = c.refusal()
+	case isEnd(err):
 		err = errEnded
-	case flags&syscall.MSG_TRUNC != 0:
+	case err == nil && flags&syscall.MSG_TRUNC != 0:
 		err = malformed("a packet that is too long")
-	case err == nil && opened && file == nil:
-		err = malformed("an answer without its file")
-	}
-	if err != nil || !opened {
-		if file != nil {
-			file.Close()
+	case err == nil:
+		if opened, err = wasOpened(packet[:n], seq, show); opened && file == nil {
+			err = malformed("an answer without its file")
 		}
-		return nil, c.explain(err, pid)
 	}
-	return file, nil
+	if file != nil && !opened {
+		file.Close()
+		file = nil
+	}
+	return file, c.explain(err, pid)
 }
 
 // received returns the file that came with a packet; if there are several, the last.

@@ -166,3 +166,32 @@ func TestValuesAreWrittenAsTheCommandsAre(t *testing.T) {
 		t.Errorf("%v", set)
 	}
 }
+
+// Check that nothing in the public interface panics without a table, and for numbers that are no
+// fields.
+func TestRowsWithoutTable(t *testing.T) {
+	text, err := json.Marshal(Row{})
+	if err != nil || string(text) != "{}" || (Row{}).String() != "{}" {
+		t.Errorf("%s: %v", text, err)
+	}
+	for field := 0; field < 256; field++ {
+		if value, reason := (Row{}).Value(Field(field)); reason != NotAsked {
+			t.Errorf("field %d is %v: %v", field, value, reason)
+		}
+	}
+	if name, reason := (Row{}).Comm(); reason != NotAsked {
+		t.Errorf("%q: %v", name, reason)
+	}
+	if pid, reason := (Row{}).PID(); reason != NotAsked {
+		t.Errorf("%d: %v", pid, reason)
+	}
+	var p packets
+	p.task(5, wire(wireRecord, record(1, 0)))
+	table, err := decode(packet(p.bytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if column := table.Uint64s(nil, Field(200), 7); len(column) != 1 || column[0] != 7 {
+		t.Errorf("%v", column)
+	}
+}

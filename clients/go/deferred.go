@@ -2,6 +2,7 @@ package taskdiag
 
 import (
 	"encoding/hex"
+	"io"
 	"math"
 	"os"
 	"strconv"
@@ -16,7 +17,8 @@ import (
 // taskFiles are the files of a task. Each is read on first use, and only once.
 type taskFiles struct {
 	directory string
-	read      func(name string) ([]byte, Absent)
+	started   uint64
+	worker    *worker
 	texts     map[string]fileText
 }
 
@@ -82,7 +84,7 @@ func parse(text string) uint64 {
 func (s *taskFiles) text(name string) (string, Absent) {
 	known, found := s.texts[name]
 	if !found {
-		text, reason := s.read(name)
+		text, reason := readSurely(s.worker, s.directory, name, s.started, nil)
 		known = fileText{string(text), reason}
 		s.texts[name] = known
 	}
@@ -228,7 +230,7 @@ func (s *taskFiles) namespaces() []ownAttribute {
 	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
 		target, err := os.Readlink(s.directory + "/ns/" + name)
 		if err != nil {
-			absent[NSPID+Field(i)] = reasonOfLink(err, "ns/"+name)
+			absent[NSPID+Field(i)] = s.worker.reasonOf(err, "ns/"+name)
 		}
 		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
 		payload = number(payload, parse(inode), 8)
@@ -239,16 +241,9 @@ func (s *taskFiles) namespaces() []ownAttribute {
 func (s *taskFiles) cgroup() []ownAttribute {
 	text, reason := s.text("cgroup")
 	for _, line := range strings.Split(text, "\n") {
-		path := strings.TrimPrefix(line, "0::")
-		if path == line {
-			continue
+		if path := strings.TrimPrefix(line, "0::"); path != line {
+			return []ownAttribute{{attr: attrCgroupPath, payload: []byte(path)}, s.cgroupOf(path)}
 		}
-		of := []ownAttribute{{attr: attrCgroupPath, payload: []byte(path)}, {attr: attrCgroup, reason: Unsupported}}
-		var status syscall.Stat_t
-		if err := syscall.Stat(cgroupMount()+path, &status); err == nil {
-			of[1] = ownAttribute{attr: attrCgroup, payload: number(nil, status.Ino, 8)}
-		}
-		return of
 	}
 	if reason == 0 {
 		reason = Unsupported
@@ -256,18 +251,52 @@ func (s *taskFiles) cgroup() []ownAttribute {
 	return []ownAttribute{{attr: attrCgroupPath, reason: reason}, {attr: attrCgroup, reason: reason}}
 }
 
-// cgroupMount returns the mount point of the unified hierarchy.
-func cgroupMount() string {
-	text, _ := os.ReadFile("/proc/self/mountinfo")
-	for _, line := range strings.Split(string(text), "\n") {
-		if mount, system, found := strings.Cut(line, " - "); found && strings.HasPrefix(system, "cgroup2 ") {
-			if words := strings.Fields(mount); len(words) > 4 && words[3] == "/" {
-				return strings.TrimSuffix(words[4], "/")
+// cgroupOf builds the attribute with the id of a cgroup, which is its inode number.
+func (s *taskFiles) cgroupOf(path string) ownAttribute {
+	var of syscall.Stat_t
+	reason := Unsupported
+	switch {
+	case path == "/..", strings.HasPrefix(path, "/../"):
+		// Outside this process's cgroup namespace, and therefore outside the mount.
+	case strings.HasSuffix(path, " (deleted)"):
+		// The cgroup of a zombie may have been removed.
+		reason = Gone
+	default:
+		if mount, device, found := s.worker.cgroupMount(); found {
+			if err := syscall.Lstat(mount+path, &of); err != nil {
+				reason = s.worker.reasonOf(err, "cgroup")
+			} else if uint64(of.Dev) == device {
+				return ownAttribute{attr: attrCgroup, payload: number(nil, of.Ino, 8)}
 			}
 		}
 	}
-	return "/sys/fs/cgroup"
+	return ownAttribute{attr: attrCgroup, reason: reason}
 }
+
+// cgroupMount returns the mount point of the unified hierarchy, and its device number. A mount that
+// is covered by another file system does not lead to cgroups.
+func (w *worker) cgroupMount() (point string, device uint64, found bool) {
+	const cgroup2Magic = 0x63677270
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	w.note(err)
+	for _, line := range strings.Split(string(text), "\n") {
+		mount, system, isMount := strings.Cut(line, " - ")
+		words := strings.Fields(mount)
+		if !isMount || !strings.HasPrefix(system, "cgroup2 ") || len(words) < 5 || words[3] != "/" {
+			continue
+		}
+		point := escaped.Replace(words[4])
+		var kind syscall.Statfs_t
+		var root syscall.Stat_t
+		if syscall.Statfs(point, &kind) == nil && kind.Type == cgroup2Magic && syscall.Stat(point, &root) == nil {
+			return point, uint64(root.Dev), true
+		}
+	}
+	return "", 0, false
+}
+
+// escaped replaces what the kernel writes for some bytes of a path in mountinfo.
+var escaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func (s *taskFiles) signals() []ownAttribute {
 	_, reason := s.text("status")
@@ -313,7 +342,13 @@ func (s *taskFiles) paths() []ownAttribute {
 		target, err := os.Readlink(s.directory + "/" + link.name)
 		of := ownAttribute{attr: link.attr, payload: []byte(target)}
 		if err != nil {
-			of = ownAttribute{attr: link.attr, reason: reasonOfLink(err, link.name)}
+			of = ownAttribute{attr: link.attr, reason: s.worker.reasonOf(err, link.name)}
+		}
+		// Memory that is gone does not come back, so its size is read after the link.
+		if link.attr == attrExe && of.reason == Gone {
+			if _, size, found := s.worker.statOf(s.directory); found && size == 0 {
+				of.reason = NoMemory
+			}
 		}
 		list = append(list, of)
 	}
@@ -326,15 +361,28 @@ func (s *taskFiles) paths() []ownAttribute {
 	return append(list, ownAttribute{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
 }
 
-func reasonOfLink(err error, name string) Absent {
-	if failed, isPath := err.(*os.PathError); isPath {
-		return reasonOf(failed.Err, name)
-	}
-	return Unsupported
-}
-
 func (s *taskFiles) descriptors() []ownAttribute {
 	absent := map[Field]Absent{}
+	count, reason := s.countFiles()
+	if reason != 0 {
+		absent[FDCount] = reason
+	}
+	size, reason := s.line("status", "FDSize")
+	payload := number(nil, count, 4)
+	return []ownAttribute{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
+}
+
+// countFiles returns the number of open files of a task. From Linux 6.2 on, it is the size of the
+// directory, which takes no right to list it. This process has open files, so its own size tells
+// whether the kernel has that.
+func (s *taskFiles) countFiles() (uint64, Absent) {
+	var of, own syscall.Stat_t
+	if err := syscall.Stat("/proc/self/fd", &own); err == nil && own.Size > 0 {
+		if err := syscall.Stat(s.directory+"/fd", &of); err != nil {
+			return 0, s.worker.reasonOf(err, "fd")
+		}
+		return uint64(of.Size), 0
+	}
 	count := 0
 	directory, err := os.Open(s.directory + "/fd")
 	for err == nil {
@@ -346,18 +394,21 @@ func (s *taskFiles) descriptors() []ownAttribute {
 	if directory != nil {
 		directory.Close()
 	}
-	if failed, isPath := err.(*os.PathError); isPath {
-		absent[FDCount] = reasonOf(failed.Err, "fd")
+	if err != io.EOF {
+		return 0, s.worker.reasonOf(err, "fd")
 	}
-	size, reason := s.line("status", "FDSize")
-	payload := number(nil, uint64(count), 4)
-	return []ownAttribute{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
+	return uint64(count), 0
 }
 
 func (s *taskFiles) layout() []ownAttribute {
 	list := s.words(attrLayout, 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
-	// Callers that may not trace the task see 0 and 1 in stat.
-	if word, _ := s.stat(); word(28) == 0 {
+	word, reason := s.stat()
+	switch {
+	case reason != 0:
+	case word(23) == 0:
+		list[0].reason = NoMemory
+	case word(26) == 1 && word(27) == 1:
+		// The kernel hides the addresses from who may not trace the task.
 		list[0].reason = Denied
 	}
 	text, reason := s.text("personality")

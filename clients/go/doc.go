@@ -9,7 +9,9 @@
 // The broker, taskdiagd, loads BPF programs and answers for processes that are not allowed to, with
 // what /proc would show them. It must be running; see docs/protocol.md and docs/packaging.md. This
 // package itself reads from /proc: command lines, environments, sums of page tables, and values
-// that BPF can't read exactly. No process can delay it for longer than its patience.
+// that BPF can't read exactly. A process that does not answer delays a query by its [Patience], and
+// one that answers slowly by five seconds. A reader that runs is waited for: the sums of page tables
+// of a process with much memory take long.
 //
 // The package needs neither cgo nor other modules.
 package taskdiag

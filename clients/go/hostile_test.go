@@ -3,6 +3,7 @@ package taskdiag
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // Programs that are not brokers, and answers that can't be trusted.
@@ -84,6 +86,19 @@ func bitsPayload(version uint32) []byte {
 // of its socket.
 func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string {
 	t.Helper()
+	return impostorWith(t, func(conn *net.UnixConn, show uint64, seq uint32) bool {
+		packet := answer(show, seq)
+		if packet == nil {
+			return false
+		}
+		_, err := conn.Write(packet)
+		return err == nil
+	})
+}
+
+// impostorWith calls answer for each request, until that returns false.
+func impostorWith(t testing.TB, answer func(conn *net.UnixConn, show uint64, seq uint32) bool) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -92,7 +107,7 @@ func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string 
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
-			conn, err := listener.Accept()
+			conn, err := listener.AcceptUnix()
 			if err != nil {
 				return
 			}
@@ -103,11 +118,7 @@ func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string 
 					if n, err := conn.Read(request); err != nil || n < requestSize {
 						return
 					}
-					packet := answer(order.Uint64(request[16:]), order.Uint32(request[8:]))
-					if packet == nil {
-						return
-					}
-					if _, err := conn.Write(packet); err != nil {
+					if !answer(conn, order.Uint64(request[16:]), order.Uint32(request[8:])) {
 						return
 					}
 				}
@@ -124,11 +135,18 @@ func answering(t testing.TB, answer func(seq uint32) []byte) string {
 		if show != showBits {
 			return answer(seq)
 		}
-		var p packets
-		p.task(seq, wire(wireBits, bitsPayload(recordVersion)))
-		p.done(seq)
-		return p.bytes
+		return bitsAnswer(seq, ^uint64(0))
 	})
+}
+
+// bitsAnswer is the answer of a broker that knows these bits.
+func bitsAnswer(seq uint32, bits uint64) []byte {
+	var p packets
+	payload := bitsPayload(recordVersion)
+	order.PutUint64(payload, bits)
+	p.task(seq, wire(wireBits, payload))
+	p.done(seq)
+	return p.bytes
 }
 
 func askIt(path string, fields ...Field) (*Table, error) {
@@ -247,6 +265,45 @@ func lying(attribute []byte) []byte {
 	attribute = append([]byte{}, attribute...)
 	order.PutUint32(attribute, 1<<31)
 	return attribute
+}
+
+// Check that a descriptor that comes with an empty packet is closed.
+func TestUnaskedDescriptorsAreClosed(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	rights := syscall.UnixRights(int(writer.Fd()))
+	path := impostorWith(t, func(conn *net.UnixConn, show uint64, seq uint32) bool {
+		if show == showBits {
+			_, err := conn.Write(bitsAnswer(seq, ^uint64(0)))
+			return err == nil
+		}
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return false
+		}
+		// Go would send a byte with it.
+		message := syscall.Msghdr{Control: &rights[0]}
+		message.SetControllen(len(rights))
+		_ = raw.Control(func(socket uintptr) {
+			_, _, _ = syscall.Syscall(syscall.SYS_SENDMSG, socket, uintptr(unsafe.Pointer(&message)), 0)
+		})
+		return false
+	})
+	client := connectTo(t, path)
+	if _, err := client.OpenMaps(context.Background(), 1); !errors.Is(err, ErrNoBroker) {
+		t.Errorf("%v", err)
+	}
+	client.Close()
+	writer.Close()
+	if err := reader.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("this process still has the descriptor: %v", err)
+	}
 }
 
 // Check that an endless answer is given up, and that its memory is limited.

@@ -17,10 +17,10 @@ import (
 // process reads them from its own /proc, with its own rights.
 //
 // A process can block a reader for as long as it likes. So each reader is watched. A reader that
-// makes no progress is given up: the value is absent with the reason NoAnswer, and another reader
-// continues with the next process. A reader that was given up occupies a thread until its system
-// call returns. Until then that process is not read again; and while mostHeld readers are held, no
-// process is.
+// makes no progress, and is not running either, is given up: the value is absent with the reason
+// NoAnswer, and another reader continues with the next process. A reader that was given up occupies
+// a thread until its system call returns. Until then that process is not read again; and while
+// mostHeld readers are held, no process is.
 
 const (
 	defaultPatience = 200 * time.Millisecond
@@ -29,6 +29,8 @@ const (
 	mostHeld    = 32
 	// The maximum length of a text. The kernel limits arguments and environments to 6 MiB.
 	mostText = 16 << 20
+	// How long the texts of one row may take in total, even if each piece of them comes in time.
+	longest = 5 * time.Second
 )
 
 // ownGroups are the groups that this process reads itself.
@@ -50,18 +52,17 @@ var ownFiles = [...]ownFile{
 	{attrRollup, "smaps_rollup", rollup},
 }
 
-// held are the processes that hold readers of this program.
+// held are the readers of this program that were given up and have not returned.
 var held = struct {
 	sync.Mutex
-	pids  map[uint32]holder
-	count int
-}{pids: map[uint32]holder{}}
+	readers map[*worker]holding
+}{readers: map[*worker]holding{}}
 
-// holder has the number of readers that a process holds, and the time from which this counts: a
-// reader that was given up because its query ended may return at once.
-type holder struct {
-	readers int
-	from    time.Time
+// holding has the process that holds a reader, and the time from which this counts: a reader that
+// was given up because its query ended may return at once.
+type holding struct {
+	pid  uint32
+	from time.Time
 }
 
 // ownReader reads the files of the rows of a table.
@@ -78,14 +79,22 @@ type ownReader struct {
 	lock sync.Mutex // of what follows, and of the table's memory
 	live int
 	ends chan struct{} // has an element when all readers have ended
+	err  error         // why nothing more can be read
+	// By pid: threads share their memory, and its sums take long.
+	rollups map[uint32][]byte
 }
 
 // worker is the state of a reader, for the goroutine that watches it.
 type worker struct {
 	row   int64  // atomic; -1 if none
 	beats uint64 // atomic: grows with each system call
+	tid   int32  // atomic: its thread
 	// Under the lock of the ownReader: the reader was given up, and must not change anything any more.
 	isLost bool
+
+	// What only the reader uses: when it began with its row, and which resource this process lacked.
+	began  time.Time
+	lacked error
 }
 
 // readOwn reads the values that the broker does not send.
@@ -148,32 +157,45 @@ func (r *ownReader) count() int {
 
 // watch waits until all rows are read, and gives up readers that make no progress.
 func (r *ownReader) watch(ctx context.Context, workers []*worker) error {
-	const looks = 4
+	const looks = 10
 	period := r.patience/looks + time.Millisecond
 	timer := time.NewTimer(period)
 	defer timer.Stop()
+	// The state of a reader at the last look, and how long it has waited in a system call since then.
+	// While it ran, or waited for a processor, it was slow but not blocked.
 	type sight struct {
 		beats uint64
-		since time.Time
+		quiet time.Duration
 	}
 	sights := make([]sight, len(workers))
+	last := time.Now()
 	for {
 		select {
 		case <-r.ends:
-			return nil
+			return r.err
 		case <-ctx.Done():
 			atomic.StoreInt32(&r.stop, 1)
 			for _, w := range workers {
 				r.giveUp(w, time.Now().Add(r.patience))
 			}
-			return stopped("a process of /proc", ctx.Err())
-		case now := <-timer.C:
+			return stopped("the reading of /proc", ctx.Err())
+		case <-timer.C:
+			now := time.Now()
+			passed := now.Sub(last)
+			// If this goroutine itself did not get to run, that says nothing about the readers.
+			if passed > 2*period {
+				passed = 2 * period
+			}
+			last = now
 			for i, w := range workers {
-				beats := atomic.LoadUint64(&w.beats)
-				if beats != sights[i].beats || sights[i].since.IsZero() {
-					sights[i] = sight{beats, now}
-				} else if now.Sub(sights[i].since) >= r.patience && r.giveUp(w, now) {
-					workers[i], sights[i] = r.start(), sight{}
+				seen := &sights[i]
+				if beats := atomic.LoadUint64(&w.beats); beats != seen.beats {
+					*seen = sight{beats: beats}
+				} else if !isRunning(atomic.LoadInt32(&w.tid)) {
+					seen.quiet += passed
+				}
+				if seen.quiet > 0 && seen.quiet >= r.patience && r.giveUp(w, now) {
+					workers[i], *seen = r.start(), sight{}
 				}
 			}
 			timer.Reset(period)
@@ -202,52 +224,56 @@ func (r *ownReader) giveUp(w *worker, from time.Time) bool {
 	w.isLost = true
 	r.live--
 	r.table.noAnswer(int(row), r.files)
-	hold(r.table.pid(int(row)), from)
+	held.Lock()
+	defer held.Unlock()
+	held.readers[w] = holding{r.table.pid(int(row)), from}
 	return true
 }
 
-// hold records that a process holds one more reader.
-func hold(pid uint32, from time.Time) {
-	held.Lock()
-	defer held.Unlock()
-	held.count++
-	of := held.pids[pid]
-	if of.readers == 0 || from.Before(of.from) {
-		of.from = from
-	}
-	of.readers++
-	held.pids[pid] = of
-}
-
 // release records that a reader has returned.
-func release(pid uint32) {
+func release(w *worker) {
 	held.Lock()
 	defer held.Unlock()
-	held.count--
-	of := held.pids[pid]
-	if of.readers--; of.readers == 0 {
-		delete(held.pids, pid)
-		return
-	}
-	held.pids[pid] = of
+	delete(held.readers, w)
 }
 
 // isHeld reports whether a process must not be read now.
 func isHeld(pid uint32) bool {
 	held.Lock()
 	defer held.Unlock()
-	if held.count == 0 {
+	if len(held.readers) == 0 {
 		return false
 	}
-	of := held.pids[pid]
-	return of.readers > 0 && !time.Now().Before(of.from) || held.count >= mostHeld
+	now, count := time.Now(), 0
+	for _, of := range held.readers {
+		if now.Before(of.from) {
+			continue
+		}
+		if of.pid == pid {
+			return true
+		}
+		count++
+	}
+	return count >= mostHeld
+}
+
+// isRunning reports whether a thread of this process runs or waits for a processor.
+func isRunning(tid int32) bool {
+	var text [1024]byte
+	n, err := readStat("/proc/self/task/"+strconv.Itoa(int(tid)), text[:])
+	end := bytes.LastIndexByte(text[:n], ')')
+	return err == nil && end >= 0 && end+2 < n && text[end+2] == 'R'
 }
 
 // work reads rows until there are no more.
 func (r *ownReader) work(w *worker) {
+	// So that the state of the thread is that of this reader.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	atomic.StoreInt32(&w.tid, int32(syscall.Gettid()))
 	var text []byte
 	var list []ownAttribute
-	for atomic.LoadInt32(&r.stop) == 0 {
+	for isStopped := false; !isStopped; {
 		row := int(atomic.AddInt64(&r.next, 1) - 1)
 		if row >= r.count() {
 			break
@@ -255,17 +281,15 @@ func (r *ownReader) work(w *worker) {
 		if r.rows != nil {
 			row = r.rows[row]
 		}
-		pid := r.table.pid(row)
-		if isHeld(pid) {
-			r.lock.Lock()
-			r.table.noAnswer(row, r.files)
-			r.lock.Unlock()
-			continue
-		}
+		// Whoever sets stop looks at the rows afterwards.
 		atomic.StoreInt64(&w.row, int64(row))
-		text, list = r.readRow(w, row, text[:0], list[:0])
-		if !r.put(w, row, list) {
-			release(pid)
+		isStopped = atomic.LoadInt32(&r.stop) != 0
+		isRead := !isStopped && !isHeld(r.table.pid(row))
+		if isRead {
+			text, list = r.readRow(w, row, text[:0], list[:0])
+		}
+		if !r.put(w, row, isRead, list) {
+			release(w)
 			return
 		}
 	}
@@ -280,14 +304,24 @@ func (r *ownReader) work(w *worker) {
 	}
 }
 
-// put stores the attributes of a row in the table. It returns false if the reader was given up.
-func (r *ownReader) put(w *worker, row int, list []ownAttribute) bool {
+// put stores the attributes of a row in the table, if they were read. It returns false if the
+// reader was given up.
+func (r *ownReader) put(w *worker, row int, isRead bool, list []ownAttribute) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if w.isLost {
 		return false
 	}
 	atomic.StoreInt64(&w.row, -1)
+	switch {
+	case !isRead:
+		r.table.noAnswer(row, r.files)
+		return true
+	case w.lacked != nil:
+		// All other rows would lack values for this reason, too.
+		r.err = &failure{nil, "can't read /proc/" + strconv.Itoa(int(r.table.pid(row))), w.lacked}
+		atomic.StoreInt32(&r.stop, 1)
+	}
 	for _, of := range list {
 		r.table.setOwn(row, of)
 	}
@@ -347,21 +381,37 @@ func (t *Table) setOwn(row int, of ownAttribute) {
 
 // readRow reads the files of a row. The attributes share the memory of the text.
 func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute) ([]byte, []ownAttribute) {
+	w.began = time.Now()
 	record := r.table.record(row)
 	hasNoMemory := order.Uint32(record[4:])&flagNoMM != 0
-	directory := "/proc/" + strconv.FormatUint(uint64(order.Uint32(record[8:])), 10)
+	pid := order.Uint32(record[8:])
+	directory := "/proc/" + strconv.FormatUint(uint64(pid), 10)
 	if r.threads {
 		directory += "/task/" + strconv.FormatUint(uint64(order.Uint32(record[12:])), 10)
 	}
 	started := order.Uint64(record[16:]) / r.tick
 	for _, file := range r.files {
 		of := ownAttribute{attr: file.attr}
+		isShared := file.attr == attrRollup && r.threads
 		if hasNoMemory && file.isOfMemory() {
 			of.reason = NoMemory
-		} else {
+		} else if isShared {
+			r.lock.Lock()
+			of.payload = r.rollups[pid]
+			r.lock.Unlock()
+		}
+		if of.payload == nil && of.reason == 0 {
 			begin := len(text)
 			if text, of.reason = readSurely(w, directory, file.name, started, text); of.reason == 0 {
 				of.payload, of.reason = file.make(directory, text[begin:len(text):len(text)])
+			}
+			if isShared && of.reason == 0 {
+				r.lock.Lock()
+				if r.rollups == nil {
+					r.rollups = map[uint32][]byte{}
+				}
+				r.rollups[pid] = of.payload
+				r.lock.Unlock()
 			}
 		}
 		list = append(list, of)
@@ -370,16 +420,14 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute
 	if groups == 0 {
 		return text, list
 	}
-	files := &taskFiles{directory: directory, texts: map[string]fileText{}, read: func(name string) ([]byte, Absent) {
-		return readSurely(w, directory, name, started, nil)
-	}}
+	files := &taskFiles{directory, started, w, map[string]fileText{}}
 	for group, attributes := range deferredGroups {
 		if groups&group != 0 {
 			list = append(list, attributes(files)...)
 		}
 	}
 	// Links and directories do not say when the task started.
-	if now, _, found := statOf(directory); !found || now != started {
+	if now, _, found := w.statOf(directory); !found || now != started {
 		for i := range list {
 			list[i] = ownAttribute{attr: list[i].attr, reason: Gone}
 		}
@@ -408,11 +456,11 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 	beat()
 	descriptor, err := open(directory + "/" + name)
 	if err != nil {
-		return text, reasonOf(err, name)
+		return text, w.reasonOf(err, name)
 	}
 	defer syscall.Close(descriptor)
 	beat()
-	if now, _, found := statOf(directory); !found || now != started {
+	if now, _, found := w.statOf(directory); !found || now != started {
 		return text, Gone
 	}
 	begin := len(text)
@@ -421,13 +469,16 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 		if cap(text)-len(text) < piece {
 			text = append(text, make([]byte, piece)...)[:len(text)]
 		}
+		if time.Since(w.began) > longest {
+			return text[:begin], NoAnswer
+		}
 		beat()
 		n, err := syscall.Read(descriptor, text[len(text):cap(text)])
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil {
-			return text[:begin], reasonOf(err, name)
+			return text[:begin], w.reasonOf(err, name)
 		}
 		if n <= 0 {
 			break
@@ -439,7 +490,7 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 	if len(text) == begin && (name == "cmdline" || name == "environ") {
 		// These files are empty for tasks that have given up their memory, but other tasks may have
 		// emptied theirs. The size of the memory tells which: memory that is gone does not come back.
-		now, size, found := statOf(directory)
+		now, size, found := w.statOf(directory)
 		switch {
 		case !found || now != started:
 			return text, Gone
@@ -459,9 +510,24 @@ func open(path string) (int, error) {
 	}
 }
 
+// note remembers an error that says nothing about the task: this process ran out of a resource.
+func (w *worker) note(err error) {
+	if isLack(err) {
+		w.lacked = err
+	}
+}
+
+// isLack reports whether an error means that this process, or this machine, ran out of a resource.
+func isLack(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
 // reasonOf returns the reason that an error means for a value.
-func reasonOf(err error, name string) Absent {
-	switch err {
+func (w *worker) reasonOf(err error, name string) Absent {
+	w.note(err)
+	errno := syscall.Errno(0)
+	errors.As(err, &errno)
+	switch errno {
 	case syscall.EACCES, syscall.EPERM:
 		return Denied
 	case syscall.ENOENT:
@@ -472,6 +538,8 @@ func reasonOf(err error, name string) Absent {
 		return Gone
 	case syscall.ESRCH:
 		return Gone
+	case syscall.ENAMETOOLONG:
+		return Truncated
 	}
 	return Unsupported
 }
@@ -479,16 +547,26 @@ func reasonOf(err error, name string) Absent {
 // clockTicks is USER_HZ, which is 100 on all architectures that Go supports.
 const clockTicks = 100
 
-// statOf returns the start time of a task, in clock ticks, and the size of its memory.
-func statOf(directory string) (started, size uint64, found bool) {
-	var text [1024]byte
+// readStat reads the stat of a task.
+func readStat(directory string, text []byte) (int, error) {
 	descriptor, err := open(directory + "/stat")
 	if err != nil {
-		return 0, 0, false
+		return 0, err
 	}
 	defer syscall.Close(descriptor)
-	n, err := syscall.Read(descriptor, text[:])
+	n, err := syscall.Read(descriptor, text)
 	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// statOf returns the start time of a task, in clock ticks, and the size of its memory.
+func (w *worker) statOf(directory string) (started, size uint64, found bool) {
+	var text [1024]byte
+	n, err := readStat(directory, text[:])
+	if err != nil {
+		w.note(err)
 		return 0, 0, false
 	}
 	// The name may contain any bytes.

@@ -274,8 +274,9 @@ func (t *Table) payload(i int, attr uint8) ([]byte, Absent, bool) {
 	return bytes[at : at+length : at+length], 0, true
 }
 
-// isAsked reports whether a field was requested.
-func (t *Table) isAsked(field Field) bool { return t.asked[field/64]>>(field%64)&1 != 0 }
+// isAsked reports whether a field was requested. Nothing was if there is no table, as in the Row
+// that comes with an error.
+func (t *Table) isAsked(field Field) bool { return t != nil && t.asked[field/64]>>(field%64)&1 != 0 }
 
 // read returns the bytes of the attribute that contains a field: at least size bytes.
 func (r Row) read(field Field, size int) ([]byte, Absent) {
@@ -331,7 +332,11 @@ func (r Row) reason(field Field) Absent {
 
 // uint64 reads any numeric field. Signed numbers are returned in two's complement.
 func (r Row) uint64(field Field) (uint64, Absent) {
-	t, info := r.table, &fieldTable[field]
+	t := r.table
+	if !t.isAsked(field) {
+		return 0, NotAsked
+	}
+	info := &fieldTable[field]
 	switch info.form {
 	case formHeader32, formHeader64, formKernelThread:
 		return r.header(field)
@@ -348,9 +353,6 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 	}
 	size := info.form.size()
 	if size == 0 {
-		if !t.isAsked(field) {
-			return 0, NotAsked
-		}
 		return 0, Unsupported
 	}
 	bytes, reason := r.read(field, int(info.offset)+size)
@@ -391,12 +393,9 @@ func (f form) size() int {
 	return 0
 }
 
-// header reads a field of the record's header.
+// header reads a requested field of the record's header.
 func (r Row) header(field Field) (uint64, Absent) {
 	t, info := r.table, &fieldTable[field]
-	if !t.isAsked(field) {
-		return 0, NotAsked
-	}
 	if r.flags()&flagHasAbsent != 0 {
 		if reason := r.ownReason(field); reason != 0 {
 			return 0, reason

@@ -138,6 +138,9 @@ func appendText(out []byte, text string) []byte {
 // MarshalJSON returns the row as in the command's JSON: values by field name, in the requested
 // order, and the reasons for missing values under "absent".
 func (r Row) MarshalJSON() ([]byte, error) {
+	if r.table == nil {
+		return []byte("{}"), nil
+	}
 	out, absent := []byte{'{'}, []byte(nil)
 	for _, field := range r.table.fields {
 		value, reason := r.Value(field)
@@ -158,9 +161,6 @@ func (r Row) MarshalJSON() ([]byte, error) {
 
 // String returns the row in the form of [Row.MarshalJSON].
 func (r Row) String() string {
-	if r.table == nil {
-		return "{}"
-	}
 	text, _ := r.MarshalJSON()
 	return string(text)
 }
