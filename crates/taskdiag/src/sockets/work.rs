@@ -4,7 +4,6 @@
 //! for TCP_INFO the kernel takes the lock of each socket. A process holds that lock while it sends
 //! from memory of a file system that does not answer, and no signal ends that wait. Before Linux
 //! 6.9, all dumps of the machine wait for each other.
-//! dumps of the machine wait for each other.
 
 use std::ffi::{CStr, CString};
 use std::io::{IoSliceMut, Write as _};
@@ -34,14 +33,16 @@ pub(super) fn enter(
 ) -> Result<usize, Errno> {
     (files.path, files.file) = (None, None);
     if !path.is_empty() {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let namespace = openat(CWD, path, flags, Mode::empty())?;
-        let stat = fstat(&namespace)?;
-        // The path may lead elsewhere by now.
+        let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&found)?;
+        // The path may lead elsewhere by now. Another user can make it lead to a device, and
+        // opening that can be enough to make it act.
         if (stat.st_dev, stat.st_ino) != (device, inode) {
             return Err(Errno::SRCH);
         }
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        files.path = Some(found);
+        move_into_link_name_space(errands::opened(files)?, Some(LinkNameSpaceType::Network))?;
+        (files.path, files.file) = (None, None);
     }
     const SOCK_DIAG: u32 = libc::NETLINK_SOCK_DIAG as u32;
     let protocol = std::num::NonZeroU32::new(SOCK_DIAG).map(Protocol::from_raw);
