@@ -85,6 +85,7 @@ impl MemoryIdentity {
             tasks,
             groups: 0,
             as_task: 0,
+            has_other_pids: false,
             with_landlock: viewer.is_in_landlock_domain(),
             max_tasks: FIRST_THREADS,
         };
@@ -488,13 +489,15 @@ impl Answer {
             let is_still = status == LAST && step.identity.is_still(record, &self.viewer, programs);
             return self.finish_with_file(record, status, file.filter(|_| is_still));
         }
-        let is_usable = !payload.is_empty() && !reading.is_changed;
+        // The end counts too: mappings and arguments end early if the task loses its memory.
+        let is_usable = status >= 0 && !reading.is_changed;
         let is_still = is_usable && step.identity.is_still(record, &self.viewer, programs);
         reading.is_changed |= is_usable && !is_still;
         reading.is_incomplete |= reading.is_changed || status < 0;
-        if is_still && step.kind == Kind::Cmdline {
+        let has_more = is_still && !payload.is_empty();
+        if has_more && step.kind == Kind::Cmdline {
             reading.cmdline = Some(payload.to_vec());
-        } else if is_still {
+        } else if has_more {
             let is_first = !std::mem::replace(&mut reading.is_record_begun, true);
             encode::put_mappings(&self.request, &self.viewer, record, payload, is_first, &mut self.part);
         }

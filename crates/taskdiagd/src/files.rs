@@ -19,7 +19,7 @@ use zerocopy::native_endian::U32;
 use zerocopy::IntoBytes as _;
 
 use crate::credentials::Viewer;
-use crate::passes::Programs;
+use crate::passes::{PassSpec, Programs};
 
 /// How long the pass for a part may take. Its last run may exceed this by the time of one run.
 const PART_TIME: Duration = Duration::from_millis(2);
@@ -36,6 +36,8 @@ pub struct Listing {
     pids: Vec<u32>,
     /// The next process.
     next: usize,
+    /// When that process started. Another one may have its pid by now.
+    start_ns: u64,
     /// Where in that process to continue.
     fd: u32,
     has_links: bool,
@@ -47,6 +49,7 @@ impl Listing {
         Listing {
             pids,
             next: 0,
+            start_ns: 0,
             fd: 0,
             has_links: false,
         }
@@ -57,11 +60,25 @@ impl Listing {
         self.next >= self.pids.len()
     }
 
-    /// Continues with this process of the list.
-    fn move_to(&mut self, next: usize, cursor: Cursor) {
+    /// Where to continue if the next process to be read is the one that started at `start_ns`: in
+    /// the middle only of the process that was begun.
+    fn cursor(&self, start_ns: Option<u64>) -> Cursor {
+        if start_ns != Some(self.start_ns) {
+            return Cursor::default();
+        }
+        Cursor {
+            process: 0,
+            fd: self.fd,
+            has_links: self.has_links,
+        }
+    }
+
+    /// Continues with this process of the list, which started at `start_ns`.
+    fn move_to(&mut self, next: usize, start_ns: u64, cursor: Cursor) {
         *self = Listing {
             pids: std::mem::take(&mut self.pids),
             next,
+            start_ns,
             fd: cursor.fd,
             has_links: cursor.has_links,
         };
@@ -167,7 +184,7 @@ pub struct AnswerPart {
     pub has_denied: bool,
 }
 
-/// Makes the next part of an answer: reads some files.
+/// Makes the next part of an answer: reads some files. `spec` says from where.
 ///
 /// # Errors
 ///
@@ -177,29 +194,30 @@ pub fn make_part(
     viewer: &Viewer,
     listing: &mut Listing,
     files: &wire::Files,
-    as_task: u64,
+    spec: &PassSpec,
 ) -> Result<AnswerPart> {
+    let as_task = spec.as_task;
+    // What decides access is the same seen from there, if pids are.
+    let numbers_of = if spec.has_other_pids { as_task } else { 0 };
     let mut messages = Vec::new();
     let chunk = &listing.pids[listing.next..];
     let chunk = chunk[..chunk.len().min(programs.listed_at_once(as_task))].to_vec();
-    let before = programs.facts_of(&chunk, as_task, viewer.is_in_landlock_domain())?;
+    let before = programs.facts_of(&chunk, numbers_of, viewer.is_in_landlock_domain())?;
     let before: HashMap<u32, Record<'_>> = by_pid(before.as_bytes());
     let is_visible = |pid: &u32| before.get(pid).is_some_and(|record| sight(viewer, *record).is_some());
     let visible: Vec<u32> = chunk.iter().copied().filter(is_visible).collect();
-    let cursor = Cursor {
-        process: 0,
-        fd: listing.fd,
-        has_links: listing.has_links,
+    let start_ns = |pid: &u32| before.get(pid).map(|record| record.header().start_ns.get());
+    let cursor = match visible.first() {
+        first if first == chunk.first() => listing.cursor(first.and_then(start_ns)),
+        _ => Cursor::default(),
     };
-    let is_continued = visible.first() == chunk.first();
-    let cursor = if is_continued { cursor } else { Cursor::default() };
     let (found, rest) = programs.read_files(&visible, cursor, &asked(files, viewer, as_task))?;
     let read: Vec<u32> = found
         .processes
         .iter()
         .filter_map(|one| visible.get(one.index as usize).copied())
         .collect();
-    let after = programs.facts_of(&read, as_task, viewer.is_in_landlock_domain())?;
+    let after = programs.facts_of(&read, numbers_of, viewer.is_in_landlock_domain())?;
     let after: HashMap<u32, Record<'_>> = by_pid(after.as_bytes());
     for process in &found.processes {
         let pid = visible.get(process.index as usize);
@@ -212,7 +230,8 @@ pub fn make_part(
     let next = rest.and_then(|cursor| Some((visible.get(cursor.process as usize)?, cursor)));
     let next = next.and_then(|(pid, cursor)| Some((chunk.iter().position(|other| other == pid)?, cursor)));
     let (read, cursor) = next.unwrap_or((chunk.len(), Cursor::default()));
-    listing.move_to(listing.next + read, cursor);
+    let begun = chunk.get(read).and_then(start_ns).unwrap_or(0);
+    listing.move_to(listing.next + read, begun, cursor);
     let is_denied = |pid: &u32| before.contains_key(pid) && !visible.contains(pid);
     Ok(AnswerPart {
         messages,
@@ -339,6 +358,7 @@ mod tests {
             sgid: id,
             fsgid: id,
             exec_id: U64::new(exec_id),
+            mm: U64::new(1),
             user_ns: U32::new(INITIAL_USER_NS),
             mm_user_ns: U32::new(INITIAL_USER_NS),
             dumpable: U32::new(dumpable::USER),
@@ -440,6 +460,24 @@ mod tests {
             assert_eq!(said(&put(&sees_all, &own, after, &all)), whole);
         }
         assert_eq!(said(&put(&sees_all, &own, &other, &all)), changed);
+    }
+
+    /// Check that a list continues in the middle of the process that was begun, and of no other that
+    /// has its pid.
+    #[test]
+    fn another_process_is_read_from_its_start() {
+        let mut listing = Listing::new(vec![7]);
+        let cursor = Cursor {
+            process: 0,
+            fd: 3,
+            has_links: true,
+        };
+        listing.move_to(0, 5, cursor);
+        let places = [Some(5), Some(6), None].map(|start_ns| listing.cursor(start_ns));
+        assert_eq!(
+            places.map(|at| (at.fd, at.has_links)),
+            [(3, true), (0, false), (0, false)]
+        );
     }
 
     /// Check that a client that may trace another user's process but may not list its descriptors

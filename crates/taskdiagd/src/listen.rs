@@ -43,10 +43,9 @@ fn passed_socket() -> Result<Option<OwnedFd>, String> {
 
 fn bind(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-        check_directories(parent)?;
-    }
+    let parent = directory_of(path);
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+    check_directories(parent)?;
     remove_stale(path, &address)?;
     let socket = socket(SocketFlags::empty())?;
     // Everybody may connect: what a client sees is decided for each one. The mode is set through
@@ -60,6 +59,13 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
     let _ = sys::refuse_descriptors(socket.as_fd());
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Fails if others own a directory on the path to the socket, or may rename its entries: they could
@@ -139,6 +145,14 @@ mod tests {
         fs::write(&path, "").expect("a file");
         assert!(is_kept("a file").contains("another file"));
         let _ = fs::remove_dir_all(directory);
+    }
+
+    /// Check that a name alone is one in the current directory.
+    #[test]
+    fn every_socket_has_a_directory() {
+        for (path, directory) in [("name", "."), ("./name", "."), ("a/name", "a"), ("/name", "/")] {
+            assert_eq!(directory_of(Path::new(path)), Path::new(directory), "{path}");
+        }
     }
 
     /// Check that no socket is made where others could replace it: in their directory, in one to

@@ -10,6 +10,9 @@ use crate::log::Level;
 use crate::passwd;
 use crate::quotas::Limits;
 
+/// The longest patience in seconds: a day.
+const MAX_PATIENCE: usize = 24 * 60 * 60;
+
 /// What `--help` prints.
 pub const HELP: &str = "\
 Answers requests about processes over a local socket, in task_diag's message format. Shows each
@@ -27,7 +30,7 @@ Options:
       --memory MIB          Memory for answers that are not read yet, at most a third of it for one
                             user [default: 512]
       --patience SECONDS    Time that a client may take to read an answer, and a second more for
-                            each MiB that it has read [default: 10]
+                            each MiB that it has read, at most a day [default: 10]
       --no-sharing          Make a pass for each request, to measure what sharing saves
       --no-sandbox          Do without seccomp and Landlock, to look for errors
       --log-level LEVEL     error, warning, info or debug [default: info]
@@ -104,7 +107,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
                 limits.max_clients_per_user = at_least_one("--max-user-clients", &mut parser)?;
             }
             Long("patience") => {
-                limits.patience = Duration::from_secs(at_least_one("--patience", &mut parser)? as u64);
+                let seconds = Some(at_least_one("--patience", &mut parser)?).filter(|&seconds| seconds <= MAX_PATIENCE);
+                let seconds =
+                    seconds.ok_or_else(|| format!("--patience takes at most {MAX_PATIENCE} seconds, a day"))?;
+                limits.patience = Duration::from_secs(seconds as u64);
             }
             Long("no-sharing") => limits.share_passes = false,
             Long("no-sandbox") => options.is_confined = false,
@@ -178,6 +184,7 @@ mod tests {
             "--memory 0",
             "--patience 0",
             "--patience -1",
+            "--patience 86401",
             "--log-level loud",
             "--socket",
             "--socket ",

@@ -14,6 +14,7 @@ use taskdiag_core::query::Scope;
 use taskdiag_core::record::{attr, value, Base, KernelTest, Record, View};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_protocol::access::Object;
+use taskdiag_sys::host;
 
 /// The groups that most requests ask for. A smaller program answers these.
 const COMMON: Groups = Groups::NONE.with(Group::Base).with(Group::Cred);
@@ -45,6 +46,8 @@ pub struct PassSpec {
     /// The kernel's address of the task in whose namespaces records are made, from its [`View`]. 0
     /// for this process.
     pub as_task: u64,
+    /// Pids have other values there than for this process.
+    pub has_other_pids: bool,
     /// Whether to read Landlock domains, which decide access for a client in a domain.
     pub with_landlock: bool,
     /// The pass may end once it has read this many tasks.
@@ -110,6 +113,12 @@ impl fmt::Debug for Programs {
 impl Programs {
     /// Loads all programs, for passes of this thread. Passes need no capability.
     pub fn load() -> Result<Programs> {
+        if host::kernel_version().is_some_and(|version| version < (6, 1)) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the broker needs Linux 6.1 or later",
+            ));
+        }
         let load = |groups: Groups| -> Result<Bpf> {
             let mut bpf = Bpf::default();
             let groups = groups.or(Groups::ACCESS).or(Groups::VIEW).or(Groups::TESTABLE);
@@ -136,6 +145,7 @@ impl Programs {
                 tasks: Tasks::Process(own),
                 groups: groups.0,
                 as_task: 0,
+                has_other_pids: false,
                 with_landlock: false,
                 max_tasks: usize::MAX,
             };
@@ -191,6 +201,7 @@ impl Programs {
             },
             groups: 0,
             as_task,
+            has_other_pids: as_task != 0,
             with_landlock,
             max_tasks: usize::MAX,
         };
@@ -221,6 +232,7 @@ impl Programs {
             tasks,
             groups,
             as_task,
+            has_other_pids: false,
             with_landlock: true,
             max_tasks: max.saturating_add(1),
         };
@@ -233,6 +245,7 @@ impl Programs {
             tasks: Tasks::Process(pid),
             groups: 1 << Group::Base as u32,
             as_task: 0,
+            has_other_pids: false,
             with_landlock: false,
             max_tasks: 1,
         };
@@ -250,7 +263,7 @@ impl Programs {
         } else {
             &mut self.all
         };
-        let (scope, test) = scope(spec, !view.is_empty());
+        let (scope, test) = scope(spec);
         let request = PassRequest {
             scope,
             pids,
@@ -307,10 +320,10 @@ impl Programs {
 }
 
 /// The tasks that the program visits, and the test that selects among them.
-fn scope(spec: &PassSpec, is_view: bool) -> (Scope, Option<KernelTest>) {
+fn scope(spec: &PassSpec) -> (Scope, Option<KernelTest>) {
     // An iterator takes only pids of this namespace. In another namespace, the program must visit
-    // all tasks and compare their pids. `threads_of` gives pids of this namespace.
-    let is_sought = spec.as_task != 0 && !is_view;
+    // all tasks and compare their pids.
+    let is_sought = spec.has_other_pids;
     let has_pid = |pid: u32| {
         is_sought.then(|| KernelTest {
             what: value::PID.into(),

@@ -6,13 +6,14 @@ mod daemon;
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
+use std::sync::Barrier;
 
 use taskdiag::{Field, Fields, Query, Snapshot};
 use taskdiag_protocol::wire::{self, Request, Strategy};
 use taskdiag_testkit::{child, scaled, test_name};
 
 use daemon::files;
-use daemon::scene::{broker_maps, scene, user, SetUid, Target, USER};
+use daemon::scene::{broker_maps, root, scene, user, SetUid, Target, USER};
 use daemon::{handle, Broker};
 
 /// Check that a process that repeatedly executes a set-uid program never shows anything of the
@@ -137,6 +138,36 @@ fn only_the_process_that_connected_is_answered() {
         assert_eq!(status, 0, "the child was answered");
     }
     assert!(connection.ask(1 << 16, Strategy::All, 0).is_ok());
+}
+
+/// Check that a client that can't be looked at when it connects, because one of its threads has
+/// other credentials, is answered on the same connection once it can.
+#[test]
+fn a_refusal_lasts_no_longer_than_its_reason() {
+    let _scene = scene();
+    child::run(test_name!(), "root", root(), || {
+        let own = std::process::id();
+        let differ = Barrier::new(2);
+        let answers = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: numbers only. Unlike libc's function, this changes only this thread.
+                let set = |user: u32| unsafe { libc::syscall(libc::SYS_setfsuid, user) };
+                set(USER);
+                differ.wait();
+                differ.wait();
+                set(0);
+                differ.wait();
+            });
+            differ.wait();
+            let connection = daemon::connect(&daemon::socket());
+            let ask = || connection.ask(1, Strategy::One, own).map(|tasks| tasks.len());
+            let first = ask();
+            differ.wait();
+            differ.wait();
+            [first, ask()]
+        });
+        assert_eq!(answers, [Err(libc::EPERM), Ok(1)]);
+    });
 }
 
 /// Check that a handle opens files about mappings in a child of fork(2), too, through a connection

@@ -2,7 +2,9 @@
 //! and output.
 
 use std::env;
+use std::fs::File;
 use std::io::{self, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -40,13 +42,28 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the zoo binary in a role. The arguments are only for people to read in `ps`.
     pub(crate) fn start(role: &str, args: &[&str]) -> io::Result<Helper> {
+        Helper::start_as(role, args, None)
+    }
+
+    /// Starts it as this user, with the group of the same id.
+    pub(crate) fn start_as(role: &str, args: &[&str], user: Option<u32>) -> io::Result<Helper> {
         let binary = zoo_binary()?;
-        let mut child = Command::new(&binary)
+        let file = File::open(&binary)?;
+        let mut command = match user {
+            // The user may not be able to reach its directory.
+            Some(_) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => Command::new(&binary),
+        };
+        command
             .arg0("zoo")
             .args(args)
             .env(ROLE, role)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut child = command
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("starting {}: {error}", binary.display())))?;
         let input = child.stdin.take();

@@ -82,9 +82,14 @@ impl Zoo {
     /// Starts an animal. An error of kind [`io::ErrorKind::Unsupported`] means that this host does
     /// not allow it.
     pub fn start(&self, name: &str) -> io::Result<Animal> {
+        self.start_as(name, None)
+    }
+
+    /// Starts an animal as this user, with the group of the same id.
+    pub fn start_as(&self, name: &str, user: Option<u32>) -> io::Result<Animal> {
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no animal is called {name:?}"));
         let name = species::find(name).ok_or_else(unknown)?.name;
-        let mut helper = Helper::start(&format!("{KEEPER}{name}"), &["animal", name])?;
+        let mut helper = Helper::start_as(&format!("{KEEPER}{name}"), &["animal", name], user)?;
         let facts = helper
             .hear()
             .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;

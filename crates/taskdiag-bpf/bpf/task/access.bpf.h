@@ -85,7 +85,8 @@ static __noinline void read_access(struct td_reader *reader, struct task_struct 
 	out->user_ns = cred->user_ns->ns.inum;
 	out->user_ns_level = cred->user_ns->level;
 	out->landlock = 0;
-	if (slot && bpf_probe_read_kernel(&out->landlock, sizeof(out->landlock), cred->security + (slot - 1) * sizeof(__u64)))
+	if (bpf_core_field_exists(cred->security) && slot &&
+	    bpf_probe_read_kernel(&out->landlock, sizeof(out->landlock), cred->security + (slot - 1) * sizeof(__u64)))
 		changing = true;
 	out->mm = address(reader, mm);
 	out->mm_user_ns = 0;
@@ -134,10 +135,12 @@ static __always_inline void put_view(struct td_reader *reader, struct task_struc
 	struct nsproxy *nsproxy = untrusted(task)->nsproxy;
 	struct fs_struct *fs = untrusted(task)->fs;
 	struct pid *pid = untrusted(task)->thread_pid;
+	struct cred *cred = untrusted(task)->real_cred;
 
 	__builtin_memset(out, 0, sizeof(*out));
 	out->task = (__u64)task;
-	bpf_probe_read_kernel(out->security, sizeof(out->security), untrusted(task)->real_cred->security);
+	if (bpf_core_field_exists(cred->security))
+		bpf_probe_read_kernel(out->security, sizeof(out->security), cred->security);
 	if (!nsproxy || !fs || !pid)
 		return;
 	out->root_mount = (__u64)fs->root.mnt;

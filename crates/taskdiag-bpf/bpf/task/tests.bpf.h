@@ -103,6 +103,8 @@ static __always_inline bool test_holds(struct td_reader *reader, struct task_str
 		return !((comm[0] ^ test->value[0]) & test->mask[0]) && !((comm[1] ^ test->value[1]) & test->mask[1]);
 	}
 	if (test->what == TD_VALUE_CGROUP) {
+		if (!bpf_core_field_exists(task->cgroups))
+			return true;
 		ancestry.id = test->value[0];
 		ancestry.css = (void *)untrusted(task)->cgroups->dfl_cgrp + bpf_core_field_offset(struct cgroup, self);
 		add_steps(reader, (__u32)bpf_loop(256, match_ancestor, &ancestry, 0) / 8);

@@ -231,8 +231,11 @@ static long prefetch_security(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct task_struct *task = task_at(reader->walk.tasks[index & (SLOTS - 1)]);
+	struct cred *cred = task->real_cred;
 
-	PREFETCH(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
+	if (!bpf_core_field_exists(cred->security))
+		return 1;
+	PREFETCH(word_at(address(reader, cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
 	return 0;
 }
 

@@ -71,7 +71,10 @@ static __always_inline long given_name(struct vm_area_struct *vma, char *out, bo
 	return at + n + 1;
 }
 
-/* vma_kernel_pagesize(). 0 for devices that have a function for it (DAX), which can't be called. */
+/*
+ * vma_kernel_pagesize(). 0 for devices that have a function for it (DAX), which can't be called.
+ * Without CONFIG_HUGETLBFS no mapping has VM_HUGETLB.
+ */
 static __always_inline __u64 page_size(struct vm_area_struct *vma, struct file *file, unsigned long flags)
 {
 	struct vm_operations_struct *ops = vma->vm_ops;
@@ -81,6 +84,8 @@ static __always_inline __u64 page_size(struct vm_area_struct *vma, struct file *
 	if (flags & VM_HUGETLB) {
 		struct hugetlbfs_sb_info *info = file->f_inode->i_sb->s_fs_info;
 
+		if (!bpf_core_field_exists(info->hstate))
+			return 0;
 		return PAGE_SIZE << (BPF_CORE_READ(info, hstate, order) & 31);
 	}
 	return ops && ops->pagesize && (file->f_inode->i_mode & S_IFMT) == S_IFCHR ? 0 : PAGE_SIZE;

@@ -34,8 +34,11 @@ const SEEN_SIZE: u32 = 24;
 /// number share an entry, and always count as changed.
 pub(super) const SEEN_ENTRIES: u32 = 1 << 16;
 
-/// The most bytes that one read of an iterator returns.
-const READ_SIZE: usize = 32 << 10;
+/// The size of the buffer in which the kernel collects records for a read of an iterator. A read with
+/// less room would end within a record.
+fn read_size() -> usize {
+    8 * rustix::param::page_size()
+}
 
 /// A loaded program.
 #[derive(Debug)]
@@ -210,9 +213,10 @@ impl Program {
         };
         let link = narrowed.as_ref().unwrap_or(&self.link);
         let pass = iterator::start(link.as_fd())?;
+        let read_size = read_size();
         loop {
             let start = snapshot.records.len();
-            snapshot.records.reserve(READ_SIZE);
+            snapshot.records.reserve(read_size);
             snapshot.counters.reads += 1;
             match iterator::read(&pass, spare_capacity(&mut snapshot.records))? {
                 Some(0) => return Ok(()),

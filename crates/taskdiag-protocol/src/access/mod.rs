@@ -258,12 +258,13 @@ impl Subject {
     }
 
     /// Whether it may open files of mode 0400 in a task's directory. Their owner is decided by
-    /// `task_dump_owner()` of `fs/proc/base.c`: for a task that is not dumpable, it is the root
-    /// user of the user namespace of its address space. Only the initial namespace's root is
-    /// recognized here.
+    /// `task_dump_owner()` of `fs/proc/base.c`: root for a task without an address space, such as a
+    /// zombie, and for a task that is not dumpable the root user of the user namespace of its
+    /// address space. Only the initial namespace's root is recognized here.
     fn owns_files(&self, access: &Access) -> bool {
         let owner = match access.dumpable.get() {
-            dumpable::USER | dumpable::NO_MM => Some(access.euid.get()),
+            _ if access.mm.get() == 0 => Some(0),
+            dumpable::USER => Some(access.euid.get()),
             _ if access.mm_user_ns_level.get() == 0 => Some(0),
             _ => None,
         };

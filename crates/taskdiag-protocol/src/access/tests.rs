@@ -366,7 +366,7 @@ fn tracing_does_not_allow_everything() {
 }
 
 /// Check who owns a task's files: its effective user; if it is not dumpable, the root user of the
-/// user namespace of its address space.
+/// user namespace of its address space; if it has no address space, root.
 #[test]
 fn files_have_owners() {
     let (dumpable, not) = (dumpable::USER, dumpable::ROOT);
@@ -388,6 +388,15 @@ fn files_have_owners() {
         };
         let owns = subject(asks, CAP_SYS_PTRACE).owns_files(&access);
         assert_eq!(owns, owned, "{asks} {state} {euid} {level}");
+    }
+    for state in [dumpable, dumpable::NO_MM, dumpable::NO_MM_INIT] {
+        let zombie = Access {
+            dumpable: U32::new(state),
+            mm: U64::new(0),
+            ..of(USER)
+        };
+        let owns = [0, USER].map(|asks| subject(asks, 0).owns_files(&zombie));
+        assert_eq!(owns, [true, false], "{state}");
     }
     // Capabilities in a user namespace do not apply to files outside.
     let inside = Subject {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use taskdiag_core::field::{Group, Groups};
-use taskdiag_core::record::{attr, dumpable, Record, View};
+use taskdiag_core::record::{attr, dumpable, has_namespaces, Record, View, AGAIN};
 use taskdiag_protocol::access::{Object, OwnProcess, Subject, INITIAL_USER_NS};
 use taskdiag_sys::host;
 
@@ -187,15 +187,20 @@ impl Finder {
         }
         let mut all: Option<Facts> = None;
         for record in records.each() {
+            if record.has(AGAIN) {
+                return Ok(None);
+            }
             let (Some(object), Some(view)) = (Object::of(record), passes::view(record)) else {
                 return Err(Errno::IO);
             };
             if !object.is_stable() {
                 return Ok(None);
             }
-            // A thread that is ending; the process may have others.
-            if view.has_namespaces.get() == 0 {
-                continue;
+            match view.has_namespaces.get() {
+                has_namespaces::WHOLE => {}
+                // A thread that is ending; the process may have others.
+                has_namespaces::NOWHERE => continue,
+                _ => return Ok(None),
             }
             let facts = self.facts_of_thread(peer, record, &object, view);
             all = Some(match all {
@@ -220,8 +225,12 @@ impl Finder {
         }
         let records = programs.threads_of(peer.pid, 0, place.task, 1).map_err(|_| Errno::IO)?;
         let record = records.each().next().ok_or(Errno::SRCH)?;
+        if record.has(AGAIN) {
+            return Ok(None);
+        }
         let view = passes::view(record).ok_or(Errno::IO)?;
-        let is_same = Place::of(view).pid_ns == place.pid_ns;
+        let is_whole = view.has_namespaces.get() == has_namespaces::WHOLE;
+        let is_same = is_whole && Place::of(view).pid_ns == place.pid_ns;
         Ok(is_same.then(|| record.header().pid.get()))
     }
 
@@ -271,12 +280,13 @@ impl Finder {
         } else if self.can_act_as_task {
             Ok(Vantage {
                 task: facts.place.task,
+                has_other_numbers: !has_numbers,
                 lacks: Groups::NONE,
             })
         } else if has_numbers {
             Ok(Vantage {
-                task: 0,
                 lacks: differing,
+                ..Vantage::default()
             })
         } else {
             Err(Errno::PERM)
@@ -289,6 +299,8 @@ impl Finder {
 pub struct Vantage {
     /// The kernel's address of this task; 0 for the daemon.
     pub task: u64,
+    /// Pids or times have other values there than for the daemon.
+    pub has_other_numbers: bool,
     /// The groups that can't be read from there.
     pub lacks: Groups,
 }

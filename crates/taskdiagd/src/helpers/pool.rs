@@ -236,7 +236,7 @@ impl Pool {
     /// The client whose reader has been paused the longest, and longer than the patience. `None`
     /// unless others wait for a reader and none is free.
     pub fn client_to_drop(&self, now: Instant) -> Option<ClientId> {
-        if self.next_job().is_none() || self.idle_helper(true).is_some() || self.count(|_| true) < MAX_READERS {
+        if self.next_job().is_none() || self.idle_helper(true).is_some() || self.readers() < MAX_READERS {
             return None;
         }
         let paused = self.helpers.values().filter_map(|helper| match helper.work {
@@ -407,9 +407,12 @@ impl Pool {
         self.find(|helper| helper.is_reader == is_reader && matches!(helper.work, Work::Nothing))
     }
 
+    fn readers(&self) -> usize {
+        self.helpers.values().filter(|helper| helper.is_reader).count()
+    }
+
     fn start_reader(&mut self) {
-        let readers = self.helpers.values().filter(|helper| helper.is_reader).count();
-        let is_needed = readers < MAX_READERS && self.reader_due.is_none();
+        let is_needed = self.readers() < MAX_READERS && self.reader_due.is_none();
         if is_needed && self.keeper.send(to_keeper::START_READER, 0).is_ok() {
             self.reader_due = Some(Instant::now() + START_TIMEOUT);
         }

@@ -33,7 +33,7 @@ pub(super) enum State {
 pub(super) struct Client {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// Its facts when it connected, or why there are none.
+    /// Its facts when it connected, or why there are none yet.
     pub(super) before: Result<Facts, Errno>,
     /// What `/proc` says about it, kept for later requests unless it may change.
     pub(super) proc: Option<ProcFacts>,
@@ -49,6 +49,16 @@ pub(super) struct Client {
     pub(super) idle_since: Instant,
     /// The kernel may accept descriptors from it.
     pub(super) may_send_descriptors: bool,
+}
+
+impl Client {
+    /// Counts the time that the loop has waited for it to read. The loop waits no longer.
+    pub(super) fn stop_waiting(&mut self) {
+        if let Some(since) = self.progress.waiting_since.take() {
+            self.progress.waited += since.elapsed();
+            self.deadline = None;
+        }
+    }
 }
 
 /// How fast a client reads its answer.

@@ -62,9 +62,9 @@ impl Server {
         };
         let groups = Server::groups_of_place(&request);
         let added = match self.find_viewer(id, groups, &mut KnownFacts::default()) {
-            Ok(Some((facts, viewer, as_task))) => {
+            Ok(Some((facts, viewer, vantage))) => {
                 let sharer = Sharer { id, facts, viewer };
-                let spec = self.spec(&request, &sharer.viewer, as_task);
+                let spec = self.spec(&request, &sharer.viewer, vantage);
                 self.add_part(&spec, &sharer, listing, &mut answer)
             }
             // It entered a user namespace.
@@ -108,7 +108,7 @@ impl Server {
         self.counters.passes += 1;
         let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
         let (account, files) = (client.account, client.files);
-        let part = make_part(&mut self.programs, &sharer.viewer, &mut listing, &files, spec.as_task);
+        let part = make_part(&mut self.programs, &sharer.viewer, &mut listing, &files, spec);
         let part = part.map_err(failed)?;
         self.check_unchanged(spec, sharer)?;
         let AnswerPart { messages, .. } = &part;

@@ -167,7 +167,7 @@ impl Server {
                 }
                 let patience = reader_patience(answer);
                 self.pool.reader_progressed(reader, is_done, patience);
-                self.ready.push_back(id);
+                self.ready.push(client.account, id);
             }
             _ => self.kill_helper(reader),
         }

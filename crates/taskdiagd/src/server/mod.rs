@@ -127,7 +127,7 @@ pub struct Server {
     /// Requests about many tasks.
     large: FairQueue<Account>,
     /// Clients whose answers can be continued.
-    ready: VecDeque<ClientId>,
+    ready: FairQueue<Account>,
     is_listening: bool,
     /// When to accept connections again after accepting failed.
     listen_again_at: Option<Instant>,
@@ -186,7 +186,7 @@ impl Server {
             arrivals: FairQueue::default(),
             small: FairQueue::default(),
             large: FairQueue::default(),
-            ready: VecDeque::new(),
+            ready: FairQueue::default(),
             is_listening: true,
             listen_again_at: None,
             busy_poll: BusyPoll::default(),
@@ -316,7 +316,7 @@ impl Server {
 
     /// Handles an event of a client, unless the client has left since.
     fn client_event(&mut self, id: ClientId, flags: EventFlags) {
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
@@ -324,7 +324,12 @@ impl Server {
         }
         match client.state {
             State::Idle if flags.contains(EventFlags::IN) => self.receive_request(id),
-            State::Answering(_) if flags.contains(EventFlags::OUT) => self.ready.push_back(id),
+            State::Answering(_) if flags.contains(EventFlags::OUT) => {
+                // From now on it waits for the loop.
+                client.stop_waiting();
+                self.ready.push(client.account, id);
+                self.watch(id, EventFlags::empty())
+            }
             // It was sent an error. Its requests are not answered.
             State::Refused if flags.contains(EventFlags::IN) => match self.receive_packet(id) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}

@@ -16,9 +16,10 @@ impl<K> Default for FairQueue<K> {
 }
 
 impl<K: Copy + Eq> FairQueue<K> {
-    /// Adds a client.
+    /// Adds a client, unless it waits already.
     pub(super) fn push(&mut self, key: K, client: ClientId) {
         match self.0.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, clients)) if clients.contains(&client) => {}
             Some((_, clients)) => clients.push_back(client),
             None => self.0.push_back((key, VecDeque::from([client]))),
         }
@@ -100,6 +101,16 @@ mod tests {
         let order: Vec<ClientId> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [a1, b1, c1, a2, b2, a3]);
         assert!(queue.is_empty());
+    }
+
+    /// Check that a client that is added again has one turn.
+    #[test]
+    fn a_client_has_one_turn() {
+        let (mut queue, [a1, a2]) = queue(['a', 'a']);
+        queue.push('a', a1);
+        queue.push('a', a2);
+        assert_eq!(queue.len(), 2);
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(a1), Some(a2), None));
     }
 
     /// Check that a key that may not have a turn keeps it, and delays no other.

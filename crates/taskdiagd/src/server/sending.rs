@@ -40,7 +40,7 @@ impl Server {
     /// Continues answers whose clients can read, or whose reader has sent something.
     pub(super) fn continue_answers(&mut self) {
         for _ in 0..self.ready.len().min(ANSWERS_AT_ONCE) {
-            if let Some(id) = self.ready.pop_front() {
+            if let Some(id) = self.ready.pop() {
                 self.continue_answer(id);
             }
         }
@@ -53,13 +53,10 @@ impl Server {
             let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
+            client.stop_waiting();
             let State::Answering(answer) = &mut client.state else {
                 return;
             };
-            if let Some(since) = client.progress.waiting_since.take() {
-                client.progress.waited += since.elapsed();
-                client.deadline = None;
-            }
             let needs = answer.advance();
             // What a process may see of itself must not reach another process that has its pid by
             // now.
@@ -69,7 +66,7 @@ impl Server {
             match send(&client.socket, answer, &mut budget) {
                 Sent::All => {}
                 Sent::Turn => {
-                    self.ready.push_back(id);
+                    self.ready.push(client.account, id);
                     return self.watch(id, EventFlags::empty());
                 }
                 Sent::Blocked(sent) => {

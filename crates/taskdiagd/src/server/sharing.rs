@@ -17,11 +17,12 @@ use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Str
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
+use super::admission::facts_at_connect;
 use super::client::{Client, State};
 use super::requests::is_small;
 use super::{Server, MEMORY_KEPT, SLICE};
 use crate::answer::{Answer, SharedRecords, FIRST_THREADS};
-use crate::credentials::{Facts, Finder, Peer, Viewer};
+use crate::credentials::{Facts, Finder, Peer, Vantage, Viewer};
 use crate::encode;
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
@@ -118,7 +119,7 @@ impl Server {
     fn prepare(&mut self, id: ClientId, request: &Request, known: &mut KnownFacts) -> Option<(PassSpec, Sharer)> {
         let Request { seq, .. } = self.queued_request(id)?;
         let groups = Server::groups_of_place(request);
-        let (facts, viewer, as_task) = match self.find_viewer(id, groups, known) {
+        let (facts, viewer, vantage) = match self.find_viewer(id, groups, known) {
             Ok(Some(found)) => found,
             // It entered a user namespace.
             Ok(None) => {
@@ -137,19 +138,20 @@ impl Server {
             self.answer_bits(id, seq, &viewer);
             return None;
         }
-        // Readers read the files of this pid namespace.
+        // Readers read the files of this pid namespace, and the times there must be those of the
+        // records.
         let needs_reader = request.show & (show::MAPPINGS | show::CMDLINE | show::OPENED) != 0;
-        if needs_reader && as_task != 0 {
+        if needs_reader && vantage.has_other_numbers {
             self.dequeue(id);
             self.answer_error(id, seq, Errno::PERM);
             return None;
         }
-        let spec = self.spec(request, &viewer, as_task);
+        let spec = self.spec(request, &viewer, vantage);
         Some((spec, Sharer { id, facts, viewer }))
     }
 
     /// The pass that a request needs.
-    pub(super) fn spec(&self, request: &Request, viewer: &Viewer, as_task: u64) -> PassSpec {
+    pub(super) fn spec(&self, request: &Request, viewer: &Viewer, vantage: Vantage) -> PassSpec {
         PassSpec {
             tasks: match request.strategy {
                 Strategy::All => Tasks::Processes,
@@ -159,7 +161,8 @@ impl Server {
                 Strategy::Children => Tasks::ChildrenOf(request.pid),
             },
             groups: encode::groups_to_read(request).without(viewer.lacks).0,
-            as_task,
+            as_task: vantage.task,
+            has_other_pids: vantage.has_other_numbers,
             with_landlock: viewer.is_in_landlock_domain(),
             max_tasks: if request.show & show::OPENED == 0 {
                 usize::MAX
@@ -169,23 +172,26 @@ impl Server {
         }
     }
 
-    /// The current facts of a client, what it may see, and the task from whose place its pass is
-    /// made. `None` if a reader must look it up first.
+    /// The current facts of a client, what it may see, and from where its pass is made. `None` if a reader must look it up first.
     pub(super) fn find_viewer(
         &mut self,
         id: ClientId,
         groups: Groups,
         known: &mut KnownFacts,
-    ) -> Result<Option<(Facts, Viewer, u64)>, Errno> {
-        let client = self.clients.get(id).ok_or(Errno::SRCH)?;
-        let before = client.before.as_ref().map_err(|errno| *errno)?;
+    ) -> Result<Option<(Facts, Viewer, Vantage)>, Errno> {
+        let client = self.clients.get_mut(id).ok_or(Errno::SRCH)?;
         let facts = known.find(&self.finder, &mut self.programs, &client.peer)?;
+        // It could not be looked at when it was admitted, for instance because it was changing.
+        if client.before.is_err() {
+            client.before = facts_at_connect(facts.clone(), &client.peer);
+        }
+        let before = client.before.as_ref().map_err(|errno| *errno)?;
         let Some(facts) = self.finder.with_proc_facts(facts, client.proc.as_ref()) else {
             return Ok(None);
         };
         let vantage = self.finder.vantage(&facts, groups)?;
         let viewer = Viewer::new(before, &facts, vantage.lacks);
-        Ok(Some((facts, viewer, vantage.task)))
+        Ok(Some((facts, viewer, vantage)))
     }
 
     /// Answers a request for the available bits.
