@@ -58,3 +58,8 @@ put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
 put 0644 "$docdir/docs" docs/*.md
 put 0644 "$docdir/docs/schema" docs/schema/*.json
 put 0644 "$docdir/grafana" packaging/grafana/*.json
+
+# Programs find the library in the linker's cache. Packages have triggers for that.
+if [ -z "$DESTDIR" ] && [ "$(id -u)" -eq 0 ] && ldconfig=$(PATH=$PATH:/usr/sbin:/sbin type -P ldconfig); then
+    "$ldconfig" || true
+fi

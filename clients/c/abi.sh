@@ -2,7 +2,7 @@
 # Checks that programs built with an older taskdiag.h work with this one: clients/c/abi.sh [--update]
 #
 # taskdiag.abi has the functions, types and numbers of the header, with the versions of symbols, as
-# abidw(1) sees them. What is new may be added; --update writes the file anew.
+# abidw(1) sees them. What is new may be added, and --update then writes the file anew.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -25,13 +25,31 @@ if [ "$declared" -lt 50 ] || [ "$declared" -ne "$exported" ]; then
     exit 1
 fi
 
+# dump FILE
+dump() {
+    abidw --no-corpus-path --no-comp-dir-path --no-show-locs --out-file "$1" "$work/libtaskdiag.so.0"
+}
+
+# Functions, and enumerators with their numbers: names FILE
+names() {
+    grep -oE "<(elf-symbol|enumerator) name='[^']*'( value='[^']*')?" "$1" | sort
+}
+
 if [ "${1:-}" = --update ]; then
-    abidw --no-corpus-path --no-comp-dir-path --no-show-locs --out-file taskdiag.abi "$work/libtaskdiag.so.0"
+    dump taskdiag.abi
     exit
 fi
 if ! abidiff --no-added-syms taskdiag.abi "$work/libtaskdiag.so.0" >"$work/log" 2>&1; then
     cat "$work/log" >&2
     echo "abi: programs that are built with an older taskdiag.h may not work with this one" >&2
+    exit 1
+fi
+# What is in no file would not be missed later.
+dump "$work/now.abi"
+names taskdiag.abi >"$work/kept"
+names "$work/now.abi" >"$work/now"
+if ! diff "$work/kept" "$work/now" >&2; then
+    echo "abi: taskdiag.h has names that taskdiag.abi lacks: run clients/c/abi.sh --update" >&2
     exit 1
 fi
 # And the real library has the same functions.

@@ -139,11 +139,11 @@ def without_last_comma(lines: list[str]) -> list[str]:
 
 def header_section(tables: list[Table], absent: list[tuple[str, int, str, str]]) -> str:
     """The part of the header."""
-    lines = ["/* Why a value is missing. */", "typedef enum td_absent {"]
+    lines = ["/* Why a value is missing. */", "typedef enum td_absent TD_ENUM {"]
     for name, number, _, meaning in absent:
         lines += enumerator(f"TD_{name}", number, meaning)
     lines = without_last_comma(lines) + ["} td_absent;", ""]
-    lines += ["/* The fields. */", "typedef enum td_field {", "\tTD_FIELD_NONE = 0,"]
+    lines += ["/* The fields. */", "typedef enum td_field TD_ENUM {", "\tTD_FIELD_NONE = 0,"]
     for table in tables:
         meanings = {entry.name: entry.meaning for entry in table.entries}
         lines += ["", f"\t/* Fields of {table.rows}. */"]

@@ -27,10 +27,11 @@
  * another answer, whatever happens to the handle.
  *
  * THREADS. A handle may be shared: one thread at a time asks, the others wait. For answers at the
- * same time take several handles. A table may be read by any number of threads while none changes or
- * frees it. A query may be used by several threads while none changes it. One thread at a time takes
- * events. Free an object when no other thread uses it. The library starts threads of its own for
- * reads that processes can hold up, with all signals blocked, and stays in memory after dlclose(3).
+ * same time take several handles. Nobody waits for questions about the page cache. A table may be
+ * read by any number of threads while none changes or frees it. A query may be used by several
+ * threads while none changes it. One thread at a time takes events. Free an object when no other
+ * thread uses it. The library starts threads of its own for reads that can be held up, with all
+ * signals blocked, and stays in memory after dlclose(3).
  *
  * FORK. A child of fork(2) may use the handles, tables and queries of its parent. It does not share
  * BPF programs or connections with it: a handle begins afresh. Events are the parent's alone:
@@ -52,6 +53,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+/* Without this, numbers that are not here would be outside of the range of an enum. */
+#define TD_ENUM : uint32_t
+#else
+#define TD_ENUM
 #endif
 
 typedef struct td_error td_error;
@@ -61,7 +66,7 @@ typedef struct td_query td_query;
 typedef struct td_table td_table;
 
 /* What came of a call. */
-typedef enum td_code {
+typedef enum td_code TD_ENUM {
 	TD_OK = 0,
 	/* There is no such process, or it is hidden from the caller. */
 	TD_NO_SUCH_TASK = 1,
@@ -86,7 +91,7 @@ typedef enum td_code {
 } td_code;
 
 /* What rows are about. */
-typedef enum td_scope {
+typedef enum td_scope TD_ENUM {
 	TD_PROCESSES = 1,
 	TD_THREADS = 2,
 	TD_SOCKETS = 3,
@@ -101,7 +106,7 @@ typedef enum td_scope {
 } td_scope;
 
 /* What the values of a field are in memory. */
-typedef enum td_type {
+typedef enum td_type TD_ENUM {
 	/* uint64_t: numbers, sizes in bytes, times in nanoseconds, bit masks, addresses. */
 	TD_TYPE_U64 = 1,
 	/* int64_t: numbers that may be negative. */
@@ -120,7 +125,7 @@ typedef enum td_type {
 } td_type;
 
 /* What the values of a field mean. */
-typedef enum td_kind {
+typedef enum td_kind TD_ENUM {
 	TD_KIND_NUMBER = 1,
 	TD_KIND_USER = 2,
 	TD_KIND_GROUP = 3,
@@ -150,7 +155,7 @@ typedef enum td_kind {
 
 /* Made by clients/generate.py from the field table: begin */
 /* Why a value is missing. */
-typedef enum td_absent {
+typedef enum td_absent TD_ENUM {
 	/* There is a value. */
 	TD_PRESENT = 0,
 	/* The query did not ask for the field. */
@@ -175,7 +180,7 @@ typedef enum td_absent {
 } td_absent;
 
 /* The fields. */
-typedef enum td_field {
+typedef enum td_field TD_ENUM {
 	TD_FIELD_NONE = 0,
 
 	/* Fields of processes and threads: docs/fields.md. */
@@ -834,13 +839,15 @@ const char *td_absent_name(td_absent reason);
 /* A handle that chooses itself whom it asks. */
 td_handle *td_handle_new(void);
 void td_handle_free(td_handle *handle);
-/* Lets only one source answer: "bpf", "procfs" or "broker", or "auto" again. */
+/* Lets only one source answer: "bpf", "procfs" or "broker". "auto" is as if this was never called. */
 td_code td_handle_source(td_handle *handle, const char *source, td_error **error);
-/* The path of the broker's socket. Without td_handle_source() only the broker answers then. */
+/* The path of the broker's socket. Unless td_handle_source() names another source, only the broker
+ * answers then. */
 td_code td_handle_socket(td_handle *handle, const char *path, td_error **error);
 /* How long one process may keep its reader waiting, in seconds: 0.2 if it is not said. */
 td_code td_handle_patience(td_handle *handle, double seconds, td_error **error);
-/* Loads the BPF programs that can answer a query of tasks, which takes CAP_BPF and CAP_PERFMON.
+/* Loads the BPF programs that can answer a query of tasks, also its conditions and
+ * td_query_only_changed(). This takes CAP_BPF and CAP_PERFMON.
  * If only the broker may answer, connects to it.
  * Without this they are loaded when they have become worth it. */
 td_code td_handle_prepare(td_handle *handle, const td_query *query, td_error **error);
@@ -864,9 +871,10 @@ td_code td_query_field(td_query *query, td_field field, td_error **error);
  * one, and one of mappings, cached files or events none. */
 td_code td_query_where(td_query *query, const char *expression, td_error **error);
 /* Only these processes, or their threads, sockets or files. td_table_missing() has those that are
- * not there. A query of mappings takes one process. */
+ * not there. A query of mappings takes one process. Called again, it replaces the processes. */
 td_code td_query_pids(td_query *query, const uint32_t *pids, size_t len, td_error **error);
-/* Only the children of a process; and theirs, too. Of processes, and of their sockets and files. */
+/* Only the children of a process; and theirs, too. Of processes, and of their sockets and files. A
+ * query takes one of these two and td_query_pids(), or fails with TD_INVALID_INPUT. */
 td_code td_query_children_of(td_query *query, uint32_t pid, td_error **error);
 td_code td_query_descendants_of(td_query *query, uint32_t pid, td_error **error);
 /* For queries of open files: only what processes have for these uses, with commas between them: "fd",
@@ -886,13 +894,16 @@ td_code td_query_deleted(td_query *query, td_error **error);
 td_code td_query_path(td_query *query, const char *path, td_error **error);
 /* For queries of events: those of single threads, too. */
 td_code td_query_threads(td_query *query, td_error **error);
-/* Only tasks that have used processor time or started since the handle was last asked for such. */
+/* Only tasks that have used processor time or started since the handle was last asked for such, or
+ * the files of such processes; not for sockets. */
 td_code td_query_only_changed(td_query *query, td_error **error);
 /* How long one process may keep its reader waiting, in seconds. */
 td_code td_query_patience(td_query *query, double seconds, td_error **error);
 /* What sums of page tables (pss_bytes, uss_bytes ...) may cost: at most so many seconds (5 if it is
  * not said, INFINITY for no end), and none of processes with more memory than this (16 GiB,
- * UINT64_MAX for no limit). What does not fit is TD_ABSENT_OVER_BUDGET. */
+ * UINT64_MAX for no limit). What does not fit is TD_ABSENT_OVER_BUDGET. Whatever the budget, a process
+ * that shows no sign of change may have sums that the handle read up to 10 seconds ago: ask for
+ * rollup_age_ns, or a new handle, which has none. */
 td_code td_query_budget(td_query *query, double seconds, uint64_t max_rss_bytes, td_error **error);
 
 /*
@@ -911,7 +922,8 @@ td_code td_files(td_handle *handle, const char *fields, const char *where, td_ta
 /* The mappings of a process. Fails with TD_NO_SUCH_TASK, TD_DENIED, TD_NO_ANSWER, and TD_NO_MEMORY for
  * kernel threads and zombies. */
 td_code td_maps(td_handle *handle, uint32_t pid, const char *fields, td_table **table, td_error **error);
-/* The page cache of a file, or of all regular files below a directory. */
+/* The page cache of a file, or of all regular files below a directory. It waits for the file system,
+ * however long that takes: patience is about processes. */
 td_code td_cachestat(td_handle *handle, const char *path, const char *fields, td_table **table, td_error **error);
 
 /*
@@ -934,7 +946,9 @@ td_code td_events_open(const td_query *query, const char *source, td_events **ev
  * the end, the table has no rows. Signals do not end the wait. The counter "lost" of the table says
  * how many events were lost since the beginning, at least. */
 td_code td_events_next(td_events *events, double timeout, td_table **table, td_error **error);
-/* A descriptor that poll(2) finds readable while there are events; for nothing else. -1 of NULL. */
+/* A descriptor that poll(2) finds readable while there are events that td_events_next() has not
+ * returned; for nothing else. The kernel may still be writing one: an event loop passes that the
+ * timeout 0. -1 of NULL. */
 int td_events_fd(const td_events *events);
 void td_events_free(td_events *events);
 
@@ -1004,6 +1018,7 @@ td_id_lists td_column_ids(const td_table *table, td_field field);
 /* 32 numbers for each row. */
 const uint64_t *td_column_limits(const td_table *table, td_field field);
 
+#undef TD_ENUM
 #ifdef __cplusplus
 }
 #endif

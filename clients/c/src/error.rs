@@ -69,14 +69,20 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error with this message.
+    /// An error with this message, in one line without control characters.
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        let mut text: String = message.into();
-        // The library escapes untrusted text. This covers what it missed.
-        text.retain(|letter| letter != '\0');
+        // A path or a name in it may have any characters.
+        let mut line = String::new();
+        for letter in message.into().chars() {
+            if letter.is_control() {
+                line.extend(letter.escape_default());
+            } else {
+                line.push(letter);
+            }
+        }
         Error {
             code,
-            message: CString::new(text).unwrap_or_default(),
+            message: CString::new(line).unwrap_or_default(),
         }
     }
 
@@ -115,7 +121,8 @@ impl From<UnknownField> for Error {
 
 impl From<ParseError> for Error {
     fn from(error: ParseError) -> Error {
-        Error::invalid(format!("not a filter: {error}"))
+        // In one line: without the expression and the mark below it.
+        Error::invalid(format!("not a filter: column {}: {}", error.column(), error.message))
     }
 }
 
@@ -185,6 +192,9 @@ mod tests {
         // SAFETY: NULL is allowed.
         let code = unsafe { answered(std::ptr::null_mut(), || Err(Error::invalid("a\0b"))) };
         assert_eq!(code, Code::InvalidInput as u32);
-        assert_eq!(Error::invalid("a\0b").message.as_c_str(), c"ab");
+        assert_eq!(
+            Error::invalid("ä\0\n\x1b\u{85}b").message.as_c_str(),
+            c"ä\\u{0}\\n\\u{1b}\\u{85}b"
+        );
     }
 }

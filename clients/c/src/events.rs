@@ -49,9 +49,8 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// Errors of the library, and [`Code::Forked`] in a child. The table is then empty.
+    /// Errors of the library, and [`Code::Forked`] in a child. The table may then have any rows.
     pub fn next(&self, timeout: Option<Duration>, table: &mut Table) -> Result<()> {
-        table.clear(&self.fields);
         if self.process != std::process::id() {
             return Err(Error::new(
                 Code::Forked,
@@ -71,11 +70,7 @@ impl Events {
         // A thread that waits here holds nothing that a child of fork(2) needs.
         inner.wait(timeout, None)?;
         let _asking = Asking::begin()?;
-        let read = table.fill_with_events(&mut inner, MOST, &self.fields);
-        if read.is_err() {
-            table.clear(&self.fields);
-        }
-        read
+        table.fill_with_events(&mut inner, MOST, &self.fields)
     }
 
     /// A descriptor that is readable while there are events.

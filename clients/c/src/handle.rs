@@ -5,14 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use taskdiag::maps::Filter;
-use taskdiag::{Fields, Snapshot, SourceId};
+use taskdiag::{Snapshot, SourceId};
 use taskdiag_core::setting::{self, TASK_SOURCES};
 
 use crate::error::{Code, Error, Result};
-use crate::field::{self, Scope};
+use crate::field::Scope;
 use crate::fork::{self, Asking};
 use crate::query::Query;
-use crate::row::Of;
 use crate::table::Table;
 
 /// A handle: `td_handle`. Threads may share it; they take turns.
@@ -30,41 +29,41 @@ struct State {
 }
 
 impl State {
-    fn ask(&mut self, query: &Query, table: &mut Table) -> Result<()> {
-        let (handle, ids) = (&mut self.inner, query.fields());
-        match query.scope() {
-            Scope::Processes | Scope::Threads => {
-                handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
-                table.fill(&self.snapshot, ids);
-                Ok(())
-            }
-            Scope::Sockets => {
-                let request = query.of_sockets();
-                if request.has_owners() {
-                    handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
-                } else {
-                    self.snapshot = Snapshot::default();
-                }
-                table.fill_with_sockets(handle, &self.snapshot, &request, ids)
-            }
-            Scope::Files => {
-                let request = query.of_files(self.options.patience)?;
-                handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
-                table.fill_with_files(handle, &self.snapshot, &request, ids)
-            }
-            Scope::Maps => {
-                let (pid, fields) = query.of_maps()?;
-                let patience = query.patience(self.options.patience);
-                let mut handle = self.options.handle().with_patience(patience);
-                let mappings = handle.maps(pid)?.list(Filter::default(), fields)?;
-                table.fill_with_mappings(&mappings, ids);
-                Ok(())
-            }
-            Scope::Cache => table.fill_with_cache(query.of_cache()?, ids),
-            Scope::Events => Err(Error::invalid(
-                "events come one after the other: td_events_open() takes the query",
-            )),
+    fn tasks(&mut self, query: &Query, table: &mut Table) -> Result<()> {
+        self.inner.query_into(&query.of_tasks(), &mut self.snapshot)?;
+        table.fill(&self.snapshot, query.fields());
+        Ok(())
+    }
+
+    fn sockets(&mut self, query: &Query, table: &mut Table) -> Result<()> {
+        let (request, tasks) = (query.of_sockets(), query.of_tasks());
+        if request.has_owners() {
+            self.inner.query_into(&tasks, &mut self.snapshot)?;
+        } else {
+            self.snapshot = Snapshot::default();
         }
+        let snapshot = &self.snapshot;
+        self.inner.with_patience_of(&tasks, |handle| {
+            table.fill_with_sockets(handle, snapshot, &request, query.fields())
+        })
+    }
+
+    fn files(&mut self, query: &Query, table: &mut Table) -> Result<()> {
+        let (request, tasks) = (query.of_files(self.options.patience)?, query.of_tasks());
+        self.inner.query_into(&tasks, &mut self.snapshot)?;
+        let snapshot = &self.snapshot;
+        self.inner.with_patience_of(&tasks, |handle| {
+            table.fill_with_files(handle, snapshot, &request, query.fields())
+        })
+    }
+
+    fn maps(&mut self, query: &Query, table: &mut Table) -> Result<()> {
+        let (pid, fields) = query.of_maps()?;
+        let patience = query.patience(self.options.patience);
+        let mut handle = self.options.handle().with_patience(patience);
+        let mappings = handle.maps(pid)?.list(Filter::default(), fields)?;
+        table.fill_with_mappings(&mappings, query.fields());
+        Ok(())
     }
 }
 
@@ -131,32 +130,37 @@ impl Handle {
         self.set(|options| options.patience = Some(patience))
     }
 
-    /// Loads the BPF programs for these fields.
+    /// Loads the BPF programs for this query, or connects to the broker.
     ///
     /// # Errors
     ///
     /// If they cannot be loaded. The message has what is missing.
     pub fn prepare(&self, query: &Query) -> Result<()> {
-        let field = |&id: &u32| match field::row(id)?.of {
-            Of::Task(field) => Some(field),
-            _ => None,
-        };
-        let fields: Fields = query.fields().iter().filter_map(field).collect();
-        self.with(|state| Ok(state.inner.prepare(fields)?))
+        self.with(|state| Ok(state.inner.prepare_query(&query.of_tasks())?))
     }
 
     /// Makes a query, and puts the answer into a table.
     ///
     /// # Errors
     ///
-    /// Errors of the library, and [`Code::Forked`]. The table is then empty.
+    /// Errors of the library, and [`Code::Forked`]. The table may then have any rows.
     pub fn ask(&self, query: &Query, table: &mut Table) -> Result<()> {
-        table.clear(query.fields());
-        let asked = self.with(|state| state.ask(query, table));
-        if asked.is_err() {
-            table.clear(query.fields());
+        match query.scope() {
+            Scope::Processes | Scope::Threads => self.with(|state| state.tasks(query, table)),
+            Scope::Sockets => self.with(|state| state.sockets(query, table)),
+            Scope::Files => self.with(|state| state.files(query, table)),
+            Scope::Maps => self.with(|state| state.maps(query, table)),
+            Scope::Cache => {
+                // A child that was forked during a query gets that error from every question. Apart
+                // from this, the walk needs nothing that threads share, and it waits for file
+                // systems.
+                drop(Asking::begin()?);
+                table.fill_with_cache(query.of_cache()?, query.fields())
+            }
+            Scope::Events => Err(Error::invalid(
+                "events come one after the other: td_events_open() takes the query",
+            )),
         }
-        asked
     }
 
     /// Frees a handle, or leaks it where freeing is not possible.
@@ -171,9 +175,9 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field;
 
-    /// Check that a query fills a table, that the table can be used again, and that errors empty
-    /// it.
+    /// Check that a query fills a table, and that the table can be used again.
     #[test]
     fn a_query_fills_a_table() {
         let handle = Handle::default();
@@ -195,6 +199,5 @@ mod tests {
         handle.set_socket("/nonexistent/socket".into()).expect("it is a path");
         handle.set_source("auto").expect("it is a name");
         assert!(handle.ask(&query, &mut table).is_err());
-        assert_eq!((table.len(), table.ids().len()), (0, 2));
     }
 }

@@ -1,5 +1,6 @@
 //! Queries: the scope, the fields, and which rows.
 
+use std::mem::discriminant;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::field::{self, Scope};
 use crate::row::Of;
 
 /// Which tasks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Tasks {
     #[default]
     All,
@@ -159,11 +160,12 @@ impl Query {
         Ok(())
     }
 
-    /// Selects these processes, or their threads.
+    /// Selects these processes, or their threads, in place of those selected by number before.
     ///
     /// # Errors
     ///
-    /// If a number is not a process id, or if the rows do not belong to processes.
+    /// If a number is not a process id, if the rows do not belong to processes, or if the query is
+    /// about children or descendants.
     pub fn these(&mut self, pids: &[u32]) -> Result<()> {
         if matches!(self.scope, Scope::Cache | Scope::Events) {
             return Err(self.no_such_choice("processes"));
@@ -171,19 +173,18 @@ impl Query {
         for &each in pids {
             pid(each)?;
         }
-        self.tasks = Tasks::These(pids.to_vec());
-        Ok(())
+        self.select(Tasks::These(pids.to_vec()))
     }
 
     /// Selects the children of a process.
     ///
     /// # Errors
     ///
-    /// If the number is not a process id, or if the rows are threads.
+    /// If the number is not a process id, if the rows are threads, or if processes were selected in
+    /// another way.
     pub fn children_of(&mut self, parent: u32) -> Result<()> {
         self.check_has_children()?;
-        self.tasks = Tasks::ChildrenOf(pid(parent)?);
-        Ok(())
+        self.select(Tasks::ChildrenOf(pid(parent)?))
     }
 
     /// Selects the children of a process, their children, and so on.
@@ -193,7 +194,17 @@ impl Query {
     /// As for [`Query::children_of`].
     pub fn descendants_of(&mut self, ancestor: u32) -> Result<()> {
         self.check_has_children()?;
-        self.tasks = Tasks::DescendantsOf(pid(ancestor)?);
+        self.select(Tasks::DescendantsOf(pid(ancestor)?))
+    }
+
+    /// Selects tasks. Another selection of the same kind replaces the one before.
+    fn select(&mut self, tasks: Tasks) -> Result<()> {
+        if self.tasks != Tasks::All && discriminant(&self.tasks) != discriminant(&tasks) {
+            return Err(Error::invalid(
+                "a query takes only one of td_query_pids(), td_query_children_of() and td_query_descendants_of()",
+            ));
+        }
+        self.tasks = tasks;
         Ok(())
     }
 
@@ -284,9 +295,10 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// If the rows are not tasks.
+    /// If the rows are neither tasks nor files of tasks. Sockets have their owners among all
+    /// processes.
     pub fn only_changed(&mut self) -> Result<()> {
-        if matches!(self.scope, Scope::Maps | Scope::Cache | Scope::Events) {
+        if !matches!(self.scope, Scope::Processes | Scope::Threads | Scope::Files) {
             return Err(self.no_such_choice("changes of tasks"));
         }
         self.is_changed = true;

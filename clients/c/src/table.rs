@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use taskdiag::maps::Mappings;
 use taskdiag::pagecache::{Quantity, Seen, Totals, Walk};
@@ -54,8 +55,9 @@ impl Table {
 
     /// The name of the source of a field's values, or `None`.
     pub fn source(&self, id: u32) -> Option<&'static CStr> {
+        self.column(id)?;
         let Of::Task(field) = field::row(id)?.of else {
-            return self.column(id).and(self.source);
+            return self.source;
         };
         let (_, source) = self.sources.iter().find(|(group, _)| *group == field.group())?;
         Some(source_name(source.name()))
@@ -240,6 +242,9 @@ impl Table {
                 _ => Err(Absent::NotAsked),
             });
         }
+        // Events that were read count as unread for poll(2) until their memory is given back. An
+        // error here is the next call's.
+        let _ = events.wait(Some(Duration::ZERO), None);
         self.source = Some(source_name(events.source().name()));
         let lost = events.lost();
         let is_exact = u64::from(lost.is_exact);

@@ -17,6 +17,13 @@ static void names_and_filters(void)
 	CHECK(many != NULL);
 	memset(many, 'x', (1 << 20) - 1);
 	many[(1 << 20) - 1] = 0;
+	/* A message is one line, whatever is in the arguments. */
+	td_error *error = NULL;
+	CHECK(td_processes(handle, "pid", "pid\n= 1", &table, &error) == TD_INVALID_INPUT);
+	CHECK(strncmp(td_error_message(error), "not a filter: column 5: ", 24) == 0);
+	CHECK(strpbrk(td_error_message(error), "\n^") == NULL);
+	td_error_free(error);
+	FAILS(TD_SYSTEM, "/nonexistent/\\n\\u{1b}", td_cachestat(handle, "/nonexistent/\n\x1b", "all", &table, &error));
 	FAILS(TD_INVALID_INPUT, "rss_bytes", td_processes(handle, "pid,rss", NULL, &table, &error));
 	FAILS(TD_INVALID_INPUT, "unknown field", td_processes(handle, "", NULL, &table, &error));
 	FAILS(TD_INVALID_INPUT, "unknown field", td_processes(handle, many, NULL, &table, &error));
@@ -98,6 +105,7 @@ static void numbers(void)
 	static const double times[] = { -1, NAN, INFINITY, 1e300 };
 	td_handle *handle = handle_of("procfs");
 	td_query *query = td_query_new(TD_PROCESSES), *threads = td_query_new(TD_THREADS);
+	td_query *children = td_query_new(TD_PROCESSES);
 	td_query *sockets = td_query_new(TD_SOCKETS), *files = td_query_new(TD_FILES), *maps = td_query_new(TD_MAPS);
 	td_query *cache = td_query_new(TD_CACHE), *events = td_query_new(TD_EVENTS);
 	td_table *table = NULL;
@@ -115,6 +123,11 @@ static void numbers(void)
 	FAILS(TD_INVALID_INPUT, "4294967295 is not a process id", td_query_pids(query, &wrong, 1, &error));
 	FAILS(TD_INVALID_INPUT, "more than memory", td_query_pids(query, &wrong, SIZE_MAX, &error));
 	FAILS(TD_INVALID_INPUT, "not a process id", td_query_children_of(query, wrong, &error));
+	OK(td_query_children_of(children, 1, &error));
+	OK(td_query_children_of(children, 2, &error));
+	FAILS(TD_INVALID_INPUT, "only one of", td_query_descendants_of(children, 1, &error));
+	FAILS(TD_INVALID_INPUT, "only one of", td_query_pids(children, NULL, 0, &error));
+	FAILS(TD_INVALID_INPUT, "of sockets", td_query_only_changed(sockets, &error));
 	FAILS(TD_INVALID_INPUT, "threads have no children", td_query_descendants_of(threads, 1, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id 4095", td_query_field(query, (td_field)4095, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id", td_query_field(query, TD_SOCKET_UID, &error));
@@ -159,6 +172,7 @@ static void numbers(void)
 	free(pids);
 	td_query_free(query);
 	td_query_free(threads);
+	td_query_free(children);
 	td_query_free(sockets);
 	td_query_free(files);
 	td_query_free(maps);
@@ -168,6 +182,36 @@ static void numbers(void)
 	/* A table outlives its handle. */
 	CHECK(td_table_len(table) == 0 && td_column_u64(table, TD_FIELD_PID) != NULL);
 	td_table_free(table);
+}
+
+/* A table has no rows of an earlier answer after an error, wherever it comes from. */
+static void errors_empty_tables(void)
+{
+	td_handle *handle = handle_of("procfs");
+	td_query *maps = td_query_new(TD_MAPS);
+	td_table *table = NULL;
+
+#define EMPTIES(words, call)                                             \
+	do {                                                             \
+		OK(td_processes(handle, "pid", NULL, &table, &error));   \
+		CHECK(td_table_len(table) > 0);                          \
+		FAILS(TD_INVALID_INPUT, words, call);                    \
+		CHECK(td_table_len(table) == 0);                         \
+		CHECK(td_column_absent_count(table, TD_FIELD_PID) == 0); \
+	} while (0)
+	EMPTIES("rss_bytes", td_processes(handle, "rss", NULL, &table, &error));
+	EMPTIES("column 5", td_threads(handle, "pid", "pid = 1", &table, &error));
+	EMPTIES("local_port", td_sockets(handle, "port", NULL, &table, &error));
+	EMPTIES("handle is NULL", td_files(NULL, "pid", NULL, &table, &error));
+	EMPTIES("not a process id", td_maps(handle, UINT32_MAX, "pid", &table, &error));
+	EMPTIES("path is NULL", td_cachestat(handle, NULL, "path", &table, &error));
+	EMPTIES("query is NULL", td_ask(handle, NULL, &table, &error));
+	EMPTIES("td_query_pids", td_ask(handle, maps, &table, &error));
+	EMPTIES("events is NULL", td_events_next(NULL, 1, &table, &error));
+#undef EMPTIES
+	td_table_free(table);
+	td_query_free(maps);
+	td_handle_free(handle);
 }
 
 /* Accepts connections, and answers each with what is no answer, or ends it. */
@@ -240,5 +284,6 @@ void test_input(void)
 	names_and_filters();
 	null_pointers();
 	numbers();
+	errors_empty_tables();
 	brokers();
 }

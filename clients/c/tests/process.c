@@ -160,6 +160,87 @@ static void signals(const char *source)
 	td_handle_free(handle);
 }
 
+/* The threads of the library are there, and leave all signals to those of the program. */
+static void signals_are_ours(const char *source)
+{
+	/* The first 31 without SIGKILL and SIGSTOP. */
+	static const unsigned long all = 0x7ffbfeff;
+	td_handle *handle = handle_of(source);
+	td_table *table = NULL;
+	struct dirent *entry;
+	int found = 0;
+
+	/* Command lines and names of users can keep a reader waiting. */
+	OK(td_processes(handle, "cmdline,environ,user", NULL, &table, &error));
+	OK(td_files(handle, "name", NULL, &table, &error));
+	DIR *directory = opendir("/proc/self/task");
+	CHECK(directory != NULL);
+	while ((entry = readdir(directory)) != NULL) {
+		char path[300], line[512];
+		bool is_ours = false;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
+		FILE *file = fopen(path, "r");
+		while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+			unsigned long blocked;
+			is_ours |= strncmp(line, "Name:\ttaskdiag-", 15) == 0;
+			if (is_ours && sscanf(line, "SigBlk: %lx", &blocked) == 1) {
+				CHECK((blocked & all) == all);
+				found++;
+			}
+		}
+		if (file != NULL)
+			fclose(file);
+	}
+	CHECK(closedir(directory) == 0 && found > 0);
+	td_table_free(table);
+	td_handle_free(handle);
+}
+
+/* The largest number of a BPF program that this process has. */
+static unsigned last_program(void)
+{
+	unsigned last = 0;
+	struct dirent *entry;
+	DIR *directory = opendir("/proc/self/fdinfo");
+
+	CHECK(directory != NULL);
+	while ((entry = readdir(directory)) != NULL) {
+		char path[300], line[512];
+		unsigned number;
+
+		snprintf(path, sizeof(path), "/proc/self/fdinfo/%s", entry->d_name);
+		FILE *file = fopen(path, "r");
+		while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+			if (sscanf(line, "prog_id: %u", &number) == 1 && number > last)
+				last = number;
+		if (file != NULL)
+			fclose(file);
+	}
+	closedir(directory);
+	return last;
+}
+
+/* A query that was prepared loads no other program, also if the program decides its condition. */
+static void prepared(void)
+{
+	td_handle *handle = handle_of("bpf");
+	td_query *asked = td_query_new(TD_PROCESSES);
+	td_table *table = NULL;
+
+	OK(td_query_fields(asked, "pid", &error));
+	OK(td_query_where(asked, "uid == 12345 and utime_ns > 1h", &error));
+	OK(td_query_only_changed(asked, &error));
+	OK(td_handle_prepare(handle, asked, &error));
+	unsigned loaded = last_program();
+	CHECK(loaded > 0);
+	OK(td_ask(handle, asked, &table, &error));
+	CHECK(last_program() == loaded);
+	td_table_free(table);
+	td_query_free(asked);
+	td_handle_free(handle);
+}
+
 /* A million processes, of which few are there; and one, a million times. */
 static void many_processes(const char *source)
 {
@@ -173,6 +254,9 @@ static void many_processes(const char *source)
 	CHECK(pids != NULL);
 	for (uint32_t i = 0; i < MANY; i++)
 		pids[i] = i + 1;
+	/* Ids can be larger. */
+	if (getpid() > MANY)
+		pids[0] = (uint32_t)getpid();
 	OK(td_query_fields(asked, "pid", &error));
 	OK(td_query_pids(asked, pids, MANY, &error));
 	OK(td_ask(handle, asked, &table, &error));
@@ -199,9 +283,12 @@ void test_process(void)
 		threads(sources[i]);
 		forks(sources[i]);
 		signals(sources[i]);
+		signals_are_ours(sources[i]);
 		/* Each is a file of /proc there, which takes some microseconds. */
 		if (strcmp(sources[i], "procfs") != 0)
 			many_processes(sources[i]);
+		if (strcmp(sources[i], "bpf") == 0)
+			prepared();
 	}
 	td_query_free(query);
 }

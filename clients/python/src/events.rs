@@ -74,6 +74,9 @@ fn table(events: &mut Inner) -> taskdiag::Result<Table> {
         }
         len += 1;
     }
+    // Events that were read count as unread for poll(2) until their memory is given back. An error
+    // here is the next call's.
+    let _ = events.wait(Some(Duration::ZERO), None);
     let lost = events.lost();
     let about = About {
         sources: vec![("events", events.source().name())],

@@ -93,10 +93,13 @@ impl Asked {
     pub fn ask(&self, state: &mut query::State) -> taskdiag::Result<Table> {
         state.handle.query_into(&self.query, &mut state.snapshot)?;
         let mut rows = Rows::new(&KEYS, &self.chosen);
-        let answer = state.handle.files(&state.snapshot, &self.request, |task, file| {
-            let row = Row::new(task, file);
-            rows.push_with(|column, index| column.push_found(row.value(FileField::ALL[index])));
-            rows.goes_on()
+        let (snapshot, request) = (&state.snapshot, &self.request);
+        let answer = state.handle.with_patience_of(&self.query, |handle| {
+            handle.files(snapshot, request, |task, file| {
+                let row = Row::new(task, file);
+                rows.push_with(|column, index| column.push_found(row.value(FileField::ALL[index])));
+                rows.goes_on()
+            })
         })?;
         Ok(rows.finish(about(&answer, state.snapshot.missing())))
     }

@@ -95,10 +95,13 @@ impl Asked {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
         }
         let mut rows = Rows::new(&KEYS, &self.chosen);
-        let answer = state.handle.sockets(&state.snapshot, &self.request, |socket| {
-            let row = Row::new(socket);
-            rows.push_with(|column, index| column.push_found(row.value(SocketField::ALL[index])));
-            rows.goes_on()
+        let (snapshot, request) = (&state.snapshot, &self.request);
+        let answer = state.handle.with_patience_of(&self.query, |handle| {
+            handle.sockets(snapshot, request, |socket| {
+                let row = Row::new(socket);
+                rows.push_with(|column, index| column.push_found(row.value(SocketField::ALL[index])));
+                rows.goes_on()
+            })
         })?;
         let missing = if self.request.has_owners() {
             state.snapshot.missing().to_vec()

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::owner::Owner;
+use crate::signals::SignalsBlocked;
 
 /// Runs lookups in a thread that is started with the first question.
 #[derive(Debug)]
@@ -75,6 +76,8 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
                 }
             }
         };
+        // The thread inherits this: the caller's signals are for the caller's threads.
+        let _blocked = SignalsBlocked::begin();
         let thread = thread::Builder::new().name("taskdiag-lookup".to_owned()).spawn(work);
         thread.ok().map(|_| Worker {
             owner: Owner::this_process(),

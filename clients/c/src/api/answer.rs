@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use super::{changed, free, given, path, text};
-use crate::error::{answered, Error, Result};
+use crate::error::{answered, guarded, Code, Error, Result};
 use crate::events::Events;
 use crate::field::Scope;
 use crate::handle::Handle;
@@ -28,6 +28,24 @@ unsafe fn filled(table: *mut *mut Table, fill: impl FnOnce(&mut Table) -> Result
             Ok(())
         }
     }
+}
+
+/// Returns the code of `work`, which fills a table. After an error, or a panic, the table has
+/// nothing.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn filling(table: *mut *mut Table, error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
+    // SAFETY: the header's rules.
+    let code = unsafe { answered(error, work) };
+    if code != Code::Ok as u32 {
+        // SAFETY: the header's rules; `work` is over.
+        if let Some(table) = unsafe { table.as_mut().and_then(|place| place.as_mut()) } {
+            guarded((), || *table = Table::default());
+        }
+    }
+    code
 }
 
 /// Makes a query, and puts the answer into a table.
@@ -58,7 +76,7 @@ unsafe fn ask_for(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
+        filling(table, error, || {
             let mut query = Query::new(scope);
             query.add_fields(text("fields", names)?)?;
             if !expression.is_null() {
@@ -77,7 +95,7 @@ pub unsafe extern "C" fn td_ask(
     error: *mut *mut Error,
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || ask(handle, given("query", query)?, table)) }
+    unsafe { filling(table, error, || ask(handle, given("query", query)?, table)) }
 }
 
 #[no_mangle]
@@ -138,7 +156,7 @@ pub unsafe extern "C" fn td_maps(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
+        filling(table, error, || {
             let mut query = Query::new(Scope::Maps);
             query.add_fields(text("fields", names)?)?;
             query.these(&[pid])?;
@@ -157,7 +175,7 @@ pub unsafe extern "C" fn td_cachestat(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
+        filling(table, error, || {
             let mut query = Query::new(Scope::Cache);
             query.add_fields(text("fields", names)?)?;
             query.add_path(self::path(path)?)?;
@@ -199,7 +217,7 @@ pub unsafe extern "C" fn td_events_next(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
+        filling(table, error, || {
             let events = given("events", events)?;
             let timeout = query::until("timeout", timeout)?;
             filled(table, |table| events.next(timeout, table))

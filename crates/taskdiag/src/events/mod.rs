@@ -221,7 +221,8 @@ impl Events {
     }
 }
 
-/// poll(2) reports it as readable while there are unread events.
+/// poll(2) reports it as readable while there are unread events, or events whose memory has not
+/// been given back: see [`Events::read`].
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {

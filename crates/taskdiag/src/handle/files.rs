@@ -46,3 +46,25 @@ impl Handle {
         files::answer(&mut self.files, via, processes, request, other_ends, patience, each)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use taskdiag_core::query::Query;
+
+    use super::*;
+
+    /// Check that files and sockets are read with the patience of a query, if it has one, and later
+    /// ones with that of the handle.
+    #[test]
+    fn a_query_may_have_its_own_patience() {
+        let [of_handle, of_query] = [7, 3].map(Duration::from_secs);
+        let mut handle = Handle::new().with_patience(of_handle);
+        let query = Query::processes();
+        for (query, patience) in [(query.clone().patience(of_query), of_query), (query, of_handle)] {
+            let during = handle.with_patience_of(&query, |handle| handle.patience_of_calls());
+            assert_eq!((during, handle.patience_of_calls()), (patience, of_handle));
+        }
+    }
+}

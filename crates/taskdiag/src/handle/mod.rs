@@ -204,11 +204,35 @@ impl Handle {
     /// - For the broker also [`Malformed`](ErrorKind::Malformed) if the listener is not a broker,
     ///   and [`System`](ErrorKind::System) if it does not answer.
     pub fn prepare(&mut self, fields: impl Into<Fields>) -> Result<()> {
+        self.prepare_groups(Groups::of(fields.into()))
+    }
+
+    /// Like [`prepare`](Handle::prepare), for all that a query needs: also what decides which tasks
+    /// it is about.
+    #[doc(hidden)]
+    pub fn prepare_query(&mut self, query: &Query) -> Result<()> {
+        let groups = Groups::of(query.fields_read());
+        let is_tested = query.filter.is_some() || query.changed;
+        self.prepare_groups(if is_tested { groups.or(Groups::TESTABLE) } else { groups })
+    }
+
+    fn prepare_groups(&mut self, groups: Groups) -> Result<()> {
         match self.source {
-            None | Some(SourceId::Bpf) => self.load_programs(Groups::of(fields.into())),
+            None | Some(SourceId::Bpf) => self.load_programs(groups),
             Some(SourceId::Broker) => self.connect_to_broker(),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Calls `ask` with the patience of a query, if that has its own: for the files and sockets of
+    /// its tasks.
+    #[doc(hidden)]
+    pub fn with_patience_of<T>(&mut self, query: &Query, ask: impl FnOnce(&mut Handle) -> T) -> T {
+        let before = self.patience;
+        self.patience = query.patience.or(before);
+        let answer = ask(self);
+        self.patience = before;
+        answer
     }
 
     /// Whether BPF answers a query about changed tasks and leaves out the others in the kernel.

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use taskdiag_sys::owner::Owner;
+use taskdiag_sys::signals::SignalsBlocked;
 
 use super::holders::{forget_lost, note_lost, note_returned, Hold};
 use super::pulse::{adopt, Pulse};
@@ -94,6 +95,8 @@ impl Reader {
         let has_ended = Arc::new(AtomicBool::new(false));
         let (own, is_given_up, ended) = (Arc::clone(&pulse), Arc::clone(&is_lost), Arc::clone(&has_ended));
         let (send_ready, ready) = channel();
+        // The thread inherits this: the caller's signals are for the caller's threads.
+        let _blocked = SignalsBlocked::begin();
         let started = thread::Builder::new()
             .name("taskdiag-reader".to_owned())
             .stack_size(128 << 10)

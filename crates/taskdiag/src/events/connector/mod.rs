@@ -24,6 +24,7 @@ use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::query::Query;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_sys::host::now_ns;
+use taskdiag_sys::signals::SignalsBlocked;
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
@@ -127,7 +128,10 @@ impl Connector {
 
     /// Starts a thread, and waits for its event.
     fn try_out(&mut self) -> Result<()> {
+        // The thread inherits this: the caller's signals are for the caller's threads.
+        let blocked = SignalsBlocked::begin();
         let thread = thread::Builder::new().spawn(|| ());
+        drop(blocked);
         let thread = thread.map_err(|error| Error::io("starting a thread to try the proc connector", error))?;
         let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
         let seen = self.wait_for(|message| match message {

@@ -47,6 +47,7 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_sys::descriptors::{own_table, Closing};
+use taskdiag_sys::signals::SignalsBlocked;
 
 use super::{ByteRange, Refusal, Source, Usage};
 use batch::Batch;
@@ -229,6 +230,8 @@ impl Walk {
         let (starting, all_started) = sync_channel::<Infallible>(0);
         thread::scope(|scope| {
             let mut root = Some(root);
+            // The threads inherit this: the caller's signals are for the caller's threads.
+            let blocked = SignalsBlocked::begin();
             let workers: Vec<_> = (0..self.threads)
                 .map(|_| {
                     let (shared, sender, starting, root) = (&shared, sender.clone(), starting.clone(), root.take());
@@ -244,7 +247,7 @@ impl Walk {
                     })
                 })
                 .collect();
-            drop((sender, starting));
+            drop((sender, starting, blocked));
             // A new table holds every descriptor of the caller until the kernel empties it. A file
             // that the caller closed before that would stay open.
             let _ = all_started.recv();
