@@ -57,9 +57,14 @@ pub unsafe fn export(
     if values.absent_count() > 0 {
         return Err(PyBufferError::new_err(format!(
             "{} of the {} values of {name} are absent, and numbers in memory can't say so. Say what stands for \
-             them: column({name:?}, absent=0); column({name:?}).valid says where they are",
+             them: column({name:?}, absent={}); column({name:?}).valid says where they are",
             values.absent_count(),
             values.len,
+            if matches!(values.data, Data::Flag(_)) {
+                "False"
+            } else {
+                "0"
+            },
             name = values.name,
         )));
     }

@@ -83,11 +83,17 @@ pub struct Reasons {
 }
 
 impl Column {
-    /// Why the value of a row is missing; `None` if it is not.
+    /// Whether the value of a row is missing.
+    pub fn is_absent(&self, row: usize) -> bool {
+        self.reasons.as_ref().is_some_and(|reasons| reasons.codes[row] != 0)
+    }
+
+    /// Why the value of a row is missing; `None` if it is not, or if the field does not apply to
+    /// the row: for example, the executable's name of a fork.
     pub fn reason(&self, row: usize) -> Option<&'static str> {
         let reasons = self.reasons.as_ref()?;
-        let code = reasons.codes[row];
-        (code != 0).then(|| reasons.words[code as usize - 1])
+        let word = reasons.words[usize::from(reasons.codes[row]).checked_sub(1)?];
+        (!word.is_empty()).then_some(word)
     }
 
     /// The number of missing values.
@@ -375,8 +381,8 @@ impl Column {
     /// The name and the value of a row, for people.
     pub fn written(&self, row: usize) -> String {
         let name = self.name;
-        if let Some(reason) = self.reason(row) {
-            return format!("{name}=<{reason}>");
+        if self.is_absent(row) {
+            return format!("{name}=<{}>", self.reason(row).unwrap_or_default());
         }
         let quoted = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
         match &self.data {

@@ -4,7 +4,9 @@
 //! child for ever. So a fork by Python waits a moment for queries in progress. If some are not done
 //! by then, the child cannot make queries, and gets an error instead.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,12 +16,19 @@ use taskdiag::interruptible;
 
 use crate::errors;
 
-/// The number of queries in progress.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// The number of threads that are about to fork. While it is not 0, no query begins.
-static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// The number of queries in progress. Above it, in units of [`FORK`], the number of threads that
+/// are about to fork: meanwhile no query begins.
+static STATE: AtomicU64 = AtomicU64::new(0);
+const FORK: u64 = 1 << 32;
 /// Whether this process was forked while another thread was in a query.
 static IS_TORN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The queries in progress in this thread: several if a signal handler interrupts one.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+    /// The process in which this thread is about to fork. Other hooks of the fork may query.
+    static FORKS: Cell<Option<u32>> = const { Cell::new(None) };
+}
 
 /// How long a fork waits for queries.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,24 +39,29 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub struct Running(());
 
 impl Running {
-    /// Begins a query. Waits for a fork in progress, so the caller must have released the
-    /// interpreter.
+    /// Begins a query. Waits for another thread's fork, so the caller must have released the
+    /// interpreter. A fork waits for a thread in a query, so that does not wait for the fork.
     pub fn begin() -> Running {
-        loop {
-            RUNNING.fetch_add(1, Ordering::SeqCst);
-            if FORKING.load(Ordering::SeqCst) == 0 {
-                return Running(());
-            }
-            RUNNING.fetch_sub(1, Ordering::SeqCst);
+        let waits = OWN.get() == 0 && FORKS.get().is_none();
+        let begun = |state| (!waits || state < FORK).then_some(state + 1);
+        while STATE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begun).is_err() {
             thread::sleep(PAUSE);
         }
+        OWN.set(OWN.get() + 1);
+        Running(())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        STATE.fetch_sub(1, Ordering::SeqCst);
+        OWN.set(OWN.get() - 1);
     }
+}
+
+/// Whether other threads are in queries.
+fn others_ask() -> bool {
+    STATE.load(Ordering::SeqCst) % FORK > OWN.get()
 }
 
 /// Runs a query without holding the interpreter, so that other Python threads can run. Python runs
@@ -58,6 +72,10 @@ impl Drop for Running {
 ///
 /// `Forked` in a child that was forked during a query, and the exceptions of signal handlers.
 pub fn ask<T: Send>(py: Python<'_>, ask: impl FnOnce() -> T + Send) -> PyResult<T> {
+    if FORKS.get().is_some_and(|parent| parent != process::id()) {
+        // A hook of the fork that comes before ours.
+        _after_fork_in_child();
+    }
     if IS_TORN.load(Ordering::Relaxed) {
         return Err(errors::new(
             "Forked",
@@ -96,25 +114,31 @@ fn is_main_thread() -> bool {
 #[pyfunction]
 pub fn _before_fork(py: Python<'_>) {
     py.detach(|| {
-        FORKING.fetch_add(1, Ordering::SeqCst);
+        STATE.fetch_add(FORK, Ordering::SeqCst);
         let end = Instant::now() + PATIENCE;
-        while RUNNING.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+        while others_ask() && Instant::now() < end {
             thread::sleep(PAUSE);
         }
     });
+    FORKS.set(Some(process::id()));
 }
 
 /// Let queries begin again, in the parent after a fork.
 #[pyfunction]
 pub fn _after_fork_in_parent() {
-    FORKING.fetch_sub(1, Ordering::SeqCst);
+    FORKS.set(None);
+    STATE.fetch_sub(FORK, Ordering::SeqCst);
 }
 
-/// Check whether a query was in progress, in the child after a fork.
+/// Check whether a query of another thread was in progress, in the child after a fork.
 #[pyfunction]
 pub fn _after_fork_in_child() {
-    if RUNNING.swap(0, Ordering::SeqCst) > 0 {
+    if FORKS.take().is_none() {
+        // An earlier hook has asked.
+        return;
+    }
+    if others_ask() {
         IS_TORN.store(true, Ordering::SeqCst);
     }
-    FORKING.store(0, Ordering::SeqCst);
+    STATE.store(OWN.get(), Ordering::SeqCst);
 }

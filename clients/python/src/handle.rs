@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use taskdiag::{is_interrupted, Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
 use taskdiag_core::field::{MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};
 use taskdiag_core::setting::{self, TASK_SOURCES};
@@ -20,6 +21,9 @@ use crate::sockets;
 use crate::table::Table;
 use crate::tree;
 
+/// How often a wait for another thread checks for signals.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// Makes queries about processes, and keeps what it has loaded. Threads may share a handle; they
 /// take turns.
 #[pyclass(frozen, module = "taskdiag")]
@@ -29,6 +33,8 @@ pub struct Handle {
     state: Mutex<Option<State>>,
     /// The thread in a query. Meanwhile it may run signal handlers, which may make queries, too.
     asking: Mutex<Option<ThreadId>>,
+    /// Notified when that thread is done.
+    done: Condvar,
     /// Whether such a handler has closed the handle.
     is_closing: AtomicBool,
 }
@@ -70,12 +76,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks this thread as being in a query, until it is dropped.
-struct Asking<'a>(&'a Handle);
+/// This thread's turn to use the handle, until it is dropped.
+struct Turn<'a>(&'a Handle);
 
-impl Drop for Asking<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *lock(&self.0.asking) = None;
+        self.0.done.notify_one();
     }
 }
 
@@ -94,14 +101,14 @@ impl Handle {
             if self.is_asking() {
                 return Some(ask(&mut self.settings.state()));
             }
+            let _turn = self.turn()?;
             let mut state = lock(&self.state);
-            *lock(&self.asking) = Some(thread::current().id());
-            let asking = Asking(self);
             let answer = state.as_mut().map(ask);
-            drop(asking);
+            // This may run a signal handler, which may use the handle.
+            let is_interrupted = is_interrupted();
             if self.is_closing.load(Ordering::Relaxed) {
                 *state = None;
-            } else if is_interrupted() && answer.is_some() {
+            } else if is_interrupted && answer.is_some() {
                 *state = Some(self.settings.state());
             }
             answer
@@ -112,6 +119,24 @@ impl Handle {
                 "Closed",
                 "the handle is closed: make another taskdiag.Handle()",
             )),
+        }
+    }
+
+    /// Waits until no other thread uses the handle. `None` if a signal handler has raised an
+    /// exception meanwhile.
+    fn turn(&self) -> Option<Turn<'_>> {
+        loop {
+            let asking = lock(&self.asking);
+            let waited = self.done.wait_timeout_while(asking, SLICE, |asking| asking.is_some());
+            let (mut asking, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !timeout.timed_out() {
+                *asking = Some(thread::current().id());
+                return Some(Turn(self));
+            }
+            drop(asking);
+            if is_interrupted() {
+                return None;
+            }
         }
     }
 
@@ -128,7 +153,12 @@ impl Handle {
 }
 
 /// Applies a filter, a patience and a budget to a query.
-fn narrowed(mut query: Query, filter: Option<&str>, patience: Option<f64>, budget: Budget) -> PyResult<Query> {
+fn narrowed(
+    mut query: Query,
+    filter: Option<&Bound<'_, PyString>>,
+    patience: Option<f64>,
+    budget: Budget,
+) -> PyResult<Query> {
     if let Some(expression) = filter {
         query = query.filter(query::filter(expression)?);
     }
@@ -144,12 +174,11 @@ fn about(
     children_of: Option<&Bound<'_, PyAny>>,
     descendants_of: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Query> {
-    let one = |pid: &Bound<'_, PyAny>| query::pids(pid).map(|pids| pids[0]);
     match (pids, children_of, descendants_of) {
         (None, None, None) => Ok(Query::processes()),
         (Some(pids), None, None) => Ok(Query::these(query::pids(pids)?)),
-        (None, Some(pid), None) => Ok(Query::children_of(one(pid)?)),
-        (None, None, Some(pid)) => Ok(Query::descendants_of(one(pid)?)),
+        (None, Some(pid), None) => Ok(Query::children_of(query::pid(pid)?)),
+        (None, None, Some(pid)) => Ok(Query::descendants_of(query::pid(pid)?)),
         _ => Err(errors::invalid("only one of pids, children_of and descendants_of")),
     }
 }
@@ -165,6 +194,7 @@ impl Handle {
             state: Mutex::new(Some(settings.state())),
             settings,
             asking: Mutex::new(None),
+            done: Condvar::new(),
             is_closing: AtomicBool::new(false),
         })
     }
@@ -177,7 +207,7 @@ impl Handle {
         &self,
         py: Python<'_>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         pids: Option<&Bound<'_, PyAny>>,
         children_of: Option<&Bound<'_, PyAny>>,
         descendants_of: Option<&Bound<'_, PyAny>>,
@@ -200,7 +230,7 @@ impl Handle {
         &self,
         py: Python<'_>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         pids: Option<&Bound<'_, PyAny>>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
@@ -220,7 +250,7 @@ impl Handle {
         py: Python<'_>,
         pid: Option<&Bound<'_, PyAny>>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
         let chosen = Chosen::new(fields, &TREE_FIELDS)?;
@@ -248,10 +278,10 @@ impl Handle {
         &self,
         py: Python<'_>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         pids: Option<&Bound<'_, PyAny>>,
         budget: Option<f64>,
-        max_rss_bytes: Option<u64>,
+        max_rss_bytes: Option<&Bound<'_, PyAny>>,
         max_age: Option<f64>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
@@ -269,7 +299,7 @@ impl Handle {
         &self,
         py: Python<'_>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         pids: Option<&Bound<'_, PyAny>>,
         uses: Option<&Bound<'_, PyAny>>,
         kinds: Option<&Bound<'_, PyAny>>,
@@ -292,7 +322,7 @@ impl Handle {
         &self,
         py: Python<'_>,
         fields: Option<&Bound<'_, PyAny>>,
-        r#where: Option<&str>,
+        r#where: Option<&Bound<'_, PyString>>,
         pids: Option<&Bound<'_, PyAny>>,
         kinds: Option<&Bound<'_, PyAny>>,
         states: Option<&Bound<'_, PyAny>>,
@@ -330,7 +360,7 @@ impl Handle {
         fork::ask(py, || {
             if self.is_asking() {
                 self.is_closing.store(true, Ordering::Relaxed);
-            } else {
+            } else if let Some(_turn) = self.turn() {
                 *lock(&self.state) = None;
             }
         })

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Handle, Known, Query, Snapshot, SourceId, Task};
@@ -102,13 +103,30 @@ pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     errors::checked(setting::seconds(name, seconds))
 }
 
+/// Parses a number of bytes.
+pub fn bytes(name: &str, bytes: &Bound<'_, PyAny>) -> PyResult<u64> {
+    bytes.extract::<u64>().map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(bytes.py()) {
+            errors::invalid(format!("{name}: {bytes} is not a number of bytes"))
+        } else {
+            error
+        }
+    })
+}
+
+/// The text of a filter.
+pub fn expression<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    let known = text.to_str();
+    known.map_err(|_| errors::invalid("where: it has surrogates, which no filter can have"))
+}
+
 /// Parses a filter.
-pub fn filter(expression: &str) -> PyResult<Filter> {
-    Filter::parse(expression).map_err(|error| errors::not_a_filter(&error))
+pub fn filter(text: &Bound<'_, PyString>) -> PyResult<Filter> {
+    Filter::parse(expression(text)?).map_err(|error| errors::not_a_filter(&error))
 }
 
 /// The limits on walking page tables. `time` is in seconds; infinite values mean no limit.
-pub fn budget(time: Option<f64>, max_rss_bytes: Option<u64>, max_age: Option<f64>) -> PyResult<Budget> {
+pub fn budget(time: Option<f64>, max_rss_bytes: Option<&Bound<'_, PyAny>>, max_age: Option<f64>) -> PyResult<Budget> {
     let mut budget = Budget::default();
     match time {
         Some(time) if time == f64::INFINITY => budget = budget.deadline(None).max_rss_bytes(None),
@@ -116,7 +134,7 @@ pub fn budget(time: Option<f64>, max_rss_bytes: Option<u64>, max_age: Option<f64
         None => {}
     }
     if let Some(bytes) = max_rss_bytes {
-        budget = budget.max_rss_bytes(Some(bytes));
+        budget = budget.max_rss_bytes(Some(self::bytes("max_rss_bytes", bytes)?));
     }
     if let Some(age) = max_age {
         budget = budget.max_age(seconds("max_age", age)?);

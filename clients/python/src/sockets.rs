@@ -1,6 +1,7 @@
 //! The sockets of the machine.
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use taskdiag::sockets::{Answer, Filter, Kind, Request, Row, SocketField};
 use taskdiag::Query;
 use taskdiag_core::setting;
@@ -41,7 +42,7 @@ pub struct Narrowed<'a, 'py> {
     /// The names of states.
     pub states: Option<&'a Bound<'py, PyAny>>,
     /// A filter.
-    pub filter: Option<&'a str>,
+    pub filter: Option<&'a Bound<'py, PyString>>,
     /// Ports at either end.
     pub ports: Vec<u16>,
     /// Only sockets that wait for a peer.
@@ -75,7 +76,7 @@ impl Asked {
                 .collect::<PyResult<_>>()?;
         }
         if let Some(expression) = narrowed.filter {
-            let filter = Filter::parse(expression).map_err(|error| errors::not_a_filter(&error))?;
+            let filter = Filter::parse(query::expression(expression)?).map_err(|error| errors::not_a_filter(&error))?;
             request.filter = Some(filter);
         }
         request.ports = narrowed.ports;

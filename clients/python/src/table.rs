@@ -216,10 +216,13 @@ fn pairs<'py, T: IntoPyObject<'py> + Copy>(
 /// A copy of a column with the caller's value in place of missing ones.
 fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<column::Column> {
     fn fill<T: arrow_buffer::ArrowNativeType>(column: &column::Column, values: &[T], stand_in: T) -> Buffer {
-        let filled = values.iter().enumerate().map(|(row, &value)| match column.reason(row) {
-            Some(_) => stand_in,
-            None => value,
-        });
+        let filled = values
+            .iter()
+            .enumerate()
+            .map(|(row, &value)| match column.is_absent(row) {
+                true => stand_in,
+                false => value,
+            });
         Buffer::from_vec(filled.collect::<Vec<T>>())
     }
     let data = match &column.data {
@@ -338,7 +341,7 @@ impl Column {
     #[getter]
     fn valid(&self) -> Column {
         let valid: Vec<u8> = (0..self.values.len)
-            .map(|row| u8::from(self.values.reason(row).is_none()))
+            .map(|row| u8::from(!self.values.is_absent(row)))
             .collect();
         Column::new(Arc::new(column::Column {
             name: self.values.name,
@@ -351,12 +354,7 @@ impl Column {
 
     /// Return why values are missing: a reason for each row, or None where there is a value.
     fn reasons<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let reason = |row| {
-            self.values
-                .reason(row)
-                .filter(|reason| !reason.is_empty())
-                .map(|reason| PyString::intern(py, reason))
-        };
+        let reason = |row| self.values.reason(row).map(|reason| PyString::intern(py, reason));
         PyList::new(py, (0..self.values.len).map(reason))
     }
 
@@ -446,8 +444,7 @@ impl Row {
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let absent = PyDict::new(py);
         for column in &self.table.get().columns {
-            // Fields that do not apply are not missing.
-            if let Some(reason) = column.reason(self.index).filter(|reason| !reason.is_empty()) {
+            if let Some(reason) = column.reason(self.index) {
                 absent.set_item(column.name, reason)?;
             }
         }

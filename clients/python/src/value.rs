@@ -19,7 +19,7 @@ pub enum Look {
 
 /// The value of a row; `None` if it is missing.
 pub fn value<'py>(py: Python<'py>, column: &Column, row: usize, look: Look) -> PyResult<Option<Bound<'py, PyAny>>> {
-    if column.reason(row).is_some() {
+    if column.is_absent(row) {
         return Ok(None);
     }
     let is_json = look == Look::Json;
@@ -99,12 +99,10 @@ pub fn row<'py: 'a, 'a>(
     let made = PyDict::new(py);
     let mut absent: Option<Bound<'py, PyDict>> = None;
     for (column, key) in columns {
-        match column.reason(row) {
-            // Fields that do not apply are not missing: for example, the executable's name of a
-            // fork.
-            Some("") => {}
-            Some(reason) => absent.get_or_insert_with(|| PyDict::new(py)).set_item(key, reason)?,
-            None => made.set_item(key, value(py, column, row, Look::Json)?)?,
+        if let Some(value) = value(py, column, row, Look::Json)? {
+            made.set_item(key, value)?;
+        } else if let Some(reason) = column.reason(row) {
+            absent.get_or_insert_with(|| PyDict::new(py)).set_item(key, reason)?;
         }
     }
     if let Some(absent) = absent {

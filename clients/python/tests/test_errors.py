@@ -50,7 +50,12 @@ def test_filters_say_where_they_are_wrong() -> None:
         ({"pids": [1, 2**40]}, "is not a process id"),
         ({"pids": ["1"]}, "is not a process id"),
         ({"pids": 1, "children_of": 1}, "only one of"),
+        ({"children_of": []}, r"\[\] is not a process id"),
+        ({"children_of": [1, 2]}, r"\[1, 2\] is not a process id"),
+        ({"descendants_of": ""}, "is not a process id"),
         ({"patience": -1.0}, "patience: -1.0 is not a time in seconds"),
+        ({"patience": 1e18}, "patience: 1e18 is not a time in seconds"),
+        ({"where": "comm == '\udcff'"}, "where: it has surrogates"),
         ({"budget": float("nan")}, "budget"),
         ({"source": "ebpf"}, 'source: unknown name "ebpf"; known are auto, bpf, procfs, broker'),
     ],
@@ -58,6 +63,16 @@ def test_filters_say_where_they_are_wrong() -> None:
 def test_senseless_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(taskdiag.InvalidInput, match=message):
         taskdiag.processes("pid", **arguments)
+
+
+def test_numbers_of_bytes_that_are_none() -> None:
+    for number in (-1, 2**64):
+        with pytest.raises(taskdiag.InvalidInput, match=f"max_rss_bytes: {number} is not a number of bytes"):
+            taskdiag.memory("pid", max_rss_bytes=number)
+        with pytest.raises(taskdiag.InvalidInput, match=f"ring_bytes: {number} is not a number of bytes"):
+            taskdiag.Events(ring_bytes=number)
+    with pytest.raises(taskdiag.InvalidInput, match="2147483649 is more than 2 GiB"):
+        taskdiag.Events(ring_bytes=2**31 + 1)
 
 
 def test_wrong_types() -> None:

@@ -9,10 +9,13 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
+import pyarrow
 import pytest
 
 import taskdiag
@@ -90,6 +93,57 @@ def test_tables_of_events() -> None:
     ]:
         with pytest.raises(taskdiag.InvalidInput, match=message):
             taskdiag.Events(**arguments)  # type: ignore[arg-type]
+
+
+def test_rows_and_tables_share_the_events() -> None:
+    with taskdiag.Events() as events:
+        ended = [subprocess.Popen(["true"]) for _ in range(3)]
+        assert [process.wait() for process in ended] == [0, 0, 0]
+        found = [next(events).pid]
+        assert select.select([events.fileno()], [], [], 0)[0]
+        names, absent, flags = [], [], []
+
+        def all_ended() -> bool:
+            table = events.read(1)
+            if table:
+                rows = zip(table.column("pid"), table.column("event"), strict=True)
+                found.extend(pid for pid, event in rows if event == "exit")
+                arrow = pyarrow.table(table.arrow(reasons=True))
+                names.extend(arrow["filename"].to_pylist())
+                absent.extend(arrow["filename_absent"].to_pylist())
+                flags.append(table.column("oom_killed"))
+            return {process.pid for process in ended} <= set(found)
+
+        until(all_ended, "the ends of three processes")
+    # A field that does not apply to an event has no reason.
+    assert None in names and "" not in absent
+    with pytest.raises(BufferError, match=r"oom_killed\", absent=False\)"):
+        for column in flags:
+            memoryview(column)
+
+
+def test_another_thread_closes_the_stream() -> None:
+    events = taskdiag.Events([])
+    errors: list[str] = []
+
+    def read() -> None:
+        reads.set()
+        try:
+            next(events)
+        except taskdiag.Error as error:
+            errors.append(error.kind)
+
+    reads = threading.Event()
+    reader = threading.Thread(target=read)
+    reader.start()
+    reads.wait()
+    for _ in range(100):
+        assert (events.lost, events.source) == (0, "bpf") and events.fileno() >= 0
+        time.sleep(0.001)
+    events.close()
+    reader.join(60)
+    assert errors == ["closed"]
+    assert (events.lost, events.source) == (0, "bpf")
 
 
 def test_a_child_has_to_open_its_own() -> None:
@@ -199,6 +253,8 @@ def test_watch(stopped: Stopped) -> None:
     assert [table.to_dicts() for table in tables] == [[{"pid": stopped.pid, "state": "T"}]] * 3
     assert 0.2 <= time.monotonic() - began < 10
     assert list(taskdiag.watch(count=0)) == []
+    (table,) = taskdiag.watch("pid", count=1, pids=numpy.int64(stopped.pid))  # type: ignore[arg-type]
+    assert list(table.column("pid")) == [stopped.pid]
 
 
 def test_only_what_changed(stopped: Stopped) -> None:
@@ -239,6 +295,33 @@ def test_asyncio_events() -> None:
 
     pid, filename = run(main)
     assert pid > 0 and filename
+
+
+def test_asyncio_events_and_what_is_lost() -> None:
+    async def main() -> None:
+        events = aio.Events(["exit"])
+        assert (events.lost, events.source) == (0, None)
+        found: set[int | None] = set()
+
+        async def look() -> int | None:
+            # Most of these waits are cancelled, and none of them loses an event.
+            try:
+                return (await asyncio.wait_for(anext(events), 0.001)).pid
+            except TimeoutError:
+                return None
+
+        while events.source is None:
+            await look()
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+        while process.pid not in found:
+            found.add(await look())
+        assert (events.lost, events.source) == (0, "bpf")
+        await events.aclose()
+        with pytest.raises(taskdiag.Closed):
+            await anext(events)
+
+    run(main)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.001, 0.01, 0.05])
@@ -289,5 +372,7 @@ def test_asyncio_queries(stopped: Stopped) -> None:
         assert [len(sample) for sample in samples] == [1, 1]
         with pytest.raises(taskdiag.UnknownField):
             await aio.processes("pidd")
+        with pytest.raises(taskdiag.InvalidInput, match=r"changed.*aio.watch"):
+            await aio.processes("pid", changed=True)
 
     run(main)

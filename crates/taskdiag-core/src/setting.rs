@@ -39,10 +39,11 @@ pub fn source<S: Copy>(name: &str, sources: &[S], name_of: fn(S) -> &'static str
     })
 }
 
-/// A time in seconds.
+/// A time in seconds: at most some decades, so that a multiple of it can be added to any time.
 pub fn seconds(setting: &str, seconds: f64) -> Result<Duration> {
-    let invalid = |_| invalid(format!("{setting}: {seconds:?} is not a time in seconds"));
-    Duration::try_from_secs_f64(seconds).map_err(invalid)
+    const MOST: Duration = Duration::from_secs(1_000_000_000);
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|&time| time <= MOST);
+    time.ok_or_else(|| invalid(format!("{setting}: {seconds:?} is not a time in seconds")))
 }
 
 #[cfg(test)]
@@ -72,7 +73,8 @@ mod tests {
             seconds("patience", 0.5).expect("half a second"),
             Duration::from_millis(500)
         );
-        for time in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
+        seconds("patience", 1e9).expect("some decades");
+        for time in [-1.0, f64::NAN, f64::INFINITY, 1e300, 1e19, 1.1e9] {
             let error = seconds("patience", time).expect_err("it is not a time").to_string();
             assert_eq!(error, format!("patience: {time:?} is not a time in seconds"));
         }

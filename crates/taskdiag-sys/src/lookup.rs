@@ -95,7 +95,7 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
     /// Asks the questions that are not open yet, and returns the answers that arrive in time. Also
     /// returns whether the thread still runs.
     fn ask(&mut self, questions: HashSet<Q>, patience: Duration) -> (Vec<(Q, A)>, bool) {
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
         let mut answers = Vec::new();
         for question in questions {
             if self.open.insert(question.clone()) && self.questions.send(question).is_err() {
@@ -106,7 +106,7 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
             let left = if self.is_late {
                 Duration::ZERO
             } else {
-                deadline.saturating_duration_since(Instant::now())
+                patience.saturating_sub(began.elapsed())
             };
             match self.answers.recv_timeout(left) {
                 Ok((question, answer)) => {

@@ -234,7 +234,7 @@ def watch(
     """
     _check_interval(interval)
     fields = list(fields) if fields is not None and not isinstance(fields, str) else fields
-    pids = list(pids) if pids is not None and not isinstance(pids, int) else pids
+    pids = list(pids) if hasattr(pids, "__iter__") else pids
     with Handle(source=source, socket=socket) as handle:
         due = time.monotonic()
         while count is None or count > 0:

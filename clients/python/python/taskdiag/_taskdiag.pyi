@@ -150,7 +150,8 @@ class Handle:
 @final
 class Events(Iterator[Row]):
     """Forks, execs and exits as they happen: an iterator over rows. After close() it raises
-    Closed. Ctrl-C interrupts it. A child after fork(2) must open its own."""
+    Closed. Ctrl-C interrupts it. One thread can read at a time. A child after fork(2) must open its
+    own."""
 
     def __new__(
         cls,
@@ -162,11 +163,12 @@ class Events(Iterator[Row]):
     ) -> Self: ...
     def read(self, timeout: float | None = None) -> Table | None:
         """Return waiting events; without any, wait up to `timeout` seconds, and return None if
-        there are still none. The iterator does not return these events again."""
+        there are still none. No event is returned twice, by this or by the iterator."""
 
     @property
     def lost(self) -> int:
-        """The minimum number of events lost since the stream was opened."""
+        """The minimum number of events lost since the stream was opened. While another thread reads,
+        and after close(), the number that was known last."""
 
     @property
     def source(self) -> str:
@@ -176,7 +178,8 @@ class Events(Iterator[Row]):
         """Return a descriptor that poll(2) reports as readable while there are events."""
 
     def close(self) -> None:
-        """Close the stream. Reading from it then raises Closed."""
+        """Close the stream. Reading from it then raises Closed, also in a thread that waits for
+        events."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...

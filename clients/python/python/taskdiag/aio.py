@@ -1,20 +1,22 @@
 """The functions of taskdiag for asyncio. Each makes its query in a thread of the loop's executor.
 
 ``events`` and ``watch`` are asynchronous iterators. A task that waits for them can be cancelled.
+``processes`` does not take ``changed``, which is about the calls of one thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import wraps
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import taskdiag
-from taskdiag import Events, Row, Table
+from taskdiag import Closed, InvalidInput, Row, Table
 from taskdiag._functions import _check_interval
 
 __all__ = [
+    "Events",
     "cachestat",
     "events",
     "files",
@@ -43,7 +45,7 @@ def _in_thread(function: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     return asked
 
 
-processes = _in_thread(taskdiag.processes)
+_processes = _in_thread(taskdiag.processes)
 threads = _in_thread(taskdiag.threads)
 tree = _in_thread(taskdiag.tree)
 memory = _in_thread(taskdiag.memory)
@@ -54,20 +56,64 @@ normalize = _in_thread(taskdiag.normalize)
 cachestat = _in_thread(taskdiag.cachestat)
 
 
-async def events(*args: Any, **kwargs: Any) -> AsyncIterator[Row]:
-    """Events as they happen. The arguments are those of :class:`taskdiag.Events`."""
-    stream = await asyncio.to_thread(Events, *args, **kwargs)
-    reading: asyncio.Future[Table | None] | None = None
-    try:
-        while True:
-            reading = asyncio.ensure_future(asyncio.to_thread(stream.read, _SLICE))
-            table = await asyncio.shield(reading)
-            for row in table or ():
-                yield row
-    finally:
-        if reading is not None and not reading.done():
+@wraps(taskdiag.processes)
+async def processes(*args: Any, **kwargs: Any) -> Table:
+    if kwargs.get("changed"):
+        raise InvalidInput("changed: each call may be in another thread, so there is no last one: aio.watch() has it")
+    return await _processes(*args, **kwargs)
+
+
+class Events(AsyncIterator[Row]):
+    """Events as they happen: an asynchronous iterator over rows. The arguments are those of
+    :class:`taskdiag.Events`; the stream is opened for the first row. A wait that is cancelled loses
+    no event."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._open = partial(taskdiag.Events, *args, **kwargs)
+        self._stream: taskdiag.Events | None = None
+        self._reading: asyncio.Future[Table | None] | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._is_closed = False
+
+    def _read(self) -> Table | None:
+        if self._stream is None:
+            self._stream = self._open()
+        return self._stream.read(_SLICE)
+
+    async def __anext__(self) -> Row:
+        while not self._is_closed:
+            if (row := next(self._rows, None)) is not None:
+                return row
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(asyncio.to_thread(self._read))
+            reading = self._reading
+            # This leaves it alone when the caller is cancelled: the next wait finds what it has read.
             await asyncio.wait([reading])
-        stream.close()
+            if self._reading is reading:
+                self._reading = None
+                self._rows = iter(reading.result() or ())
+        raise Closed("the stream of events is closed: open another aio.events()")
+
+    @property
+    def lost(self) -> int:
+        """The minimum number of events lost since the stream was opened."""
+        return self._stream.lost if self._stream else 0
+
+    @property
+    def source(self) -> str | None:
+        """The source of the events: bpf or connector. None before the first row."""
+        return self._stream.source if self._stream else None
+
+    async def aclose(self) -> None:
+        """Close the stream. Waiting for a row then raises Closed."""
+        self._is_closed = True
+        if self._reading:
+            await asyncio.wait([self._reading])
+        if self._stream:
+            await asyncio.to_thread(self._stream.close)
+
+
+events = Events
 
 
 async def watch(*args: Any, interval: float = 1.0, count: int | None = None, **kwargs: Any) -> AsyncIterator[Table]:

@@ -48,6 +48,9 @@ use connector::Connector;
 pub use taskdiag_core::event::plan::EventSource;
 pub use taskdiag_core::event::{Event, EventField, EventKind, Options};
 
+/// The largest power of two that a ring can have as its size.
+const MOST_RING_BYTES: u32 = 1 << 31;
+
 /// Events that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -98,7 +101,12 @@ impl Events {
     ///
     /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported) if no source can
     /// report events, or the source of [`Options::source`] can't. The message says what is missing.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the ring is to have more than 2 GiB.
     pub fn open(options: &Options) -> Result<Events> {
+        if options.ring_bytes > MOST_RING_BYTES {
+            let message = format!("ring_bytes: {} is more than 2 GiB", options.ring_bytes);
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         let mut support = probe();
         loop {
             let source = plan(options.source, &support)?;
