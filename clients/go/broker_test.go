@@ -49,6 +49,22 @@ func TestThisProcess(t *testing.T) {
 	}
 }
 
+// Check that the example prints as many processes as it was told to.
+func TestTheExampleRuns(t *testing.T) {
+	output, err := exec.Command("go", "run", "./examples/top", "-n", "3", "-socket", theBroker(t)).CombinedOutput()
+	lines := strings.Split(strings.TrimSuffix(string(output), "\n"), "\n")
+	if err != nil || len(lines) != 3 {
+		t.Errorf("%v: %s", err, output)
+	}
+	for _, line := range lines {
+		var pid, resident int
+		var name string
+		if n, err := fmt.Sscanf(line, "%d %d %q", &pid, &resident, &name); n != 3 || pid <= 0 || resident <= 0 {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
 // Check the selection of children, threads and listed processes.
 func TestSelections(t *testing.T) {
 	client := connect(t)
