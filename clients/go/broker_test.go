@@ -49,6 +49,22 @@ func TestThisProcess(t *testing.T) {
 	}
 }
 
+// Check that the example prints as many processes as it was told to.
+func TestTheExampleRuns(t *testing.T) {
+	output, err := exec.Command("go", "run", "./examples/top", "-n", "3", "-socket", theBroker(t)).CombinedOutput()
+	lines := strings.Split(strings.TrimSuffix(string(output), "\n"), "\n")
+	if err != nil || len(lines) != 3 {
+		t.Errorf("%v: %s", err, output)
+	}
+	for _, line := range lines {
+		var pid, resident int
+		var name string
+		if n, err := fmt.Sscanf(line, "%d %d %q", &pid, &resident, &name); n != 3 || pid <= 0 || resident <= 0 {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
 // Check the selection of children, threads and listed processes.
 func TestSelections(t *testing.T) {
 	client := connect(t)
@@ -371,6 +387,26 @@ func TestSlowReadersAreWaitedFor(t *testing.T) {
 	}
 }
 
+// Check that the sums of page tables are read once for all threads of a process.
+func TestThreadsShareTheirRollup(t *testing.T) {
+	number := 0
+	r := readerOfThis(t, ownFile{attrRollup, "smaps_rollup", func(directory string, text []byte) ([]byte, Absent) {
+		number++
+		return rollup(directory, text)
+	}})
+	r.threads = true
+	r.table.rows = append(r.table.rows, r.table.rows[0])
+	r.table.index()
+	if err := r.watch(context.Background(), []*worker{r.start()}); err != nil {
+		t.Fatal(err)
+	}
+	first, reason := r.table.Row(0).RollupRSSBytes()
+	second, reasonOfSecond := r.table.Row(1).RollupRSSBytes()
+	if number != 1 || first == 0 || second != first || reason != 0 || reasonOfSecond != 0 {
+		t.Errorf("%d reads: %d %v, %d %v", number, first, reason, second, reasonOfSecond)
+	}
+}
+
 // readerOfThis returns a reader for a table that has only this process.
 func readerOfThis(t *testing.T, files ...ownFile) *ownReader {
 	t.Helper()
@@ -387,6 +423,7 @@ func readerOfThis(t *testing.T, files ...ownFile) *ownReader {
 	if err != nil {
 		t.Fatal(err)
 	}
+	table.room = maxAnswer
 	return &ownReader{table: table, files: files, tick: tick, patience: defaultPatience, ends: make(chan struct{}, 1)}
 }
 

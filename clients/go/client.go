@@ -239,7 +239,13 @@ func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bo
 	// the others dropped.
 	const fewPIDs = 16
 	known := uint32(conn.bits.known >> groupsShift)
-	show := uint64(groups&known&^ownGroups) << groupsShift
+	show := uint64(groups&^ownGroups) << groupsShift
+	for _, field := range fields {
+		if 1<<fieldTable[field].group&groups&^(known|ownGroups) != 0 {
+			return nil, failf(ErrUnsupported, "the broker at %s does not have the field %v: install it in the same version as this client",
+				c.path, field)
+		}
+	}
 	which, one := allProcesses, oneProcess
 	if threads {
 		which, one = allThreads, threadsOf
@@ -251,7 +257,7 @@ func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bo
 		asked.which = one
 	}
 	table := newTable(fields, c.sizes[asked])
-	table.groups = groups & (known | ownGroups)
+	table.groups = groups
 	switch {
 	case isFew:
 		for _, pid := range pids {
@@ -275,6 +281,7 @@ func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bo
 		}
 	}
 	c.sizes[asked] = shape{len(table.bytes), len(table.rows)}
+	table.room = conn.limit - table.size()
 	if chosen.only {
 		table.retain(pids)
 	}

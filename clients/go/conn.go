@@ -16,7 +16,7 @@ type connection struct {
 	path   string
 	seq    uint32
 	bits   brokerBits
-	// The maximum length of an answer, in bytes.
+	// The maximum size of a table, in bytes.
 	limit int
 	// A buffer for packets of answers of unknown length.
 	packet []byte
@@ -52,12 +52,17 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 	socket, err := dialer.DialContext(ctx, "unixpacket", path)
 	// The kernel does not let a non-blocking socket wait while the broker has many connections to
 	// accept.
-	for errors.Is(err, syscall.EAGAIN) && time.Now().Before(dialer.Deadline) && ctx.Err() == nil {
-		time.Sleep(fullPause)
+	for errors.Is(err, syscall.EAGAIN) && time.Now().Before(dialer.Deadline) && endOf(ctx) == nil {
+		select {
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+		case <-closing:
+			return nil, errClosed
+		}
 		socket, err = dialer.DialContext(ctx, "unixpacket", path)
 	}
 	if err != nil {
-		if err := ctx.Err(); err != nil {
+		if err := endOf(ctx); err != nil {
 			return nil, stoppedRequest(path, err)
 		}
 		// The sockets of other programs are often of another type.
@@ -77,6 +82,18 @@ func dial(ctx context.Context, path string, closing <-chan struct{}) (*connectio
 		return nil, err
 	}
 	return c, nil
+}
+
+// endOf returns the error of an ended context. A deadline ends the system calls that know it before
+// the context says so.
+func endOf(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, found := ctx.Deadline(); found && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // stopped returns the error for an ended context. errors.Is finds the context's error.
@@ -258,14 +275,17 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 			return c.explain(err, pid)
 		}
 		done, err := t.take(start, seq)
-		if err != nil || done {
+		if err != nil {
 			return c.explain(err, pid)
 		}
-		earned := time.Duration(len(t.bytes)-first) * (time.Second / minRate)
-		switch {
-		case len(t.bytes) > c.limit:
+		if t.size() > c.limit {
 			return c.explain(malformed("an answer that is larger than a quarter of this machine's memory"), pid)
-		case time.Since(began) > patience+earned:
+		}
+		if done {
+			return nil
+		}
+		earned := time.Duration(len(t.bytes)-first) * (time.Second / minRate)
+		if time.Since(began) > patience+earned {
 			return c.explain(os.ErrDeadlineExceeded, pid)
 		}
 		if err := c.socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -274,7 +294,7 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 	}
 }
 
-// answerLimit returns the maximum length of an answer: a quarter of this machine's memory.
+// answerLimit returns the maximum size of a table: a quarter of this machine's memory.
 func answerLimit() int {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err == nil {
@@ -303,7 +323,13 @@ func (c *connection) askFile(show uint64, which strategy, pid uint32, name strin
 	case err == nil && flags&syscall.MSG_TRUNC != 0:
 		err = malformed("a packet that is too long")
 	case err == nil:
-		if opened, err = wasOpened(packet[:n], seq, show); opened && file == nil {
+		opened, err = wasOpened(packet[:n], seq, show)
+		switch {
+		case !opened || file != nil:
+		case flags&syscall.MSG_CTRUNC != 0:
+			// The kernel found no place for the descriptor.
+			err = syscall.EMFILE
+		default:
 			err = malformed("an answer without its file")
 		}
 	}
@@ -389,6 +415,12 @@ func (c *connection) explain(err error, pid uint32) error {
 	case syscall.EACCES:
 		f.kind = ErrDenied
 		f.message = "this process may see the other one, but not trace it (its user may, or CAP_SYS_PTRACE)"
+	case syscall.EINVAL:
+		f.kind = ErrUnsupported
+		f.message += " does not know this request: install it in the same version as this client"
+	case syscall.EIO:
+		f.kind = ErrMalformed
+		f.message += " got malformed records from the kernel"
 	case syscall.EBUSY:
 		f.kind = ErrBusy
 		f.message += " is busy with this user's other requests: try again"

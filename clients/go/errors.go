@@ -68,7 +68,10 @@ func noBroker(path string, cause error) error {
 	}
 	switch {
 	case errors.Is(cause, syscall.EACCES) || errors.Is(cause, syscall.EPERM):
-		message = "no permission to connect to the broker's socket " + path
+		return &failure{ErrDenied, "no permission to connect to the broker's socket " + path, cause}
+	case isLack(cause):
+		// This says nothing about the broker.
+		return &failure{nil, "can't use the broker's socket " + path, cause}
 	case errors.Is(cause, syscall.ENOENT) || errors.Is(cause, syscall.ECONNREFUSED):
 		return &failure{ErrNoBroker, message, &remedied{cause, "start it as root: taskdiagd --socket " + path}}
 	}

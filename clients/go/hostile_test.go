@@ -187,6 +187,8 @@ func TestImpostorsAreErrors(t *testing.T) {
 		"an unknown message":        {answer(func(p *packets, seq uint32) { p.message(7, seq, nil) }), ErrMalformed, "unknown type"},
 		"a refusal":                 {answer(func(p *packets, seq uint32) { p.fail(0, 16) }), ErrBusy, "try again"},
 		"a refusal for permission":  {answer(func(p *packets, seq uint32) { p.fail(0, 1) }), ErrDenied, "docs/protocol.md"},
+		"malformed records":         {answer(func(p *packets, seq uint32) { p.fail(seq, 5) }), ErrMalformed, "malformed records"},
+		"an invalid request":        {answer(func(p *packets, seq uint32) { p.fail(seq, 22) }), ErrUnsupported, "same version"},
 		"an error of no number":     {answer(func(p *packets, seq uint32) { p.fail(seq, 5000) }), ErrMalformed, "number"},
 		"text":                      {func(uint64, uint32) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, ErrMalformed, "impossible length"},
 		"a message too short":       {func(uint64, uint32) []byte { return append(number(nil, messageHeader/2, 4), make([]byte, 28)...) }, ErrMalformed, "impossible length"},
@@ -257,6 +259,91 @@ func TestBrokenAnswers(t *testing.T) {
 				t.Errorf("%s: %v", name, reason)
 			}
 		}
+	}
+}
+
+// Check that a broker of the same version that lacks a group is not asked for its fields, and that
+// the error says what to do. Other fields are answered.
+func TestAnOlderBrokerIsNamed(t *testing.T) {
+	const lacked = uint64(1) << (groupsShift + 18)
+	lacking := fieldTable[PID]
+	for _, field := range Fields() {
+		if info := fieldTable[field]; 1<<(groupsShift+info.group) == lacked {
+			lacking = info
+		}
+	}
+	path := impostor(t, func(show uint64, seq uint32) []byte {
+		if show == showBits {
+			return bitsAnswer(seq, ^lacked)
+		}
+		var p packets
+		if show&lacked != 0 {
+			p.fail(seq, 22)
+		} else {
+			p.task(seq, wire(wireRecord, record(7, 0, attribute(attrBase, make([]byte, 48)))))
+			p.done(seq)
+		}
+		return p.bytes
+	})
+	_, err := askIt(path, append(fieldsOf(t, lacking.Name), Comm)...)
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), lacking.Name+": install") {
+		t.Errorf("%v", err)
+	}
+	if table, err := askIt(path, PID, Comm); err != nil || table.Len() != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Check that the limit of an answer counts what its rows take, and that what this process reads
+// itself gets the rest.
+func TestRowsCountAsMemory(t *testing.T) {
+	const rows = 400
+	path := answering(t, func(seq uint32) []byte {
+		var p packets
+		for i := 0; i < rows; i++ {
+			p.task(seq, wire(wireRecord, record(1, 0)))
+		}
+		p.done(seq)
+		return p.bytes
+	})
+	client := connectTo(t, path)
+	fields := askable()
+	ask := func() (*Table, error) {
+		var table *Table
+		groups, err := groupsOf(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = client.exchange(context.Background(), func(conn *connection) error {
+			table, err = client.ask(conn, fields, groups, false, &selection{})
+			return err
+		})
+		return table, err
+	}
+	table, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := table.size()
+	if whole < len(table.bytes)+4*len(table.places) {
+		t.Errorf("%d bytes of %d, and %d places", whole, len(table.bytes), len(table.places))
+	}
+	client.conn.limit = whole + 100
+	if table, err = ask(); err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range []struct {
+		length int
+		want   Absent
+	}{{200, Truncated}, {60, 0}, {60, Truncated}} {
+		table.setOwn(0, ownAttribute{attr: attrArgs, payload: make([]byte, each.length)})
+		if _, reason, _ := table.payload(0, attrArgs); reason != each.want {
+			t.Errorf("%d bytes: %v", each.length, reason)
+		}
+	}
+	client.conn.limit = whole - 1
+	if _, err := ask(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -455,6 +542,30 @@ func TestNoBroker(t *testing.T) {
 	}
 }
 
+// Check that a socket that the caller may not use is denied, and that a lack of descriptors is
+// neither that nor a missing broker.
+func TestErrorsOfTheSocketDiffer(t *testing.T) {
+	if isDenied := noBroker("/x", &os.SyscallError{Syscall: "connect", Err: syscall.EACCES}); !errors.Is(isDenied, ErrDenied) ||
+		!errors.Is(isDenied, syscall.EACCES) || errors.Is(isDenied, ErrNoBroker) {
+		t.Errorf("%v", isDenied)
+	}
+	path := answering(t, func(uint32) []byte { return nil })
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Dial(context.Background(), Socket(path))
+	if errSet := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); errSet != nil {
+		t.Fatal(errSet)
+	}
+	if !errors.Is(err, syscall.EMFILE) || errors.Is(err, ErrNoBroker) {
+		t.Errorf("%v", err)
+	}
+}
+
 // Check that a client waits while the broker has many connections to accept, as long as its context
 // allows.
 func TestABusyBrokerIsWaitedFor(t *testing.T) {
@@ -484,6 +595,19 @@ func TestABusyBrokerIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := Dial(ctx, Socket(path)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) < 200*time.Millisecond {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	// Close ends the wait of a query, and does not wait for it.
+	client := &Client{path: path, turn: make(chan struct{}, 1), sizes: map[question]shape{}, closing: make(chan struct{})}
+	asked := make(chan error)
+	began = time.Now()
+	go func() {
+		_, err := client.Processes(context.Background(), []Field{PID})
+		asked <- err
+	}()
+	until(t, "the query has its turn", func() bool { return len(client.turn) == 1 })
+	client.Close()
+	if err := <-asked; !errors.Is(err, ErrClosed) || time.Since(began) > patience/2 {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	go func() {

@@ -354,7 +354,7 @@ func (t *Table) setOwn(row int, of ownAttribute) {
 	switch {
 	case t.slots[of.attr] == 0:
 		return
-	case of.reason == 0 && len(t.own)+len(of.payload) > maxAnswer:
+	case of.reason == 0 && firstPlace+attrHeader+len(t.own)+len(of.payload) > t.room:
 		of.reason = Truncated
 	}
 	if of.reason != 0 {

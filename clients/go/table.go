@@ -27,6 +27,8 @@ type Table struct {
 	// Counters of what could not be read.
 	malformed, gone int
 	missing         []int
+	// The maximum length of own.
+	room int
 	// The groups of rows that /proc must answer, and values that are missing although their attributes
 	// exist.
 	deferred   map[int]uint32
@@ -178,6 +180,12 @@ func (t *Table) leaveOut(row int, groups uint32) {
 			t.deferred[row] |= 1 << info.group
 		}
 	}
+}
+
+// size returns how many bytes the answer takes: the wire's, and those for finding values in them.
+func (t *Table) size() int {
+	const ofPlace = 4
+	return len(t.bytes) + len(t.rows)*(2*ofPlace+ofPlace*t.width)
 }
 
 // record returns the record of a row.
