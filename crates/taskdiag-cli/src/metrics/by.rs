@@ -18,6 +18,14 @@ pub enum By {
     User,
 }
 
+/// A group of one of these kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    /// Whether a part of the answer did not come in time, so that a later one may be different.
+    pub is_late: bool,
+}
+
 /// The name of the group of processes that belong to no such group.
 const NONE: &str = "(none)";
 
@@ -60,17 +68,20 @@ impl By {
         self != By::User
     }
 
-    /// The name of the group, from the values of its fields.
-    pub fn group<'v>(self, value: impl Fn(Field) -> Result<Value<'v>, Absent>) -> String {
-        let mut name = UNKNOWN;
+    /// The group, from the values of its fields.
+    pub fn group<'v>(self, value: impl Fn(Field) -> Result<Value<'v>, Absent>) -> Group {
+        let (mut name, mut is_late) = (UNKNOWN.to_owned(), false);
         for &field in self.fields() {
             match value(field) {
-                Ok(Value::Text(text)) if !text.is_empty() => return label(text),
-                Ok(_) => name = NONE,
-                Err(_) => {}
+                Ok(Value::Text(text)) if !text.is_empty() => {
+                    name = label(text);
+                    break;
+                }
+                Ok(_) => NONE.clone_into(&mut name),
+                Err(reason) => is_late |= reason == Absent::NoAnswer,
             }
         }
-        name.to_owned()
+        Group { name, is_late }
     }
 }
 
@@ -87,14 +98,21 @@ mod tests {
     #[test]
     fn none_is_not_unknown() {
         let text = |text: &'static str| Ok(Value::Text(text.as_bytes()));
-        assert_eq!(By::Unit.group(|_| text("a.service")), "a.service");
-        assert_eq!(By::Unit.group(|_| text("")), NONE);
-        assert_eq!(By::Unit.group(|_| Err(Absent::Denied)), UNKNOWN);
-        let by_id = |field| match field {
-            Field::ContainerName => Err(Absent::Unsupported),
-            _ => text("0123"),
+        let group = |name: &str, is_late| Group {
+            name: name.to_owned(),
+            is_late,
         };
-        assert_eq!(By::Container.group(by_id), "0123");
-        assert_eq!(By::Container.group(|_| text("")), NONE);
+        assert_eq!(By::Unit.group(|_| text("a.service")), group("a.service", false));
+        assert_eq!(By::Unit.group(|_| text("")), group(NONE, false));
+        assert_eq!(By::Unit.group(|_| Err(Absent::Denied)), group(UNKNOWN, false));
+        assert_eq!(By::User.group(|_| Err(Absent::NoAnswer)), group(UNKNOWN, true));
+        for (reason, is_late) in [(Absent::Unsupported, false), (Absent::NoAnswer, true)] {
+            let by_id = |field| match field {
+                Field::ContainerName => Err(reason),
+                _ => text("0123"),
+            };
+            assert_eq!(By::Container.group(by_id), group("0123", is_late));
+        }
+        assert_eq!(By::Container.group(|_| text("")), group(NONE, false));
     }
 }

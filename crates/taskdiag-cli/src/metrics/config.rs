@@ -326,7 +326,7 @@ mod tests {
             pid: 1,
             comm: comm.as_bytes(),
             arguments: Some(&arguments),
-            user: b"root",
+            user: Some(b"root"),
             start_ns: 0,
             boot: Timestamp::UNIX_EPOCH,
             cgroup: None,

@@ -90,12 +90,13 @@ impl Ended {
 /// The group that follows from a cgroup; `None` for users. The cgroup may be gone.
 fn of_cgroup(by: By, cgroup: Option<&Cgroup>) -> Option<String> {
     let value = |field| cgroup.map_or(Err(Absent::Gone), |cgroup| cgroup.value(field));
-    by.is_in_cgroup().then(|| by.group(value))
+    by.is_in_cgroup().then(|| by.group(value).name)
 }
 
 /// The group of a user.
 fn of_user(user: Option<&str>) -> String {
-    By::User.group(|_| user.map(|user| Value::Text(user.as_bytes())).ok_or(Absent::Gone))
+    let value = |_| user.map(|user| Value::Text(user.as_bytes())).ok_or(Absent::Gone);
+    By::User.group(value).name
 }
 
 impl Listener for Ended {
@@ -118,7 +119,7 @@ impl Listener for Ended {
                 pid: end.exit.id.tid(),
                 comm: &end.comm,
                 arguments: end.kernel_thread.then_some(&[]),
-                user: user.as_deref().unwrap_or_default().as_bytes(),
+                user: user.as_deref().map(str::as_bytes),
                 start_ns: end.start_ns,
                 boot: self.boot,
                 cgroup: None,

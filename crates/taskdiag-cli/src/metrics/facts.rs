@@ -17,8 +17,8 @@ pub struct Facts<'a> {
     pub comm: &'a [u8],
     /// Its arguments, if known. A kernel thread has none.
     pub arguments: Option<&'a [&'a [u8]]>,
-    /// The name of its effective user.
-    pub user: &'a [u8],
+    /// The name of its effective user, if known.
+    pub user: Option<&'a [u8]>,
     /// Its start time, in nanoseconds since boot.
     pub start_ns: u64,
     /// When the machine booted.

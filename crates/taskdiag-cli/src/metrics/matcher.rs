@@ -102,6 +102,7 @@ impl Rule {
         let needs = self.name.needs();
         is_known &= facts.arguments.is_some() || !needs.cmdline;
         is_known &= facts.cgroup.is_some() || !needs.cgroup;
+        is_known &= facts.user.is_some() || !needs.user;
         if is_known {
             Verdict::Group(self.name.name(facts, &captures))
         } else {
@@ -154,7 +155,7 @@ mod tests {
             pid: 1,
             comm,
             arguments,
-            user: b"root",
+            user: Some(b"root"),
             start_ns: 0,
             boot: Timestamp::UNIX_EPOCH,
             cgroup: None,
@@ -233,6 +234,20 @@ mod tests {
             ("cp", Verdict::None),
         ] {
             assert_eq!(some.group(&facts(comm.as_bytes(), None)), verdict, "{comm}");
+        }
+    }
+
+    /// Check that a group that is named after the user waits for the user's name.
+    #[test]
+    fn a_late_name_is_waited_for() {
+        let rules = Rules::new(vec![
+            rule("{{.Username}}", &["a"], &[], &[]),
+            rule("b", &["b"], &[], &[]),
+        ]);
+        for (comm, known, unknown) in [("a", group("root"), Verdict::Unknown), ("b", group("b"), group("b"))] {
+            let facts = facts(comm.as_bytes(), Some(&[]));
+            assert_eq!(rules.group(&facts), known);
+            assert_eq!(rules.group(&Facts { user: None, ..facts }), unknown);
         }
     }
 

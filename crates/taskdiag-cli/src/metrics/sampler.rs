@@ -240,11 +240,13 @@ impl Worker {
         let found = tasks.filter_map(|task| {
             users.extend(task.euid().ok().zip(task.user().ok().map(super::template::label)));
             let verdict = verdict(&self.plan, &task);
-            let group = |by: &By| by.group(|field| task.value(field));
+            let groups = self.plan.kinds.iter().map(|by| by.group(|field| task.value(field)));
+            let groups: Vec<by::Group> = groups.collect();
             Some(GroupFacts {
                 id: task.identity().ok()?,
                 verdict,
-                keys: self.plan.kinds.iter().map(group).collect(),
+                is_late: groups.iter().any(|group| group.is_late),
+                keys: groups.into_iter().map(|group| group.name).collect(),
             })
         });
         let found: Vec<GroupFacts> = found.collect();
@@ -304,7 +306,7 @@ fn verdict(plan: &Plan, task: &Task<'_>) -> Verdict {
         pid: task.pid().unwrap_or(0),
         comm,
         arguments: Some(&arguments),
-        user: task.user().unwrap_or_default(),
+        user: task.user().ok(),
         start_ns: task.start_ns().unwrap_or(0),
         boot: plan.boot,
         cgroup: task.cgroup().ok(),

@@ -37,6 +37,8 @@ pub struct Needs {
     pub cmdline: bool,
     /// Its cgroup.
     pub cgroup: bool,
+    /// The name of its user.
+    pub user: bool,
     /// Its id or its start time: each process is a group of its own.
     pub itself: bool,
 }
@@ -85,6 +87,7 @@ impl Template {
                 .0
                 .iter()
                 .any(|piece| matches!(piece, Piece::Cgroups | Piece::Cgroup(_))),
+            user: has(&[Piece::Username]),
             itself: has(&[Piece::Pid, Piece::StartTime]),
         }
     }
@@ -106,7 +109,7 @@ impl Template {
                 Piece::Comm => push_bytes(&mut name, facts.comm),
                 Piece::ExeBase => push_bytes(&mut name, base(facts.exe())),
                 Piece::ExeFull => push_bytes(&mut name, facts.exe()),
-                Piece::Username => push_bytes(&mut name, facts.user),
+                Piece::Username => push_bytes(&mut name, facts.user.unwrap_or_default()),
                 Piece::Pid => {
                     let _ = write!(name, "{}", facts.pid);
                 }
@@ -211,7 +214,7 @@ mod tests {
             pid: 7,
             comm,
             arguments: Some(arguments),
-            user: b"www",
+            user: Some(b"www"),
             start_ns: 1_250_000_000,
             boot: jiff::Timestamp::from_second(1_500_000_000).expect("a time"),
             cgroup: Some(b"/a.slice/b.service"),

@@ -40,6 +40,8 @@ pub struct GroupFacts {
     pub verdict: Verdict,
     /// Its groups of the other kinds, in the order of the kinds.
     pub keys: Vec<String>,
+    /// Whether one of them may be different next time: a name did not come in time.
+    pub is_late: bool,
 }
 
 /// A process that has ended, as reported by an event.
@@ -82,6 +84,8 @@ struct Tracked {
     place: Membership,
     /// Its groups of the other kinds; empty until known.
     keys: Vec<Arc<str>>,
+    /// Whether to ask for them again.
+    is_late: bool,
     /// Its counters at the last reading, which have been added up.
     counts: Option<Counts>,
     /// Whether its counters have been added to a group of the rules.
@@ -152,6 +156,7 @@ impl Tracker {
                 mark: reading.mark,
                 place: Membership::Open,
                 keys: Vec::new(),
+                is_late: true,
                 counts: None,
                 is_counted: false,
                 threads: HashMap::new(),
@@ -159,7 +164,7 @@ impl Tracker {
             });
             tracked.sample = self.sample;
             tracked.ppid = reading.ppid;
-            let has_moved = others > 0 && (tracked.keys.is_empty() || tracked.mark != reading.mark);
+            let has_moved = others > 0 && (tracked.is_late || tracked.mark != reading.mark);
             let is_open = match tracked.place {
                 Membership::Open => true,
                 Membership::Ignored => self.options.recheck,
@@ -201,10 +206,17 @@ impl Tracker {
     /// Assigns processes to groups.
     pub fn learn(&mut self, found: Vec<GroupFacts>) {
         let mut unmatched = Vec::new();
-        for GroupFacts { id, verdict, keys } in found {
+        for GroupFacts {
+            id,
+            verdict,
+            keys,
+            is_late,
+        } in found
+        {
             let Some(tracked) = self.processes.get_mut(&id) else {
                 continue;
             };
+            tracked.is_late = is_late;
             tracked.keys = keys
                 .iter()
                 .zip(self.groupings.iter_mut().skip(1))
@@ -508,6 +520,7 @@ mod tests {
             id: reading.id,
             verdict: of(reading.id.tid()).map_or(Verdict::None, |name| Verdict::Group(name.to_owned())),
             keys: vec!["unit".to_owned()],
+            is_late: false,
         });
         tracker.learn(found.collect());
         tracker.update(readings, &[]);
@@ -633,6 +646,26 @@ mod tests {
             "its group of the rules is decided once"
         );
         assert_eq!(read(&mut tracker, 120, &[process], &[]), Vec::<u32>::new());
+    }
+
+    /// Check that a group whose name was late is asked for again, and that the process moves there.
+    #[test]
+    fn a_late_name_is_asked_for_again() {
+        let mut tracker = tracker(USUAL);
+        let process = id(10, 101);
+        for (began_s, user, name, is_late) in [(110, 5, "(unknown)", true), (120, 8, "www", false)] {
+            let readings = [reading(process, 1, user)];
+            assert_eq!(tracker.begin(began_s * SECOND, &readings), [10]);
+            tracker.learn(vec![GroupFacts {
+                id: process,
+                verdict: Verdict::Group("a".to_owned()),
+                keys: vec![name.to_owned()],
+                is_late,
+            }]);
+            tracker.update(&readings, &[]);
+        }
+        assert_eq!(groups(&mut tracker, 1), [line("(unknown)", 0, 5), line("www", 1, 3)]);
+        assert!(tracker.begin(130 * SECOND, &[reading(process, 1, 9)]).is_empty());
     }
 
     fn exit(id: Identity, time_s: u64, runtime: u64, verdict: Verdict) -> Exit {
