@@ -365,7 +365,7 @@ fn hostile_clients_hold_nobody() {
 #[test]
 fn a_scrape_ends_in_time() {
     let exporter = Exporter::start(&["--patience", "6", "--deadline", "0.5"]);
-    assert_eq!(exporter.scrape().value("taskdiag_metrics_stale", &[]), Some(0.0));
+    exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_stale", &[]) == Some(0.0));
     let zoo = Zoo::new().expect("a zoo");
     let holder = zoo.start("holds-lock").expect("a holder");
     let began = Instant::now();
@@ -390,6 +390,25 @@ fn a_scrape_ends_in_time() {
     assert!(scrape.value("taskdiag_metrics_stale_answers_total", &[]) >= Some(2.0));
 }
 
+/// Check that each of many scrapes that wait has an answer: those for which there is no room get
+/// earlier values at once.
+#[test]
+fn no_scrape_is_dropped() {
+    const SCRAPES: usize = 40;
+    let exporter = Exporter::start(&["--patience", "3", "--deadline", "30"]);
+    let zoo = Zoo::new().expect("a zoo");
+    let holder = zoo.start("holds-lock").expect("a holder");
+    let clients = [(); SCRAPES].map(|()| {
+        let mut stream = exporter.connect();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it listens");
+        stream
+    });
+    for mut client in clients {
+        assert_eq!(receive(&mut client).status, 200);
+    }
+    drop(holder);
+}
+
 /// Check that groups beyond the maximum are added up, and that nothing is lost.
 #[test]
 fn the_rest_is_other() {
@@ -397,6 +416,11 @@ fn the_rest_is_other() {
     let names = ["tdm-a", "tdm-b", "tdm-c", "tdm-d"];
     let start = |name: &&str| Sleeper::start(&mut Command::new(directory.program("/bin/sleep", name.as_bytes())));
     let sleepers: Vec<Sleeper> = names.iter().map(start).collect();
+    // Until then, their memory grows.
+    let is_asleep = |sleeper: &Sleeper| common::status(&sleeper.pid(), "State").starts_with('S');
+    while !sleepers.iter().all(is_asleep) {
+        std::thread::yield_now();
+    }
     let config = named(&directory, &names);
     let whole = Exporter::start(&["--config", &config]).scrape();
     let few = Exporter::start(&["--config", &config, "--top", "2"]).scrape();

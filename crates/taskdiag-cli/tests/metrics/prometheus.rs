@@ -153,7 +153,9 @@ fn process_exporter_says_the_same() {
     let _threads = zoo.start("threads-5").expect("threads");
     // Until all processes rest.
     let mut before = String::new();
+    let began = Instant::now();
     let (their, our) = loop {
+        assert!(began.elapsed() < PATIENCE * 4, "they never rest: {before}");
         std::thread::sleep(Duration::from_millis(1500));
         let their = theirs.get("/metrics");
         let our = ours.scrape();

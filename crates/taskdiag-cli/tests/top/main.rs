@@ -487,8 +487,8 @@ fn settings_are_files() {
 /// Check that top ends after the given number of samples.
 #[test]
 fn samples_are_counted() {
-    let top = Terminal::top(&["-d", "0.1", "-n", "3"]);
     let began = Instant::now();
+    let top = Terminal::top(&["-d", "0.1", "-n", "3"]);
     assert_eq!(top.end().0.code(), Some(0));
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
 }
