@@ -412,7 +412,10 @@ fn the_last_part_is_left_to_others() {
     assert_eq!((sample(&mut recorder, 2), recorder.bytes_written()), (vec![], before));
     assert!(recorder.needs_all(time(3), false));
     recorder.store().is_full = false;
-    assert_eq!(sample(&mut recorder, 3), [Notice::GoesOn(2)]);
+    // Another reason is reported, too.
+    recorder.store().fates = vec![Fate::ReadOnly];
+    assert!(matches!(&sample(&mut recorder, 3)[..], [Notice::Stopped(reason)] if reason.contains("read-only")));
+    assert_eq!(sample(&mut recorder, 4), [Notice::GoesOn(3)]);
     assert!(recorder.bytes_written() > before);
 }
 
