@@ -5,12 +5,14 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use common::{copy_program, place_for_recordings, run, Recording, Sleeper};
+use common::{copy_program, place_for_recordings, run, start, Recording, Sleeper};
+use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use taskdiag_testkit::cgroup::MemoryGroup;
-use taskdiag_testkit::temporary::Directory;
+use taskdiag_testkit::temporary::{Directory, Killed};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -87,11 +89,8 @@ fn questions_have_answers() {
     let history = place_for_recordings().join(format!("taskdiag-sql-{}", std::process::id()));
     let _ = fs::remove_dir_all(&history);
     let (history, out) = (history.to_str().expect("a path"), directory.join("out"));
-    let record = |count| {
-        let run = run(&["record", "--dir", history, "--every", "0.2", "-n", count]);
-        assert_eq!(run.code, Some(0), "{run:?}");
-    };
-    record("2");
+    let recorded = run(&["record", "--dir", history, "--every", "0.2", "-n", "2"]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
     let program = directory.join("newprogram");
     copy_program("/bin/sleep".as_ref(), &program).expect("it is there");
     let sleeper = Sleeper::start(&mut Command::new(&program));
@@ -101,14 +100,36 @@ fn questions_have_answers() {
     ]));
     let group = MemoryGroup::new("sql");
     group.limit(16 << 20);
-    let victim = format!(
-        "echo $$ >{}; sleep 0.3; exec tail /dev/zero",
-        group.processes().display()
-    );
+    let victim = format!("echo $$ >{}; sleep 1; exec tail /dev/zero", group.processes().display());
     let script = format!("while :; do sh -c '{victim}'; done");
     let victims = Sleeper::run(Command::new("sh").args(["-c", &script]));
-    record("6");
+    let samples_count = || {
+        let rows = run(&["history", "--json", history]).json()["rows"].take();
+        let full = rows
+            .as_array()
+            .expect("rows")
+            .iter()
+            .filter(|row| row["tier"] == "full");
+        full.map(|row| row["samples_count"].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+    let mut recorder = Killed(start(&["record", "--dir", history, "--every", "0.2"]));
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let wait_until = |is: &dyn Fn() -> bool| {
+        while !is() {
+            assert!(Instant::now() < deadline, "it takes too long");
+            sleep(Duration::from_millis(50));
+        }
+    };
+    wait_until(&|| samples_count() >= 4);
+    // Of two more victims, the second one begins after a sample, and is in several.
+    let before = group.oom_kills();
+    wait_until(&|| group.oom_kills() >= before + 2);
+    sleep(Duration::from_secs(1));
+    kill_process(Pid::from_child(&recorder.0), Signal::TERM).expect("it runs");
+    recorder.0.wait().expect("it ends");
     drop(victims);
+    let samples = samples_count();
     let args = ["history", "export", history, "--parquet", out.to_str().expect("a path")];
     let exported = run(&args);
     assert_eq!(exported.code, Some(0), "{exported:?}");
@@ -119,13 +140,13 @@ fn questions_have_answers() {
         &out,
         "SELECT count(DISTINCT time) AS samples FROM 'processes/*/*/*.parquet'",
     );
-    assert_eq!(counted[0]["samples"], 8);
+    assert_eq!(counted[0]["samples"], samples);
     let pid = sleeper.pid();
     let row = query(
         &out,
         &format!("SELECT comm, cmdline, uid, host FROM 'processes/*/*/*.parquet' WHERE pid = {pid} ORDER BY time"),
     );
-    assert_eq!(row.len(), 6);
+    assert_eq!(row.len() as u64, samples - 2);
     // All tables have the same process.
     let which = format!(
         "SELECT count(DISTINCT start_ns || boot_id) AS processes FROM 'processes/*/*/*.parquet' WHERE pid = {pid}"
@@ -156,10 +177,10 @@ fn questions_have_answers() {
     );
     let kills = &answers[1];
     assert!(kills.len() as u64 <= group.oom_kills(), "{kills:?}");
-    let kill = kills.last().expect("some were killed");
+    let kill = kills.iter().find(|kill| kill["last_rss_bytes"].as_u64() > Some(0));
+    let kill = kill.unwrap_or_else(|| panic!("none of those killed is in a sample: {kills:?}"));
     assert_eq!(kill["comm"], "tail", "{kill}");
     assert!(kill["peak_rss_bytes"].as_u64() > Some(8 << 20), "{kill}");
-    assert!(kill["last_rss_bytes"].as_u64() > Some(0), "{kill}");
     assert!(answers[2][0]["forks"].as_u64() > Some(10), "{:?}", answers[2]);
     let new: Vec<&Value> = answers[3].iter().map(|row| &row["comm"]).collect();
     assert!(
@@ -233,7 +254,7 @@ fn exports_are_whole_or_not_there() {
     for ms in [10, 60, 200] {
         for args in [&export, &report] {
             let mut child = start(args);
-            std::thread::sleep(Duration::from_millis(ms));
+            sleep(Duration::from_millis(ms));
             child.kill().expect("our own child");
             child.wait().expect("our own child");
         }

@@ -36,8 +36,11 @@ pub struct Schema {
     pub fields: Vec<String>,
 }
 
-/// No version has this many columns.
+/// No version has this many columns, and no list has this many texts.
 const MOST_COLUMNS: usize = 4096;
+
+/// The maximum size of the first piece, in bytes before compression. It has less than a hundredth.
+pub(crate) const MOST_BYTES: usize = 4 << 20;
 
 pub(crate) fn encode(about: &About, schema: &Schema, out: &mut Vec<u8>) {
     let About {
@@ -71,6 +74,9 @@ pub(crate) fn decode(mut input: Input<'_>) -> Result<(About, Schema), Damage> {
     let text = |input: &mut Input<'_>| Ok(String::from_utf8_lossy(input.text()?).into_owned());
     let list = |input: &mut Input<'_>| {
         let count = input.count()?;
+        if count > MOST_COLUMNS {
+            return Err(Damage("a list is longer than any version writes"));
+        }
         (0..count).map(|_| text(input)).collect::<Result<Vec<String>, Damage>>()
     };
     let about = About {
@@ -94,10 +100,14 @@ pub(crate) fn decode(mut input: Input<'_>) -> Result<(About, Schema), Damage> {
     }
     for column in 0..count {
         let name = text(input)?;
-        let from: Vec<usize> = (0..input.count()?)
+        let from_count = input.count()?;
+        if from_count > 2 {
+            return Err(Damage("a column is made of more than any version's"));
+        }
+        let from: Vec<usize> = (0..from_count)
             .map(|_| Ok(input.number()? as usize))
             .collect::<Result<_, Damage>>()?;
-        if from.len() > 2 || from.iter().any(|&from| from >= column) {
+        if from.iter().any(|&from| from >= column) {
             return Err(Damage("a column is made of one that comes after it"));
         }
         schema.columns.push((name, from));

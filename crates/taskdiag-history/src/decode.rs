@@ -15,7 +15,7 @@ use crate::events::{self, Happened};
 use crate::figures::{Figure, Figures, Read};
 use crate::piece::{self, Next, Time, MAGIC};
 use crate::table::{Numbers, Table};
-use crate::tasks::Reading;
+use crate::tasks::{field, Reading};
 use crate::texts::Texts;
 use crate::varint::Input;
 use crate::{Damage, MOST_BYTES};
@@ -111,16 +111,16 @@ impl Decoder {
         let Next::Piece(time, body, rest) = piece::split(rest)? else {
             return Ok(None);
         };
-        let decompressor = zstd::stream::write::Decoder::new(Limited::default());
+        let decompressor = zstd::stream::write::Decoder::new(Limited {
+            bytes: Vec::new(),
+            most: about::MOST_BYTES,
+        });
         let mut decompressor = decompressor.map_err(|_| Damage("there is no memory to decompress it"))?;
         let text = decompress(&mut decompressor, Input(body).text()?)?;
         let (about, schema) = about::decode(Input(&text))?;
+        decompressor.get_mut().most = MOST_BYTES;
         Ok(Some(Decoder {
-            fields: about
-                .fields
-                .iter()
-                .filter_map(|name| name.parse::<taskdiag_core::field::Field>().ok())
-                .collect(),
+            fields: about.fields.iter().filter_map(|name| field(name)).collect(),
             about,
             time,
             happened: Happened::default(),
@@ -168,6 +168,9 @@ impl Decoder {
             Next::Torn => return Ok(Some(End::Torn(all.len()))),
             Next::Piece(time, body, rest) => (time, body, rest),
         };
+        if time.boot_ns < self.time.boot_ns {
+            return Err(Damage("its samples are not in order of time"));
+        }
         let after = self.bytes.len() - rest.len();
         let mut input = Input(body);
         let compressed = input.text()?;
@@ -277,15 +280,18 @@ fn answer(figures: &Figures, group: Group) -> Result<SourceId, Absent> {
 }
 
 /// The output of the decompressor, with a limit: a few bytes can decompress to very many.
-#[derive(Debug, Default)]
-struct Limited(Vec<u8>);
+#[derive(Debug)]
+struct Limited {
+    bytes: Vec<u8>,
+    most: usize,
+}
 
 impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MOST_BYTES {
+        if self.bytes.len() + bytes.len() > self.most {
             return Err(io::Error::other(Damage("a sample is larger than any that is written")));
         }
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -300,7 +306,7 @@ fn decompress(
 ) -> Result<Vec<u8>, Damage> {
     let done = decompressor.write_all(body).and_then(|()| decompressor.flush());
     done.map_err(|_| Damage("a sample can't be decompressed"))?;
-    Ok(std::mem::take(&mut decompressor.get_mut().0))
+    Ok(std::mem::take(&mut decompressor.get_mut().bytes))
 }
 
 #[cfg(test)]
@@ -390,6 +396,41 @@ mod tests {
         })
         .advance();
         check_damage(read.map_err(|broken| broken.damage), "named more often");
+    }
+
+    /// Check that a short first piece with very long lists, or that decompresses to very much, is
+    /// refused, and that samples have to be in order of time.
+    #[test]
+    fn first_pieces_are_bounded() {
+        let first = |text: &[u8]| {
+            let mut compressor = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("memory");
+            compressor
+                .write_all(text)
+                .and_then(|()| compressor.flush())
+                .expect("memory");
+            let (mut bytes, mut body) = (MAGIC.to_vec(), Vec::new());
+            varint::text(&mut body, compressor.get_ref());
+            piece::append(&mut bytes, Time::default(), &body);
+            assert!(bytes.len() < 10_000);
+            Decoder::open(bytes).map_err(|broken| broken.damage)
+        };
+        let list = |count: usize| {
+            // Five empty texts, the interval, and a list of empty texts.
+            let mut text = vec![0; 6];
+            varint::number(&mut text, count as u64);
+            text.resize(text.len() + count, 0);
+            text
+        };
+        check_damage(first(&list(2 << 20)), "longer than any version writes");
+        check_damage(first(&list(32 << 20)), "can't be decompressed");
+        let mut bytes = Vec::new();
+        let after = Time { wall_ns: 0, boot_ns: 5 };
+        let mut encoder = Encoder::begin(&About::default(), after, &mut bytes).expect("memory");
+        encoder
+            .append_parts(Time::default(), &[], &[], &mut bytes)
+            .expect("memory");
+        let mut decoder = Decoder::open(bytes).expect("a segment").expect("its first piece");
+        check_damage(decoder.advance().map_err(|broken| broken.damage), "order of time");
     }
 
     /// Check that samples beyond the recorder's limits are refused.

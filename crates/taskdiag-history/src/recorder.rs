@@ -24,7 +24,8 @@ const JUMP_NS: i128 = 1_000_000_000;
 /// What users should know about the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Writing stopped, for this reason. It is retried with every sample.
+    /// Writing stopped, for this reason, or is impossible for this reason now. It is retried with
+    /// every sample.
     Stopped(String),
     /// Writing goes on; this many samples were lost.
     GoesOn(u64),
@@ -42,8 +43,9 @@ pub struct Recorder<S: Store> {
     keep: Keep,
     tiers: Vec<InTier<S::File>>,
     last: Option<Time>,
-    /// The number of samples lost since the last one that was written; `None` if none was.
-    stopped: Option<u64>,
+    /// The number of samples lost since the last one that was written, and the reason that was told
+    /// last; `None` if none was lost.
+    stopped: Option<(u64, String)>,
     bytes_written: u64,
 }
 
@@ -131,9 +133,9 @@ impl<S: Store> Recorder<S> {
         self.bytes_written
     }
 
-    /// Sets what is missing, for segments that begin from now on.
-    pub fn set_notes(&mut self, notes: Vec<String>) {
-        self.about.notes = notes;
+    /// Notes what else is missing, in segments that begin from now on.
+    pub fn add_note(&mut self, note: String) {
+        self.about.notes.push(note);
     }
 
     /// Whether a sample at this time needs all values of all processes: a new segment begins, or a
@@ -211,23 +213,16 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// Returns a notice if writing stopped or resumed.
+    /// Returns a notice if writing stopped, if it is impossible for another reason now, or if it
+    /// resumed.
     fn tell(&mut self, failed: Option<String>) -> Option<Notice> {
-        match (failed, self.stopped) {
-            (Some(reason), None) => {
-                self.stopped = Some(1);
-                Some(Notice::Stopped(reason))
-            }
-            (Some(_), Some(count)) => {
-                self.stopped = Some(count + 1);
-                None
-            }
-            (None, Some(count)) => {
-                self.stopped = None;
-                Some(Notice::GoesOn(count))
-            }
-            (None, None) => None,
-        }
+        let before = self.stopped.take();
+        let Some(reason) = failed else {
+            return before.map(|(count, _)| Notice::GoesOn(count));
+        };
+        let is_told = before.as_ref().is_some_and(|(_, told)| *told == reason);
+        self.stopped = Some((before.map_or(0, |(count, _)| count) + 1, reason.clone()));
+        (!is_told).then_some(Notice::Stopped(reason))
     }
 
     /// Writes a sample to a tier. Returns whether this began a new segment.
@@ -303,7 +298,7 @@ impl<S: Store> Recorder<S> {
             Err(error) => return notices.push(Notice::NotRemoved(error.to_string())),
         };
         for name in to_remove(&files, &open, self.keep, time.wall_ns) {
-            if let (Err(error), None) = (self.store.remove(&name), self.stopped) {
+            if let (Err(error), None) = (self.store.remove(&name), &self.stopped) {
                 notices.push(Notice::NotRemoved(format!("{name}: {error}")));
             }
         }

@@ -83,6 +83,10 @@ parts! {
 /// The records of a sample are shorter: this is enough for 300,000 processes with all fields.
 const MOST_RECORD_BYTES: usize = 1 << 30;
 
+/// Command lines beyond this size of the records are `truncated`. A long one is recorded once for
+/// very many processes, but each record has it.
+const MOST_WITH_ARGUMENTS: usize = MOST_RECORD_BYTES / 2;
+
 /// Whether a member is recorded. Some are always 0, or derived from others by the reader.
 fn is_recorded(part: &str, member: &str) -> bool {
     const MADE: [&str; 3] = ["sum_exec_runtime", "prev_utime", "prev_stime"];
@@ -355,7 +359,7 @@ impl Reading {
         Ok(Reading {
             columns,
             bits: PARTS.iter().map(|part| bit(part).map(|bit| bit as u32)).collect(),
-            fields: schema.fields.iter().map(|name| name.parse().ok()).collect(),
+            fields: schema.fields.iter().map(|name| field(name)).collect(),
             layout,
         })
     }
@@ -400,6 +404,8 @@ impl Reading {
                 let text = texts.get(text)?;
                 if part.kind == attr::ABSENT {
                     self.read_absent(text, &mut absent);
+                } else if part.kind == attr::ARGS && bytes + text.len() > MOST_WITH_ARGUMENTS {
+                    absent.push(absent_field(Field::Cmdline, Absent::Truncated as u16));
                 } else {
                     bytes += text.len();
                     if bytes > MOST_RECORD_BYTES {
@@ -447,6 +453,12 @@ impl Reading {
             absent.extend(field.map(|field| absent_field(field, reason)));
         }
     }
+}
+
+/// The field with this name. Parsing it would look for a similar name, which takes long for very
+/// many or very long ones.
+pub(crate) fn field(name: &str) -> Option<Field> {
+    Field::ALL.iter().copied().find(|field| field.name() == name)
 }
 
 fn absent_field(field: Field, reason: u16) -> AbsentField {

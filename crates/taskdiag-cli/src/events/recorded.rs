@@ -1,5 +1,6 @@
 //! The events of a recording.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
@@ -10,9 +11,10 @@ use taskdiag_history::decode::{text, End};
 use super::filter::Filter;
 use super::writer::Writer;
 use super::{chosen, report, Args, Kind};
-use crate::history::library::{torn, Library, Segment};
+use crate::history::library::{torn, Library, Segment, Unread};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
+use crate::output::text::escaped;
 use crate::output::Output;
 
 /// Says why a recording counts more events than it has: a sample holds a maximum number of them.
@@ -51,12 +53,26 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     let times = args.past.times()?;
     let segments = library.in_times(&times);
     // The last ones may be damaged, or not have a sample yet.
-    let mut latest = segments.iter().rev();
-    let Some(first) = latest.find_map(|segment| first_sample(&library, segment)) else {
-        return Err(Failure::Unanswered(format!(
-            "{}: nothing was recorded in that time: `taskdiag history` shows what there is",
-            path.display()
-        )));
+    let mut first = None;
+    let mut damages = String::new();
+    for segment in segments.iter().rev() {
+        match first_sample(&library, segment) {
+            Ok(found) => first = found,
+            Err(unread) => {
+                let _ = write!(damages, "\n{}: {}", segment.name, unread.damage()?);
+            }
+        }
+        if first.is_some() {
+            break;
+        }
+    }
+    let Some(first) = first else {
+        let what = if damages.is_empty() {
+            "nothing was recorded in that time: `taskdiag history` shows what there is"
+        } else {
+            "no sample of that time can be read"
+        };
+        return Err(Failure::Unanswered(format!("{}: {what}{damages}", path.display())));
     };
     let boot_id = first.moment().about.boot_id.clone();
     first.show();
@@ -68,7 +84,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         return Err(Failure::Unanswered(format!(
             "{}: it has no events: {}",
             path.display(),
-            first.moment().about.notes.join("; ")
+            escaped(&first.moment().about.notes.join("; "))
         )));
     };
     let mut shown = Shown {
@@ -101,10 +117,14 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     Ok(outcome.and(report(told, lost, NOT_RECORDED, &filter, &absences)))
 }
 
-/// The first sample of a segment, if it can be read.
-fn first_sample(library: &Library, segment: &Segment) -> Option<Recorded> {
-    let mut recorded = Recorded::quiet(library.decoder(segment).ok()??).ok()?;
-    matches!(recorded.advance(), Ok(None)).then_some(recorded)
+/// The first sample of a segment, if there is one.
+fn first_sample(library: &Library, segment: &Segment) -> Result<Option<Recorded>, Unread> {
+    let Some(decoder) = library.decoder(segment)? else {
+        return Ok(None);
+    };
+    let mut recorded = Recorded::quiet(decoder).map_err(Unread::damaged)?;
+    let end = recorded.advance().map_err(Unread::damaged)?;
+    Ok(end.is_none().then_some(recorded))
 }
 
 impl Shown {
@@ -113,7 +133,7 @@ impl Shown {
         let decoder = match library.decoder(segment) {
             Ok(Some(decoder)) => decoder,
             Ok(None) => return Ok(Ok(())),
-            Err(damage) => return Ok(Err(damage)),
+            Err(unread) => return Ok(Err(unread.damage()?)),
         };
         if decoder.about.boot_id != boot_id {
             // Times since boot can't be compared between boots.

@@ -7,12 +7,15 @@ use taskdiag_core::derived::Context;
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::figures::Figures;
 
-use super::library::Library;
+use super::library::{Library, Unread};
 use super::past::Recorded;
 use super::span::Span;
 use super::time;
 use super::timeline::{SampleId, Timeline};
-use crate::outcome::Failure;
+use crate::outcome::{counted, Failure};
+
+/// The records of processes that ended take at most this much memory: enough for some 300,000.
+const MOST_ENDED_BYTES: usize = 512 << 20;
 
 /// The processes of a period, for a handle to query.
 #[derive(Debug)]
@@ -31,6 +34,9 @@ impl Between {
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
         let mut timeline = Timeline::new(library);
         let (places, mut said) = places(&mut timeline, times);
+        if let Some(failure) = timeline.take_lost() {
+            return Err(failure);
+        }
         let Some(last) = places.last().filter(|last| last.time.wall_ns >= times.start) else {
             let message = "nothing was recorded in that time: `taskdiag history` shows what there is";
             return Err(unanswered(message.to_owned()));
@@ -44,8 +50,8 @@ impl Between {
         let mut reader = Reader::default();
         for place in &places {
             let is_before = place.time.wall_ns < times.start;
-            if let Err(damage) = reader.add(&mut timeline, place, is_before) {
-                said.push(damage);
+            if let Err(unread) = reader.add(&mut timeline, place, is_before) {
+                said.push(unread.damage()?);
             }
         }
         said.extend(timeline.take_damages());
@@ -53,12 +59,19 @@ impl Between {
             decoder: Some((at, decoder)),
             mut span,
             ended,
+            left_out,
             first_ns: Some(first_ns),
             ..
         } = reader
         else {
             return Err(unanswered(said.join("\n")));
         };
+        if left_out > 0 {
+            said.push(format!(
+                "{} that ended later are left out, because there are too many: choose a shorter period",
+                counted(left_out, "process")
+            ));
+        }
         span.of_ns = at.time.boot_ns.saturating_sub(first_ns);
         let end = Recorded::at_end(decoder, span).map_err(|damage| unanswered(damage.to_string()))?;
         end.show();
@@ -109,18 +122,20 @@ struct Reader {
     first_ns: Option<u64>,
     span: Span,
     ended: Vec<u8>,
+    /// How many processes that ended are not in `ended`.
+    left_out: u64,
 }
 
 impl Reader {
     /// Reads a sample. `is_before`: it is before the period.
-    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), String> {
+    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), Unread> {
         let near = self.decoder.take();
         let before_ns = near.as_ref().map(|(near, _)| near.time.boot_ns);
         let decoder = timeline.decoder(place, near)?;
         self.snapshot.clear(Field::ALL.iter().copied().collect::<Fields>());
         decoder
             .tasks_into(&Figures::new(), &mut self.snapshot)
-            .map_err(|damage| damage.to_string())?;
+            .map_err(|damage| Unread::damaged(damage).of(place.segment()))?;
         self.span.add(&self.snapshot, place.time.boot_ns, before_ns);
         if self.is_counted {
             let ended = self
@@ -128,7 +143,12 @@ impl Reader {
                 .tasks()
                 .filter(|task| !self.snapshot.has(Identity::of(task.record().header())));
             for task in ended {
-                self.ended.extend_from_slice(task.record().as_bytes());
+                let record = task.record().as_bytes();
+                if self.ended.len() + record.len() > MOST_ENDED_BYTES {
+                    self.left_out += 1;
+                } else {
+                    self.ended.extend_from_slice(record);
+                }
             }
         }
         self.first_ns.get_or_insert(place.time.boot_ns);

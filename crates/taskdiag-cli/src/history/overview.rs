@@ -12,7 +12,7 @@ use super::time;
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
-use crate::output::text::escape;
+use crate::output::text::escaped;
 use crate::output::{json, people, Output};
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
@@ -78,8 +78,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let looked_at: Vec<(&Segment, Contents)> = library
         .segments()
         .iter()
-        .map(|segment| (segment, contents(&library, segment, args.verify)))
-        .collect();
+        .map(|segment| Ok((segment, contents(&library, segment, args.verify)?)))
+        .collect::<Result<_, Failure>>()?;
     let mut output = Output::new();
     if args.json {
         write_json(&looked_at, output.buffer());
@@ -100,8 +100,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
+fn contents(library: &Library, segment: &Segment, verify: bool) -> Result<Contents, Failure> {
     let (outline, decoder) = library.outline(segment);
+    if outline.is_lost {
+        return Err(Failure::Unanswered(outline.damage.unwrap_or_default()));
+    }
     let far_ns = outline.far_ns();
     let times: Vec<i64> = outline.times.iter().map(|time| time.wall_ns).collect();
     let pairs = times.iter().copied().zip(times.iter().copied().skip(1));
@@ -123,7 +126,7 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
     if let Some(decoder) = decoder.filter(|_| verify) {
         contents.verify(decoder);
     }
-    contents
+    Ok(contents)
 }
 
 impl Contents {
@@ -146,13 +149,6 @@ impl Contents {
     }
 }
 
-/// Makes a text of a recording, which may come from anyone, safe for a terminal.
-fn plain(text: &str) -> String {
-    let mut plain = Vec::new();
-    escape(&mut plain, text.as_bytes());
-    String::from_utf8_lossy(&plain).into_owned()
-}
-
 /// Formats the overview.
 fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     let mut text = String::new();
@@ -171,7 +167,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     let _ = writeln!(
         text,
         "host      {} ({})",
-        plain(&hosts.join(", ")),
+        escaped(&hosts.join(", ")),
         counted(boots.len() as u64, "boot")
     );
     let mut tiers: Vec<&str> = looked_at.iter().map(|(segment, _)| segment.tier.name).collect();
@@ -214,7 +210,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     notes.sort_unstable();
     notes.dedup();
     for note in notes {
-        let _ = writeln!(text, "note      {}", plain(note));
+        let _ = writeln!(text, "note      {}", escaped(note));
     }
     text
 }

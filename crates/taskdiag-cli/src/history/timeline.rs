@@ -2,6 +2,7 @@
 //! it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use taskdiag_history::decode::Decoder;
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::piece::Time;
 
-use super::library::{Library, Outline, Segment};
+use super::library::{Library, Outline, Segment, Unread};
 use super::past::Recorded;
 use super::spikes::{spikes, Of, Point, Spike, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
+use crate::outcome::Failure;
 
 /// A sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,13 @@ pub struct SampleId {
     pub tier: &'static Tier,
     /// When it was taken.
     pub time: Time,
+}
+
+impl SampleId {
+    /// The name of its segment.
+    pub fn segment(&self) -> &str {
+        &self.segment
+    }
 }
 
 /// A spike and its place.
@@ -36,8 +45,8 @@ pub struct SpikeAt {
 
 /// The cached facts about a segment.
 struct SegmentFacts {
-    /// Its size when it was examined.
-    bytes: u64,
+    /// Its size when it was examined; `None` if it could not be read then.
+    bytes: Option<u64>,
     name: Arc<str>,
     outline: Outline,
     /// The machine's state at each sample, if requested.
@@ -57,6 +66,8 @@ pub struct Timeline {
     known: HashMap<String, SegmentFacts>,
     /// Damage that was not reported yet.
     damages: Vec<String>,
+    /// Why no file could be read, if that was not reported yet.
+    lost: Option<String>,
 }
 
 /// The maximum duration of a segment, with a margin for inexact clocks.
@@ -71,6 +82,7 @@ impl Timeline {
             library,
             known: HashMap::new(),
             damages: Vec::new(),
+            lost: None,
         }
     }
 
@@ -80,9 +92,16 @@ impl Timeline {
         let _ = self.library.refresh();
     }
 
-    /// Returns the damage found since the last call.
+    /// Returns the damage found since the last call, also that no file could be read.
     pub fn take_damages(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.damages)
+        let mut damages = std::mem::take(&mut self.damages);
+        damages.extend(self.lost.take());
+        damages
+    }
+
+    /// Returns the failure if no file could be read since the last call.
+    pub fn take_lost(&mut self) -> Option<Failure> {
+        self.lost.take().map(Failure::Unanswered)
     }
 
     /// The sample taken at this time, from the finest tier.
@@ -167,14 +186,18 @@ impl Timeline {
         let is_known = self
             .known
             .get(&segment.name)
-            .is_some_and(|known| known.bytes == segment.bytes);
+            .is_some_and(|known| known.bytes == Some(segment.bytes));
         if !is_known {
             let (outline, _) = self.library.outline(segment);
-            let damage = outline.damage.as_ref();
-            self.damages
-                .extend(damage.map(|damage| format!("{}: {damage}", segment.name)));
+            if outline.is_lost {
+                self.lost.clone_from(&outline.damage);
+            } else {
+                let damage = outline.damage.as_ref();
+                self.damages
+                    .extend(damage.map(|damage| format!("{}: {damage}", segment.name)));
+            }
             let known = SegmentFacts {
-                bytes: segment.bytes,
+                bytes: (!outline.is_lost).then_some(segment.bytes),
                 name: segment.name.as_str().into(),
                 outline,
                 readings: None,
@@ -220,22 +243,22 @@ impl Timeline {
             Some((near, recorded)) if near == *place => return Ok(recorded),
             near => near.map(|(near, recorded)| (near, recorded.into_decoder())),
         };
-        let decoder = self.decoder(place, near)?;
+        let decoder = self.decoder(place, near).map_err(|unread| unread.to_string())?;
         Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
     }
 
     /// As [`read`](Timeline::read), without the figures.
-    pub fn decoder(&mut self, place: &SampleId, near: Option<(SampleId, Decoder)>) -> Result<Decoder, String> {
+    pub fn decoder(&mut self, place: &SampleId, near: Option<(SampleId, Decoder)>) -> Result<Decoder, Unread> {
         let near = near.filter(|(near, _)| near.segment == place.segment && near.time.wall_ns <= place.time.wall_ns);
+        let damaged = |what: &dyn fmt::Display| Unread::damaged(what).of(&place.segment);
         let (mut decoder, mut has_sample) = match near {
             Some((_, decoder)) => (decoder, true),
             None => {
-                let segment = self
-                    .segment(place)
-                    .ok_or_else(|| format!("{}: it no longer exists", place.segment))?;
-                let decoder = self.library.decoder(&segment);
-                let decoder = decoder.map_err(|damage| format!("{}: {damage}", place.segment))?;
-                let decoder = decoder.ok_or_else(|| format!("{}: it ends before its first sample", place.segment))?;
+                let segment = self.segment(place).ok_or_else(|| damaged(&"it no longer exists"))?;
+                let decoder = match self.library.decoder(&segment) {
+                    Ok(decoder) => decoder.ok_or_else(|| damaged(&"it ends before its first sample"))?,
+                    Err(unread) => return Err(unread.of(&place.segment)),
+                };
                 (decoder, false)
             }
         };
@@ -243,8 +266,8 @@ impl Timeline {
         while !has_sample || decoder.time != place.time {
             match decoder.advance() {
                 Ok(None) => has_sample = true,
-                Ok(Some(_)) => return Err(format!("{}: it has changed", place.segment)),
-                Err(broken) => return Err(format!("{}: {broken}", place.segment)),
+                Ok(Some(_)) => return Err(damaged(&"it has changed")),
+                Err(broken) => return Err(damaged(&broken)),
             }
         }
         Ok(decoder)

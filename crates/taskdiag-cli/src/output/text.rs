@@ -17,6 +17,13 @@ pub fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// A text of others, escaped.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = Vec::new();
+    escape(&mut escaped, text.as_bytes());
+    String::from_utf8_lossy(&escaped).into_owned()
+}
+
 /// Whether the bytes need no escape.
 pub fn is_all_plain(bytes: &[u8]) -> bool {
     all(bytes, is_plain)

@@ -107,6 +107,16 @@ impl Apart {
     }
 }
 
+/// Whether an error says that no file can be accessed now, and nothing about one of them.
+pub fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ConnectionAborted)
+}
+
+/// An error that is lost in this sense: the process that has the files is not there.
+fn without_process(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, what)
+}
+
 fn is_silent<T>(result: &io::Result<T>) -> bool {
     let kind = result.as_ref().err().map(io::Error::kind);
     kind == Some(io::ErrorKind::TimedOut)
@@ -138,7 +148,7 @@ impl State {
             )),
             Lost::Ended => {
                 self.end();
-                Err(io::Error::other("the process that has its files has ended"))
+                Err(without_process("the process that has its files has ended".to_owned()))
             }
         })
     }
@@ -150,7 +160,7 @@ impl State {
                 Ok(process) => none.insert(process),
                 Err(error) => {
                     let what = format!("starting the process that has its files: {error}");
-                    return Ok(Err(io::Error::other(what)));
+                    return Ok(Err(without_process(what)));
                 }
             },
         };

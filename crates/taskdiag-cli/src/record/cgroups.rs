@@ -37,7 +37,10 @@ impl CgroupFigures {
             .read_ns
             .is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= EVERY_NS)
         {
-            self.read(snapshot, handle);
+            let left_out = self.read(snapshot, handle);
+            let mut set = |key: &[u8], number| figures::set(&mut self.figures, b"cgroups", key, Figure::Number(number));
+            set(b"read_ns", now_ns);
+            set(b"left_out_count", left_out);
             self.read_ns = Some(now_ns);
         }
         Part {
@@ -46,7 +49,8 @@ impl CgroupFigures {
         }
     }
 
-    fn read(&mut self, snapshot: &Snapshot, handle: &Handle) {
+    /// Reads the figures. Returns how many cgroups were left out.
+    fn read(&mut self, snapshot: &Snapshot, handle: &Handle) -> u64 {
         self.figures.clear();
         let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
         for task in snapshot.tasks() {
@@ -59,6 +63,7 @@ impl CgroupFigures {
                 }
             }
         }
+        let left_out = paths.len().saturating_sub(MOST) as u64;
         for path in paths.into_iter().take(MOST) {
             let object = [b"cgroup:", path].concat();
             for (file, text) in FILES.iter().zip(handle.cgroup_files(path, &FILES)) {
@@ -69,6 +74,7 @@ impl CgroupFigures {
                 }
             }
         }
+        left_out
     }
 }
 

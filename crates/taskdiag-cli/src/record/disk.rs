@@ -45,7 +45,14 @@ impl Disk {
         let wrong = |what: &str, error: io::Error| unusable(&format!("{what}: {error}"));
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(wrong("making it", error)),
-            _ => {}
+            Err(_) => {}
+            // A loss of power must not take the directory with all that is in it. Not every
+            // directory that may be written may be opened.
+            Ok(()) => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = File::open(parent.unwrap_or(Path::new(".")));
+                let _ = parent.and_then(|parent| parent.sync_all());
+            }
         }
         let directory = match open_directory(path) {
             Ok(directory) => File::from(directory),
@@ -138,7 +145,11 @@ impl Store for Disk {
     fn create(&mut self, name: &str) -> io::Result<File> {
         let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let file = openat(&self.directory, name, flags, FILE_MODE)?;
-        self.directory.sync_all()?;
+        if let Err(error) = self.directory.sync_all() {
+            // The recorder does not know that it is there.
+            let _ = self.remove(name);
+            return Err(error);
+        }
         Ok(file.into())
     }
 

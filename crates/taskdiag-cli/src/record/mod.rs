@@ -282,7 +282,8 @@ impl Recording {
         };
         let of_cgroups = self.cgroups.part(all, &self.handle, time.boot_ns);
         let parts = [machine, self.names.part(), of_cgroups];
-        let happened = self.tally.as_mut().map(Tally::take).unwrap_or_default();
+        let happened = self.tally.as_mut().map(|tally| tally.take(time.boot_ns));
+        let happened = happened.unwrap_or_default();
         let sample = Sample {
             time,
             tasks: &self.snapshot,
@@ -324,7 +325,7 @@ impl Recording {
                 Some(tally) => {
                     if let Err(reason) = tally.wait(rest, stop) {
                         say(format_args!("events are no longer recorded: {reason}"));
-                        self.recorder.set_notes(vec![format!("no events: {reason}")]);
+                        self.recorder.add_note(format!("no events: {reason}"));
                         self.tally = None;
                     }
                 }

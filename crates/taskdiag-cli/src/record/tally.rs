@@ -32,8 +32,31 @@ pub struct Tally {
     events: Events,
     cgroups: Cgroups,
     happened: Happened,
-    born: HashSet<u32>,
+    begun: Begun,
     lost: u64,
+}
+
+/// Which processes began after the last sample.
+#[derive(Debug, Default)]
+struct Begun {
+    /// When the last two samples were taken, in nanoseconds since boot. Events are read after a
+    /// sample that were before it.
+    samples_ns: [Option<u64>; 2],
+    /// Those that began since the last sample, for sources that do not tell when a process began.
+    pids: HashSet<u32>,
+}
+
+impl Begun {
+    /// Whether no sample has a process that ends now.
+    fn is_unseen(&mut self, event: &Event<'_>) -> bool {
+        let is_new = self.pids.remove(&event.pid());
+        let is_before = |sample_ns: &u64| *sample_ns <= event.time_ns();
+        let sample_ns = self.samples_ns.into_iter().flatten().find(is_before);
+        match (event.start_ns(), sample_ns) {
+            (Ok(start_ns), Some(sample_ns)) => start_ns > sample_ns,
+            _ => is_new,
+        }
+    }
 }
 
 impl Tally {
@@ -44,7 +67,7 @@ impl Tally {
             events,
             cgroups: Cgroups::for_any_source(),
             happened: Happened::default(),
-            born: HashSet::new(),
+            begun: Begun::default(),
             lost: 0,
         })
     }
@@ -65,42 +88,42 @@ impl Tally {
             events,
             cgroups,
             happened,
-            born,
+            begun,
             ..
         } = self;
         for event in events.read()? {
             if !event.is_thread() {
-                add(&event, cgroups, happened, born);
+                add(&event, cgroups, happened, begun);
             }
         }
         Ok(())
     }
 
-    /// Returns what happened since the last call.
-    pub fn take(&mut self) -> Happened {
+    /// Returns what happened since the last call, for a sample that was taken at this time.
+    pub fn take(&mut self, sample_ns: u64) -> Happened {
+        self.begun.samples_ns = [Some(sample_ns), self.begun.samples_ns[0]];
         // Errors are reported by the next wait.
         let _ = self.read();
         let lost = self.events.lost().count;
         self.happened.left_out += lost - std::mem::replace(&mut self.lost, lost);
-        self.born.clear();
+        self.begun.pids.clear();
         std::mem::take(&mut self.happened)
     }
 }
 
-fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, born: &mut HashSet<u32>) {
-    let pid = event.pid();
+fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun: &mut Begun) {
     let mut sum = Sum::default();
     match event.kind() {
         EventKind::Fork => {
             sum.forks_count = 1;
-            if born.len() < MOST_BORN {
-                born.insert(pid);
+            if begun.pids.len() < MOST_BORN {
+                begun.pids.insert(event.pid());
             }
         }
         EventKind::Exec => sum.execs_count = 1,
         EventKind::Exit => {
             sum.ended_count = 1;
-            sum.unseen_count = born.remove(&pid).into();
+            sum.unseen_count = begun.is_unseen(event).into();
             sum.failed_count = (event.exit_code() != Some(0)).into();
             sum.runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
             sum.peak_rss_bytes = event.peak_rss_bytes().and_then(Result::ok).unwrap_or(0);
@@ -138,27 +161,62 @@ mod tests {
 
     use super::*;
 
+    /// The exit of a process by signal 9.
+    fn exit(flags: u16) -> Vec<u8> {
+        const STATUS: usize = size_of::<wire::Header>();
+        let mut bytes = vec![0; STATUS + size_of::<wire::Exit>()];
+        let len = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&len.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&wire::EXIT.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes[STATUS..STATUS + 4].copy_from_slice(&9_u32.to_ne_bytes());
+        bytes
+    }
+
+    /// Check that a process is in no sample if it began after the last one before its end, also if
+    /// its events are read only after the next one.
+    #[test]
+    fn processes_are_seen_by_time() {
+        let begun = || Begun {
+            samples_ns: [Some(200), Some(100)],
+            pids: HashSet::from([7]),
+        };
+        let unseen = |start_ns: u64, end_ns: u64, mut begun: Begun| {
+            let mut bytes = exit(0);
+            bytes[8..16].copy_from_slice(&end_ns.to_ne_bytes());
+            bytes[16..24].copy_from_slice(&start_ns.to_ne_bytes());
+            bytes[32..36].copy_from_slice(&7_u32.to_ne_bytes());
+            begun.is_unseen(&Event::decode(&bytes).expect("an event"))
+        };
+        for (start_ns, end_ns, is_unseen) in [
+            (50, 150, false),
+            (110, 190, true),
+            (110, 210, false),
+            (210, 220, true),
+            (90, 210, false),
+        ] {
+            assert_eq!(unseen(start_ns, end_ns, begun()), is_unseen, "{start_ns} to {end_ns}");
+        }
+        // Before the first sample, only processes that began while events were counted are known to
+        // be in none.
+        for pids in [HashSet::from([7]), HashSet::new()] {
+            let is_unseen = !pids.is_empty();
+            let samples_ns = [None; 2];
+            assert_eq!(unseen(5, 6, Begun { samples_ns, pids }), is_unseen);
+        }
+    }
+
     /// Check that processes ended by the OOM killer are recorded, up to their own limit, even when
     /// very many other processes end.
     #[test]
     fn kills_are_told_among_very_many() {
-        let exit = |flags: u16| {
-            const STATUS: usize = size_of::<wire::Header>();
-            let mut bytes = vec![0; STATUS + size_of::<wire::Exit>()];
-            let len = bytes.len() as u32;
-            bytes[..4].copy_from_slice(&len.to_ne_bytes());
-            bytes[4..6].copy_from_slice(&wire::EXIT.to_ne_bytes());
-            bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-            bytes[STATUS..STATUS + 4].copy_from_slice(&9_u32.to_ne_bytes());
-            bytes
-        };
-        let (mut cgroups, mut happened, mut born) = (Cgroups::for_any_source(), Happened::default(), HashSet::new());
+        let (mut cgroups, mut happened, mut begun) = (Cgroups::for_any_source(), Happened::default(), Begun::default());
         let mut all = vec![0; 3000];
         all.extend(vec![wire::OOM_VICTIM; 300]);
         for flags in all {
             let bytes = exit(flags);
             let event = Event::decode(&bytes).expect("an event");
-            add(&event, &mut cgroups, &mut happened, &mut born);
+            add(&event, &mut cgroups, &mut happened, &mut begun);
         }
         let decoded = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
         let kills = decoded.filter(|event| event.oom_killed() == Some(Ok(true))).count();

@@ -63,7 +63,7 @@ pub fn document(contents: Contents) -> Value {
     } = contents;
     let (points, groups, mut incidents, memory, ended) = match read {
         Some(read) => {
-            let ended = read.has_events.then_some(read.ended);
+            let ended = read.has_events.then_some((read.ended, read.is_told));
             (read.points, read.groups, read.incidents, read.memory, ended)
         }
         // There is nothing over time, but the largest groups still have colours.
@@ -98,7 +98,7 @@ pub fn document(contents: Contents) -> Value {
         "incidents_text": incidents_text(left.len()),
         "present": moment(&present),
         "cache": caches.iter().map(cached).collect::<Vec<Value>>(),
-        "ended": ended.map(|ended| ended_rows(ended.into_iter().collect())),
+        "ended": ended.map(|(ended, is_told)| ended_rows(ended.into_iter().collect(), is_told)),
         "ended_text": format!(
             "Programs whose processes started or ended, by unit; most starts first. In no sample: processes that \
              started and ended between two samples. Failed: ended with an exit code other than 0, or by a signal. \
@@ -381,7 +381,8 @@ fn incident(incident: &Incident) -> Value {
 /// The unit and program of processes that ran and ended.
 type Ended = (Vec<u8>, Vec<u8>);
 
-fn ended_rows(mut all: Vec<(Ended, Sum)>) -> Value {
+/// The rows of what began and ended. `is_told`: the events told processor times and peaks.
+fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
     all.sort_by(|(a_name, a), (b_name, b)| {
         let rank = |sum: &Sum| (sum.forks_count.max(sum.ended_count), sum.runtime_ns);
         rank(b).cmp(&rank(a)).then_with(|| a_name.cmp(b_name))
@@ -396,8 +397,8 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>) -> Value {
             "ended": sum.ended_count,
             "unseen": sum.unseen_count,
             "failed": sum.failed_count,
-            "runtime_ns": sum.runtime_ns,
-            "peak": sum.peak_rss_bytes,
+            "runtime_ns": is_told.then_some(sum.runtime_ns),
+            "peak": is_told.then_some(sum.peak_rss_bytes),
         })
     };
     let mut rows: Vec<Value> = all
@@ -498,7 +499,10 @@ mod tests {
             ..Sum::default()
         };
         let all = (0..100_u64).map(|number| ((b"u".to_vec(), number.to_string().into_bytes()), sum(number)));
-        let rows = ended_rows(all.collect());
+        let untold = ended_rows(all.clone().collect(), false);
+        assert!(untold[0]["peak"].is_null() && untold[MOST_ENDED]["runtime_ns"].is_null());
+        let rows = ended_rows(all.collect(), true);
+        assert_eq!(rows[0]["runtime_ns"], json!(0));
         let rows = rows.as_array().expect("rows");
         assert_eq!(rows.len(), MOST_ENDED + 1);
         assert_eq!(

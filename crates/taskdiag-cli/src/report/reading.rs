@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use taskdiag::{Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
-use taskdiag_history::decode::End;
+use taskdiag_history::decode::{text, Decoder, End};
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::events::{Happened, Sum};
 use taskdiag_history::figures::Figure;
@@ -15,7 +15,7 @@ use taskdiag_history::About;
 use super::incidents::{bursts, innermost, settle, Counts, Forks, Incident, Kill, Services, What, Which};
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups};
-use crate::history::library::{far_ns, torn, Library, Segment};
+use crate::history::library::{far_ns, torn, Library};
 use crate::history::past::{MachineState, Recorded};
 use crate::outcome::Failure;
 
@@ -75,6 +75,8 @@ pub struct Read {
     pub ended: BTreeMap<(Vec<u8>, Vec<u8>), Sum>,
     /// Whether events were recorded.
     pub has_events: bool,
+    /// Whether they told the processor time and the peak of the memory of what ended.
+    pub is_told: bool,
     /// What is missing from the recording, in its own words.
     pub notes: Vec<String>,
     /// The damage that was found.
@@ -99,9 +101,10 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
             continue;
         };
-        let every_ns = match (tier.every_ns, library.decoder(first)) {
-            (0, Ok(Some(decoder))) => decoder.about.every_ns,
-            (every_ns, _) => every_ns,
+        // It is longer than that of the tier if the recorder's is.
+        let every_ns = match library.decoder(first) {
+            Ok(Some(decoder)) => decoder.about.every_ns,
+            _ => tier.every_ns,
         };
         let end = segments.iter().rev().find_map(|segment| library.last_time(segment));
         let end = end.unwrap_or(last.begin_ns).min(times.end);
@@ -156,13 +159,19 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
             incidents: Vec::new(),
             ended: BTreeMap::new(),
             has_events: false,
+            is_told: true,
             notes: Vec::new(),
             damages: Vec::new(),
             boot_id: String::new(),
         },
     };
     for segment in library.of_tier(candidate.tier, times) {
-        if let Err(damage) = reader.segment(library, segment) {
+        let result = match library.decoder(segment) {
+            Ok(Some(decoder)) => reader.segment(decoder),
+            Ok(None) => Ok(()),
+            Err(unread) => Err(unread.damage()?),
+        };
+        if let Err(damage) = result {
             reader.read.damages.push(format!("{}: {damage}", segment.name));
         }
     }
@@ -219,10 +228,7 @@ struct Reader {
 
 impl Reader {
     /// Reads a segment. The error describes the damage.
-    fn segment(&mut self, library: &Library, segment: &Segment) -> Result<(), String> {
-        let Some(decoder) = library.decoder(segment)? else {
-            return Ok(());
-        };
+    fn segment(&mut self, decoder: Decoder) -> Result<(), String> {
         let query = self.begin(&decoder.about, decoder.fields());
         let boot_id = decoder.about.boot_id.clone();
         if self.last.as_ref().is_some_and(|(before, _)| *before != boot_id) {
@@ -377,6 +383,8 @@ impl Reader {
             ticks: ticks(&moment),
         };
         self.learn_cgroups();
+        // The proc connector does not.
+        self.read.is_told &= text(&moment.figures, b"sources", b"events") != Some(b"connector");
         if is_shown {
             self.gap(&now, moment.boot_ns());
             self.incidents(&moment);

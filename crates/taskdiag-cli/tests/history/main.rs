@@ -592,3 +592,41 @@ fn secrets_are_left_out() {
     let noted = run(&["history", directory.path()]);
     assert!(noted.text().contains("command lines were left out"));
 }
+
+/// Check that an export of another period loses nothing that was exported before: a file becomes
+/// what an export of both periods at once makes.
+#[test]
+fn exports_only_grow() {
+    let directory = Recording::new("history-grow");
+    record(&directory, &["-n", "4"]);
+    let file = run(&["history", "--json", directory.path()]).json();
+    let last = file["rows"][0]["last_time"].as_str().expect("a time").to_owned();
+    let (whole, parts) = (
+        Recording::new("history-grow-whole"),
+        Recording::new("history-grow-parts"),
+    );
+    let export = |out: &Recording, args: &[&str], said: &str| {
+        let run = run(&[&["history", "export", directory.path(), "--parquet", out.path()], args].concat());
+        assert!(
+            run.code == Some(0) && run.stderr.starts_with(&format!("taskdiag: {said} exported")),
+            "{run:?}"
+        );
+    };
+    export(&whole, &[], "4 samples");
+    export(&parts, &["--to", &last], "3 samples");
+    export(&parts, &["--from", &last], "1 sample");
+    export(&parts, &["--to", &last], "3 samples");
+    for table in ["processes", "memory"] {
+        let bytes = |out: &Recording| {
+            let found = Command::new("find")
+                .arg(out.0.join(table))
+                .args(["-type", "f"])
+                .output();
+            let found = String::from_utf8(found.expect("find exists").stdout).expect("a path");
+            let mut files: Vec<Vec<u8>> = found.lines().map(|path| fs::read(path).expect("it is ours")).collect();
+            files.sort();
+            files
+        };
+        assert!(!bytes(&whole).is_empty() && bytes(&whole) == bytes(&parts), "{table}");
+    }
+}

@@ -17,8 +17,9 @@ use taskdiag_history::directory::TIERS;
 use super::library::{torn, Library, Segment};
 use super::past::Recorded;
 use super::time;
+use crate::events::Stop;
 use crate::outcome::{counted, say, Failure, Outcome};
-use sheet::Sheet;
+use sheet::{period, Sheet};
 use tables::{TableInfo, CGROUPS_AT, EVENTS_AT, MEMORY_AT, PROCESSES_AT, PROGRAMS_AT, TABLES};
 
 /// Write a recording as Parquet files: OUT/TABLE/host=…/date=…/….parquet
@@ -53,6 +54,8 @@ struct Export {
     snapshot: Snapshot,
     query: Query,
     samples: u64,
+    /// When the figures of cgroups in the last sample of this file were read.
+    cgroups_read_ns: Option<u64>,
 }
 
 /// Runs the command.
@@ -66,14 +69,13 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
         snapshot: Snapshot::default(),
         query: Query::processes().fields(tables::FIELDS.into_iter().collect::<Fields>()),
         samples: 0,
+        cgroups_read_ns: None,
     };
     let mut outcome = Outcome::Complete;
-    for segment in library
-        .segments()
-        .iter()
-        .filter(|segment| segment.tier.name == args.tier)
-    {
-        if let Err(damage) = export.segment(&library, segment, &times)? {
+    let stop = Stop::at_signals()?;
+    let tier = TIERS.iter().find(|tier| tier.name == args.tier).unwrap_or(&TIERS[0]);
+    for segment in library.of_tier(tier, &times) {
+        if let Err(damage) = export.segment(&library, segment, &times, &stop)? {
             say(format_args!(
                 "{}: {damage}",
                 library.path().join(&segment.name).display()
@@ -103,15 +105,14 @@ impl Export {
         library: &Library,
         segment: &Segment,
         times: &Range<i64>,
+        stop: &Stop,
     ) -> Result<Result<(), String>, Failure> {
-        if segment.begin_ns >= times.end {
-            return Ok(Ok(()));
-        }
         let decoder = match library.decoder(segment) {
             Ok(Some(decoder)) => decoder,
             Ok(None) => return Ok(Ok(())),
-            Err(damage) => return Ok(Err(damage)),
+            Err(unread) => return Ok(Err(unread.damage()?)),
         };
+        self.cgroups_read_ns = None;
         self.name = segment.name.trim_end_matches(".tdh").to_owned();
         let out = self.out.display().to_string();
         let wrong = |error: io::Error| Failure::Unanswered(format!("{out}: writing the export: {error}"));
@@ -119,7 +120,13 @@ impl Export {
             Ok(recorded) => recorded,
             Err(damage) => return Ok(Err(damage.to_string())),
         };
+        let all_times = self.with_exported(&recorded.moment().about.host, segment, times);
         let result = loop {
+            if stop.was_asked()? {
+                return Err(Failure::Unanswered(format!(
+                    "{out}: ended by a signal: it has a part of the samples"
+                )));
+            }
             match recorded.advance() {
                 Ok(None) => {}
                 Ok(Some(End::Whole)) => break Ok(()),
@@ -127,12 +134,17 @@ impl Export {
                 Err(damage) => break Err(damage),
             }
             let wall_ns = recorded.moment().time.wall_ns;
-            if wall_ns >= times.end {
+            if wall_ns >= all_times.end {
                 break Ok(());
             }
-            if wall_ns >= times.start {
-                self.sample(&mut recorded).map_err(wrong)?;
+            if wall_ns < all_times.start {
+                continue;
             }
+            if let Err(error) = taskdiag::answer_past(&mut recorded, &self.query, &mut self.snapshot) {
+                break Err(format!("{error:#}"));
+            }
+            self.samples += u64::from(times.contains(&wall_ns));
+            self.sample(&recorded).map_err(wrong)?;
         };
         for (_, sheet) in std::mem::take(&mut self.sheets) {
             sheet.finish().map_err(wrong)?;
@@ -140,9 +152,27 @@ impl Export {
         Ok(result)
     }
 
-    fn sample(&mut self, recorded: &mut Recorded) -> io::Result<()> {
-        taskdiag::answer_past(recorded, &self.query, &mut self.snapshot).map_err(io::Error::other)?;
-        self.samples += 1;
+    /// The period to export of a segment: the requested one, extended to what an earlier export has
+    /// of the segment. The file replaces the earlier one, and must not have less.
+    fn with_exported(&self, host: &str, segment: &Segment, times: &Range<i64>) -> Range<i64> {
+        const DAY_NS: i64 = 86_400_000_000_000;
+        // A segment covers at most a day, and a little more if the machine slept.
+        let days = (0..3).map(|day| segment.begin_ns.saturating_add(day * DAY_NS));
+        let exported = days.filter_map(|wall_ns| period(&self.path(PROCESSES_AT, host, &date(wall_ns))));
+        exported.fold(times.clone(), |all, one| all.start.min(one.start)..all.end.max(one.end))
+    }
+
+    /// The name of a file.
+    fn path(&self, table: usize, host: &str, date: &str) -> PathBuf {
+        let directory = self.out.join(TABLES[table].name);
+        let directory = directory.join(format!("host={}", as_directory(host)));
+        directory
+            .join(format!("date={date}"))
+            .join(format!("{}.parquet", self.name))
+    }
+
+    /// Adds the sample that was read.
+    fn sample(&mut self, recorded: &Recorded) -> io::Result<()> {
         let moment = recorded.moment().clone();
         let happened = recorded.happened();
         let processes = self
@@ -155,8 +185,8 @@ impl Export {
             (PROCESSES_AT, processes),
             (EVENTS_AT, tables::events(happened, &moment)),
             (PROGRAMS_AT, tables::programs(happened, &moment)),
-            (CGROUPS_AT, tables::figures(&moment, true)),
-            (MEMORY_AT, tables::figures(&moment, false)),
+            (CGROUPS_AT, tables::cgroups(&moment, &mut self.cgroups_read_ns)),
+            (MEMORY_AT, tables::machine(&moment)),
         ] {
             if rows.is_empty() {
                 continue;
@@ -169,22 +199,24 @@ impl Export {
 
     /// The file of a table for a host and a day (UTC).
     fn sheet(&mut self, table: usize, host: &str, wall_ns: i64) -> io::Result<&mut Sheet> {
-        let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
-        let date = timestamp.strftime("%Y-%m-%d").to_string();
-        match self.sheets.entry((table, host.to_owned(), date.clone())) {
+        let date = date(wall_ns);
+        let path = self.path(table, host, &date);
+        match self.sheets.entry((table, host.to_owned(), date)) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let TableInfo {
                     name, headings, order, ..
                 } = TABLES[table];
-                let directory = self.out.join(name).join(format!("host={}", as_directory(host)));
-                let path = directory
-                    .join(format!("date={date}"))
-                    .join(format!("{}.parquet", self.name));
                 Ok(entry.insert(Sheet::create(&path, name, headings, order)?))
             }
         }
     }
+}
+
+/// The day of a time in UTC.
+fn date(wall_ns: i64) -> String {
+    let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
+    timestamp.strftime("%Y-%m-%d").to_string()
 }
 
 /// A host name as a path component. Recordings may come from anyone.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,11 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
+use rustix::fs::OFlags;
 
 /// The type of a column. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +61,9 @@ pub struct Heading {
 }
 
 /// A value in a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Values are in this order: missing ones come first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cell {
     /// It is missing.
     None,
@@ -86,13 +92,16 @@ pub type Cells = Vec<Cell>;
 /// Only the owner may read an export, as a recording: it has the command lines of all processes.
 const MODE: u32 = 0o600;
 
-/// The maximum number of rows in memory before they are written.
+/// The maximum number of rows in memory before they are written, and the size of their texts.
 const GROUP: usize = 200_000;
+const GROUP_BYTES: usize = 64 << 20;
 
 /// The table of one host and one day.
 pub struct Sheet {
     headings: &'static [Heading],
     rows: Vec<Cells>,
+    /// The size of the texts in `rows`.
+    bytes: usize,
     writer: SerializedFileWriter<BufWriter<File>>,
     path: PathBuf,
     unfinished: Unfinished,
@@ -130,6 +139,7 @@ impl Sheet {
         Ok(Sheet {
             headings,
             rows: Vec::new(),
+            bytes: 0,
             writer: writer.map_err(failed)?,
             path: path.to_owned(),
             unfinished,
@@ -140,8 +150,13 @@ impl Sheet {
     /// Adds a row, with a cell for each heading.
     pub fn add(&mut self, row: Cells) -> io::Result<()> {
         debug_assert_eq!(row.len(), self.headings.len());
+        let bytes = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            _ => 0,
+        };
+        self.bytes += row.iter().map(bytes).sum::<usize>();
         self.rows.push(row);
-        if self.rows.len() >= GROUP {
+        if self.rows.len() >= GROUP || self.bytes >= GROUP_BYTES {
             self.write()?;
         }
         Ok(())
@@ -168,7 +183,7 @@ impl Sheet {
         }
         let order = self.order;
         self.rows.sort_by(|a, b| {
-            let by = |&column: &usize| compare(&a[column], &b[column]);
+            let by = |&column: &usize| a[column].cmp(&b[column]);
             order
                 .iter()
                 .map(by)
@@ -177,6 +192,7 @@ impl Sheet {
         });
         self.write_group().map_err(failed)?;
         self.rows.clear();
+        self.bytes = 0;
         Ok(())
     }
 
@@ -254,14 +270,67 @@ impl Drop for Unfinished {
     }
 }
 
-fn compare(a: &Cell, b: &Cell) -> std::cmp::Ordering {
-    match (a, b) {
-        (Cell::Number(a), Cell::Number(b)) => a.cmp(b),
-        (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
-        _ => std::cmp::Ordering::Equal,
+/// The period of the rows in a file, whose first column is their time; `None` if it is not a table.
+pub fn period(path: &Path) -> Option<Range<i64>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
     }
+    let reader = SerializedFileReader::new(file).ok()?;
+    let mut period: Option<Range<i64>> = None;
+    for group in reader.metadata().row_groups() {
+        let Some(Statistics::Int64(times)) = group.columns().first()?.statistics() else {
+            return None;
+        };
+        let (first, last) = (*times.min_opt()?, *times.max_opt()?);
+        // In microseconds, rounded down.
+        let times = first.saturating_mul(1000)..last.saturating_add(1).saturating_mul(1000);
+        period = Some(match period {
+            Some(period) => period.start.min(times.start)..period.end.max(times.end),
+            None => times,
+        });
+    }
+    period
 }
 
 fn failed(error: ParquetError) -> io::Error {
     io::Error::other(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_testkit::temporary::Directory;
+
+    use super::*;
+
+    const HEADINGS: [Heading; 2] = [
+        Heading {
+            name: "time",
+            kind: Type::Time,
+            meaning: "",
+        },
+        Heading {
+            name: "number",
+            kind: Type::Number,
+            meaning: "",
+        },
+    ];
+
+    /// Check that rows are sorted although values are missing, and that a file tells its period.
+    #[test]
+    fn missing_values_have_an_order() {
+        let place = Directory::new("sheet");
+        let path = place.join("table.parquet");
+        let mut sheet = Sheet::create(&path, "table", &HEADINGS, &[1, 0]).expect("a file");
+        for number in 0..5000_i64 {
+            let value = number * 7919 % 5000;
+            let value = Some(value).filter(|value| value % 3 != 0);
+            sheet.add(vec![Cell::Number(number), value.into()]).expect("room");
+        }
+        sheet.write().expect("it is sorted");
+        sheet.finish().expect("room");
+        assert_eq!(period(&path), Some(0..5_000_000));
+        assert_eq!(period(&place), None);
+    }
 }

@@ -204,7 +204,7 @@ const CGROUPS: TableInfo = TableInfo {
     name: "cgroups",
     rows: "each number of a cgroup",
     headings: &[
-        TIME,
+        heading("time", Type::Time, "when it was read"),
         heading("cgroup", Type::Text, "path"),
         heading("key", Type::Text, "file and name: cpu.stat.usage_usec"),
         heading("value", Type::Number, "the kernel's number, in its unit"),
@@ -217,12 +217,16 @@ const MEMORY: TableInfo = TableInfo {
     rows: "each number of the machine",
     headings: &[
         TIME,
-        heading("source", Type::Text, "meminfo, vmstat, cpu, stat, load or pressure"),
+        heading(
+            "source",
+            Type::Text,
+            "meminfo, vmstat, cpu, stat, load, pressure or cgroups",
+        ),
         heading("key", Type::Text, "name"),
         heading(
             "value",
             Type::Number,
-            "bytes in meminfo, clock ticks in cpu, hundredths in load, else the kernel's unit",
+            "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit",
         ),
     ],
     order: &[1, 2, 0],
@@ -365,18 +369,39 @@ pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
     happened.sums.iter().map(row).collect()
 }
 
-/// The rows of figures: the machine's, or those of cgroups.
-pub fn figures(moment: &MachineState, of_cgroups: bool) -> Vec<Cells> {
+/// The rows of the machine's figures.
+pub fn machine(moment: &MachineState) -> Vec<Cells> {
     const MACHINE: [&[u8]; 6] = [b"meminfo", b"vmstat", b"cpu", b"stat", b"load", b"pressure"];
+    let is_told = |object: &[u8], key: &[u8]| {
+        MACHINE.contains(&object) || (object, key) == (&b"cgroups"[..], &b"left_out_count"[..])
+    };
+    figures(moment, micros(moment.time.wall_ns), |object, key| {
+        is_told(object, key).then_some(object)
+    })
+}
+
+/// The rows of the figures of cgroups. They are not read for each sample: `read_before` is when
+/// those of the previous sample were read, and none are returned again.
+pub fn cgroups(moment: &MachineState, read_before: &mut Option<u64>) -> Vec<Cells> {
+    let read_ns = moment.figure("cgroups", "read_ns");
+    let read_ns = read_ns.unwrap_or(moment.time.boot_ns);
+    let before = read_before.replace(read_ns);
+    // Figures that are older than the interval are in the file before this one.
+    let age_ns = moment.time.boot_ns.saturating_sub(read_ns);
+    if before.map_or(age_ns > moment.about.every_ns, |before| before == read_ns) {
+        return Vec::new();
+    }
+    let time = micros(moment.boot_ns().saturating_add_unsigned(read_ns));
+    figures(moment, time, |object, _| object.strip_prefix(b"cgroup:"))
+}
+
+/// The rows of figures. `of` is what a figure is of; `None` if it has no row.
+fn figures(moment: &MachineState, time: Cell, of: impl for<'a> Fn(&'a [u8], &[u8]) -> Option<&'a [u8]>) -> Vec<Cells> {
     let mut rows = Vec::new();
     for ((object, key), figure) in &moment.figures {
-        let Figure::Number(number) = figure else { continue };
-        let of = match object.strip_prefix(b"cgroup:") {
-            Some(path) if of_cgroups => path,
-            None if !of_cgroups && MACHINE.contains(&&**object) => object,
-            _ => continue,
-        };
-        rows.push(vec![micros(moment.time.wall_ns), text(of), text(key), (*number).into()]);
+        if let (Figure::Number(number), Some(of)) = (figure, of(object, key)) {
+            rows.push(vec![time.clone(), text(of), text(key), (*number).into()]);
+        }
     }
     rows
 }

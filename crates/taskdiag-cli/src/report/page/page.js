@@ -326,7 +326,8 @@
         ['Unit', (row) => (row.unit === null ? '-' : row.unit)], ['Program', (row) => (row.program === null ? 'others' : row.program)],
         ['Began', (row) => plain(row.forks), true], ['Executed', (row) => plain(row.execs), true], ['Ended', (row) => plain(row.ended), true],
         ['In no sample', (row) => plain(row.unseen), true], ['Failed', (row) => plain(row.failed), true],
-        ['Processor time', (row) => seconds(row.runtime_ns), true], ['Largest', (row) => bytes(row.peak), true],
+        ['Processor time', (row) => (row.runtime_ns === null ? '-' : seconds(row.runtime_ns)), true],
+        ['Largest', (row) => (row.peak === null ? '-' : bytes(row.peak)), true],
       ], data.ended.filter(mine)));
     }
     const place = data.groupings.findIndex((one) => one.by === state.by);
