@@ -312,6 +312,7 @@ func TestCancelledQueries(t *testing.T) {
 // Check that a process that blocks its reader loses only its own values, and that repeated queries
 // hold no more threads.
 func TestHeldReaders(t *testing.T) {
+	needRoot(t)
 	t.Run("held", heldReaders)
 	// The processes have ended, so they hold no readers any more.
 	until(t, "all readers have come back", func() bool {

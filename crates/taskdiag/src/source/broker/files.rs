@@ -188,7 +188,6 @@ mod tests {
             send(&first);
             send(&answer(request.seq));
         });
-        broker.bits.bits = U64::new(ALL_BITS);
         let mut pids = Vec::new();
         let mut each = |records: &[Records<'_>]| {
             pids.push(records.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
@@ -210,7 +209,6 @@ mod tests {
             (0..100).for_each(|pid| put_message(pid, seq, &mut part));
             while send(&part) {}
         });
-        broker.bits.bits = U64::new(ALL_BITS);
         broker.limits.bytes = 4 << 20;
         let error = ask(&mut broker, &mut |_| Ok(true)).expect_err("an end");
         assert!(error.to_string().contains("larger than a quarter"), "{error}");

@@ -18,7 +18,7 @@ use rustix::io::{retry_on_intr, Errno};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 use rustix::param::page_size;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::field::Groups;
+use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::query::Scope;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Indexer, Snapshot};
@@ -216,16 +216,37 @@ impl Broker {
     /// Appends records and rows with `groups`. Reconnects if the connection has ended.
     pub(crate) fn read(&mut self, strategy: Strategy, pid: u32, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         let show = u64::from(groups.0) << show::GROUPS_SHIFT;
+        self.check_groups(show)?;
         let before = snapshot.mark();
         let result = match self.ask(show, strategy, pid, snapshot) {
             Err(Refusal::Errno(Errno::PIPE)) => {
                 self.reconnect()?;
+                self.check_groups(show)?;
                 snapshot.rewind(before);
                 self.ask(show, strategy, pid, snapshot)
             }
             result => result,
         };
         result.map_err(|refusal| self.error(refusal, pid))
+    }
+
+    /// Fails if the broker does not know all groups that were asked for.
+    fn check_groups(&self, asked: u64) -> Result<()> {
+        let unknown = asked & !self.bits.bits.get();
+        if unknown == 0 {
+            return Ok(());
+        }
+        let groups: Vec<&str> = Groups((unknown >> show::GROUPS_SHIFT) as u32)
+            .iter()
+            .map(Group::name)
+            .collect();
+        let message = format!(
+            "the broker at {} does not know the fields of {}: install it in the same version as this program, or use \
+             --source procfs",
+            self.path.display(),
+            groups.join(", ")
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     /// Connects again. The broker closes idle connections for other clients, and may have been

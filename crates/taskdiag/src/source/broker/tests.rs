@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use taskdiag_core::record;
 use taskdiag_protocol::wire::MessageWriter;
-use zerocopy::native_endian::U32;
+use zerocopy::native_endian::{U32, U64};
 
 use super::Strategy;
 use super::*;
@@ -25,7 +25,34 @@ pub(super) fn broker_that(mut answers: impl FnMut(&[u8], &dyn Fn(&[u8]) -> bool)
         patience: PATIENCE,
         bytes: u64::MAX,
     };
-    Broker::new(socket, "/test".into(), limits)
+    let mut broker = Broker::new(socket, "/test".into(), limits);
+    broker.bits.bits = U64::new(wire::ALL_BITS);
+    broker
+}
+
+/// Check that an error names an older broker and what it lacks, and that it is not asked for that.
+#[test]
+fn an_older_broker_is_not_asked_for_new_groups() {
+    let lacking = 1 << 34;
+    let mut broker = broker_that(move |packet, send| {
+        let request = Request::parse(packet).expect("a request");
+        assert_eq!(request.show & lacking, 0);
+        let mut packet = Vec::new();
+        wire::put_done(&mut packet, request.seq);
+        send(&packet);
+    });
+    broker.bits.bits = U64::new(wire::ALL_BITS & !lacking);
+    let groups = Groups(((wire::ALL_BITS & lacking) >> show::GROUPS_SHIFT) as u32);
+    let name = groups.iter().next().expect("a group").name();
+    let mut ask = |groups| broker.read(Strategy::All, 0, groups, &mut Snapshot::default());
+    ask(Groups(1)).expect("an answer");
+    let error = ask(Groups(groups.0 | 1)).expect_err("an unknown group");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(
+        text.contains("/test") && text.contains(&format!("the fields of {name}: install it in the same version")),
+        "{text}"
+    );
 }
 
 /// One that sends an answer without end, a packet after each pause.
