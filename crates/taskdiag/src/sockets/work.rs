@@ -4,7 +4,6 @@
 //! for TCP_INFO the kernel takes the lock of each socket. A process holds that lock while it sends
 //! from memory of a file system that does not answer, and no signal ends that wait. Before Linux
 //! 6.9, all dumps of the machine wait for each other.
-//! dumps of the machine wait for each other.
 
 use std::ffi::{CStr, CString};
 use std::io::{IoSliceMut, Write as _};
@@ -34,14 +33,16 @@ pub(super) fn enter(
 ) -> Result<usize, Errno> {
     (files.path, files.file) = (None, None);
     if !path.is_empty() {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let namespace = openat(CWD, path, flags, Mode::empty())?;
-        let stat = fstat(&namespace)?;
-        // The path may lead elsewhere by now.
+        let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&found)?;
+        // The path may lead elsewhere by now. Another user can make it lead to a device, and
+        // opening that can be enough to make it act.
         if (stat.st_dev, stat.st_ino) != (device, inode) {
             return Err(Errno::SRCH);
         }
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        files.path = Some(found);
+        move_into_link_name_space(errands::opened(files)?, Some(LinkNameSpaceType::Network))?;
+        (files.path, files.file) = (None, None);
     }
     const SOCK_DIAG: u32 = libc::NETLINK_SOCK_DIAG as u32;
     let protocol = std::num::NonZeroU32::new(SOCK_DIAG).map(Protocol::from_raw);
@@ -127,4 +128,31 @@ pub(super) fn text(
 
 fn opened(files: &WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     files.file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use rustix::fs::inotify::{add_watch, init, CreateFlags, Reader, WatchFlags};
+    use rustix::fs::{mknodat, unlink, FileType};
+
+    use super::*;
+
+    /// Check that nothing but the meant namespace is opened: to open a device can be enough to make
+    /// it act. This one is a FIFO.
+    #[test]
+    fn devices_are_not_opened() {
+        let path = std::env::temp_dir().join(format!("taskdiag device {}", std::process::id()));
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).expect("a FIFO");
+        let watch = init(CreateFlags::NONBLOCK).expect("inotify");
+        add_watch(&watch, &path, WatchFlags::OPEN).expect("a watch");
+        let entered = enter(&mut WorkFiles::default(), [1, 1, 0], &path, &mut [0; 8]);
+        let mut room = [MaybeUninit::uninit(); 512];
+        let opened = Reader::new(&watch, &mut room).next().map(|event| event.events());
+        unlink(&path).expect("our own file");
+        assert_eq!((entered, opened), (Err(Errno::SRCH), Err(Errno::AGAIN)));
+    }
 }
