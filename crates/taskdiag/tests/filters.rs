@@ -142,6 +142,29 @@ fn filters_find_what_plain_code_finds() {
     }
 }
 
+/// Check that workqueue workers are found by their whole names: the kernel adds to `comm` what they
+/// work on. They work meanwhile, so not each is found.
+#[test]
+fn workers_are_found_by_their_names() {
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let mut named = |filter: &str| {
+            let filter = Filter::parse(filter).expect("a filter");
+            let query = Query::processes().fields(Field::Comm).filter(filter);
+            let snapshot = handle.query(&query).expect("an answer");
+            let names = snapshot.tasks().map(|task| task.comm().expect("a name").to_vec());
+            names.collect::<Vec<_>>()
+        };
+        let names = named("kernel_thread and comm ~ '^kworker/[0-9]+:[0-9]+[-+][a-z_]+$'");
+        assert!(!names.is_empty(), "{source}");
+        let found = names.iter().filter(|name| {
+            let name = String::from_utf8_lossy(name);
+            !named(&format!("comm == '{name}'")).is_empty() && !named(&format!("comm ~ '^{name}'")).is_empty()
+        });
+        assert!(found.count() > 0, "{source}: none of {names:?}");
+    }
+}
+
 /// Check that a test in the kernel compares the exact value of the field: equality is true,
 /// inequality is not.
 #[test]

@@ -96,6 +96,9 @@ static __always_inline bool test_holds(struct td_reader *reader, struct task_str
 	__u64 comm[2];
 
 	if (test->what == TD_VALUE_COMM) {
+		/* Its name has more than comm: see put_kernel_thread_name(). */
+		if (task->flags & PF_WQ_WORKER)
+			return true;
 		bpf_probe_read_kernel(comm, sizeof(comm), task->comm);
 		return !((comm[0] ^ test->value[0]) & test->mask[0]) && !((comm[1] ^ test->value[1]) & test->mask[1]);
 	}
