@@ -148,8 +148,11 @@ pub fn part_mut<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned>(
 ) -> Option<&mut T> {
     let (record, _) = Record::split_first(bytes)?;
     let start = record.as_bytes().as_ptr() as usize;
-    let at = record.attribute(kind)?.payload.as_ptr() as usize - start;
-    Some(T::mut_from_prefix(&mut bytes[at..]).ok()?.0)
+    let payload = record.attribute(kind)?.payload;
+    let at = payload.as_ptr() as usize - start;
+    // A short payload has other parts behind it, or another record.
+    let payload = at..at + payload.len();
+    Some(T::mut_from_prefix(&mut bytes[payload]).ok()?.0)
 }
 
 /// One attribute.
@@ -301,6 +304,20 @@ pub(crate) mod tests {
             let read: Vec<_> = record.attributes().map(|attribute| (attribute.kind, attribute.payload.to_vec())).collect();
             prop_assert_eq!(read, payloads);
         }
+    }
+
+    /// Check that a change in place stays in the payload, however short that is.
+    #[test]
+    fn short_payloads_are_not_changed() {
+        let mut bytes = Vec::new();
+        for payload in [&Cpu::default().as_bytes()[..8], Cpu::default().as_bytes()] {
+            let mut writer = Writer::new(&mut bytes);
+            writer.put(attr::CPU, 0, payload);
+            writer.finish(Header::default());
+        }
+        let short = Record::split_first(&bytes).unwrap().0.as_bytes().len();
+        assert!(part_mut::<Cpu>(&mut bytes, attr::CPU).is_none());
+        assert!(part_mut::<Cpu>(&mut bytes[short..], attr::CPU).is_some());
     }
 
     fn sample() -> Vec<u8> {
