@@ -72,20 +72,26 @@ where
         for (place, &index) in indexes.iter().enumerate() {
             let (pid, about) = &self.about[index];
             // A process that comes alone has been postponed before.
-            if indexes.len() > 1 && self.is_suspect(*pid) {
-                lock(done).postponed.push(index);
-                continue;
-            }
-            pulse.mark(place as u64);
+            let is_postponed = indexes.len() > 1 && self.is_suspect(*pid);
+            pulse.beat();
             let is_held = held(*pid) & self.what != 0;
-            let result = (!is_held).then(|| (self.work)(about));
-            lock(done).results.push((index, result));
+            let result = (!is_postponed && !is_held).then(|| (self.work)(about));
+            let mut done = lock(done);
+            if is_postponed {
+                done.postponed.push(index);
+            } else {
+                done.results.push((index, result));
+            }
+            pulse.mark(place as u64 + 1);
         }
     }
 
     fn rest_of(&self, indexes: &Vec<usize>, mark: u64, hold: &Hold, done: &mut Done<R>) -> Vec<Vec<usize>> {
         let place = mark as usize;
-        let pid = self.about[indexes[place]].0;
+        let Some(&index) = indexes.get(place) else {
+            return Vec::new();
+        };
+        let pid = self.about[index].0;
         if pid != 0 {
             holds(pid, self.what, hold);
         }
@@ -93,7 +99,7 @@ where
             lock(&self.users).push(user);
             self.has_users.store(true, Ordering::Relaxed);
         }
-        done.results.push((indexes[place], None));
+        done.results.push((index, None));
         let rest = &indexes[place + 1..];
         if rest.is_empty() {
             Vec::new()

@@ -25,7 +25,8 @@ impl Pulse {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reports where in its item the reader is.
+    /// Reports where in its item the reader is; 0: at its beginning. Under the lock of the results,
+    /// this tells how much is done.
     pub(crate) fn mark(&self, mark: u64) {
         self.mark.store(mark, Ordering::Relaxed);
         self.beat();

@@ -91,9 +91,10 @@ impl<J: Job> Work for Batch<J> {
                 let ticket = state.next_ticket;
                 state.next_ticket += 1;
                 state.under_way.insert(ticket, Arc::clone(&taken));
+                // The last mark belongs to the item before.
+                pulse.mark(0);
                 (ticket, taken)
             };
-            pulse.beat();
             self.job.read(&taken.item, &mut tools, pulse, &taken.done);
             pulse.beat();
             let mut state = lock(&self.state);
@@ -283,8 +284,11 @@ fn give_up<J: Job>(batch: &Batch<J>, reader: &Reader) -> bool {
     let Some(taken) = state.under_way.remove(&ticket) else {
         return false;
     };
-    let mark = reader.pulse.last_mark();
-    let mut done = std::mem::take(&mut *lock(&taken.done));
+    let (mark, mut done) = {
+        // A mark under this lock tells how much is done.
+        let mut done = lock(&taken.done);
+        (reader.pulse.last_mark(), std::mem::take(&mut *done))
+    };
     let rest = batch.job.rest_of(&taken.item, mark, &reader.hold(), &mut done);
     for item in rest.into_iter().rev() {
         state.waiting.push_front(item);
@@ -300,5 +304,53 @@ fn read_without<J: Job>(batch: &Batch<J>) {
         let mut done = J::Done::default();
         batch.job.without_reader(&item, &mut done);
         state.done.push(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{channel, Receiver};
+
+    use super::super::Hold;
+    use super::*;
+
+    /// The first item leaves a mark, the second is never done.
+    struct Blocked(Mutex<Receiver<()>>);
+
+    impl Job for Blocked {
+        type Item = bool;
+        type Done = Vec<u64>;
+        type Tools = ();
+
+        fn tools(&self) {}
+
+        fn read(&self, &is_first: &bool, (): &mut (), pulse: &Pulse, _: &Mutex<Vec<u64>>) {
+            if is_first {
+                pulse.mark(7);
+            } else {
+                let _ = lock(&self.0).recv();
+            }
+        }
+
+        fn rest_of(&self, _: &bool, mark: u64, _: &Hold, done: &mut Vec<u64>) -> Vec<bool> {
+            done.push(mark);
+            Vec::new()
+        }
+
+        fn without_reader(&self, _: &bool, _: &mut Vec<u64>) {}
+    }
+
+    /// Check that a reader that is given up before its first mark has none from the item before.
+    #[test]
+    fn marks_belong_to_one_item() {
+        let (end, ended) = channel();
+        let job = Arc::new(Blocked(Mutex::new(ended)));
+        let wait = Wait {
+            patience: Duration::from_millis(50),
+            deadline: None,
+        };
+        let done = run(&job, vec![true, false], 1, wait);
+        assert_eq!(done.concat(), [0]);
+        drop(end);
     }
 }

@@ -1,7 +1,7 @@
 //! Spreads the reading of many tasks, or of tasks that may wait, over [readers](crate::readers).
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use taskdiag_core::error::Error;
@@ -95,6 +95,8 @@ pub(super) struct Spread {
     /// of such users are read after all others.
     users: Mutex<Vec<u32>>,
     has_users: AtomicBool,
+    /// How many bytes the records take so far.
+    read: AtomicUsize,
 }
 
 impl Spread {
@@ -114,6 +116,7 @@ impl Spread {
             unlisted: Mutex::default(),
             users: Mutex::default(),
             has_users: AtomicBool::new(false),
+            read: AtomicUsize::new(0),
         }
     }
 
@@ -135,12 +138,17 @@ impl Spread {
         let with = With {
             held,
             started: target.started,
+            read: Some(&self.read),
             ..with
         };
         let proc = self.proc.as_fd();
         own.clear(pass.plan.fields);
-        let mut hand_over = |own: &mut Snapshot| {
-            lock(done).snapshot.append(own);
+        let mut hand_over = |own: &mut Snapshot, tid: u32| {
+            self.read.fetch_add(own.records.len(), Ordering::Relaxed);
+            let mut done = lock(done);
+            done.snapshot.append(own);
+            with.mark_next_thread(tid);
+            drop(done);
             own.clear(pass.plan.fields);
         };
         let read = match self.meant {
@@ -161,8 +169,10 @@ impl Spread {
             done.failed.get_or_insert((target.pid, lost));
         }
         let start = done.snapshot.records.len();
+        self.read.fetch_add(own.records.len(), Ordering::Relaxed);
         done.snapshot.append(own);
         done.ends.push((target.index, read.map(|()| start)));
+        with.mark_next_task();
     }
 
     /// Whether to postpone a target because other processes of its user hold readers.
@@ -198,15 +208,16 @@ impl Job for Spread {
 
     fn read(&self, targets: &Vec<Target>, (worker, own): &mut (Worker, Snapshot), pulse: &Pulse, done: &Mutex<Share>) {
         for (index, target) in targets.iter().enumerate() {
-            let pulse = Some((pulse, index));
-            if self.is_suspect(target, worker) {
-                lock(done).postponed.push(*target);
-                continue;
-            }
             let with = With {
-                pulse,
+                pulse: Some((pulse, index)),
                 ..With::default()
             };
+            if self.is_suspect(target, worker) {
+                let mut done = lock(done);
+                done.postponed.push(*target);
+                with.mark_next_task();
+                continue;
+            }
             self.read_one(target, with, worker, own, done);
         }
     }
@@ -225,7 +236,7 @@ impl Job for Spread {
         readers::holds(target.pid, files.bits(), hold);
         let once_more = Target {
             held: target.held | files,
-            from: tid,
+            from: tid.max(target.from),
             is_last: true,
             ..*target
         };

@@ -10,6 +10,7 @@
 //! call. Keeping the task's directory open would take two.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,6 +39,16 @@ const BUFFER: usize = 64 << 10;
 
 /// The least room given to a read. Nearly every file is shorter, so one read returns all of it.
 const ROOM: usize = 16 << 10;
+
+/// The kernel lets a program start with at most 6 MiB of arguments and environment, but a process can
+/// make it show any part of its memory as these. A longer text is absent as truncated.
+const LONGEST_TEXT: usize = 8 << 20;
+
+/// Once the records of an answer take this much, longer command lines and environments than
+/// [`SHORT_TEXT`] are absent as truncated. All children of a process can have its arguments without a page of their own.
+const MOST_RECORDS: usize = 128 << 20;
+
+const SHORT_TEXT: usize = 32 << 10;
 
 /// The most room. A longer text arrives in pieces, each of which is a sign of life.
 const PIECE: usize = 128 << 10;
@@ -165,11 +176,11 @@ struct Buffer {
 type Span = (usize, usize);
 
 impl Buffer {
-    /// Reads a file from beginning to end.
+    /// Reads a file from beginning to end. Fails if it is longer than `most`.
     ///
     /// A read that returns less than the room has reached the end: these files return as much as
     /// fits.
-    fn read(&mut self, file: &OwnedFd) -> Result<Span, Errno> {
+    fn read(&mut self, file: &OwnedFd, most: usize) -> Result<Span, Errno> {
         let start = self.used;
         let mut end = start;
         loop {
@@ -181,6 +192,9 @@ impl Buffer {
             readers::beat();
             let len = retry_on_intr(|| rustix::io::read(file, &mut *room))?;
             end += len;
+            if end - start > most {
+                return Err(Errno::NAMETOOLONG);
+            }
             if len < room.len() {
                 self.used = end;
                 return Ok((start, end));
@@ -290,7 +304,7 @@ impl Worker {
         pass: &Pass,
         with: &With<'_>,
         snapshot: &mut Snapshot,
-        hand_over: &mut dyn FnMut(&mut Snapshot),
+        hand_over: &mut dyn FnMut(&mut Snapshot, u32),
     ) -> Result<(), Lost> {
         let path = Path::EMPTY.number(pid).text("/task");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -309,7 +323,7 @@ impl Worker {
                     Err(lost) => lost.count(snapshot),
                     Ok(()) => Ok(()),
                 };
-                hand_over(snapshot);
+                hand_over(snapshot, tid);
                 done
             })
         });
@@ -331,7 +345,7 @@ impl Worker {
     pub(super) fn user(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Option<u32> {
         self.buffer.used = 0;
         let file = Place::process(proc, pid).open("status").ok()?;
-        let text = self.buffer.read(&file).ok()?;
+        let text = self.buffer.read(&file, LONGEST_TEXT).ok()?;
         let status = process::status(self.buffer.text(text), Lines::of(&[Line::Uid]));
         status.ids(Line::Uid).next()
     }
@@ -457,7 +471,7 @@ impl Worker {
                     Err(errno) => found.texts[file] = Err(first_reason(errno)?),
                 }
             } else {
-                found.texts[file] = value(opened.and_then(|opened| self.buffer.read(&opened)))?;
+                found.texts[file] = value(opened.and_then(|opened| self.buffer.read(&opened, with.most(file))))?;
             }
         }
         Ok(())
@@ -512,7 +526,7 @@ impl Worker {
             return Ok(());
         };
         with.mark(place.tid, file);
-        found.texts[file] = match self.buffer.read(&anchor) {
+        found.texts[file] = match self.buffer.read(&anchor, with.most(file)) {
             Ok(span) => Ok(span),
             Err(errno) => Err(first_reason(errno)?),
         };
@@ -590,6 +604,8 @@ pub(super) struct With<'a> {
     pub(super) started: Option<u64>,
     /// The pulse of its reader, and the index of the task among those that the reader was given.
     pub(super) pulse: Option<(&'a Pulse, usize)>,
+    /// How many bytes the records of the answer take so far.
+    pub(super) read: Option<&'a AtomicUsize>,
 }
 
 impl Default for With<'_> {
@@ -598,6 +614,7 @@ impl Default for With<'_> {
             held: Files::NONE,
             started: None,
             pulse: None,
+            read: None,
         }
     }
 }
@@ -611,6 +628,30 @@ impl With<'_> {
     fn mark(&self, tid: u32, file: usize) {
         if let Some((pulse, index)) = self.pulse {
             pulse.mark((index as u64) << 40 | u64::from(tid) << 8 | file as u64);
+        }
+    }
+
+    /// The maximum length of a file.
+    fn most(&self, file: usize) -> usize {
+        let is_full = self
+            .read
+            .is_some_and(|read| read.load(Ordering::Relaxed) > MOST_RECORDS);
+        if is_full && encode::contains(UNDER_MAPS_LOCK, file) {
+            SHORT_TEXT
+        } else {
+            LONGEST_TEXT
+        }
+    }
+
+    /// Reports that the reader is done with a thread.
+    pub(super) fn mark_next_thread(&self, tid: u32) {
+        self.mark(tid + 1, NO_FILE);
+    }
+
+    /// Reports that the reader is done with the task.
+    pub(super) fn mark_next_task(&self) {
+        if let Some((pulse, index)) = self.pulse {
+            pulse.mark((index as u64 + 1) << 40 | NO_FILE as u64);
         }
     }
 }
@@ -637,7 +678,7 @@ fn has_priority(number: u32) -> bool {
 
 /// Reads `stat` into the buffer, after the text that is already there.
 fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
-    let read = place.open("stat").and_then(|file| buffer.read(&file));
+    let read = place.open("stat").and_then(|file| buffer.read(&file, LONGEST_TEXT));
     let span = match read {
         Ok(span) => span,
         Err(errno) => {
@@ -650,5 +691,32 @@ fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost>
         Err(Lost::Gone)
     } else {
         Ok(stat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that long texts are not read to their end, and that those of processes are limited
+    /// once an answer is large.
+    #[test]
+    fn texts_have_a_limit() {
+        let mut buffer = Worker::new(100).buffer;
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/status").expect("a file"));
+        assert_eq!(buffer.read(&file, 10), Err(Errno::NAMETOOLONG));
+        let read = AtomicUsize::new(MOST_RECORDS);
+        let most = |file| {
+            let with = With {
+                read: Some(&read),
+                ..With::default()
+            };
+            with.most(encode::index(file))
+        };
+        let before = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
+        read.fetch_add(1, Ordering::Relaxed);
+        let after = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
+        assert_eq!(before, [LONGEST_TEXT; 3]);
+        assert_eq!(after, [LONGEST_TEXT, SHORT_TEXT, SHORT_TEXT]);
     }
 }
