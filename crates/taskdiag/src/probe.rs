@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{access, Access};
 use rustix::io::Errno;
+use rustix::process::{getegid, getgroups};
 use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace};
 use taskdiag_core::support::{Fact, Support};
 use taskdiag_sys::host::{kernel_version, tasks};
@@ -153,9 +154,11 @@ fn procfs_complete() -> Fact {
         .next_back()
         .unwrap_or_default();
     let trusted = may_trace().is_yes();
-    let hides = |option: &&str| {
-        option.starts_with("subset=pid")
-            || (option.starts_with("hidepid=") && !trusted && !matches!(*option, "hidepid=0" | "hidepid=off"))
+    let hides = |option: &&str| match option.strip_prefix("hidepid=") {
+        Some("0" | "off") => false,
+        Some("4" | "ptraceable") => !trusted,
+        Some(_) => !trusted && !is_in_group_of_mount(options),
+        None => option.starts_with("subset=pid"),
     };
     match options.split(',').find(hides) {
         Some(option) if option.starts_with("hidepid") => Fact::denied(
@@ -168,6 +171,19 @@ fn procfs_complete() -> Fact {
         ),
         None => Fact::yes("/proc shows every task"),
     }
+}
+
+/// Whether the caller is in the group from which `hidepid` hides nothing: 0 if the mount names none.
+fn is_in_group_of_mount(options: &str) -> bool {
+    let named = options.split(',').find_map(|option| option.strip_prefix("gid="));
+    let Ok(gid) = named.unwrap_or("0").parse::<u32>() else {
+        return false;
+    };
+    // In another user namespace than the first, group 0 is another one.
+    let map = fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+        && (getegid().as_raw() == gid
+            || getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == gid)))
 }
 
 pub(crate) fn btf() -> Fact {

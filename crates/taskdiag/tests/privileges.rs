@@ -220,6 +220,28 @@ fn hidepid_hides() {
     });
 }
 
+/// Check that `/proc` hides nothing from the group of its mount, and that the facts about the host say
+/// so.
+#[test]
+fn hidepid_has_a_group() {
+    for (options, sees) in [
+        (c"hidepid=2,gid=65534", true),
+        (c"hidepid=2,gid=65533", false),
+        (c"hidepid=4,gid=65534", false),
+    ] {
+        let world = World {
+            proc: Proc::New(options),
+            ..nobody(0)
+        };
+        child::run(test_name!(), options.to_str().expect("a text"), world, || {
+            let fact = Handle::new().support().procfs_complete.clone();
+            assert_eq!(fact.is_yes(), sees, "{fact:?}");
+            let snapshot = handle(SourceId::Procfs).query(&everything()).expect("an answer");
+            assert_eq!(pids(&snapshot).contains(&std::os::unix::process::parent_id()), sees);
+        });
+    }
+}
+
 /// Check that `/proc` with `subset=pid` has all that is needed.
 #[test]
 fn subset_of_proc_is_enough() {
