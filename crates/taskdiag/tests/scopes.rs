@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag::{ErrorKind, Field, Fields, Filter, Handle, Query, Scope, Snapshot, SourceId};
 use taskdiag_testkit::{
     animal,
     child::{self, World},
@@ -139,15 +139,36 @@ fn unknown_ids_are_errors() {
                 if pid == thread && !matches!(scope, Scope::Process(_)) {
                     continue;
                 }
-                match handle.query(&Query::new(scope).fields(Fields::all())) {
-                    Err(error) if error.kind() == ErrorKind::NoSuchTask => {}
-                    Err(error) => wrong.push(format!("{source} {scope:?}: {:?}: {error}", error.kind())),
-                    Ok(found) => wrong.push(format!("{source} {scope:?}: {} rows", found.len())),
+                let query = Query::new(scope);
+                let tested = query.clone().filter(Filter::parse("uid == 0").expect("a filter"));
+                let changed = query.clone().only_changed();
+                for query in [query.fields(Fields::all()), tested, changed] {
+                    match handle.query(&query) {
+                        Err(error) if error.kind() == ErrorKind::NoSuchTask => {}
+                        Err(error) => wrong.push(format!("{source} {query:?}: {:?}: {error}", error.kind())),
+                        Ok(found) => wrong.push(format!("{source} {query:?}: {} rows", found.len())),
+                    }
                 }
             }
         }
     }
     assert!(wrong.is_empty(), "no NoSuchTask but\n{}", wrong.join("\n"));
+}
+
+/// Check that a process that does not pass a filter is no error.
+#[test]
+fn processes_may_fail_a_filter() {
+    let own = std::process::id();
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for scope in [Scope::Process(own), Scope::ThreadsOf(own), Scope::ChildrenOf(own)] {
+            for filter in ["uid == 4242", "cmdline == ''"] {
+                let filter = Filter::parse(filter).expect("a filter");
+                let found = handle.query(&Query::new(scope).filter(filter)).expect("an answer");
+                assert!(found.is_empty(), "{source} {scope:?}");
+            }
+        }
+    }
 }
 
 /// Check that in every scope both sources interpret the id of a thread alike.
