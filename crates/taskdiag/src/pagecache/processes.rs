@@ -131,7 +131,8 @@ impl Holder<'_> {
         let mut before = HashSet::new();
         let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
         for mapped in lines.filter(|line| line.inode != 0) {
-            if !before.insert((mapped.device, mapped.inode, mapped.name)) {
+            let file = (mapped.device, mapped.inode, mapped.name);
+            if before.contains(&file) {
                 continue;
             }
             let mut name = Vec::new();
@@ -139,9 +140,15 @@ impl Holder<'_> {
             if are_followed {
                 match self.through_link(format!("map_files/{}", link(&mapped)).as_bytes(), &name) {
                     Err(Errno::PERM | Errno::ACCESS) => are_followed = false,
-                    _ => continue,
+                    // A file whose first mapping is gone may have others.
+                    Err(_) => continue,
+                    Ok(()) => {
+                        before.insert(file);
+                        continue;
+                    }
                 }
             }
+            before.insert(file);
             self.by_path(&mapped, &name);
         }
         Ok(())
@@ -161,8 +168,12 @@ impl Holder<'_> {
         let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         let id = (device, stat.stx_ino);
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if is_regular && self.seen.add_file(id) {
+        if is_regular && !self.seen.has_file(id) {
             let asked = self.ask(&path, device, |opened| opened == id);
+            if let Err(Failed::Errno(errno @ (Errno::NOENT | Errno::SRCH))) = asked {
+                return Err(errno);
+            }
+            self.seen.add_file(id);
             self.report(name, asked.map(|(_, answer)| answer));
         }
         Ok(())

@@ -102,3 +102,46 @@ fn steady_files_are_in_each_answer() {
         churner.join().expect("it ends");
     }
 }
+
+/// Check that a file with two mappings is in each answer, though the first of them comes and goes.
+#[test]
+fn files_are_found_by_other_mappings() {
+    let directory = Directory::new("mapped");
+    let path = directory.join("file");
+    fs::write(&path, b"x").expect("a file");
+    let file = File::open(&path).expect("the file");
+    let map = |address: usize, flags| {
+        let address = std::ptr::with_exposed_provenance_mut(address);
+        let fd = if flags & libc::MAP_ANONYMOUS == 0 {
+            file.as_raw_fd()
+        } else {
+            -1
+        };
+        // SAFETY: a new mapping; with MAP_FIXED it takes the place of one that nobody reads.
+        let mapped = unsafe { libc::mmap(address, 4096, libc::PROT_READ, flags, fd, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        mapped.expose_provenance()
+    };
+    let (one, other) = (map(0, libc::MAP_SHARED), map(0, libc::MAP_SHARED));
+    let first = one.min(other);
+    let mut request = request(FileField::Name | FileField::Inode);
+    request.uses = Use::Map.into();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                map(first, libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS);
+                map(first, libc::MAP_SHARED | libc::MAP_FIXED);
+            }
+        });
+        let mut handle = handle(SourceId::Procfs);
+        let mut missing = 0;
+        for _ in 0..scaled(1000) {
+            let (rows, _) = list(&mut handle, &Query::these([std::process::id()]), &request);
+            let is_it = |row: &&Row| row.name.as_deref() == Ok(path.as_os_str().as_bytes());
+            missing += u32::from(rows.iter().filter(is_it).count() != 1);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(missing, 0);
+    });
+}

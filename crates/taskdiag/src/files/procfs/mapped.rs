@@ -78,22 +78,24 @@ impl Reader<'_> {
                 continue;
             };
             let has_file = line.inode != 0 || line.device != Device::default();
-            if !has_file || !seen.insert((line.device, line.inode, line.name)) {
+            let file = (line.device, line.inode, line.name);
+            if !has_file || seen.contains(&file) {
                 continue;
             }
             let is_escaped = line.name.contains(&b'\\');
             let may_pass = |path: &PathMatch| is_escaped || path.may_be_about(line.device, line.inode, line.name);
-            if !paths.is_empty() && !paths.iter().any(may_pass) {
-                continue;
-            }
+            let may_be_meant = paths.is_empty() || paths.iter().any(may_pass);
             let link = Name::new(format_args!("map_files/{:x}-{:x}", line.start, line.end));
-            self.read_mapping(directory.as_fd(), &link, line.name)?;
+            // A file whose first mapping is gone may have others.
+            if !may_be_meant || self.read_mapping(directory.as_fd(), &link, line.name)? {
+                seen.insert(file);
+            }
         }
         Ok(())
     }
 
-    /// Reads the file of a mapping, if it is still mapped.
-    fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<(), Errno> {
+    /// Reads the file of a mapping. Returns false if the mapping is gone.
+    fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<bool, Errno> {
         let needs = self.unit.needs;
         let mut file = OpenFile::bare(Use::Map);
         if needs.contains(Wants::FLAGS) {
@@ -110,7 +112,7 @@ impl Reader<'_> {
                     self.name[..len].copy_from_slice(&name[..len]);
                     self.read_stat(place.as_fd(), Ok(len), &mut file);
                 }
-                Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
+                Err(Errno::NOENT | Errno::SRCH) => return Ok(false),
                 Err(errno) if is_exhausted(errno) => return Err(errno),
                 // Following these links needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
                 Err(errno) => {
@@ -138,6 +140,6 @@ impl Reader<'_> {
             ..file
         };
         self.files.push(&file);
-        Ok(())
+        Ok(true)
     }
 }

@@ -59,7 +59,8 @@ pub enum Found<'a> {
 pub struct Sum {
     /// The number of files.
     pub files: u64,
-    /// Their sizes, in bytes.
+    /// Their sizes, in bytes. A sum that does not fit is `u64::MAX`: files can be nearly empty and
+    /// still have a size of 2^63-1.
     pub size_bytes: u64,
     /// The number of files about which the kernel answered.
     pub answered: u64,
@@ -74,7 +75,7 @@ impl Sum {
     #[doc(hidden)]
     pub fn add(&mut self, size_bytes: Result<u64, Absent>, usage: Result<Usage, Absent>) {
         self.files += 1;
-        self.size_bytes += size_bytes.unwrap_or(0);
+        self.size_bytes = self.size_bytes.saturating_add(size_bytes.unwrap_or(0));
         match usage {
             Ok(usage) => {
                 self.answered += 1;
@@ -102,7 +103,7 @@ impl Sum {
 impl AddAssign for Sum {
     fn add_assign(&mut self, other: Sum) {
         self.files += other.files;
-        self.size_bytes += other.size_bytes;
+        self.size_bytes = self.size_bytes.saturating_add(other.size_bytes);
         self.answered += other.answered;
         self.counts += other.counts;
         self.denied += other.denied;
@@ -170,6 +171,10 @@ pub struct Seen {
 }
 
 impl Seen {
+    pub(crate) fn has_file(&self, id: FileId) -> bool {
+        self.files.contains(&id)
+    }
+
     /// Records a file that was not found by a walk. False if it was seen before.
     pub(crate) fn add_file(&mut self, id: FileId) -> bool {
         self.any_name = true;
@@ -184,5 +189,21 @@ impl Seen {
         } else {
             !self.files.contains(&id(stat))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that sizes whose sum does not fit are no error.
+    #[test]
+    fn sizes_may_exceed_the_sum() {
+        let mut sum = Sum::default();
+        for _ in 0..3 {
+            sum.add(Ok(i64::MAX as u64), Err(Absent::Denied));
+        }
+        sum += sum;
+        assert_eq!((sum.files, sum.size_bytes), (6, u64::MAX));
     }
 }
