@@ -1,12 +1,13 @@
 //! The mappings of all processes.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
-use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::support::Verdict;
@@ -149,9 +150,13 @@ impl Machine {
         answer.silent = nameless.map(|at| answer.mappings.pid(at)).collect();
         answer.deferred = pass.deferred.len() as u64;
         add_singly(&pass.deferred, settings, filter, wants, answer)?;
-        match self.hidden.clone() {
+        match &mut self.hidden {
             Some(hidden) => {
-                let read = add_singly(&hidden, settings, filter, wants, answer)?;
+                // Some may have started while the first list was made, or have ended since.
+                let shown = pids_of(&answer.mappings);
+                let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+                hidden.retain(|pid| shown.binary_search(pid).is_err() && is_there(pid));
+                let read = add_singly(hidden, settings, filter, wants, answer)?;
                 answer.hidden = read.len() as u64;
             }
             None => self.find_hidden(settings, filter, wants, answer)?,
@@ -169,10 +174,7 @@ impl Machine {
         wants: Wants,
         answer: &mut MachineMappings,
     ) -> Result<()> {
-        let mut shown: Vec<u32> = (0..answer.mappings.len())
-            .map(|index| answer.mappings.pid(index))
-            .collect();
-        shown.sort_unstable();
+        let shown = pids_of(&answer.mappings);
         let mut others = procfs::pids()?;
         others.retain(|pid| shown.binary_search(pid).is_err());
         let hidden = add_singly(&others, settings, filter, wants, answer)?;
@@ -188,19 +190,32 @@ impl Machine {
     /// Reads build ids from the mapped files, each file once.
     fn read_build_ids(&mut self, patience: Duration, mappings: &mut Mappings) {
         let mut errands = Errands::new(patience);
-        let mut known: HashMap<(Device, u64), Known<Option<BuildId>>> = HashMap::new();
+        let mut known: HashMap<(Device, u64), Option<BuildId>> = HashMap::new();
         for index in 0..mappings.len() {
             let mapping = mappings.get(index);
             if !mapping.is_file_backed() {
                 continue;
             }
-            let pid = mappings.pid(index);
-            let id = *known
-                .entry((mapping.device, mapping.inode))
-                .or_insert_with(|| self.build_ids.read(&mut errands, Some(pid), &mapping));
+            let (pid, file) = (mappings.pid(index), (mapping.device, mapping.inode));
+            let id = match known.get(&file) {
+                Some(&id) => Ok(id),
+                None => self.build_ids.read(&mut errands, Some(pid), &mapping),
+            };
+            // Another process may lead to a file that this one does not.
+            if let Ok(id) = id {
+                known.insert(file, id);
+            }
             mappings.set_build_id(index, id);
         }
     }
+}
+
+/// The processes of mappings, ascending.
+fn pids_of(mappings: &Mappings) -> Vec<u32> {
+    let mut pids: Vec<u32> = (0..mappings.len()).map(|index| mappings.pid(index)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 /// How many files the broker opens before they are read.

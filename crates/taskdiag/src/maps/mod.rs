@@ -309,9 +309,10 @@ impl Maps {
         self.file.as_ref().map(|file| file.as_fd())
     }
 
-    /// Reads in the calling thread, however long that takes: for processes that are trusted not to
-    /// block the caller. A question about one address then takes less than a microsecond, instead
-    /// of the time for one thread to wake another.
+    /// Reads in the calling thread, however long one system call takes: for processes that are
+    /// trusted not to block the caller. A question about one address then takes less than a
+    /// microsecond, instead of the time for one thread to wake another. Questions that take more
+    /// than five seconds in total still fail.
     pub fn in_calling_thread(mut self) -> Maps {
         self.waits = true;
         self
