@@ -41,7 +41,7 @@ impl Completion<'_> {
             // Values that procfs has yet to read may make it true.
             snapshot.retain(|task| filter.decide(task) != Some(false));
         }
-        self.supplement(snapshot);
+        self.supplement(snapshot)?;
         if let Some(filter) = &self.query.filter {
             let mut counters = snapshot.counters;
             snapshot.retain(|task| filter.admits(task, &mut counters));

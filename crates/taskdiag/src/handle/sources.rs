@@ -12,6 +12,7 @@ use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_protocol::wire;
 
 use crate::maps;
+use crate::readers;
 use crate::source::broker::Broker;
 use crate::source::procfs::Procfs;
 use crate::source::Source;
@@ -88,10 +89,20 @@ impl Sources {
     }
 }
 
-/// The ids of the tasks that BPF shows, in no particular order.
+/// The ids of the tasks that BPF shows, in no particular order. A thread can be there twice.
 pub(super) fn shown(bpf: &mut Bpf, scope: Scope) -> Result<Snapshot> {
     let mut shown = Snapshot::default();
     bpf.read(&PassRequest::ids(scope), &mut shown)?;
+    // The ids of these passed to other tasks meanwhile.
+    let again = std::mem::take(&mut shown.again);
+    if !again.is_empty() {
+        let query = if scope.is_threads() {
+            Query::threads_of_these(again)
+        } else {
+            Query::these(again)
+        };
+        Procfs::open()?.read(&query, Fields::NONE, readers::PATIENCE, &mut shown)?;
+    }
     Ok(shown)
 }
 

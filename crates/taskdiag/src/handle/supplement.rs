@@ -1,9 +1,12 @@
 //! What procfs adds to rows of another source.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use taskdiag_bpf::pass::deferred;
 use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, Result};
 use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::record::{self, attr, Record};
@@ -13,7 +16,7 @@ use super::complete::{fields_of, Completion};
 use super::scope::is_of_all;
 use super::sources::all_shown;
 use crate::absences::Absences;
-use crate::source::procfs::{Supplements, Wanted};
+use crate::source::procfs::{is_exhausted, Supplements, Wanted};
 
 /// For this many tasks, listing all tasks is faster than checking each one's identity.
 const MANY: usize = 50;
@@ -22,10 +25,10 @@ impl Completion<'_> {
     /// Lets procfs read the groups that the plan leaves to it, and what the other source could not
     /// answer exactly. Arguments are not read again if the process has not run since an earlier
     /// answer.
-    pub(super) fn supplement(&mut self, snapshot: &mut Snapshot) {
+    pub(super) fn supplement(&mut self, snapshot: &mut Snapshot) -> Result<()> {
         let part = fields_of(snapshot.fields, self.plan.procfs);
         if part == Fields::NONE && snapshot.deferred.is_empty() {
-            return;
+            return Ok(());
         }
         let keeps_arguments = part.contains(Field::Cmdline) && !self.is_last;
         if keeps_arguments {
@@ -40,18 +43,21 @@ impl Completion<'_> {
                 .iter_mut()
                 .for_each(|task| task.is_sure = !hidden.contains(&task.pid));
         }
-        let patience = self.patience;
-        let supplements = self.sources.procfs();
-        let supplements = supplements.and_then(|procfs| procfs.supplement(&wanted, patience));
-        let supplements = supplements.unwrap_or_default();
+        let mut supplements = self.read_supplements(&wanted)?;
         // A task that procfs does not find has ended, or `/proc` hides it.
         let lacks_some =
             |supplements: &Supplements| supplements.of.iter().any(|(_, offset)| *offset == Err(Absent::Gone));
         let existing = if self.plan.bpf.is_some() && (lists_all || supplements.iter().any(lacks_some)) {
-            all_shown(&mut self.sources.bpf, is_threads).unwrap_or_default()
+            all_shown(&mut self.sources.bpf, is_threads)
         } else {
-            Snapshot::default()
+            Some(Snapshot::default())
         };
+        if existing.is_none() && lists_all {
+            // Then each one's identity is checked.
+            wanted.iter_mut().for_each(|task| task.is_sure = false);
+            supplements = self.read_supplements(&wanted)?;
+        }
+        let existing = existing.unwrap_or_default();
         let mut absences = Absences::default();
         let mut is_read = vec![false; wanted.len()];
         for mut part in supplements {
@@ -73,6 +79,24 @@ impl Completion<'_> {
         }
         if keeps_arguments {
             self.remembered.arguments.end_answer(snapshot, is_of_all(self.query));
+        }
+        Ok(())
+    }
+
+    /// What procfs reads about rows: nothing if there is no `/proc`. Fails if this process ran out of
+    /// a resource, which says nothing about the rows.
+    fn read_supplements(&mut self, wanted: &[Wanted]) -> Result<Vec<Supplements>> {
+        let patience = self.patience;
+        let procfs = self.sources.procfs();
+        let read = procfs.and_then(|procfs| procfs.supplement(wanted, patience));
+        let cause = |error: &Error| {
+            error
+                .source()
+                .and_then(|cause| Errno::from_io_error(cause.downcast_ref()?))
+        };
+        match read {
+            Err(error) if cause(&error).is_some_and(is_exhausted) => Err(error),
+            read => Ok(read.unwrap_or_default()),
         }
     }
 

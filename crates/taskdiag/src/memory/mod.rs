@@ -31,7 +31,7 @@
 mod job;
 mod price;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::absences::Absences;
 use crate::readers::{self, Wait};
-use crate::source::procfs::Procfs;
+use crate::source::procfs::{start_ticks, Procfs};
 use job::{Missed, Outcome, Process, RollupJob, Walked};
 use price::{Rate, Size};
 
@@ -169,6 +169,10 @@ pub(crate) type StillThere<'a> = Option<&'a mut dyn FnMut() -> Option<Snapshot>>
 /// For fewer processes than this, listing all of them takes longer.
 const MANY_TARGETS: usize = 50;
 
+/// The maximum number of processes outside of an answer that are remembered, apart from as many as
+/// it has.
+const MOST_OTHERS: usize = 16 << 10;
+
 /// The size of a page-table entry on all supported machines.
 const ENTRY_BYTES: u64 = 8;
 
@@ -211,9 +215,14 @@ impl Rollups {
             }
         }
         if let Some(still_there) = still_there {
-            let there = still_there().unwrap_or_default();
+            let there = still_there();
+            let is_there = |target: &Target| match &there {
+                Some(there) => there.has(target.identity),
+                None => std::fs::read(format!("/proc/{}/stat", target.process.pid))
+                    .is_ok_and(|stat| start_ticks(&stat) == Some(target.identity.start_ticks())),
+            };
             for (target, outcome) in targets.iter().zip(&mut outcomes) {
-                let is_sure = target.process.start_ticks.is_some() || there.has(target.identity);
+                let is_sure = target.process.start_ticks.is_some() || is_there(target);
                 if outcome.is_ok() && !is_sure {
                     *outcome = Err(Missed::Absent(Absent::Gone));
                 }
@@ -390,11 +399,17 @@ impl Rollups {
             row.more(&mut snapshot.more).rollup = Some(Place::own(rollup));
         }
         snapshot.records = records;
-        // Processes that have ended are forgotten once they outnumber the others.
+        // Processes that have ended are forgotten once they outnumber the others; if those that are
+        // young enough are too many, all that are not in this answer.
         if self.known.len() > 2 * origins.len() + 64 {
             let max_age = request.budget.max_age;
             self.known
                 .retain(|_, known| now.saturating_duration_since(known.at) <= max_age);
+            if self.known.len() > 2 * origins.len() + MOST_OTHERS {
+                let tasks = snapshot.tasks().map(|task| Identity::of(task.record().header()));
+                let tasks: HashSet<Identity> = tasks.collect();
+                self.known.retain(|identity, _| tasks.contains(identity));
+            }
         }
     }
 }
