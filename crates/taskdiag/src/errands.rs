@@ -92,7 +92,8 @@ pub(crate) fn absent(failed: Failed) -> Absent {
     match failed {
         Failed::Silent => Absent::NoAnswer,
         Failed::Errno(Errno::ACCESS | Errno::PERM) => Absent::Denied,
-        Failed::Errno(_) => Absent::Gone,
+        Failed::Errno(Errno::NOENT | Errno::SRCH | Errno::STALE | Errno::NOTDIR | Errno::LOOP) => Absent::Gone,
+        Failed::Errno(_) => Absent::Unsupported,
     }
 }
 
@@ -171,17 +172,22 @@ impl Errands {
                     let send =
                         |&&(_, number): &&(u64, u64)| runner.send(work, [number, 0, 0], c"", Some(given)).is_ok();
                     let sent = part.iter().take_while(send).count();
+                    let mut has_ended = false;
                     while at < sent {
                         match self.receive(&runner) {
                             // The numbers behind it are done one by one.
                             Err(Failed::Silent) => break,
+                            Err(failed) if is_end(failed) => {
+                                has_ended = true;
+                                break;
+                            }
                             received => each(start + at, received.map(|len| &self.answer[..len])),
                         }
                         at += 1;
                     }
                     if at == sent {
                         self.runner = Some(runner);
-                    } else {
+                    } else if !has_ended {
                         self.give_up(runner, Some(part[at].0));
                         each(start + at, Err(Failed::Silent));
                         at += 1;
@@ -230,18 +236,35 @@ impl Errands {
         if device.is_some_and(|device| self.silent.contains(&device)) || lost(is_silent) {
             return Err(Failed::Silent);
         }
-        let runner = match self.runner.take() {
-            Some(runner) => runner,
-            None => Runner::start().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?,
-        };
-        runner.send(work, numbers, path, given)?;
-        let received = self.receive(&runner);
-        match received {
-            Err(Failed::Silent) => self.give_up(runner, device),
-            _ => self.runner = Some(runner),
+        let mut is_new = false;
+        loop {
+            let runner = match self.runner.take() {
+                Some(runner) => runner,
+                None => {
+                    is_new = true;
+                    Runner::start().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?
+                }
+            };
+            let sent = runner.send(work, numbers, path, given).map_err(Failed::from);
+            match sent.and_then(|()| self.receive(&runner)) {
+                Err(Failed::Silent) => {
+                    self.give_up(runner, device);
+                    return Err(Failed::Silent);
+                }
+                // Something has ended the process since its last errand, as when memory ran out.
+                Err(failed) if is_end(failed) && !is_new => {}
+                received => {
+                    self.runner = Some(runner);
+                    return Ok(&self.answer[..received?]);
+                }
+            }
         }
-        Ok(&self.answer[..received?])
     }
+}
+
+/// Whether the other process has ended.
+fn is_end(failed: Failed) -> bool {
+    matches!(failed, Failed::Errno(Errno::PIPE | Errno::CONNRESET))
 }
 
 /// Opens the file that was looked at, for reading. Does not wait for a FIFO or a terminal.
@@ -287,4 +310,37 @@ fn read(files: &mut WorkFiles, [offset, len, _]: [u64; 3], _: &CStr, room: &mut 
     let room = &mut room[..(len as usize).min(MOST)];
     let file = opened(files)?;
     retry_on_intr(|| rustix::io::pread(file, &mut *room, offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{kill_process, Pid, Signal};
+
+    use super::*;
+
+    /// Check that errands are done by another process if theirs has been killed.
+    #[test]
+    fn errands_outlive_their_process() {
+        let mut errands = Errands::new(Duration::from_secs(60));
+        let kill = |errands: &Errands| {
+            let pid = errands.runner.as_ref().expect("a process").pid();
+            kill_process(Pid::from_raw(pid as i32).expect("an id"), Signal::KILL).expect("ours");
+        };
+        let first = errands.look(b"/").expect("a directory");
+        kill(&errands);
+        let again = errands.look(b"/").expect("a directory");
+        assert_eq!((again.device, again.inode), (first.device, first.inode));
+        kill(&errands);
+        let null = std::fs::File::open("/dev/null").expect("it exists");
+        let mut results = Vec::new();
+        errands.run_all(given, &[(1, 0), (1, 1)], null.as_fd(), |at, result| {
+            results.push((at, result.map(<[u8]>::len)));
+        });
+        assert_eq!(results, [(0, Ok(1)), (1, Ok(1))]);
+    }
+
+    /// An errand: writes a byte if a descriptor was handed over.
+    fn given(files: &mut WorkFiles, _: [u64; 3], _: &CStr, _: &mut [u8]) -> Result<usize, Errno> {
+        files.given.as_ref().map(|_| 1).ok_or(Errno::BADF)
+    }
 }
