@@ -10,6 +10,7 @@ use taskdiag_core::set::Set;
 use taskdiag_core::socket::diag::{self, List, Message, Messages};
 use taskdiag_core::socket::{Socket, State};
 use taskdiag_core::text::net;
+use taskdiag_sys::host::kernel_version;
 use taskdiag_sys::isolated::{Failed, Work};
 
 use super::namespaces::Namespace;
@@ -81,6 +82,9 @@ pub(super) struct Dumper {
     pub(super) malformed: u64,
     /// Lists that may be incomplete.
     pub(super) interrupted: u64,
+    /// The kernel remembers who created a socket that has no file. Before Linux 6.17 it reports user
+    /// 0 instead.
+    remembers_users: bool,
 }
 
 impl Dumper {
@@ -91,6 +95,7 @@ impl Dumper {
             asking: None,
             malformed: 0,
             interrupted: 0,
+            remembers_users: kernel_version().is_some_and(|version| version >= (6, 17)),
         }
     }
 
@@ -245,7 +250,12 @@ impl Dumper {
                 Message::Socket(payload) => {
                     part.has_sockets = true;
                     match diag::socket(list, payload) {
-                        Some(socket) => each(&mut self.errands, socket, payload)?,
+                        Some(mut socket) => {
+                            if !self.remembers_users && socket.inode.is_none() && socket.uid == Ok(0) {
+                                socket.uid = Err(Absent::Unsupported);
+                            }
+                            each(&mut self.errands, socket, payload)?;
+                        }
                         None => self.malformed += 1,
                     }
                 }

@@ -156,8 +156,9 @@ pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
     socket.queues = Ok(queues(state, word(head, 56)?, word(head, 60)?));
     socket.uid = Ok(word(head, 64)?);
     socket.inode = inode(word(head, 68)?);
-    // A TIME-WAIT socket is not a full socket, and does not record who created it.
-    if matches!(state, State::TimeWait) {
+    // A TIME-WAIT socket is not a full socket, and does not record who created it. Nor is a request
+    // for a connection, unlike a socket in the same state that has a file.
+    if state == State::TimeWait || state == State::SynRecv && socket.inode.is_none() {
         socket.uid = Err(Absent::Unsupported);
     }
     if is_raw {

@@ -134,6 +134,15 @@ fn time_wait_has_no_owner() {
     assert_eq!(socket.timer.map(|timer| timer.kind), Some(TimerKind::TimeWait));
 }
 
+/// Check that a request for a connection has no user, unlike a socket in the same state.
+#[test]
+fn requests_have_no_owner() {
+    let mut bytes = tcp(3);
+    assert_eq!(socket(TCP, &bytes).expect("a socket").uid, Ok(1000));
+    bytes[64..72].fill(0);
+    assert_eq!(socket(TCP, &bytes).expect("a socket").uid, Err(Absent::Unsupported));
+}
+
 /// Check IPv6 addresses, and that an IPv4 address within one stays one.
 #[test]
 fn inet6_has_addresses() {
