@@ -152,20 +152,27 @@ impl Snapshot {
         self.counters = Counters::default();
     }
 
-    /// The current lengths, for [`rewind`](Snapshot::rewind).
+    /// The current lengths and counters, for [`rewind`](Snapshot::rewind).
     #[doc(hidden)]
-    pub fn mark(&self) -> [usize; 4] {
-        [
+    pub fn mark(&self) -> ([usize; 4], Counters) {
+        let lengths = [
             self.rows.len(),
             self.records.len(),
             self.deferred.len(),
             self.again.len(),
-        ]
+        ];
+        (lengths, self.counters)
     }
 
-    /// Drops what was added since [`mark`](Snapshot::mark).
+    /// Drops what was added since [`mark`](Snapshot::mark), and does not count its losses: they will
+    /// be counted again. Its reads were made.
     #[doc(hidden)]
-    pub fn rewind(&mut self, [rows, records, deferred, again]: [usize; 4]) {
+    pub fn rewind(&mut self, ([rows, records, deferred, again], counters): ([usize; 4], Counters)) {
+        self.counters = Counters {
+            reads: self.counters.reads,
+            longest_run_ns: self.counters.longest_run_ns,
+            ..counters
+        };
         self.rows.truncate(rows);
         self.records.truncate(records);
         self.deferred.truncate(deferred);
@@ -334,6 +341,22 @@ mod tests {
             .filter(|&row| snapshot.is_deferred(row))
             .map(|row| snapshot.rows[row].tid);
         assert_eq!(deferred.collect::<Vec<_>>(), [5, 7]);
+    }
+
+    /// Check that what is added anew is not counted twice, and that reads are counted.
+    #[test]
+    fn rewound_losses_are_not_counted() {
+        let mut snapshot = Snapshot::default();
+        snapshot.counters.gone = 1;
+        let before = snapshot.mark();
+        snapshot.counters.gone += 1;
+        snapshot.counters.malformed += 1;
+        snapshot.counters.reads += 1;
+        snapshot.rewind(before);
+        let Counters {
+            gone, malformed, reads, ..
+        } = snapshot.counters;
+        assert_eq!((gone, malformed, reads), (1, 0, 1));
     }
 
     /// Check that a record with the largest numbers has values: any broker may have written it.

@@ -129,3 +129,30 @@ pub(super) fn text(
 fn opened(files: &WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     files.file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use rustix::fs::inotify::{add_watch, init, CreateFlags, Reader, WatchFlags};
+    use rustix::fs::{mknodat, unlink, FileType};
+
+    use super::*;
+
+    /// Check that nothing but the meant namespace is opened: to open a device can be enough to make
+    /// it act. This one is a FIFO.
+    #[test]
+    fn devices_are_not_opened() {
+        let path = std::env::temp_dir().join(format!("taskdiag device {}", std::process::id()));
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).expect("a FIFO");
+        let watch = init(CreateFlags::NONBLOCK).expect("inotify");
+        add_watch(&watch, &path, WatchFlags::OPEN).expect("a watch");
+        let entered = enter(&mut WorkFiles::default(), [1, 1, 0], &path, &mut [0; 8]);
+        let mut room = [MaybeUninit::uninit(); 512];
+        let opened = Reader::new(&watch, &mut room).next().map(|event| event.events());
+        unlink(&path).expect("our own file");
+        assert_eq!((entered, opened), (Err(Errno::SRCH), Err(Errno::AGAIN)));
+    }
+}

@@ -67,3 +67,26 @@ fn too_few_descriptors_are_an_error() {
         }
     });
 }
+
+/// Check that a caller without free descriptors gets an error for command lines, too, which procfs
+/// adds to the answers of other sources.
+#[test]
+fn too_few_descriptors_hide_no_arguments() {
+    child::run(test_name!(), "few", child::World::default(), || {
+        let sleeper = sleeper();
+        for source in SOURCES {
+            let mut handle = handle(source).one_shot();
+            let query = Query::these([sleeper.0.id()]).fields(Field::Cmdline);
+            let mut ask = || {
+                let answer = handle.query(&query);
+                let has_all = answer.map(|answer| answer.tasks().all(|task| task.cmdline().is_ok()));
+                has_all.map_err(|error| error.kind())
+            };
+            assert_eq!(ask(), Ok(true));
+            let found: Vec<_> = (0..8).map(|more| with_room_for(more, &mut ask)).collect();
+            let is_told = |found: &Result<bool, ErrorKind>| [Ok(true), Err(ErrorKind::System)].contains(found);
+            assert!(found.iter().all(is_told), "{source}: {found:?}");
+            assert_eq!((found[0], found[7]), (Err(ErrorKind::System), Ok(true)), "{source}");
+        }
+    });
+}

@@ -693,3 +693,30 @@ fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost>
         Ok(stat)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that long texts are not read to their end, and that those of processes are limited
+    /// once an answer is large.
+    #[test]
+    fn texts_have_a_limit() {
+        let mut buffer = Worker::new(100).buffer;
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/status").expect("a file"));
+        assert_eq!(buffer.read(&file, 10), Err(Errno::NAMETOOLONG));
+        let read = AtomicUsize::new(MOST_RECORDS);
+        let most = |file| {
+            let with = With {
+                read: Some(&read),
+                ..With::default()
+            };
+            with.most(encode::index(file))
+        };
+        let before = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
+        read.fetch_add(1, Ordering::Relaxed);
+        let after = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
+        assert_eq!(before, [LONGEST_TEXT; 3]);
+        assert_eq!(after, [LONGEST_TEXT, SHORT_TEXT, SHORT_TEXT]);
+    }
+}
