@@ -57,6 +57,11 @@ impl Idle {
     }
 }
 
+/// Forgets the readers of the parent in a child after fork(2), and how many of them were lost.
+pub(super) fn forget_parents() {
+    drop(Idle::of_this_process());
+}
+
 impl Reader {
     /// Takes an idle reader, or makes a new one. `None` if no thread can be started.
     pub(super) fn take() -> Option<Reader> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::holders::{are_scarce, lost};
-use super::pool::{Reader, Work};
+use super::pool::{forget_parents, Reader, Work};
 use super::{Job, Pulse, Wait, MOST_LOST, MOST_READERS};
 use crate::interrupt::is_interrupted;
 use crate::mutex::lock;
@@ -116,6 +116,7 @@ pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wa
     if is_interrupted() {
         return Vec::new();
     }
+    forget_parents();
     let wanted = thread::available_parallelism().map_or(1, |count| count.get());
     let wanted = wanted.min(MOST_READERS).min(expected.max(1));
     let batch = Arc::new(Batch {
