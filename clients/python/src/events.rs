@@ -180,7 +180,8 @@ impl Events {
         Ok(self.inner()?.as_ref().ok_or_else(closed)?.source().name())
     }
 
-    /// Return a descriptor that is readable while there are events.
+    /// Return a descriptor that poll(2) reports as readable while there are unread events. Read them
+    /// with read(): an iteration reads more events than it has returned.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.inner()?.as_ref().ok_or_else(closed)?.as_fd().as_raw_fd())
     }
