@@ -79,11 +79,14 @@ def test_tables_of_events() -> None:
 
         until(read, "the end of the process")
         assert found[ended.pid] == 1
-        began = time.monotonic()
-        while (table := events.read(0.3)) is not None:
-            assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
+        # On a busy machine there is always one.
+        for _ in range(20):
             began = time.monotonic()
-        assert 0.3 <= time.monotonic() - began < 5
+            table = events.read(0.3)
+            if table is None:
+                assert 0.3 <= time.monotonic() - began < 5
+                break
+            assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
 
         def is_over() -> bool:
             subprocess.run(["true"], check=True)
