@@ -874,7 +874,7 @@ td_code td_query_where(td_query *query, const char *expression, td_error **error
  * not there. A query of mappings takes one process. Called again, it replaces the processes. */
 td_code td_query_pids(td_query *query, const uint32_t *pids, size_t len, td_error **error);
 /* Only the children of a process; and theirs, too. Of processes, and of their sockets and files. A
- * query takes one of these two and td_query_pids(), or fails with TD_INVALID_INPUT. */
+ * query takes only one of td_query_pids() and these two. */
 td_code td_query_children_of(td_query *query, uint32_t pid, td_error **error);
 td_code td_query_descendants_of(td_query *query, uint32_t pid, td_error **error);
 /* For queries of open files: only what processes have for these uses, with commas between them: "fd",

@@ -82,11 +82,21 @@ def test_tables_of_events() -> None:
 
         until(read, "the end of the process")
         assert found[ended.pid] == 1
-        began = time.monotonic()
-        while (table := events.read(0.3)) is not None:
-            assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
+        # On a busy machine there is always one.
+        for _ in range(20):
             began = time.monotonic()
-        assert 0.3 <= time.monotonic() - began < 5
+            table = events.read(0.3)
+            if table is None:
+                assert 0.3 <= time.monotonic() - began < 5
+                break
+            assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
+
+        def is_over() -> bool:
+            subprocess.run(["true"], check=True)
+            return events.read(10) is not None and not select.select([events.fileno()], [], [], 0)[0]
+
+        # Others may end at any time.
+        until(is_over, "that what was read is not there for poll(2)")
     for arguments, message in [
         ({"kinds": "start"}, 'kinds: unknown name "start"; known are fork, exec, exit'),
         ({"source": "audit"}, 'source: unknown name "audit"; known are auto, bpf, connector'),
