@@ -69,6 +69,6 @@ class Closed(Error):
 
 
 class Forked(Error):
-    """The object belongs to another process: the parent of a fork(2)."""
+    """This process was forked while another thread of its parent was in a query, so it can't query."""
 
     kind = "forked"

@@ -234,7 +234,8 @@ def watch(
     """
     _check_interval(interval)
     fields = list(fields) if fields is not None and not isinstance(fields, str) else fields
-    pids = list(pids) if hasattr(pids, "__iter__") else pids
+    if pids is not None and not isinstance(pids, int) and hasattr(pids, "__iter__"):
+        pids = list(pids)
     with Handle(source=source, socket=socket) as handle:
         due = time.monotonic()
         while count is None or count > 0:
