@@ -5,7 +5,8 @@ mod daemon;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 
-use taskdiag::{ErrorKind, Fields, Handle, Query, Scope};
+use taskdiag::{ErrorKind, Fields, Group, Handle, Query, Scope};
+use taskdiag_protocol::wire::{attribute, show, Strategy};
 use taskdiag_testkit::{
     child::{self, World},
     test_name,
@@ -59,6 +60,26 @@ fn pid_and_time_namespaces_are_the_clients() {
         same_tasks(&mut broker);
         assert!(same_values(&mut broker, Scope::Processes) >= 1);
         same_files(targets(), 9);
+    });
+}
+
+/// Check that a client with another root directory, as each client here has, gets its mappings and
+/// its command line together with paths.
+#[test]
+fn another_root_costs_nothing() {
+    let _scene = scene();
+    child::run(test_name!(), "user", user(USER, 0), || {
+        let paths = 1 << (show::GROUPS_SHIFT + Group::Paths as u32);
+        let asked = show::VMA | show::CMDLINE | paths;
+        let connection = daemon::connect(&daemon::socket());
+        let answer = connection
+            .ask(asked, Strategy::One, std::process::id())
+            .expect("an answer");
+        let attributes = answer.iter().flat_map(|message| &message.attributes);
+        let kinds: Vec<u16> = attributes.map(|(kind, _)| *kind).collect();
+        for kind in [attribute::VMA, attribute::CMDLINE, attribute::RECORD] {
+            assert!(kinds.contains(&kind), "{kind} is not among {kinds:?}");
+        }
     });
 }
 
