@@ -286,10 +286,10 @@ const COMMANDS: &str = "ps tree watch top cache events files inspect maps mem me
 fn commands_have_help() {
     let all = run(&["help"]).complete();
     let listed = all.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed
-        .take_while(|line| !line.is_empty())
-        .filter(|line| line.starts_with("  "));
-    let listed: Vec<&str> = listed.flat_map(|line| line.split_whitespace().next()).collect();
+    let listed = listed.take_while(|line| !line.is_empty());
+    // The other lines continue a description.
+    let listed = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let listed: Vec<&str> = listed.filter(|name| !name.is_empty()).collect();
     assert_eq!(listed.join(" "), format!("{COMMANDS} help"));
     for name in COMMANDS.split(' ') {
         let help = run(&["help", name]).complete();
@@ -314,15 +314,28 @@ fn commands_share_a_vocabulary() {
         words.any(|word| word == option)
     };
     for (option, names) in [
-        ("--json", "ps tree maps normalize cache events mem fields doctor"),
         (
-            "--jsonl --csv --no-header",
-            "ps tree watch maps normalize cache events mem fields doctor",
+            "--json",
+            "ps tree cache events files inspect maps mem normalize sockets history fields doctor",
         ),
-        ("-o", "ps tree watch maps normalize cache events mem fields"),
-        ("--sort --limit", "ps tree watch maps cache mem fields"),
-        ("--bytes", "ps tree watch maps normalize cache events mem"),
-        ("--count", "watch events mem"),
+        (
+            "--jsonl",
+            "ps tree watch cache events files inspect maps mem normalize sockets fields doctor",
+        ),
+        (
+            "--csv --no-header",
+            "ps tree watch cache events files maps mem normalize sockets fields doctor",
+        ),
+        (
+            "-o",
+            "ps tree watch top cache events files maps mem normalize sockets record fields",
+        ),
+        ("--sort --limit", "ps tree watch cache files maps mem sockets fields"),
+        (
+            "--bytes",
+            "ps tree watch top cache events files inspect maps mem normalize sockets",
+        ),
+        ("--count", "ps watch top events mem record"),
         ("--color", COMMANDS),
     ] {
         for option in option.split(' ') {

@@ -65,6 +65,9 @@ fn ps_hangs_and_taskdiag_does_not() {
     assert!(took < Duration::from_secs(3) + margin(), "{took:?}");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
+    // The holder is not below that process.
+    let other = common::Sleeper::new("another");
+    self::run(&["tree", &other.pid()]).0.complete();
 }
 
 /// Check that commands which write or read a recording end with a message if its file system never

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{free_pid, run, run_as_nobody, start, status, Sleeper};
+use common::{command, free_pid, run, run_as_nobody, run_on_terminal, start, status, Sleeper};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::{json, Value};
 
@@ -277,6 +277,17 @@ fn watching_ends_with_its_processes() {
     drop(idle);
     let status = watch.child.wait().expect("a child");
     assert_eq!(status.code(), Some(0));
+}
+
+/// Check that the line above the table counts the tasks that do not fit the terminal, too.
+#[test]
+fn summaries_count_all_tasks() {
+    let sleepers = [(); 4].map(|()| Sleeper::new("counted"));
+    let pids = sleepers.each_ref().map(Sleeper::pid).join(",");
+    let mut watch = command(&["watch", "-d", "0.1", "-n", "1", "-p", &pids]);
+    let text = run_on_terminal(&mut watch, 120, 5).text();
+    assert!(text.contains("  tasks 4\n"), "{text}");
+    assert_eq!(text.matches("counted").count(), 2, "{text}");
 }
 
 /// Check that a line about the machine precedes each table unless --no-header is given, and that
