@@ -1,6 +1,8 @@
 //! An account of the machine's memory: the proportional sizes of processes, the page cache and the
 //! kernel's own memory, which add up to `MemTotal`.
 
+use taskdiag::{Absent, Known};
+
 use crate::host::MemInfo;
 
 /// The sums of the proportional sizes of all processes, in bytes.
@@ -19,15 +21,16 @@ pub struct Processes {
 pub struct Line {
     /// The name, with its unit; the key in machine-readable output.
     pub name: &'static str,
-    /// The size. Can be negative, because the numbers are not read at the same moment.
-    pub bytes: i64,
+    /// The size. Can be negative, because the numbers are not read at the same moment. Absent if
+    /// the kernel has no counter of it.
+    pub bytes: Known<i64>,
     /// The line that contains this one; empty for lines that add up to the total.
     pub part_of: &'static str,
     /// The meaning.
     pub meaning: &'static str,
 }
 
-/// The account. The lines that are not part of another line add up exactly to the total.
+/// The account. The known lines that are not part of another line add up exactly to the total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// `MemTotal`, in bytes.
@@ -45,10 +48,10 @@ impl Account {
         let total_bytes = info.bytes("MemTotal")?;
         let mut lines = explained(info, processes);
         let whole = lines.iter().filter(|line| line.part_of.is_empty());
-        let explained: i64 = whole.map(|line| line.bytes).sum();
+        let explained: i64 = whole.flat_map(|line| line.bytes).sum();
         lines.push(line(
             "unexplained_bytes",
-            total_bytes as i64 - explained,
+            Some(total_bytes as i64 - explained),
             "",
             "in no counter: pages of drivers, zram, networking; free pages that processors keep for themselves",
         ));
@@ -56,10 +59,10 @@ impl Account {
     }
 }
 
-fn line(name: &'static str, bytes: i64, part_of: &'static str, meaning: &'static str) -> Line {
+fn line(name: &'static str, bytes: Option<i64>, part_of: &'static str, meaning: &'static str) -> Line {
     Line {
         name,
-        bytes,
+        bytes: bytes.ok_or(Absent::Unsupported),
         part_of,
         meaning,
     }
@@ -68,8 +71,9 @@ fn line(name: &'static str, bytes: i64, part_of: &'static str, meaning: &'static
 /// The lines that come from counters.
 fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
     // No machine has more memory, and sums of such numbers can't overflow.
-    let number = |name: &str| info.bytes(name).unwrap_or(0).min(1 << 56) as i64;
-    let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum::<i64>();
+    let number = |name: &str| Some(info.bytes(name)?.min(1 << 56) as i64);
+    // Kernels have some of these counters only.
+    let sum = |numbers: &[Option<i64>]| numbers.iter().copied().flatten().reduce(|sum, number| sum + number);
     let (anon, file, shmem) = (
         processes.pss_anon_bytes as i64,
         processes.pss_file_bytes as i64,
@@ -77,35 +81,41 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
     );
     // With CONFIG_VMAP_STACK, kernel stacks are part of VmallocUsed.
     let stacks = number("KernelStack");
-    let vmalloc = (number("VmallocUsed") - stacks).max(0);
-    let tables = sum(&["PageTables", "SecPageTables"]);
-    let kernel = sum(&["Slab", "Percpu", "Zswap"]) + stacks + tables + vmalloc;
+    let vmalloc = number("VmallocUsed").map(|used| (used - stacks.unwrap_or(0)).max(0));
+    let tables = sum(&[number("PageTables"), number("SecPageTables")]);
+    let others = ["Slab", "Percpu", "Zswap"].map(number);
+    let kernel = sum(&[sum(&others), stacks, tables, vmalloc]);
     const PROCESSES: &str = Account::PROCESSES;
     const KERNEL: &str = "kernel_bytes";
     vec![
         line(
             PROCESSES,
-            anon + file + shmem,
+            Some(anon + file + shmem),
             "",
             "PSS of all processes that could be read",
         ),
-        line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
-        line("pss_file_bytes", file, PROCESSES, "page cache of their mapped files"),
+        line("pss_anon_bytes", Some(anon), PROCESSES, "anonymous memory"),
+        line(
+            "pss_file_bytes",
+            Some(file),
+            PROCESSES,
+            "page cache of their mapped files",
+        ),
         line(
             "pss_shmem_bytes",
-            shmem,
+            Some(shmem),
             PROCESSES,
             "their mapped shared memory and tmpfs",
         ),
         line(
             "other_anonymous_bytes",
-            number("AnonPages") - anon,
+            number("AnonPages").map(|pages| pages - anon),
             "",
             "anonymous memory of processes that were not read",
         ),
         line(
             "unmapped_cache_bytes",
-            sum(&["Cached", "Buffers"]) - file - shmem,
+            sum(&[number("Cached"), number("Buffers")]).map(|cache| cache - file - shmem),
             "",
             "page cache, including tmpfs, that no process that was read has mapped",
         ),
@@ -147,12 +157,13 @@ mod tests {
     const TEXT: &[u8] = b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 10 kB\nCached: 200 kB\nAnonPages: 150 kB\nSlab: 60 kB\n\
         SReclaimable: 20 kB\nKernelStack: 5 kB\nPageTables: 8 kB\nVmallocUsed: 15 kB\nHugePages_Total: 3\nPercpu: x kB\n";
 
-    fn bytes(account: &Account, name: &str) -> i64 {
+    fn bytes(account: &Account, name: &str) -> Known<i64> {
         let line = account.lines.iter().find(|line| line.name == name);
-        line.expect("a line").bytes / 1024
+        line.expect("a line").bytes.map(|bytes| bytes / 1024)
     }
 
-    /// Check the lines of an account of round numbers.
+    /// Check the lines of an account of round numbers, and that counters which the kernel lacks are
+    /// absent.
     #[test]
     fn accounts_add_up() {
         let processes = Processes {
@@ -170,7 +181,11 @@ mod tests {
             ("free_bytes", 300),
             ("unexplained_bytes", 257),
         ] {
-            assert_eq!(bytes(&account, name), kib, "{name}");
+            assert_eq!(bytes(&account, name), Ok(kib), "{name}");
+        }
+        // This text does not have them.
+        for name in ["percpu_bytes", "zswap_bytes", "swap_cache_bytes", "hugetlb_bytes"] {
+            assert_eq!(bytes(&account, name), Err(Absent::Unsupported), "{name}");
         }
     }
 
@@ -181,7 +196,7 @@ mod tests {
             let text = [TEXT, text.as_bytes()].concat();
             let processes = Processes { pss_anon_bytes: numbers[0], pss_file_bytes: numbers[1], pss_shmem_bytes: numbers[2] };
             let account = Account::new(&MemInfo::parse(&text), &processes).expect("a total");
-            let sum: i64 = account.lines.iter().filter(|line| line.part_of.is_empty()).map(|line| line.bytes).sum();
+            let sum: i64 = account.lines.iter().filter(|line| line.part_of.is_empty()).flat_map(|line| line.bytes).sum();
             prop_assert_eq!(sum, account.total_bytes as i64);
         }
     }

@@ -68,11 +68,12 @@ impl Tally {
         Account::new(info, &self.processes)
     }
 
-    /// The bytes of a line; or the reason, if the line is about processes and none could be read.
+    /// The bytes of a line; or the reason, if the line is about processes and none could be read, or
+    /// if the kernel does not count it.
     pub fn bytes(&self, line: &Line) -> Result<i64, Absent> {
         match self.why {
             Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
-            _ => Ok(line.bytes),
+            _ => line.bytes,
         }
     }
 
