@@ -20,7 +20,7 @@ use super::sampler::{Order, Report, Sampler, Survey};
 use super::settings;
 use super::source::{At, Sample, Tag};
 use super::spec::Spec;
-use super::terminal::{suspend, wait, Guard, Notice, Signals};
+use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, View};
 use crate::history;
 use crate::host::Host;
@@ -166,10 +166,14 @@ impl<'a> App<'a> {
                     Notice::Resumed => self.resume(&mut guard, &mut terminal)?,
                 }
             }
-            while let Some(report) = ready.reports.then(|| self.start.sampler.report()).flatten() {
+            while ready.reports {
+                let Some(report) = self.start.sampler.report()? else {
+                    break;
+                };
                 self.take(report);
             }
-            if ready.keys {
+            // A signal may have stopped this process since the keys were there.
+            if ready.keys && !ready.signals {
                 for effect in self.keys()? {
                     match effect {
                         Effect::Suspend => self.suspend(&mut guard, &mut terminal)?,
@@ -190,9 +194,17 @@ impl<'a> App<'a> {
         self.resume(guard, terminal)
     }
 
-    /// Takes the terminal again. Whoever stopped this process may have changed its modes.
+    /// Takes the terminal again. Whoever stopped this process may have changed its modes. If this
+    /// continues in the background, it stops again, like any program that uses the terminal, and the
+    /// signal that continues it comes here.
     fn resume(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
         drop(guard.take());
+        if self.is_over {
+            return Ok(());
+        }
+        if is_in_background() {
+            return Ok(suspend()?);
+        }
         *guard = Some(Guard::enter()?);
         terminal.backend_mut().begin()?;
         terminal.clear()?;

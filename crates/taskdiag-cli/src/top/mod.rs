@@ -145,6 +145,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
     }
     args.apply(&mut view)?;
+    terminal::wait_for_foreground()?;
     // Other threads must not receive the signals.
     let signals = Signals::block()?;
     let source = args.source()?;

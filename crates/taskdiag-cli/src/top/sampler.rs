@@ -52,6 +52,24 @@ pub enum Order {
     Reuse(Box<Snapshot>),
 }
 
+/// What is said if the thread has ended.
+const ENDED: &str = "the thread that asks the kernel has ended";
+
+/// Wakes whoever waits for reports, also at the end of the thread.
+struct Wake(Arc<OwnedFd>);
+
+impl Wake {
+    fn wake(&self) {
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
 /// The other end of the thread.
 pub struct Sampler {
     orders: Sender<Order>,
@@ -68,7 +86,7 @@ impl Sampler {
         let worker = Worker {
             source,
             reports: sent,
-            wake: wake.clone(),
+            wake: Wake(wake.clone()),
             survey: None,
             look: None,
             inquiry: None,
@@ -85,30 +103,32 @@ impl Sampler {
         Ok(Sampler { orders, reports, wake })
     }
 
-    /// Gives an order. If the thread has ended, the next report says so.
+    /// Gives an order. If the thread has ended, [`Sampler::report`] says so.
     pub fn order(&self, order: Order) {
         let _ = self.orders.send(order);
     }
 
     /// Takes a report, if there is one.
-    pub fn report(&self) -> Option<Report> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread has ended, which only a panic causes.
+    pub fn report(&self) -> io::Result<Option<Report>> {
         use std::sync::mpsc::TryRecvError;
         let mut count = [0; 8];
         // Nonblocking. What was there is already in the channel.
         let _ = rustix::io::read(&*self.wake, &mut count);
         match self.reports.try_recv() {
-            Ok(report) => Some(report),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Report::Failed("the thread that asks the kernel has ended".to_owned()))
-            }
+            Ok(report) => Ok(Some(report)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(io::Error::other(ENDED)),
         }
     }
 
     /// Waits for a report.
     pub fn wait(&self) -> Report {
-        let ended = || Report::Failed("the thread that asks the kernel has ended".to_owned());
-        self.reports.recv().unwrap_or_else(|_| ended())
+        let report = self.reports.recv();
+        report.unwrap_or_else(|_| Report::Failed(ENDED.to_owned()))
     }
 }
 
@@ -125,7 +145,8 @@ const KEPT: usize = 2;
 struct Worker {
     source: Box<dyn Source>,
     reports: Sender<Report>,
-    wake: Arc<OwnedFd>,
+    /// Dropped after `reports`: whoever is woken at the end finds no further report.
+    wake: Wake,
     survey: Option<(Tag, Box<Query>)>,
     look: Option<Box<Query>>,
     inquiry: Option<Inquiry>,
@@ -246,7 +267,7 @@ impl Worker {
     fn send(&self, report: Result<Report, String>) -> Result<(), Over> {
         let report = report.unwrap_or_else(Report::Failed);
         self.reports.send(report).map_err(|_| Over)?;
-        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        self.wake.wake();
         Ok(())
     }
 }
@@ -255,6 +276,7 @@ impl Worker {
 mod tests {
     use std::time::Instant;
 
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
     use taskdiag::{Field, Handle};
 
     use super::super::details::{Inspector, System};
@@ -286,6 +308,52 @@ mod tests {
         };
         sampler.order(Order::Survey(tag, Box::new(query)));
         sampler
+    }
+
+    /// A source that panics.
+    struct Broken;
+
+    impl Source for Broken {
+        fn is_live(&self) -> bool {
+            true
+        }
+
+        fn survey(&mut self, _: Tag, _: &Query, _: Snapshot) -> Result<Samples, String> {
+            panic!("a test asked for a panic")
+        }
+
+        fn look(&mut self, _: &Query, _: Snapshot) -> Result<Snapshot, String> {
+            Ok(Snapshot::default())
+        }
+
+        fn details(&mut self, _: &Inquiry) -> Details {
+            unreachable!("no test asks")
+        }
+
+        fn go(&mut self, _: Step) {}
+    }
+
+    /// Check that the end of the thread is noticed.
+    #[test]
+    fn an_end_is_told() {
+        let sampler = Sampler::start(Box::new(Broken), Duration::from_secs(1)).expect("a thread");
+        sampler.order(Order::Look(Box::new(Query::processes())));
+        assert!(matches!(sampler.wait(), Report::Look(_)));
+        let tag = Tag {
+            rows: Rows::Processes,
+            serial: 1,
+        };
+        sampler.order(Order::Survey(tag, Box::new(Query::processes())));
+        let end = Timespec::try_from(Duration::from_secs(60)).expect("a time");
+        let error = loop {
+            let woken = poll(&mut [PollFd::new(&sampler, PollFlags::IN)], Some(&end));
+            assert_eq!(woken, Ok(1));
+            match sampler.report() {
+                Ok(report) => assert!(report.is_none()),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.to_string(), ENDED);
     }
 
     /// Check that requested samples do not delay the regular ones.
@@ -327,7 +395,7 @@ mod tests {
             }
         }
         thread::sleep(2 * delay);
-        assert!(sampler.report().is_none());
+        assert!(matches!(sampler.report(), Ok(None)));
         sampler.order(Order::Now);
         assert!(wait_for_survey(&sampler).snapshot.len() > 1);
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crossterm::cursor::Show;
@@ -13,11 +14,11 @@ use crossterm::QueueableCommand as _;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{getpgrp, kill_process_group, Signal};
-use rustix::termios::{tcflush, tcgetattr, tcsetattr, OptionalActions, QueueSelector, Termios};
-use taskdiag_sys::signals::{let_through, signalfd};
+use rustix::termios::{tcflush, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp, OptionalActions, QueueSelector, Termios};
+use taskdiag_sys::signals::{let_through, signalfd, SignalsBlocked};
 
 /// The original modes of the terminal while it has others. There is one for the process, so that a
-/// panic in any thread can restore them.
+/// panic can restore them.
 static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// How long a slow terminal may take for the last output before it is restored.
@@ -83,6 +84,8 @@ pub fn write(text: &[u8]) -> io::Result<usize> {
 /// nobody sees it.
 fn restore() {
     let Some(modes) = saved().take() else { return };
+    // In the background, SIGTTOU would stop this process here.
+    let _blocked = SignalsBlocked::begin();
     // A picture may have been cut within a sequence. CAN ends the sequence.
     let mut text = vec![0x18];
     let queued = text
@@ -97,18 +100,49 @@ fn restore() {
         let _ = write(&text);
     }
     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
+    if let Some(message) = kept().take() {
+        eprintln!("{message}");
+    }
 }
 
-/// Makes every panic restore the terminal before its message is printed.
+/// The message of another thread's panic, which is printed once the terminal is restored.
+static KEPT: Mutex<Option<String>> = Mutex::new(None);
+
+fn kept() -> std::sync::MutexGuard<'static, Option<String>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a panic of this thread restore the terminal before its message is printed. A panic of
+/// another one does not end the program, which goes on drawing.
 fn restore_at_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
+        let main = thread::current().id();
         panic::set_hook(Box::new(move |info| {
-            restore();
+            if thread::current().id() == main {
+                restore();
+            } else if saved().is_some() {
+                *kept() = Some(info.to_string());
+                return;
+            }
             before(info);
         }));
     });
+}
+
+/// Whether another job has the terminal on standard input.
+pub fn is_in_background() -> bool {
+    tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|group| group != getpgrp())
+}
+
+/// Waits until this job has the terminal: until then, the kernel stops it, as any job in the
+/// background that changes its terminal. Call this before signals are blocked.
+pub fn wait_for_foreground() -> io::Result<()> {
+    if is_in_background() {
+        tcsetpgrp(rustix::stdio::stdin(), getpgrp())?;
+    }
+    Ok(())
 }
 
 /// Stops all processes of the job until it is continued, like Ctrl-Z in a program that does not
@@ -149,8 +183,6 @@ impl Signals {
             Signal::TSTP,
             Signal::CONT,
             Signal::WINCH,
-            // Restoring the modes then works in the background too.
-            Signal::TTOU,
         ];
         Ok(Signals(signalfd(&signals.map(Signal::as_raw))?))
     }
@@ -173,7 +205,6 @@ impl Signals {
                 _ if is(Signal::WINCH) => Notice::Resized,
                 _ if is(Signal::CONT) => Notice::Resumed,
                 _ if is(Signal::TSTP) => Notice::Suspend,
-                _ if is(Signal::TTOU) => continue,
                 _ => Notice::End,
             });
         }

@@ -278,6 +278,31 @@ fn the_terminal_is_put_back() {
     assert!(picture.contains("a test asked for a panic"), "{picture}");
 }
 
+/// Check that in the background top stops and leaves the terminal to the shell, until it is brought
+/// to the foreground; and that it can be ended while it is stopped.
+#[test]
+fn the_background_is_not_the_place() {
+    let script = "set -m; until_stopped() { until grep -q '^State:.T' /proc/$1/status; do sleep 0.05; done; }
+        before=$(stty -g)
+        \"$0\" top --config /dev/null & until_stopped $!; kill $!; kill -CONT $!; while kill -0 $!; do sleep 0.05; done; echo ended
+        \"$0\" top --config /dev/null & until_stopped $!; bg; until_stopped $!
+        [ \"$(stty -g)\" = \"$before\" ] && echo stopped; read line; fg
+        bg; until_stopped $!; [ \"$(stty -g)\" = \"$before\" ] && echo again; read line; fg";
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", "bash", "-c", script, env!("CARGO_BIN_EXE_taskdiag")]);
+    let mut top = Terminal::of(&mut command, 100, 30);
+    let picture = top.wait_for("stopped");
+    assert!(picture.contains("ended"), "{picture}");
+    top.press("\n");
+    top.wait_for("sorted by");
+    top.press("\x1a");
+    top.wait_for("again");
+    top.press("\n");
+    top.wait_for("sorted by");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that a terminal that accepts no output does not block top: signals and keys end it, and
 /// the terminal is restored once it accepts output again.
 #[test]
