@@ -59,10 +59,7 @@ impl By {
             By::Program => program(task)?.to_vec(),
             By::Container => match task.container_name() {
                 Ok(name) if !name.is_empty() => name.to_vec(),
-                _ => {
-                    let id = task.container_id()?;
-                    id[..id.len().min(12)].to_vec()
-                }
+                _ => task.container_id()?.to_vec(),
             },
         })
     }
@@ -81,9 +78,20 @@ impl By {
             By::Unit => format!("unit == '{text}'"),
             By::User => format!("euid == '{text}'"),
             By::Container if text.is_empty() => "container_id == ''".to_owned(),
-            By::Container => format!("container_name == '{text}' or container_id ~* '{text}*'"),
+            By::Container => format!("container_name == '{text}' or container_id == '{text}'"),
             By::Program => format!("exe ~* '*/{text}' or exe ~* '*/{text} (deleted)' or comm == '{text}'"),
         })
+    }
+}
+
+/// A name as it is drawn: of the long id of a container, what other commands show. Ids of other
+/// forms, such as those of Amazon ECS, may begin with the same characters.
+pub fn drawn(by: By, name: &[u8]) -> &[u8] {
+    let is_long_id = by == By::Container && name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit);
+    if is_long_id {
+        &name[..12]
+    } else {
+        name
     }
 }
 
@@ -181,6 +189,16 @@ mod tests {
             assert_eq!(processes, snapshot.len() as u64, "{by:?}");
             assert!(groups.iter().any(|group| group.rss_bytes > 0), "{by:?}");
         }
+    }
+
+    /// Check that only ids that differ early are drawn in part.
+    #[test]
+    fn long_ids_are_drawn_in_part() {
+        let long = [b'a'; 64];
+        assert_eq!(drawn(By::Container, &long), [b'a'; 12]);
+        assert_eq!(drawn(By::Program, &long), long);
+        let task = b"0123456789abcdef0123456789abcdef-1234567890";
+        assert_eq!(drawn(By::Container, task), task);
     }
 
     /// Check that the expression of a group is a valid filter, and that there is none for names

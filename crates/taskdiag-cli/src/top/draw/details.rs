@@ -112,7 +112,7 @@ fn lines(page: Page, details: &Details, target: &Target, body: Rect, scene: &Sce
             None => Vec::new(),
             Some(threads) => threads_lines(threads, palette),
         },
-        Page::History => history(target.identity, body, scene),
+        Page::History => history(target.identity, details.activity, body, scene),
     }
 }
 
@@ -246,7 +246,7 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
 }
 
 /// Plots of what the process did in the last samples.
-fn history(identity: Identity, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
+fn history(identity: Identity, activity: Option<Activity>, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
     let palette = scene.palette;
     let width = usize::from(body.width).min(LENGTH);
     let height = (usize::from(body.height) / 4).clamp(3, 12) - 1;
@@ -272,6 +272,11 @@ fn history(identity: Identity, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
             0.0,
         ),
     ];
+    // Why the current value of a plot is not known.
+    let missing = |index: usize| {
+        let rate = [None, None, Some(Rate::ReadBytes), Some(Rate::WriteBytes)][index]?;
+        activity?.rates[rate as usize].err()
+    };
     let mut lines = Vec::new();
     for (index, (title, values, least)) in plots.into_iter().enumerate() {
         let most = values.iter().copied().fold(least, f64::max);
@@ -283,11 +288,14 @@ fn history(identity: Identity, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
                 size(value as u64)
             }
         };
-        let heading = format!(
-            "{title}: now {}, the most {}",
-            number(now),
-            number(values.iter().copied().fold(0.0, f64::max))
-        );
+        let heading = match missing(index) {
+            Some(reason) => format!("{title}: {reason}"),
+            None => format!(
+                "{title}: now {}, the most {}",
+                number(now),
+                number(values.iter().copied().fold(0.0, f64::max))
+            ),
+        };
         let heading = if heading.width() > usize::from(body.width) {
             title.to_owned()
         } else {

@@ -14,7 +14,7 @@ use crate::output::cell::{self, Cells, Show as Cell};
 use crate::output::table::Align;
 use crate::output::{people, terminal, text, Absences, Extra, HasValues as _};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
-use crate::top::groups::{Group, Name};
+use crate::top::groups::{drawn, Group, Name};
 use crate::top::model::ShownTask;
 use crate::top::rows::Rows;
 use crate::top::trend::sparkline;
@@ -299,7 +299,10 @@ fn sum_cells(group: &Group, columns: &[(&str, SumColumn, Align)], scene: &Scene<
     let mut cells: Vec<String> = columns.iter().map(|&(_, column, _)| cell(column)).collect();
     cells.push(match &group.name {
         Name::Known(name) if name.is_empty() => "(none)".to_owned(),
-        Name::Known(name) => escaped(name),
+        Name::Known(name) => match scene.model.rows() {
+            Rows::By(by) => escaped(drawn(by, name)),
+            _ => escaped(name),
+        },
         Name::Absent(reason) => format!("({reason})"),
     });
     cells

@@ -9,6 +9,7 @@ use taskdiag::{Handle, Query, Snapshot};
 use super::super::column::{Order, Set};
 use super::super::details::{Inquiry, Inspector, System};
 use super::super::groups::By;
+use super::super::input::{Code, Key};
 use super::super::page::Page;
 use super::super::prompt::Line;
 use super::super::rows::Rows;
@@ -16,7 +17,7 @@ use super::super::spec::Spec;
 use super::super::view::{Prompt, Question, Screen, Table as _};
 use super::*;
 use crate::selection::Selection;
-use crate::watch::SampleTime;
+use crate::watch::{Activity, Rate, SampleTime};
 
 /// Two samples of this machine for the view, and a close look.
 fn model(view: &mut View, height: u16) -> Model {
@@ -233,6 +234,22 @@ fn pages_are_drawn() {
             assert!(lines[1].contains(" Process "), "{lines:#?}");
         }
     }
+    let inquiry = Inquiry {
+        target: target.clone(),
+        page: Page::History,
+    };
+    let mut ask = |query: &Query| SampleTime::of(|| Handle::new().query(query));
+    let mut details = inspector.details(&mut ask, &inquiry);
+    details.activity = Some(Activity {
+        rates: [Err("denied"); Rate::ALL.len()],
+        is_busy: false,
+    });
+    view.screen = Screen::Details(target, Page::History, 0);
+    let lines = drawn(&mut view, &mut model, Some(&details), (100, 100));
+    for title in ["read from storage", "written to storage"] {
+        let heading = format!("{title}, a second: denied");
+        assert!(lines.iter().any(|line| line.contains(&heading)), "{lines:#?}");
+    }
     view.screen = Screen::Help(0);
     for size in SIZES {
         let lines = drawn(&mut view, &mut model, None, size);
@@ -253,6 +270,22 @@ fn sums_are_in_order() {
         .filter_map(|index| Some(model.group(index)?.rss_bytes))
         .collect();
     assert!(sizes.len() > 1 && sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+}
+
+/// Check that the processes of a sum are those that the filter also selects.
+#[test]
+fn a_sum_is_opened_within_the_filter() {
+    let own = format!("pid == {}", std::process::id());
+    let mut view = View {
+        rows: Rows::By(By::Program),
+        filter: own.clone(),
+        ..View::default()
+    };
+    let model = model(&mut view, 24);
+    assert_eq!(view.press(Key::plain(Code::Enter), &model), None);
+    assert!(view.filter.starts_with(&format!("({own}) and (")), "{}", view.filter);
+    assert_eq!(view.rows, Rows::Processes);
+    Spec::of(&view).query(&Selection::default()).expect("a filter");
 }
 
 /// Check that an empty answer is drawn.

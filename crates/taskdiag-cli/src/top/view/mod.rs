@@ -382,7 +382,11 @@ impl View {
         };
         match by.expression(&name) {
             Some(expression) => {
-                self.filter = expression;
+                self.filter = if self.filter.is_empty() {
+                    expression
+                } else {
+                    format!("({}) and ({expression})", self.filter)
+                };
                 self.rows = Rows::Processes;
             }
             None => self.say("no expression can name these processes", true),
