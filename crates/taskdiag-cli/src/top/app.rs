@@ -286,6 +286,9 @@ impl<'a> App<'a> {
             self.sample(sample, tag);
         }
         self.arrange();
+        if tag.serial == self.ordered.serial {
+            self.start.view.seek(&self.model);
+        }
         // The rows must show values of this sample.
         self.ordered.look.clear();
         self.is_changed = true;

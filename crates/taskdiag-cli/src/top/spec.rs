@@ -40,6 +40,11 @@ fn always() -> Fields {
     Field::StartNs | Field::Ppid | Field::State | Field::Comm | Field::UtimeNs | Field::StimeNs
 }
 
+/// What a search looks at, besides names and ids.
+fn searched() -> Fields {
+    Field::Cmdline | Field::User
+}
+
 impl Spec {
     /// What the view needs.
     pub fn of(view: &View) -> Spec {
@@ -58,6 +63,9 @@ impl Spec {
                         Show::Rate(_) => survey |= show.fields(),
                         show => look |= show.fields(),
                     }
+                }
+                if !view.search.is_empty() {
+                    survey |= searched();
                 }
                 // A question about a new nice value shows the current one.
                 look |= Field::Nice;
@@ -133,6 +141,10 @@ mod tests {
         let spec = Spec::of(&view);
         assert_eq!(groups(spec.survey), ["base", "cpu"]);
         assert!(spec.look.contains(Field::Cmdline) && !spec.survey.contains(Field::Cmdline));
+        view.search = "x".to_owned();
+        let survey = Spec::of(&view).survey;
+        assert!(survey.contains(Field::Cmdline) && survey.contains(Field::User));
+        view.search.clear();
         view.order = Order::by(SortKey::Field(Field::RssBytes));
         assert_eq!(groups(Spec::of(&view).survey), ["base", "cpu", "mem"]);
         view.order = Order::by(SortKey::Rate(Rate::WriteBytes));

@@ -129,6 +129,9 @@ pub struct View {
     pub prompt: Option<Prompt>,
     pub message: Option<Message>,
     pub search: String,
+    /// Whether a search that found nothing is repeated with the next sample, the first one with all
+    /// that is searched.
+    pub is_sought: bool,
 }
 
 impl Default for View {
@@ -154,6 +157,7 @@ impl Default for View {
             prompt: None,
             message: None,
             search: String::new(),
+            is_sought: false,
         }
     }
 }
@@ -420,6 +424,14 @@ impl View {
         }
     }
 
+    /// Repeats a search, once the rows have all that is searched.
+    pub fn seek(&mut self, table: &dyn Table) {
+        if std::mem::take(&mut self.is_sought) {
+            self.message = None;
+            self.search_from(self.cursor, table);
+        }
+    }
+
     /// Moves the cursor to the next row that has the text, starting at a row and wrapping around.
     fn search_from(&mut self, from: usize, table: &dyn Table) {
         if self.search.is_empty() {
@@ -431,7 +443,9 @@ impl View {
             Some(index) => {
                 self.cursor = index;
                 self.at = table.id(index);
+                self.is_sought = false;
             }
+            None if self.is_sought => self.say(format!("looking for {:?}", self.search), false),
             None => self.say(format!("nothing has {:?} in it", self.search), true),
         }
     }
@@ -487,7 +501,10 @@ impl View {
             Question::Columns => self.columns = text,
             Question::Sort => self.order = Order::parse(&text).unwrap_or(self.order),
             Question::Delay => self.delay = quantity::interval(&text).unwrap_or(self.delay),
+            Question::Search if text.is_empty() => self.search = text,
             Question::Search => {
+                // With this, the next sample has what the rows that are not on the screen lack.
+                self.is_sought |= self.search.is_empty() && !matches!(self.rows, Rows::By(_));
                 self.search = text;
                 self.search_from(self.cursor, table);
             }

@@ -202,6 +202,28 @@ fn what_can_not_be_undone_is_confirmed() {
     assert!(view.prompt.is_none() && view.message.is_some_and(|message| message.is_error));
 }
 
+/// Check that a first search that finds nothing is repeated with the next sample.
+#[test]
+fn a_search_waits_for_what_it_lacks() {
+    for count in [5, 20] {
+        let (mut view, table) = (View::default(), fake(5));
+        press(&mut view, &table, b"/p15\r");
+        assert!(
+            view.message.as_ref().is_some_and(|message| !message.is_error),
+            "{:?}",
+            view.message
+        );
+        view.seek(&fake(count));
+        assert_eq!(view.cursor, if count == 20 { 14 } else { 0 });
+        assert_eq!(
+            view.message.as_ref().is_some_and(|message| message.is_error),
+            count == 5
+        );
+        press(&mut view, &table, b"/\r");
+        assert_eq!((view.search.as_str(), view.message), ("", None));
+    }
+}
+
 /// Check that a search continues from the cursor, and wraps around.
 #[test]
 fn searches_go_round() {
