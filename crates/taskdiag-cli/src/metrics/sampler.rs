@@ -175,7 +175,7 @@ impl Worker {
         let mut readings = reading::readings(&self.processes, boot_s, &mut missing);
         let wanted = self.shared.lock().tracker.begin(began_ns, &readings);
         if !wanted.is_empty() {
-            let found = self.find_out(wanted, readings.len())?;
+            let found = self.find_out(&wanted)?;
             self.shared.lock().tracker.learn(found);
         }
         let threads = self.read_threads(&readings, &mut missing)?;
@@ -218,26 +218,29 @@ impl Worker {
         Ok(Arc::new(picture))
     }
 
-    /// Reads what decides about the groups of these processes.
-    fn find_out(&mut self, pids: Vec<u32>, all: usize) -> taskdiag::Result<Vec<GroupFacts>> {
+    /// Reads what decides about the groups of these processes, some at a time: the arguments of each
+    /// can have megabytes.
+    fn find_out(&mut self, pids: &[u32]) -> taskdiag::Result<Vec<GroupFacts>> {
+        const AT_A_TIME: usize = 64;
+        let mut found = Vec::with_capacity(pids.len());
+        for pids in pids.chunks(AT_A_TIME) {
+            found.extend(self.find_out_some(pids)?);
+        }
+        // Their memory is not kept either.
+        self.others = Snapshot::default();
+        Ok(found)
+    }
+
+    fn find_out_some(&mut self, pids: &[u32]) -> taskdiag::Result<Vec<GroupFacts>> {
         let mut fields = Field::StartNs | Field::Comm | Field::Cmdline | Field::User | Field::Euid;
         fields |= by::fields(&self.plan.kinds);
         if self.plan.rules.need_cgroup() {
             fields |= Fields::from(Field::Cgroup);
         }
-        let wanted: std::collections::HashSet<u32> = pids.iter().copied().collect();
-        let query = if 2 * pids.len() > all {
-            Query::processes()
-        } else {
-            Query::these(pids)
-        };
-        self.handle.query_into(&query.fields(fields), &mut self.others)?;
-        let tasks = self
-            .others
-            .tasks()
-            .filter(|task| task.pid().is_ok_and(|pid| wanted.contains(&pid)));
+        let query = Query::these(pids.iter().copied()).fields(fields);
+        self.handle.query_into(&query, &mut self.others)?;
         let mut users = Vec::new();
-        let found = tasks.filter_map(|task| {
+        let found = self.others.tasks().filter_map(|task| {
             users.extend(task.euid().ok().zip(task.user().ok().map(super::template::label)));
             let verdict = verdict(&self.plan, &task);
             let groups = self.plan.kinds.iter().map(|by| by.group(|field| task.value(field)));
