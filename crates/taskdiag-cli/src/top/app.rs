@@ -166,13 +166,8 @@ impl<'a> App<'a> {
                     Notice::Resumed => self.resume(&mut guard, &mut terminal)?,
                 }
             }
-            while ready.reports {
-                let Some(report) = self.start.sampler.report()? else {
-                    break;
-                };
-                self.take(report);
-            }
-            // A signal may have stopped this process since the keys were there.
+            // A signal may have stopped this process since the keys were there. Keys come before
+            // reports: they are about the rows of the last picture.
             if ready.keys && !ready.signals {
                 for effect in self.keys()? {
                     match effect {
@@ -183,6 +178,12 @@ impl<'a> App<'a> {
                 }
                 self.is_changed = true;
                 self.order();
+            }
+            while ready.reports {
+                let Some(report) = self.start.sampler.report()? else {
+                    break;
+                };
+                self.take(report);
             }
         }
     }
