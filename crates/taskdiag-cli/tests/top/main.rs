@@ -284,8 +284,8 @@ fn the_terminal_is_put_back() {
 fn the_background_is_not_the_place() {
     let script = "set -m; until_stopped() { until grep -q '^State:.T' /proc/$1/status; do sleep 0.05; done; }
         before=$(stty -g)
-        \"$0\" top --config /nonexistent & until_stopped $!; kill $!; kill -CONT $!; while kill -0 $!; do sleep 0.05; done; echo ended
-        \"$0\" top --config /nonexistent & until_stopped $!; bg; until_stopped $!
+        \"$0\" top --config /dev/null & until_stopped $!; kill $!; kill -CONT $!; while kill -0 $!; do sleep 0.05; done; echo ended
+        \"$0\" top --config /dev/null & until_stopped $!; bg; until_stopped $!
         [ \"$(stty -g)\" = \"$before\" ] && echo stopped; read line; fg
         bg; until_stopped $!; [ \"$(stty -g)\" = \"$before\" ] && echo again; read line; fg";
     let mut command = Command::new("setsid");
