@@ -462,8 +462,8 @@ mod tests {
         assert_eq!(said(&put(&sees_all, &own, &other, &all)), changed);
     }
 
-    /// Check that a list continues in the middle of the process that was begun, and of no other that
-    /// has its pid.
+    /// Check that a list continues in the middle of the process that was begun, and of no other
+    /// that has its pid.
     #[test]
     fn another_process_is_read_from_its_start() {
         let mut listing = Listing::new(vec![7]);

@@ -34,8 +34,8 @@ const SEEN_SIZE: u32 = 24;
 /// number share an entry, and always count as changed.
 pub(super) const SEEN_ENTRIES: u32 = 1 << 16;
 
-/// The size of the buffer in which the kernel collects records for a read of an iterator. A read with
-/// less room would end within a record.
+/// The size of the buffer in which the kernel collects records for a read of an iterator. A read
+/// with less room would end within a record.
 fn read_size() -> usize {
     8 * rustix::param::page_size()
 }

@@ -264,8 +264,9 @@ impl Server {
 }
 
 /// The facts of a client when it connected, derived from its facts when it is admitted, or from
-/// later ones if there were none then. `EPERM` if its ids have changed since. Capabilities of a process that is not dumpable do not count: a
-/// program may have given them to it since it connected.
+/// later ones if there were none then. `EPERM` if its ids have changed since. Capabilities of a
+/// process that is not dumpable do not count: a program may have given them to it since it
+/// connected.
 pub(super) fn facts_at_connect(mut facts: Facts, peer: &Peer) -> Result<Facts, Errno> {
     if facts.effective != (peer.uid, peer.gid) {
         return Err(Errno::PERM);

@@ -172,7 +172,8 @@ impl Server {
         }
     }
 
-    /// The current facts of a client, what it may see, and from where its pass is made. `None` if a reader must look it up first.
+    /// The current facts of a client, what it may see, and from where its pass is made. `None` if a
+    /// reader must look it up first.
     pub(super) fn find_viewer(
         &mut self,
         id: ClientId,
