@@ -179,11 +179,10 @@ impl<'a> App<'a> {
                 self.is_changed = true;
                 self.order();
             }
-            while ready.reports {
-                let Some(report) = self.start.sampler.report()? else {
-                    break;
-                };
-                self.take(report);
+            if ready.reports {
+                while let Some(report) = self.start.sampler.report()? {
+                    self.take(report);
+                }
             }
         }
     }
