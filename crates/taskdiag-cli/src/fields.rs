@@ -218,6 +218,10 @@ If a derived field depends on an absent field, it is absent for the same reason.
 a terminal, unit, container or pod, the value is an empty text, which filters can compare:
 `container_id == ''`.
 
+A command line or an environment of more than 8 MiB is absent as `truncated`. Once an answer has
+128 MiB of values from `/proc`, so are those of more than 32 KiB: the processes of one user can not
+fill the memory of the caller.
+
 A separate thread looks up each name of a user, group or container once, and again after five
 minutes. An answer waits ten times as long for names as for a process: 2 seconds, unless
 `--patience` is given. A name that is still missing then is absent as `no answer`, and appears in a
