@@ -51,7 +51,7 @@ struct td_event_fork {
 struct td_event_exit {
 	struct td_event event;
 	__s32 status; /* as wait(2) reports it */
-	__u32 reserved;
+	__u32 page_bytes; /* 0: pages have the size of this machine's */
 	__u64 runtime_ns; /* of all threads of a process, also of those that ended before */
 	__u64 peak_rss_pages;
 };

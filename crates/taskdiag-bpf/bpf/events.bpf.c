@@ -277,7 +277,7 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 	exit->status = task->exit_code;
 	if (!(flags & TD_EVENT_THREAD) && signal->flags & SIGNAL_GROUP_EXIT)
 		exit->status = signal->group_exit_code;
-	exit->reserved = 0;
+	exit->page_bytes = 0;
 	exit->runtime_ns = flags & TD_EVENT_NO_RUNTIME ? 0 : runtime.ns;
 	exit->peak_rss_pages = signal->maxrss;
 	bpf_ringbuf_submit(exit, 0);

@@ -150,12 +150,19 @@ impl<'a> Event<'a> {
         (rest.len() >= min_len).then_some(Event { kind, header, rest })
     }
 
-    /// The bytes from which [`decode`](Event::decode) makes this event.
+    /// The bytes from which [`decode`](Event::decode) makes this event, on any machine with the
+    /// same byte order.
     #[doc(hidden)]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut header = *self.header;
         header.len.set((size_of::<wire::Header>() + self.rest.len()) as u32);
-        [header.as_bytes(), self.rest].concat()
+        let mut bytes = [header.as_bytes(), self.rest].concat();
+        if let Some(exit) = self.exit() {
+            let mut exit = *exit;
+            exit.page_bytes.set(exit.page_bytes());
+            bytes[size_of::<wire::Header>()..][..size_of::<wire::Exit>()].copy_from_slice(exit.as_bytes());
+        }
+        bytes
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -344,10 +351,7 @@ impl<'a> Event<'a> {
             if self.has(wire::KERNEL_THREAD) {
                 Err(Absent::NoMemory)
             } else {
-                Ok(exit
-                    .peak_rss_pages
-                    .get()
-                    .saturating_mul(rustix::param::page_size() as u64))
+                Ok(exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into()))
             }
         }))
     }
@@ -489,6 +493,26 @@ mod tests {
         wire::Exit {
             status: I32::new(status),
             ..wire::Exit::default()
+        }
+    }
+
+    /// Check that the pages of an event have the size of those of the machine where it happened,
+    /// also when another machine reads it.
+    #[test]
+    fn pages_are_those_of_the_machine() {
+        let mut exit = exit(0);
+        exit.peak_rss_pages.set(3);
+        let own = u64::from(exit.page_bytes());
+        for (page_bytes, size) in [(0, own), (65_536, 65_536)] {
+            exit.page_bytes.set(page_bytes);
+            let bytes = bytes(wire::EXIT, 0, exit.as_bytes());
+            let event = Event::decode(&bytes).expect("an event");
+            let recorded = event.to_bytes();
+            let recorded = Event::decode(&recorded).expect("an event");
+            assert_eq!(recorded.exit().map(|exit| exit.page_bytes.get()), Some(size as u32));
+            for event in [event, recorded] {
+                assert_eq!(event.peak_rss_bytes(), Some(Ok(3 * size)));
+            }
         }
     }
 

@@ -38,8 +38,19 @@ crate::wire! {
     }
     /// `struct td_event_fork`, without the header.
     Fork { caller_pid: U32, caller_tid: U32 }
-    /// `struct td_event_exit`, without the header.
-    Exit { status: I32, reserved: U32, runtime_ns: U64, peak_rss_pages: U64 }
+    /// `struct td_event_exit`, without the header. `page_bytes` is 0 for pages of this machine; a
+    /// recorded event has it, because other machines read it.
+    Exit { status: I32, page_bytes: U32, runtime_ns: U64, peak_rss_pages: U64 }
+}
+
+impl Exit {
+    /// The size of the pages of `peak_rss_pages`.
+    pub(super) fn page_bytes(&self) -> u32 {
+        match self.page_bytes.get() {
+            0 => rustix::param::page_size() as u32,
+            page_bytes => page_bytes,
+        }
+    }
 }
 
 /// The header of the event in `bytes`, and the bytes after it. `None` unless the event is complete.
