@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use rustix::fs::inotify;
 use taskdiag::sockets::Kind;
 use taskdiag::Query;
 
@@ -207,42 +206,4 @@ fn mounts_keep_namespaces_alive() {
     drop(held);
     fs::remove_file(&place).expect("our own file");
     goes(namespace);
-}
-
-/// Check that a mounted namespace is not looked for where a link of another mount namespace leads:
-/// to open a device can be enough to make it act. The link leads to a FIFO here.
-#[test]
-fn links_in_place_of_mounts_are_not_opened() {
-    let place = std::env::temp_dir().join(format!("taskdiag netns links {}", std::process::id()));
-    let device = place.with_extension("fifo");
-    fs::create_dir(&place).expect("a directory");
-    File::create(place.join("net")).expect("a file");
-    let path = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
-    let text = path(&device);
-    // SAFETY: the text ends with a NUL.
-    assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
-    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("inotify");
-    inotify::add_watch(&watch, &device, inotify::WatchFlags::OPEN).expect("a watch");
-    let (directory, target) = (place.clone(), device.clone());
-    let held = held_by(move || {
-        network::enter_new();
-        let namespace = network::own_namespace();
-        mount_and_leave(&directory.join("net"));
-        // The mount below stays in `mountinfo`.
-        let (none, above) = (std::ptr::null(), path(&directory));
-        // SAFETY: all texts end with a NUL.
-        let mounted = unsafe { libc::mount(c"none".as_ptr(), above.as_ptr(), c"tmpfs".as_ptr(), 0, none) };
-        assert_eq!(mounted, 0, "{}", std::io::Error::last_os_error());
-        std::os::unix::fs::symlink(&target, directory.join("net")).expect("a link");
-        namespace
-    });
-    assert!(!has(&everywhere(), held.namespace));
-    let mut room = [std::mem::MaybeUninit::uninit(); 512];
-    let opened = inotify::Reader::new(&watch, &mut room)
-        .next()
-        .map(|event| event.events());
-    assert_eq!(opened, Err(rustix::io::Errno::AGAIN));
-    drop(held);
-    fs::remove_file(&device).expect("our own file");
-    fs::remove_dir_all(&place).expect("our own directory");
 }
