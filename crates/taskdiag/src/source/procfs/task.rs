@@ -364,7 +364,8 @@ impl Worker {
         with: &With<'_>,
         records: &mut Vec<u8>,
     ) -> Result<bool, Lost> {
-        const TRIES: usize = 4;
+        // Each may meet another such call, the more so if other programs delay this one.
+        const TRIES: usize = 16;
         let start = records.len();
         // Callers list numbers that nobody has. To open a file in vain takes much longer.
         if matches!(pass.only, Only::Leader) && !has_priority(place.tid) && !is_in_use(place.tid) {
