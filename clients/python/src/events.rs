@@ -209,8 +209,7 @@ impl Events {
         self.source.name()
     }
 
-    /// Return a descriptor that poll(2) reports as readable while there are unread events. Read them
-    /// with read(): an iteration reads more events than it has returned.
+    /// Return a descriptor that poll(2) reports as readable while there are unread events.
     fn fileno(&self) -> PyResult<i32> {
         self.check()?;
         Ok(self.fd)

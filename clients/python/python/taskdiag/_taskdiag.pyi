@@ -175,10 +175,7 @@ class Events(Iterator[Row]):
         """The source of the events: bpf or connector."""
 
     def fileno(self) -> int:
-        """Return a descriptor that poll(2) reports as readable while there are unread events.
-
-        Read them with read(): an iteration reads more events than it has returned.
-        """
+        """Return a descriptor that poll(2) reports as readable while there are unread events."""
 
     def close(self) -> None:
         """Close the stream. Reading from it then raises Closed, also in a thread that waits for
