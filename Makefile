@@ -46,7 +46,7 @@ export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
-	mutants matrix matrix-full unit-vm package-vm \
+	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
 # All that is built for release has the same flags: with others, cargo would build it anew.
@@ -149,6 +149,10 @@ test-python-sdist: ## Run the tests of the Python client with a wheel built from
 soak: ## Query all sources for a quarter of an hour while processes change
 	@dev/setup.sh test
 	@dev/soak.sh
+
+matrix-quick: ## Compare BPF with the text of Debian's kernels, in virtual machines: what every change needs
+	@dev/setup.sh matrix
+	@dev/matrix.sh --quick $(KERNELS)
 
 matrix: ## Run the library's tests on Debian's kernels, in virtual machines; on arm64 some of them
 	@dev/setup.sh matrix

@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Runs tests on Debian's kernels, in virtual machines:
-# dev/matrix.sh [--full | --tests REGEX] KERNEL...
+# dev/matrix.sh [--quick | --full | --tests REGEX] KERNEL...
 #
 # The kernels are 6.1 and 6.12 (x86-64), arm64-4k and arm64-16k (6.12 with pages of 4 and 16 KiB).
 # The tests are built on this machine, and copied into each virtual machine with the shared
-# libraries that they need. Without options, the tests that every change needs are run: those of the
-# library whose outcome depends on the kernel, and on arm64 only those that compare BPF with the
-# kernel's own text. --full runs all tests, --tests those whose "PACKAGE NAME" matches.
+# libraries that they need. Without options, these are the tests of the library whose outcome depends
+# on the kernel, and on arm64 only those that compare BPF with the kernel's own text. --quick runs
+# what every change needs: these comparisons everywhere, and the shortest of the others. --full runs
+# all tests, --tests those whose "PACKAGE NAME" matches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-full='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle|sockets)$'
+full='' quick='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle|sockets)$'
 case ${1:-} in
+--quick)
+    quick=1 timeout=900 meant='^taskdiag (amounts|arguments|events|oracle)$'
+    shift
+    ;;
 --full)
     full=1 profile=emulated meant=. timeout=7200
     shift
@@ -33,12 +38,17 @@ modules=landlock,lockdown,loadpin,safesetid,integrity,apparmor,tomoyo,bpf
 
 # Builds the tests for a kernel. Prints the package, the name and the executable of each.
 build() {
-    local target=() packages=(--package taskdiag --package taskdiag-bpf --package taskdiag-cli --package taskdiagd) messages
+    local target=() programs=(--package taskdiag-cli --package taskdiagd --package taskdiag-zoo --package taskdiag-task-diag)
+    local packages=(--package taskdiag --package taskdiag-bpf --package taskdiag-cli --package taskdiagd) messages
     if [[ $1 == arm64-* ]]; then
         target=(--target aarch64-unknown-linux-gnu)
         [ -n "$full" ] || packages=(--package taskdiag --test oracle)
+    elif [ -n "$quick" ]; then
+        # As dev/test.sh builds them, which so is not done again.
+        programs=(--workspace --bins)
+        packages=(--workspace --test amounts --test arguments --test events --test oracle)
     fi
-    cargo build --quiet --profile "$profile" "${target[@]}" --package taskdiag-cli --package taskdiagd --package taskdiag-zoo --package taskdiag-task-diag
+    cargo build --quiet --profile "$profile" "${target[@]}" "${programs[@]}"
     messages=$(cargo test --quiet --no-run --profile "$profile" "${target[@]}" "${packages[@]}" --message-format=json)
     # The test of layouts depends only on the compiler. The examples, which another test runs, and
     # the commands that `questions` runs are not in the image.
@@ -48,10 +58,10 @@ build() {
 
 # Replaces this process by the virtual machine with a kernel, which runs the tests.
 in_machine() {
-    local kernel=$1 directory=$PWD/target script=target/matrix-$1-tests.sh files=() filter='' skip package name executable file
+    local kernel=$1 directory=$PWD/target script=target/matrix-$1-tests.sh files=() compared=${quick:+bpf_} which package name executable file
     if [[ $kernel == arm64-* ]]; then
         directory+=/aarch64-unknown-linux-gnu
-        [ -n "$full" ] || filter=bpf_
+        [ -n "$full" ] || compared=bpf_
     fi
     # The directory where cargo puts the builds of the profile `dev`.
     directory+=/${profile/#dev/debug}
@@ -72,15 +82,16 @@ in_machine() {
             files+=(--file "$executable")
             echo "echo \"## \$(cut -d. -f1 /proc/uptime) s: $package, $name\""
             # These compare with bpftool, lsof, lsfd and ss, which are not in the image.
-            skip=''
-            [ "$package $name" != 'taskdiag files' ] || skip='--skip lsof_sees_the_same --skip lsfd_sees_the_same'
-            [ "$package $name" != 'taskdiag sockets' ] || skip='--skip ss_sees_the_same'
+            which=''
+            [ "$name" != oracle ] || which=$compared
+            [ "$package $name" != 'taskdiag files' ] || which='--skip lsof_sees_the_same --skip lsfd_sees_the_same'
+            [ "$package $name" != 'taskdiag sockets' ] || which='--skip ss_sees_the_same'
             if [ "$name" = taskdiag_bpf ]; then
-                skip='--skip host_agrees_with_bpftool --skip host_types_by_number'
+                which='--skip host_agrees_with_bpftool --skip host_types_by_number'
                 # Programs that find tasks themselves need Linux 6.2.
-                [ "$kernel" != 6.1 ] || skip+=' --skip walk::tests'
+                [ "$kernel" != 6.1 ] || which+=' --skip walk::tests'
             fi
-            echo "'$executable' --test-threads=2 $filter $skip || status=1"
+            echo "'$executable' --test-threads=2 $which || status=1"
         done <<<"${tests[$kernel]}"
         echo "exit \$status"
     } >"$script"

@@ -49,11 +49,10 @@ fn pinned_programs_equal_text() {
         taskdiag::pin::pin().expect("pinning");
         let mut handle = taskdiag_testkit::unasked(SourceId::Bpf);
         assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
-        let animals = taskdiag_testkit::everything();
+        taskdiag_testkit::everything();
         for scope in [Scope::Processes, Scope::Threads] {
             compare(&mut handle, SourceId::Bpf, scope).check(&format!("pinned, {scope:?}"), LEAST);
         }
-        drop(animals);
         taskdiag::pin::unpin().expect("unpinning");
     });
 }
@@ -101,7 +100,7 @@ fn animals_are_as_they_were_made() {
             .collect();
         let own = by_pid[&std::process::id()];
         let mut checker = Checker::default();
-        for animal in &animals {
+        for animal in animals {
             let threads = threads
                 .tasks()
                 .filter(|task| task.pid() == Ok(animal.pid as u32))

@@ -12,6 +12,7 @@ pub mod temporary;
 pub mod text;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
@@ -85,14 +86,18 @@ pub fn scaled(count: usize) -> usize {
     (count * percent / 100).max(1)
 }
 
-/// All animals of the zoo. Prints which ones this host refused.
-pub fn everything() -> Vec<Animal> {
-    let zoo = Zoo::new().expect("a zoo");
-    let (animals, refused) = zoo.everything().expect("animals");
-    for (name, why) in refused {
-        println!("not on this host: {name}: {why}");
-    }
-    animals
+/// All animals of the zoo. They are shared, because starting them takes seconds: the tests of a
+/// process only look at them, and they end with it. Prints which ones this host refused.
+pub fn everything() -> &'static [Animal] {
+    static ANIMALS: LazyLock<Vec<Animal>> = LazyLock::new(|| {
+        let zoo = Zoo::new().expect("a zoo");
+        let (animals, refused) = zoo.everything().expect("animals");
+        for (name, why) in refused {
+            println!("not on this host: {name}: {why}");
+        }
+        animals
+    });
+    &ANIMALS
 }
 
 pub fn animal(name: &str) -> Animal {

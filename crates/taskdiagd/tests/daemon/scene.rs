@@ -136,7 +136,7 @@ pub struct Scene {
     _turn: MutexGuard<'static, ()>,
     _broker: Broker,
     _set_uid: SetUid,
-    _animals: Vec<taskdiag_zoo::Animal>,
+    _animals: [taskdiag_zoo::Animal; 2],
     _targets: Vec<Target>,
 }
 
@@ -161,15 +161,13 @@ pub fn scene() -> Option<Scene> {
     ];
     let pids: Vec<String> = targets.iter().map(|target| target.0.id().to_string()).collect();
     std::env::set_var("TASKDIAG_TEST_TARGETS", pids.join(","));
-    let mut animals = taskdiag_testkit::everything();
+    taskdiag_testkit::everything();
     let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
     // The files of a user's task without memory belong to root.
-    for name in ["zombie", "dead-leader"] {
-        animals.push(
-            zoo.start_as(name, Some(USER))
-                .unwrap_or_else(|error| panic!("{name}: {error}")),
-        );
-    }
+    let animals = ["zombie", "dead-leader"].map(|name| {
+        zoo.start_as(name, Some(USER))
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+    });
     let hides_init = std::fs::read_link("/proc/1/exe").is_err();
     std::env::set_var("TASKDIAG_TEST_HIDDEN", if hides_init { "1" } else { "" });
     Some(Scene {
