@@ -264,7 +264,7 @@ fn machines_are_answered_about() {
         println!("{source}: the longest run took {} ns", answer.longest_run_ns);
         assert_eq!(answer.longest_run_ns > 0, source == SourceId::Bpf);
         let mut compared = 0;
-        for animal in &animals {
+        for animal in animals {
             let pid = animal.pid as u32;
             if fs::read_dir(format!("/proc/{pid}/fd")).is_err() {
                 continue;

@@ -6,9 +6,9 @@ use super::*;
 /// those of hidden processes.
 #[test]
 fn machine_sources_agree() {
-    let mut animals = everything();
-    // More than the program can hold at once.
-    animals.push(Zoo::new().expect("a zoo").with_mappings(12_000).expect("a process"));
+    // This one has more mappings than the program can hold at once.
+    let large = Zoo::new().expect("a zoo").with_mappings(12_000).expect("a process");
+    let animals: Vec<_> = everything().iter().chain([&large]).collect();
     let mut bpf = handle().with_source(SourceId::Bpf);
     if !sources().contains(&SourceId::Bpf) {
         let error = bpf.all_maps(Perms::EXEC, MapField::Name).expect_err("a refusal");
