@@ -107,7 +107,6 @@ test: ## Run all tests on this machine's kernel
 test-report: ## Run the tests of the pages of taskdiag report in Chromium; TASKDIAG_PICTURES=DIR keeps pictures of them
 	@dev/setup.sh test
 	@dev/setup.sh browser
-	@$(CARGO) build --quiet --package taskdiag-zoo
 	@dev/report-test.sh
 
 test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
@@ -116,34 +115,34 @@ test-metrics: ## Run the tests of the metrics with Debian's Prometheus and proce
 
 test-python: ## Run the tests of the Python client
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@clients/python/test.sh
 
 test-go: ## Run the tests of the Go client
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@clients/go/test.sh
 
 test-c: ## Run the tests of the C library
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@clients/c/test.sh
 
 test-htop: ## Compare htop with and without the C library, for root, and for nobody through the broker
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@clients/c/htop/test.sh
 
 conformance: ## Run the cases of conformance/ with each client
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@clients/python/test.sh tests/test_conformance.py
 	@clients/go/test.sh -run TestConformance
 	@clients/c/test.sh conformance
 
 test-python-sdist: ## Run the tests of the Python client with a wheel built from the source distribution, as by pip
 	@dev/setup.sh test
-	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@dev/build.sh
 	@SDIST=1 clients/python/test.sh
 
 soak: ## Query all sources for a quarter of an hour while processes change
@@ -203,10 +202,11 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
-	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/generate.py --check
+	@dev/build.sh
+	@target/debug/taskdiag fields --json | clients/generate.py --check
 	@# Not at the same time: the pages of the command and the library go to the same directory.
-	@RUSTDOCFLAGS="--deny warnings" $(CARGO) rustdoc --quiet --package taskdiag-cli --bin taskdiag
-	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
+	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps --bins
+	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps --lib
 	@dev/api.sh --check
 	@# On success it prints one line to standard output; problems go to standard error.
 	@$(CARGO) deny --log-level error check licenses bans sources >/dev/null

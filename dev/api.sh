@@ -9,10 +9,12 @@ cd "$(dirname "$0")/.."
 crates=(taskdiag taskdiag-bpf taskdiag-core taskdiag-protocol taskdiag-sys)
 files=()
 for crate in "${crates[@]}"; do
-    RUSTDOC=$PWD/dev/api/rustdoc cargo rustdoc --quiet --package "$crate" --lib -- -Z unstable-options --output-format json --cap-lints allow
     files+=("target/doc/${crate//-/_}.json")
 done
-cargo run --quiet --package taskdiag-api -- "${files[@]}" >target/public-api.txt
+RUSTDOC=$PWD/dev/api/rustdoc RUSTDOCFLAGS='-Z unstable-options --output-format json --cap-lints allow' \
+    cargo doc --quiet --workspace --no-deps --lib
+dev/build.sh
+target/debug/taskdiag-api "${files[@]}" >target/public-api.txt
 if [ "${1:-}" != --check ]; then
     cp target/public-api.txt docs/public-api.txt
 elif ! diff --unified docs/public-api.txt target/public-api.txt; then

@@ -9,5 +9,5 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 TASKDIAG_PROMETHEUS=$(dev/prometheus.sh)
 export TASKDIAG_PROMETHEUS
-cargo build --quiet --package taskdiag-zoo
-RUST_TEST_THREADS=1 exec cargo test --quiet --package taskdiag-cli --test metrics -- --ignored "$@"
+dev/build.sh
+RUST_TEST_THREADS=1 exec cargo test --quiet --workspace --test metrics -- --ignored "$@"

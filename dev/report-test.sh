@@ -7,4 +7,5 @@ cd "$(dirname "$0")/.."
 if ! command -v chromium >/dev/null; then
     dev/setup.sh browser
 fi
-RUST_TEST_THREADS=1 exec cargo test --quiet --package taskdiag-cli --test history -- --ignored browser soon "$@"
+dev/build.sh
+RUST_TEST_THREADS=1 exec cargo test --quiet --workspace --test history -- --ignored browser soon "$@"

@@ -12,7 +12,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export TASKDIAG_REQUIRE_BPF=1 # as in the Makefile
 
-cargo build --quiet --workspace --bins
+dev/build.sh
 
 status=0
 cargo test --quiet --workspace --no-fail-fast >"$log" 2>&1 || status=$?

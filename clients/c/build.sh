@@ -13,7 +13,11 @@ built=$target/${profile/#dev/debug}
 to=${to:-$built}
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' ../../Cargo.toml)
 
-"${CARGO:-cargo}" build --quiet --profile "$profile" --target-dir "$target" --package taskdiag-c
+if [ "$profile" = dev ]; then
+    CARGO_TARGET_DIR=$target ../../dev/build.sh
+else
+    "${CARGO:-cargo}" build --quiet --profile "$profile" --target-dir "$target" --package taskdiag-c
+fi
 mkdir -p "$to"
 # The linker drops what no function needs. The library stays in memory after dlclose(3): its threads
 # may be in the middle of a read.

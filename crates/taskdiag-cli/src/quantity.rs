@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use taskdiag::pagecache::ByteRange;
 
+/// The longest time: over a century, so that a multiple of it can be added to any time.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// Parses a size: a number of bytes, or a number with a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size: give bytes, or a number with K, M, G, T, P or E, like 4K or 1.5G");
@@ -80,7 +83,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is too long a time"))
+    let time = Duration::try_from_secs_f64(number * scale).ok();
+    time.filter(|&time| time <= LONGEST)
+        .ok_or_else(|| format!("{text:?} is too long a time"))
 }
 
 /// Parses a time, or `none` for no limit.
@@ -199,7 +204,9 @@ mod tests {
         ] {
             assert!(duration(text).is_err(), "{text}");
         }
-        assert!(duration(&"9".repeat(40)).is_err_and(|error| error.contains("too long")));
+        for long in ["9".repeat(40), "4294967296".to_owned(), "49711d".to_owned()] {
+            assert!(duration(&long).is_err_and(|error| error.contains("too long")), "{long}");
+        }
         assert!(interval("9ms").is_err());
         assert_eq!(interval("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(duration_or_none("none"), Ok(Limit(None)));

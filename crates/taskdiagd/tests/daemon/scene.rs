@@ -77,7 +77,12 @@ fn open_descriptors() {
 /// A process of a user and a group that executes a program and sleeps.
 fn sleeper(program: &str, user: u32, group: u32) -> Target {
     let mut command = Command::new(program);
-    command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+    // Not the standard error of the tests: if that is a file, its size changes.
+    command
+        .arg("1000")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     // SAFETY: system calls only.
     unsafe {
         command.pre_exec(move || {
