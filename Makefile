@@ -177,7 +177,7 @@ soak-broker: ## Attack the broker for SECONDS, and measure the answers that othe
 fuzz: ## Run each fuzz target for FUZZ_SECONDS
 	@dev/setup.sh fuzz
 	@dev/fuzz.sh none $(FUZZ_SECONDS) $(FUZZ)
-	@[ -n "$(FUZZ)" ] || clients/go/test.sh -run '^$$' -fuzz FuzzDecoder -fuzztime $(FUZZ_SECONDS)s -fuzzminimizetime 10x
+	@[ -n "$(FUZZ)" ] || clients/go/test.sh -run '^$$' -fuzz FuzzDecoder -fuzztime $$((2000 * $(FUZZ_SECONDS)))x -fuzzminimizetime 10x
 
 fuzz-sanitized: ## Run each fuzz target for FUZZ_SECONDS under AddressSanitizer
 	@dev/setup.sh fuzz

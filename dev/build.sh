@@ -6,4 +6,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[ "$(id -u)" -ne 0 ] || export TASKDIAG_REQUIRE_BPF=1 # as in the Makefile
 exec "${CARGO:-cargo}" build --quiet --workspace --lib --bins --tests

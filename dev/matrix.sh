@@ -9,6 +9,7 @@
 # what every change needs: these comparisons everywhere, and the shortest of the others. --full runs
 # all tests, --tests those whose "PACKAGE NAME" matches.
 set -euo pipefail
+shopt -s inherit_errexit # a build in $(...) that fails is a failure
 cd "$(dirname "$0")/.."
 
 full='' quick='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle|sockets)$'

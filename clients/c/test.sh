@@ -45,13 +45,15 @@ if [ "$(id -u)" -eq 0 ]; then
     place=$(mktemp -d)
     chmod 755 "$place"
     export TASKDIAG_SOCKET=$place/socket
+    : >"$work/broker.log"
     "$built/taskdiagd" --socket "$TASKDIAG_SOCKET" 2>"$work/broker.log" &
     broker=$!
     trap 'kill "$broker"; rm -r "$place"' EXIT
-    for _ in {1..200}; do
+    for _ in {1..1200}; do
         ! grep --quiet ready "$work/broker.log" || break
         sleep 0.05
     done
+    grep --quiet ready "$work/broker.log" || { cat "$work/broker.log" >&2; exit 1; }
 fi
 
 # The cases of conformance/, as root and as nobody, or as whoever runs this.

@@ -12,6 +12,7 @@ of_architecture() {
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $SUITE main" >"$lists/sources.list"
     sources=(-o "Dir::Etc::sourcelist=$lists/sources.list" -o Dir::Etc::sourceparts=-)
   fi
-  "$command" -qq -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o "Dir::State::Lists=$lists/" \
+  # A mirror may change between two commands, or not answer.
+  "$command" -qq -o Acquire::Retries=3 -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o "Dir::State::Lists=$lists/" \
     -o "Dir::Cache=$lists/" -o Dir::State::status=/dev/null -o APT::Sandbox::User= "${sources[@]}" "$@"
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use common::{
     check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, run_on_terminal,
-    run_with_two_capabilities, run_without_proc, Sleeper,
+    run_with_two_capabilities, run_without_proc, wait_until_it_sleeps, Sleeper,
 };
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup_mount;
@@ -60,6 +60,7 @@ fn kib(pid: &str, file: &str, key: &str) -> u64 {
 fn numbers_are_those_of_proc() {
     let sleeper = Sleeper::new("inspected");
     let pid = sleeper.pid();
+    wait_until_it_sleeps(&pid);
     for source in ["bpf", "procfs"] {
         let page = inspect(&[&pid, "--source", source]);
         let process = &page["process"];
@@ -125,6 +126,7 @@ fn numbers_are_those_of_proc() {
 fn mappings_are_those_of_smaps() {
     let sleeper = Sleeper::new("mapped");
     let pid = sleeper.pid();
+    wait_until_it_sleeps(&pid);
     let page = inspect(&[&pid]);
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
     let (mut name, mut rss) = ("", std::collections::BTreeMap::<&str, u64>::new());
@@ -387,6 +389,7 @@ impl Cgroup {
     fn start(&mut self) -> String {
         let member = Sleeper::new("member");
         let pid = member.pid();
+        wait_until_it_sleeps(&pid);
         fs::write(self.path.join("cgroup.procs"), &pid).expect("a move into a cgroup");
         self.members.push(member);
         pid

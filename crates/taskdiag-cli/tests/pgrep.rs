@@ -93,9 +93,10 @@ fn options_find_what_pgrep_finds() {
     let group = common::status(&first, "NSpgid");
     for options in [
         "td-pgrep-same",
-        "td-pgrep",
+        // Not of other tests.
+        "td-pgrep-sam",
         "-x td-pgrep-same",
-        "-x td-pgrep",
+        "-x td-pgrep-sam",
         "-f td-pgrep-same.1001",
         "-xf td-pgrep-same.1001",
         "TD-PGREP-SAME",

@@ -127,6 +127,19 @@ fn map(mappings: usize) -> ! {
     }
 }
 
+/// Starts the part of a test that maps files, and waits until it has.
+fn start_and_map(test: &str, count: usize) -> Attacker {
+    let mut mapped = Attacker::start(test, "mapped", user(USER));
+    let maps = format!("/proc/{}/maps", mapped.0.id());
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_to_string(&maps).is_ok_and(|text| text.lines().count() <= count) {
+        assert!(Instant::now() < until, "it has not mapped {count} files");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    mapped.check_runs();
+    mapped
+}
+
 /// Check that a process with nearly the maximum number of mappings delays nobody, and that all of
 /// them are in the answer.
 #[test]
@@ -137,7 +150,7 @@ fn many_mappings_delay_nobody() {
         map(MAPPINGS);
     }
     let broker = Broker::start(&[]);
-    let mapped = Attacker::start_and_wait(test_name!(), "mapped", user(USER), Duration::from_secs(2));
+    let mapped = start_and_map(test_name!(), MAPPINGS);
     let pid = mapped.0.id();
     std::thread::scope(|scope| {
         let lasts = Duration::from_secs(4);
@@ -175,7 +188,7 @@ fn missing_mappings_are_announced() {
         map(MAPPINGS);
     }
     let broker = Broker::start(&[]);
-    let mapped = Attacker::start_and_wait(test_name!(), "mapped", user(USER), Duration::from_secs(2));
+    let mapped = start_and_map(test_name!(), MAPPINGS);
     let pid = mapped.0.id();
     let connection = connect(&broker.socket);
     connection.send(&daemon::request(SHOW, Strategy::One, pid));
