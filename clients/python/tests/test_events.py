@@ -248,12 +248,11 @@ def test_handlers_run_while_it_waits() -> None:
 import signal, threading, time, os, taskdiag
 came = []
 signal.signal(signal.SIGUSR1, lambda *_: came.append(time.monotonic()))
-events = taskdiag.events([])
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 began = time.monotonic()
-events.read(5)
-assert len(came) == 1 and came[0] - began < 4.5, (came, began)
-assert time.monotonic() - began >= 5
+taskdiag.events([]).read(1)
+assert len(came) == 1 and came[0] - began < 0.9, (came, began)
+assert time.monotonic() - began >= 1
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -231,7 +231,7 @@ def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
     answers: list[taskdiag.Table] = []
 
     def ask() -> None:
-        answers.append(handle.processes(["pid", "cmdline"], pids=holder, patience=12))
+        answers.append(handle.processes(["pid", "cmdline"], pids=holder, patience=6))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -246,7 +246,7 @@ def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
 
     began = time.monotonic()
     assert "when this process was forked" in in_child(child)
-    assert 2 <= time.monotonic() - began < 11
+    assert 2 <= time.monotonic() - began < 5.5
     thread.join()
     assert answers[0][0].absent == {"cmdline": "no answer"}
     assert own_row(handle) == [os.getpid()]

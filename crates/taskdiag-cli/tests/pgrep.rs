@@ -93,10 +93,9 @@ fn options_find_what_pgrep_finds() {
     let group = common::status(&first, "NSpgid");
     for options in [
         "td-pgrep-same",
-        // Not of other tests.
-        "td-pgrep-sam",
+        "td-pgrep",
         "-x td-pgrep-same",
-        "-x td-pgrep-sam",
+        "-x td-pgrep",
         "-f td-pgrep-same.1001",
         "-xf td-pgrep-same.1001",
         "TD-PGREP-SAME",

@@ -142,8 +142,6 @@ fn files_are_found_by_other_mappings() {
             missing += u32::from(rows.iter().filter(is_it).count() != 1);
         }
         is_over.store(true, Ordering::Relaxed);
-        println!("missing from {missing} answers");
-        // Since 6.17 the text itself lacks mappings now and then (docs/maps.md).
-        assert!(missing <= 2, "missing from {missing} answers");
+        assert_eq!(missing, 0);
     });
 }
