@@ -4,18 +4,27 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{command, run, Run, Sleeper};
 
-/// Shells that wait, under a name that no other process has.
-struct Named(Vec<Child>);
+/// A name that no process has but those which a test starts under it, and that is no part of
+/// another. It is no longer than a name of a process may be, also where pids have seven digits.
+fn unique(what: &str) -> String {
+    format!("td{what}{}x", std::process::id())
+}
+
+/// Processes that wait, under a name that no other process has.
+struct Named {
+    program: PathBuf,
+    children: Vec<Child>,
+}
 
 impl Named {
     fn start(name: &str, count: usize) -> Named {
         let program = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_file(&program);
         common::copy_program("/bin/sleep".as_ref(), &program).expect("sleep exists");
         let start = |index: usize| {
             let argument = format!("{}", 1000 + index);
@@ -23,26 +32,27 @@ impl Named {
             command.arg(argument).stdin(Stdio::null());
             common::with_usual_signals(&mut command).spawn().expect("it starts")
         };
-        let named = Named((0..count).map(start).collect());
-        for child in &named.0 {
+        let children: Vec<Child> = (0..count).map(start).collect();
+        for child in &children {
             let comm = format!("/proc/{}/comm", child.id());
             while std::fs::read_to_string(&comm).expect("it is there").trim() != name {
                 std::thread::yield_now();
             }
+            common::wait_until_it_sleeps(&child.id().to_string());
         }
-        named
+        Named { program, children }
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.0.iter().map(Child::id).collect()
+        self.children.iter().map(Child::id).collect()
     }
 
-    /// The signals that have ended processes so far. Waits a while for the first.
+    /// The signals that have ended processes so far. Waits for the first.
     fn ended(&mut self) -> Vec<Option<i32>> {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(5) {
+        while start.elapsed() < Duration::from_secs(60) {
             let ended: Vec<Option<i32>> = self
-                .0
+                .children
                 .iter_mut()
                 .filter_map(|child| child.try_wait().expect("a child").map(|status| status.signal()))
                 .collect();
@@ -57,10 +67,11 @@ impl Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
+        let _ = std::fs::remove_file(&self.program);
     }
 }
 
@@ -85,70 +96,79 @@ fn numbers(run: &Run) -> BTreeSet<u32> {
 /// Check that options find the same processes as pgrep.
 #[test]
 fn options_find_what_pgrep_finds() {
-    let named = Named::start("td-pgrep-same", 3);
+    let name = &unique("same");
+    let named = Named::start(name, 3);
     let pids: BTreeSet<u32> = named.pids().into_iter().collect();
     let here = std::process::id().to_string();
-    let first = named.0[0].id().to_string();
+    let first = named.children[0].id().to_string();
     let session = common::status(&first, "NSsid");
     let group = common::status(&first, "NSpgid");
+    // A part of the name, which is still unique.
+    let part = &name[1..];
     for options in [
-        "td-pgrep-same",
-        "td-pgrep",
-        "-x td-pgrep-same",
-        "-x td-pgrep",
-        "-f td-pgrep-same.1001",
-        "-xf td-pgrep-same.1001",
-        "TD-PGREP-SAME",
-        "-i TD-PGREP-SAME",
-        "-n td-pgrep-same",
-        "-o td-pgrep-same",
-        "-u root td-pgrep-same",
-        "-u nobody td-pgrep-same",
-        "-U 0,65534 td-pgrep-same",
-        "-G root td-pgrep-same",
-        "-r S td-pgrep-same",
-        "-r R,Z td-pgrep-same",
-        "-r RS td-pgrep-same",
-        "-c td-pgrep-same",
+        "NAME",
+        "PART",
+        "-x NAME",
+        "-x PART",
+        "-f NAME.1001",
+        "-xf NAME.1001",
+        "UPPER",
+        "-i UPPER",
+        "-n NAME",
+        "-o NAME",
+        "-u root NAME",
+        "-u nobody NAME",
+        "-U 0,65534 NAME",
+        "-G root NAME",
+        "-r S NAME",
+        "-r R,Z NAME",
+        "-r RS NAME",
+        "-c NAME",
         "-c td-nothing",
-        "-l td-pgrep-same",
-        "-a td-pgrep-same",
-        "-d, td-pgrep-same",
-        "-w td-pgrep-same",
-        "-O 3600 td-pgrep-same",
-        "^td-.*-(same|other)$",
+        "-l NAME",
+        "-a NAME",
+        "-d, NAME",
+        "-w NAME",
+        "-O 3600 NAME",
+        "^td(same|other)PIDx$",
         "td-nothing",
         "-a ^kthreadd$",
         "-f ^.kthreadd.$",
         "-fx kthreadd",
     ] {
+        let options = options
+            .replace("NAME", name)
+            .replace("PART", part)
+            .replace("UPPER", &name.to_uppercase())
+            .replace("PID", &here);
         let args: Vec<&str> = options.split(' ').collect();
         let (theirs, mine) = (pgrep(&args), ours(&args));
         assert_eq!(mine.code, theirs.code, "{options}: {mine:?}");
         assert_eq!(mine.stdout, theirs.stdout, "{options}");
     }
     for args in [
-        &["-P", &here, "td-pgrep-same"][..],
-        &["-s", &session, "td-pgrep-same"],
-        &["-g", &group, "td-pgrep-same"],
-        &["--ns", &first, "td-pgrep-same"],
-        &["--ns", &first, "--nslist", "net,uts", "td-pgrep-same"],
+        &["-P", here.as_str(), name][..],
+        &["-s", &session, name],
+        &["-g", &group, name],
+        &["--ns", &first, name],
+        &["--ns", &first, "--nslist", "net,uts", name],
     ] {
         let (theirs, mine) = (pgrep(args), ours(args));
         assert_eq!((mine.code, numbers(&mine)), (theirs.code, numbers(&theirs)), "{args:?}");
         assert_eq!(numbers(&mine), pids, "{args:?}");
     }
     // All other processes, except those that come and go.
-    let others = numbers(&ours(&["-v", "td-pgrep-same"]));
+    let others = numbers(&ours(&["-v", name]));
     assert!(others.contains(&std::process::id()) && others.is_disjoint(&pids));
 }
 
 /// Check expressions, pid files, ancestors, --quiet, and that the command does not find itself.
 #[test]
 fn other_criteria_narrow_down() {
-    let named = Named::start("td-pgrep-file", 2);
+    let name = &unique("file");
+    let named = Named::start(name, 2);
     let pids = named.pids();
-    let size = ours(&["--where", "rss_bytes > 0", "td-pgrep-file"]);
+    let size = ours(&["--where", "rss_bytes > 0", name]);
     assert_eq!(numbers(&size).len(), 2);
     let only = ours(&["--where", &format!("pid == {}", pids[1])]);
     assert_eq!(numbers(&only), BTreeSet::from([pids[1]]));
@@ -198,16 +218,13 @@ fn other_criteria_narrow_down() {
     assert_eq!((missing.code, missing.stdout.len()), (Some(1), 0));
     assert!(missing.stderr.contains(path), "{}", missing.stderr);
 
-    for options in [
-        &["--ns", "4000000000", "td-pgrep-file"][..],
-        &["-v", "--ns", "4000000000"],
-    ] {
+    for options in [&["--ns", "4000000000", name][..], &["-v", "--ns", "4000000000"]] {
         let gone = ours(options);
         assert_eq!((gone.code, gone.stdout.len()), (Some(1), 0), "{options:?}");
         assert!(gone.stderr.contains("4000000000"), "{}", gone.stderr);
     }
 
-    let quiet = ours(&["-Q", "td-pgrep-file"]);
+    let quiet = ours(&["-Q", name]);
     assert_eq!((quiet.code, quiet.stdout.len()), (Some(0), 0));
     let mut searcher = common::command(&["pgrep", "-f", "-v", "td-nothing"]);
     let searcher = searcher.stdout(Stdio::piped()).spawn().expect("it runs");
@@ -223,7 +240,9 @@ fn other_criteria_narrow_down() {
 /// outside of its pid namespace, where both ids are 0.
 #[test]
 fn own_session_and_group_may_be_of_another_namespace() {
-    let script = "sleep 1000 & \"$0\" pgrep -s 0 -g 0 -x sleep; \"$0\" pgrep -s 1 -x sleep; kill $!";
+    let script = r#"sleep 1000 &
+        until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done
+        "$0" pgrep -s 0 -g 0 -x sleep; "$0" pgrep -s 1 -x sleep; kill $!"#;
     let mut inside = Command::new("unshare");
     inside.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script]);
     let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).output();
@@ -235,22 +254,26 @@ fn own_session_and_group_may_be_of_another_namespace() {
 /// long options can be shortened, as in procps.
 #[test]
 fn criteria_can_be_few_and_short() {
-    let named = Named::start("td-pgrep-short", 2);
+    let name = &unique("short");
+    let named = Named::start(name, 2);
     for args in [
         &["-o"][..],
         &["--oldest", "-l"],
-        &["--delim=:", "td-pgrep-short"],
-        &["--list-n", "--par", &std::process::id().to_string(), "td-pgrep-short"],
-        &["--l", "td-pgrep-short"],
+        &["--delim=:", name],
+        &["--list-n", "--par", &std::process::id().to_string(), name],
+        &["--l", name],
     ] {
         let (theirs, mine) = (pgrep(args), ours(args));
         assert_eq!((mine.code, &mine.stdout), (theirs.code, &theirs.stdout), "{args:?}");
     }
     let newest = ours(&["-n"]);
     assert_eq!((newest.code, numbers(&newest).len()), (Some(0), 1), "{newest:?}");
-    let shortened = run(&["pkill", "--dry", "--sig", "0", "-n", "-x", "td-pgrep-short"]);
+    let shortened = run(&["pkill", "--dry", "--sig", "0", "-n", "-x", name]);
     let shortened = String::from_utf8_lossy(&shortened.stdout).into_owned();
-    assert!(shortened.contains(&format!("(pid {})", named.0[1].id())), "{shortened}");
+    assert!(
+        shortened.contains(&format!("(pid {})", named.children[1].id())),
+        "{shortened}"
+    );
 }
 
 /// Check that wrong usage is reported.
@@ -300,17 +323,20 @@ fn failures_have_a_status_of_their_own() {
 /// Check which processes get a signal, by name, by number, and in the old syntax.
 #[test]
 fn signals_reach_those_that_match() {
+    let name = unique("one");
+    let name = name.as_str();
+    let is_it = format!("comm == '{name}'");
     for (options, signal) in [
-        (&["td-pkill-one"][..], libc::SIGTERM),
-        (&["-9", "td-pkill-one"], libc::SIGKILL),
-        (&["-HUP", "td-pkill-one"], libc::SIGHUP),
-        (&["-hup", "td-pkill-one"], libc::SIGHUP),
-        (&["-SIGUSR1", "-x", "td-pkill-one"], libc::SIGUSR1),
-        (&["--signal", "int", "td-pkill-one"], libc::SIGINT),
-        (&["--queue", "-5", "td-pkill-one"], libc::SIGTERM),
-        (&["--where", "comm == 'td-pkill-one'"], libc::SIGTERM),
+        (&[name][..], libc::SIGTERM),
+        (&["-9", name], libc::SIGKILL),
+        (&["-HUP", name], libc::SIGHUP),
+        (&["-hup", name], libc::SIGHUP),
+        (&["-SIGUSR1", "-x", name], libc::SIGUSR1),
+        (&["--signal", "int", name], libc::SIGINT),
+        (&["--queue", "-5", name], libc::SIGTERM),
+        (&["--where", &is_it], libc::SIGTERM),
     ] {
-        let mut named = Named::start("td-pkill-one", 1);
+        let mut named = Named::start(name, 1);
         let killed = run(&[&["pkill"], options].concat());
         assert_eq!((killed.code, killed.stderr.as_str()), (Some(0), ""), "{options:?}");
         assert_eq!(named.ended(), [Some(signal)], "{options:?}");
@@ -325,31 +351,32 @@ fn signals_reach_those_that_match() {
 /// without a terminal; and that they are named.
 #[test]
 fn rehearsals_signal_nobody() {
-    let mut named = Named::start("td-pkill-dry", 2);
+    let name = &unique("dry");
+    let mut named = Named::start(name, 2);
     let pids = named.pids();
-    let dry = run(&["pkill", "--dry-run", "td-pkill-dry"]).complete();
+    let dry = run(&["pkill", "--dry-run", name]).complete();
     for pid in &pids {
         assert!(
-            dry.contains(&format!("td-pkill-dry would be signalled (pid {pid})\n")),
+            dry.contains(&format!("{name} would be signalled (pid {pid})\n")),
             "{dry}"
         );
     }
     for nothing in ["-0", "-SIG0", "-sig00", "-EXIT", "--signal=SIGEXIT"] {
-        assert_eq!(run(&["pkill", nothing, "td-pkill-dry"]).code, Some(0), "{nothing}");
+        assert_eq!(run(&["pkill", nothing, name]).code, Some(0), "{nothing}");
     }
-    assert_eq!(run(&["pkill", "-H", "-USR2", "td-pkill-dry"]).code, Some(1));
-    for child in &mut named.0 {
+    assert_eq!(run(&["pkill", "-H", "-USR2", name]).code, Some(1));
+    for child in &mut named.children {
         assert!(child.try_wait().expect("a child").is_none());
     }
-    let text = run(&["pkill", "--yes", "-e", "-c", "td-pkill-dry"]).complete();
+    let text = run(&["pkill", "--yes", "-e", "-c", name]).complete();
     assert!(text.starts_with("2\n"), "{text}");
     for pid in &pids {
-        assert!(text.contains(&format!("td-pkill-dry killed (pid {pid})\n")), "{text}");
+        assert!(text.contains(&format!("{name} killed (pid {pid})\n")), "{text}");
     }
     let mut left = pids.len();
     while left > 0 {
         let ended = named
-            .0
+            .children
             .iter_mut()
             .filter_map(|child| child.try_wait().expect("a child"))
             .count();
@@ -360,8 +387,9 @@ fn rehearsals_signal_nobody() {
 /// Check that the user nobody may not signal root's processes, and gets a message.
 #[test]
 fn others_may_not_signal() {
-    let sleeper = Sleeper::start(Command::new("sleep").arg0("td-of-root"));
-    let Some(run) = common::run_as_nobody(&["pkill", "-f", "td-of-root"]) else {
+    let name = &unique("root");
+    let sleeper = Sleeper::start(Command::new("sleep").arg0(name));
+    let Some(run) = common::run_as_nobody(&["pkill", "-f", name]) else {
         return;
     };
     assert_eq!(run.code, Some(1));
@@ -376,10 +404,11 @@ fn others_may_not_signal() {
 /// Check that on a terminal, several processes are signalled only after a yes.
 #[test]
 fn a_terminal_is_asked() {
+    let name = &unique("ask");
     use std::io::Write as _;
-    let mut named = Named::start("td-pkill-ask", 2);
+    let mut named = Named::start(name, 2);
     for (answer, code, asks) in [("n\n", 1, true), ("\n", 1, true), ("y\n", 0, true)] {
-        let line = format!("{} pkill td-pkill-ask", env!("CARGO_BIN_EXE_taskdiag"));
+        let line = format!("{} pkill {name}", env!("CARGO_BIN_EXE_taskdiag"));
         let mut script = Command::new("script")
             .args(["-qec", &line, "/dev/null"])
             .stdin(Stdio::piped())
@@ -400,7 +429,7 @@ fn a_terminal_is_asked() {
             "{text}"
         );
         if code == 1 {
-            for child in &mut named.0 {
+            for child in &mut named.children {
                 assert!(child.try_wait().expect("a child").is_none(), "{answer:?}");
             }
         }
