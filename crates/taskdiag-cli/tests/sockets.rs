@@ -10,9 +10,17 @@ use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, Run};
 use serde_json::{json, Value};
+
+/// Held by each test: the tests compare who has a socket, and a command that another test starts has
+/// copies of all descriptors until it is executed.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Moves this thread into a new network namespace, in which the loopback interface is up.
 fn enter_new_network() {
@@ -90,6 +98,7 @@ fn inodes(args: &[&str]) -> Vec<u64> {
 /// Check a row of each kind, and the owner of a socket.
 #[test]
 fn rows_have_values() {
+    let _turn = turn();
     let network = Network::new();
     let all = rows(&[]);
     let row = |file: u64| {
@@ -135,6 +144,7 @@ fn rows_have_values() {
 /// Check that each option selects sockets, and how several options combine.
 #[test]
 fn options_choose_sockets() {
+    let _turn = turn();
     let network = Network::new();
     let [listener, client, server] = [inode(&network.listener), inode(&network.client), inode(&network.server)];
     let unix = inode(&network.unix);
@@ -176,6 +186,7 @@ fn options_choose_sockets() {
 /// is only one namespace.
 #[test]
 fn tables_are_for_people() {
+    let _turn = turn();
     let network = Network::new();
     let port = network.port();
     let text = complete(&["--tcp", "--unix"]).text();
@@ -219,6 +230,7 @@ fn tables_are_for_people() {
 /// Check CSV and JSON lines, with owners as text and as objects.
 #[test]
 fn formats_have_owners() {
+    let _turn = turn();
     let network = Network::new();
     let comm = std::fs::read_to_string("/proc/self/comm").expect("our own name");
     let owner = format!("{}/{}:{}", own(), comm.trim_end(), network.listener.as_raw_fd());
@@ -238,6 +250,7 @@ fn formats_have_owners() {
 /// Check sums by program, port and state, which count each socket once.
 #[test]
 fn sums_count_sockets_once() {
+    let _turn = turn();
     let network = Network::new();
     let copy = network.listener.try_clone().expect("a descriptor");
     let by = |by: &str| {
@@ -291,6 +304,7 @@ fn sums_count_sockets_once() {
 /// Check that other network namespaces are also listed, with their column.
 #[test]
 fn other_namespaces_are_listed() {
+    let _turn = turn();
     let network = Network::new();
     let held = std::fs::File::open("/proc/thread-self/ns/net").expect("a namespace");
     // This thread leaves its sockets behind.
@@ -317,6 +331,7 @@ fn other_namespaces_are_listed() {
 /// Check what counts as wrong usage, and the messages.
 #[test]
 fn wrong_usage_is_named() {
+    let _turn = turn();
     for (args, part) in [
         (&["--state", "open"][..], "TIME-WAIT"),
         (&["--where", "locl_port == 1"], "local_port"),
@@ -339,6 +354,7 @@ fn wrong_usage_is_named() {
 /// Check that the user nobody sees their own namespace, and is informed of what is missing.
 #[test]
 fn nobody_is_told_what_is_missing() {
+    let _turn = turn();
     let network = Network::new();
     let Some(run) = run_as_nobody(&["sockets", "--tcp", "--json"]) else {
         return;
@@ -361,6 +377,7 @@ fn nobody_is_told_what_is_missing() {
 /// Check that closed pipes are silent and full disks are reported.
 #[test]
 fn outputs_can_fail() {
+    let _turn = turn();
     let _network = Network::new();
     check_closed_pipe(&["sockets", "--own-netns", "--json"]);
     check_full_disk(&["sockets", "--own-netns"]);
@@ -369,6 +386,7 @@ fn outputs_can_fail() {
 /// Check that peers are shown only on request.
 #[test]
 fn peers_are_shown_on_request() {
+    let _turn = turn();
     let network = Network::new();
     let rows = |args: &[&str]| run(args).json()["rows"].as_array().expect("rows").clone();
     let args = ["sockets", "--tcp", "--own-netns", "--json", "-o", "inode,peers"];

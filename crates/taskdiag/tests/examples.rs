@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
@@ -43,6 +44,13 @@ fn last_change(directory: &Path) -> SystemTime {
     changes.max().expect("a source")
 }
 
+/// Held by each test: an example that another test starts has copies of all descriptors until it is
+/// executed, and examples print who has a file or a socket.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs an example, and returns what it prints.
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("an example");
@@ -60,6 +68,7 @@ fn own_name() -> String {
 /// Check that `ps` prints a line for each process, with the right values for this one.
 #[test]
 fn ps_lists_processes() {
+    let _turn = turn();
     let printed = run(&mut example("ps"));
     let own = process::id().to_string();
     let line = printed.lines().map(str::trim).find(|line| line.starts_with(&own));
@@ -78,6 +87,7 @@ fn ps_lists_processes() {
 /// among the busiest even while other tests run.
 #[test]
 fn top_finds_busy_processes() {
+    let _turn = turn();
     static STOP: AtomicBool = AtomicBool::new(false);
     let workers = [(); 8].map(|()| {
         thread::spawn(|| {
@@ -102,6 +112,7 @@ fn top_finds_busy_processes() {
 /// Check that `normalize` finds its own file, and the reason for an address without one.
 #[test]
 fn normalize_finds_files() {
+    let _turn = turn();
     let printed = run(&mut example("normalize"));
     assert!(printed.contains("examples/normalize"), "{printed}");
     let own = process::id().to_string();
@@ -116,6 +127,7 @@ fn normalize_finds_files() {
 /// Check that `file_cache` finds that a file of this process is in memory, and who has it open.
 #[test]
 fn file_cache_finds_who_holds_a_file() {
+    let _turn = turn();
     let path = std::env::temp_dir().join(format!("taskdiag-example-{}", process::id()));
     fs::write(&path, [1; 10_000]).expect("a file");
     let file = fs::File::open(&path).expect("our own file");
@@ -130,6 +142,7 @@ fn file_cache_finds_who_holds_a_file() {
 /// Check that `open_files` finds a file that this process has open.
 #[test]
 fn open_files_finds_who_has_a_path_open() {
+    let _turn = turn();
     let path = std::env::temp_dir().join(format!("taskdiag-example-open-{}", process::id()));
     fs::write(&path, [1; 10]).expect("a file");
     let file = fs::File::open(&path).expect("our own file");
@@ -144,6 +157,7 @@ fn open_files_finds_who_has_a_path_open() {
 /// Check that `sockets` finds a listening socket and its owner.
 #[test]
 fn sockets_finds_who_listens() {
+    let _turn = turn();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let port = listener.local_addr().expect("an address").port();
     let printed = run(&mut example("sockets"));
@@ -155,9 +169,10 @@ fn sockets_finds_who_listens() {
 /// Check that `wait_for_exec` reports a program and its process.
 #[test]
 fn wait_for_exec_notices_a_program() {
+    let _turn = turn();
     let name = format!("td-{}", process::id());
     let program = std::env::temp_dir().join(&name);
-    fs::copy("/bin/true", &program).expect("a copy");
+    taskdiag_zoo::copy_program(Path::new("/bin/true"), &program).expect("a copy");
     let mut waiting = example("wait_for_exec");
     let mut waiting = waiting.arg(&name).stdout(Stdio::piped()).spawn().expect("an example");
     let mut lines = BufReader::new(waiting.stdout.take().expect("a pipe")).lines();

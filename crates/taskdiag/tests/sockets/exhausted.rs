@@ -1,19 +1,18 @@
 //! A caller that can't send requests gets an error, not an empty list.
 
 use std::ops::ControlFlow;
-use std::sync::PoisonError;
 
 use rustix::process::{setrlimit, Resource, Rlimit};
 use taskdiag::{ErrorKind, Set, Snapshot};
 use taskdiag_testkit::{child, test_name};
 
-use super::{handle, request, Kind, AS_NOBODY};
+use super::{handle, request, turn, Kind};
 
 /// Check that it is an error if the process that sends requests can't be started: because there are
 /// no descriptors for it, or no further process is allowed.
 #[test]
 fn asking_can_fail() {
-    let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let limits = [
         ("files", child::World::default(), Resource::Nofile, 3),
         ("processes", child::nobody(0), Resource::Nproc, 1),

@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use network::{eventually, inode, own_namespace, socket, Tcp};
@@ -31,8 +31,13 @@ use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 use taskdiag_testkit::{child, test_name};
 use text::Line;
 
-/// Processes of nobody see each other's sockets, so only one runs at a time.
-static AS_NOBODY: Mutex<()> = Mutex::new(());
+/// Held by each test that starts a process or compares who has a socket: a new process has copies
+/// of all descriptors until it executes its program. And processes of nobody see each other's
+/// sockets.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A socket as it was passed on, with memory of its own.
 #[derive(Clone, Debug)]
@@ -159,6 +164,7 @@ fn by_inode(seen: &[Seen], inode: u64) -> &Seen {
 /// Check the sockets of TCP in each state against `/proc/net/tcp` and `tcp6`.
 #[test]
 fn tcp_is_that_of_proc_net() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let mut states = Vec::new();
@@ -212,6 +218,7 @@ fn tcp_is_that_of_proc_net() {
 /// Compares sockets of TCP and UDP with ss(8), which also asks the kernel.
 #[test]
 fn ss_sees_the_same() {
+    let _turn = turn();
     network::enter_new();
     let _tcp = Tcp::new();
     let udp = UdpSocket::bind("[::1]:0").expect("a socket");
@@ -253,6 +260,7 @@ fn ss_sees_the_same() {
 /// Check that data waiting in a connection is counted, at both ends.
 #[test]
 fn queues_have_what_waits() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let [client, server] = &tcp.pair;
@@ -282,6 +290,7 @@ fn queues_have_what_waits() {
 /// Check UDP, connected or not, bound to an interface or not, against the text.
 #[test]
 fn udp_is_that_of_proc_net() {
+    let _turn = turn();
     network::enter_new();
     let plain = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let connected = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -318,6 +327,7 @@ fn udp_is_that_of_proc_net() {
 /// both ends of a pair know each other.
 #[test]
 fn unix_is_that_of_proc_net() {
+    let _turn = turn();
     network::enter_new();
     let path = std::env::temp_dir().join(format!("taskdiag-sockets-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -377,6 +387,7 @@ fn unix_is_that_of_proc_net() {
 /// Check raw, netlink and packet sockets: from the kernel's list, or its text.
 #[test]
 fn other_families_are_listed() {
+    let _turn = turn();
     network::enter_new();
     let raw = [
         socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
@@ -403,6 +414,7 @@ fn other_families_are_listed() {
 /// that the sockets that send requests are not listed.
 #[test]
 fn owners_are_all_descriptors() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let copy = tcp.listener.try_clone().expect("a descriptor");
@@ -447,6 +459,7 @@ fn owners_are_all_descriptors() {
 /// and here.
 #[test]
 fn requests_choose_sockets() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let all = list_here(&request(Kind::ALL));
@@ -499,6 +512,7 @@ fn requests_choose_sockets() {
 /// Check that values that are not asked for are not there, and that the closure ends the pass.
 #[test]
 fn only_what_is_asked_for_is_there() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let mut plain = request(Kind::Tcp);
@@ -530,6 +544,7 @@ fn only_what_is_asked_for_is_there() {
 /// Compares TCP's information with that of getsockopt(2) for one's own socket.
 #[test]
 fn info_is_that_of_the_socket() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let mut request = request(Kind::Tcp | Kind::Unix);
@@ -568,6 +583,7 @@ fn info_is_that_of_the_socket() {
 /// socket is missing, and all else is there, in time.
 #[test]
 fn a_held_socket_blocks_no_list() {
+    let _turn = turn();
     const PATIENCE: Duration = Duration::from_millis(500);
     // Before Linux 6.9, lists wait for each other.
     if taskdiag_testkit::kernel() < (6, 9) {
@@ -603,6 +619,7 @@ fn a_held_socket_blocks_no_list() {
 /// Check that a row has the value of each field, and that its texts are those of the socket.
 #[test]
 fn rows_have_all_fields() {
+    let _turn = turn();
     network::enter_new();
     let tcp = Tcp::new();
     let mut request = request(Kind::Tcp);
@@ -638,7 +655,7 @@ fn rows_have_all_fields() {
 /// Check that a user sees the sockets of their own namespace, and that hidden ones are counted.
 #[test]
 fn users_see_their_own_namespace() {
-    let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let _other = child::part().is_none().then(namespaces::held_by_a_thread);
     child::run(test_name!(), "nobody", child::nobody(0), || {
         let listener = std::os::unix::net::UnixListener::bind_addr(

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use taskdiag::sockets::Kind;
 use taskdiag::Query;
 
-use super::{by_inode, handle, inode, list_with, network, request, Seen};
+use super::{by_inode, handle, inode, list_with, network, request, turn, Seen};
 
 /// A thread that is in a network namespace of its own until this is dropped.
 #[derive(Debug)]
@@ -82,6 +82,7 @@ fn goes(namespace: u64) {
 /// thread.
 #[test]
 fn threads_keep_namespaces_alive() {
+    let _turn = turn();
     let held = held_by_a_thread();
     assert!(has(&everywhere(), held.namespace));
     let namespace = held.namespace;
@@ -93,6 +94,7 @@ fn threads_keep_namespaces_alive() {
 /// owner is in another namespace.
 #[test]
 fn descriptors_keep_namespaces_alive() {
+    let _turn = turn();
     let held = held_by_a_thread();
     let path = format!("/proc/self/task/{}/ns/net", held.tid);
     let (descriptor, namespace) = (File::open(path).expect("our own"), held.namespace);
@@ -111,6 +113,7 @@ fn descriptors_keep_namespaces_alive() {
 /// Check that a thread that enters and leaves a namespace does not hide those that stay in it.
 #[test]
 fn visitors_hide_nobody() {
+    let _turn = turn();
     let (tell, told) = channel::<Option<File>>();
     let (ready, is_ready) = channel();
     // It started first, so it is found first.
@@ -191,6 +194,7 @@ fn mount_and_leave(place: &Path) {
 /// in, is found, and disappears with that mount namespace.
 #[test]
 fn mounts_keep_namespaces_alive() {
+    let _turn = turn();
     let place = std::env::temp_dir().join(format!("taskdiag netns {}", std::process::id()));
     File::create(&place).expect("a file");
     let mounted_at = place.clone();

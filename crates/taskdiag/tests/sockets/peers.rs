@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 
 use taskdiag::files;
 use taskdiag::sockets::Kind;
@@ -17,7 +16,7 @@ use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{child, passing, test_name};
 
 use super::network::{self, eventually, inode};
-use super::{handle, request, AS_NOBODY};
+use super::{handle, request, turn};
 
 /// Descriptors: process ids and numbers.
 type Ends = Result<Option<Vec<(u32, u32)>>, Absent>;
@@ -169,6 +168,7 @@ impl Sleep {
 /// after that is closed.
 #[test]
 fn pipes_lead_to_the_other_end() {
+    let _turn = turn();
     for mut handle in handles() {
         let (reader, writer) = pipe();
         let copy = writer.try_clone().expect("a descriptor");
@@ -195,6 +195,7 @@ fn pipes_lead_to_the_other_end() {
 /// system.
 #[test]
 fn fifos_can_be_both_ends() {
+    let _turn = turn();
     let path = std::env::temp_dir().join(format!("taskdiag-fifo-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo");
@@ -218,6 +219,7 @@ fn fifos_can_be_both_ends() {
 /// connected.
 #[test]
 fn unix_sockets_lead_to_their_peers() {
+    let _turn = turn();
     network::enter_new();
     for mut handle in handles() {
         let (one, other) = UnixStream::pair().expect("a pair");
@@ -262,6 +264,7 @@ fn unix_sockets_lead_to_their_peers() {
 /// whichever processes owners are searched among, and owners are only among these.
 #[test]
 fn other_ends_are_found_beside_owners() {
+    let _turn = turn();
     network::enter_new();
     for mut handle in handles() {
         let (one, other) = UnixStream::pair().expect("a pair");
@@ -310,6 +313,7 @@ fn other_ends_are_found_beside_owners() {
 /// closed and left by one side, UDP; and sockets that are not connected, or connected elsewhere.
 #[test]
 fn connections_lead_to_the_other_end() {
+    let _turn = turn();
     network::enter_new();
     let listener = TcpListener::bind("[::]:0").expect("a listener");
     let port = listener.local_addr().expect("an address").port();
@@ -342,6 +346,7 @@ fn connections_lead_to_the_other_end() {
 /// of another namespace leads to its own peer, and that owners in other namespaces are found.
 #[test]
 fn namespaces_are_kept_apart() {
+    let _turn = turn();
     let (tell, told) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let ended = std::sync::Mutex::new(ended);
@@ -403,7 +408,7 @@ fn socket_bound_to(socket: OwnedFd, port: u16) -> TcpStream {
 /// Check that a user who may not see the other end gets a denial, and not an empty result.
 #[test]
 fn hidden_ends_are_denied() {
-    let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     // The other ends belong to root, who waits in the first process.
     let _writer = child::part().is_none().then(|| {
         let (reader, writer) = pipe();

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use taskdiag::sockets::{Address, Endpoint, Family, Kind, State, Type};
 use taskdiag::Query;
 
-use super::{by_inode, handle, inode, list_with, network, request};
+use super::{by_inode, handle, inode, list_with, network, request, turn};
 
 /// A socket of the family. `None`: the kernel does not have the family.
 fn socket() -> Option<OwnedFd> {
@@ -97,6 +97,7 @@ fn has_list() -> bool {
 /// that the answer says that this kernel has no list.
 #[test]
 fn vsock_is_listed_or_unsupported() {
+    let _turn = turn();
     network::enter_new();
     let listener = socket();
     let port = listener.as_ref().map(listen);
