@@ -182,7 +182,7 @@ fn deleted_files_hold_space() {
         let table = run(&[&args[..], &["--bytes", "--limit", "1"]].concat()).complete();
         let last = table.lines().last().expect("a total");
         assert!(
-            last.starts_with("total") && last.ends_with("1 file, held by 1 process"),
+            last.trim_start().starts_with("total") && last.ends_with("1 file, held by 1 process"),
             "{table}"
         );
         assert!(last.contains(&space.to_string()), "{table}");
