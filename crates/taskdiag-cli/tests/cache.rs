@@ -554,6 +554,11 @@ fn rows_stream() {
     let mut child = start(&["cache", &scratch.root()]);
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut [0]).expect("it begins to write");
+    let begin = std::time::Instant::now();
+    while rustix::io::ioctl_fionread(&stdout).expect("a pipe") < 60_000 {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "it writes little");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     // Long enough for a walk that does not wait to finish.
     std::thread::sleep(Duration::from_secs(1));
     fs::remove_dir_all(&scratch.0).expect("our own directory");
