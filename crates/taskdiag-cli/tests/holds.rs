@@ -23,13 +23,10 @@ fn holders(count: usize) -> Vec<Animal> {
     holders.collect::<Result<_, _>>().expect("holders")
 }
 
-/// Runs the command with the default patience. Returns how long it took.
+/// Runs the command with the default patience. Returns how long it took, without the time in which
+/// it waited for a processor.
 fn run(args: &[&str]) -> (Run, Duration) {
-    let mut command = common::command(args);
-    command.env_remove("TASKDIAG_PATIENCE");
-    let start = Instant::now();
-    let run = Run::new(command.output().expect("the binary runs"));
-    (run, start.elapsed())
+    common::run_timed(common::command(args).env_remove("TASKDIAG_PATIENCE"))
 }
 
 fn ends_within(child: &mut Child, time: Duration) -> bool {
@@ -250,10 +247,7 @@ fn a_silent_user_database_holds_nobody() {
     inside.args(["--mount", "sh", "-c", script, "sh"]).arg(&directory);
     let pid = std::process::id().to_string();
     let ps = ["ps", "-p", &pid, "-o", "pid,ruser"];
-    let begin = Instant::now();
-    let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).args(ps).output();
-    let run = Run::new(output.expect("util-linux has unshare"));
-    let took = begin.elapsed();
+    let (run, took) = common::run_timed(inside.arg(env!("CARGO_BIN_EXE_taskdiag")).args(ps));
     std::fs::remove_dir_all(&directory).expect("it is ours");
     assert!(run.stderr.contains("user database"), "{run:?}");
     assert!(

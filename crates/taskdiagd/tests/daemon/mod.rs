@@ -15,14 +15,15 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag::{Handle, SourceId};
 use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 
-/// The environment variable that names the broker's socket to the clients of a test.
+/// The environment variables that name the broker's socket and process to the clients of a test.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
+const PID: &str = "TASKDIAG_TEST_BROKER";
 
 /// Whether this kernel can neither make records for clients in other pid or time namespaces nor
 /// build names from the roots of clients.
@@ -160,9 +161,29 @@ pub fn socket() -> PathBuf {
     std::env::var_os(SOCKET).expect("a broker's socket").into()
 }
 
-/// Names the broker's socket to the clients that are started from now on.
+/// The broker's process, for a client of this test.
+pub fn pid() -> u32 {
+    let pid = std::env::var(PID).ok().and_then(|pid| pid.parse().ok());
+    pid.expect("a broker's process")
+}
+
+/// Names the broker's socket and process to the clients that are started from now on.
 pub fn publish(broker: &Broker) {
     std::env::set_var(SOCKET, &broker.socket);
+    std::env::set_var(PID, broker.pid().to_string());
+}
+
+/// Waits until these processes have done what they can do: all sleep at the same time.
+pub fn wait_until_they_sleep(pids: &[u32]) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let sleeps = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a stat");
+        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
+    };
+    while !pids.iter().all(sleeps) {
+        assert!(Instant::now() < until, "{pids:?} do not sleep");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// How long reading a process may take. On a busy machine, even a process that holds no reader may
