@@ -82,7 +82,7 @@ fn recordings_that_do_not_answer_hold_nobody() {
     ];
     let started = commands.map(|command| (command, common::start(command)));
     for (command, mut child) in started {
-        assert!(ends_within(&mut child, Duration::from_secs(30)), "{command:?} hangs");
+        assert!(ends_within(&mut child, Duration::from_secs(60)), "{command:?} hangs");
         let run = Run::new(child.wait_with_output().expect("it ended"));
         let said = format!("the file system of {directory} has not answered for 10 seconds");
         assert!(

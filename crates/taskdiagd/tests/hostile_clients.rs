@@ -193,7 +193,7 @@ fn no_user_gets_all_connections() {
 #[test]
 fn refused_clients_get_an_error() {
     let _turn = turn();
-    let broker = Broker::start(&["--max-clients", "2"]);
+    let broker = Broker::start(&["--max-clients", "2", "--patience", "1000"]);
     daemon::publish(&broker);
     let groups = BASE | (1 << Group::Cpu as u32 | 1 << Group::Signals as u32) << show::GROUPS_SHIFT;
     let packet = request(groups, Strategy::AllThreads, 0);
@@ -208,7 +208,7 @@ fn refused_clients_get_an_error() {
         })
         .collect();
     // Until its socket is full, a connection that has just been answered is idle for a moment.
-    std::thread::sleep(taskdiag_zoo::margin() / 2);
+    daemon::wait_until_they_sleep(&[broker.pid()]);
     for asks_first in [false, true] {
         let refused = connect(&broker.socket);
         if asks_first {

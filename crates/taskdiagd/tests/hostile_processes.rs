@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use taskdiag::Group;
 use taskdiag_core::record::{self, attr, Record};
 use taskdiag_protocol::wire::{
@@ -193,11 +194,15 @@ fn missing_mappings_are_announced() {
     let connection = connect(&broker.socket);
     connection.send(&daemon::request(SHOW, Strategy::One, pid));
     // The client does not read, so the reader waits in the middle of the mappings.
-    std::thread::sleep(Duration::from_secs(1));
+    let mut polled = [PollFd::new(&connection.socket, PollFlags::IN)];
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "no answer");
     let [keeper] = daemon::children(broker.pid())[..] else {
         panic!("a keeper");
     };
-    for reader in daemon::children(keeper) {
+    let readers = daemon::children(keeper);
+    daemon::wait_until_they_sleep(&[&[broker.pid()], &readers[..]].concat());
+    for reader in readers {
         // SAFETY: numbers only, and the process belongs to the broker.
         assert_eq!(unsafe { libc::kill(reader as i32, libc::SIGKILL) }, 0);
     }

@@ -173,16 +173,29 @@ pub fn publish(broker: &Broker) {
     std::env::set_var(PID, broker.pid().to_string());
 }
 
-/// Waits until these processes have done what they can do: all sleep at the same time.
+/// Waits until these processes have done what they can do: all sleep for half a second without a
+/// break.
 pub fn wait_until_they_sleep(pids: &[u32]) {
     let until = Instant::now() + Duration::from_secs(60);
-    let sleeps = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a stat");
-        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
+    // The states, and how often the processes have left their processors.
+    let sleep = || -> Vec<String> {
+        let statuses = pids
+            .iter()
+            .map(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")));
+        let lines = statuses.map(|status| {
+            let status = status.expect("a status");
+            let is_of_sleep = |line: &&str| line.starts_with("State:") || line.contains("ctxt_switches");
+            status.lines().filter(is_of_sleep).collect()
+        });
+        lines.collect()
     };
-    while !pids.iter().all(sleeps) {
+    loop {
         assert!(Instant::now() < until, "{pids:?} do not sleep");
-        std::thread::sleep(Duration::from_millis(10));
+        let before = sleep();
+        std::thread::sleep(Duration::from_millis(500));
+        if before.iter().all(|lines| lines.starts_with("State:\tS")) && sleep() == before {
+            return;
+        }
     }
 }
 
