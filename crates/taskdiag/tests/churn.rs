@@ -10,7 +10,7 @@ use std::thread;
 
 use taskdiag::maps::{MapField, Perms};
 use taskdiag::{ErrorKind, Field, Fields, Query, Set, Snapshot, SourceId};
-use taskdiag_testkit::{child, handle, scaled, start_ticks, test_name, text::TICK_NS, SOURCES};
+use taskdiag_testkit::{child, handle, scaled, start_ticks, test_name, text::TICK_NS, Stop, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
 
 const FORKS_PER_SECOND: u32 = 2000;
@@ -292,15 +292,6 @@ fn make_new_roots(stop: &AtomicBool) -> usize {
         made += 1;
     }
     made
-}
-
-/// Sets a flag when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Check that walks lose no task while the tree of ids that they follow gains a new root and loses

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use taskdiag::maps::{MapField, Maps, Perms};
 use taskdiag::{Field, Handle, Query, SourceId};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, FILES_REQUEST};
-use taskdiag_testkit::{child, numbers::Numbers, scaled, stopwatch::Stopwatch};
+use taskdiag_testkit::{child, numbers::Numbers, scaled, stopwatch::Stopwatch, Stop};
 
 use daemon::{connect, request, try_connect, Broker, Limits};
 
@@ -484,6 +484,7 @@ fn answers_are_not_mixed_up() {
     let broker = Broker::start(&[]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 let connection = connect(&broker.socket);
@@ -524,7 +525,6 @@ fn answers_are_not_mixed_up() {
             })
             .collect();
         askers.into_iter().for_each(|asker| asker.join().expect("its answers"));
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

@@ -13,6 +13,7 @@ pub mod temporary;
 pub mod text;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -75,6 +76,16 @@ pub fn kernel() -> (u32, u32) {
     let release = system.release().to_string_lossy();
     let mut numbers = release.split(['.', '-']).flat_map(|word| word.parse().ok());
     (numbers.next().expect("a number"), numbers.next().expect("another"))
+}
+
+/// Sets a flag when it is dropped, also by a test that fails: the test then does not wait for
+/// threads that run until the flag is set.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How often to do something that is done `count` times on an ordinary machine.

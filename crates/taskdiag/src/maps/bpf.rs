@@ -417,6 +417,7 @@ mod tests {
 
     use rustix::mm::{MapFlags, ProtFlags};
     use taskdiag_sys::host;
+    use taskdiag_testkit::Stop;
 
     use super::super::{MapField, Maps};
     use super::*;
@@ -551,6 +552,7 @@ mod tests {
                     }
                 }
             });
+            let _stop = Stop(&done);
             let own = Handle::new().maps(process::id()).expect("our own");
             let fd = own.fd().expect("memory");
             for round in 0..3000 {
@@ -572,7 +574,6 @@ mod tests {
                 assert_eq!(met.name, Ok(names[turn].as_os_str().as_encoded_bytes()));
                 seen[turn] += 1;
             }
-            done.store(true, Ordering::Relaxed);
         });
         println!("{whole} of 3000 walks were whole, {seen:?}");
         assert!(whole > 0);

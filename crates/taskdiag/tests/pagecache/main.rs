@@ -28,7 +28,7 @@ use taskdiag_testkit::{
     child::{self, World, NOBODY},
     kernel, scaled,
     stopwatch::Stopwatch,
-    test_name,
+    test_name, Stop,
 };
 
 const CAP_FOWNER: u64 = 1 << 3;

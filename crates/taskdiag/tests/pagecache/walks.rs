@@ -314,6 +314,7 @@ fn changing_trees_keep_what_stays() {
                 }
             });
         }
+        let stopping = Stop(&stop);
         let mut gone = 0;
         for _ in 0..scaled(200) {
             let (found, totals) = harvest(Walk::new(), root);
@@ -322,7 +323,7 @@ fn changing_trees_keep_what_stays() {
             let is_steady = |path: &&Vec<u8>| !path.ends_with(b"file");
             assert_eq!(found.files.keys().filter(is_steady).count(), STEADY);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         println!(
             "{} changes, {gone} files and directories went while they were looked at",
             changes.load(Ordering::Relaxed)
