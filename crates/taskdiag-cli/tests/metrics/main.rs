@@ -178,7 +178,9 @@ fn counters_grow_and_do_not_fall() {
 fn the_short_lived_count() {
     const RUNS: u32 = 30;
     let directory = Directory::new();
-    let program = directory.program("/bin/sh", b"tdm-short");
+    // No other process has this name.
+    let name = &format!("tdm-{}", std::process::id());
+    let program = directory.program("/bin/sh", name.as_bytes());
     let exporter = Exporter::start(&["--by", "user"]);
     exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(1.0));
     let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; read line </proc/self/schedstat; echo $line";
@@ -192,15 +194,10 @@ fn the_short_lived_count() {
             .and_then(|word| word.parse::<u64>().ok())
             .expect("a time");
     }
-    let ended = |scrape: &Scrape| {
-        scrape.value(
-            "taskdiag_namegroup_ended_processes_total",
-            &[("groupname", "tdm-short")],
-        )
-    };
+    let ended = |scrape: &Scrape| scrape.value("taskdiag_namegroup_ended_processes_total", &[("groupname", name)]);
     let scrape = exporter.scrape_until(|scrape| ended(scrape) == Some(RUNS.into()));
-    assert_eq!(scrape.group("num_procs", "tdm-short", &[]), 0.0);
-    let (ours, theirs) = (scrape.seconds("tdm-short"), ran_ns as f64 / 1e9);
+    assert_eq!(scrape.group("num_procs", name, &[]), 0.0);
+    let (ours, theirs) = (scrape.seconds(name), ran_ns as f64 / 1e9);
     assert!(
         ours >= theirs * 0.95 && ours <= theirs * 1.5 + 0.1,
         "{ours} s, {theirs} s as they saw it"
