@@ -114,9 +114,6 @@ enum Command {
     Man(manual::Args),
     #[command(hide = true)]
     Completions(complete::Args),
-    /// Run by `record`, and by commands that read a recording
-    #[command(hide = true)]
-    RecordingFiles,
 }
 
 /// The commands that run when a link has their name.
@@ -209,7 +206,6 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Schema(args) => schema::run(args),
         Command::Man(args) => manual::run(args, Cli::command()),
         Command::Completions(args) => complete::run(args),
-        Command::RecordingFiles => record::apart::serve(),
     }
 }
 

@@ -67,31 +67,6 @@ fn ps_hangs_and_taskdiag_does_not() {
     self::run(&["tree", &other.pid()]).0.complete();
 }
 
-/// Check that commands which write or read a recording end with a message if its file system never
-/// answers, even if its callers can't be killed.
-#[test]
-fn recordings_that_do_not_answer_hold_nobody() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let zoo = Zoo::new().expect("a zoo");
-    let deaf = zoo.start("deaf-mount").expect("a mount");
-    let directory = format!("/proc/{}/cwd", deaf.pid);
-    let commands = [
-        &["record", "--dir", &directory, "-n", "1"][..],
-        &["history", &directory],
-        &["ps", "--history", &directory],
-    ];
-    let started = commands.map(|command| (command, common::start(command)));
-    for (command, mut child) in started {
-        assert!(ends_within(&mut child, Duration::from_secs(60)), "{command:?} hangs");
-        let run = Run::new(child.wait_with_output().expect("it ended"));
-        let said = format!("the file system of {directory} has not answered for 10 seconds");
-        assert!(
-            run.code == Some(2) && run.stderr.contains(&said),
-            "{command:?}: {run:?}"
-        );
-    }
-}
-
 /// Check that a process that does not answer is not reported if the filter leaves it out.
 #[test]
 fn holders_that_a_filter_leaves_out_are_not_reported() {

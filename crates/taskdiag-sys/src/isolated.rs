@@ -170,7 +170,7 @@ pub enum Failed {
 }
 
 /// Waits until there is something to receive.
-pub fn wait_for(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Failed> {
+fn wait_for(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Failed> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec {

@@ -11,7 +11,7 @@ use taskdiag_history::decode::{text, End};
 use super::filter::Filter;
 use super::writer::Writer;
 use super::{chosen, report, Args, Kind};
-use crate::history::library::{torn, Library, Segment, Unread};
+use crate::history::library::{torn, Library, Segment};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::text::escaped;
@@ -58,8 +58,8 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     for segment in segments.iter().rev() {
         match first_sample(&library, segment) {
             Ok(found) => first = found,
-            Err(unread) => {
-                let _ = write!(damages, "\n{}: {}", segment.name, unread.damage()?);
+            Err(damage) => {
+                let _ = write!(damages, "\n{}: {damage}", segment.name);
             }
         }
         if first.is_some() {
@@ -118,12 +118,12 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
 }
 
 /// The first sample of a segment, if there is one.
-fn first_sample(library: &Library, segment: &Segment) -> Result<Option<Recorded>, Unread> {
+fn first_sample(library: &Library, segment: &Segment) -> Result<Option<Recorded>, String> {
     let Some(decoder) = library.decoder(segment)? else {
         return Ok(None);
     };
-    let mut recorded = Recorded::quiet(decoder).map_err(Unread::damaged)?;
-    let end = recorded.advance().map_err(Unread::damaged)?;
+    let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
+    let end = recorded.advance()?;
     Ok(end.is_none().then_some(recorded))
 }
 
@@ -133,7 +133,7 @@ impl Shown {
         let decoder = match library.decoder(segment) {
             Ok(Some(decoder)) => decoder,
             Ok(None) => return Ok(Ok(())),
-            Err(unread) => return Ok(Err(unread.damage()?)),
+            Err(damage) => return Ok(Err(damage)),
         };
         if decoder.about.boot_id != boot_id {
             // Times since boot can't be compared between boots.

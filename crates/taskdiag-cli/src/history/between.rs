@@ -7,7 +7,7 @@ use taskdiag_core::derived::Context;
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::figures::Figures;
 
-use super::library::{Library, Unread};
+use super::library::Library;
 use super::past::Recorded;
 use super::span::Span;
 use super::time;
@@ -34,12 +34,12 @@ impl Between {
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
         let mut timeline = Timeline::new(library);
         let (places, mut said) = places(&mut timeline, times);
-        if let Some(failure) = timeline.take_lost() {
-            return Err(failure);
-        }
         let Some(last) = places.last().filter(|last| last.time.wall_ns >= times.start) else {
-            let message = "nothing was recorded in that time: `taskdiag history` shows what there is";
-            return Err(unanswered(message.to_owned()));
+            let mut message = "nothing was recorded in that time: `taskdiag history` shows what there is".to_owned();
+            for damage in timeline.take_damages() {
+                message += &format!("\n{damage}");
+            }
+            return Err(unanswered(message));
         };
         if places.len() < 2 {
             let at = time::precise(last.time.wall_ns);
@@ -50,8 +50,8 @@ impl Between {
         let mut reader = Reader::default();
         for place in &places {
             let is_before = place.time.wall_ns < times.start;
-            if let Err(unread) = reader.add(&mut timeline, place, is_before) {
-                said.push(unread.damage()?);
+            if let Err(damage) = reader.add(&mut timeline, place, is_before) {
+                said.push(damage);
             }
         }
         said.extend(timeline.take_damages());
@@ -128,14 +128,14 @@ struct Reader {
 
 impl Reader {
     /// Reads a sample. `is_before`: it is before the period.
-    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), Unread> {
+    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), String> {
         let near = self.decoder.take();
         let before_ns = near.as_ref().map(|(near, _)| near.time.boot_ns);
         let decoder = timeline.decoder(place, near)?;
         self.snapshot.clear(Field::ALL.iter().copied().collect::<Fields>());
         decoder
             .tasks_into(&Figures::new(), &mut self.snapshot)
-            .map_err(|damage| Unread::damaged(damage).of(place.segment()))?;
+            .map_err(|damage| format!("{}: {damage}", place.segment()))?;
         self.span.add(&self.snapshot, place.time.boot_ns, before_ns);
         if self.is_counted {
             let ended = self

@@ -1,6 +1,5 @@
 //! Finds and reads the segments of a recording.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,11 +7,11 @@ use std::path::{Path, PathBuf};
 use taskdiag_history::decode::{Broken, Decoder, End};
 use taskdiag_history::directory::{parse, Tier, TIERS};
 use taskdiag_history::piece::{self, Next, Time, MAGIC};
-use taskdiag_history::store::Store as _;
+use taskdiag_history::store::Listed;
 use taskdiag_history::About;
 
 use crate::outcome::Failure;
-use crate::record::apart::{is_lost, Apart};
+use crate::record::disk;
 
 /// A segment, as described by its name and size.
 #[derive(Clone, Debug)]
@@ -31,7 +30,6 @@ pub struct Segment {
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    files: Apart,
     /// Sorted by tier, finest first, and by time.
     segments: Vec<Segment>,
 }
@@ -45,52 +43,6 @@ pub struct Outline {
     pub times: Vec<Time>,
     /// The damage, if any.
     pub damage: Option<String>,
-    /// Whether the damage is that no file can be read now.
-    pub is_lost: bool,
-}
-
-/// Why a segment cannot be read.
-#[derive(Debug)]
-pub struct Unread {
-    message: String,
-    is_lost: bool,
-}
-
-impl Unread {
-    /// Something is wrong with this segment.
-    pub fn damaged(message: impl fmt::Display) -> Unread {
-        Unread {
-            message: message.to_string(),
-            is_lost: false,
-        }
-    }
-
-    /// Names the segment, if something is wrong with it.
-    pub fn of(mut self, segment: &str) -> Unread {
-        if !self.is_lost {
-            self.message = format!("{segment}: {}", self.message);
-        }
-        self
-    }
-
-    /// What is wrong with this segment.
-    ///
-    /// # Errors
-    ///
-    /// If no file can be read now: then nothing is known about what was recorded.
-    pub fn damage(self) -> Result<String, Failure> {
-        if self.is_lost {
-            Err(Failure::Unanswered(self.message))
-        } else {
-            Ok(self.message)
-        }
-    }
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.message)
-    }
 }
 
 impl Outline {
@@ -151,7 +103,6 @@ impl Library {
     pub fn open(path: &Path) -> Result<Library, Failure> {
         let mut library = Library {
             path: path.to_owned(),
-            files: Apart::to_read(path),
             segments: Vec::new(),
         };
         library.refresh()?;
@@ -161,11 +112,9 @@ impl Library {
     /// Lists the directory again. If that fails, the segments stay as they were.
     pub fn refresh(&mut self) -> Result<(), Failure> {
         let path = self.path.display();
-        let files = self
-            .files
-            .list()
+        let files = disk::list(&self.path)
             .map_err(|error| Failure::Unanswered(format!("{path}: reading the recording: {error}")))?;
-        let segment = |file: taskdiag_history::store::Listed| {
+        let segment = |file: Listed| {
             let (tier, begin_ns) = parse(&file.name)?;
             let tier = TIERS.iter().find(|known| known.name == tier)?;
             Some(Segment {
@@ -224,20 +173,17 @@ impl Library {
         &self.path
     }
 
-    /// Opens a segment. `None` if it ends within its first piece.
-    pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, Unread> {
-        Decoder::open(self.bytes(segment)?).map_err(Unread::damaged)
+    /// Opens a segment. `None` if it ends within its first piece. The error describes the damage.
+    pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, String> {
+        let bytes = self.bytes(segment).map_err(|error| error.to_string())?;
+        Decoder::open(bytes).map_err(|broken| broken.to_string())
     }
 
     /// Reads a file; nothing if the recorder has just removed it, because it was too old.
-    fn bytes(&self, segment: &Segment) -> Result<Vec<u8>, Unread> {
-        match self.files.read(&segment.name) {
+    fn bytes(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+        match disk::read(&self.path.join(&segment.name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(Unread {
-                message: error.to_string(),
-                is_lost: is_lost(&error),
-            }),
-            Ok(bytes) => Ok(bytes),
+            result => result,
         }
     }
 
@@ -246,8 +192,8 @@ impl Library {
         let mut outline = Outline::default();
         let bytes = match self.bytes(segment) {
             Ok(bytes) => bytes,
-            Err(Unread { message, is_lost }) => {
-                (outline.damage, outline.is_lost) = (Some(message), is_lost);
+            Err(error) => {
+                outline.damage = Some(error.to_string());
                 return (outline, None);
             }
         };
@@ -285,8 +231,8 @@ impl Library {
                 let decoder = match self.decoder(segment) {
                     Ok(Some(decoder)) => decoder,
                     Ok(None) => continue,
-                    Err(unread) => {
-                        damages.push(format!("{}: {}", segment.name, unread.damage()?));
+                    Err(damage) => {
+                        damages.push(format!("{}: {damage}", segment.name));
                         continue;
                     }
                 };
@@ -317,8 +263,8 @@ impl Library {
                 let decoder = match self.decoder(segment) {
                     Ok(Some(decoder)) => decoder,
                     Ok(None) => continue,
-                    Err(unread) => {
-                        damages.push(format!("{}: {}", segment.name, unread.damage()?));
+                    Err(damage) => {
+                        damages.push(format!("{}: {damage}", segment.name));
                         continue;
                     }
                 };
@@ -398,40 +344,6 @@ pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Rest) {
             Ok(Some(End::Whole)) => return (decoder, has_sample, Rest::Whole),
             Ok(Some(End::Torn(bytes))) => return (decoder, has_sample, Rest::Torn(bytes)),
             Err(broken) => return (decoder, has_sample, Rest::Broken(broken)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use taskdiag_history::directory::file_name;
-
-    use super::super::timeline::Timeline;
-    use super::*;
-
-    /// Check that it is said that no file can be read, not that nothing was recorded, and that the
-    /// files are read again when they can be. Here the program is not one that has files.
-    #[test]
-    fn lost_files_are_not_empty_ones() {
-        let library = || Library {
-            path: "/recording".into(),
-            files: Apart::to_read("/recording".as_ref()),
-            segments: vec![Segment {
-                name: file_name(TIERS[0].name, 1_000_000_000, 0),
-                tier: &TIERS[0],
-                begin_ns: 1_000_000_000,
-                bytes: 5,
-            }],
-        };
-        for result in [library().at(i64::MAX / 2), library().last()] {
-            let message = result.expect_err("no file can be read").message();
-            assert_eq!(message, "the process that has its files has ended");
-        }
-        let mut timeline = Timeline::new(library());
-        for _ in 0..2 {
-            assert_eq!(timeline.next(0), None);
-            let lost = timeline.take_lost().expect("it was tried").message();
-            assert_eq!(lost, "the process that has its files has ended");
         }
     }
 }

@@ -78,8 +78,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let looked_at: Vec<(&Segment, Contents)> = library
         .segments()
         .iter()
-        .map(|segment| Ok((segment, contents(&library, segment, args.verify)?)))
-        .collect::<Result<_, Failure>>()?;
+        .map(|segment| (segment, contents(&library, segment, args.verify)))
+        .collect();
     let mut output = Output::new();
     if args.json {
         write_json(&looked_at, output.buffer());
@@ -100,11 +100,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-fn contents(library: &Library, segment: &Segment, verify: bool) -> Result<Contents, Failure> {
+fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
     let (outline, decoder) = library.outline(segment);
-    if outline.is_lost {
-        return Err(Failure::Unanswered(outline.damage.unwrap_or_default()));
-    }
     let far_ns = outline.far_ns();
     let times: Vec<i64> = outline.times.iter().map(|time| time.wall_ns).collect();
     let pairs = times.iter().copied().zip(times.iter().copied().skip(1));
@@ -126,7 +123,7 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Result<Conten
     if let Some(decoder) = decoder.filter(|_| verify) {
         contents.verify(decoder);
     }
-    Ok(contents)
+    contents
 }
 
 impl Contents {

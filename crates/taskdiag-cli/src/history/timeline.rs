@@ -2,7 +2,6 @@
 //! it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,11 +9,10 @@ use taskdiag_history::decode::Decoder;
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::piece::Time;
 
-use super::library::{Library, Outline, Segment, Unread};
+use super::library::{Library, Outline, Segment};
 use super::past::Recorded;
 use super::spikes::{spikes, Of, Point, Spike, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
-use crate::outcome::Failure;
 
 /// A sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +43,8 @@ pub struct SpikeAt {
 
 /// The cached facts about a segment.
 struct SegmentFacts {
-    /// Its size when it was examined; `None` if it could not be read then.
-    bytes: Option<u64>,
+    /// Its size when it was examined.
+    bytes: u64,
     name: Arc<str>,
     outline: Outline,
     /// The machine's state at each sample, if requested.
@@ -66,8 +64,6 @@ pub struct Timeline {
     known: HashMap<String, SegmentFacts>,
     /// Damage that was not reported yet.
     damages: Vec<String>,
-    /// Why no file could be read, if that was not reported yet.
-    lost: Option<String>,
 }
 
 /// The maximum duration of a segment, with a margin for inexact clocks.
@@ -82,7 +78,6 @@ impl Timeline {
             library,
             known: HashMap::new(),
             damages: Vec::new(),
-            lost: None,
         }
     }
 
@@ -92,16 +87,9 @@ impl Timeline {
         let _ = self.library.refresh();
     }
 
-    /// Returns the damage found since the last call, also that no file could be read.
+    /// Returns the damage found since the last call.
     pub fn take_damages(&mut self) -> Vec<String> {
-        let mut damages = std::mem::take(&mut self.damages);
-        damages.extend(self.lost.take());
-        damages
-    }
-
-    /// Returns the failure if no file could be read since the last call.
-    pub fn take_lost(&mut self) -> Option<Failure> {
-        self.lost.take().map(Failure::Unanswered)
+        std::mem::take(&mut self.damages)
     }
 
     /// The sample taken at this time, from the finest tier.
@@ -186,18 +174,14 @@ impl Timeline {
         let is_known = self
             .known
             .get(&segment.name)
-            .is_some_and(|known| known.bytes == Some(segment.bytes));
+            .is_some_and(|known| known.bytes == segment.bytes);
         if !is_known {
             let (outline, _) = self.library.outline(segment);
-            if outline.is_lost {
-                self.lost.clone_from(&outline.damage);
-            } else {
-                let damage = outline.damage.as_ref();
-                self.damages
-                    .extend(damage.map(|damage| format!("{}: {damage}", segment.name)));
-            }
+            let damage = outline.damage.as_ref();
+            self.damages
+                .extend(damage.map(|damage| format!("{}: {damage}", segment.name)));
             let known = SegmentFacts {
-                bytes: (!outline.is_lost).then_some(segment.bytes),
+                bytes: segment.bytes,
                 name: segment.name.as_str().into(),
                 outline,
                 readings: None,
@@ -243,31 +227,31 @@ impl Timeline {
             Some((near, recorded)) if near == *place => return Ok(recorded),
             near => near.map(|(near, recorded)| (near, recorded.into_decoder())),
         };
-        let decoder = self.decoder(place, near).map_err(|unread| unread.to_string())?;
+        let decoder = self.decoder(place, near)?;
         Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
     }
 
     /// As [`read`](Timeline::read), without the figures.
-    pub fn decoder(&mut self, place: &SampleId, near: Option<(SampleId, Decoder)>) -> Result<Decoder, Unread> {
+    pub fn decoder(&mut self, place: &SampleId, near: Option<(SampleId, Decoder)>) -> Result<Decoder, String> {
         let near = near.filter(|(near, _)| near.segment == place.segment && near.time.wall_ns <= place.time.wall_ns);
-        let damaged = |what: &dyn fmt::Display| Unread::damaged(what).of(&place.segment);
+        let damaged = |what: &str| format!("{}: {what}", place.segment);
         let (mut decoder, mut has_sample) = match near {
             Some((_, decoder)) => (decoder, true),
             None => {
-                let segment = self.segment(place).ok_or_else(|| damaged(&"it no longer exists"))?;
-                let decoder = match self.library.decoder(&segment) {
-                    Ok(decoder) => decoder.ok_or_else(|| damaged(&"it ends before its first sample"))?,
-                    Err(unread) => return Err(unread.of(&place.segment)),
-                };
-                (decoder, false)
+                let segment = self.segment(place).ok_or_else(|| damaged("it no longer exists"))?;
+                let decoder = self.library.decoder(&segment).map_err(|damage| damaged(&damage))?;
+                (
+                    decoder.ok_or_else(|| damaged("it ends before its first sample"))?,
+                    false,
+                )
             }
         };
         // Damage after the sample does not matter.
         while !has_sample || decoder.time != place.time {
             match decoder.advance() {
                 Ok(None) => has_sample = true,
-                Ok(Some(_)) => return Err(damaged(&"it has changed")),
-                Err(broken) => return Err(damaged(&broken)),
+                Ok(Some(_)) => return Err(damaged("it has changed")),
+                Err(broken) => return Err(damaged(&broken.to_string())),
             }
         }
         Ok(decoder)

@@ -1,8 +1,8 @@
-//! The directory of a recording.
+//! The directory of a recording: a recorder writes to it, and commands read it.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::Path;
@@ -28,6 +28,13 @@ pub struct Disk {
     _lock: File,
 }
 
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Written {
+    file: File,
+    name: String,
+}
+
 /// Only the owner may see what processes did.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -39,8 +46,8 @@ const CAREFUL: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOCTTY);
 
 impl Disk {
-    /// Creates the directory if it does not exist, and locks it on behalf of this process.
-    pub fn open(path: &Path, recorder: u64) -> Result<Disk, Failure> {
+    /// Creates the directory if it does not exist, and locks it for this process.
+    pub fn open(path: &Path) -> Result<Disk, Failure> {
         let unusable = |what: &str| Failure::Unanswered(format!("{}: {what}", path.display()));
         let wrong = |what: &str, error: io::Error| unusable(&format!("{what}: {error}"));
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
@@ -91,14 +98,8 @@ impl Disk {
         }
         // The lock's content only informs users, so errors do not matter.
         let _ = lock.set_len(0);
-        let _ = lock.write_at(format!("{recorder}\n").as_bytes(), 0);
+        let _ = lock.write_at(format!("{}\n", std::process::id()).as_bytes(), 0);
         Ok(Disk { directory, _lock: lock })
-    }
-
-    /// Opens an existing file to append to it.
-    pub fn reopen(&self, name: &str) -> io::Result<File> {
-        let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND;
-        Ok(openat(&self.directory, name, flags, Mode::empty())?.into())
     }
 
     /// Checks that a file was not removed. It could be written to, but nobody could read it.
@@ -106,7 +107,7 @@ impl Disk {
     /// # Errors
     ///
     /// If it was.
-    pub fn check_there(&self, name: &str) -> io::Result<()> {
+    fn check_there(&self, name: &str) -> io::Result<()> {
         match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(()),
             Err(Errno::NOENT) if self.directory.metadata()?.nlink() == 0 => Err(io::Error::other(
@@ -118,7 +119,8 @@ impl Disk {
     }
 }
 
-/// Locks a file. Waits a moment: when a recorder is killed, its file process ends shortly after it.
+/// Locks a file. Waits a moment: when a recorder is killed, processes that it forked end shortly
+/// after it.
 fn try_lock(file: &File) -> rustix::io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let began = Instant::now();
@@ -136,13 +138,13 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Store for Disk {
-    type File = File;
+    type File = Written;
 
     fn list(&self) -> io::Result<Vec<Listed>> {
         list_in(&self.directory)
     }
 
-    fn create(&mut self, name: &str) -> io::Result<File> {
+    fn create(&mut self, name: &str) -> io::Result<Written> {
         let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let file = openat(&self.directory, name, flags, FILE_MODE)?;
         if let Err(error) = self.directory.sync_all() {
@@ -150,19 +152,23 @@ impl Store for Disk {
             let _ = self.remove(name);
             return Err(error);
         }
-        Ok(file.into())
+        Ok(Written {
+            file: file.into(),
+            name: name.to_owned(),
+        })
     }
 
-    fn append(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
-        file.write_all(bytes)
+    fn append(&mut self, written: &mut Written, bytes: &[u8]) -> io::Result<()> {
+        self.check_there(&written.name)?;
+        written.file.write_all(bytes)
     }
 
-    fn sync(&mut self, file: &mut File) -> io::Result<()> {
-        file.sync_data()
+    fn sync(&mut self, written: &mut Written) -> io::Result<()> {
+        written.file.sync_data()
     }
 
-    fn truncate(&mut self, file: &mut File, bytes: u64) -> io::Result<()> {
-        file.set_len(bytes)
+    fn truncate(&mut self, written: &mut Written, bytes: u64) -> io::Result<()> {
+        written.file.set_len(bytes)
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
@@ -206,13 +212,13 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
 /// Recorders write no file as large as this.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
-/// Copies a file of a recording. Of a file that is not one, copies only the beginning: it may be
+/// Reads a file of a recording. Of a file that is not one, reads only the beginning: it may be
 /// anything.
 ///
 /// # Errors
 ///
 /// If it is not a regular file, or larger than any that a recorder writes.
-pub fn copy(path: &Path, to: &mut impl Write) -> io::Result<()> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -223,12 +229,11 @@ pub fn copy(path: &Path, to: &mut impl Write) -> io::Result<()> {
     }
     let mut bytes = Vec::new();
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut bytes)?;
-    to.write_all(&bytes)?;
     if bytes == MAGIC {
         // It may grow meanwhile.
-        io::copy(&mut file.take(MOST_FILE_BYTES), to)?;
+        file.take(MOST_FILE_BYTES).read_to_end(&mut bytes)?;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -250,7 +255,7 @@ mod tests {
     fn a_moved_directory_stays_the_same() {
         let place = Directory::new("disk-moved");
         let (path, moved) = (place.join("here"), place.join("there"));
-        let mut disk = Disk::open(&path, 1).expect("a directory");
+        let mut disk = Disk::open(&path).expect("a directory");
         fs::rename(&path, &moved).expect("it is ours");
         symlink("/proc", &path).expect("it is ours");
         let mut file = disk.create("full-1.tdh").expect("a file");
@@ -267,12 +272,12 @@ mod tests {
     #[test]
     fn what_others_made_is_refused() {
         let place = Directory::new("disk-others");
-        let refused = |path: &Path| match Disk::open(path, 1) {
+        let refused = |path: &Path| match Disk::open(path) {
             Err(failure) => format!("{failure:?}"),
             Ok(_) => panic!("{} is recorded to", path.display()),
         };
         let path = place.join("lock-is-a-link");
-        drop(Disk::open(&path, 1).expect("a directory"));
+        drop(Disk::open(&path).expect("a directory"));
         fs::remove_file(path.join(LOCK)).expect("it is ours");
         symlink(place.join("elsewhere"), path.join(LOCK)).expect("it is ours");
         assert!(refused(&path).contains("opening its lock"));
@@ -282,7 +287,7 @@ mod tests {
         assert!(refused(&fifo).contains("it is not a directory"));
         if rustix::process::geteuid().is_root() {
             let path = place.join("of-nobody");
-            drop(Disk::open(&path, 1).expect("a directory"));
+            drop(Disk::open(&path).expect("a directory"));
             std::os::unix::fs::chown(&path, Some(65534), None).expect("as root");
             assert!(refused(&path).contains("another user (65534)"));
         }
@@ -293,10 +298,6 @@ mod tests {
     fn strange_files_are_not_read() {
         let place = Directory::new("disk-strange");
         let path = |name: &str| place.join(name);
-        let read = |path: &Path| {
-            let mut bytes = Vec::new();
-            copy(path, &mut bytes).map(|()| bytes)
-        };
         make_fifo(&path("fifo"));
         symlink("/proc/self/stat", path("link")).expect("it is ours");
         for name in ["fifo", "link", "."] {

@@ -1,11 +1,9 @@
 //! `taskdiag record`.
 
-pub mod apart;
 mod cgroups;
-mod disk;
+pub mod disk;
 mod machine;
 mod names;
-mod served;
 mod tally;
 
 use std::path::PathBuf;
@@ -14,6 +12,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_core::field::with_made_of;
@@ -24,6 +23,7 @@ use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
 use taskdiag_history::About;
 use taskdiag_sys::host::now_ns;
+use taskdiag_sys::signals::signalfd;
 
 use crate::events::Stop;
 use crate::outcome::{say, Failure, Outcome};
@@ -32,8 +32,8 @@ use crate::quantity;
 use crate::rhythm::next_due;
 use crate::selection;
 use crate::source::SourceOptions;
-use apart::Apart;
 use cgroups::CgroupFigures;
+use disk::Disk;
 use names::Names;
 use tally::Tally;
 
@@ -202,7 +202,7 @@ impl Light {
 
 /// A recording in progress.
 struct Recording {
-    recorder: Recorder<Apart>,
+    recorder: Recorder<Disk>,
     handle: Handle,
     query: Query,
     light: Option<Light>,
@@ -218,7 +218,9 @@ struct Recording {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = query(&args)?;
     let stop = Stop::at_signals()?;
-    let files = Apart::to_record(&args.dir)?;
+    // Where files have a limit (RLIMIT_FSIZE), writing fails, which does not end the recorder.
+    let _limit = signalfd(&[Signal::XFSZ.as_raw()])?;
+    let files = Disk::open(&args.dir)?;
     let mut handle = args.from.handle_for_many();
     // This pays off for more than one sample. If it fails, another source answers.
     let _ = handle.prepare(query.fields_read());

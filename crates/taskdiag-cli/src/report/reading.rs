@@ -169,7 +169,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         let result = match library.decoder(segment) {
             Ok(Some(decoder)) => reader.segment(decoder),
             Ok(None) => Ok(()),
-            Err(unread) => Err(unread.damage()?),
+            Err(damage) => Err(damage),
         };
         if let Err(damage) = result {
             reader.read.damages.push(format!("{}: {damage}", segment.name));

@@ -110,6 +110,10 @@ fn damage_hides_only_what_is_lost() {
         let is_answered = args[0] == "events" || run.stderr.contains("5 samples exported");
         assert!(is_answered || run.text().lines().count() > 1, "{args:?}");
     }
+    fs::write(&file, b"of another program").expect("it is ours");
+    let nothing = run(&[&["ps"][..], &period].concat());
+    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+    assert!(nothing.stderr.contains(name(&file)), "{}", nothing.stderr);
     // An export has command lines, and is for its owner as the recording is.
     let found = |args: &[&str]| {
         let found = Command::new("find")
@@ -214,4 +218,16 @@ fn nothing_is_no_time_to_keep() {
         assert_eq!(run.code, Some(2), "{keep}");
         assert!(run.stderr.contains("keeps nothing"), "{}", run.stderr);
     }
+}
+
+/// Check that a limit on the size of files is reported, and does not end the recorder.
+#[test]
+fn a_limit_on_file_sizes_does_not_end_the_recorder() {
+    let directory = Recording::new("history-limit");
+    let script = "ulimit -f 1 && exec \"$0\" record --dir \"$1\" --every 0.1 -n 3";
+    let mut limited = Command::new("sh");
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_taskdiag"), directory.path()]);
+    let run = Run::new(limited.output().expect("sh exists"));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.stderr.matches("File too large").count(), 1, "{}", run.stderr);
 }

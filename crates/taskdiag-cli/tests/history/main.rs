@@ -16,7 +16,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{run, run_as_nobody, start, Recording, Run, Sleeper};
-use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
@@ -135,64 +134,6 @@ fn idle_processes_are_as_they_are() {
     assert_eq!(gone.code, Some(1), "{gone:?}");
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
-}
-
-/// Check that a silent file system is reported; that recording continues when the file system
-/// answers, with no duplicate sample or event; and that SIGTERM ends the recorder while it does not
-/// answer. Here the process that owns the files is stopped, which is the same to the recorder.
-#[test]
-fn a_silent_file_system_holds_nobody() {
-    let directory = Recording::new("history-silent");
-    let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.2"]);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while (!directory.0.exists() || samples_count(&directory) < 3) && Instant::now() < deadline {
-        sleep(Duration::from_millis(50));
-    }
-    let pid = recorder.id();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
-    // Loading BPF programs may take a process, too.
-    let has_files = |child: &&str| {
-        let words = fs::read_to_string(format!("/proc/{child}/cmdline"));
-        words.is_ok_and(|words| words.contains("recording-files"))
-    };
-    let files = children.split_whitespace().find(has_files).expect("it has a child");
-    let files = Pid::from_raw(files.parse().expect("a pid")).expect("a number");
-    let mut said = BufReader::new(recorder.stderr.take().expect("a pipe")).lines();
-    let mut says = |what: &str| {
-        let line = said.find(|line| line.as_ref().is_ok_and(|line| line.contains(what)));
-        line.unwrap_or_else(|| panic!("nothing about {what}")).expect("text")
-    };
-    kill_process(files, Signal::STOP).expect("it is there");
-    let line = says("nothing is recorded until it is possible again");
-    assert!(
-        line.contains(directory.path()) && line.contains("has not answered for 10 seconds"),
-        "{line}"
-    );
-    sleep(Duration::from_secs(1));
-    kill_process(files, Signal::CONT).expect("it is there");
-    assert!(says("samples were not recorded").contains("recording goes on"));
-    let before = samples_count(&directory);
-    while samples_count(&directory) < before + 2 && Instant::now() < deadline {
-        sleep(Duration::from_millis(50));
-    }
-    kill_process(files, Signal::STOP).expect("it is there");
-    let began = Instant::now();
-    kill_process(Pid::from_child(&recorder), Signal::TERM).expect("it is there");
-    assert_eq!(recorder.wait().expect("it ends").code(), Some(1));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    // All samples are whole, and times ascend across the files.
-    let run = run(&["history", "--verify", "--json", directory.path()]);
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-    let verified = run.json();
-    let segments = verified["rows"].as_array().expect("rows");
-    let full: Vec<&Value> = segments.iter().filter(|row| row["tier"] == "full").collect();
-    assert!(samples_count(&directory) >= before + 2, "{verified}");
-    for pair in full.windows(2) {
-        assert!(
-            pair[0]["last_time"].as_str() < pair[1]["first_time"].as_str(),
-            "{verified}"
-        );
-    }
 }
 
 /// Check that a recorder, which writes nothing to its standard output, needs no reader of it.

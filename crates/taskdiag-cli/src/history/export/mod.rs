@@ -110,7 +110,7 @@ impl Export {
         let decoder = match library.decoder(segment) {
             Ok(Some(decoder)) => decoder,
             Ok(None) => return Ok(Ok(())),
-            Err(unread) => return Ok(Err(unread.damage()?)),
+            Err(damage) => return Ok(Err(damage)),
         };
         self.cgroups_read_ns = None;
         self.name = segment.name.trim_end_matches(".tdh").to_owned();
