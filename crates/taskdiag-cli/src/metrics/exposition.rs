@@ -30,6 +30,36 @@ impl Format {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
+
+    /// The preferred format according to Accept (RFC 9110, 12.5.1). The default is Prometheus's text.
+    pub fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
+        let (mut open, mut plain) = (0.0_f64, 0.0_f64);
+        for range in accept.flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let (mut quality, mut has_version) = (1.0, true);
+            for parameter in parts {
+                let Some((name, value)) = parameter.split_once('=') else {
+                    continue;
+                };
+                match name.trim().to_ascii_lowercase().as_str() {
+                    "q" => quality = value.trim().parse().unwrap_or(0.0),
+                    "version" => has_version = value.trim() == "1.0.0",
+                    _ => {}
+                }
+            }
+            match kind.as_str() {
+                "application/openmetrics-text" if has_version => open = open.max(quality),
+                "text/plain" | "text/*" | "*/*" => plain = plain.max(quality),
+                _ => {}
+            }
+        }
+        if open > 0.0 && open >= plain {
+            Format::OpenMetrics
+        } else {
+            Format::Prometheus
+        }
+    }
 }
 
 /// Groups of one kind.
@@ -309,6 +339,35 @@ mod tests {
         }
         let series = old.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(series, picture.series() + 1);
+    }
+
+    /// Check that the preferred format is used, and Prometheus's text by default.
+    #[test]
+    fn the_preferred_format_is_given() {
+        for (accept, expected) in [
+            ("", Format::Prometheus),
+            ("*/*", Format::Prometheus),
+            ("text/plain", Format::Prometheus),
+            ("application/openmetrics-text", Format::OpenMetrics),
+            // Prometheus 2.42
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                Format::OpenMetrics,
+            ),
+            ("application/openmetrics-text;version=0.0.1", Format::Prometheus),
+            (
+                "Application/OpenMetrics-Text; q=0.4, text/plain; q=0.5",
+                Format::Prometheus,
+            ),
+            ("application/openmetrics-text; q=0, */*", Format::Prometheus),
+            (
+                "text/html;q=x,,;;=,application/openmetrics-text;q=0.1",
+                Format::OpenMetrics,
+            ),
+        ] {
+            assert_eq!(Format::preferred(std::iter::once(accept)), expected, "{accept}");
+        }
     }
 
     /// Check that a name with characters that could end a label or a line remains one label in one

@@ -1,11 +1,10 @@
 //! Where the exporter listens: an address, or a UNIX socket.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use rustix::fs::{flock, FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::umask;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -107,22 +107,36 @@ impl Listener {
         }
     }
 
-    /// Accepts a waiting connection, if any.
-    pub fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Internet(socket) => {
-                let (stream, _) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Internet(stream))
-            }
-            Listener::Unix(socket, _) => {
-                let (stream, _) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
-        }
+    /// The same socket, in tokio's runtime, which has to run.
+    pub fn accepting(&self) -> io::Result<Accepting> {
+        Ok(match self {
+            Listener::Internet(socket) => Accepting::Internet(tokio::net::TcpListener::from_std(socket.try_clone()?)?),
+            Listener::Unix(socket, _) => Accepting::Unix(tokio::net::UnixListener::from_std(socket.try_clone()?)?),
+        })
     }
 }
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Accepting {
+    Internet(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Accepting {
+    /// Waits for a connection.
+    pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Accepting::Internet(socket) => Box::new(socket.accept().await?.0),
+            Accepting::Unix(socket) => Box::new(socket.accept().await?.0),
+        })
+    }
+}
+
+/// A connection.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
 /// Listens at the first address at which this is possible. As in Go, all addresses are those of
 /// both versions of IP, whatever `net.ipv6.bindv6only` says.
@@ -210,65 +224,10 @@ impl Drop for Listener {
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Internet(socket) => socket.as_fd(),
-            Listener::Unix(socket, _) => socket.as_fd(),
-        }
-    }
-}
-
-/// A connection.
-#[derive(Debug)]
-pub enum Stream {
-    Internet(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Signals that nothing more will be sent.
-    pub fn shutdown(&self) -> io::Result<()> {
-        match self {
-            Stream::Internet(stream) => stream.shutdown(Shutdown::Write),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Internet(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Internet(stream) => stream.write(buffer),
-            Stream::Unix(stream) => stream.write(buffer),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Internet(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use taskdiag_testkit::temporary::Directory;
 
     use super::*;

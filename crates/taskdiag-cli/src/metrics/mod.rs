@@ -16,7 +16,6 @@ mod matcher;
 mod own;
 mod pagecache;
 mod reading;
-mod request;
 mod sampler;
 mod server;
 mod state;
@@ -216,13 +215,13 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let mut worker = Worker::new(handle, plan, shared, directories);
     let _listening = Listening::begin(ended::options(), ended)?;
     let picture = worker.sample().map_err(Failure::Unanswered)?;
-    let sampler = Sampler::start(worker)?;
+    let sampler = Sampler::start(worker, picture)?;
     say(format_args!("listening: {}", listener.place()));
     let options = server::Options {
         deadline: args.deadline,
         fresh_for: args.fresh_for,
     };
-    let served = Server::new(listener, sampler, picture, options).run(&stop);
+    let served = Server::new(listener, sampler, options).run(&stop);
     served.map_err(|error| Failure::Unanswered(format!("serving metrics: {}", message(&error))))?;
     Ok(Outcome::Complete)
 }

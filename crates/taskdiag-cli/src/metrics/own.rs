@@ -198,14 +198,16 @@ impl Own {
     }
 }
 
-fn whole(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Single {
+/// A metric with one whole number.
+pub fn whole(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Single {
     Single::new(name, kind, help, Number::Whole(value))
 }
 
 fn labelled(name: &'static str, help: &'static str, series: Vec<(Vec<(&'static str, String)>, Number)>) -> Single {
+    let kind = Kind::Gauge;
     Single {
         name,
-        kind: Kind::Gauge,
+        kind,
         help,
         series,
     }

@@ -1,17 +1,17 @@
 //! The thread that queries the kernel, so that a scrape can stop waiting for it.
 
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::event::{eventfd, EventfdFlags};
 use rustix::time::ClockId;
 use taskdiag::{Absent, Budget, Field, Fields, Handle, Query, Snapshot, Task};
 use taskdiag_sys::host::now_ns;
+use tokio::sync::watch;
 
 use super::by::{self, By};
 use super::exposition::{Groups, Picture};
@@ -57,67 +57,64 @@ impl PssBudget {
     }
 }
 
-/// A sample, or why there is none.
-pub type Sampled = Result<Arc<Picture>, String>;
+/// The state of sampling.
+#[derive(Debug)]
+pub struct Sampled {
+    /// How many ordered samples were taken.
+    pub count: u64,
+    /// The last good one.
+    pub picture: Arc<Picture>,
+    /// Why the last one failed.
+    pub failure: Option<String>,
+}
 
 /// The server's end of the sampling thread.
 #[derive(Debug)]
 pub struct Sampler {
     orders: Sender<()>,
-    sampled: Receiver<Sampled>,
-    wake: Arc<OwnedFd>,
-    thread: JoinHandle<()>,
+    ordered: Cell<u64>,
+    /// Closed when the thread has ended, which only a panic causes.
+    pub sampled: watch::Receiver<Sampled>,
 }
 
 impl Sampler {
     /// Starts the thread.
-    pub fn start(worker: Worker) -> io::Result<Sampler> {
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    pub fn start(mut worker: Worker, picture: Arc<Picture>) -> io::Result<Sampler> {
         let (orders, ordered) = channel();
-        let (send, sampled) = channel();
-        let woken = wake.clone();
-        let mut worker = worker;
+        let (sender, sampled) = watch::channel(Sampled {
+            count: 0,
+            picture,
+            failure: None,
+        });
         let run = move || {
             while ordered.recv().is_ok() {
                 let sample = worker.sample();
-                if send.send(sample).is_err() {
-                    return;
+                let failure = sample.as_ref().err().cloned();
+                if let Some(reason) = failure.as_ref().filter(|_| failure != sender.borrow().failure) {
+                    crate::outcome::say(format_args!("a sample failed, the last good one is shown: {reason}"));
                 }
-                let _ = rustix::io::write(&*woken, &1_u64.to_ne_bytes());
+                sender.send_modify(|sampled| {
+                    sampled.count += 1;
+                    sampled.failure = failure;
+                    sampled.picture = sample.unwrap_or_else(|_| sampled.picture.clone());
+                });
             }
         };
-        let thread = thread::Builder::new().name("sampler".to_owned()).spawn(run)?;
+        thread::Builder::new().name("sampler".to_owned()).spawn(run)?;
         Ok(Sampler {
             orders,
+            ordered: Cell::new(0),
             sampled,
-            wake,
-            thread,
         })
     }
 
-    /// Whether the thread has ended, which only a panic causes.
-    pub fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Orders a sample. If the thread has ended, none arrives.
+    /// Orders a sample, unless one is outstanding. If the thread has ended, none arrives.
     pub fn order(&self) {
-        let _ = self.orders.send(());
-    }
-
-    /// Returns a sample, if one is ready.
-    pub fn sampled(&self) -> Option<Sampled> {
-        let mut count = [0; 8];
-        // This does not block. What was signalled is already in the channel.
-        let _ = rustix::io::read(&*self.wake, &mut count);
-        self.sampled.try_recv().ok()
-    }
-}
-
-/// Readable when a sample may be ready.
-impl AsFd for Sampler {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        let count = self.sampled.borrow().count;
+        if self.ordered.get() == count {
+            self.ordered.set(count + 1);
+            let _ = self.orders.send(());
+        }
     }
 }
 
@@ -157,7 +154,7 @@ impl Worker {
     }
 
     /// Takes a sample.
-    pub fn sample(&mut self) -> Sampled {
+    pub fn sample(&mut self) -> Result<Arc<Picture>, String> {
         let began = Instant::now();
         let sample = self.try_sample(began).map_err(|error| format!("{error:#}"));
         if sample.is_err() {

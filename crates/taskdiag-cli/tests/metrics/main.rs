@@ -357,6 +357,89 @@ fn hostile_clients_hold_nobody() {
     assert_eq!(exporter.end("-TERM").0, Some(0));
 }
 
+/// Check methods, paths, and requests that are sent together: a connection has one answer.
+#[test]
+fn requests_have_their_answers() {
+    let exporter = Exporter::start(&[]);
+    let answer = |request: &str| {
+        let mut stream = exporter.connect();
+        stream.write_all(request.as_bytes()).expect("it listens");
+        receive(&mut stream)
+    };
+    for (request, status) in [
+        ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", 200),
+        ("GET /metrics/ HTTP/1.1\r\n\r\n", 404),
+        ("POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\nsomething", 405),
+        ("CONNECT x:1 HTTP/1.1\r\n\r\n", 405),
+        ("GET /metrics HTTP/9.9\r\n\r\n", 400),
+        ("GET /-/healthy HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\n\r\n", 200),
+    ] {
+        let answer = answer(request);
+        assert_eq!(answer.status, status, "{request}");
+        assert!(
+            answer.head.contains("Connection: close") || request.contains("/1.0"),
+            "{}",
+            answer.head
+        );
+        assert_eq!(
+            answer.head.contains("Allow: GET, HEAD"),
+            status == 405,
+            "{}",
+            answer.head
+        );
+    }
+    let head = answer("HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(
+        head.status == 200 && head.body.is_empty() && !head.head.contains("Content-Length: 0"),
+        "{}",
+        head.head
+    );
+    assert_eq!(
+        answer(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200))).status,
+        431
+    );
+    // The answers before this one.
+    let scrape = exporter.scrape();
+    for (code, count) in [("200", 3.0), ("400", 1.0), ("404", 1.0), ("405", 2.0), ("431", 1.0)] {
+        let answers = scrape.value("taskdiag_metrics_answers_total", &[("code", code)]);
+        assert_eq!(answers, Some(count), "{code}");
+    }
+}
+
+/// Check that a client that never reads its answer is dropped.
+#[test]
+fn who_never_reads_is_dropped() {
+    let directory = Directory::new();
+    let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-slow")));
+    // The answer is larger than what the kernel keeps for the client.
+    let config = format!(
+        "process_names:\n- name: '{}'\n  comm: [tdm-slow]\n",
+        "x".repeat(100_000)
+    );
+    let config = directory.file("long.yml", &config);
+    let path = directory.0.join("metrics.sock");
+    let place = path.to_str().expect("UTF-8");
+    let exporter = Exporter::run(&mut common::command(&[
+        "metrics", "--listen", place, "--config", &config,
+    ]));
+    let connect = || UnixStream::connect(&path).expect("it listens");
+    let mut slow = connect();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it listens");
+    let began = Instant::now();
+    let dropped = || {
+        let scrape = Scrape::parse(&ask(&mut connect(), "/metrics", "").body);
+        scrape.value(
+            "taskdiag_metrics_dropped_connections_total",
+            &[("reason", "slow to take")],
+        )
+    };
+    while dropped() != Some(1.0) {
+        assert!(began.elapsed() < exporter::PATIENCE, "it is kept");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop((sleeper, exporter));
+}
+
 /// Check that a scrape ends in time with earlier values while a process blocks its reader, and that
 /// later scrapes have new values.
 #[test]
