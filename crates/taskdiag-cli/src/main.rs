@@ -5,6 +5,15 @@
 //! [`output`] writes rows.
 
 #![deny(unsafe_code)]
+// Some of what commands share is for those alone whose features may be off.
+#![cfg_attr(
+    not(all(feature = "history", feature = "metrics", feature = "top")),
+    allow(dead_code, unused_imports)
+)]
+
+#[cfg(not(all(feature = "history", feature = "metrics", feature = "top")))]
+#[macro_use]
+mod without;
 
 mod cache;
 mod choice;
@@ -15,6 +24,7 @@ mod fields;
 mod file;
 mod files;
 mod grouping;
+#[cfg(feature = "history")]
 mod history;
 mod host;
 mod inspect;
@@ -22,6 +32,7 @@ mod listing;
 mod manual;
 mod maps;
 mod mem;
+#[cfg(feature = "metrics")]
 mod metrics;
 mod normalize;
 mod outcome;
@@ -31,18 +42,28 @@ mod pin;
 mod pkill;
 mod ps;
 mod quantity;
+#[cfg(feature = "history")]
 mod record;
+#[cfg(feature = "history")]
 mod report;
 mod rhythm;
 mod schema;
 mod selection;
 mod sockets;
 mod source;
+#[cfg(feature = "top")]
 mod top;
 mod tree;
 mod users;
 mod version;
 mod watch;
+
+#[cfg(not(feature = "metrics"))]
+use without::metrics;
+#[cfg(not(feature = "top"))]
+use without::top;
+#[cfg(not(feature = "history"))]
+use without::{history, record, report};
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -12,11 +12,15 @@ pub fn text() -> String {
         commit => commit,
     };
     let _ = writeln!(text, "commit: {commit}");
-    let bpf = if Handle::new().support().bpf_built.is_yes() {
-        "+bpf"
-    } else {
-        "-bpf"
-    };
-    let _ = writeln!(text, "features: {bpf}");
+    text += "features:";
+    for (feature, is_on) in [
+        ("bpf", Handle::new().support().bpf_built.is_yes()),
+        ("history", cfg!(feature = "history")),
+        ("metrics", cfg!(feature = "metrics")),
+        ("top", cfg!(feature = "top")),
+    ] {
+        let _ = write!(text, " {}{feature}", if is_on { '+' } else { '-' });
+    }
+    text.push('\n');
     text
 }

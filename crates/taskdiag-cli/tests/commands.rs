@@ -262,7 +262,10 @@ fn the_version_says_what_was_built() {
         let commit = lines[1].strip_prefix("commit: ").expect("a commit");
         let is_commit = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
         assert!(is_commit || commit == "unknown", "{text}");
-        assert!(matches!(lines[2], "features: +bpf" | "features: -bpf"), "{text}");
+        let features = lines[2]
+            .strip_prefix("features: +bpf")
+            .or(lines[2].strip_prefix("features: -bpf"));
+        assert_eq!(features, Some(" +history +metrics +top"), "{text}");
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod cgroups;
 mod filter;
 pub mod listener;
+#[cfg(feature = "history")]
 mod recorded;
 pub mod stop;
 mod writer;
@@ -122,6 +123,7 @@ fn chosen(lists: &[String]) -> Result<Chosen<EventField>, Failure> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
+    #[cfg(feature = "history")]
     if let Some(path) = args.past.history() {
         return recorded::run(&args, path);
     }

@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = quantity::duration)]
     max_age: Duration,
     /// Show samples at this interval
-    #[arg(long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     watch: Option<Duration>,
     /// With --watch: end after this many samples
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]

@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Show those that do something every so many seconds, with what they do: see `taskdiag watch`
-    #[arg(long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     pub watch: Option<Duration>,
     /// When watching: end after so many samples
     #[arg(long, value_name = "N")]

@@ -20,6 +20,7 @@ mod model;
 mod page;
 mod prompt;
 mod rates;
+#[cfg(feature = "history")]
 mod recording;
 mod rows;
 mod sampler;
@@ -49,7 +50,6 @@ use details::{Inspector, System};
 use draw::Palette;
 use groups::By;
 use machine::Machine;
-use recording::Recording;
 use rows::Rows;
 use sampler::Sampler;
 use source::Source;
@@ -84,10 +84,10 @@ use view::{chosen_columns, View};
     taskdiag top -o pid,user,read_bytes_per_s,write_bytes_per_s,command --sort -read_bytes_per_s")]
 pub struct Args {
     /// The time between two samples [default: 2]
-    #[arg(short = 'd', long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
+    #[arg(short = 'd', long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     delay: Option<Duration>,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "history",
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "MomentOptions",
         value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
@@ -190,8 +190,9 @@ fn check_terminal() -> Result<(), Failure> {
 impl Args {
     /// The source of the samples.
     fn source(&self) -> Result<Box<dyn Source>, Failure> {
+        #[cfg(feature = "history")]
         if let Some((library, decoder, damages)) = self.past.open()? {
-            return Ok(Box::new(Recording::new(library, &decoder, &damages)?));
+            return Ok(Box::new(recording::Recording::new(library, &decoder, &damages)?));
         }
         let inspector = Inspector::new(System::Machine(Box::new(self.from.handle_for_maps())));
         Ok(Box::new(Machine::new(self.from.handle_for_many(), inspector)))
