@@ -20,14 +20,6 @@ target/release/taskdiag-bench --scale all --rounds 5 --markdown target/benchmark
 {
     cat target/benchmarks.md
     echo
-    echo "## Loading the BPF program"
-    echo
-    echo "All groups, each in fresh processes, in one run (\`make --directory dev/loader-bench\`), milliseconds:"
-    echo
-    echo '```'
-    make --silent --directory dev/loader-bench
-    echo '```'
-    echo
     echo "## The Python client"
     echo
     echo "Eight attributes of all processes, in one interpreter, in turns (\`clients/python/bench.sh\`):"

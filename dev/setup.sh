@@ -27,7 +27,7 @@ matrix)
     rust_target=aarch64-unknown-linux-gnu
     ;;
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop libproc2-dev pkg-config psmisc atop "${go[@]}") ;;
+bench) packages+=(procps strace python3 python3-venv util-linux-extra vmtouch smem lsof iproute2 htop btop libproc2-dev pkg-config psmisc atop "${go[@]}") ;;
 lint)
     packages+=(shellcheck python3 "${go[@]}")
     commands=(deny)

@@ -1,21 +1,17 @@
 //! These tests load programs. They need CAP_BPF and CAP_PERFMON, and a kernel with BTF.
 
 use std::collections::HashMap;
-use std::env;
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::process;
-use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::thread::CapabilitySet;
 use taskdiag_sys::bpf::{KernelBtf, SharedMemory, TaskScope};
 
 use super::*;
-use crate::pass;
-use crate::recipe::{self, Recipe, Target};
+use crate::recipe::{self, Recipe};
 
 /// The offsets of variables in `.bss` of loader.bpf.c.
 const TASKS_SEEN: usize = 0;
@@ -235,151 +231,4 @@ fn btf_is_the_same_however_it_is_read() {
     let read = fs::read("/sys/kernel/btf/vmlinux").unwrap();
     assert_eq!(KernelBtf::open().unwrap().bytes(), read);
     assert_eq!(KernelBtf::copy(read.len()).unwrap().bytes(), read);
-}
-
-/// Prints the relocated instructions, for `dev/loader-bench` to compare them with libbpf's.
-/// Descriptors of maps are printed as 0.
-#[test]
-#[ignore = "make -C dev/loader-bench compare runs it"]
-fn print_instructions() {
-    let recipe = compiled(&recipe::TASK_CALLED);
-    let btf = KernelBtf::open().unwrap();
-    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
-    let any_map = Map::create(&MapSpec {
-        kind: MapKind::Array,
-        name: "any",
-        key_size: 4,
-        value_size: 4,
-        max_entries: 1,
-        flags: MapFlags::empty(),
-    })
-    .unwrap();
-    println!("object {}/task_called.bpf.o", env!("OUT_DIR"));
-    for program in recipe.programs {
-        println!("{}", program.name);
-        let refers_to_map = |index: usize| {
-            program.relocations.iter().any(|relocation| {
-                relocation.instruction as usize == index
-                    && matches!(relocation.target, Target::Map(_) | Target::Variable { .. })
-            })
-        };
-        let instructions = linker.relocate(program, &|_| Some(any_map.as_fd())).unwrap();
-        for (index, instruction) in instructions.into_iter().enumerate() {
-            let shown = if refers_to_map(index) {
-                instruction & 0xffff_ffff
-            } else {
-                instruction
-            };
-            println!("{index} {shown:016x}");
-        }
-    }
-}
-
-/// The environment variable that tells a child of [`measure`] what to measure.
-const MEASURE: &str = "TASKDIAG_MEASURE_LOAD";
-const RUNS: usize = 41;
-
-/// Measures the phases of loading, each time in a separate process.
-#[test]
-#[ignore = "make -C dev/loader-bench runs it beside other loaders"]
-fn measure() {
-    if let Ok(way) = env::var(MEASURE) {
-        return measure_once(&way);
-    }
-    for way in ["mapped", "copied", "read"] {
-        let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
-        for _ in 0..RUNS {
-            for (index, (phase, time)) in run_child(way).into_iter().enumerate() {
-                if index == columns.len() {
-                    columns.push((phase, Vec::new()));
-                }
-                columns[index].1.push(time);
-            }
-        }
-        for (phase, mut times) in columns {
-            times.sort_by(f64::total_cmp);
-            println!(
-                "taskdiag/{way:<7} {phase:<12} median {:7.3}  min {:7.3}  max {:7.3} ms",
-                times[RUNS / 2],
-                times[0],
-                times[RUNS - 1]
-            );
-        }
-    }
-}
-
-fn run_child(way: &str) -> Vec<(String, f64)> {
-    let this_test = "load::tests::measure";
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", this_test])
-        .env(MEASURE, way)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let phases: Vec<_> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .filter_map(|line| line.strip_prefix("PHASE "))
-        .map(|line| {
-            let (phase, time) = line.split_once(' ').unwrap();
-            (phase.to_owned(), time.parse().unwrap())
-        })
-        .collect();
-    assert!(!phases.is_empty(), "{this_test} did not run in the child");
-    phases
-}
-
-fn measure_once(way: &str) {
-    let recipe = compiled(&recipe::TASK_CALLED);
-    let start = Instant::now();
-    let mut last = start;
-    let mut phases: Vec<(&str, Duration)> = Vec::new();
-    let mut phase_ends = |phase| {
-        let now = Instant::now();
-        phases.push((phase, now - last));
-        last = now;
-    };
-    let btf = open_btf(way);
-    phase_ends("btf");
-    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
-    phase_ends("scan");
-    let mut maps = Maps::of(recipe);
-    maps.0.extend(pass::maps(recipe, false).unwrap());
-    phase_ends("maps");
-    let program = &recipe.programs[0];
-    let instructions = linker.relocate(program, &|name| maps.get(name)).unwrap();
-    phase_ends("relocation");
-    let function_btf = program.functions.map(|functions| bpf::btf_load(functions.btf).unwrap());
-    phase_ends("functions");
-    let spec = ProgramSpec {
-        name: program.name,
-        licence: recipe.licence,
-        instructions: &instructions,
-        attach: AttachType::TraceIterator,
-        attach_to: linker.attach_type(0).unwrap().unwrap(),
-        functions: function_info(program, function_btf.as_ref()),
-    };
-    let loaded = bpf::load(&spec).unwrap();
-    phase_ends("prog_load");
-    let link = bpf::link_tasks(loaded.as_fd(), TaskScope::All).unwrap();
-    phase_ends("attach");
-    phases.push(("total", start.elapsed()));
-    drop(link);
-    println!();
-    for (phase, time) in phases {
-        println!("PHASE {phase} {}", time.as_secs_f64() * 1e3);
-    }
-}
-
-fn open_btf(way: &str) -> KernelBtf {
-    let path = "/sys/kernel/btf/vmlinux";
-    match way {
-        "mapped" => KernelBtf::open().unwrap(),
-        "copied" => KernelBtf::copy(fs::metadata(path).unwrap().len() as usize).unwrap(),
-        _ => KernelBtf::read(
-            &mut fs::File::open(path).unwrap(),
-            fs::metadata(path).unwrap().len() as usize,
-        )
-        .unwrap(),
-    }
 }

@@ -17,8 +17,6 @@ use taskdiag_sys::host;
 use crate::reader::Config;
 use program::{reader_key, Form, Program, SEEN_ENTRIES};
 
-#[cfg(test)]
-pub(crate) use program::maps;
 pub(crate) use program::{load_called, PINNED, READERS};
 
 /// The BPF source of one handle.

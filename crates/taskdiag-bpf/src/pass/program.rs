@@ -310,7 +310,7 @@ fn data_map(data: &DataSection, groups: Groups) -> Result<Map> {
 }
 
 /// Creates the maps that belong to one loaded program.
-pub(crate) fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
+fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
     let create = |name: &&'static str| {
         let name = *name;
         let map = match name {
