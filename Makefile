@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 FUZZ ?=
 # Part of the mutants: make mutants MUTANTS="--re src/plan/"
 MUTANTS ?=
-# Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
+# Part of the benchmarks: make bench BENCH="--suite tasks --scale 1000"
 BENCH ?=
 
 # Where make install puts files, below DESTDIR. Packages use PREFIX=/usr.

@@ -1,27 +1,22 @@
-//! The cost of a scrape: `taskdiag metrics` compared with process-exporter, both with all programs
-//! as groups.
-//!
-//! All exporters run at the same time, and are scraped one after the other. The processor time of a
-//! scrape is that of the whole process between two moments, divided by the number of scrapes.
+//! Metrics for Prometheus: `taskdiag metrics` compared with process-exporter, both with all programs
+//! as groups. All exporters run at the same time, and are scraped one after the other.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use taskdiag_zoo::Farm;
 
-use crate::measure::{least_and_most, median, peak_kib, processor_time, progress, Effort};
-use crate::report::{number, Table};
-use crate::targets::Bound;
-use crate::tools::Tools;
-use crate::{Report, Result};
+use crate::case::{call, ratio, times, Bound, Case, Contender, Counts, Run, Stage, Value};
+use crate::measure::{peak_kib, processor_time};
+use crate::served::{Running, Scratch};
+use crate::tools::words_of;
+use crate::{Result, Sizes};
 
 const PROCESSES: usize = 10_000;
-
-/// The target: how many times cheaper a scrape must be.
-const TARGET: f64 = 40.0;
 
 /// How long an exporter may take to listen, and to answer.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,91 +24,76 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The configuration for both: that of process-exporter's packages.
 const CONFIG: &str = "process_names:\n- name: '{{.Comm}}'\n  cmdline:\n  - '.+'\n";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contender {
-    Theirs,
-    TheirsLight,
-    Ours,
-    OursLight,
-    Procfs,
+#[rustfmt::skip]
+pub fn cases(sizes: &Sizes) -> Vec<Case> {
+    let processes = sizes.or(&[PROCESSES])[0];
+    let title = format!("Metrics of {processes} processes for Prometheus");
+    let mut case = Case::new(title, move || {
+        let directory = Scratch::make(&env::temp_dir())?;
+        let config = directory.0.join("config.yml");
+        fs::write(&config, CONFIG)?;
+        let stage = Stage {
+            least: processes,
+            ..Stage::default()
+        };
+        Ok(stage.subject(config.display()).keep(directory).keep(Farm::start(processes, 1)?))
+    });
+    case.note = "Processor time of a scrape, the mean of 10 (of process-exporter 2) in a round, one exporter after the \
+                 other; all programs as groups (`{{.Comm}}`), all processes known from earlier scrapes. Peak RSS is that of \
+                 the program that was measured."
+        .to_owned();
+    case.row = "process";
+    case.counts = Counts::Nothing;
+    let theirs = "-web.listen-address=ADDRESS -config.path SUBJECT";
+    let ours = "metrics --listen ADDRESS --config SUBJECT --fresh-for 0.01";
+    let light = "-gather-smaps=false -threads=false";
+    let (exporter, exporter_light) = ("process-exporter", format!("process-exporter {light}"));
+    let (metrics, metrics_light) = ("taskdiag metrics", "taskdiag metrics --threads=false");
+    let procfs = "taskdiag metrics --source procfs";
+    case.contenders = vec![
+        exporting(exporter, 2, format!("process-exporter {theirs}")),
+        exporting(&exporter_light, 2, format!("process-exporter {theirs} {light}")),
+        exporting(metrics, 10, format!("taskdiag {ours}")),
+        exporting(metrics_light, 10, format!("taskdiag {ours} --threads=false")),
+        exporting(procfs, 10, format!("taskdiag {ours} --source procfs")),
+    ];
+    let claim = "processor time of process-exporter as a multiple";
+    let light_claim = "the same without proportional sizes and threads";
+    case.targets = vec![
+        times(claim, exporter, metrics, 40.0),
+        ratio(light_claim, Value::Time, &exporter_light, &[metrics_light], Bound::Any),
+        ratio("process-exporter, by ours through procfs", Value::Time, exporter, &[procfs], Bound::Any),
+    ];
+    vec![case]
 }
 
-const CONTENDERS: [Contender; 5] = [
-    Contender::Theirs,
-    Contender::TheirsLight,
-    Contender::Ours,
-    Contender::OursLight,
-    Contender::Procfs,
-];
-
-impl Contender {
-    fn name(self) -> &'static str {
-        match self {
-            Contender::Theirs => "process-exporter",
-            Contender::TheirsLight => "process-exporter -gather-smaps=false -threads=false",
-            Contender::Ours => "taskdiag metrics",
-            Contender::OursLight => "taskdiag metrics --threads=false",
-            Contender::Procfs => "taskdiag metrics --source procfs",
-        }
-    }
-
-    /// The number of scrapes per round.
-    fn scrapes(self) -> u32 {
-        match self {
-            Contender::Theirs | Contender::TheirsLight => 2,
-            _ => 10,
-        }
-    }
-
-    fn start(self, tools: &Tools, config: &str) -> Result<Exporter> {
-        let port = free_port()?;
-        let address = format!("127.0.0.1:{port}");
-        let mut command = match self {
-            Contender::Theirs | Contender::TheirsLight => {
-                let mut command = Command::new(tools.process_exporter()?);
-                command.args([&format!("-web.listen-address={address}"), "-config.path", config]);
-                if self == Contender::TheirsLight {
-                    command.args(["-gather-smaps=false", "-threads=false"]);
-                }
-                command
+/// An exporter: its processor time for a scrape.
+fn exporting(name: &str, scrapes: u32, words: String) -> Contender {
+    call(name, "", move |context| {
+        let address = format!("127.0.0.1:{}", free_port()?);
+        let words: Vec<String> = words
+            .replace("ADDRESS", &address)
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
+        let argv = words_of(&words, &context.tools, &context.subject)?;
+        let exporter = Exporter::start(&argv, address)?;
+        Ok(Box::new(move || {
+            let pid = exporter.child.0.id();
+            let (before, mut rows) = (processor_time(pid)?, 0);
+            for _ in 0..scrapes {
+                // Longer than a sample counts as fresh.
+                thread::sleep(Duration::from_millis(30));
+                rows = exporter.scrape()?;
             }
-            _ => {
-                let mut command = Command::new(tools.taskdiag()?);
-                command.args([
-                    "metrics",
-                    "--listen",
-                    &address,
-                    "--config",
-                    config,
-                    "--fresh-for",
-                    "0.01",
-                ]);
-                match self {
-                    Contender::OursLight => command.arg("--threads=false"),
-                    Contender::Procfs => command.args(["--source", "procfs"]),
-                    _ => &mut command,
-                };
-                command
-            }
-        };
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let exporter = Exporter { child, address };
-        let began = Instant::now();
-        while TcpStream::connect(&exporter.address).is_err() {
-            if began.elapsed() > PATIENCE {
-                return Err(format!("{} does not listen", self.name()).into());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        // The first scrapes find out about all processes.
-        exporter.scrape()?;
-        exporter.scrape()?;
-        Ok(exporter)
-    }
+            Ok(Run {
+                took: (processor_time(pid)? - before) / scrapes,
+                rows,
+                peak_kib: peak_kib(pid)?,
+                bytes: 0,
+            })
+        }))
+    })
 }
 
 /// A free port, outside of the range that the kernel gives to clients: a client that connects to a
@@ -124,15 +104,31 @@ fn free_port() -> Result<u16> {
     Ok(free.ok_or("no port is free")?)
 }
 
-/// A running exporter, which ends when dropped.
+/// A running exporter.
 struct Exporter {
-    child: Child,
+    child: Running,
     address: String,
 }
 
 impl Exporter {
+    fn start(argv: &[String], address: String) -> Result<Exporter> {
+        let mut command = Command::new(&argv[0]);
+        let child = Running::start(command.args(&argv[1..]))?;
+        let exporter = Exporter { child, address };
+        let began = Instant::now();
+        while TcpStream::connect(&exporter.address).is_err() {
+            if began.elapsed() > PATIENCE {
+                return Err("it does not listen".into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        // The first scrape finds out about all processes.
+        exporter.scrape()?;
+        Ok(exporter)
+    }
+
     /// Scrapes. Returns the number of processes in the answer.
-    fn scrape(&self) -> Result<f64> {
+    fn scrape(&self) -> Result<usize> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\nX-Prometheus-Scrape-Timeout-Seconds: 100\r\n\r\n")?;
@@ -142,173 +138,6 @@ impl Exporter {
             .lines()
             .filter(|line| line.starts_with("namedprocess_namegroup_num_procs{"));
         let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-        Ok(counts.sum())
+        Ok(counts.sum::<f64>() as usize)
     }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The measurements of a contender.
-#[derive(Default)]
-struct Figures {
-    exporter: Option<Exporter>,
-    /// Milliseconds of processor time per scrape, round by round.
-    used: Vec<f64>,
-    /// Milliseconds until the answer, the slowest scrape of each round.
-    took: Vec<f64>,
-    processes: f64,
-    peak_kib: u64,
-    /// Why it could not take part.
-    refused: Option<String>,
-}
-
-/// Measures all contenders.
-pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
-    let config = std::env::temp_dir().join(format!("taskdiag-bench-{}.yml", std::process::id()));
-    std::fs::write(&config, CONFIG)?;
-    let measured = measure_all(effort, tools, &config.display().to_string());
-    std::fs::remove_file(&config)?;
-    let (figures, rounds) = measured?;
-    report.heading(&format!("Metrics of {PROCESSES} processes for Prometheus"));
-    report.line(&format!(
-        "Processor time of a scrape, in {rounds} rounds of 10 scrapes (of process-exporter 2), one exporter after the other; all \
-         programs as groups (`{{{{.Comm}}}}`), all processes known from earlier scrapes."
-    ));
-    report.table(&table(&figures));
-    let refused = figures.iter().filter_map(|figures| figures.refused.clone());
-    report.list(&refused.collect::<Vec<_>>());
-    report.line("Targets: the ratios of each round.");
-    report.table(&targets(&figures));
-    Ok(())
-}
-
-fn measure_all(effort: Effort, tools: &Tools, config: &str) -> Result<(Vec<Figures>, usize)> {
-    let rounds = if effort.single { 2 } else { effort.rounds };
-    let _farm = Farm::start(PROCESSES, 1)?;
-    let mut all: Vec<Figures> = CONTENDERS.iter().map(|_| Figures::default()).collect();
-    for (contender, figures) in CONTENDERS.iter().zip(&mut all) {
-        progress(&format!("metrics: starting {}", contender.name()));
-        match contender.start(tools, config) {
-            Ok(exporter) => figures.exporter = Some(exporter),
-            Err(error) => figures.refused = Some(format!("{}: not run, {error}", contender.name())),
-        }
-    }
-    for round in 0..rounds {
-        for turn in 0..CONTENDERS.len() {
-            let index = (round + turn) % CONTENDERS.len();
-            progress(&format!(
-                "metrics, round {} of {rounds}: {}",
-                round + 1,
-                CONTENDERS[index].name()
-            ));
-            measure(CONTENDERS[index], &mut all[index])?;
-        }
-    }
-    progress("");
-    Ok((all, rounds))
-}
-
-fn measure(contender: Contender, figures: &mut Figures) -> Result<()> {
-    let Some(exporter) = &figures.exporter else {
-        return Ok(());
-    };
-    let pid = exporter.child.id();
-    let before = processor_time(pid)?;
-    let mut slowest = 0.0_f64;
-    for _ in 0..contender.scrapes() {
-        // Longer than a sample counts as fresh.
-        thread::sleep(Duration::from_millis(30));
-        let began = Instant::now();
-        figures.processes = exporter.scrape()?;
-        slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
-    }
-    let used = (processor_time(pid)? - before).as_secs_f64() * 1e3;
-    figures.used.push(used / f64::from(contender.scrapes()));
-    figures.took.push(slowest);
-    figures.peak_kib = peak_kib(pid)?;
-    Ok(())
-}
-
-fn table(figures: &[Figures]) -> Table {
-    let headings = [
-        "exporter",
-        "ms of processor time",
-        "min",
-        "max",
-        "ms until the answer, the slowest",
-        "peak RSS MiB",
-        "processes",
-    ];
-    let mut table = Table::new(&headings, 1);
-    for (contender, figures) in CONTENDERS.iter().zip(figures) {
-        if figures.used.is_empty() {
-            continue;
-        }
-        let (least, most) = least_and_most(&figures.used);
-        let slowest = least_and_most(&figures.took).1;
-        let mib = figures.peak_kib as f64 / 1024.0;
-        let numbers = [median(&figures.used), least, most, slowest, mib, figures.processes].map(number);
-        table.row(std::iter::once(contender.name().to_owned()).chain(numbers));
-    }
-    table
-}
-
-fn targets(figures: &[Figures]) -> Table {
-    let mut table = Table::new(&["target", "wanted", "median", "worst", ""], 1);
-    let of = |contender: Contender| {
-        let index = CONTENDERS.iter().position(|&other| other == contender);
-        index.map_or(&[][..], |index| &figures[index].used)
-    };
-    for (claim, theirs, ours, bound) in [
-        (
-            "processor time of process-exporter as a multiple",
-            Contender::Theirs,
-            Contender::Ours,
-            Some(Bound::AtLeast(TARGET)),
-        ),
-        (
-            "the same without proportional sizes and threads",
-            Contender::TheirsLight,
-            Contender::OursLight,
-            None,
-        ),
-        (
-            "process-exporter, by ours through procfs",
-            Contender::Theirs,
-            Contender::Procfs,
-            None,
-        ),
-    ] {
-        let pairs = of(theirs).iter().zip(of(ours));
-        let ratios: Vec<f64> = pairs.map(|(theirs, ours)| theirs / ours).collect();
-        let wanted = bound.map_or_else(|| "–".to_owned(), Bound::text);
-        if ratios.is_empty() {
-            table.row([
-                claim.to_owned(),
-                wanted,
-                "–".to_owned(),
-                "–".to_owned(),
-                "not measured".to_owned(),
-            ]);
-            continue;
-        }
-        let (median, worst) = (median(&ratios), least_and_most(&ratios).0);
-        let verdict = match bound {
-            None => "",
-            Some(bound) => bound.verdict(Some(median)),
-        };
-        table.row([
-            claim.to_owned(),
-            wanted,
-            number(median),
-            number(worst),
-            verdict.to_owned(),
-        ]);
-    }
-    table
 }

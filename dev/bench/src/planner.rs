@@ -1,102 +1,45 @@
-//! The suite for the planner: whole commands that choose the source, compared with the same
-//! commands with a fixed source.
-
-use std::process::{Command, Stdio};
-use std::time::Instant;
+//! The planner: whole commands that choose the source, and the same commands with a fixed source.
 
 use taskdiag_zoo::Farm;
 
-use crate::measure::{median, progress, Effort};
-use crate::report::{number, Table};
-use crate::tools::Tools;
-use crate::{Report, Result};
+use crate::case::{command, ratio, Bound, Case, Counts, Stage, Value};
+use crate::Sizes;
 
-const SCALES: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
+const SIZES: [usize; 3] = [100, 1_000, 10_000];
 
-/// The queries: a name, and the fields.
-const QUERIES: [(&str, Option<&str>); 10] = [
-    ("base", Some("pid,ppid,pgid,sid,state,comm,threads_count")),
-    ("base+cred", Some("pid,ppid,state,comm,uid,euid,gid,cap_effective")),
-    ("default", None),
-    ("args", Some("pid,cmdline")),
-    ("io", Some("pid,read_bytes,write_bytes")),
-    ("paths", Some("pid,exe,cwd")),
-    ("cgroup", Some("pid,cgroup")),
-    ("fds", Some("pid,fd_count")),
-    ("limits", Some("pid,limits")),
-    ("all", Some("all")),
+/// The queries: a name, and the options.
+const QUERIES: [(&str, &str); 6] = [
+    ("base+cred", " -o pid,ppid,state,comm,uid,euid,gid,cap_effective"),
+    ("default", ""),
+    ("args", " -o pid,cmdline"),
+    ("io", " -o pid,read_bytes,write_bytes"),
+    ("fds", " -o pid,fd_count"),
+    ("all", " -o all"),
 ];
 
 const SOURCES: [&str; 3] = ["auto", "bpf", "procfs"];
 
-/// The choice is good if it takes at most this many times as long as the better source, plus a
-/// millisecond.
-const TIMES: f64 = 1.25;
-const MORE_MS: f64 = 1.0;
-
-/// Measures all cells.
-pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
-    let taskdiag = tools.taskdiag()?;
-    report.heading("The planner: whole commands, milliseconds");
-    report.line(&format!(
-        "Wanted: auto takes at most {TIMES} times as long as the better source, and {MORE_MS} ms. Medians of {} rounds; the ratio is that of medians.",
-        effort.rounds
-    ));
-    let mut table = Table::new(
-        &["fields", "processes", "auto", "bpf", "procfs", "auto / better", ""],
-        1,
-    );
-    let mut met = 0;
-    for scale in SCALES {
-        let farm = Farm::start(scale, 1)?;
-        for (name, fields) in QUERIES {
-            progress(&format!("{name} of {scale}"));
-            let mut rounds: [Vec<f64>; SOURCES.len()] = Default::default();
-            for round in 0..effort.rounds {
-                for turn in 0..SOURCES.len() {
-                    let which = (round + turn) % SOURCES.len();
-                    rounds[which].push(time(&taskdiag, SOURCES[which], fields)?);
-                }
-            }
-            let [auto, bpf, procfs] = rounds.map(|rounds| median(&rounds));
-            let better = bpf.min(procfs);
-            let is_met = auto <= better * TIMES + MORE_MS;
-            met += usize::from(is_met);
-            table.row([
-                name.to_owned(),
-                scale.to_string(),
-                number(auto),
-                number(bpf),
-                number(procfs),
-                number(auto / better),
-                if is_met { "met" } else { "NOT met" }.to_owned(),
-            ]);
+pub fn cases(sizes: &Sizes) -> Vec<Case> {
+    let case = |size: usize| {
+        let title = format!("The planner: whole commands, {size} idle processes");
+        let mut case = Case::new(title, move || Ok(Stage::default().keep(Farm::start(size, 1)?)));
+        case.counts = Counts::Nothing;
+        for (name, options) in QUERIES {
+            let of = |source: &str| format!("{name}: {source}");
+            let words = |source| format!("taskdiag ps --csv --source {source}{options}");
+            case.contenders
+                .extend(SOURCES.map(|source| command(of(source), "", &words(source))));
+            let (better, claim) = ([&*of("bpf"), &of("procfs")], "auto as a multiple of the better source");
+            let bound = Bound::AtMost(1.25);
+            case.targets.push(ratio(
+                format!("{name}: {claim}"),
+                Value::Time,
+                &of("auto"),
+                &better,
+                bound,
+            ));
         }
-        drop(farm);
-    }
-    progress("");
-    report.table(&table);
-    report.line(&format!("Met in {met} of {} cells.", SCALES.len() * QUERIES.len()));
-    Ok(())
-}
-
-/// Runs the command once.
-fn time(taskdiag: &str, source: &str, fields: Option<&str>) -> Result<f64> {
-    let mut command = Command::new(taskdiag);
-    command
-        .args(["ps", "--csv", "--source", source])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    if let Some(fields) = fields {
-        command.args(["-o", fields]);
-    }
-    let start = Instant::now();
-    let status = command.status()?;
-    let took = start.elapsed();
-    // 1: something may not be read, here process 1's own files.
-    if matches!(status.code(), Some(0 | 1)) {
-        Ok(took.as_secs_f64() * 1e3)
-    } else {
-        Err(format!("{command:?}: {status}").into())
-    }
+        case
+    };
+    sizes.or(&SIZES).into_iter().map(case).collect()
 }

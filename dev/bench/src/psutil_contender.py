@@ -1,4 +1,4 @@
-"""psutil as a contender. Started by taskdiag-bench as `python3 -c SCRIPT serve|once WHAT [TIMES]`."""
+"""psutil as a contender. Started by taskdiag-bench as `python3 -c SCRIPT WHAT SUBJECT`; runs for each line of its input."""
 
 import sys
 import time
@@ -6,24 +6,27 @@ import time
 import psutil
 
 BASE_AND_CRED = ["pid", "ppid", "name", "status", "create_time", "num_threads", "uids", "gids"]
-ATTRIBUTES = {"base+cred": BASE_AND_CRED, "base+cred+args": BASE_AND_CRED + ["cmdline"]}
 
 
-def run(what):
+def memory(processes):
+    rows = 0
+    for process in processes:
+        try:
+            process.memory_full_info()
+            rows += 1
+        except psutil.Error:
+            pass
+    return rows
+
+
+what, subject = sys.argv[1:]
+run = {
+    "base+cred": lambda: sum(1 for _ in psutil.process_iter(BASE_AND_CRED)),
+    "memory": lambda: memory([psutil.Process(int(subject))]),
+    "all memory": lambda: memory(psutil.process_iter()),
+}[what]
+print("ready", flush=True)
+for _ in sys.stdin:
     start = time.perf_counter_ns()
-    rows = sum(1 for _ in psutil.process_iter(ATTRIBUTES[what]))
-    return time.perf_counter_ns() - start, rows
-
-
-def main(mode, what, times="1"):
-    if mode == "serve":
-        for _ in sys.stdin:
-            print(*run(what), flush=True)
-        return
-    for _ in range(int(times)):
-        run(what)
-    with open("/proc/self/status") as status:
-        print(next(line.split()[1] for line in status if line.startswith("VmHWM:")))
-
-
-main(*sys.argv[1:])
+    rows = run()
+    print(time.perf_counter_ns() - start, rows, 0, flush=True)

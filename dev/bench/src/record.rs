@@ -1,95 +1,137 @@
-//! The cost of recording: `taskdiag record` compared with `atop -w` and, if it is installed, `below
-//! record`, at the same time and for the same processes.
-//!
-//! All take a sample every five seconds. Their processor time is that of the whole program between
-//! two moments after all have settled; their bytes are the growth of their files.
+//! Recording: `taskdiag record` compared with `atop -w` and, if it is installed, `below record`, at
+//! the same time and for the same processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use taskdiag_zoo::Farm;
 
-use crate::loops;
-use crate::measure::{processor_time, progress, Effort};
-use crate::report::{number, Table};
-use crate::targets::Bound;
-use crate::tools::Tools;
-use crate::top::Kicker;
-use crate::{Report, Result};
+use crate::case::{call, ratio, single, times, Bound, Case, Contender, Context, Counts, Run, Stage, Value};
+use crate::measure::{peak_kib, processor_time};
+use crate::served::{Running, Scratch};
+use crate::top::activity;
+use crate::{loops, Result, Sizes};
 
-/// The time between two samples, in seconds.
-const EVERY: u64 = 5;
+/// The time between two samples.
+const EVERY: Duration = Duration::from_secs(5);
 
-/// A number of processes, and how many of them are active.
-const LOADS: [(usize, usize); 2] = [(1000, 50), (10_000, 50)];
+/// How long each program is waited for in a round. What it used since the previous round counts, so
+/// that of three programs, all are measured for six samples.
+const WAIT: Duration = Duration::from_secs(10);
+
+pub fn cases(sizes: &Sizes) -> Vec<Case> {
+    sizes.or(&[1_000, 10_000]).into_iter().map(of_processes).collect()
+}
+
+fn of_processes(processes: usize) -> Case {
+    let title = format!("Recording {processes} processes, 50 of them active");
+    let mut case = Case::new(title, move || {
+        let farm = Farm::start(processes, 1)?;
+        let directory = Scratch::make(&std::env::temp_dir())?;
+        let stage = Stage {
+            title: format!(" ({} processes in all)", loops::census()?.0),
+            ..Stage::default()
+        };
+        let stage = stage.subject(directory.0.display()).keep(directory);
+        Ok(stage.keep(activity(&farm)?).keep(scripts()?).keep(farm))
+    });
+    case.note = format!(
+        "A sample every {} s, by all programs at the same time, while scripts start short-lived processes: processor time of the \
+         whole program and bytes written, for each sample, once all have settled. `taskdiag record` writes all tiers. Peak RSS is \
+         that of the program that was measured.",
+        EVERY.as_secs()
+    );
+    case.counts = Counts::Nothing;
+    case.row = "sample";
+    let (ours, atop, below) = ("taskdiag record", "atop -w", "below record --compress");
+    case.contenders = vec![
+        recording(ours, |context, path| {
+            let mut command = Command::new(context.tools.taskdiag()?);
+            command
+                .arg("record")
+                .arg("--dir")
+                .arg(path)
+                .arg("--every")
+                .arg(format!("{}s", EVERY.as_secs()));
+            Ok(command)
+        }),
+        recording(atop, |_, path| {
+            let mut command = Command::new("atop");
+            command.arg("-w").arg(path).arg(EVERY.as_secs().to_string());
+            Ok(command)
+        }),
+        recording(below, |_, path| below_command(path)),
+    ];
+    let bytes = |claim, program, least| ratio(claim, Value::Bytes, program, &[ours], Bound::AtLeast(least));
+    case.targets = vec![
+        times("processor time of atop as a multiple", atop, ours, 5.0),
+        bytes("bytes of atop as a multiple", atop, 10.0),
+        times("processor time of below as a multiple", below, ours, 1.0),
+        bytes("bytes of below as a multiple", below, 1.0),
+        single(
+            "milliseconds for a sample: 1 % of a processor",
+            Value::Time,
+            ours,
+            Bound::AtMost(50.0),
+        ),
+    ];
+    case
+}
+
+/// A program that records: its processor time and bytes for a sample.
+fn recording(name: &'static str, command: fn(&Context, &Path) -> Result<Command>) -> Contender {
+    call(name, "", move |context| {
+        let path = Path::new(&context.subject).join(&name[..4]);
+        let mut command = command(context, &path)?;
+        let child = Running::start(&mut command)?;
+        let recorder = Recorder { child, path };
+        // The first sample has everything.
+        sleep(2 * EVERY + Duration::from_secs(1));
+        let mut before = recorder.used()?;
+        Ok(Box::new(move || {
+            sleep(WAIT);
+            let now = recorder.used()?;
+            let samples = (now.at - before.at).div_duration_f64(EVERY);
+            let run = Run {
+                took: (now.time - before.time).div_f64(samples),
+                rows: 1,
+                bytes: ((now.bytes - before.bytes) as f64 / samples) as u64,
+                peak_kib: peak_kib(recorder.child.0.id())?,
+            };
+            before = now;
+            Ok(run)
+        }))
+    })
+}
 
 /// A program that records.
 struct Recorder {
-    name: &'static str,
-    child: Child,
+    child: Running,
     path: PathBuf,
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Processes that start, work and end, in addition to the farm: the work of builds and scripts.
-struct Scripts(Vec<Child>);
-
-impl Scripts {
-    fn begin() -> Result<Scripts> {
-        const SCRIPTS: [&str; 3] = [
-            "while :; do /bin/true; sleep 0.05; done",
-            "while :; do head -c 3000000 /dev/urandom | gzip >/dev/null; sleep 0.3; done",
-            "while :; do find /usr/share/doc -name '*.gz' | wc -l; sleep 0.5; done",
-        ];
-        let start = |script: &&str| {
-            Command::new("setsid")
-                .args(["sh", "-c", script])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-        };
-        Ok(Scripts(SCRIPTS.iter().map(start).collect::<std::io::Result<_>>()?))
-    }
-}
-
-impl Drop for Scripts {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // SAFETY: no pointers. Each child is the leader of a process group.
-            unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Processor time and bytes so far.
-#[derive(Clone, Copy)]
 struct Used {
-    seconds: f64,
+    at: Instant,
+    time: Duration,
     bytes: u64,
 }
 
 impl Recorder {
     fn used(&self) -> Result<Used> {
-        let pid = self.child.id();
+        let pid = self.child.0.id();
         // One program keeps its files in a separate process.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-        let children = children.split_ascii_whitespace().map(str::parse);
-        let mut seconds = 0.0;
-        for pid in std::iter::once(Ok(pid)).chain(children) {
-            seconds += processor_time(pid?)?.as_secs_f64();
+        let mut time = processor_time(pid)?;
+        for child in children.split_ascii_whitespace() {
+            time += processor_time(child.parse()?)?;
         }
         Ok(Used {
-            seconds,
+            at: Instant::now(),
+            time,
             bytes: size(&self.path),
         })
     }
@@ -102,99 +144,16 @@ fn size(path: &Path) -> u64 {
     }
 }
 
-/// Measures all.
-pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
-    let samples = if effort.single { 2 } else { 24 };
-    report.heading("Recording");
-    report.line(&format!(
-        "A sample every {EVERY} s, by all programs at the same time, while scripts start short-lived processes: processor \
-         time of the whole program and bytes written, for each of {samples} samples, once all have settled. `taskdiag record` \
-         writes all tiers."
-    ));
-    for (processes, active) in LOADS {
-        progress(&format!("recording {processes} processes"));
-        load(processes, active, samples, tools, report)?;
-    }
-    progress("");
-    Ok(())
-}
-
-fn load(processes: usize, active: usize, samples: u64, tools: &Tools, report: &mut Report) -> Result<()> {
-    let farm = Farm::start(processes, 1)?;
-    let (all, _) = loops::census()?;
-    let kicked = farm.pids().iter().step_by(processes / active).copied().collect();
-    let _kicker = Kicker::begin(kicked);
-    let _scripts = Scripts::begin()?;
-    let directory = std::env::temp_dir().join(format!("taskdiag-bench-record-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir(&directory)?;
-    let recorders = start(&directory, tools, report)?;
-    // The first sample has everything.
-    sleep(Duration::from_secs(2 * EVERY + 1));
-    let before: Vec<Used> = recorders.iter().map(Recorder::used).collect::<Result<_>>()?;
-    sleep(Duration::from_secs(samples * EVERY));
-    let after: Vec<Used> = recorders.iter().map(Recorder::used).collect::<Result<_>>()?;
-    let mut table = Table::new(
-        &[
-            "program",
-            "ms a sample",
-            "% of a processor",
-            "bytes a sample",
-            "bytes in all",
-        ],
-        1,
-    );
-    let mut each = Vec::new();
-    for ((recorder, before), after) in recorders.iter().zip(before).zip(after) {
-        let ms = (after.seconds - before.seconds) * 1e3 / samples as f64;
-        let bytes = (after.bytes - before.bytes) as f64 / samples as f64;
-        each.push((recorder.name, (ms, bytes)));
-        table.row([
-            recorder.name.to_owned(),
-            number(ms),
-            number(ms / (EVERY as f64 * 1e3) * 100.0),
-            number(bytes),
-            after.bytes.to_string(),
-        ]);
-    }
-    report.line(&format!(
-        "{processes} processes, {active} of them active ({all} processes in all):"
-    ));
-    report.table(&table);
-    report.table(&targets(&each));
-    drop(recorders);
-    fs::remove_dir_all(&directory)?;
-    Ok(())
-}
-
-/// Starts the programs, which record in a directory: ours first. One that can't be run is reported.
-fn start(directory: &Path, tools: &Tools, report: &mut Report) -> Result<Vec<Recorder>> {
-    let start = |name, command: &mut Command, path: PathBuf| -> Result<Recorder> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let child = child.map_err(|error| format!("{name}: {error}"))?;
-        Ok(Recorder { name, child, path })
-    };
-    let (ours, atop) = (directory.join("ours"), directory.join("atop"));
-    let mut command = Command::new(tools.taskdiag()?);
-    command.arg("record").arg("--dir").arg(&ours);
-    command.arg("--every").arg(format!("{EVERY}s"));
-    let mut recorders = vec![start("taskdiag record", &mut command, ours)?];
-    let mut command = Command::new("atop");
-    command.arg("-w").arg(&atop).arg(EVERY.to_string());
-    match start("atop -w", &mut command, atop) {
-        Ok(atop) => recorders.push(atop),
-        Err(error) => report.line(&format!("not run, {error}")),
-    }
-    let below = directory.join("below");
-    match below_command(&below).and_then(|mut command| start("below record --compress", &mut command, below)) {
-        Ok(below) => recorders.push(below),
-        Err(error) => report.line(&format!("not run, {error}")),
-    }
-    Ok(recorders)
+/// Starts processes that start, work and end, in addition to the farm: the work of builds and
+/// scripts.
+fn scripts() -> Result<Vec<Running>> {
+    let start = |script| Running::start(Command::new("sh").args(["-c", script]));
+    let scripts = [
+        "while :; do /bin/true; sleep 0.05; done",
+        "while :; do head -c 3000000 /dev/urandom | gzip >/dev/null; sleep 0.3; done",
+        "while :; do find /usr/share/doc -name '*.gz' | wc -l; sleep 0.5; done",
+    ];
+    scripts.into_iter().map(start).collect()
 }
 
 /// The command `below record`, which compresses with a dictionary of each 32 samples. Its package is
@@ -203,7 +162,7 @@ fn below_command(directory: &Path) -> Result<Command> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let cgroups = mounts.find(|mount| mount.get(2) == Some(&"cgroup2"));
-    let cgroups = cgroups.ok_or("below: the unified cgroup hierarchy is not mounted")?[1];
+    let cgroups = cgroups.ok_or("the unified cgroup hierarchy is not mounted")?[1];
     let (logs, config) = (directory.with_extension("logs"), directory.with_extension("conf"));
     fs::create_dir(directory)?;
     fs::create_dir(&logs)?;
@@ -213,48 +172,7 @@ fn below_command(directory: &Path) -> Result<Command> {
     )?;
     let mut command = Command::new("below");
     command.arg("--config").arg(&config).arg("record");
-    command.args(["--interval-s", &EVERY.to_string()]);
+    command.args(["--interval-s", &EVERY.as_secs().to_string()]);
     command.args(["--compress", "--dict-compress-chunk-size", "32"]);
     Ok(command)
-}
-
-/// What was wanted and measured. `each` has the milliseconds and bytes of a sample of each program
-/// that ran, ours first.
-fn targets(each: &[(&str, (f64, f64))]) -> Table {
-    let ours = each[0].1;
-    let ratio = |program: &str, pick: fn(&(f64, f64)) -> f64| {
-        let (_, theirs) = each.iter().find(|(name, _)| name.starts_with(program))?;
-        Some(pick(theirs) / pick(&ours))
-    };
-    let mut table = Table::new(&["target", "wanted", "measured", ""], 1);
-    for (claim, bound, measured) in [
-        (
-            "processor time of atop as a multiple",
-            Bound::AtLeast(5.0),
-            ratio("atop", |each| each.0),
-        ),
-        (
-            "bytes of atop as a multiple",
-            Bound::AtLeast(10.0),
-            ratio("atop", |each| each.1),
-        ),
-        (
-            "processor time of below as a multiple",
-            Bound::AtLeast(1.0),
-            ratio("below", |each| each.0),
-        ),
-        (
-            "bytes of below as a multiple",
-            Bound::AtLeast(1.0),
-            ratio("below", |each| each.1),
-        ),
-        (
-            "% of a processor",
-            Bound::AtMost(1.0),
-            Some(ours.0 / (EVERY as f64 * 10.0)),
-        ),
-    ] {
-        table.row(bound.row(claim, measured));
-    }
-    table
 }

@@ -3,178 +3,195 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use crate::counts::Count;
-use crate::measure::Entry;
+use crate::case::{Bound, Case, Stage, Target, Value};
+use crate::measure::{least_and_most, median, Count, Entry, Figures};
 use crate::tools::said;
+use crate::Report;
 
-/// Rows of text with headings.
-#[derive(Clone, Debug)]
-pub struct Table {
-    headings: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    /// This many columns on the left are text; so is the last one.
-    texts: usize,
-}
+const NONE: &str = "–";
 
-impl Table {
-    /// A table whose first `texts` columns are aligned left.
-    pub fn new(headings: &[&'static str], texts: usize) -> Table {
-        Table {
-            headings: headings.to_vec(),
-            rows: Vec::new(),
-            texts,
-        }
-    }
-
-    /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
-    }
-
-    fn is_text(&self, column: usize) -> bool {
-        column < self.texts || column + 1 == self.headings.len()
-    }
-
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| row[column].chars().count());
-        cells.chain([self.headings[column].chars().count()]).max().unwrap_or(0)
-    }
-
-    /// The aligned table, for a terminal.
-    pub fn text(&self) -> String {
-        let widths: Vec<usize> = (0..self.headings.len()).map(|column| self.width(column)).collect();
-        let headings: Vec<String> = self.headings.iter().map(|&heading| heading.to_owned()).collect();
-        let mut text = String::new();
-        for row in [&headings].into_iter().chain(&self.rows) {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                let _ = if self.is_text(column) {
-                    write!(line, "{cell:width$}  ")
-                } else {
-                    write!(line, "{cell:>width$}  ")
-                };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
-
-    /// The table as Markdown.
-    pub fn markdown(&self) -> String {
-        let rule = |column| if self.is_text(column) { "---" } else { "---:" };
-        let rules = (0..self.headings.len()).map(rule).collect::<Vec<_>>().join(" | ");
-        let mut text = format!("| {} |\n| {rules} |\n", self.headings.join(" | "));
-        for row in &self.rows {
-            let _ = writeln!(text, "| {} |", row.join(" | "));
-        }
-        text
-    }
-}
-
-/// A number with about three significant digits.
+/// A number with about three significant digits; a count as it is.
 pub fn number(value: f64) -> String {
-    match value {
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        1.0.. => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+    let digits = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    let digits = if value.fract() == 0.0 { 0 } else { digits };
+    format!("{value:.digits$}")
+}
+
+/// Reports a case: what it is about, the figures, who is missing, and the targets.
+pub fn case(case: &Case, stage: &Stage, rounds: usize, entries: &[Entry], report: &mut Report) {
+    report.heading(&format!("{}{}", case.title, stage.title));
+    report.line(format!("{rounds} rounds. {}", case.note).trim_end());
+    report.table(&figures(case, stage, entries));
+    let missing = |entry: &Entry| {
+        let reason = match &entry.outcome {
+            Ok(figures) => figures.calls.as_ref().err().filter(|reason| *reason != "not counted"),
+            Err(reason) => Some(reason),
+        };
+        let is_run = entry.outcome.is_ok();
+        reason.map(|reason| {
+            format!(
+                "{}: not {}, {}",
+                entry.name,
+                if is_run { "counted" } else { "run" },
+                reason.trim()
+            )
+        })
+    };
+    report.list(&entries.iter().filter_map(missing).collect::<Vec<_>>());
+    if !case.targets.is_empty() {
+        report.line("Targets: median of the ratios of each round.");
+        let mut table = vec![["target", "wanted", "measured", "min – max of rounds", ""]
+            .map(str::to_owned)
+            .to_vec()];
+        table.extend(case.targets.iter().map(|target| verdict(target, entries)));
+        report.table(&table);
     }
 }
 
-/// Times and counts of all contenders. `tasks` is the number of tasks for contenders that do not
-/// report it.
-pub fn figures(entries: &[Entry], tasks: usize) -> Table {
+/// A row for each contender. Columns in which nothing is said are left out.
+fn figures(case: &Case, stage: &Stage, entries: &[Entry]) -> Vec<Vec<String>> {
+    let row = case.row;
+    let (each, bytes) = (format!("ns/{row}"), format!("bytes/{row}"));
     let headings = [
         "contender",
         "median ms",
         "min",
         "max",
-        "ns/task",
+        &each,
         "system calls",
-        "kernel allocations",
         "peak RSS MiB",
-        "record bytes/task",
+        &bytes,
         "what",
     ];
-    let mut table = Table::new(&headings, 1);
-    for entry in entries {
-        table.row(cells(entry, tasks));
-    }
-    table
-}
-
-fn cells(entry: &Entry, tasks: usize) -> [String; 10] {
-    let (name, about) = (entry.contender.name.to_owned(), entry.contender.about.to_owned());
-    let Ok(figures) = &entry.outcome else {
-        let none = || "–".to_owned();
-        return [
-            name,
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            about,
-        ];
-    };
-    let median = figures.median();
-    let rows = if figures.rows == 0 { tasks } else { figures.rows };
-    let record_bytes = match figures.record_bytes {
-        0 => "–".to_owned(),
-        bytes => number(bytes as f64 / rows.max(1) as f64),
-    };
-    [
-        name,
-        number(median),
-        number(figures.rounds.iter().copied().fold(f64::INFINITY, f64::min)),
-        number(figures.rounds.iter().copied().fold(0.0, f64::max)),
-        format!("{:.0}", median * 1e6 / rows.max(1) as f64),
-        count(&figures.counts.calls),
-        count(&figures.counts.allocations),
-        figures
-            .counts
-            .peak_kib
-            .as_ref()
-            .map_or_else(|_| "–".to_owned(), |&kib| number(kib as f64 / 1024.0)),
-        record_bytes,
-        about,
-    ]
-}
-
-fn count(count: &Count) -> String {
-    count.as_ref().map_or_else(|_| "–".to_owned(), u64::to_string)
-}
-
-/// Why figures are missing, for each contender, unless the reason is among `known`.
-pub fn missing(entries: &[Entry], known: &[String]) -> Vec<String> {
-    let mut missing = Vec::new();
-    for Entry { contender, outcome } in entries {
-        let (what, reasons) = match outcome {
-            Ok(figures) => {
-                let counts = [
-                    &figures.counts.calls,
-                    &figures.counts.allocations,
-                    &figures.counts.peak_kib,
-                ];
-                (
-                    "not counted",
-                    counts.into_iter().filter_map(|count| count.as_ref().err()).collect(),
-                )
+    let mut table = vec![headings.map(str::to_owned).to_vec()];
+    for Entry { name, about, outcome } in entries {
+        // What is not known is not a number, or 0.
+        let mut numbers = [f64::NAN; 7];
+        if let Ok(figures) = outcome {
+            let (least, most) = least_and_most(&figures.rounds);
+            let (time, bytes) = (median(&figures.rounds), median(&figures.bytes));
+            let rows = if figures.rows == 0 { stage.rows } else { figures.rows }.max(1) as f64;
+            let count = |count: &Count| count.as_ref().map_or(f64::NAN, |&count| count as f64);
+            let (calls, peak) = (count(&figures.calls), count(&figures.peak_kib) / 1024.0);
+            numbers = [time, least, most, time * 1e6 / rows, calls, peak, bytes / rows];
+            if row.is_empty() {
+                (numbers[3], numbers[6]) = (f64::NAN, f64::NAN);
             }
-            Err(reason) => ("not run", vec![reason]),
-        };
-        let is_news = |reason: &&String| !known.iter().any(|known| known.ends_with(reason.as_str()));
-        for reason in reasons.into_iter().filter(is_news) {
-            let reason = reason.lines().next().unwrap_or_default();
-            missing.push(format!("{}: {what}, {reason}", contender.name));
+        }
+        let cells = numbers.map(|value| {
+            if value.is_nan() || value == 0.0 {
+                NONE.to_owned()
+            } else {
+                number(value)
+            }
+        });
+        table.push([vec![name.clone()], cells.to_vec(), vec![(*about).to_owned()]].concat());
+    }
+    let is_shown = |&column: &usize| table[1..].iter().any(|cells| ![NONE, ""].contains(&&*cells[column]));
+    let shown: Vec<usize> = (0..headings.len()).filter(is_shown).collect();
+    table
+        .iter()
+        .map(|cells| shown.iter().map(|&column| cells[column].clone()).collect())
+        .collect()
+}
+
+/// A target, and what was measured.
+fn verdict(target: &Target, entries: &[Entry]) -> Vec<String> {
+    let wanted = match target.bound {
+        Bound::AtLeast(least) => format!("≥ {least}"),
+        Bound::AtMost(most) => format!("≤ {most}"),
+        Bound::Any => NONE.to_owned(),
+    };
+    let (measured, spread, verdict) = match measured(target, entries) {
+        Err(reason) => (NONE.to_owned(), reason, "not measured".to_owned()),
+        Ok(values) => {
+            let (least, most) = least_and_most(&values);
+            let spread = if values.len() > 1 {
+                format!("{} – {}", number(least), number(most))
+            } else {
+                String::new()
+            };
+            let is_met = match target.bound {
+                Bound::AtLeast(least) => median(&values) >= least,
+                Bound::AtMost(most) => median(&values) <= most,
+                Bound::Any => true,
+            };
+            let verdict = match (&target.elsewhere, target.bound) {
+                (Some(place), _) => format!("wanted {place}"),
+                (None, Bound::Any) => String::new(),
+                (None, _) => if is_met { "met" } else { "NOT met" }.to_owned(),
+            };
+            (number(median(&values)), spread, verdict)
+        }
+    };
+    vec![target.claim.clone(), wanted, measured, spread, verdict]
+}
+
+/// The figure of each round, or a single one. Of ratios, the median of those of the rounds counts,
+/// not the ratio of the medians: a disturbance affects both contenders of a round.
+fn measured(target: &Target, entries: &[Entry]) -> Result<Vec<f64>, String> {
+    let of = value(target.value, fastest(&target.of, entries)?)?;
+    if target.against.is_empty() {
+        return Ok(of);
+    }
+    let against = value(target.value, fastest(&target.against, entries)?)?;
+    Ok(of.iter().zip(&against).map(|(of, against)| of / against).collect())
+}
+
+fn value(value: Value, figures: &Figures) -> Result<Vec<f64>, String> {
+    let count = |count: &Count| count.clone().map(|count| count as f64);
+    let rows = figures.rows.max(1) as f64;
+    Ok(match value {
+        Value::Time => figures.rounds.clone(),
+        Value::Slowest => vec![least_and_most(&figures.rounds).1 / median(&figures.rounds)],
+        Value::Calls => vec![count(&figures.calls)?],
+        Value::CallsPerRow => vec![count(&figures.calls)? / rows],
+        Value::Rows => vec![figures.rows as f64],
+        Value::Bytes => figures.bytes.clone(),
+        Value::BytesPerRow => vec![median(&figures.bytes) / rows],
+        Value::Peak => vec![count(&figures.peak_kib)? / 1024.0],
+    })
+}
+
+/// The figures of the fastest of these contenders, or why there are none.
+fn fastest<'a>(names: &[String], entries: &'a [Entry]) -> Result<&'a Figures, String> {
+    let named = |entry: &&Entry| names.contains(&entry.name);
+    let figures = entries
+        .iter()
+        .filter(named)
+        .filter_map(|entry| entry.outcome.as_ref().ok());
+    let fastest = figures.min_by(|a, b| median(&a.rounds).total_cmp(&median(&b.rounds)));
+    fastest.ok_or_else(|| format!("no figures for {}", names.join(", ")))
+}
+
+/// The aligned table, in Markdown. The first column and those of words are aligned left.
+pub fn aligned(table: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        table
+            .iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(3)
+    };
+    let is_text = |column: usize| column == 0 || ["what", ""].contains(&table[0][column].as_str());
+    let mut text = String::new();
+    for (index, row) in table.iter().enumerate() {
+        let (mut line, mut rule) = (String::new(), String::new());
+        for (column, cell) in row.iter().enumerate() {
+            let (width, dashes) = (width(column), "-".repeat(width(column) - 1));
+            let _ = if is_text(column) {
+                write!(line, "| {cell:width$} ").and(write!(rule, "| {dashes}- "))
+            } else {
+                write!(line, "| {cell:>width$} ").and(write!(rule, "| {dashes}: "))
+            };
+        }
+        let _ = writeln!(text, "{line}|");
+        if index == 0 {
+            let _ = writeln!(text, "{rule}|");
         }
     }
-    missing
+    text
 }
 
 /// The host of the measurements.
@@ -183,29 +200,28 @@ pub fn host(versions: &[String]) -> Vec<String> {
     let cpu_info = line("/proc/cpuinfo");
     let model = cpu_info
         .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map(|(_, name)| name);
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let load = line("/proc/loadavg");
-    let load = load.split(' ').next().unwrap_or("0").to_owned();
-    let mut facts = vec![
+    let load = load.split(' ').next().unwrap_or("0");
+    let is_busy = load.parse::<f64>().is_ok_and(|load| load > 0.5);
+    let noise = if is_busy {
+        ". **Other work was going on: the figures are noisy.**"
+    } else {
+        ""
+    };
+    let release = line("/proc/sys/kernel/osrelease");
+    vec![
         format!(
             "Date: {}",
             said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
         ),
+        format!("Kernel: Linux {release} {}", std::env::consts::ARCH),
         format!(
-            "Kernel: Linux {} {}",
-            line("/proc/sys/kernel/osrelease"),
-            std::env::consts::ARCH
+            "Processors: {cpus}, {}",
+            model.map_or("unknown model", |(_, name)| name)
         ),
-        format!("Processors: {cpus}, {}", model.unwrap_or("unknown model")),
         format!("Versions: {}", versions.join(", ")),
-    ];
-    let is_busy = load.parse::<f64>().is_ok_and(|load| load > 0.5);
-    facts.push(if is_busy {
-        format!("Load average at the start: {load}. **Other work was going on: the figures are noisy.**")
-    } else {
-        format!("Load average at the start: {load}")
-    });
-    facts
+        format!("Load average at the start: {load}{noise}"),
+    ]
 }

@@ -1,10 +1,8 @@
-//! The programs that contenders and counters need, and why one is missing.
+//! The programs that contenders need, and why one is missing.
 
-use std::cell::OnceCell;
 use std::env;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::{absolute, Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::Result;
 
@@ -14,7 +12,6 @@ pub struct Tools {
     /// The directory of this executable.
     beside: PathBuf,
     taskdiag: PathBuf,
-    python: OnceCell<Option<String>>,
 }
 
 impl Tools {
@@ -24,110 +21,93 @@ impl Tools {
         let taskdiag = taskdiag.map_or_else(|| beside.join("taskdiag"), Path::to_owned);
         Ok(Tools {
             beside,
-            taskdiag,
-            python: OnceCell::new(),
-        })
-    }
-
-    /// The same, with absolute paths.
-    pub fn absolute(&self) -> Result<Tools> {
-        Ok(Tools {
-            taskdiag: std::path::absolute(&self.taskdiag)?,
-            ..self.clone()
+            taskdiag: absolute(taskdiag)?,
         })
     }
 
     /// The path of taskdiag.
     pub fn taskdiag(&self) -> Result<String> {
-        if self.taskdiag.is_file() {
-            Ok(self.taskdiag.display().to_string())
-        } else {
-            Err(format!("no {}: build it, or say --taskdiag PATH", self.taskdiag.display()).into())
-        }
+        there(&self.taskdiag, "build it, or say --taskdiag PATH")
+    }
+
+    /// The path of the broker.
+    pub fn taskdiagd(&self) -> Result<String> {
+        there(&self.beside.join("taskdiagd"), "build it")
     }
 
     /// Debian's process-exporter, which `dev/prometheus.sh` downloads.
     pub fn process_exporter(&self) -> Result<String> {
         let root = self.beside.ancestors().nth(2).unwrap_or(Path::new("."));
         let program = root.join(".cache/prometheus/usr/bin/prometheus-process-exporter");
-        if program.is_file() {
-            Ok(program.display().to_string())
-        } else {
-            Err(format!("no {}: run dev/prometheus.sh", program.display()).into())
-        }
+        there(&program, "run dev/prometheus.sh")
     }
 
     /// A Python with psutil: the system's, or that of the virtual environment that `setup.sh`
     /// creates.
     pub fn python(&self) -> Result<String> {
-        let python = self.python.get_or_init(|| {
-            let venv = self
-                .beside
-                .parent()?
-                .join("bench-venv/bin/python3")
-                .display()
-                .to_string();
-            ["python3".to_owned(), venv]
-                .into_iter()
-                .find(|python| runs(python, &["-c", "import psutil"]))
-        });
-        Ok(python.clone().ok_or("no Python with psutil: run dev/bench/setup.sh")?)
+        let target = self.beside.parent().unwrap_or(Path::new("."));
+        let venv = target.join("bench-venv/bin/python3").display().to_string();
+        let mut pythons = ["python3".to_owned(), venv].into_iter();
+        let found = pythons.find(|python| said(python, &["-c", "import psutil; print()"]).is_some());
+        found.ok_or_else(|| "no Python with psutil: run dev/bench/setup.sh".into())
     }
 
     /// The versions of the available programs, for the report.
     pub fn versions(&self) -> Vec<String> {
         const SCRIPT: &str =
             "import sys, psutil; print('psutil', psutil.__version__, 'on Python', *sys.version.split()[:1])";
-        let said = [
+        let debian = |package: &str| {
+            said(
+                "dpkg-query",
+                &["--show", "--showformat=${Package} ${Version}\n", package],
+            )
+        };
+        let locked = |package: &str| {
+            let lock = include_str!("../../../Cargo.lock");
+            let entry = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?.1;
+            Some(format!("{package} crate {}", entry.split('"').next()?))
+        };
+        let mut versions = vec![
             self.taskdiag()
                 .ok()
                 .and_then(|taskdiag| said(&taskdiag, &["--version"])),
             said("ps", &["--version"]),
             self.python().ok().and_then(|python| said(&python, &["-c", SCRIPT])),
             said("fincore", &["--version"]),
-            said("dpkg-query", &["--show", "--showformat=lsof ${Version}\n", "lsof"]),
-            said("htop", &["--version"]),
-            said("dpkg-query", &["--show", "--showformat=btop ${Version}\n", "btop"]),
-            said(
-                "dpkg-query",
-                &["--show", "--showformat=vmtouch ${Version}\n", "vmtouch"],
-            ),
-            said("dpkg-query", &["--show", "--showformat=smem ${Version}\n", "smem"]),
-            locked_version("procfs").map(|version| format!("procfs crate {version}")),
-            locked_version("blazesym").map(|version| format!("blazesym {version}")),
         ];
-        said.into_iter().flatten().collect()
+        versions.extend(["lsof", "iproute2", "psmisc", "htop", "btop", "atop", "vmtouch", "smem"].map(debian));
+        versions.extend(["procfs", "blazesym"].map(locked));
+        versions.into_iter().flatten().collect()
     }
 }
 
-/// Whether a command succeeds.
-pub fn runs(program: &str, args: &[&str]) -> bool {
-    status(program, args).is_ok_and(|status| status.success())
-}
-
-/// Runs a command whose answer may be partial, because processes come and go.
-pub fn answer(program: &str, args: &[&str]) -> Result<()> {
-    let status = status(program, args)?;
-    match status.code() {
-        Some(0 | 1) => Ok(()),
-        _ => Err(format!("{program}: {status}").into()),
+fn there(program: &Path, advice: &str) -> Result<String> {
+    if program.is_file() {
+        Ok(program.display().to_string())
+    } else {
+        Err(format!("no {}: {advice}", program.display()).into())
     }
 }
 
-fn status(program: &str, args: &[&str]) -> io::Result<ExitStatus> {
-    let mut command = Command::new(program);
-    command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).status()
+/// A command's words: `taskdiag`, `process-exporter` and `SUBJECT` stand for others.
+pub fn words_of(words: &[String], tools: &Tools, subject: &str) -> Result<Vec<String>> {
+    let mut argv: Vec<String> = words.iter().map(|word| word.replace("SUBJECT", subject)).collect();
+    match argv[0].as_str() {
+        "taskdiag" => argv[0] = tools.taskdiag()?,
+        "process-exporter" => argv[0] = tools.process_exporter()?,
+        _ => {}
+    }
+    Ok(argv)
 }
 
-/// The first line that a command prints.
+/// The first line that a command prints, if it succeeds.
 pub fn said(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(args).output().ok()?;
+    let output = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.lines().next()?.to_owned())
+    output.status.success().then(|| first_line(&text))?
 }
 
-fn locked_version(package: &str) -> Option<&'static str> {
-    let lock = include_str!("../../../Cargo.lock");
-    let entry = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?.1;
-    entry.split('"').next()
+/// The first line of a text.
+pub fn first_line(text: &str) -> Option<String> {
+    text.lines().next().map(str::to_owned)
 }
