@@ -16,8 +16,8 @@ use taskdiag_history::piece::{self, Time, MAGIC};
 fuzz_target!(|data: &[u8]| {
     // Unchanged: mostly refused.
     read(data.to_vec());
-    // After the head of a real segment, as the texts and numbers of a sample, or after a real
-    // sample, with the right checksum.
+    // After the head of a real segment, as the content of a sample, or after a real sample as its
+    // compressed form, with the right checksum.
     let Some((&how, body)) = data.split_first() else {
         return;
     };
@@ -27,10 +27,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     if how & 1 != 0 {
-        let (texts, numbers) = body.split_at(usize::from(how >> 1).min(body.len()));
-        encoder
-            .append_parts(time, texts, numbers, &mut segment)
-            .expect("it is small");
+        encoder.append_body(time, body, &mut segment).expect("it is small");
     } else {
         let (snapshot, figures, happened) = (Snapshot::default(), Figures::new(), Happened::default());
         let part = Part {

@@ -28,8 +28,8 @@ pub struct About {
 /// The columns of a segment's task table, and the names that their values refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
-    /// The columns: the name, and the columns whose changes add up to the expected change.
-    pub columns: Vec<(String, Vec<usize>)>,
+    /// The names of the columns.
+    pub columns: Vec<String>,
     /// The attributes of records, in the order of their bits.
     pub attributes: Vec<String>,
     /// The fields. Lists of absent values refer to them by their position here.
@@ -57,15 +57,9 @@ pub(crate) fn encode(about: &About, schema: &Schema, out: &mut Vec<u8>) {
         varint::text(out, text.as_bytes());
     }
     varint::number(out, *every_ns);
-    for list in [fields, notes, &schema.attributes, &schema.fields] {
+    for list in [fields, notes, &schema.attributes, &schema.fields, &schema.columns] {
         varint::number(out, list.len() as u64);
         list.iter().for_each(|text| varint::text(out, text.as_bytes()));
-    }
-    varint::number(out, schema.columns.len() as u64);
-    for (name, from) in &schema.columns {
-        varint::text(out, name.as_bytes());
-        varint::number(out, from.len() as u64);
-        from.iter().for_each(|&column| varint::number(out, column as u64));
     }
 }
 
@@ -89,28 +83,13 @@ pub(crate) fn decode(mut input: Input<'_>) -> Result<(About, Schema), Damage> {
         fields: list(input)?,
         notes: list(input)?,
     };
-    let mut schema = Schema {
+    let schema = Schema {
         attributes: list(input)?,
         fields: list(input)?,
-        columns: Vec::new(),
+        columns: list(input)?,
     };
-    let count = input.count()?;
-    if count > MOST_COLUMNS || schema.attributes.len() > 64 {
-        return Err(Damage("it has more columns than any version writes"));
-    }
-    for column in 0..count {
-        let name = text(input)?;
-        let from_count = input.count()?;
-        if from_count > 2 {
-            return Err(Damage("a column is made of more than any version's"));
-        }
-        let from: Vec<usize> = (0..from_count)
-            .map(|_| Ok(input.number()? as usize))
-            .collect::<Result<_, Damage>>()?;
-        if from.iter().any(|&from| from >= column) {
-            return Err(Damage("a column is made of one that comes after it"));
-        }
-        schema.columns.push((name, from));
+    if schema.attributes.len() > 64 {
+        return Err(Damage("it has more attributes than any version writes"));
     }
     Ok((about, schema))
 }

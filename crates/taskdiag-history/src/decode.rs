@@ -1,6 +1,5 @@
 //! Decoding a segment.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -11,10 +10,10 @@ use taskdiag_core::snapshot::{Indexer, Snapshot, SourceId};
 use crate::about::{self, About};
 use crate::coder::Reader;
 use crate::encode::COUNTED;
-use crate::events::{self, Happened};
+use crate::events::Happened;
 use crate::figures::{Figure, Figures, Read};
-use crate::piece::{self, Next, Time, MAGIC};
-use crate::table::{Numbers, Table};
+use crate::piece::{self, Next, Time, MAGIC, NOT_OURS};
+use crate::table::{Changes, Numbers, Table};
 use crate::tasks::{field, Reading};
 use crate::texts::Texts;
 use crate::varint::Input;
@@ -30,11 +29,9 @@ pub struct Decoder {
     pub happened: Happened,
     fields: Fields,
     reading: Reading,
-    expected: Vec<Vec<usize>>,
     texts: Texts,
     table: Table,
     figures: Read,
-    events: events::Habits,
     decompressor: zstd::stream::write::Decoder<'static, Limited>,
     bytes: Vec<u8>,
     /// Where the next piece begins.
@@ -64,13 +61,16 @@ pub enum End {
 pub struct Broken {
     /// Why.
     pub damage: Damage,
-    /// How many bytes of the segment are lost with it.
+    /// How many bytes of the segment are lost with it: none if another version can read them.
     pub lost_bytes: usize,
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} bytes are lost", self.damage, self.lost_bytes)
+        match self.lost_bytes {
+            0 => self.damage.fmt(f),
+            bytes => write!(f, "{}: {bytes} bytes are lost", self.damage),
+        }
     }
 }
 
@@ -82,8 +82,12 @@ impl Decoder {
     ///
     /// If the bytes are not a segment, or have another version.
     pub fn open(bytes: Vec<u8>) -> Result<Option<Decoder>, Broken> {
-        let lost_bytes = bytes.len();
-        Decoder::begin(bytes).map_err(|damage| Broken { damage, lost_bytes })
+        let bytes_count = bytes.len();
+        Decoder::begin(bytes).map_err(|damage| {
+            let is_readable = [piece::EARLIER, piece::LATER].contains(&damage);
+            let lost_bytes = if is_readable { 0 } else { bytes_count };
+            Broken { damage, lost_bytes }
+        })
     }
 
     fn begin(bytes: Vec<u8>) -> Result<Option<Decoder>, Damage> {
@@ -94,20 +98,7 @@ impl Decoder {
                 Err(NOT_OURS)
             };
         };
-        let [name @ .., version] = *magic;
-        let [ours @ .., our_version] = MAGIC;
-        if name != ours {
-            return Err(NOT_OURS);
-        }
-        match version.cmp(&our_version) {
-            Ordering::Equal => {}
-            Ordering::Less => {
-                return Err(Damage(
-                    "it is of an earlier version of taskdiag, and only that reads it",
-                ))
-            }
-            Ordering::Greater => return Err(Damage("it is of a later version of taskdiag")),
-        }
+        piece::check_magic(*magic)?;
         let Next::Piece(time, body, rest) = piece::split(rest)? else {
             return Ok(None);
         };
@@ -116,7 +107,7 @@ impl Decoder {
             most: about::MOST_BYTES,
         });
         let mut decompressor = decompressor.map_err(|_| Damage("there is no memory to decompress it"))?;
-        let text = decompress(&mut decompressor, Input(body).text()?)?;
+        let text = decompress(&mut decompressor, body)?;
         let (about, schema) = about::decode(Input(&text))?;
         decompressor.get_mut().most = MOST_BYTES;
         Ok(Some(Decoder {
@@ -125,11 +116,9 @@ impl Decoder {
             time,
             happened: Happened::default(),
             reading: Reading::new(&schema)?,
-            expected: schema.columns.into_iter().map(|(_, from)| from).collect(),
             texts: Texts::default(),
-            table: Table::default(),
+            table: Table::new(schema.columns.len()),
             figures: Read::default(),
-            events: events::Habits::default(),
             decompressor,
             at: bytes.len() - rest.len(),
             bytes,
@@ -172,16 +161,13 @@ impl Decoder {
             return Err(Damage("its samples are not in order of time"));
         }
         let after = self.bytes.len() - rest.len();
-        let mut input = Input(body);
-        let compressed = input.text()?;
-        if !compressed.is_empty() {
-            let text = decompress(&mut self.decompressor, compressed)?;
-            self.texts.decode(&mut Input(&text))?;
-        }
-        let mut coder = Reader::new(input.0);
-        self.table.decode(&self.expected, &mut coder)?;
+        let body = decompress(&mut self.decompressor, body)?;
+        let mut input = Input(&body);
+        self.texts.decode(&mut input)?;
+        let mut coder = Reader::new(input);
+        self.table.code(Changes::default(), &mut coder)?;
         self.figures.decode(&mut coder)?;
-        self.happened = self.events.decode(&self.texts, &mut coder)?;
+        self.happened = Happened::decode(&self.texts, &mut coder)?;
         // Later versions may append data here.
         (self.time, self.at) = (time, after);
         Ok(None)
@@ -248,8 +234,6 @@ impl Decoder {
     }
 }
 
-const NOT_OURS: Damage = Damage("it is not a file of a recording");
-
 /// Looks up a number among figures.
 pub fn number(figures: &Figures, object: &[u8], key: &[u8]) -> Option<u64> {
     match figures.get(&(object.into(), key.into()))? {
@@ -312,31 +296,33 @@ fn decompress(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coder::{Coder as _, NumberModel, Writer};
+    use crate::coder::{Coder as _, Writer};
     use crate::encode::Encoder;
+    use crate::events::Sum;
     use crate::figures::{Part, Written};
-    use crate::table::Changes;
     use crate::tasks::Layout;
     use crate::texts::Interned;
     use crate::{varint, MOST_VALUES};
 
-    /// Makes a segment with one sample: these texts, and these numbers after an unchanged table and
-    /// the figures.
-    fn segment(texts: &[u8], figures: &Figures, put: impl Fn(&mut Interned, &mut Writer<'_>)) -> Decoder {
+    /// Makes a segment with one sample of these bytes, before compression.
+    fn segment(body: &[u8]) -> Decoder {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
-        let mut numbers = Vec::new();
-        let mut coder = Writer::new(&mut numbers);
-        let mut interned = Interned::default();
-        Table::default().encode(Changes::default(), &[], &mut coder);
-        let part = Part { figures, version: 1 };
-        Written::default().encode(&[part], &mut interned, &mut coder);
-        put(&mut interned, &mut coder);
-        coder.finish();
-        encoder
-            .append_parts(Time::default(), texts, &numbers, &mut bytes)
-            .expect("memory");
+        encoder.append_body(Time::default(), body, &mut bytes).expect("memory");
         Decoder::open(bytes).expect("a segment").expect("its first piece")
+    }
+
+    /// Makes a segment with one sample: these texts, an unchanged table, these figures, and what
+    /// happened.
+    fn segment_of(texts: &[u8], figures: &Figures, happened: &Happened) -> Decoder {
+        let (mut coder, mut interned) = (Writer::default(), Interned::default());
+        let table = Table::new(0).code(Changes::default(), &mut coder);
+        let part = Part { figures, version: 1 };
+        let coded = table
+            .and_then(|()| Written::default().encode(&[part], &mut interned, &mut coder))
+            .and_then(|()| happened.encode(&mut interned, &mut coder));
+        coded.expect("they are valid");
+        segment(&[texts, &coder.finish()].concat())
     }
 
     /// Encodes a text of 1 MiB, followed by 300 short ones.
@@ -362,7 +348,7 @@ mod tests {
         let mut bytes = Vec::new();
         Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
         for (byte, said) in [
-            (1, "an earlier version"),
+            (2, "an earlier development version"),
             (u8::MAX, "a later version"),
             (0, "not a file"),
         ] {
@@ -380,21 +366,16 @@ mod tests {
         for key in 0..300_u32 {
             crate::figures::set(&mut figures, b"", &key.to_be_bytes(), Figure::Number(1));
         }
-        let mut decoder = segment(&texts(), &figures, |texts, coder| {
-            events::Habits::default().encode(&Happened::default(), texts, coder);
-        });
+        let mut decoder = segment_of(&texts(), &figures, &Happened::default());
         assert_eq!(decoder.advance(), Ok(None));
         check_damage(decoder.figures(), "named more often");
         // Sums of programs in the unit with the long name.
         let mut happened = Happened::default();
         for program in 0..300_u32 {
             let of = (Vec::new(), program.to_be_bytes().to_vec());
-            happened.add_sum(of, events::Sum::default(), 300);
+            happened.add_sum(of, Sum::default(), 300);
         }
-        let read = segment(&texts(), &Figures::new(), |texts, coder| {
-            events::Habits::default().encode(&happened, texts, coder);
-        })
-        .advance();
+        let read = segment_of(&texts(), &Figures::new(), &happened).advance();
         check_damage(read.map_err(|broken| broken.damage), "named more often");
     }
 
@@ -408,9 +389,8 @@ mod tests {
                 .write_all(text)
                 .and_then(|()| compressor.flush())
                 .expect("memory");
-            let (mut bytes, mut body) = (MAGIC.to_vec(), Vec::new());
-            varint::text(&mut body, compressor.get_ref());
-            piece::append(&mut bytes, Time::default(), &body);
+            let mut bytes = MAGIC.to_vec();
+            piece::append(&mut bytes, Time::default(), compressor.get_ref());
             assert!(bytes.len() < 10_000);
             Decoder::open(bytes).map_err(|broken| broken.damage)
         };
@@ -426,9 +406,7 @@ mod tests {
         let mut bytes = Vec::new();
         let after = Time { wall_ns: 0, boot_ns: 5 };
         let mut encoder = Encoder::begin(&About::default(), after, &mut bytes).expect("memory");
-        encoder
-            .append_parts(Time::default(), &[], &[], &mut bytes)
-            .expect("memory");
+        encoder.append_body(Time::default(), &[], &mut bytes).expect("memory");
         let mut decoder = Decoder::open(bytes).expect("a segment").expect("its first piece");
         check_damage(decoder.advance().map_err(|broken| broken.damage), "order of time");
     }
@@ -436,27 +414,20 @@ mod tests {
     /// Check that samples beyond the recorder's limits are refused.
     #[test]
     fn samples_are_bounded() {
-        let many_events = segment(&[], &Figures::new(), |_, coder| {
-            coder.number(&mut NumberModel::default(), 0);
-            coder.number(&mut NumberModel::default(), 1 << 21);
-        });
+        let sample = |numbers: &[u64]| {
+            let mut coder = Writer::default();
+            numbers.iter().for_each(|&number| _ = coder.number(number));
+            let body = [&[0][..], &coder.finish()].concat();
+            assert!(body.len() < 30);
+            segment(&body).advance().map_err(|broken| broken.damage)
+        };
+        // No text, no process that ended or changed or is new, no figure, and nothing left out.
+        check_damage(sample(&[0, 0, 0, 0, 0, 1 << 21]), "more events");
+        check_damage(sample(&[0, 0, 0, 0, 0, 0, 1 << 21]), "more programs");
+        check_damage(sample(&[0, 0, 0, 1 << 21]), "more figures");
+        check_damage(sample(&[1 << 23]), "more processes than any kernel");
         let count = MOST_VALUES / Layout::new().schema().columns.len() + 1;
-        let mut bytes = Vec::new();
-        let mut encoder = Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
-        let mut numbers = Vec::new();
-        let mut coder = Writer::new(&mut numbers);
-        let (mut none, mut step) = ([NumberModel::default(), NumberModel::default()], NumberModel::default());
-        none.iter_mut().for_each(|model| _ = coder.number(model, 0));
-        coder.number(&mut NumberModel::default(), count as u64);
-        (0..count).for_each(|_| _ = coder.number(&mut step, 0));
-        coder.finish();
-        assert!(numbers.len() < 1000);
-        encoder
-            .append_parts(Time::default(), &[], &numbers, &mut bytes)
-            .expect("memory");
-        let many_processes = Decoder::open(bytes).expect("a segment").expect("its first piece");
-        for (mut decoder, said) in [(many_events, "more events"), (many_processes, "more processes")] {
-            check_damage(decoder.advance().map_err(|broken| broken.damage), said);
-        }
+        let new = [&[0, 0, count as u64][..], &vec![0; count]].concat();
+        check_damage(sample(&new), "more processes than can be recorded");
     }
 }

@@ -8,18 +8,16 @@ use taskdiag_core::snapshot::Snapshot;
 
 use crate::about::{self, About};
 use crate::coder::Writer;
-use crate::events::{self, Happened};
+use crate::events::Happened;
 use crate::figures::{self, Figure, Figures, Part, Written};
 use crate::piece::{self, Time};
 use crate::table::{Changes, Table};
 use crate::tasks::Layout;
 use crate::texts::Interned;
-use crate::{varint, Damage, MOST_BYTES, MOST_VALUES};
+use crate::{Damage, MOST_BYTES};
 
 /// The compression level of zstd. Higher ones save a few percent and take twice the time.
 const LEVEL: i32 = 3;
-
-const TOO_MUCH: Damage = Damage("there is more in a sample than can be recorded");
 
 /// The state of a machine at one time.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +40,6 @@ pub struct Sample<'a> {
 /// Encodes a segment as pieces.
 pub struct Encoder {
     layout: Layout,
-    expected: Vec<Vec<usize>>,
     texts: Interned,
     table: Table,
     slots: HashMap<Identity, Slot>,
@@ -53,7 +50,6 @@ pub struct Encoder {
     next_slot: u32,
     generation: u64,
     figures: Written,
-    events: events::Habits,
     compressor: zstd::stream::write::Encoder<'static, Vec<u8>>,
     body: Vec<u8>,
     row: Vec<u64>,
@@ -83,24 +79,22 @@ impl Encoder {
     pub fn begin(about: &About, time: Time, out: &mut Vec<u8>) -> io::Result<Encoder> {
         let layout = Layout::new();
         let mut encoder = Encoder {
-            expected: layout.schema().columns.iter().map(|(_, from)| from.clone()).collect(),
-            layout,
             texts: Interned::default(),
-            table: Table::default(),
+            table: Table::new(layout.schema().columns.len()),
+            layout,
             slots: HashMap::new(),
             others: Vec::new(),
             free: BTreeSet::new(),
             next_slot: 0,
             generation: 0,
             figures: Written::default(),
-            events: events::Habits::default(),
             compressor: zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?,
             body: Vec::new(),
             row: Vec::new(),
         };
         out.extend_from_slice(&piece::MAGIC);
         about::encode(about, encoder.layout.schema(), &mut encoder.body);
-        encoder.append(time, &[], out)?;
+        encoder.append(time, out)?;
         Ok(encoder)
     }
 
@@ -110,19 +104,20 @@ impl Encoder {
     ///
     /// If zstd cannot allocate memory, or the sample is larger than [`MOST_BYTES`].
     pub fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) -> io::Result<()> {
-        let changes = self.changes(sample);
-        if self.slots.len() * self.expected.len() > MOST_VALUES {
-            return Err(io::Error::other(TOO_MUCH));
-        }
-        let mut numbers = Vec::new();
-        let mut coder = Writer::new(&mut numbers);
-        self.table.encode(changes, &self.expected, &mut coder);
-        self.figures.encode(sample.figures, &mut self.texts, &mut coder);
-        self.events.encode(sample.happened, &mut self.texts, &mut coder);
-        coder.finish();
+        let numbers = self.numbers(sample).map_err(io::Error::other)?;
         self.body.clear();
         self.texts.encode(&mut self.body);
-        self.append(sample.time, &numbers, out)
+        self.body.extend_from_slice(&numbers);
+        self.append(sample.time, out)
+    }
+
+    fn numbers(&mut self, sample: &Sample<'_>) -> Result<Vec<u8>, Damage> {
+        let changes = self.changes(sample);
+        let mut coder = Writer::default();
+        self.table.code(changes, &mut coder)?;
+        self.figures.encode(sample.figures, &mut self.texts, &mut coder)?;
+        sample.happened.encode(&mut self.texts, &mut coder)?;
+        Ok(coder.finish())
     }
 
     /// The approximate memory that the texts of this segment take.
@@ -137,26 +132,23 @@ impl Encoder {
     ///
     /// As for [`sample`](Encoder::sample).
     #[doc(hidden)]
-    pub fn append_parts(&mut self, time: Time, texts: &[u8], numbers: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    pub fn append_body(&mut self, time: Time, body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.body.clear();
-        self.body.extend_from_slice(texts);
-        self.append(time, numbers, out)
+        self.body.extend_from_slice(body);
+        self.append(time, out)
     }
 
-    /// Appends a piece: `body`, compressed, and `numbers`, which are already entropy-coded.
-    fn append(&mut self, time: Time, numbers: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        if self.body.len() + numbers.len() > MOST_BYTES {
-            return Err(io::Error::other(TOO_MUCH));
+    /// Appends a piece: `body`, compressed.
+    fn append(&mut self, time: Time, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.body.len() > MOST_BYTES {
+            return Err(io::Error::other(Damage(
+                "there is more in a sample than can be recorded",
+            )));
         }
-        if !self.body.is_empty() {
-            self.compressor.write_all(&self.body)?;
-            self.compressor.flush()?;
-        }
-        let mut parts = Vec::new();
-        varint::text(&mut parts, self.compressor.get_ref());
+        self.compressor.write_all(&self.body)?;
+        self.compressor.flush()?;
+        piece::append(out, time, self.compressor.get_ref());
         self.compressor.get_mut().clear();
-        parts.extend_from_slice(numbers);
-        piece::append(out, time, &parts);
         Ok(())
     }
 

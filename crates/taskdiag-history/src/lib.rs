@@ -9,9 +9,9 @@
 //! later one has only changes ([`table`], [`figures`]). So damage costs at most the rest of its
 //! segment, and reading one point in time reads one segment.
 //!
-//! A sample has new texts and numbers. The texts of all pieces form one zstd stream, flushed at the
-//! end of each piece: a sample is complete as soon as it is written, and still uses the earlier
-//! texts as compression context. Numbers use the models learned from earlier numbers (`coder`).
+//! A sample has new texts and then numbers (`coder`). All pieces form one zstd stream, flushed at
+//! the end of each piece: a sample is complete as soon as it is written, and still uses the earlier
+//! ones as compression context.
 //!
 //! Columns have names ([`tasks`]), so other versions with another record layout can read a
 //! recording.

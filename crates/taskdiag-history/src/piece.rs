@@ -1,9 +1,36 @@
 //! Pieces: the parts of a segment.
 
+use std::cmp::Ordering;
+
 use crate::{Damage, MOST_BYTES};
 
 /// The first bytes of a segment. The last one is the version of the format.
-pub const MAGIC: [u8; 8] = *b"tdhist\0\x02";
+pub const MAGIC: [u8; 8] = *b"tdhist\0\x03";
+
+/// Why a segment is not one of this version: it is of another program or another version.
+pub const NOT_OURS: Damage = Damage("it is not a file of a recording");
+pub(crate) const EARLIER: Damage = Damage(
+    "it was written by an earlier development version of taskdiag, and only that reads it: record to another directory",
+);
+pub(crate) const LATER: Damage =
+    Damage("it was written by a later version of taskdiag, and only that reads it: record to another directory");
+
+/// Checks the first bytes of a segment.
+///
+/// # Errors
+///
+/// If they are not [`MAGIC`].
+pub fn check_magic(magic: [u8; 8]) -> Result<(), Damage> {
+    let ([name @ .., version], [our_name @ .., our_version]) = (magic, MAGIC);
+    if name != our_name {
+        return Err(NOT_OURS);
+    }
+    match version.cmp(&our_version) {
+        Ordering::Equal => Ok(()),
+        Ordering::Less => Err(EARLIER),
+        Ordering::Greater => Err(LATER),
+    }
+}
 
 /// The length of a piece's head: length of the body (4 bytes), checksum (4), wall clock (8), time
 /// since boot (8), all little-endian.

@@ -93,15 +93,6 @@ fn is_recorded(part: &str, member: &str) -> bool {
     member != "reserved" && !(part == "cpu" && MADE.contains(&member))
 }
 
-/// The columns whose changes usually follow from changes in others.
-const EXPECTED: [(&str, [&str; 2]); 2] = [
-    ("cpu.runtime_ns", ["cpu.utime_ns", "cpu.stime_ns"]),
-    (
-        "cpu.timeslices_count",
-        ["cpu.voluntary_switches", "cpu.involuntary_switches"],
-    ),
-];
-
 /// The columns before those of the attributes.
 const PID: usize = 0;
 const TID: usize = 1;
@@ -188,13 +179,9 @@ impl Layout {
                 .position(|known| known == name)
                 .expect("a member of a record")
         };
-        let mut expected = vec![Vec::new(); names.len()];
-        for (name, from) in EXPECTED {
-            expected[find(name)] = from.map(find).to_vec();
-        }
         let (utime, stime, age) = (find("cpu.utime_ns"), find("cpu.stime_ns"), find("rollup.age_ns"));
         let schema = Schema {
-            columns: names.into_iter().zip(expected).collect(),
+            columns: names,
             attributes: PARTS.iter().map(|part| part.name.to_owned()).collect(),
             fields: Field::ALL.iter().map(|field| field.name().to_owned()).collect(),
         };
@@ -245,7 +232,7 @@ impl Layout {
                 row[ATTRIBUTES] |= 1 << index;
                 if part.members.is_none() {
                     let before = before.map(|row| row[columns.text]);
-                    row[columns.text] = texts.number_like(attribute.payload, before).into();
+                    row[columns.text] = texts.number_like(attribute.payload, before);
                 } else {
                     columns.each(attribute.payload, |column, value| row[column] = value);
                 }
@@ -271,7 +258,7 @@ impl Layout {
             let index = self.by_kind[usize::from(attr::ABSENT)].expect("it is one of the parts");
             let column = self.parts[usize::from(index)].text;
             row[ATTRIBUTES] |= 1 << index;
-            row[column] = texts.number_like(&absent, before.map(|row| row[column])).into();
+            row[column] = texts.number_like(&absent, before.map(|row| row[column]));
         }
     }
 
@@ -297,7 +284,7 @@ impl Layout {
             attributes |= 1 << index;
             if PARTS[usize::from(index)].members.is_none() {
                 let number = texts.number_like(attribute.payload, Some(before[columns.text]));
-                set(columns.text, number.into());
+                set(columns.text, number);
             } else {
                 columns.each(attribute.payload, &mut set);
             }
@@ -344,13 +331,13 @@ impl Reading {
             .columns
             .iter()
             .enumerate()
-            .map(|(index, (name, _))| (name.as_str(), index))
+            .map(|(index, name)| (name.as_str(), index))
             .collect();
         let columns: Vec<Option<usize>> = layout
             .schema
             .columns
             .iter()
-            .map(|(name, _)| places.get(name.as_str()).copied())
+            .map(|name| places.get(name.as_str()).copied())
             .collect();
         if columns[..FIRST.len()].contains(&None) {
             return Err(Damage("it has no column that says which process a row is of"));

@@ -9,7 +9,7 @@ use crate::{Damage, MOST_BYTES};
 /// The texts of a segment that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Interned {
-    numbers: HashMap<Arc<[u8]>, u32>,
+    numbers: HashMap<Arc<[u8]>, u64>,
     list: Vec<Arc<[u8]>>,
     /// How many of them were encoded.
     written: usize,
@@ -26,11 +26,11 @@ const MOST_ARGUMENT_BYTES: usize = 32 << 20;
 const LONGEST_ARGUMENTS: usize = 128 << 10;
 
 impl Interned {
-    pub(crate) fn number(&mut self, text: &[u8]) -> u32 {
+    pub(crate) fn number(&mut self, text: &[u8]) -> u64 {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
-        let (text, number) = (Arc::<[u8]>::from(text), self.list.len() as u32);
+        let (text, number) = (Arc::<[u8]>::from(text), self.list.len() as u64);
         self.bytes += text.len();
         self.new_bytes += text.len();
         self.list.push(text.clone());
@@ -46,24 +46,16 @@ impl Interned {
 
     /// The number of a text that is probably `before`. The texts of an idle process are only
     /// compared, not looked up.
-    pub(crate) fn number_like(&mut self, text: &[u8], before: Option<u64>) -> u32 {
+    pub(crate) fn number_like(&mut self, text: &[u8], before: Option<u64>) -> u64 {
         match before {
-            Some(number) if self.list.get(number as usize).is_some_and(|known| **known == *text) => number as u32,
+            Some(number) if self.list.get(number as usize).is_some_and(|known| **known == *text) => number,
             _ => self.number(text),
         }
     }
 
-    /// The text with this number.
-    pub(crate) fn text(&self, number: u32) -> &[u8] {
-        self.list.get(number as usize).map_or(&[], |text| text)
-    }
-
-    /// Appends the texts that are new since the last call; nothing if there are none.
+    /// Appends the texts that are new since the last call.
     pub(crate) fn encode(&mut self, out: &mut Vec<u8>) {
         let new = &self.list[self.written..];
-        if new.is_empty() {
-            return;
-        }
         varint::number(out, new.len() as u64);
         new.iter().for_each(|text| varint::text(out, text));
         self.written = self.list.len();
@@ -102,8 +94,8 @@ impl Texts {
     }
 
     /// The number of a text.
-    pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
-        let place = self.list.iter().position(|known| **known == *text)?;
-        u32::try_from(place).ok()
+    pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
+        let place = self.list.iter().position(|known| **known == *text);
+        place.map(|place| place as u64)
     }
 }

@@ -13,8 +13,8 @@ use rustix::fs::{
     flock, fstatvfs, openat, statat, unlinkat, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, CWD,
 };
 use rustix::io::Errno;
-use taskdiag_history::directory::LOCK;
-use taskdiag_history::piece::MAGIC;
+use taskdiag_history::directory::{parse, LOCK};
+use taskdiag_history::piece::{check_magic, MAGIC, NOT_OURS};
 use taskdiag_history::store::{Listed, Space, Store};
 
 use crate::outcome::Failure;
@@ -95,6 +95,19 @@ impl Disk {
                 )));
             }
             Err(errno) => return Err(wrong("locking it", errno.into())),
+        }
+        // A recording of two versions could be read whole by neither, and removing its oldest files is
+        // not up to this version.
+        let files = list_in(&directory).map_err(|error| wrong("listing it", error))?;
+        for name in files.iter().map(|file| &file.name).filter(|name| parse(name).is_some()) {
+            let mut magic = [0; MAGIC.len()];
+            let file = openat(&directory, name, CAREFUL | OFlags::RDONLY, Mode::empty());
+            // One that can't be read, or ends before, hides nothing.
+            let is_read = file.is_ok_and(|file| File::from(file).read_exact(&mut magic).is_ok());
+            match check_magic(magic) {
+                Err(damage) if is_read && damage != NOT_OURS => return Err(unusable(&format!("{name}: {damage}"))),
+                _ => {}
+            }
         }
         // The lock's content only informs users, so errors do not matter.
         let _ = lock.set_len(0);

@@ -157,6 +157,52 @@ fn empty_files_hide_nothing() {
     }
 }
 
+/// Check that a recording of an earlier version is neither read nor continued, but left as it is, and
+/// that the message names a file and says what to do. Files that no version wrote are in nobody's way.
+#[test]
+fn earlier_versions_are_left_alone() {
+    let directory = Recording::new("history-earlier");
+    record(&directory, &["-n", "2"]);
+    let files = || {
+        let entries = fs::read_dir(directory.path()).expect("a directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let segments = paths.filter(|path| path.extension().is_some_and(|extension| extension == "tdh"));
+        let mut files: Vec<_> = segments
+            .map(|path| (fs::read(&path).expect("it is ours"), path))
+            .collect();
+        files.sort();
+        files
+    };
+    let of_now = files();
+    for (bytes, path) in &of_now {
+        let mut bytes = bytes.clone();
+        bytes[7] = 2;
+        fs::write(path, bytes).expect("it is ours");
+    }
+    let earlier = files();
+    for (args, code) in [
+        (&["history", directory.path()][..], 1),
+        (&["ps", "--history", directory.path()], 2),
+        (&["record", "--dir", directory.path(), "-n", "1"], 2),
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, Some(code), "{run:?}");
+        let names = earlier.iter().filter(|(_, path)| run.stderr.contains(name(path)));
+        // A recorder says it of one.
+        assert_eq!(names.count(), if args[0] == "record" { 1 } else { 3 }, "{run:?}");
+        let said = "by an earlier development version of taskdiag, and only that reads it: record to another directory";
+        assert!(run.stderr.contains(said) && !run.stderr.contains("lost"), "{run:?}");
+    }
+    assert!(files() == earlier);
+    for (bytes, path) in &of_now {
+        fs::write(path, bytes).expect("it is ours");
+    }
+    fs::write(directory.0.join("full-09000000000000.tdh"), b"").expect("it is ours");
+    fs::write(directory.0.join("full-09000000000001.tdh"), [0; 100]).expect("it is ours");
+    record(&directory, &["-n", "1"]);
+    assert_eq!(files().len(), of_now.len() + 5);
+}
+
 /// Check that a recorder whose files, or whose directory, are removed says so, and goes on in new
 /// files where it can.
 #[test]
