@@ -195,10 +195,7 @@ bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 lint: ## Check formatting, lints, oldest Rust, documentation, public API, dependencies, scripts
 	@dev/setup.sh lint
 	@$(CARGO) fmt --all --check
-	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
-	@# Fails if fuzz/Cargo.lock is not current.
-	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
@@ -227,7 +224,6 @@ advisories: ## Check dependencies against the RustSec database, which needs the 
 
 format: ## Format the code
 	@$(CARGO) fmt --all
-	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml
 	@gofmt -w clients/go
 

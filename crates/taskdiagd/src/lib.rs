@@ -7,8 +7,6 @@ mod answer;
 mod credentials;
 mod encode;
 mod files;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 mod helpers;
 mod listen;
 mod log;
@@ -39,6 +37,16 @@ use crate::options::{Command, Options, HELP};
 use crate::passes::Programs;
 use crate::quotas::Limits;
 use crate::server::Server;
+
+/// What the fuzz target `answers` calls.
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::credentials::{IdMap, ProcFacts, Viewer};
+    pub use crate::encode::{put_mappings, put_rest, put_task, Rest};
+    pub use crate::files::put_process;
+    pub use crate::helpers::messages::split_packet;
+    pub use crate::helpers::VmaEncoder;
+}
 
 /// The user and group to become if there is no user `taskdiag`: the last id of the range that
 /// systemd uses for services (`DynamicUser=`).

@@ -76,14 +76,10 @@ pub use normalize::{MappedFile, Normalized, Normalizer, Outcome};
 pub(crate) use opener::Broker;
 pub use taskdiag_core::mapping::{Device, Perms};
 
-/// The entry point of the fuzz target `elf`.
-#[cfg(fuzzing)]
+/// The build id in the bytes of an ELF file, for the fuzz target `elf`.
 #[doc(hidden)]
-pub mod fuzz {
-    /// The build id in the bytes of an ELF file.
-    pub fn build_id(file: &[u8]) -> Option<super::BuildId> {
-        super::elf::build_id(file).expect("memory is read")
-    }
+pub fn elf_build_id(file: &[u8]) -> Option<BuildId> {
+    elf::build_id(file).expect("memory is read")
 }
 
 /// The name of the library that the kernel maps into each process (vdso(7)).

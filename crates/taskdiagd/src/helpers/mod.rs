@@ -13,5 +13,4 @@ mod vma;
 
 pub use keeper::Keeper;
 pub use pool::Pool;
-#[cfg(any(test, fuzzing))]
 pub use vma::VmaEncoder;
