@@ -45,7 +45,7 @@ endif
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python check features test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -94,6 +94,18 @@ run: build ## Print this machine's process table, and the source
 python: ## Make the Python client's wheel and source distribution in target/python/dist
 	@dev/setup.sh python
 	@clients/python/build.sh
+
+check: ## Check what every commit needs, as any user: formatting, lints, unit tests
+	@dev/setup.sh check
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
+	@$(CARGO) test --quiet --workspace --lib --bins
+
+features: ## Check builds of the command without some or all features
+	@dev/setup.sh check
+	@for feature in '' history metrics top; do \
+		$(CARGO) clippy --quiet --package taskdiag-cli --no-default-features --features "$$feature" -- --deny warnings || exit; \
+	done
 
 test: ## Run all tests on this machine's kernel
 	@dev/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|python|package|package-test|test|browser|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|check|test|browser|fuzz|mutants|matrix|vm|bench|lint
 #
 # Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust and cargo
 # commands. Prints nothing if everything is there. If it can't install packages, it prints the
@@ -28,6 +28,7 @@ matrix)
     ;;
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
 bench) packages+=(procps strace python3 python3-venv util-linux-extra vmtouch smem lsof iproute2 htop btop libproc2-dev pkg-config psmisc atop "${go[@]}") ;;
+check) components=(rustfmt clippy) ;;
 lint)
     packages+=(shellcheck python3 "${go[@]}")
     commands=(deny)
@@ -35,7 +36,7 @@ lint)
     ;;
 mutants) commands=(mutants) ;;
 *)
-    echo "usage: $0 build|python|package|package-test|test|browser|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|check|test|browser|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac
