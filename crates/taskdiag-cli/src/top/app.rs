@@ -4,19 +4,17 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ratatui_core::backend::Backend as _;
-use ratatui_core::terminal::Terminal;
 use rustix::event::Timespec;
 use taskdiag::{Filter, Identity, Snapshot};
 
 use super::act;
-use super::backend::Screen;
 use super::bursts::News;
 use super::details::{Details, Inquiry};
 use super::draw::{self, layout, Layout, Memory, Palette, Scene};
 use super::input::Decoder;
 use super::model::Model;
 use super::sampler::{Order, Report, Sampler, Survey};
+use super::screen::Screen;
 use super::settings;
 use super::source::{At, Sample, Tag};
 use super::spec::Spec;
@@ -132,19 +130,19 @@ impl<'a> App<'a> {
             report => self.take(report),
         }
         let mut guard = Some(Guard::enter()?);
-        let mut terminal = Terminal::new(Screen::default())?;
-        terminal.backend_mut().begin()?;
+        let mut screen = Screen::default();
+        screen.begin()?;
         loop {
             self.look_closer();
             let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
             let is_waiting = rest.is_some_and(|rest| !rest.is_zero());
             // A slow terminal gets fewer pictures.
-            if self.is_changed && !is_waiting && guard.is_some() && !terminal.backend().is_left() {
-                self.draw(&mut terminal)?;
+            if self.is_changed && !is_waiting && guard.is_some() && !screen.is_left() {
+                self.draw(&mut screen)?;
                 // Only now is it known how many rows fit.
                 self.look_closer();
             }
-            let is_left = terminal.backend().is_left();
+            let is_left = screen.is_left();
             if self.is_over || self.samples >= self.start.count && !self.is_changed && !is_left {
                 return Ok(Outcome::Complete);
             }
@@ -156,14 +154,14 @@ impl<'a> App<'a> {
                 return Ok(Outcome::Complete);
             }
             if ready.output {
-                terminal.backend_mut().flush()?;
+                screen.flush()?;
             }
             while let Some(notice) = ready.signals.then(|| self.start.signals.take()).flatten() {
                 match notice {
                     Notice::End => self.is_over = true,
                     Notice::Resized => self.is_changed = true,
-                    Notice::Suspend => self.suspend(&mut guard, &mut terminal)?,
-                    Notice::Resumed => self.resume(&mut guard, &mut terminal)?,
+                    Notice::Suspend => self.suspend(&mut guard, &mut screen)?,
+                    Notice::Resumed => self.resume(&mut guard, &mut screen)?,
                 }
             }
             // A signal may have stopped this process since the keys were there. Keys come before
@@ -171,8 +169,8 @@ impl<'a> App<'a> {
             if ready.keys && !ready.signals {
                 for effect in self.keys()? {
                     match effect {
-                        Effect::Suspend => self.suspend(&mut guard, &mut terminal)?,
-                        Effect::Redraw => terminal.clear()?,
+                        Effect::Suspend => self.suspend(&mut guard, &mut screen)?,
+                        Effect::Redraw => screen.clear(),
                         effect => self.perform(effect),
                     }
                 }
@@ -188,16 +186,16 @@ impl<'a> App<'a> {
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.
-    fn suspend(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
+    fn suspend(&mut self, guard: &mut Option<Guard>, screen: &mut Screen) -> Result<(), Failure> {
         drop(guard.take());
         suspend()?;
-        self.resume(guard, terminal)
+        self.resume(guard, screen)
     }
 
     /// Takes the terminal again. Whoever stopped this process may have changed its modes. If this
     /// continues in the background, it stops again, like any program that uses the terminal, and the
     /// signal that continues it comes here.
-    fn resume(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
+    fn resume(&mut self, guard: &mut Option<Guard>, screen: &mut Screen) -> Result<(), Failure> {
         drop(guard.take());
         if self.is_over {
             return Ok(());
@@ -206,8 +204,7 @@ impl<'a> App<'a> {
             return Ok(suspend()?);
         }
         *guard = Some(Guard::enter()?);
-        terminal.backend_mut().begin()?;
-        terminal.clear()?;
+        screen.begin()?;
         self.is_changed = true;
         Ok(())
     }
@@ -398,50 +395,43 @@ impl<'a> App<'a> {
         }
     }
 
-    fn draw(&mut self, terminal: &mut Terminal<Screen>) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen) -> io::Result<()> {
         self.is_changed = false;
         let shown = self.start.view.shown();
         let interval = match self.moments {
             [Some(before), Some(now)] => Some(now.since(&before)),
             _ => None,
         };
-        let mut last_scroll = None;
-        terminal.draw(|frame| {
-            let area = frame.area();
-            let layout: Layout = layout(
-                area.width,
-                area.height,
-                self.host.stat.each.len(),
-                self.start.view.each_processor,
-                self.at.is_some(),
-            );
-            self.model.set_height(layout.rows.into());
-            self.start.view.settle(&self.model);
-            let scene = Scene {
-                view: &self.start.view,
-                model: &self.model,
-                shown: &shown,
-                host: &self.host,
-                before: self.before.as_ref(),
-                interval,
-                news: &self.news,
-                at: self.at.as_deref(),
-                details: self.details.as_deref(),
-                failure: self.failure.as_deref(),
-                is_selected: self.is_selected,
-                exact: self.start.exact,
-                palette: self.start.palette,
-            };
-            let drawn = draw::draw(frame.buffer_mut(), &scene, &layout, &mut self.memory);
-            if let Some(cursor) = drawn.cursor {
-                frame.set_cursor_position(cursor);
-            }
-            last_scroll = Some(drawn.last_scroll);
-        })?;
-        if let (view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll), Some(last)) =
-            (&mut self.start.view.screen, last_scroll)
-        {
-            *scroll = (*scroll).min(last);
+        let mut canvas = Screen::canvas();
+        let layout: Layout = layout(
+            canvas.area.width,
+            canvas.area.height,
+            self.host.stat.each.len(),
+            self.start.view.each_processor,
+            self.at.is_some(),
+        );
+        self.model.set_height(layout.rows.into());
+        self.start.view.settle(&self.model);
+        let scene = Scene {
+            view: &self.start.view,
+            model: &self.model,
+            shown: &shown,
+            host: &self.host,
+            before: self.before.as_ref(),
+            interval,
+            news: &self.news,
+            at: self.at.as_deref(),
+            details: self.details.as_deref(),
+            failure: self.failure.as_deref(),
+            is_selected: self.is_selected,
+            exact: self.start.exact,
+            palette: self.start.palette,
+        };
+        let drawn = draw::draw(&mut canvas, &scene, &layout, &mut self.memory);
+        screen.draw(canvas, drawn.cursor)?;
+        screen.flush()?;
+        if let view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) = &mut self.start.view.screen {
+            *scroll = (*scroll).min(drawn.last_scroll);
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! `taskdiag top`: the interactive command.
 //!
 //! Pure code decides: [`view`] what keys do, [`spec`] what to query, [`model`] what the rows are,
-//! [`draw`] how they look. [`sampler`] is a thread that takes samples of a [`source`]: this
+//! [`draw`] how they look, on a [`canvas`]. [`sampler`] is a thread that takes samples of a [`source`]: this
 //! [`machine`], or a [`recording`]. [`bursts`] is a thread that counts events, [`terminal`] and
-//! [`backend`] handle the terminal, and [`app`] connects all of them.
+//! [`screen`] handle the terminal, and [`app`] connects all of them.
 
 mod act;
 mod app;
-mod backend;
 mod bursts;
+mod canvas;
 mod column;
 mod details;
 mod draw;
@@ -24,6 +24,7 @@ mod rates;
 mod recording;
 mod rows;
 mod sampler;
+mod screen;
 mod settings;
 mod source;
 mod spec;

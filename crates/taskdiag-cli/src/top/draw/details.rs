@@ -1,10 +1,6 @@
 //! The pages about one process.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::style::{Modifier, Style};
 use taskdiag::{Field, Identity, Snapshot, Task};
-use unicode_width::UnicodeWidthStr as _;
 
 use super::header::{size, written};
 use super::pen::Pen;
@@ -14,6 +10,7 @@ use crate::inspect::{self, Section, Shape, NAMESPACES, SECTIONS};
 use crate::maps::FileSum;
 use crate::output::cell::{formatted, Cells};
 use crate::output::{text, Absences, Extra};
+use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Reason};
 use crate::top::page::Page;
 use crate::top::rows::Target;
@@ -41,15 +38,15 @@ type Line = Vec<(String, Style)>;
 
 /// Draws a page. Returns the last line at which the screen can begin.
 pub fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
+    canvas: &mut Canvas,
+    area: Area,
     (target, page, scroll): (&Target, Page, usize),
     details: Option<&Details>,
     scene: &Scene<'_>,
 ) -> usize {
-    title(buffer, area, target, page, scene.palette);
+    title(canvas, area, target, page, scene.palette);
     let details = details.filter(|details| details.target == *target);
-    let body = Rect {
+    let body = Area {
         y: area.y + area.height.min(2),
         height: area.height.saturating_sub(2),
         ..area
@@ -63,7 +60,7 @@ pub fn draw(
     };
     let last = lines.len().saturating_sub(usize::from(body.height));
     for (number, line) in (0..body.height).zip(lines.iter().skip(scroll.min(last))) {
-        let mut pen = Pen::new(buffer, body, number);
+        let mut pen = Pen::new(canvas, body, number);
         for (text, style) in line {
             pen.put(text, *style);
         }
@@ -75,24 +72,20 @@ fn sentence(reason: &str) -> String {
     written(|out| text::escape(out, reason.replace('\n', "; ").as_bytes()))
 }
 
-fn title(buffer: &mut Buffer, area: Rect, target: &Target, page: Page, palette: Palette) {
-    let mut pen = Pen::new(buffer, area, 0);
+fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: Palette) {
+    let mut pen = Pen::new(canvas, area, 0);
     let name = written(|out| text::escape(out, &target.name));
     pen.put(&format!("{} ", target.pid), palette.value())
         .put(&name, palette.value());
-    let mut pen = Pen::new(buffer, area, 1);
+    let mut pen = Pen::new(canvas, area, 1);
     for other in Page::ALL {
-        let style = if other == page {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
-        };
+        let style = if other == page { palette.heading() } else { Style::new() };
         pen.put(&format!(" {} ", other.title()), style);
     }
     pen.put("  Tab: next, q: back", palette.dim());
 }
 
-fn lines(page: Page, details: &Details, target: &Target, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
+fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Scene<'_>) -> Vec<Line> {
     let Ok(snapshot) = &details.process else {
         return Vec::new();
     };
@@ -149,7 +142,10 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
     };
     let (columns, rows) = inspect::texts(Section::Limits, &rows);
     let width = |at: usize| {
-        let texts = rows.iter().filter_map(|row| row.get(at)).map(|text| text.width());
+        let texts = rows
+            .iter()
+            .filter_map(|row| row.get(at))
+            .map(|text| canvas::width(text));
         texts.chain([columns[at].0.len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
@@ -246,7 +242,7 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
 }
 
 /// Plots of what the process did in the last samples.
-fn history(identity: Identity, activity: Option<Activity>, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
+fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &Scene<'_>) -> Vec<Line> {
     let palette = scene.palette;
     let width = usize::from(body.width).min(LENGTH);
     let height = (usize::from(body.height) / 4).clamp(3, 12) - 1;
@@ -296,7 +292,7 @@ fn history(identity: Identity, activity: Option<Activity>, body: Rect, scene: &S
                 number(values.iter().copied().fold(0.0, f64::max))
             ),
         };
-        let heading = if heading.width() > usize::from(body.width) {
+        let heading = if canvas::width(&heading) > usize::from(body.width) {
             title.to_owned()
         } else {
             heading

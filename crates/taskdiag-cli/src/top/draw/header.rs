@@ -1,9 +1,5 @@
 //! The lines about the machine.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::style::Style;
-
 use super::layout::HeaderLine;
 use super::pen::{bar, Pen};
 use super::{Palette, Scene};
@@ -11,6 +7,7 @@ use crate::history;
 use crate::host::{Host, Times, Usage, PRESSURES};
 use crate::output::{people, text};
 use crate::top::bursts::{News, Tally};
+use crate::top::canvas::{Area, Canvas, Style};
 use crate::top::model::States;
 
 /// A size for people.
@@ -26,8 +23,8 @@ pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 /// Draws a line of the header.
-pub fn draw(buffer: &mut Buffer, area: Rect, number: u16, line: HeaderLine, scene: &Scene<'_>) {
-    let mut pen = Pen::new(buffer, area, number);
+pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scene: &Scene<'_>) {
+    let mut pen = Pen::new(canvas, area, number);
     let palette = scene.palette;
     match line {
         HeaderLine::Recorded => recorded(&mut pen, scene),

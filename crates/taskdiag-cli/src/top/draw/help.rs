@@ -1,11 +1,8 @@
 //! The page of keys.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::style::Style;
-
 use super::pen::Pen;
 use super::Scene;
+use crate::top::canvas::{Area, Canvas, Style};
 use crate::top::keys::{bindings, label, CONTROLS};
 
 /// The keys and what they do.
@@ -21,9 +18,9 @@ fn lines(is_past: bool) -> Vec<(String, &'static str)> {
 }
 
 /// Draws the page, beginning at a line. Returns the last line at which the screen can begin.
-pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, scene: &Scene<'_>) -> usize {
+pub fn draw(canvas: &mut Canvas, area: Area, scroll: usize, scene: &Scene<'_>) -> usize {
     let palette = scene.palette;
-    Pen::new(buffer, area, 0)
+    Pen::new(canvas, area, 0)
         .put("Keys of taskdiag top", palette.value())
         .put("   q: back, arrows: scroll", palette.dim());
     let lines = lines(scene.view.is_past);
@@ -31,7 +28,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, scene: &Scene<'_>) -
     let room = usize::from(area.height.saturating_sub(2));
     let last = lines.len().saturating_sub(room);
     for (number, (keys, help)) in (2..area.height).zip(lines.iter().skip(scroll.min(last))) {
-        Pen::new(buffer, area, number)
+        Pen::new(canvas, area, number)
             .put(&format!("{keys:width$}  "), palette.label())
             .put(help, Style::new());
     }

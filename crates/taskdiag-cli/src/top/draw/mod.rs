@@ -14,10 +14,8 @@ mod tests;
 
 use std::time::Duration;
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::{Position, Rect};
-
 use super::bursts::News;
+use super::canvas::{Area, Canvas};
 use super::column::Show;
 use super::details::Details;
 use super::model::Model;
@@ -56,40 +54,40 @@ pub struct Scene<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
     /// The position of the terminal's cursor, if it is visible.
-    pub cursor: Option<Position>,
+    pub cursor: Option<(u16, u16)>,
     /// The last line at which the page of help or details can begin.
     pub last_scroll: usize,
 }
 
-/// Draws the screen into a buffer.
-pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mut Memory) -> Drawn {
-    let area = buffer.area;
+/// Draws the screen.
+pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mut Memory) -> Drawn {
+    let area = canvas.area;
     let mut drawn = Drawn::default();
     // On a page, questions are on the last line.
     let bottom = area.height.saturating_sub(1);
-    let page = Rect { height: bottom, ..area };
+    let page = Area { height: bottom, ..area };
     let line = match &scene.view.screen {
         view::Screen::Table => {
             for (number, &line) in (0..).zip(&layout.header) {
-                header::draw(buffer, area, number, line, scene);
+                header::draw(canvas, area, number, line, scene);
             }
-            table::draw(buffer, area, layout, scene, memory);
+            table::draw(canvas, area, layout, scene, memory);
             if let Some(line) = layout.keys {
-                status::keys(buffer, area, line, scene);
+                status::keys(canvas, area, line, scene);
             }
             if scene.view.prompt.is_none() {
-                status::status(buffer, area, layout.status, scene);
+                status::status(canvas, area, layout.status, scene);
             }
             layout.status
         }
         view::Screen::Help(scroll) => {
-            drawn.last_scroll = help::draw(buffer, page, *scroll, scene);
+            drawn.last_scroll = help::draw(canvas, page, *scroll, scene);
             bottom
         }
         view::Screen::Details(target, kind, scroll) => {
-            drawn.last_scroll = details::draw(buffer, page, (target, *kind, *scroll), scene.details, scene);
+            drawn.last_scroll = details::draw(canvas, page, (target, *kind, *scroll), scene.details, scene);
             if scene.view.prompt.is_none() && scene.view.message.is_some() {
-                status::status(buffer, area, bottom, scene);
+                status::status(canvas, area, bottom, scene);
             }
             bottom
         }
@@ -100,7 +98,7 @@ pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mu
         } else {
             line
         };
-        drawn.cursor = Some(status::prompt(buffer, area, line, prompt, scene.palette));
+        drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette));
     }
     drawn
 }

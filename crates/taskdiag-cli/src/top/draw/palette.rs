@@ -1,8 +1,9 @@
 //! Styles, with colours and without.
 
-use ratatui_core::style::{Color, Modifier, Style};
+use crossterm::style::{Color, Stylize as _};
 
 use crate::output::terminal;
+use crate::top::canvas::Style;
 
 /// The styles of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Palette {
 impl Palette {
     fn color(self, color: Color) -> Style {
         if self.colored {
-            Style::new().fg(color)
+            Style::new().with(color)
         } else {
             Style::new()
         }
@@ -24,66 +25,66 @@ impl Palette {
 
     /// The headings of the table.
     pub fn heading(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
+        Style::new().reverse()
     }
 
     /// The heading of the column that rows are sorted by.
     pub fn sorted(self) -> Style {
-        self.heading().add_modifier(Modifier::BOLD)
+        self.heading().bold()
     }
 
     /// The row of the cursor.
     pub fn cursor(self) -> Style {
         if self.colored {
-            Style::new().fg(Color::Black).bg(Color::Cyan)
+            Style::new().black().on_dark_cyan()
         } else {
-            Style::new().add_modifier(Modifier::REVERSED)
+            Style::new().reverse()
         }
     }
 
     /// Words before values.
     pub fn label(self) -> Style {
-        self.color(Color::Cyan)
+        self.color(Color::DarkCyan)
     }
 
     /// Important values.
     pub fn value(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
+        Style::new().bold()
     }
 
     /// Less important text.
     pub fn dim(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
+        Style::new().dim()
     }
 
     /// Errors.
     pub fn error(self) -> Style {
-        self.color(Color::Red).add_modifier(Modifier::BOLD)
+        self.color(Color::DarkRed).bold()
     }
 
     /// Something that needs attention.
     pub fn warning(self) -> Style {
-        self.color(Color::Yellow)
+        self.color(Color::DarkYellow)
     }
 
     /// Good or normal: user mode, used memory, running tasks.
     pub fn green(self) -> Style {
-        self.color(Color::Green)
+        self.color(Color::DarkGreen)
     }
 
     /// Kernel mode.
     pub fn red(self) -> Style {
-        self.color(Color::Red)
+        self.color(Color::DarkRed)
     }
 
     /// Nice processes, the page cache.
     pub fn blue(self) -> Style {
-        self.color(Color::Blue)
+        self.color(Color::DarkBlue)
     }
 
     /// Interrupts and stolen time.
     pub fn magenta(self) -> Style {
-        self.color(Color::Magenta)
+        self.color(Color::DarkMagenta)
     }
 
     /// The style for a cell whose style is defined by other tables.

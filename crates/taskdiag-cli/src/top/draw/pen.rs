@@ -1,13 +1,10 @@
 //! Writes text into one line of a picture.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::style::Style;
-use unicode_width::UnicodeWidthStr as _;
+use crate::top::canvas::{self, Area, Canvas, Style};
 
 /// A position in a line, and the limit up to which text may be written.
 pub struct Pen<'a> {
-    buffer: &'a mut Buffer,
+    canvas: &'a mut Canvas,
     x: u16,
     y: u16,
     /// The column after the last one.
@@ -16,14 +13,12 @@ pub struct Pen<'a> {
 
 impl<'a> Pen<'a> {
     /// A pen at the start of a line of an area. A line below the area has no room.
-    pub fn new(buffer: &'a mut Buffer, area: Rect, line: u16) -> Pen<'a> {
-        let area = area.intersection(buffer.area);
-        let y = area.y.saturating_add(line);
-        let end = if y < area.bottom() { area.right() } else { area.x };
+    pub fn new(canvas: &'a mut Canvas, area: Area, line: u16) -> Pen<'a> {
+        let end = if line < area.height { area.width } else { 0 };
         Pen {
-            buffer,
-            x: area.x,
-            y,
+            canvas,
+            x: 0,
+            y: area.y.saturating_add(line),
             end,
         }
     }
@@ -41,7 +36,7 @@ impl<'a> Pen<'a> {
     /// Writes as much of a text as fits. Control characters are left out.
     pub fn put(&mut self, text: &str, style: Style) -> &mut Self {
         if self.x < self.end {
-            (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
+            self.x = self.canvas.put((self.x, self.y), self.end, text, style);
         }
         self
     }
@@ -52,7 +47,7 @@ impl<'a> Pen<'a> {
         self
     }
 
-    /// Moves to a column of the line, counted from the start of the buffer.
+    /// Moves to a column of the line, counted from its start.
     pub fn go(&mut self, x: u16) -> &mut Self {
         self.x = x.min(self.end);
         self
@@ -60,15 +55,14 @@ impl<'a> Pen<'a> {
 
     /// Writes a text at the right end of the remaining columns.
     pub fn put_right(&mut self, text: &str, style: Style) {
-        let padding = self.room().saturating_sub(text.width());
+        let padding = self.room().saturating_sub(canvas::width(text));
         self.skip(padding).put(text, style);
     }
 
     /// Sets the style of the rest of the line.
     pub fn fill(&mut self, style: Style) {
         if self.x < self.end {
-            let area = Rect::new(self.x, self.y, self.end - self.x, 1);
-            self.buffer.set_style(area, style);
+            self.canvas.paint((self.x, self.y), self.end, style);
         }
     }
 
@@ -79,7 +73,7 @@ impl<'a> Pen<'a> {
         let x = self.x;
         self.x += width;
         Pen {
-            buffer: self.buffer,
+            canvas: self.canvas,
             x,
             y: self.y,
             end: x + width,
@@ -107,7 +101,7 @@ pub fn bar(pen: &mut Pen<'_>, label: (&str, Style), parts: &[(f64, Style)], text
         }
         done = done.max(until);
     }
-    let text_width = text.width().min(inside);
+    let text_width = canvas::width(text).min(inside);
     pen.go(start + (inside - text_width) as u16);
     let mut within = pen.part(text_width);
     within.put(text, Style::new());
@@ -118,22 +112,18 @@ pub fn bar(pen: &mut Pen<'_>, label: (&str, Style), parts: &[(f64, Style)], text
 mod tests {
     use super::*;
 
-    fn line(buffer: &Buffer) -> String {
-        buffer.content.iter().map(|cell| cell.symbol()).collect()
-    }
-
     /// Check that nothing is written beyond the line, not even part of a wide character, and that
     /// control characters are not written.
     #[test]
     fn text_stays_in_its_place() {
-        let area = Rect::new(0, 0, 8, 1);
-        let mut buffer = Buffer::empty(area);
-        let mut pen = Pen::new(&mut buffer, area, 0);
+        let mut canvas = Canvas::new(8, 1);
+        let area = canvas.area;
+        let mut pen = Pen::new(&mut canvas, area, 0);
         pen.part(3).put("日本", Style::new());
         pen.put("\x1babc日本", Style::new());
         assert_eq!(pen.room(), 0);
-        assert_eq!(line(&buffer).replace(' ', ""), "日abc日");
-        let mut below = Pen::new(&mut buffer, area, 1);
+        assert_eq!(canvas.lines().concat().replace(' ', ""), "日abc日");
+        let mut below = Pen::new(&mut canvas, area, 1);
         below.put("x", Style::new()).fill(Style::new());
         assert_eq!(below.room(), 0);
     }
@@ -142,11 +132,11 @@ mod tests {
     #[test]
     fn bars_have_parts() {
         let drawn = |width, shares: &[f64], text: &str| {
-            let area = Rect::new(0, 0, width, 1);
-            let mut buffer = Buffer::empty(area);
+            let mut canvas = Canvas::new(width, 1);
+            let area = canvas.area;
             let parts: Vec<(f64, Style)> = shares.iter().map(|&share| (share, Style::new())).collect();
-            bar(&mut Pen::new(&mut buffer, area, 0), ("0", Style::new()), &parts, text);
-            line(&buffer)
+            bar(&mut Pen::new(&mut canvas, area, 0), ("0", Style::new()), &parts, text);
+            canvas.lines().concat()
         };
         assert_eq!(drawn(13, &[0.25, 0.25], "x"), "0[|||||    x]");
         assert_eq!(drawn(13, &[0.9, 0.9], "12%"), "0[|||||||12%]");

@@ -1,14 +1,10 @@
 //! The line of questions, messages and the current view, and the line of keys.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::{Position, Rect};
-use ratatui_core::style::Style;
-use unicode_width::UnicodeWidthStr as _;
-
 use super::header::written;
 use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
+use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
 use crate::top::rows::{Rows, Target};
 use crate::top::view::{Effect, Prompt, Question};
@@ -57,16 +53,16 @@ fn confirmation(effect: &Effect) -> String {
 
 /// Draws a question. Returns the position of the cursor. An error is written after the answer if
 /// there is room, otherwise on the line below.
-pub fn prompt(buffer: &mut Buffer, area: Rect, line: u16, prompt: &Prompt, palette: Palette) -> Position {
+pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palette: Palette) -> (u16, u16) {
     let label = label(&prompt.question);
     let (before, text) = (prompt.line.before(), prompt.line.text());
-    Pen::new(buffer, area, line).fill(Style::new());
-    let mut pen = Pen::new(buffer, area, line);
+    Pen::new(canvas, area, line).fill(Style::new());
+    let mut pen = Pen::new(canvas, area, line);
     pen.put(&label, palette.label());
     // The end of a long answer is shown, where the cursor is.
     let room = pen.room().saturating_sub(1);
     let mut begin = 0;
-    while before[begin..].width() > room {
+    while canvas::width(&before[begin..]) > room {
         begin += before[begin..].chars().next().map_or(1, char::len_utf8);
     }
     let start = pen.x();
@@ -75,25 +71,25 @@ pub fn prompt(buffer: &mut Buffer, area: Rect, line: u16, prompt: &Prompt, palet
     let wrong = wrong.map_or(text.len(), |(index, _)| index).max(begin);
     pen.put(&text[begin..wrong], palette.value());
     pen.put(&text[wrong..], palette.error());
-    let cursor = start.saturating_add(u16::try_from(before[begin..].width()).unwrap_or(u16::MAX));
+    let cursor = start.saturating_add(u16::try_from(canvas::width(&before[begin..])).unwrap_or(u16::MAX));
     if let Some((message, _)) = &prompt.error {
         let message = written(|out| text::escape(out, message.as_bytes()));
-        if pen.room() > message.width() + 2 {
+        if pen.room() > canvas::width(&message) + 2 {
             pen.skip(2).put(&message, palette.error());
         } else {
-            let mut below = Pen::new(buffer, area, line + 1);
+            let mut below = Pen::new(canvas, area, line + 1);
             below.put(&message, palette.error());
             let rest = below.room();
             below.put(&" ".repeat(rest), Style::new());
         }
     }
-    Position::new(cursor.min(area.right().saturating_sub(1)), area.y + line)
+    (cursor.min(area.width.saturating_sub(1)), area.y + line)
 }
 
 /// Draws a message, or else the current view.
-pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
+pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     let (view, palette) = (scene.view, scene.palette);
-    let mut pen = Pen::new(buffer, area, line);
+    let mut pen = Pen::new(canvas, area, line);
     if let Some(message) = &view.message {
         let style = if message.is_error {
             palette.error()
@@ -170,7 +166,7 @@ fn budget(scene: &Scene<'_>) -> String {
 }
 
 /// Draws the most important keys.
-pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
+pub fn keys(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     const PAST_KEYS: &[(&str, &str)] = &[
         ("?", "help"),
         ("q", "quit"),
@@ -208,7 +204,7 @@ pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
     ];
     let palette = scene.palette;
     let shown = if scene.view.is_past { PAST_KEYS } else { KEYS };
-    let mut pen = Pen::new(buffer, area, line);
+    let mut pen = Pen::new(canvas, area, line);
     for (key, help) in shown {
         if pen.room() < key.len() + help.len() + 1 {
             break;

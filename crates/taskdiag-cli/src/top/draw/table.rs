@@ -1,10 +1,6 @@
 //! The table. Only rows that are on the screen are formatted.
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::style::Style;
 use taskdiag::{Absent, Field, Identity};
-use unicode_width::UnicodeWidthStr as _;
 
 use super::header::{size, written};
 use super::layout::Layout;
@@ -13,6 +9,7 @@ use super::{Palette, Scene};
 use crate::output::cell::{self, Cells, Show as Cell};
 use crate::output::table::Align;
 use crate::output::{people, terminal, text, Absences, Extra, HasValues as _};
+use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
 use crate::top::groups::{drawn, Group, Name};
 use crate::top::model::ShownTask;
@@ -49,12 +46,12 @@ impl Memory {
 
     fn widen(&mut self, headings: Vec<&'static str>, rows: &[Vec<String>]) {
         if self.of != headings {
-            self.widths = headings.iter().map(|heading| heading.width()).collect();
+            self.widths = headings.iter().map(|heading| canvas::width(heading)).collect();
             self.of = headings;
         }
         for cells in rows {
             for (width, cell) in self.widths.iter_mut().zip(cells) {
-                *width = (*width).max(cell.width());
+                *width = (*width).max(canvas::width(cell));
             }
         }
     }
@@ -81,7 +78,7 @@ enum SumColumn {
 }
 
 /// Draws headings and rows.
-pub fn draw(buffer: &mut Buffer, area: Rect, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
+pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
     let first = scene.view.first;
     let end = (first + usize::from(layout.rows)).min(scene.model.len());
     let columns: Vec<(&'static str, Align, bool)>;
@@ -134,10 +131,10 @@ pub fn draw(buffer: &mut Buffer, area: Rect, layout: &Layout, scene: &Scene<'_>,
     let headings = columns.iter().map(|(heading, ..)| *heading).collect();
     memory.widen(headings, &rows);
     let widths = fit(&memory.widths, usize::from(area.width));
-    heading(buffer, area, layout, &columns, &widths, scene.palette);
+    heading(canvas, area, layout, &columns, &widths, scene.palette);
     for (number, cells) in rows.iter().enumerate() {
         let line = layout.first_row + number as u16;
-        let mut pen = Pen::new(buffer, area, line);
+        let mut pen = Pen::new(canvas, area, line);
         let is_at_cursor = first + number == scene.view.cursor;
         for (index, cell) in cells.iter().enumerate() {
             let Some(width) = widths[index] else { continue };
@@ -148,26 +145,26 @@ pub fn draw(buffer: &mut Buffer, area: Rect, layout: &Layout, scene: &Scene<'_>,
             put_cell(&mut pen, (cell, style), width, columns[index].1, shift, scene.palette);
         }
         if is_at_cursor {
-            Pen::new(buffer, area, line).fill(scene.palette.cursor());
+            Pen::new(canvas, area, line).fill(scene.palette.cursor());
         }
     }
 }
 
 fn heading(
-    buffer: &mut Buffer,
-    area: Rect,
+    canvas: &mut Canvas,
+    area: Area,
     layout: &Layout,
     columns: &[(&'static str, Align, bool)],
     widths: &[Option<usize>],
     palette: Palette,
 ) {
-    let mut pen = Pen::new(buffer, area, layout.heading);
+    let mut pen = Pen::new(canvas, area, layout.heading);
     for (index, &(heading, align, is_sorted)) in columns.iter().enumerate() {
         let Some(width) = widths[index] else { continue };
         let style = if is_sorted { palette.sorted() } else { palette.heading() };
         put_cell(&mut pen, (heading, style), width, align, 0, palette);
     }
-    Pen::new(buffer, area, layout.heading).fill(palette.heading());
+    Pen::new(canvas, area, layout.heading).fill(palette.heading());
 }
 
 /// Writes a cell and the space after it. A text that is too long ends in an ellipsis.
@@ -186,7 +183,7 @@ fn put_cell(
         text
     };
     let mut cell = pen.part(width);
-    let length = text.width();
+    let length = canvas::width(text);
     if length > width {
         let mut before = cell.part(width.saturating_sub(1));
         before.put(text, style);

@@ -1,9 +1,7 @@
-//! Draws on an invented terminal.
+//! Draws on a canvas.
 
 use std::time::Duration;
 
-use ratatui_core::backend::TestBackend;
-use ratatui_core::terminal::Terminal;
 use taskdiag::{Handle, Query, Snapshot};
 
 use super::super::column::{Order, Set};
@@ -42,7 +40,7 @@ fn model(view: &mut View, height: u16) -> Model {
 
 /// Draws on a screen of this size.
 fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, height): (u16, u16)) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no I/O");
+    let mut canvas = Canvas::new(width, height);
     let host = Host::read();
     let shown = view.shown();
     let layout = layout(width, height, host.stat.each.len(), true, false);
@@ -67,14 +65,8 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
         },
     };
     let mut memory = Memory::new(false, false);
-    terminal
-        .draw(|frame| {
-            draw(frame.buffer_mut(), &scene, &layout, &mut memory);
-        })
-        .expect("no I/O");
-    let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    (0..height).map(line).collect()
+    draw(&mut canvas, &scene, &layout, &mut memory);
+    canvas.lines()
 }
 
 const SIZES: [(u16, u16); 3] = [(40, 10), (80, 24), (300, 100)];
