@@ -19,7 +19,7 @@ import pyarrow
 import pytest
 
 import taskdiag
-from conftest import IS_ROOT, Stopped, in_child, python, until
+from conftest import IS_ROOT, Stopped, in_child, until
 from taskdiag import aio
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="events take root")
@@ -87,7 +87,7 @@ def test_tables_of_events() -> None:
             began = time.monotonic()
             table = events.read(0.3)
             if table is None:
-                assert 0.3 <= time.monotonic() - began < 60
+                assert 0.3 <= time.monotonic() - began < 5
                 break
             assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
 
@@ -243,28 +243,18 @@ for source in ("bpf", "procfs"):
 
 
 def test_handlers_run_while_it_waits() -> None:
-    """A signal handler that does not raise: the wait goes on, to its end."""
+    """A signal handler that does not raise: the wait goes on."""
     script = """
-import signal, time, taskdiag
+import signal, threading, time, os, taskdiag
 came = []
-def handle(*_):
-    came.append(1)
-    if len(came) == 3:
-        raise KeyboardInterrupt
-events = taskdiag.events([])
-signal.signal(signal.SIGALRM, handle)
-signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
-try:
-    events.read(1000)
-except KeyboardInterrupt:
-    assert len(came) == 3, came
-else:
-    raise SystemExit("it did not wait")
+signal.signal(signal.SIGUSR1, lambda *_: came.append(time.monotonic()))
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 began = time.monotonic()
-events.read(1)
-assert time.monotonic() - began >= 1 and len(came) > 3
+taskdiag.events([]).read(1)
+assert len(came) == 1 and came[0] - began < 0.9, (came, began)
+assert time.monotonic() - began >= 1
 """
-    python(script)
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_watch(stopped: Stopped) -> None:

@@ -231,7 +231,7 @@ def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
     answers: list[taskdiag.Table] = []
 
     def ask() -> None:
-        answers.append(handle.processes(["pid", "cmdline"], pids=[holder, os.getpid()], patience=1000))
+        answers.append(handle.processes(["pid", "cmdline"], pids=holder, patience=6))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -246,10 +246,9 @@ def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
 
     began = time.monotonic()
     assert "when this process was forked" in in_child(child)
-    assert 2 <= time.monotonic() - began and thread.is_alive()
-    os.kill(holder, signal.SIGKILL)
+    assert 2 <= time.monotonic() - began < 5.5
     thread.join()
-    assert [row.absent for row in answers[0] if row.pid == os.getpid()] == [{}]
+    assert answers[0][0].absent == {"cmdline": "no answer"}
     assert own_row(handle) == [os.getpid()]
     assert in_child(lambda: own_row(handle) == [os.getpid()])
 
@@ -337,18 +336,23 @@ def test_threads_share_a_handle() -> None:
 
 def test_the_interpreter_runs_meanwhile(holder: int) -> None:
     """A query does not hold the interpreter: another thread runs while it is under way."""
+    stop = threading.Event()
+    ticks: list[float] = []
 
-    def end_it() -> None:
-        until(reader_waits, "it asks")
-        os.kill(holder, signal.SIGKILL)
+    def tick() -> None:
+        while not stop.wait(0.001):
+            ticks.append(time.monotonic())
 
-    thread = threading.Thread(target=end_it)
+    thread = threading.Thread(target=tick)
     thread.start()
-    began = time.monotonic()
-    taskdiag.processes(["pid", "cmdline"], pids=holder, patience=60, source="procfs")
-    # Without the other thread, the query would take a minute.
-    assert time.monotonic() - began < 50
-    thread.join()
+    try:
+        began = time.monotonic()
+        taskdiag.processes(["pid", "cmdline"], pids=holder, patience=1, source="procfs")
+        ended = time.monotonic()
+    finally:
+        stop.set()
+        thread.join()
+    assert ended - began >= 1 and len([when for when in ticks if began + 0.2 < when < ended - 0.2]) > 5
 
 
 def test_asyncio() -> None:

@@ -47,10 +47,10 @@ impl Named {
         self.children.iter().map(Child::id).collect()
     }
 
-    /// The signals that have ended processes so far. Waits for the first.
+    /// The signals that have ended processes so far. Waits a while for the first.
     fn ended(&mut self) -> Vec<Option<i32>> {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(60) {
+        while start.elapsed() < Duration::from_secs(5) {
             let ended: Vec<Option<i32>> = self
                 .children
                 .iter_mut()

@@ -320,7 +320,7 @@ impl Drop for Member {
         drop(self.process.take());
         // A cgroup counts as busy for a moment after its last process was reaped. Cgroups shared
         // with others are removed by the last of them.
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(2);
         for cgroup in self.cgroups.iter().rev() {
             while fs::remove_dir(cgroup).is_err() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));

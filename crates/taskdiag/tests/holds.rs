@@ -189,12 +189,7 @@ fn rollups_end_at_their_deadline() {
     for way in WAYS {
         let mut handle = ready(way);
         let budget = Budget::default().deadline(Some(deadline));
-        // What others take is not up to this test.
-        let asked = holders
-            .iter()
-            .map(|holder| holder.pid as u32)
-            .chain([std::process::id()]);
-        let query = Query::these(asked).fields(Field::PssBytes | Field::Comm).budget(budget);
+        let query = Query::processes().fields(Field::PssBytes | Field::Comm).budget(budget);
         let (snapshot, took) = ask(&mut handle, &query);
         println!("{way:?}: {took:?}");
         assert!(took < deadline + margin(), "{way:?}: {took:?}");
@@ -260,7 +255,7 @@ fn more_holders_than_may_be_lost() {
                 check("afterwards", &snapshot, &[], &farm);
                 break;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "readers do not come back");
+            assert!(start.elapsed() < Duration::from_secs(10), "readers do not come back");
         }
     });
 }
@@ -297,8 +292,7 @@ fn a_process_with_held_readers_can_end() {
         let (snapshot, _) = ask(&mut handle, &Query::processes().fields(Field::Cmdline));
         assert!(snapshot.counters().no_answer >= 1);
     });
-    // The holder goes on for ever.
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 /// Check that arguments and environments of 2 MiB are read completely, even if that takes longer

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use taskdiag::maps::{MapField, Maps, Perms};
 use taskdiag::{Field, Handle, Query, SourceId};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, FILES_REQUEST};
-use taskdiag_testkit::{child, numbers::Numbers, scaled, stopwatch::Stopwatch, Stop};
+use taskdiag_testkit::{child, numbers::Numbers, scaled};
 
 use daemon::{connect, request, try_connect, Broker, Limits};
 
@@ -41,33 +41,13 @@ fn size(pid: u32) -> (usize, u64) {
 
 /// Waits until at most `files` descriptors are open, and returns the size.
 fn settled(broker: &Broker, files: usize) -> (usize, u64) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while size(broker.pid()).0 > files && Instant::now() < until {
+    for _ in 0..200 {
+        if size(broker.pid()).0 <= files {
+            break;
+        }
         thread::sleep(Duration::from_millis(20));
     }
     size(broker.pid())
-}
-
-/// Waits until the broker has nothing to do for two seconds, and returns the size.
-fn idle(broker: &Broker) -> (usize, u64) {
-    let until = Instant::now() + Duration::from_secs(60);
-    let mut before = None;
-    while before != Some(switches(broker)) {
-        assert!(Instant::now() < until, "it has always something to do");
-        before = Some(switches(broker));
-        thread::sleep(Duration::from_secs(2));
-    }
-    size(broker.pid())
-}
-
-/// How often the broker has gone to sleep.
-fn switches(broker: &Broker) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("status");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("voluntary_ctxt_switches"))
-        .expect("switches");
-    line.split_ascii_whitespace().nth(1).expect("a number").to_owned()
 }
 
 /// Checks that the broker answers.
@@ -86,7 +66,7 @@ fn check_answers(broker: &Broker) {
 fn malformed_requests_are_refused() {
     let broker = Broker::start(&[]);
     check_answers(&broker);
-    let before = idle(&broker);
+    let before = settled(&broker, 0);
     let mut numbers = Numbers(88_172_645_463_325_252);
     let mut answered = 0;
     let mut errors = BTreeSet::new();
@@ -143,9 +123,9 @@ struct Outcomes {
     wrong: AtomicU64,
 }
 
-/// Keeps `at_once` clients connected while `lasts` says so. Each picks at random: asks and leaves,
-/// asks and does not read, sends half a request, or asks and reads.
-fn come_and_go(broker: &Broker, seed: u64, at_once: usize, outcomes: &Outcomes, lasts: impl Fn() -> bool) {
+/// Keeps `at_once` clients connected until `until`. Each picks at random: asks and leaves, asks and
+/// does not read, sends half a request, or asks and reads.
+fn come_and_go(broker: &Broker, seed: u64, at_once: usize, until: Instant, outcomes: &Outcomes) {
     const SHOW: [u64; 4] = [
         BASE,
         BASE | 1 << 18,
@@ -154,7 +134,7 @@ fn come_and_go(broker: &Broker, seed: u64, at_once: usize, outcomes: &Outcomes, 
     ];
     let mut numbers = Numbers(seed);
     let mut clients = Vec::new();
-    while lasts() {
+    while Instant::now() < until {
         while clients.len() < at_once {
             match try_connect(&broker.socket) {
                 Ok(connection) => clients.push(connection),
@@ -221,21 +201,18 @@ fn clients_that_come_and_go_cost_only_themselves() {
     let broker = Broker::start(&["--patience", "2"]);
     check_answers(&broker);
     let churn = |lasts: Duration, at_once: usize| {
-        let began = Instant::now();
+        let until = Instant::now() + lasts;
         let outcomes = Outcomes::default();
-        // Far fewer than any idle machine manages. A busy one has more time for them.
-        let wanted = scaled(20) as u64 * lasts.as_secs();
-        let has_enough = || outcomes.right.load(Ordering::Relaxed) > wanted;
-        let goes_on = || began.elapsed() < lasts || !has_enough() && began.elapsed() < lasts + Duration::from_secs(60);
         thread::scope(|scope| {
             for worker in 1..=WORKERS {
-                let (broker, outcomes, goes_on) = (&broker, &outcomes, &goes_on);
+                let (broker, outcomes) = (&broker, &outcomes);
                 let seed = 0x9e37_79b9_7f4a_7c15 ^ worker;
-                scope.spawn(move || come_and_go(broker, seed, at_once / WORKERS as usize, outcomes, goes_on));
+                scope.spawn(move || come_and_go(broker, seed, at_once / WORKERS as usize, until, outcomes));
             }
         });
-        assert!(has_enough(), "only {:?} answers", outcomes.right);
         assert_eq!(outcomes.wrong.into_inner(), 0, "wrong answers");
+        // Far fewer than any machine manages.
+        assert!(outcomes.right.into_inner() > scaled(20) as u64 * lasts.as_secs());
     };
     let files = size(broker.pid()).0;
     churn(Duration::from_secs(3), 500);
@@ -257,12 +234,11 @@ fn a_client_that_does_not_read_delays_nobody() {
     let lazy = connect(&broker.socket);
     let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);
     while lazy.try_send(&all) {}
-    let mut stopwatch = Stopwatch::of_thread_and(broker.pid());
+    let began = Instant::now();
     for _ in 0..20 {
         check_answers(&broker);
     }
-    let took = stopwatch.elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     // It is disconnected.
     let mut polled = [PollFd::new(&lazy.socket, PollFlags::RDHUP)];
     let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -319,8 +295,10 @@ fn mappings_take_one_connection() {
         sockets.lines().filter(|line| line.ends_with(path)).count()
     };
     // The connection that found out whether the broker was ready ends soon.
-    let until = Instant::now() + Duration::from_secs(60);
-    while sockets() != 1 && Instant::now() < until {
+    for _ in 0..200 {
+        if sockets() == 1 {
+            break;
+        }
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(sockets(), 1, "{path}");
@@ -361,13 +339,7 @@ fn each_task_is_shown_once() {
                         .tasks()
                         .filter(|task| task.pid().is_ok_and(|pid| pids.contains(&pid)));
                     let tids: Vec<u32> = of_farm.map(|task| task.tid().expect("a number")).collect();
-                    let living = || pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists());
-                    let (all, of_living) = (snapshot.len(), living().count());
-                    assert_eq!(
-                        tids.len(),
-                        PROCESSES * THREADS,
-                        "client {client}, of {all} tasks; {of_living} processes live"
-                    );
+                    assert_eq!(tids.len(), PROCESSES * THREADS, "client {client}");
                     assert!(tids.is_sorted_by(|tid, next| tid < next));
                 }
             });
@@ -484,7 +456,6 @@ fn answers_are_not_mixed_up() {
     let broker = Broker::start(&[]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _stop = Stop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 let connection = connect(&broker.socket);
@@ -525,6 +496,7 @@ fn answers_are_not_mixed_up() {
             })
             .collect();
         askers.into_iter().for_each(|asker| asker.join().expect("its answers"));
+        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -533,9 +505,18 @@ fn answers_are_not_mixed_up() {
 fn an_idle_broker_sleeps() {
     let broker = Broker::start(&[]);
     check_answers(&broker);
-    idle(&broker);
-    let before = switches(&broker);
+    settled(&broker, 0);
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("status");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt_switches"))
+            .expect("switches");
+        line.split_ascii_whitespace().nth(1).expect("a number").to_owned()
+    };
+    thread::sleep(Duration::from_millis(200));
+    let before = switches();
     thread::sleep(Duration::from_secs(2));
-    assert_eq!(switches(&broker), before);
+    assert_eq!(switches(), before);
     println!("{} KiB resident", size(broker.pid()).1);
 }

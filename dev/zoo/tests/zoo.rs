@@ -397,16 +397,9 @@ fn animals_are_quiet() {
         let animal = zoo.start(name).unwrap();
         let p = Proc::new(&animal);
         let used = || p.tids().iter().map(|&tid| p.runtime_ns(tid)).sum::<u64>();
-        // It is announced just before it leaves the processor.
-        let start = Instant::now();
-        let mut before = None;
-        while before != Some(used()) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{name} always uses the CPU");
-            before = Some(used());
-            std::thread::sleep(Duration::from_millis(30));
-        }
+        let before = used();
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(Some(used()), before, "{name} used the CPU");
+        assert_eq!(used(), before, "{name} used the CPU");
     }
 }
 
@@ -471,7 +464,7 @@ fn unknown_animals_are_an_error() {
 fn wait_until_gone(pids: &[i32]) {
     let start = Instant::now();
     while pids.iter().any(|&pid| exists(pid)) {
-        assert!(start.elapsed() < Duration::from_secs(60), "left behind: {pids:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "left behind: {pids:?}");
         std::thread::yield_now();
     }
 }
@@ -546,7 +539,7 @@ fn churn_makes_processes() {
     let pid = churn.pid();
     let start = Instant::now();
     while churn.made().unwrap() < 100 {
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(churn.stop().unwrap() >= 100);
@@ -561,24 +554,12 @@ fn keeps_waiting(pid: i32, file: &str) -> bool {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // On a busy machine it waits for a processor, too. Only if it has slept for a second without a
-    // break, it waits for the file.
-    let id = reader.id() as i32;
-    let sleep = || {
-        let status = String::from_utf8(read(id, "status")).unwrap();
-        let is_sleep = |line: &&str| line.starts_with("State:") || line.contains("ctxt_switches");
-        status.lines().filter(is_sleep).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let (mut before, mut start) = (sleep(), Instant::now());
+    let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
-        std::thread::sleep(Duration::from_millis(5));
         if reader.try_wait().unwrap().is_some() {
             return false;
         }
-        let now = sleep();
-        if now != before || now[0].contains('R') {
-            (before, start) = (now, Instant::now());
-        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     reader.kill().unwrap();
     // It may have ended while this test did not run.
@@ -588,7 +569,7 @@ fn keeps_waiting(pid: i32, file: &str) -> bool {
 /// Starts a process that waits for the mount of a deaf animal, and kills it, in vain.
 fn start_unkillable(pid: i32) -> std::process::Child {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(60) {
+    while start.elapsed() < Duration::from_secs(10) {
         let mut waits = std::process::Command::new("stat");
         let mut waits = waits.args(["-f", &format!("/proc/{pid}/cwd")]).spawn().unwrap();
         let is_in_the_call = |id| read(id, "syscall").starts_with(format!("{} ", libc::SYS_statfs).as_bytes());
@@ -630,7 +611,7 @@ fn holders_hold_until_they_are_killed() {
         let start = Instant::now();
         let is_dead = |pid| !exists(pid) || read(pid, "stat").windows(4).any(|part| part == b") Z ");
         while !is_dead(pid) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{name} does not end");
+            assert!(start.elapsed() < Duration::from_secs(10), "{name} does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(animal);

@@ -359,7 +359,7 @@ mod tests {
     /// Check that requested samples do not delay the regular ones.
     #[test]
     fn a_sample_that_is_asked_for_begins_an_interval() {
-        let delay = Duration::from_secs(1);
+        let delay = Duration::from_millis(300);
         let sampler = begin(delay);
         wait_for_survey(&sampler);
         for _ in 0..20 {

@@ -27,20 +27,10 @@ pub struct Run {
 
 impl Run {
     pub fn new(output: Output) -> Run {
-        let stderr = String::from_utf8(output.stderr).expect("messages are UTF-8");
-        let is_others = !stderr.is_empty() && stderr.lines().all(is_about_other_tests);
-        let run = Run {
+        Run {
             code: output.status.code(),
             stdout: output.stdout,
-            stderr,
-        };
-        match run.code {
-            Some(1) if is_others => Run {
-                code: Some(0),
-                stderr: String::new(),
-                ..run
-            },
-            _ => run,
+            stderr: String::from_utf8(output.stderr).expect("messages are UTF-8"),
         }
     }
 
@@ -60,38 +50,6 @@ impl Run {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
-}
-
-/// Whether a message names only processes that keep their readers waiting and are not of this test:
-/// programs of other tests, which run at the same time, or processes that have ended since.
-fn is_about_other_tests(message: &str) -> bool {
-    let Some(names) = message.strip_prefix("taskdiag: no answer from ") else {
-        return false;
-    };
-    names.split(", ").all(|name| {
-        let Some(pid) = name.strip_prefix("pid ") else {
-            return false;
-        };
-        let program = fs::read_link(format!("/proc/{pid}/exe"));
-        program.map_or(true, |program| {
-            let is_test = program.ends_with("zoo") || program.parent().is_some_and(|parent| parent.ends_with("deps"));
-            is_test && !is_descendant(pid)
-        })
-    })
-}
-
-/// Whether a process descends from this one.
-fn is_descendant(pid: &str) -> bool {
-    let own = std::process::id().to_string();
-    let mut pid = pid.to_owned();
-    while pid != own && pid != "0" {
-        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            return false;
-        };
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        pid = parent.expect("a parent").to_owned();
-    }
-    pid == own
 }
 
 /// The binary with these arguments.

@@ -16,7 +16,7 @@ use taskdiag_testkit::temporary;
 use crate::common;
 
 /// The maximum time for anything that does not wait on purpose.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A run of `taskdiag metrics`, which ends when dropped.
 #[derive(Debug)]

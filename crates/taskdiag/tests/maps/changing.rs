@@ -182,13 +182,9 @@ fn a_changing_process_is_read_truly() {
             println!("{source}: always mapped, but missed: {missed:?}");
             // The text is made without the lock since 6.17 (fs/proc/task_mmu.c), and the kernel
             // leaves mappings out of it: another program, which did nothing but read the text
-            // beside these changes, missed pages in 127 of 849,615 readings. So of 600 readings
-            // more than three miss some in one of 400,000 runs.
-            let allowed = if source == SourceId::Procfs && kernel() >= (6, 17) {
-                3
-            } else {
-                0
-            };
+            // beside these changes, missed pages in 127 of 849,615 readings. One is tolerated,
+            // and printed.
+            let allowed = usize::from(source == SourceId::Procfs);
             assert!(missed.len() <= allowed, "{source}: {missed:?}");
         }
     });

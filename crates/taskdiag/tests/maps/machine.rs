@@ -68,6 +68,9 @@ fn machine_sources_agree() {
                 assert!(stayed.peek().is_some(), "{before:?} {after:?}");
                 let lacking: Vec<_> = stayed.filter(|mapping| !ours[&1].contains(mapping)).collect();
                 assert!(lacking.is_empty(), "{lacking:?}");
+                if before == after {
+                    assert_eq!(ours[&1].len(), after.len(), "process 1");
+                }
             }
             (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), ErrorKind::Denied, "{error}"),
         }
