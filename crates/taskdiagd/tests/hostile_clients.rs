@@ -149,7 +149,7 @@ fn threads_of_clients_delay_nobody() {
             .is_none()
             .then(|| Attacker::start_and_wait(test, attack, user(USER), Duration::from_secs(1)));
         child::run(test, &format!("beside-{attack}"), user(OTHER), || {
-            let slowest = slowest_of_both(&daemon::socket(), daemon::pid(), Duration::from_secs(4));
+            let slowest = slowest_of_both(&daemon::socket(), Duration::from_secs(4));
             println!("{attack}: {slowest:?}");
             assert!(slowest < max_wait(), "{attack}: {slowest:?}");
         });

@@ -29,7 +29,7 @@ fn sent_sockets_delay_nobody() {
                 let unread = connect(&socket);
                 let _ = send_lingering(&unread);
                 drop(unread);
-                let slowest = slowest_request(&socket, daemon::pid(), Duration::from_millis(500));
+                let slowest = slowest_request(&socket, Duration::from_millis(500));
                 assert!(slowest < max_wait(), "{slowest:?}, sent: {is_sent}");
             }
         });
@@ -54,10 +54,10 @@ fn sockets_that_were_sent_before_delay_nobody() {
     let mut broker = daemon::activate(&listener);
     let first = connect(&path).ask(BASE, Strategy::One, std::process::id());
     assert!(first.is_ok());
-    let while_open = slowest_request(&path, broker.id(), Duration::from_millis(500));
+    let while_open = slowest_request(&path, Duration::from_millis(500));
     // Their connections were ended without an answer.
     assert!(before.iter().all(|connection| connection.receive().is_none()));
-    let after = slowest_request(&path, broker.id(), Duration::from_millis(500));
+    let after = slowest_request(&path, Duration::from_millis(500));
     assert!(
         while_open < max_wait() && after < max_wait(),
         "{while_open:?} {after:?}"

@@ -8,7 +8,6 @@ pub mod cgroup;
 pub mod child;
 pub mod compare;
 pub mod numbers;
-pub mod stopwatch;
 pub mod temporary;
 pub mod text;
 

@@ -8,12 +8,10 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcsetwinsize, Winsize};
 use taskdiag_testkit::child::{self, Proc, World};
-use taskdiag_testkit::stopwatch::Stopwatch;
 use taskdiag_testkit::temporary::Directory;
 pub use taskdiag_zoo::copy_program;
 
@@ -181,31 +179,6 @@ pub fn run_without_proc(args: &[&str]) -> Run {
     Run::new(output.expect("the binary runs"))
 }
 
-/// Runs a command. Returns how long it took, without the time in which it waited for a processor.
-#[track_caller]
-pub fn run_timed(command: &mut Command) -> (Run, Duration) {
-    let command = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().expect("the command exists");
-    let (pid, began) = (child.id(), Instant::now());
-    let mut stopwatch = Stopwatch::of_thread_and(pid);
-    let waiting = std::thread::spawn(move || child.wait_with_output());
-    while !waiting.is_finished() {
-        if began.elapsed() > Duration::from_secs(60) {
-            // SAFETY: numbers only. Nobody has waited for the child.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-            panic!("it does not end: {command:?}");
-        }
-        stopwatch.tick();
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let took = stopwatch.elapsed();
-    let output = waiting.join().expect("a thread");
-    (Run::new(output.expect("its output")), took)
-}
-
 /// A process that waits until dropped.
 #[derive(Debug)]
 pub struct Sleeper(Child);
@@ -283,10 +256,13 @@ pub fn free_pid() -> String {
 
 /// Waits until a process sleeps: then its figures stay as they are.
 pub fn wait_until_it_sleeps(pid: &str) {
-    let begin = Instant::now();
+    let begin = std::time::Instant::now();
     while !status(pid, "State").starts_with('S') {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{pid} does not sleep");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(
+            begin.elapsed() < std::time::Duration::from_secs(60),
+            "{pid} does not sleep"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use taskdiag_protocol::wire::{show, Strategy};
 use taskdiag_testkit::child::{self, World, NOBODY};
-use taskdiag_testkit::stopwatch::Stopwatch;
 
 use super::connect;
 
@@ -29,8 +28,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// How long a bystander's request about itself may take: 250 ms, and more where processors are
-/// emulated. The time in which other work has the processors that the bystander or the broker wait
-/// for does not count.
+/// emulated.
 pub fn max_wait() -> Duration {
     taskdiag_zoo::margin() / 4
 }
@@ -49,14 +47,14 @@ pub fn is_part(name: &str) -> bool {
 }
 
 /// Asks about itself for some time over one connection. Returns how long the slowest request took.
-pub fn slowest_request(socket: &Path, broker: u32, lasts: Duration) -> Duration {
+pub fn slowest_request(socket: &Path, lasts: Duration) -> Duration {
     let (until, mut slowest) = (Instant::now() + lasts, Duration::ZERO);
     let connection = connect(socket);
     while Instant::now() < until {
-        let mut stopwatch = Stopwatch::of_thread_and(broker);
+        let began = Instant::now();
         let tasks = connection.ask(BASE, Strategy::One, std::process::id()).expect("itself");
         assert_eq!(tasks.len(), 1);
-        slowest = slowest.max(stopwatch.elapsed());
+        slowest = slowest.max(began.elapsed());
         std::thread::sleep(Duration::from_millis(2));
     }
     slowest
@@ -64,15 +62,15 @@ pub fn slowest_request(socket: &Path, broker: u32, lasts: Duration) -> Duration 
 
 /// Asks about itself for some time, over one connection and over a new one for each request.
 /// Returns how long the slowest request took, connecting included.
-pub fn slowest_of_both(socket: &Path, broker: u32, lasts: Duration) -> Duration {
+pub fn slowest_of_both(socket: &Path, lasts: Duration) -> Duration {
     let (until, mut slowest) = (Instant::now() + lasts, Duration::ZERO);
     std::thread::scope(|scope| {
-        let kept = scope.spawn(|| slowest_request(socket, broker, lasts));
+        let kept = scope.spawn(|| slowest_request(socket, lasts));
         while Instant::now() < until {
-            let mut stopwatch = Stopwatch::of_thread_and(broker);
+            let began = Instant::now();
             let tasks = connect(socket).ask(BASE, Strategy::One, std::process::id());
             assert_eq!(tasks.map(|tasks| tasks.len()), Ok(1));
-            slowest = slowest.max(stopwatch.elapsed());
+            slowest = slowest.max(began.elapsed());
             std::thread::sleep(Duration::from_millis(20));
         }
         slowest.max(kept.join().expect("a thread"))

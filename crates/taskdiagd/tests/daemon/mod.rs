@@ -21,9 +21,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag::{Handle, SourceId};
 use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 
-/// The environment variables that name the broker's socket and process to the clients of a test.
+/// The environment variable that names the broker's socket to the clients of a test.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
-const PID: &str = "TASKDIAG_TEST_BROKER";
 
 /// Whether this kernel can neither make records for clients in other pid or time namespaces nor
 /// build names from the roots of clients.
@@ -161,16 +160,9 @@ pub fn socket() -> PathBuf {
     std::env::var_os(SOCKET).expect("a broker's socket").into()
 }
 
-/// The broker's process, for a client of this test.
-pub fn pid() -> u32 {
-    let pid = std::env::var(PID).ok().and_then(|pid| pid.parse().ok());
-    pid.expect("a broker's process")
-}
-
-/// Names the broker's socket and process to the clients that are started from now on.
+/// Names the broker's socket to the clients that are started from now on.
 pub fn publish(broker: &Broker) {
     std::env::set_var(SOCKET, &broker.socket);
-    std::env::set_var(PID, broker.pid().to_string());
 }
 
 /// Waits until these processes have done what they can do: all sleep for half a second without a
