@@ -49,6 +49,7 @@ var ownFiles = [...]ownFile{
 	{attrEnv, "environ", asItIs},
 	{attrWchan, "wchan", wchan},
 	{attrSecurityLabel, "attr/current", securityLabel},
+	{attrCgroups, "cgroup", cgroups},
 	{attrRollup, "smaps_rollup", rollup},
 }
 
@@ -600,6 +601,11 @@ func wchan(directory string, text []byte) ([]byte, Absent) {
 
 func securityLabel(_ string, text []byte) ([]byte, Absent) {
 	return bytes.TrimRight(text, "\n\x00"), 0
+}
+
+// cgroups returns the lines without the newline at the end.
+func cgroups(_ string, text []byte) ([]byte, Absent) {
+	return bytes.TrimSuffix(text, []byte("\n")), 0
 }
 
 // rollupLines are the lines of smaps_rollup, in the order of struct td_rollup.

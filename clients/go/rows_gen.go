@@ -415,6 +415,11 @@ func (r Row) Wchan() (string, Absent) { return r.text(Wchan) }
 // profile or SELinux's context.
 func (r Row) SecurityLabel() (string, Absent) { return r.text(SecurityLabel) }
 
+// Cgroups returns the field cgroups. Its cgroup in each hierarchy, as the kernel prints it: a
+// line for each, with the hierarchy's number, the controllers or the name of a version 1
+// hierarchy, and the path.
+func (r Row) Cgroups() (string, Absent) { return r.text(Cgroups) }
+
 // PSSBytes returns the field pss_bytes. Proportional set size: resident memory, with each page
 // divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum
 // over smaps loses up to 1 KiB for each mapping.

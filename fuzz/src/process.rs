@@ -262,10 +262,13 @@ fn limits(text: &[u8]) {
 
 /// Paths in `cgroup` and `mountinfo`, which escapes some bytes (`mangle()` of fs/proc_namespace.c).
 fn paths(text: &[u8]) {
+    let lines = process::cgroups(text).split(|&byte| byte == b'\n').count();
+    assert!(process::hierarchies(text).count() <= lines + 1);
     if let Some(path) = process::cgroup(text) {
         assert_eq!(process::cgroup(&[&b"0::"[..], path, b"\n"].concat()), Some(path));
     }
-    for place in process::cgroup_mounts(text) {
+    let of_controller = process::cgroup_mounts(text, Some("memory"));
+    for place in process::cgroup_mounts(text, None).chain(of_controller) {
         assert!(!place.contains(&b' ') && !place.contains(&b'\n'));
     }
     let name: Vec<u8> = process::unescape(text).collect();

@@ -530,6 +530,9 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_CONTAINER_RUNTIME = 159,
 	/* UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none. */
 	TD_FIELD_POD_UID = 160,
+	/* Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
+	 * number, the controllers or the name of a version 1 hierarchy, and the path. */
+	TD_FIELD_CGROUPS = 161,
 
 	/* Fields of sockets: docs/sockets.md. */
 	/* The family of its addresses: inet, inet6, unix, netlink, packet, vsock. */

@@ -176,6 +176,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Task(Field::ContainerName), part: None, name: c"container_name", meaning: c"Name of that container, by its cgroup or by the runtime's files. Empty if it is in none." }),
         Some(Row { of: Of::Task(Field::ContainerRuntime), part: None, name: c"container_runtime", meaning: c"Runtime of that container, by its cgroup or by the runtime's files: docker, containerd, cri-o, podman, systemd-nspawn or lxc. Empty if it is in none." }),
         Some(Row { of: Of::Task(Field::PodUid), part: None, name: c"pod_uid", meaning: c"UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none." }),
+        Some(Row { of: Of::Task(Field::Cgroups), part: None, name: c"cgroups", meaning: c"Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path." }),
     ],
     // Fields of sockets: docs/sockets.md.
     &[

@@ -227,10 +227,10 @@ minutes. An answer waits ten times as long for names as for a process: 2 seconds
 `--patience` is given. A name that is still missing then is absent as `no answer`, and appears in a
 later answer.
 
-Containers and pods are found by the names of cgroups in the unified hierarchy, no matter who
-created the cgroups. If version 1 hierarchies are also in use, containers may exist only there. Then
-the fields are absent as `unsupported` for a task outside of the containers of the unified
-hierarchy.
+Units, containers and pods are found by the names of cgroups, no matter who created the cgroups. If
+version 1 hierarchies are in use, the unified hierarchy is asked first, then systemd's own, then the
+others: the first path that names a unit, a slice, a container or a pod decides. For that, `cgroup`
+of each process is read from `/proc`, also where BPF programs answer the rest.
 ";
 
 /// The introduction of the list of the kernel's values.

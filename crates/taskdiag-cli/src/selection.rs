@@ -226,7 +226,7 @@ pub struct Selection {
 impl Selection {
     /// The query for the selected tasks.
     pub fn query(&self, threads: bool) -> Result<Query, Failure> {
-        self.narrow(self.processes.whole(threads)?)
+        self.narrow(self.processes.whole(threads)?, within_cgroup)
     }
 
     /// The query for the processes that `--pid`, `--children` and `--descendants` name.
@@ -235,8 +235,8 @@ impl Selection {
     }
 
     /// Restricts a query to the tasks that the other options select.
-    pub fn narrow(&self, query: Query) -> Result<Query, Failure> {
-        let query = self.processes.narrow(query)?;
+    pub fn narrow(&self, query: Query, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
+        let query = self.processes.narrow(query, within)?;
         match &self.filter {
             Some(expression) => Ok(query.filter(filter(expression)?)),
             None => Ok(query),
@@ -267,7 +267,7 @@ impl Selection {
 impl Processes {
     /// The query for the selected tasks.
     pub fn query(&self, threads: bool) -> Result<Query, Failure> {
-        self.narrow(self.whole(threads)?)
+        self.narrow(self.whole(threads)?, within_cgroup)
     }
 
     fn whole(&self, threads: bool) -> Result<Query, Failure> {
@@ -294,13 +294,13 @@ impl Processes {
     }
 
     /// Restricts a query to the tasks that the other options select.
-    pub fn narrow(&self, mut query: Query) -> Result<Query, Failure> {
+    pub fn narrow(&self, mut query: Query, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
         let users = users::users(&self.users)?;
         if !users.is_empty() {
             query = query.filter(Filter::one_of(Field::Euid, &users));
         }
         if let Some(path) = &self.cgroup {
-            query = query.filter(Filter::within_cgroup(path.as_bytes()));
+            query = query.filter(within(path.as_bytes()));
         }
         if let Some(name) = &self.unit {
             query = query.filter(in_unit(name)?);
@@ -332,6 +332,15 @@ impl Processes {
             }
             _ => Outcome::Complete,
         }
+    }
+}
+
+/// The filter for tasks in a cgroup of any hierarchy on this host.
+pub fn within_cgroup(path: &[u8]) -> Filter {
+    if Handle::has_cgroup1() {
+        Filter::within_any_cgroup(path)
+    } else {
+        Filter::within_cgroup(path)
     }
 }
 

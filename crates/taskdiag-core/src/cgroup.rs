@@ -1,7 +1,7 @@
 //! What the path of a cgroup says about systemd units, containers and pods. Nothing here reads a
 //! file.
 //!
-//! Paths are those of the unified hierarchy, as in [`Field::Cgroup`](crate::field::Field::Cgroup).
+//! Paths have the form of [`Field::Cgroup`](crate::field::Field::Cgroup).
 //! The names in them are chosen by whoever made the cgroups: any cgroup whose path looks like a
 //! container's is taken for one.
 
@@ -57,10 +57,13 @@ pub fn user_unit(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The innermost slice before any other name, or the root slice (`sd_pid_get_slice(3)`).
-pub fn slice(path: &[u8]) -> &[u8] {
+/// The slice of what is in no other.
+pub const ROOT_SLICE: &[u8] = b"-.slice";
+
+/// The innermost slice before any other name (`sd_pid_get_slice(3)`). `None` for the root slice.
+pub fn slice(path: &[u8]) -> Option<&[u8]> {
     let slices = names(path).take_while(|name| is_slice(name));
-    slices.last().map_or(b"-.slice", without_escape)
+    slices.last().map(without_escape)
 }
 
 fn unit_behind_slices<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
@@ -366,7 +369,7 @@ mod tests {
             let bytes = path.as_bytes();
             assert_eq!(text(unit(bytes)), unit_name, "{path}");
             assert_eq!(text(user_unit(bytes)), user_unit_name, "{path}");
-            assert_eq!(text(Some(slice(bytes))), Some(slice_name), "{path}");
+            assert_eq!(text(slice(bytes).or(Some(ROOT_SLICE))), Some(slice_name), "{path}");
         }
     }
 
@@ -581,11 +584,10 @@ mod tests {
         #[test]
         fn any_path_is_looked_at(path in proptest::collection::vec(any::<u8>(), 0..80)) {
             let is_part = |part: &[u8]| part.is_empty() || path.windows(part.len()).any(|window| window == part);
-            let found = [unit(&path), user_unit(&path), container(&path).map(|container| container.id), pod_uid(&path)];
+            let found = [unit(&path), user_unit(&path), slice(&path), container(&path).map(|container| container.id), pod_uid(&path)];
             for part in found.into_iter().flatten() {
                 prop_assert!(is_part(part));
             }
-            prop_assert!(is_part(slice(&path)) || slice(&path) == b"-.slice");
             let _ = owner(&path);
         }
 

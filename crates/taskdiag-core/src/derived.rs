@@ -16,6 +16,7 @@ use crate::cgroup::{self, Container, Runtime};
 use crate::field::{Field, Fields, Group};
 use crate::filter::HasFields;
 use crate::record::{attr, AbsentField, Header, Writer, HAS_ABSENT};
+use crate::text::process::hierarchies;
 use crate::value::Value;
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -32,8 +33,8 @@ pub struct Context<'a> {
     pub tick_ns: u64,
     /// The memory of the machine. 0 if that is not known.
     pub memory_bytes: u64,
-    /// Whether version 1 hierarchies are in use. Containers may have cgroups in those and none in
-    /// the unified hierarchy.
+    /// Whether version 1 hierarchies are in use. Containers and units may have cgroups in those and
+    /// none in the unified hierarchy: [`Field::Cgroups`] has them.
     pub has_cgroup1: bool,
     /// For percentages of processor time over part of a task's life: the processor time used before
     /// that part, and the length of the part, both in nanoseconds.
@@ -59,6 +60,7 @@ pub trait Names {
 /// Appends the value of a derived field, in the form that
 /// [`FromDerived`](crate::value::FromDerived) reads. Appends nothing if it is absent.
 pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
+    let value = |field| task.value(field);
     let elapsed_ns = || Ok::<_, Absent>(context.now_ns.saturating_sub(number(task, Field::StartNs)?));
     match field {
         Field::User => out.extend_from_slice(context.names.user(id(task, Field::Euid)?)?),
@@ -85,19 +87,24 @@ pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &
             0 => {}
             device => out.extend_from_slice(context.names.terminal(device)?),
         },
-        Field::Unit => out.extend_from_slice(cgroup::unit(path(task)?).unwrap_or_default()),
-        Field::UserUnit => out.extend_from_slice(cgroup::user_unit(path(task)?).unwrap_or_default()),
-        Field::Slice => out.extend_from_slice(cgroup::slice(path(task)?)),
-        Field::ContainerId | Field::ContainerName | Field::ContainerRuntime => match cgroup::container(path(task)?) {
-            Some(container) => of_container(field, container, context, out)?,
-            None if context.has_cgroup1 => return Err(Absent::Unsupported),
-            None => {}
-        },
-        Field::PodUid => match cgroup::pod_uid(path(task)?) {
-            Some(uid) => cgroup::pod_uid_text(uid, out),
-            None if context.has_cgroup1 => return Err(Absent::Unsupported),
-            None => {}
-        },
+        Field::Unit => out.extend_from_slice(of_cgroup(value, context.has_cgroup1, cgroup::unit)?.unwrap_or_default()),
+        Field::UserUnit => {
+            out.extend_from_slice(of_cgroup(value, context.has_cgroup1, cgroup::user_unit)?.unwrap_or_default());
+        }
+        Field::Slice => {
+            let slice = of_cgroup(value, context.has_cgroup1, cgroup::slice)?;
+            out.extend_from_slice(slice.unwrap_or(cgroup::ROOT_SLICE));
+        }
+        Field::ContainerId | Field::ContainerName | Field::ContainerRuntime => {
+            if let Some(container) = of_cgroup(value, context.has_cgroup1, cgroup::container)? {
+                of_container(field, container, context, out)?;
+            }
+        }
+        Field::PodUid => {
+            if let Some(uid) = of_cgroup(value, context.has_cgroup1, cgroup::pod_uid)? {
+                cgroup::pod_uid_text(uid, out);
+            }
+        }
         _ => return Err(Absent::Unsupported),
     }
     Ok(())
@@ -187,12 +194,30 @@ fn signed(task: &impl HasFields, field: Field) -> Result<i64, Absent> {
     }
 }
 
-/// The path of the task's cgroup.
-fn path<R: HasFields>(task: &R) -> Result<&[u8], Absent> {
-    match task.value(Field::Cgroup)? {
-        Value::Text(path) => Ok(path),
+/// What `find` finds in the path of the task's cgroup. Where version 1 hierarchies are in use, the
+/// path in one of them may tell what the path in the unified hierarchy does not: then systemd's own
+/// hierarchy is asked before those of controllers.
+pub fn of_cgroup<'a, T>(
+    value: impl Fn(Field) -> Result<Value<'a>, Absent>,
+    has_cgroup1: bool,
+    find: impl Fn(&'a [u8]) -> Option<T>,
+) -> Result<Option<T>, Absent> {
+    let text = |field| match value(field)? {
+        Value::Text(text) => Ok(text),
         _ => Err(Absent::Unsupported),
+    };
+    let unified = text(Field::Cgroup);
+    if !has_cgroup1 {
+        return unified.map(find);
     }
+    if let Some(found) = unified.ok().and_then(&find) {
+        return Ok(Some(found));
+    }
+    let lines = text(Field::Cgroups)?;
+    let of_systemd = |&(name, _): &(&[u8], &[u8])| name == b"name=systemd";
+    let others = hierarchies(lines).filter(|hierarchy| !of_systemd(hierarchy));
+    let mut paths = hierarchies(lines).filter(of_systemd).chain(others);
+    Ok(paths.find_map(|(_, path)| find(path)))
 }
 
 /// Makes records of derived values. Keep it to reuse its memory.
@@ -460,18 +485,34 @@ mod tests {
             has_cgroup1: true,
             ..context()
         };
-        for field in [
-            Field::ContainerId,
-            Field::ContainerName,
-            Field::ContainerRuntime,
-            Field::PodUid,
+        // Version 1 hierarchies name what the unified one does not, and systemd's own comes first.
+        let in_pod = in_pod.trim_start_matches('/');
+        let lines = format!("4:memory:/a.slice/{in_pod}\n1:name=systemd:/b.slice/x.service\n0::/");
+        let row1 = |unified: &'static str, lines: &str| {
+            let lines: &'static str = lines.to_owned().leak();
+            row(&[
+                (Field::Cgroup, Value::Text(unified.as_bytes())),
+                (Field::Cgroups, Value::Text(lines.as_bytes())),
+            ])
+        };
+        let (other, outside) = (
+            row1("/", &lines),
+            row1("/c.slice/y.service", "1:name=systemd:/\n0::/c.slice/y.service"),
+        );
+        let unknown = row(&[(Field::Cgroup, Value::Text(b"/"))]);
+        for (field, of_other, of_outside) in [
+            (Field::Unit, "x.service", "y.service"),
+            (Field::Slice, "b.slice", "c.slice"),
+            (Field::ContainerName, "web", ""),
+            (Field::PodUid, &"a".repeat(32), ""),
         ] {
-            assert_eq!(
-                derive(field, &none, &cgroup1, &mut Vec::new()),
-                Err(Absent::Unsupported),
-                "{field}"
-            );
-            assert_eq!(derive(field, &some, &cgroup1, &mut Vec::new()), Ok(()), "{field}");
+            let derived = |task| {
+                let mut out = Vec::new();
+                derive(field, task, &cgroup1, &mut out).map(|()| String::from_utf8(out).unwrap())
+            };
+            assert_eq!(derived(&other), ok(of_other), "{field}");
+            assert_eq!(derived(&outside), ok(of_outside), "{field}");
+            assert_eq!(derived(&unknown), Err(Absent::NotAsked), "{field}");
         }
     }
 

@@ -196,11 +196,7 @@ pub const FILES: [(&str, &str, Coverage); 59] = [
         Nowhere("the scheduler's own numbers, for debugging it: other kernels have others"),
     ),
     ("cgroup", "the line of hierarchy 0", By(&[F::Cgroup])),
-    (
-        "cgroup",
-        "the other lines",
-        Nowhere("hierarchies of version 1, one for each controller, which new systems do not mount"),
-    ),
+    ("cgroup", "all lines", By(&[F::Cgroups])),
     ("limits", "16 limits, soft and hard", By(&[F::Limits])),
     ("oom_score", "", Named),
     ("oom_score_adj", "", Named),

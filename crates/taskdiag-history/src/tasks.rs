@@ -76,6 +76,7 @@ parts! {
         ROOT "root",
         WCHAN "wchan",
         SECURITY_LABEL "security_label",
+        CGROUPS "cgroups",
         ABSENT "absent",
     }
 }

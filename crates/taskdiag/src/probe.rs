@@ -228,15 +228,15 @@ fn cgroup2() -> Fact {
 }
 
 /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes,
-/// is that of a cgroup of the unified hierarchy. `None` if this can't be seen: outside the caller's
-/// cgroup namespace, or if the hierarchy is not mounted.
+/// is that of a cgroup of any hierarchy. `None` if this can't be seen: outside the caller's cgroup
+/// namespace, or if no hierarchy is mounted.
 pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if path == b"/.." || path.starts_with(b"/../") {
         return None;
     }
     // The dot makes sure that it is a directory.
-    let is_there = |path: &[u8]| procfs::cgroup_id(&[path, b"/."].concat()).is_some();
+    let is_there = |path: &[u8]| procfs::is_cgroup(&[path, b"/."].concat());
     let mut names = path.split(|&byte| byte == b'/');
     // The kernel writes each path in one way only.
     let is_plain = names.next() == Some(b"") && names.all(|name| !matches!(name, b"" | b"." | b".."));

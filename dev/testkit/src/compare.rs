@@ -170,8 +170,7 @@ impl Report {
             let compared = match field {
                 Field::Cgroup | Field::CgroupId if no_cgroups => absent,
                 Field::SecurityLabel if no_labels => absent,
-                // They are also absent where containers may be in version 1 hierarchies.
-                field if field.info().made_of.contains(&Field::Cgroup) => values + absent,
+                field if field.info().made_of.contains(&Field::Cgroup) && no_cgroups => values + absent,
                 _ => values,
             };
             assert!(

@@ -124,6 +124,7 @@ FIELDS: dict[str, Info] = {
     "personality": Info("personality", "layout", "flags, in hexadecimal", "personality", "", "trace", "Execution domain and flags of personality(2)."),
     "wchan": Info("wchan", "text", "text", "wchan", "", "", "Kernel function that it waits in. Empty if it does not wait, or if the kernel has no name for the function."),
     "security_label": Info("security_label", "text", "text", "attr/current", "", "", "Label of the security module: AppArmor's profile or SELinux's context."),
+    "cgroups": Info("cgroups", "text", "text", "cgroup", "", "", "Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path."),
     "pss_bytes": Info("pss_bytes", "rollup", "bytes", "smaps_rollup Pss", "4.14", "trace", "Proportional set size: resident memory, with each page divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for each mapping."),
     "uss_bytes": Info("uss_bytes", "rollup", "bytes", "smaps_rollup Private_Clean + Private_Dirty + Private_Hugetlb", "4.14", "trace", "Unique set size: resident memory that no other process maps."),
     "pss_dirty_bytes": Info("pss_dirty_bytes", "rollup", "bytes", "smaps_rollup Pss_Dirty", "6.0", "trace", "The part of pss_bytes that is dirty."),
@@ -186,7 +187,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "fds": ("fd_count", "fd_table_size",),
     "audit": ("loginuid", "audit_session",),
     "layout": ("start_code", "end_code", "start_data", "end_data", "start_brk", "start_stack", "arg_start", "arg_end", "env_start", "env_end", "personality",),
-    "text": ("wchan", "security_label",),
+    "text": ("wchan", "security_label", "cgroups",),
     "rollup": ("pss_bytes", "uss_bytes", "pss_dirty_bytes", "pss_anon_bytes", "pss_file_bytes", "pss_shmem_bytes", "shared_clean_bytes", "shared_dirty_bytes", "private_clean_bytes", "private_dirty_bytes", "referenced_bytes", "anonymous_bytes", "ksm_bytes", "lazyfree_bytes", "anon_huge_bytes", "shmem_huge_bytes", "file_huge_bytes", "shared_hugetlb_bytes", "private_hugetlb_bytes", "swap_pss_bytes", "rollup_rss_bytes", "rollup_swap_bytes", "rollup_locked_bytes", "rollup_age_ns",),
     "derived": ("user", "group", "cpu_percent", "mem_percent", "elapsed_ns", "start_time", "stat", "tty", "unit", "user_unit", "slice", "container_id", "container_name", "container_runtime", "pod_uid",),
 }

@@ -670,6 +670,10 @@ class Row:
     def security_label(self) -> str | None:
         """Label of the security module: AppArmor's profile or SELinux's context."""
     @property
+    def cgroups(self) -> str | None:
+        """Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
+        number, the controllers or the name of a version 1 hierarchy, and the path."""
+    @property
     def pss_bytes(self) -> int | None:
         """Proportional set size: resident memory, with each page divided by the number of processes
         that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for

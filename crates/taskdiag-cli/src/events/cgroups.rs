@@ -113,6 +113,7 @@ const MOST_KNOWN: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Cgroups {
     handle: Handle,
+    has_cgroup1: bool,
     /// `None` for cgroups that were gone before the lookup.
     known: HashMap<u64, Option<Cgroup>>,
 }
@@ -124,6 +125,7 @@ impl Cgroups {
         handle.prepare(fields())?;
         Ok(Cgroups {
             handle,
+            has_cgroup1: Handle::has_cgroup1(),
             known: HashMap::new(),
         })
     }
@@ -132,6 +134,7 @@ impl Cgroups {
     pub fn for_any_source() -> Cgroups {
         Cgroups {
             handle: Handle::new(),
+            has_cgroup1: Handle::has_cgroup1(),
             known: HashMap::new(),
         }
     }
@@ -140,6 +143,10 @@ impl Cgroups {
     /// ended, searches the directories of all cgroups.
     pub fn of(&mut self, event: &Event<'_>) -> Option<&Cgroup> {
         let id = event.cgroup_id().ok()?;
+        if self.has_cgroup1 {
+            // Processes of one cgroup of the unified hierarchy are in different ones of others.
+            self.known.clear();
+        }
         if !self.known.contains_key(&id) {
             if self.known.len() == MOST_KNOWN {
                 self.known.clear();
@@ -168,7 +175,7 @@ fn fields() -> Fields {
 /// system never block.
 fn path_of(id: u64) -> Option<Vec<u8>> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    let mount = OsString::from_vec(unescape(cgroup_mounts(&mounts).next()?).collect());
+    let mount = OsString::from_vec(unescape(cgroup_mounts(&mounts, None).next()?).collect());
     let mount = PathBuf::from(mount);
     if std::os::unix::fs::MetadataExt::ino(&mount.metadata().ok()?) == id {
         return Some(b"/".to_vec());

@@ -53,7 +53,10 @@ fn in_event(field: Field) -> Option<EventField> {
 impl Filter {
     /// The filter that the options describe.
     pub fn new(args: &Args) -> Result<Filter, Failure> {
-        let expression = args.selection.narrow(Query::processes())?.filter;
+        let expression = args
+            .selection
+            .narrow(Query::processes(), Expression::within_cgroup)?
+            .filter;
         let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
         let in_cgroup = in_cgroup();
         for field in looked_at.iter() {

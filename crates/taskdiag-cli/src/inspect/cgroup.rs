@@ -24,30 +24,69 @@ enum Read {
     Quota,
     /// A sum over all devices.
     Io(&'static [u8]),
+    /// The number after a word, in nanoseconds.
+    Nanoseconds(&'static [u8]),
+    /// The whole text, as a percentage of the number in another file.
+    QuotaOf(&'static str),
 }
 
-/// The source of each value of [`CGROUP_USE`].
-const FIGURES: [(&str, Read); CGROUP_USE.len()] = [
-    ("memory.current", Read::Number),
-    ("memory.peak", Read::Number),
-    ("memory.high", Read::Limit),
-    ("memory.max", Read::Limit),
-    ("memory.swap.current", Read::Number),
-    ("memory.swap.max", Read::Limit),
-    ("memory.events", Read::Value(b"oom_kill")),
-    ("cpu.stat", Read::Microseconds(b"usage_usec")),
-    ("cpu.stat", Read::Microseconds(b"user_usec")),
-    ("cpu.stat", Read::Microseconds(b"system_usec")),
-    ("cpu.max", Read::Quota),
-    ("cpu.stat", Read::Value(b"nr_throttled")),
-    ("cpu.stat", Read::Microseconds(b"throttled_usec")),
-    ("io.stat", Read::Io(b"rbytes")),
-    ("io.stat", Read::Io(b"wbytes")),
-    ("io.stat", Read::Io(b"rios")),
-    ("io.stat", Read::Io(b"wios")),
-    ("pids.current", Read::Number),
-    ("pids.max", Read::Limit),
+/// A file of the unified hierarchy, and one of version 1 that has the same figure.
+type Figure = ((&'static str, Read), (&'static str, Read));
+
+/// The source of each value of [`CGROUP_USE`]. Version 1 is described in
+/// `Documentation/admin-guide/cgroup-v1`.
+const FIGURES: [Figure; CGROUP_USE.len()] = [
+    (
+        ("memory.current", Read::Number),
+        ("memory.usage_in_bytes", Read::Number),
+    ),
+    (
+        ("memory.peak", Read::Number),
+        ("memory.max_usage_in_bytes", Read::Number),
+    ),
+    (("memory.high", Read::Limit), NONE),
+    (("memory.max", Read::Limit), ("memory.limit_in_bytes", Read::Limit)),
+    (
+        ("memory.swap.current", Read::Number),
+        ("memory.stat", Read::Value(b"total_swap")),
+    ),
+    (("memory.swap.max", Read::Limit), NONE),
+    (
+        ("memory.events", Read::Value(b"oom_kill")),
+        ("memory.oom_control", Read::Value(b"oom_kill")),
+    ),
+    (
+        ("cpu.stat", Read::Microseconds(b"usage_usec")),
+        ("cpuacct.usage", Read::Number),
+    ),
+    (
+        ("cpu.stat", Read::Microseconds(b"user_usec")),
+        ("cpuacct.usage_user", Read::Number),
+    ),
+    (
+        ("cpu.stat", Read::Microseconds(b"system_usec")),
+        ("cpuacct.usage_sys", Read::Number),
+    ),
+    (
+        ("cpu.max", Read::Quota),
+        ("cpu.cfs_quota_us", Read::QuotaOf("cpu.cfs_period_us")),
+    ),
+    (("cpu.stat", Read::Value(b"nr_throttled")), NONE),
+    (
+        ("cpu.stat", Read::Microseconds(b"throttled_usec")),
+        ("cpu.stat", Read::Nanoseconds(b"throttled_time")),
+    ),
+    (("io.stat", Read::Io(b"rbytes")), NONE),
+    (("io.stat", Read::Io(b"wbytes")), NONE),
+    (("io.stat", Read::Io(b"rios")), NONE),
+    (("io.stat", Read::Io(b"wios")), NONE),
+    (("pids.current", Read::Number), NONE),
+    (("pids.max", Read::Limit), NONE),
 ];
+
+/// Version 1 has no such figure, or has it in a file of the same name. What `blkio` counts depends on
+/// the kernel and on the device's scheduler.
+const NONE: (&str, Read) = ("", Read::Number);
 
 /// The pressure files, each with its resource.
 const PRESSURES: [(&str, &str); 3] = [
@@ -58,10 +97,11 @@ const PRESSURES: [(&str, &str); 3] = [
 
 /// The files to read, in the order that [`used`] and [`pressures`] expect.
 pub fn files() -> Vec<&'static str> {
-    let figures = FIGURES.iter().map(|(file, _)| *file);
+    let figures = FIGURES.iter().flat_map(|(unified, other)| [unified.0, other.0]);
+    let pressures = PRESSURES.iter().map(|(file, _)| *file);
     let mut files: Vec<&str> = Vec::new();
-    for file in figures.chain(PRESSURES.iter().map(|(file, _)| *file)) {
-        if !files.contains(&file) {
+    for file in figures.chain(pressures).chain(["cpu.cfs_period_us"]) {
+        if !file.is_empty() && !files.contains(&file) {
             files.push(file);
         }
     }
@@ -76,25 +116,38 @@ fn text<'a>(texts: &'a [Text], file: &str) -> Result<&'a [u8], Absent> {
 
 /// The values of [`CGROUP_USE`].
 pub fn used(texts: &[Text]) -> Vec<Cell> {
-    let figure = |&(file, read): &(&str, Read)| figure(text(texts, file), read);
-    FIGURES.iter().map(figure).collect()
+    let figures = FIGURES.iter().map(|&(unified, other)| match figure(texts, unified) {
+        Err(UNKNOWN) => figure(texts, other),
+        known => known,
+    });
+    figures.collect()
 }
 
-fn figure(text: Result<&[u8], Absent>, read: Read) -> Cell {
-    /// For a number that this kernel does not have.
-    const UNKNOWN: &str = "unsupported";
-    let text = text.map_err(Absent::as_str)?;
+/// For a number that this kernel does not have.
+const UNKNOWN: &str = "unsupported";
+
+fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
+    if file.is_empty() {
+        return Err(UNKNOWN);
+    }
+    let text = |file| text(texts, file).map_err(Absent::as_str);
+    let of_file = text(file)?;
     let number = match read {
-        Read::Number => cgroup::number(text).ok_or(UNKNOWN),
-        Read::Limit => return Ok(limit(cgroup::limit(text).ok_or(UNKNOWN)?)),
-        Read::Value(word) => cgroup::value(text, word).ok_or(UNKNOWN),
+        Read::Number => cgroup::number(of_file).ok_or(UNKNOWN),
+        Read::Limit => return Ok(limit(cgroup::limit(of_file).ok_or(UNKNOWN)?)),
+        Read::Value(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
         Read::Microseconds(word) => {
-            let microseconds = cgroup::value(text, word);
+            let microseconds = cgroup::value(of_file, word);
             microseconds.and_then(|value| value.checked_mul(1000)).ok_or(UNKNOWN)
         }
-        Read::Io(word) => cgroup::io_sum(text, word).ok_or(UNKNOWN),
-        Read::Quota => {
-            let (quota, period) = cgroup::quota(text).ok_or(UNKNOWN)?;
+        Read::Io(word) => cgroup::io_sum(of_file, word).ok_or(UNKNOWN),
+        Read::Nanoseconds(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
+        Read::Quota | Read::QuotaOf(_) => {
+            let both = match read {
+                Read::QuotaOf(file) => cgroup::quota1(of_file, text(file)?),
+                _ => cgroup::quota(of_file),
+            };
+            let (quota, period) = both.ok_or(UNKNOWN)?;
             let percent = |quota: u64| cell(Value::Float(quota as f64 * 100.0 / period.max(1) as f64));
             return Ok(quota.map_or_else(|| limit(None), percent));
         }

@@ -48,7 +48,7 @@ impl<'a> Inspector<'a> {
     /// Collects everything. `environ` has the names of the requested variables, if any were
     /// requested.
     pub fn facts(&mut self, environ: Option<Vec<String>>) -> Result<Facts, Failure> {
-        let mut fields = fields_of_process();
+        let mut fields = fields_of_process() | Field::Cgroups;
         if environ.is_some() {
             fields |= Field::Environ;
         }
@@ -161,8 +161,8 @@ impl<'a> Inspector<'a> {
 
     fn cgroup(&self, task: &Task<'_>) -> Vec<cgroup::Text> {
         let files = cgroup::files();
-        match task.cgroup() {
-            Ok(path) => self.handle.cgroup_files(path, &files),
+        match task.cgroups() {
+            Ok(lines) => self.handle.cgroup_files(lines, &files),
             Err(reason) => files.iter().map(|_| Err(reason)).collect(),
         }
     }

@@ -1,6 +1,6 @@
 //! The columns or fields of the answer, and the query for them.
 
-use taskdiag::{Field, Fields, Query};
+use taskdiag::{Field, Fields, Handle, Query};
 use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
 
 use super::columns::{self, Shows, Vocabulary};
@@ -138,6 +138,9 @@ impl PsRequest {
         }
         if meant.modifiers.environment {
             fields |= Field::Environ;
+        }
+        if fields.contains(Field::Cgroup) && Handle::has_cgroup1() {
+            fields |= Field::Cgroups;
         }
         let query = query(args)?.fields(fields);
         Ok(PsRequest {

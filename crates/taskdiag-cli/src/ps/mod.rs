@@ -49,7 +49,7 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
         Some(query) => meant.narrow(query, select::Caller::new)?,
         None => meant.query(args.threads, select::Caller::new)?,
     };
-    selection.narrow(query)
+    selection.narrow(query, crate::selection::within_cgroup)
 }
 
 /// Runs the command. `meant` holds the options that [`CommandLine`] took from the command line.

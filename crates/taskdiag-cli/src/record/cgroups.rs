@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use taskdiag::{Handle, Snapshot};
+use taskdiag_core::text::process::hierarchies;
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 
-/// The files that are read for each cgroup (cgroup-v2 of the kernel's documentation).
-const FILES: [&str; 8] = [
+/// The files that are read for each cgroup (cgroup-v2 and cgroup-v1 of the kernel's documentation).
+const FILES: [&str; 11] = [
     "cpu.stat",
     "memory.current",
     "memory.stat",
@@ -15,6 +16,9 @@ const FILES: [&str; 8] = [
     "cpu.pressure",
     "memory.pressure",
     "io.pressure",
+    "memory.usage_in_bytes",
+    "memory.oom_control",
+    "cpuacct.usage",
 ];
 
 /// Not every sample reads these files: the kernel sums up `memory.stat` each time it is read.
@@ -52,21 +56,26 @@ impl CgroupFigures {
     /// Reads the figures. Returns how many cgroups were left out.
     fn read(&mut self, snapshot: &Snapshot, handle: &Handle) -> u64 {
         self.figures.clear();
-        let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
+        // Each with the controllers of its hierarchy.
+        let mut cgroups: BTreeSet<(&[u8], &[u8])> = BTreeSet::new();
         for task in snapshot.tasks() {
-            let Ok(mut path) = task.cgroup() else { continue };
-            // Ancestors count their descendants, too.
-            while paths.insert(path) {
-                match path.iter().rposition(|&byte| byte == b'/') {
-                    Some(at) if at > 0 => path = &path[..at],
-                    _ => break,
+            let unified = task.cgroup().map(|path| (&b""[..], path));
+            let all = task.cgroups().ok().into_iter().flat_map(hierarchies);
+            for (controllers, mut path) in all.chain(unified) {
+                // Ancestors count their descendants, too.
+                while cgroups.insert((controllers, path)) {
+                    match path.iter().rposition(|&byte| byte == b'/') {
+                        Some(at) if at > 0 => path = &path[..at],
+                        _ => break,
+                    }
                 }
             }
         }
-        let left_out = paths.len().saturating_sub(MOST) as u64;
-        for path in paths.into_iter().take(MOST) {
+        let left_out = cgroups.len().saturating_sub(MOST) as u64;
+        for (controllers, path) in cgroups.into_iter().take(MOST) {
             let object = [b"cgroup:", path].concat();
-            for (file, text) in FILES.iter().zip(handle.cgroup_files(path, &FILES)) {
+            let line = [b"0:", controllers, b":", path].concat();
+            for (file, text) in FILES.iter().zip(handle.cgroup_files(&line, &FILES)) {
                 let Ok(text) = text else { continue };
                 let text = String::from_utf8_lossy(&text);
                 for (key, number) in numbers(file, &text) {

@@ -143,6 +143,9 @@ fn query(args: &Args) -> Result<Query, Failure> {
     // Derived values are computed when the recording is read.
     fields = with_made_of(fields).without(Fields::of_group(Group::Derived));
     fields |= Field::StartNs | Field::Ppid | Field::Comm;
+    if fields.contains(Field::Cgroup) && Handle::has_cgroup1() {
+        fields |= Field::Cgroups;
+    }
     fields |= names::NEEDED.into_iter().collect::<Fields>();
     if args.no_cmdline {
         fields = fields.without(Field::Cmdline);

@@ -344,6 +344,9 @@ macro_rules! with_rows {
         SecurityLabel security_label: &'a [u8], Text Text, Files::SECURITY_LABEL, "attr/current", "",
             "Label of the security module: AppArmor's profile or SELinux's context.",
             |t| t.payload(Field::SecurityLabel, attr::SECURITY_LABEL);
+        Cgroups cgroups: &'a [u8], Text Text, Files::CGROUP, "cgroup", "",
+            "Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path.",
+            |t| t.payload(Field::Cgroups, attr::CGROUPS);
 
         PssBytes pss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss", "4.14",
             "Proportional set size: resident memory, with each page divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for each mapping.",

@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 use super::HasFields;
 use crate::field::{Field, Fields, Kind};
 use crate::socket::SocketField;
+use crate::text::process::hierarchies;
 use crate::value::{Limits, Value};
 
 /// One comparison.
@@ -281,6 +282,9 @@ impl Test {
                 _ => None,
             },
             Comparison::Matches(pattern) => with_text(value, |bytes| pattern.regex.is_match(bytes)),
+            Comparison::Within(path) if self.subject == Subject::Field(Field::Cgroups) => with_text(value, |lines| {
+                hierarchies(lines).any(|(_, of_task)| is_within(of_task, path))
+            }),
             Comparison::Within(path) => with_text(value, |bytes| is_within(bytes, path)),
         }
     }

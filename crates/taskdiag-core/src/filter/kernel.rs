@@ -96,7 +96,7 @@ fn add_test(test: &Test, is_negated: bool, cgroup_id: CgroupId<'_>, clause: &mut
         Comparison::Matches(pattern) if is_name(test) && !is_negated && !pattern.prefix.0.is_empty() => {
             clause.push(beginning(&pattern.prefix.0));
         }
-        Comparison::Within(path) if !is_negated => {
+        Comparison::Within(path) if !is_negated && test.subject == Subject::Field(Field::Cgroup) => {
             clause.push(number_test(value::CGROUP, Relation::Equal, cgroup_id(path)?));
         }
         _ => return None,

@@ -70,7 +70,7 @@ pub(super) fn comparisons_of(subject: Subject) -> String {
     if subject.is_list() || matches!(subject.class(), Class::Capabilities | Class::Signals) {
         text.push_str(" has");
     }
-    if subject == Subject::Field(Field::Cgroup) {
+    if matches!(subject, Subject::Field(Field::Cgroup | Field::Cgroups)) {
         text.push_str(" within");
     }
     text

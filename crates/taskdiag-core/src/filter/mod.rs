@@ -113,7 +113,8 @@ impl Filter {
     /// - `~` takes a regular expression, `~*` a glob, in quotes.
     /// - `has` tests for a member of a set or list: `cap_effective has sys_admin`, `sig_blocked has
     ///   TERM`, `groups has 4`.
-    /// - `within` tests for a cgroup: `cgroup within '/system.slice'`.
+    /// - `within` tests for a cgroup: `cgroup within '/system.slice'`, and with `cgroups` in any
+    ///   hierarchy.
     /// - `and`, `or`, `not` and parentheses join comparisons. A field that is true or false stands
     ///   alone.
     ///
@@ -168,11 +169,20 @@ impl Filter {
     /// Tasks in a cgroup of the unified hierarchy, or in one below it. The path has the form of
     /// [`Field::Cgroup`].
     pub fn within_cgroup(path: &[u8]) -> Filter {
+        Filter::within(Field::Cgroup, path)
+    }
+
+    /// Like [`within_cgroup`](Filter::within_cgroup), in any hierarchy: [`Field::Cgroups`].
+    pub fn within_any_cgroup(path: &[u8]) -> Filter {
+        Filter::within(Field::Cgroups, path)
+    }
+
+    fn within(field: Field, path: &[u8]) -> Filter {
         let path = without_last_slash(path);
         Filter(Expression::Test(Test {
-            subject: Subject::Field(Field::Cgroup),
+            subject: Subject::Field(field),
             comparison: Comparison::Within(path.to_vec()),
-            text: format!("cgroup within {:?}", String::from_utf8_lossy(path)),
+            text: format!("{field} within {:?}", String::from_utf8_lossy(path)),
         }))
     }
 

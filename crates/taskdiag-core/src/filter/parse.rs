@@ -253,8 +253,8 @@ impl<'a> Parser<'a> {
     }
 
     fn cgroup(&mut self, subject: Subject, operator: usize) -> Result<Comparison> {
-        if subject != Subject::Field(Field::Cgroup) {
-            return Err(self.error(operator, "only `cgroup` has `within`"));
+        if !matches!(subject, Subject::Field(Field::Cgroup | Field::Cgroups)) {
+            return Err(self.error(operator, "only `cgroup` and `cgroups` have `within`"));
         }
         let operand = self.take()?;
         match operand.kind {
@@ -450,7 +450,7 @@ mod tests {
             ),
             ("sig_blocked has TERMS", "near it are: TERM", 16),
             ("uid has 5", "it has no members", 4),
-            ("comm within '/'", "only `cgroup`", 5),
+            ("comm within '/'", "only `cgroup` and `cgroups`", 5),
             ("cgroup within /", "no meaning", 14),
             ("limits.nofil.soft == 1", "near it are: nofile", 0),
             ("limits.nofile == 1", "`limits.nofile.hard`", 0),

@@ -171,6 +171,8 @@ enumerations! {
         WCHAN = 33,
         /// The label, without a NUL or a newline. No program writes it.
         SECURITY_LABEL = 34,
+        /// The lines of `cgroup`. No program writes them.
+        CGROUPS = 35,
         /// The first attribute with `GROUP_ACCESS`. The broker never sends it, nor the next three.
         ACCESS = 1024,
         /// The second attribute with `GROUP_VIEW`.

@@ -1,4 +1,5 @@
-//! The files of a cgroup of the unified hierarchy (`Documentation/admin-guide/cgroup-v2.rst`).
+//! The files of a cgroup of the unified hierarchy (`Documentation/admin-guide/cgroup-v2.rst`), and of
+//! those of version 1 (`Documentation/admin-guide/cgroup-v1`).
 
 use super::number::decimal;
 
@@ -7,11 +8,13 @@ pub fn number(text: &[u8]) -> Option<u64> {
     decimal(text.trim_ascii())
 }
 
-/// A limit, as in `memory.max`. `Some(None)` is `max`, which means no limit.
+/// A limit, as in `memory.max`. `Some(None)` is `max`, which means no limit, as does the largest
+/// number of whole pages in `memory.limit_in_bytes`.
 pub fn limit(text: &[u8]) -> Option<Option<u64>> {
+    const MAX_PAGE_BYTES: u64 = 64 << 10;
     match text.trim_ascii() {
         b"max" => Some(None),
-        digits => Some(Some(decimal(digits)?)),
+        digits => Some(Some(decimal(digits)?).filter(|&limit: &u64| limit <= i64::MAX as u64 - MAX_PAGE_BYTES)),
     }
 }
 
@@ -27,6 +30,15 @@ pub fn quota(text: &[u8]) -> Option<(Option<u64>, u64)> {
     let mut words = text.trim_ascii().split(|&byte| byte == b' ');
     let quota = limit(words.next()?)?;
     Some((quota, decimal(words.next()?)?))
+}
+
+/// The same from `cpu.cfs_quota_us`, where -1 means no limit, and `cpu.cfs_period_us`.
+pub fn quota1(quota: &[u8], period: &[u8]) -> Option<(Option<u64>, u64)> {
+    let quota = match quota.trim_ascii() {
+        b"-1" => None,
+        digits => Some(decimal(digits)?),
+    };
+    Some((quota, number(period)?))
 }
 
 /// The sum over all devices of a number in `io.stat`, such as `rbytes`. The text is empty for a
@@ -92,6 +104,16 @@ mod tests {
         assert_eq!(
             (limit(b"max\n"), limit(b"7\n"), limit(b"x")),
             (Some(None), Some(Some(7)), None)
+        );
+        let most = (limit(b"9223372036854771712\n"), limit(b"9223372036854710272\n"));
+        assert_eq!(most, (Some(None), Some(None)));
+        assert_eq!(
+            (
+                quota1(b"-1\n", b"100000\n"),
+                quota1(b"50000\n", b"100000\n"),
+                quota1(b"x", b"1")
+            ),
+            (Some((None, 100_000)), Some((Some(50_000), 100_000)), None)
         );
         let stat = b"usage_usec 12\nuser_usec 5\nnr_throttled 0\n";
         assert_eq!((value(stat, b"user_usec"), value(stat, b"usec")), (Some(5), None));

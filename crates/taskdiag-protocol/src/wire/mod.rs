@@ -177,7 +177,7 @@ pub fn group_of(kind: u16) -> Option<Group> {
         attr::FDS => Group::Fds,
         attr::AUDIT => Group::Audit,
         attr::LAYOUT | attr::PERSONALITY => Group::Layout,
-        attr::WCHAN | attr::SECURITY_LABEL => Group::Text,
+        attr::WCHAN | attr::SECURITY_LABEL | attr::CGROUPS => Group::Text,
         _ => return None,
     })
 }

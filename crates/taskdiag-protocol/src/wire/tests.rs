@@ -126,7 +126,7 @@ fn attributes_belong_to_groups() {
         (Group::Fds, vec![attr::FDS]),
         (Group::Audit, vec![attr::AUDIT]),
         (Group::Layout, vec![attr::LAYOUT, attr::PERSONALITY]),
-        (Group::Text, vec![attr::WCHAN, attr::SECURITY_LABEL]),
+        (Group::Text, vec![attr::WCHAN, attr::SECURITY_LABEL, attr::CGROUPS]),
     ];
     for kind in 0..=u16::MAX {
         let of = kinds.iter().find(|(_, kinds)| kinds.contains(&kind));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::time::{clock_gettime, ClockId, Timespec};
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::snapshot::{Place, Snapshot};
+use taskdiag_core::text::process::hierarchies;
 
 use crate::names::Names;
 
@@ -28,17 +29,24 @@ pub(super) struct Derived {
 }
 
 impl Derived {
+    /// As [`has_cgroup1`].
+    pub(super) fn has_cgroup1(&mut self) -> bool {
+        *self.has_cgroup1.get_or_insert_with(has_cgroup1)
+    }
+
     /// Adds the requested derived values to each row, or why they are absent.
     pub(super) fn add(&mut self, patience: Duration, snapshot: &mut Snapshot) {
         let fields = snapshot.fields;
-        self.names.learn(snapshot, fields, patience.saturating_mul(LONGER));
+        let has_cgroup1 = self.has_cgroup1();
+        let patience = patience.saturating_mul(LONGER);
+        self.names.learn(snapshot, fields, has_cgroup1, patience);
         let (now_ns, boot_ns) = clocks();
         let context = Context {
             now_ns,
             boot_ns,
             tick_ns: SECOND_NS as u64 / rustix::param::clock_ticks_per_second(),
             memory_bytes: memory_bytes(),
-            has_cgroup1: *self.has_cgroup1.get_or_insert_with(has_cgroup1),
+            has_cgroup1,
             part: None,
             names: &self.names,
         };
@@ -79,14 +87,11 @@ fn clocks() -> (u64, i64) {
     (since_boot as u64, boot_ns)
 }
 
-/// Whether a hierarchy of version 1 in which container runtimes make cgroups is in use.
+/// Whether a hierarchy of version 1 is in use.
 pub(crate) fn has_cgroup1() -> bool {
-    const USED: [&str; 5] = ["memory", "pids", "devices", "freezer", "name=systemd"];
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let controllers = text.lines().filter_map(|line| line.split(':').nth(1));
-    controllers
-        .flat_map(|list| list.split(','))
-        .any(|controller| USED.contains(&controller))
+    let text = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let mut hierarchies = hierarchies(&text);
+    hierarchies.any(|(controllers, _)| !controllers.is_empty())
 }
 
 /// The memory of the machine: MemTotal of `/proc/meminfo`.

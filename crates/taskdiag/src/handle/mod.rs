@@ -298,19 +298,18 @@ impl Handle {
 
     /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup)
     /// takes, is that of a cgroup. `None` if this can't be seen: outside the caller's cgroup
-    /// namespace, or if the unified hierarchy is not mounted.
+    /// namespace, or if no hierarchy is mounted.
     #[doc(hidden)]
     pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
         probe::is_cgroup(path)
     }
 
-    /// The contents of files of a cgroup in the unified hierarchy. `path` has the form of
-    /// [`Field::Cgroup`]. The kernel itself provides them, so no process can block the reader.
-    /// [`Absent::Unsupported`] if the hierarchy is not mounted, does not show the cgroup here, or
-    /// lacks the file.
+    /// The contents of files of a task's cgroups. `lines` have the form of [`Field::Cgroups`]. The
+    /// kernel itself provides them, so no process can block the reader. [`Absent::Unsupported`] if
+    /// the hierarchy is not mounted, does not show the cgroup here, or lacks the file.
     #[doc(hidden)]
-    pub fn cgroup_files(&self, path: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
-        procfs::cgroup_files(path, names)
+    pub fn cgroup_files(&self, lines: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
+        procfs::cgroup_files(lines, names)
     }
 
     /// Answers with all groups: first those that sources read, then derived fields, then the
@@ -328,7 +327,11 @@ impl Handle {
         if self.one_shot {
             cheap.budget.max_age = Duration::ZERO;
         }
-        let fields = cheap.fields_read();
+        let asked = cheap.fields_read();
+        let mut fields = asked;
+        if has_derived && fields.contains(Field::Cgroup) && self.derived.has_cgroup1() {
+            fields |= Field::Cgroups;
+        }
         let rollup = if has_rollup {
             self.plan(&cheap)?.answer(Group::Rollup)
         } else {
@@ -346,6 +349,7 @@ impl Handle {
             self.derived.add(patience, snapshot);
             retain_late(without_rollup.as_ref(), Group::Derived, snapshot);
         }
+        snapshot.fields = asked;
         if has_rollup {
             snapshot.answers[Group::Rollup as usize] = rollup;
             if let Some(Ok(source)) = rollup {

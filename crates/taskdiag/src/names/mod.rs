@@ -54,8 +54,8 @@ enum Answer {
 
 impl Names {
     /// Looks up what the derived fields among `fields` need for the tasks of a snapshot, and waits
-    /// at most `patience`.
-    pub(crate) fn learn(&mut self, snapshot: &Snapshot, fields: Fields, patience: Duration) {
+    /// at most `patience`. `has_cgroup1` is that of [`derived::Context`].
+    pub(crate) fn learn(&mut self, snapshot: &Snapshot, fields: Fields, has_cgroup1: bool, patience: Duration) {
         if self.since.is_some_and(|since| since.elapsed() > KEPT) {
             self.users.clear();
             self.groups.clear();
@@ -65,14 +65,14 @@ impl Names {
         self.terminals.clear();
         let mut questions = HashSet::new();
         for task in snapshot.tasks() {
-            self.add_questions(&task, fields, &mut questions);
+            self.add_questions(&task, fields, has_cgroup1, &mut questions);
         }
         if !questions.is_empty() {
             self.ask(questions, patience, || Worker::new(look_up));
         }
     }
 
-    fn add_questions(&mut self, task: &Task<'_>, fields: Fields, questions: &mut HashSet<Question>) {
+    fn add_questions(&mut self, task: &Task<'_>, fields: Fields, has_cgroup1: bool, questions: &mut HashSet<Question>) {
         if fields.contains(Field::Tty) {
             if let Ok(device) = task.tty_nr() {
                 self.terminals.learn(device);
@@ -91,16 +91,19 @@ impl Names {
             fields.contains(Field::ContainerRuntime),
         );
         if wants_name || wants_runtime {
-            let Ok(path) = task.cgroup() else { return };
-            let Some(container) = cgroup::container(path).filter(|container| !container.is_name) else {
+            let find = |path| Some((cgroup::container(path)?, cgroup::owner(path)));
+            let Ok(Some((container, owner))) = derived::of_cgroup(|field| task.value(field), has_cgroup1, find) else {
                 return;
             };
+            if container.is_name {
+                return;
+            }
             let needs_files = wants_name || container.runtime.is_none();
             if needs_files && !self.containers.contains_key(container.id) {
                 questions.insert(Question::Container(Wanted {
                     id: String::from_utf8_lossy(container.id).into_owned(),
                     runtime: container.runtime,
-                    owner: cgroup::owner(path),
+                    owner,
                 }));
             }
         }

@@ -67,33 +67,39 @@ impl Text {
         Ok(Plain::Bytes(letters.into_bytes()))
     }
 
-    /// The unit, the user's unit and the slice, from paths made by systemd.
-    fn units(&self) -> Result<[Vec<u8>; 3], Absent> {
-        let path = std::str::from_utf8(self.cgroup()?).expect("the path of a cgroup is ASCII");
-        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let is_unit = |name: &&str| {
-            [".service", ".scope", ".mount", ".socket", ".swap"]
-                .iter()
-                .any(|end| name.ends_with(end))
-        };
-        let names: Vec<&str> = path
-            .split('/')
-            .filter(|name| !name.is_empty() && *name != "..")
+    /// The paths of the unified hierarchy, of systemd's, and of all others.
+    fn cgroup_paths(&self) -> Result<Vec<&str>, Absent> {
+        let text = std::str::from_utf8(self.file("cgroup")?).expect("the path of a cgroup is ASCII");
+        let mut paths: Vec<(&str, &str)> = text
+            .lines()
+            .map(|line| {
+                line.split_once(':')
+                    .and_then(|(_, rest)| rest.split_once(':'))
+                    .expect("three parts")
+            })
             .collect();
-        let slices = names.iter().take_while(|name| name.ends_with(".slice")).count();
-        let slice = names[..slices].last().copied().unwrap_or("-.slice");
-        let unit = names.get(slices).copied().filter(is_unit).unwrap_or_default();
-        let is_manager = unit.starts_with("user@") || unit.starts_with("session-");
-        let mut behind = names
-            .iter()
-            .skip(slices + 1)
-            .skip_while(|name| name.ends_with(".slice"));
-        let user_unit = behind
-            .next()
-            .copied()
-            .filter(|name| is_manager && is_unit(name))
-            .unwrap_or_default();
-        Ok([unit, user_unit, slice].map(Vec::from))
+        paths.sort_by_key(|(list, _)| match *list {
+            "" => 0,
+            "name=systemd" => 1,
+            _ => 2,
+        });
+        Ok(paths.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// The unit, the user's unit and the slice, each from the first path that has one.
+    fn units(&self) -> Result<[Vec<u8>; 3], Absent> {
+        let mut found = [const { Vec::new() }; 3];
+        for path in self.cgroup_paths()? {
+            for (found, here) in found.iter_mut().zip(units_of(path)) {
+                if found.is_empty() {
+                    *found = here;
+                }
+            }
+        }
+        if found[2].is_empty() {
+            found[2] = b"-.slice".to_vec();
+        }
+        Ok(found)
     }
 
     /// One of [`units`](Text::units).
@@ -102,21 +108,42 @@ impl Text {
         Ok(Plain::Bytes(units[index].clone()))
     }
 
-    /// These tests run nothing in a separate container. Where version 1 hierarchies are in use,
-    /// nothing is known.
+    /// These tests run nothing in a separate container.
     fn container(&self) -> Said {
-        let path = self.cgroup()?;
-        let is_id = |name: &[u8]| name.len() >= 64 && name.iter().rev().take(64).all(u8::is_ascii_hexdigit);
-        let mut names = path.split(|&byte| b"/.".contains(&byte));
-        assert!(!names.any(is_id), "a container: {}", path.escape_ascii());
-        let used = [":memory:", ":pids:", ":devices:", ":freezer:", ":name=systemd:"];
-        let own = fs::read_to_string("/proc/self/cgroup").expect("cgroup");
-        if used.iter().any(|hierarchy| own.contains(hierarchy)) {
-            Err(Absent::Unsupported)
-        } else {
-            Ok(Plain::Bytes(Vec::new()))
+        let is_id = |name: &str| name.len() >= 64 && name.bytes().rev().take(64).all(|byte| byte.is_ascii_hexdigit());
+        for path in self.cgroup_paths()? {
+            assert!(!path.split(['/', '.']).any(is_id), "a container: {path}");
         }
+        Ok(Plain::Bytes(Vec::new()))
     }
+}
+
+/// The unit, the user's unit and the slice, from a path made by systemd.
+fn units_of(path: &str) -> [Vec<u8>; 3] {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let is_unit = |name: &&str| {
+        [".service", ".scope", ".mount", ".socket", ".swap"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
+    let names: Vec<&str> = path
+        .split('/')
+        .filter(|name| !name.is_empty() && *name != "..")
+        .collect();
+    let slices = names.iter().take_while(|name| name.ends_with(".slice")).count();
+    let slice = names[..slices].last().copied().unwrap_or_default();
+    let unit = names.get(slices).copied().filter(is_unit).unwrap_or_default();
+    let is_manager = unit.starts_with("user@") || unit.starts_with("session-");
+    let mut behind = names
+        .iter()
+        .skip(slices + 1)
+        .skip_while(|name| name.ends_with(".slice"));
+    let user_unit = behind
+        .next()
+        .copied()
+        .filter(|name| is_manager && is_unit(name))
+        .unwrap_or_default();
+    [unit, user_unit, slice].map(Vec::from)
 }
 
 /// The possible values of [`Field::CpuPercent`] between two texts, in thousandths. Each time in

@@ -524,6 +524,10 @@ impl Text {
                 b"0" => self.link("pid").map(|_| Plain::Bytes(Vec::new())),
                 name => Ok(Plain::Bytes(name.to_vec())),
             },
+            Field::Cgroups => {
+                let text = self.file("cgroup")?;
+                Ok(Plain::Bytes(text.strip_suffix(b"\n").expect("lines").to_vec()))
+            }
             Field::SecurityLabel => {
                 let text = String::from_utf8_lossy(self.file("attr/current")?).into_owned();
                 Ok(Plain::Bytes(text.trim_end_matches(['\n', '\0']).as_bytes().to_vec()))

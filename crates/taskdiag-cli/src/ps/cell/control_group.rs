@@ -2,26 +2,34 @@
 
 use taskdiag::{Field, Value};
 use taskdiag_core::cgroup::{self, Runtime};
+use taskdiag_core::derived;
 
 use super::Cell;
 
 impl<'a> Cell<'a> {
-    /// The cgroup in the unified hierarchy, as in `/proc/PID/cgroup`. A dash stands for the root.
+    /// The lines of `/proc/PID/cgroup` but those of roots. A dash if there are no others.
     pub fn cgroup(&mut self) {
-        match self.value(Field::Cgroup) {
-            Ok(Value::Text(path)) if path != b"/" && !path.is_empty() => {
-                self.out.extend_from_slice(b"0::");
-                self.plain(path);
-            }
-            _ => self.dash(),
+        let lines = match (self.value(Field::Cgroups), self.value(Field::Cgroup)) {
+            (Ok(Value::Text(lines)), _) => lines.to_vec(),
+            (_, Ok(Value::Text(path))) => [b"0::", path].concat(),
+            _ => Vec::new(),
+        };
+        let lines = lines
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty() && !line.ends_with(b":/"));
+        match lines.collect::<Vec<_>>().join(&b","[..]) {
+            lines if lines.is_empty() => self.dash(),
+            lines => self.plain(&lines),
         }
     }
 
-    pub(super) fn cgroup_path(&mut self) -> &'a [u8] {
-        match self.value(Field::Cgroup) {
-            Ok(Value::Text(path)) => path,
-            _ => b"",
-        }
+    /// What the path of the task's cgroup tells, in the first hierarchy where it does.
+    pub(super) fn of_cgroup<T>(&mut self, find: impl Fn(&'a [u8]) -> Option<T>) -> Option<T> {
+        let task = self.task;
+        let has_cgroup1 = task.value(Field::Cgroups).is_ok();
+        derived::of_cgroup(|field| task.value(field), has_cgroup1, find)
+            .ok()
+            .flatten()
     }
 
     /// Whether the task's container has this runtime.
@@ -48,7 +56,7 @@ impl<'a> Cell<'a> {
 
     /// The virtual machine or container that is registered with systemd.
     pub fn machine(&mut self) {
-        let unit = cgroup::unit(self.cgroup_path());
+        let unit = self.of_cgroup(cgroup::unit);
         let machine = unit.and_then(|unit| self.host.sessions.machine(unit).map(<[u8]>::to_vec));
         self.text_or_dash(machine.as_deref());
     }

@@ -89,13 +89,13 @@ impl Cell<'_> {
 
     /// The login session, from systemd.
     pub fn login_session(&mut self) {
-        let session = sessions::session(self.cgroup_path());
+        let session = self.of_cgroup(sessions::session);
         self.text_or_dash(session);
     }
 
     /// The user of the login session.
     pub fn session_owner(&mut self) {
-        match cgroup::owner(self.cgroup_path()) {
+        match self.of_cgroup(cgroup::owner) {
             Some(uid) => people::number(self.out, uid),
             None => self.dash(),
         }
@@ -103,7 +103,7 @@ impl Cell<'_> {
 
     /// The seat of the login session.
     pub fn seat(&mut self) {
-        let session = sessions::session(self.cgroup_path());
+        let session = self.of_cgroup(sessions::session);
         let seat = session.and_then(|session| self.host.sessions.seat(session).map(<[u8]>::to_vec));
         self.text_or_dash(seat.as_deref());
     }

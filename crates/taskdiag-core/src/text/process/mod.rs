@@ -11,7 +11,7 @@ mod tests;
 
 use super::number::{decimal, hexadecimal, signed};
 use crate::record::LIMITS;
-pub use mountinfo::{cgroup_mounts, mounts, unescape, Mount};
+pub use mountinfo::{cgroup_mounts, has_controller, mounts, unescape, Mount};
 pub use stat::{stat, LateNumbers, Stat};
 pub use status::{status, Line, Lines, Status};
 
@@ -101,6 +101,20 @@ pub fn security_label(text: &[u8]) -> &[u8] {
 pub fn cgroup(text: &[u8]) -> Option<&[u8]> {
     text.split(|&byte| byte == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"))
+}
+
+/// The lines of `cgroup`, without the newline at the end.
+pub fn cgroups(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"\n").unwrap_or(text)
+}
+
+/// Parses the lines of `cgroup`: the controllers, or the name of a hierarchy without any
+/// (`name=systemd`), and the path. There are no controllers in the line of the unified hierarchy.
+pub fn hierarchies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut parts = line.splitn(3, |&byte| byte == b':').skip(1);
+        Some((parts.next()?, parts.next()?))
+    })
 }
 
 /// Parses the target of a link in `ns/`, such as `pid:[4026531836]`: the inode number.

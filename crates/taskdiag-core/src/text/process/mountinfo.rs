@@ -16,6 +16,8 @@ pub struct Mount<'a> {
     pub point: &'a [u8],
     /// The type of the file system.
     pub kind: &'a [u8],
+    /// The options of the file system.
+    pub options: &'a [u8],
 }
 
 /// Parses `mountinfo`. Skips lines that do not describe a mount.
@@ -30,23 +32,35 @@ pub fn mounts(text: &[u8]) -> impl Iterator<Item = Mount<'_>> {
             minor: decimal(&device[colon + 1..])?.try_into().ok()?,
         };
         let (root, point) = (words.next()?, words.next()?);
-        // Optional fields follow, then a dash, then the file system type.
+        // Optional fields follow, then a dash, then the file system type and its source.
         words.find(|word| word == b"-")?;
+        let kind = words.next()?;
         Some(Mount {
             id,
             device,
             root,
             point,
-            kind: words.next()?,
+            kind,
+            options: words.nth(1).unwrap_or_default(),
         })
     })
 }
 
-/// The mount points of the unified cgroup hierarchy, except those that show only a part of it. The
-/// paths are escaped.
-pub fn cgroup_mounts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let is_whole = |mount: &Mount<'_>| mount.root == b"/" && mount.kind == b"cgroup2";
-    mounts(text).filter(is_whole).map(|mount| mount.point)
+/// The mount points of a cgroup hierarchy, except those that show only a part of it: the one of
+/// version 1 with a controller, or the unified one. The paths are escaped.
+pub fn cgroup_mounts<'a>(text: &'a [u8], controller: Option<&'a str>) -> impl Iterator<Item = &'a [u8]> {
+    let is_of = move |mount: &Mount<'_>| match controller {
+        None => mount.kind == b"cgroup2",
+        Some(name) => mount.kind == b"cgroup" && has_controller(mount.options, name),
+    };
+    let is_whole = |mount: &Mount<'_>| mount.root == b"/";
+    mounts(text).filter(is_whole).filter(is_of).map(|mount| mount.point)
+}
+
+/// Whether a controller is in a list: options of a mount, or the controllers of
+/// [`hierarchies`](super::hierarchies).
+pub fn has_controller(list: &[u8], name: &str) -> bool {
+    list.split(|&byte| byte == b',').any(|other| other == name.as_bytes())
 }
 
 /// The bytes of a path in `mountinfo`, where the kernel replaces blanks, tabs, newlines and
@@ -80,17 +94,20 @@ mod tests {
             root: b"/a",
             point: b"/b\\040c",
             kind: b"tmpfs",
+            options: b"rw",
         };
         assert_eq!(found, [expected]);
     }
 
-    /// Check that a mount of the whole unified hierarchy is found under any name, and no other
-    /// mount.
+    /// Check that a mount of the whole unified hierarchy, or of one with a controller, is found under
+    /// any name, and no other mount.
     #[test]
     fn mounts_of_cgroups() {
         let text = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n40 31 0:37 / /cpu rw - cgroup cgroup rw,cpu\n\
             41 31 0:38 /part /part rw - cgroup2 cgroup2 rw\n42 31 0:38 / /a\\040b\\134 rw shared:1 master:2 - cgroup2 cgroup2 rw\n";
-        let paths: Vec<Vec<u8>> = cgroup_mounts(text).map(|path| unescape(path).collect()).collect();
+        let paths: Vec<Vec<u8>> = cgroup_mounts(text, None).map(|path| unescape(path).collect()).collect();
         assert_eq!(paths, [b"/a b\\"]);
+        assert!(cgroup_mounts(text, Some("cpu")).eq([b"/cpu"]));
+        assert_eq!(cgroup_mounts(text, Some("cpuacct")).count(), 0);
     }
 }

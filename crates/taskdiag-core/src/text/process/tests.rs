@@ -58,7 +58,7 @@ proptest! {
         }
         let _ = (status.processors().count(), number::<i32>(&text), schedstat(&text), cgroup(&text), namespace(&text));
         let _ = (io(&text), limits(&text), mask(&text), wchan(&text), security_label(&text));
-        let _ = (cgroup_mounts(&text).count(), unescape(&text).count(), task_id(&text));
+        let _ = (cgroup_mounts(&text, None).count(), unescape(&text).count(), task_id(&text));
     }
 }
 

@@ -16,6 +16,7 @@ use super::encode::{self, Plan};
 use super::lost::reason;
 use super::place::{Path, Place, NAMES, NAMESPACE_LINKS};
 
+const CGROUP_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
 /// The most bytes of the list of mounts to read at a time.
@@ -88,8 +89,8 @@ impl Missing {
     }
 }
 
-/// Where the unified cgroup hierarchy is mounted. It is kept for one pass only: an open directory
-/// would prevent unmounting.
+/// Where a cgroup hierarchy is mounted. It is kept for one pass only: an open directory would prevent
+/// unmounting.
 #[derive(Debug)]
 pub(super) struct Mount {
     directory: OwnedFd,
@@ -97,7 +98,8 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn find(proc: BorrowedFd<'_>) -> Result<Option<Mount>, Error> {
+    /// The unified hierarchy, or the one of version 1 with a controller.
+    pub(super) fn find(proc: BorrowedFd<'_>, controller: Option<&str>) -> Result<Option<Mount>, Error> {
         let failed = |errno| Error::io("can't read /proc/thread-self/mountinfo", errno);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let path = c"thread-self/mountinfo";
@@ -115,14 +117,15 @@ impl Mount {
             }
         }
         // A mount that is covered by another file system does not lead to cgroups.
-        let mount = process::cgroup_mounts(&text[..len]).find_map(|place| {
+        let mount = process::cgroup_mounts(&text[..len], controller).find_map(|place| {
             let place: Vec<u8> = process::unescape(place).collect();
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let place = OsStr::from_bytes(&place);
             let directory = rustix::fs::openat(CWD, place, flags, Mode::empty()).ok()?;
             let kind = rustix::fs::fstatfs(&directory).ok()?;
             let device = rustix::fs::fstat(&directory).ok()?.st_dev;
-            (kind.f_type as u64 == CGROUP2_MAGIC).then_some(Mount { directory, device })
+            let magic = controller.map_or(CGROUP2_MAGIC, |_| CGROUP_MAGIC);
+            (kind.f_type as u64 == magic).then_some(Mount { directory, device })
         });
         Ok(mount)
     }
@@ -194,13 +197,55 @@ pub(super) fn known_cgroup_id(known: &mut Cgroups, mount: Option<&Mount>, path: 
 /// The id of a cgroup, if the unified hierarchy is mounted and has it.
 pub(crate) fn cgroup_id(path: &[u8]) -> Option<u64> {
     let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    Mount::find(proc.as_fd()).ok()??.id(path).ok()
+    Mount::find(proc.as_fd(), None).ok()??.id(path).ok()
 }
 
-/// The texts of files of a cgroup.
-pub(crate) fn cgroup_files(path: &[u8], names: &[&str]) -> Vec<Result<Vec<u8>, Absent>> {
+/// Whether a hierarchy that is mounted has a cgroup.
+pub(crate) fn is_cgroup(path: &[u8]) -> bool {
+    let own = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let Ok(proc) = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    let is_in = |list: &[u8]| {
+        let first = list
+            .split(|&byte| byte == b',')
+            .next()
+            .and_then(|name| std::str::from_utf8(name).ok());
+        let controller = first.filter(|name| !name.is_empty());
+        let mount = Mount::find(proc.as_fd(), controller).ok().flatten();
+        mount.is_some_and(|mount| mount.id(path).is_ok())
+    };
+    let mut hierarchies = process::hierarchies(&own);
+    hierarchies.any(|(list, _)| is_in(list))
+}
+
+/// The texts of files of a task's cgroups. `lines` have the form of [`Field::Cgroups`]. A file is read
+/// in the unified hierarchy, or in the version 1 hierarchy of the controller that its name begins
+/// with: in the root, which has the figures of the whole machine, only if there is no other.
+pub(crate) fn cgroup_files(lines: &[u8], names: &[&str]) -> Vec<Result<Vec<u8>, Absent>> {
     let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let mount = proc.ok().and_then(|proc| Mount::find(proc.as_fd()).ok().flatten());
-    let read = |name: &&str| mount.as_ref().ok_or(Absent::Unsupported)?.read(path, name);
-    names.iter().map(read).collect()
+    let mut mounts: HashMap<Option<&str>, Option<Mount>> = HashMap::new();
+    let mut texts = Vec::new();
+    for &name in names {
+        let controller = name.split('.').next();
+        let mut text = Err(Absent::Unsupported);
+        for (controller, is_root) in [(None, false), (controller, false), (None, true), (controller, true)] {
+            let is_of = |list: &[u8]| match controller {
+                None => list.is_empty(),
+                Some(controller) => process::has_controller(list, controller),
+            };
+            let mut hierarchies = process::hierarchies(lines);
+            let of_task = hierarchies.find(|(list, path)| is_of(list) && (*path == b"/") == is_root);
+            let Some((_, path)) = of_task else { continue };
+            let find = || Mount::find(proc.as_ref().ok()?.as_fd(), controller).ok().flatten();
+            if let Some(mount) = mounts.entry(controller).or_insert_with(find) {
+                text = mount.read(path, name);
+            }
+            if text != Err(Absent::Unsupported) {
+                break;
+            }
+        }
+        texts.push(text);
+    }
+    texts
 }

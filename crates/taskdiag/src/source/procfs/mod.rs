@@ -32,7 +32,7 @@ use taskdiag_sys::owner::Owner;
 use super::{Source, TaskRequest};
 use crate::readers::{self, Wait};
 use encode::Plan;
-pub(crate) use kernel::{cgroup_files, cgroup_id};
+pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
 use kernel::{Missing, Mount};
 pub(crate) use lost::is_exhausted;
 use lost::Lost;
@@ -296,7 +296,7 @@ impl Procfs {
     fn pass_by(&mut self, plan: Plan, only: Only) -> Result<Pass, Error> {
         self.missing.probe(self.proc.as_fd(), &plan);
         let mount = if plan.fields.contains(Field::CgroupId) {
-            Mount::find(self.proc.as_fd())?.map(Arc::new)
+            Mount::find(self.proc.as_fd(), None)?.map(Arc::new)
         } else {
             None
         };

@@ -73,7 +73,7 @@ pub(super) fn reason(field: Field, task: &Task<'_>, late: Option<LateNumbers>) -
         Files::IO => task.parsed(file, process::io).is_some(),
         Files::LIMITS => task.parsed(file, process::limits).is_some(),
         Files::CGROUP if field == Field::CgroupId => return raw.cgroup_id.err(),
-        Files::CGROUP => task.parsed(file, process::cgroup).is_some(),
+        Files::CGROUP if field == Field::Cgroup => task.parsed(file, process::cgroup).is_some(),
         _ => true,
     };
     (!is_there).then_some(Absent::Unsupported)

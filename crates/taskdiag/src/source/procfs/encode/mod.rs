@@ -223,6 +223,9 @@ impl Encoder {
                 if let Ok(text) = task.raw.text(Files::SECURITY_LABEL) {
                     record.put(attr::SECURITY_LABEL, 0, process::security_label(text));
                 }
+                if let Ok(text) = task.raw.text(Files::CGROUP) {
+                    record.put(attr::CGROUPS, 0, process::cgroups(text));
+                }
             }
             // The handle makes these after all others.
             Group::Rollup | Group::Derived => {}
