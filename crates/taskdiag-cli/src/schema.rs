@@ -318,7 +318,7 @@ fn cache_keys() -> Vec<Property> {
 fn run_keys() -> Vec<Property> {
     let key = |key: &RunKey| {
         let schema = match key {
-            RunKey::State => json!({"enum": ["uncached", "clean", "dirty", "writeback", "mixed"]}),
+            RunKey::State => json!({"enum": ["uncached", "cached", "clean", "dirty", "writeback", "mixed"]}),
             _ => of_kind(Kind::Bytes, ""),
         };
         (key.name().to_owned(), schema)

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, start};
 use serde_json::{json, Value};
+use taskdiag_testkit::child::{self, World};
+use taskdiag_testkit::temporary::Killed;
+use taskdiag_testkit::{storage, test_name};
 
 /// A directory in memory, whose files are cached and never dirty. Removed when dropped.
 struct Scratch(PathBuf);
@@ -265,7 +268,7 @@ fn only_regular_files_are_opened() {
         assert_eq!(refused.code, Some(1));
         assert_eq!(
             refused.stderr,
-            format!("taskdiag: {path}: neither a regular file nor a directory\n")
+            format!("taskdiag: {path}: neither a regular file nor a directory nor a block device\n")
         );
     }
 }
@@ -400,6 +403,107 @@ fn mincore_has_fewer_values() {
             forced.stderr
         )
     }
+}
+
+/// Check files that are read through an overlay, as in containers: the kernel only says how much of
+/// them is cached.
+#[test]
+fn files_on_overlays_are_cached() {
+    child::run(test_name!(), "overlay", World::default(), || {
+        let scratch = Scratch::with_files("overlay", &[("lower/file", 5000), ("lower/d/file", 1)]);
+        let merged = storage::overlay(&scratch.0, &scratch.0.join("lower"), "");
+        let root = merged.to_str().expect("UTF-8");
+        let path = format!("{root}/file");
+        let (page, pages) = (page_size(), 5000_u64.div_ceil(page_size()));
+        let unknown = ["dirty", "writeback", "evicted", "recently_evicted"];
+        let check = |document: &Value, place: &str, size: u64, cached: u64| {
+            let rows = document["rows"].as_array().expect("rows");
+            let row = rows.iter().find(|row| row["path"] == place).expect("a row");
+            let known = (&row["size_bytes"], &row["cached_bytes"]);
+            assert_eq!(known, (&json!(size), &json!(cached)), "{row}");
+            for name in unknown {
+                assert_eq!(row["absent"][format!("{name}_bytes")], "unsupported", "{row}");
+            }
+        };
+        let answer = |args: &[&str]| {
+            let answer = run(&[&["cache", "--json"], args].concat());
+            assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""));
+            answer.json()
+        };
+        check(&answer(&[root]), &path, 5000, pages * page);
+        check(&answer(&["-s", root]), root, 5001, (pages + 1) * page);
+        let map = run(&["cache", "--jsonl", "--map", &path]).complete();
+        assert!(map.contains(r#""state":"cached""#) && map.lines().count() == 1, "{map}");
+        let bar = run(&["cache", "--map", &path]).complete();
+        assert!(
+            bar.contains(" cached; a character is") && !bar.contains("being written;"),
+            "{bar}"
+        );
+        let file = File::open(&path).expect("it");
+        let holder = Command::new("sleep").arg("1000").stdin(file).spawn();
+        let holder = Killed(holder.expect("sleep exists"));
+        let of_process = run(&["cache", "--json", "--of-process", &holder.0.id().to_string()]);
+        check(&of_process.json(), &path, 5000, pages * page);
+        check(
+            &run(&["cache", "--json", "--top", "100000"]).json(),
+            &path,
+            5000,
+            pages * page,
+        );
+        // Asking for what nobody knows makes the answer partial.
+        let asked = run(&["cache", "-o", "dirty_bytes,path", &path]);
+        assert_eq!(asked.code, Some(1));
+        assert!(asked.stderr.starts_with("taskdiag: dirty_bytes: "), "{}", asked.stderr);
+    });
+}
+
+/// Check block devices, as a PATH and as what a process has open.
+#[test]
+fn block_devices_have_rows() {
+    let scratch = Scratch::with_files("block", &[("content", 2_000_000)]);
+    let size = 2_000_000 / 512 * 512;
+    let content = File::options().read(true).write(true).open(scratch.0.join("content"));
+    let mut device = storage::BlockDevice::of(&content.expect("it"));
+    device.file.read_exact(&mut [0; 300_000]).expect("content");
+    let path = device.path.to_str().expect("UTF-8");
+    let holder = Command::new("sleep")
+        .arg("1000")
+        .stdin(device.file.try_clone().expect("a copy"))
+        .spawn()
+        .expect("sleep exists");
+    let holder = Killed(holder);
+    // Others may read new devices, as udev does.
+    let cached = |args: &[&str]| {
+        let document = run(&[&["cache", "--json"], args].concat()).json();
+        let row = document["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .find(|row| row["path"] == path);
+        let row = row.unwrap_or_else(|| panic!("{args:?}: {document}")).clone();
+        assert_eq!(row["size_bytes"], json!(size), "{row}");
+        row["cached_bytes"].as_u64().expect("a number")
+    };
+    let expected = || {
+        if has_cachestat() {
+            storage::cachestat(&device.file).expect("an answer")[0] * page_size()
+        } else {
+            cached(&["--source", "mincore", path])
+        }
+    };
+    for attempt in 0.. {
+        let before = expected();
+        let of_process = cached(&["--of-process", &holder.0.id().to_string()]);
+        let answers = [cached(&[path]), cached(&["-s", path]), of_process];
+        if before == expected() {
+            assert!(before >= 300_000 && before <= size + page_size(), "{before}");
+            assert_eq!(answers, [before; 3]);
+            break;
+        }
+        assert!(attempt < 10, "the device is read all the time");
+    }
+    let map = run(&["cache", "--map", path]).complete();
+    assert!(map.contains(" of 1.9M cached"), "{map}");
 }
 
 /// Check the map of a file: a bar that fills a line, and exact runs in machine-readable output.

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr;
 
 use rustix::io::Errno;
+use rustix::ioctl::{ioctl, opcode, Getter, Opcode};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::mapping::OwnMapping;
@@ -23,7 +24,7 @@ pub struct CachestatRange {
 }
 
 /// `struct cachestat`, in pages.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cachestat {
     /// Cached pages.
@@ -75,6 +76,15 @@ fn call_cachestat(file: RawFd, range: &CachestatRange) -> Result<Cachestat, Errn
         0 => Ok(counts),
         _ => Err(last_errno()),
     }
+}
+
+/// The size of an open block device in bytes: `BLKGETSIZE64` of ioctl_list(2). Seeking to its end
+/// would move the caller's offset.
+pub fn device_size(device: BorrowedFd<'_>) -> Result<u64, Errno> {
+    const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+    // SAFETY: the kernel writes 64 bits, whatever the size of `size_t` that is part of the number.
+    // No other kind of file has an ioctl with this number.
+    unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }
 }
 
 /// A part of a file that is mapped only for mincore(2): its pages can't be accessed.

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod child;
 pub mod compare;
 pub mod numbers;
+pub mod storage;
 pub mod temporary;
 pub mod text;
 

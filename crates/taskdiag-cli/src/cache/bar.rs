@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use rustix::fs::{fstat, open, stat, FileType, Mode, OFlags};
+use rustix::fs::{open, seek, stat, FileType, Mode, OFlags, SeekFrom};
 use taskdiag::pagecache::{map, ByteRange, Quantity, Run, Source, State};
 use taskdiag::{Absent, Error, ErrorKind, Value};
 
@@ -82,8 +82,9 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
         Failure::Unanswered(format!("{}: {why}", String::from_utf8_lossy(&name)))
     };
     let kind = stat(path).map_err(|errno| failure(&errno))?.st_mode;
-    if FileType::from_raw_mode(kind) != FileType::RegularFile {
-        return Err(failure(&"only a regular file has a map"));
+    let kind = FileType::from_raw_mode(kind);
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Err(failure(&"only a regular file or a block device has a map"));
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open(path, flags, Mode::empty()).map_err(|errno| failure(&errno))?;
@@ -95,7 +96,8 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     let mut output = Output::new();
     match style.format {
         Format::Table => {
-            let size_bytes = fstat(&file).map_err(|errno| failure(&errno))?.st_size as u64;
+            // fstat(2) does not know the size of a block device.
+            let size_bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failure(&errno))?;
             let drawing = Drawing::new(style.range, size_bytes, style.source);
             drawing.draw(path, &file, style, output.buffer()).map_err(refused)?;
         }
@@ -158,11 +160,11 @@ impl Drawing {
 
     fn draw(&self, path: &Path, file: &File, style: &Style, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut marks = vec![Mark::default(); self.pages.div_ceil(self.grain) as usize];
-        let (mut cached, mut dirty, mut writeback) = (0, 0, 0);
+        let (mut cached, mut dirty, mut writeback) = (0, Ok::<_, Absent>(0), Ok::<_, Absent>(0));
         map(self.source, file, style.range, self.grain, &mut |run| {
             cached += run.bytes(Quantity::Cached).unwrap_or(0);
-            dirty += run.bytes(Quantity::Dirty).unwrap_or(0);
-            writeback += run.bytes(Quantity::Writeback).unwrap_or(0);
+            dirty = dirty.and_then(|sum| Ok(sum + run.bytes(Quantity::Dirty)?));
+            writeback = writeback.and_then(|sum| Ok(sum + run.bytes(Quantity::Writeback)?));
             self.mark(&mut marks, &run);
         })?;
         let signs = if locale_is_utf8() { &UTF8 } else { &ASCII };
@@ -174,7 +176,7 @@ impl Drawing {
         out.extend_from_slice(b" of ");
         amount(out, self.pages * page_size);
         out.extend_from_slice(b" cached");
-        if self.source.gives(Quantity::Dirty) {
+        if let (Ok(dirty), Ok(writeback)) = (dirty, writeback) {
             out.extend_from_slice(b", ");
             amount(out, dirty);
             out.extend_from_slice(b" dirty, ");

@@ -26,7 +26,7 @@ use scan::Scan;
 /// Show how much of files and directories is in the page cache
 ///
 /// Prints one row for each regular file below each PATH, unordered; with -d or -s one row for each
-/// directory, with the sums over its files. Counts whole pages, so more of a file can be cached
+/// directory, with the sums over its files. A PATH may be a block device, too. Counts whole pages, so more of a file can be cached
 /// than its size. A PATH may be a symbolic link; links below it are not followed. A file with
 /// several names counts once, in one of its directories. Leaves out /proc, /sys and other file
 /// systems that generate their files. The kernel answers only to the owner of a file, to users who
@@ -40,14 +40,15 @@ use scan::Scan;
     taskdiag cache --map /var/lib/db/table\n  \
     find . -name '*.log' -print0 | taskdiag cache --files-from -")]
 pub struct Args {
-    /// Files and directories
+    /// Files, block devices and directories
     #[arg(required_unless_present_any = ["files_from", "of_process", "top", "map"])]
     paths: Vec<PathBuf>,
     /// Read the names of files and directories from this file (- is standard input), each ending in
     /// a NUL or a newline
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
-    /// The files that these processes have open or mapped, including deleted files
+    /// The files and block devices that these processes have open or mapped, including deleted
+    /// files
     #[arg(long, value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
     of_process: Vec<u32>,
     /// The N files with the most cached pages, among the files that any process has open or mapped

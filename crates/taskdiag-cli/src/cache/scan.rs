@@ -344,21 +344,27 @@ impl Scan {
                 counted(count, "process")
             ));
         }
-        // Chosen columns that the source never has. Values missing for single files are reported
-        // elsewhere.
-        let source = self.source;
-        let lacking: Vec<&str> = self
-            .columns
-            .iter()
-            .filter(|column| matches!(column, Column::Bytes(quantity) if !source.gives(*quantity)))
-            .map(|column| column.name())
-            .collect();
+        // Chosen columns that are unknown although the kernel answered.
+        let (source, usage) = (self.source, sum.usage(self.source));
+        let is_lacking = |column: &Column| match column {
+            Column::Bytes(Quantity::Size) => false,
+            Column::Bytes(quantity) => {
+                !source.gives(*quantity) || usage.is_ok_and(|usage| usage.bytes(*quantity).is_err())
+            }
+            _ => false,
+        };
+        let chosen = self.columns.iter().filter(|column| is_lacking(column));
+        let lacking: Vec<&str> = chosen.map(|column| column.name()).collect();
         if !lacking.is_empty() {
-            self.complain(format_args!(
-                "{}: {} does not have it (see `taskdiag doctor`)",
-                lacking.join(", "),
-                source.name()
-            ));
+            let lacking = lacking.join(", ");
+            match source {
+                Source::Cachestat => self.complain(format_args!(
+                    "{lacking}: unknown for files whose pages belong to other files, as with overlayfs"
+                )),
+                _ => self.complain(format_args!(
+                    "{lacking}: {source} does not have it (see `taskdiag doctor`)"
+                )),
+            }
         }
     }
 
@@ -430,7 +436,7 @@ fn printable(path: &[u8]) -> String {
 fn why(error: &Error) -> String {
     match error.source() {
         Some(cause) => message(cause),
-        None => "neither a regular file nor a directory".to_owned(),
+        None => "neither a regular file nor a directory nor a block device".to_owned(),
     }
 }
 

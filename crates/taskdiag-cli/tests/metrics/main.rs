@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::{run, wait_until_it_sleeps, Sleeper};
 use exporter::{ask, receive, Directory, Exporter, Scrape};
+use taskdiag_testkit::child::{self, World};
+use taskdiag_testkit::{storage, test_name};
 use taskdiag_zoo::{margin, Zoo};
 
 /// A configuration with one group for the processes of each name.
@@ -598,6 +600,30 @@ fn more_is_told_on_request() {
     assert!(!plain
         .all("namedprocess_namegroup_memory_bytes")
         .any(|(labels, _)| labels["memtype"].starts_with("proportional")));
+}
+
+/// Check a directory on an overlay, as in a container: the kernel only says how much of its files is
+/// cached.
+#[test]
+fn directories_on_overlays_are_cached() {
+    child::run(test_name!(), "overlay", World::default(), || {
+        let directory = Directory::new();
+        let lower = directory.0.join("lower");
+        fs::create_dir(&lower).expect("a directory");
+        fs::write(lower.join("cached"), "x".repeat(100_000)).expect("room");
+        let merged = storage::overlay(&directory.0, &lower, "");
+        let path = merged.to_str().expect("UTF-8");
+        let exporter = Exporter::start(&["--cache", path]);
+        let labels = [("directory", path)];
+        let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_directory_files", &labels).is_some());
+        let pages = 100_000_usize.div_ceil(rustix::param::page_size());
+        let bytes = (pages * rustix::param::page_size()) as f64;
+        assert_eq!(scrape.value("taskdiag_directory_cached_bytes", &labels), Some(bytes));
+        assert_eq!(scrape.value("taskdiag_directory_dirty_bytes", &labels), None);
+        assert_eq!(scrape.value("taskdiag_directory_missing_files", &labels), Some(0.0));
+        drop(exporter);
+        rustix::mount::unmount(&merged, rustix::mount::UnmountFlags::empty()).expect("our own mount");
+    });
 }
 
 /// Check the UNIX socket: who may connect, that the socket of a killed exporter is replaced, that a

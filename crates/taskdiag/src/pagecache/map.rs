@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Result;
 
-use super::{page_size, ByteRange, Counts, Quantity, Refusal, Source, Usage};
+use super::{page_size, size, ByteRange, Quantity, Refusal, Source, Usage};
 
 taskdiag_core::named_enum! {
     /// The state of all pages of a part of a file.
@@ -14,6 +14,8 @@ taskdiag_core::named_enum! {
     pub enum State {
         /// Not cached.
         Uncached => "uncached",
+        /// Cached, and nothing more is known: mincore(2) answered.
+        Cached => "cached",
         /// Cached, and neither dirty nor under writeback.
         Clean => "clean",
         /// Changed since it was last written to disk, or since that write began.
@@ -23,19 +25,21 @@ taskdiag_core::named_enum! {
         /// Not all pages have the same state.
         Mixed => "mixed",
     }
-    /// The name, as in reports: `uncached`, `clean`, `dirty`, `writeback`, `mixed`.
+    /// The name, as in reports: `uncached`, `cached`, `clean`, `dirty`, `writeback`, `mixed`.
     pub fn name;
     impl Display;
 }
 
 impl State {
-    fn of(counts: &Counts, pages: u64) -> State {
-        match (counts.cached, counts.dirty, counts.writeback) {
-            (0, ..) => State::Uncached,
-            (cached, ..) if cached != pages => State::Mixed,
-            (_, 0, 0) => State::Clean,
-            (_, dirty, _) if dirty == pages => State::Dirty,
-            (_, 0, writeback) if writeback == pages => State::Writeback,
+    fn of(usage: &Usage, pages: u64) -> State {
+        let dirty_and_writeback = usage.others.map(|others| (others.dirty, others.writeback));
+        match (usage.cached, dirty_and_writeback) {
+            (0, _) => State::Uncached,
+            (cached, _) if cached != pages => State::Mixed,
+            (_, None) => State::Cached,
+            (_, Some((0, 0))) => State::Clean,
+            (_, Some((dirty, _))) if dirty == pages => State::Dirty,
+            (_, Some((0, writeback))) if writeback == pages => State::Writeback,
             _ => State::Mixed,
         }
     }
@@ -51,8 +55,7 @@ pub struct Run {
     pub pages: u64,
     /// Their state.
     pub state: State,
-    source: Source,
-    counts: Counts,
+    usage: Usage,
 }
 
 impl Run {
@@ -60,10 +63,7 @@ impl Run {
     pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
         match quantity {
             Quantity::Size => Ok(self.pages * page_size()),
-            other => {
-                let (source, counts) = (self.source, self.counts);
-                Usage { source, counts }.bytes(other)
-            }
+            other => self.usage.bytes(other),
         }
     }
 }
@@ -82,16 +82,15 @@ pub fn map(source: Source, file: impl AsFd, range: ByteRange, grain: u64, each: 
     let file: BorrowedFd<'_> = file.as_fd();
     let page_size = page_size();
     let stat = rustix::fs::fstat(file).map_err(Refusal::from)?;
-    let (first_page, pages) = range.pages(stat.st_size as u64);
+    let (first_page, pages) = range.pages(size(file, &stat).map_err(Refusal::from)?);
     let mut runs = Runs {
         first_page,
         pages,
         grain: grain.max(1),
-        source,
         // The offsets of a file's pages fit into 64 bits.
         ask: |first: u64, pages: u64| {
             let range = ByteRange::new(first * page_size, pages * page_size).unwrap_or(ByteRange::ALL);
-            source.counts(file, range)
+            source.usage(file, range)
         },
         open: None,
         each,
@@ -109,20 +108,19 @@ struct Runs<'a, A> {
     first_page: u64,
     pages: u64,
     grain: u64,
-    source: Source,
     ask: A,
     /// The last run, which more pages may extend.
     open: Option<Run>,
     each: &'a mut dyn FnMut(Run),
 }
 
-impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
+impl<A: FnMut(u64, u64) -> std::result::Result<Usage, Refusal>> Runs<'_, A> {
     /// Asks about the grains in `from..to`.
     fn divide(&mut self, from: u64, to: u64) -> std::result::Result<(), Refusal> {
         let first = from * self.grain;
         let pages = self.pages.min(to * self.grain) - first;
-        let counts = (self.ask)(self.first_page + first, pages)?;
-        let state = State::of(&counts, pages);
+        let usage = (self.ask)(self.first_page + first, pages)?;
+        let state = State::of(&usage, pages);
         if state == State::Mixed && to - from > 1 {
             let middle = middle(from, to);
             self.divide(from, middle)?;
@@ -132,8 +130,7 @@ impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
             first_page: self.first_page + first,
             pages,
             state,
-            source: self.source,
-            counts,
+            usage,
         });
         Ok(())
     }
@@ -143,7 +140,7 @@ impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
         match &mut self.open {
             Some(open) if open.state == run.state && run.state != State::Mixed => {
                 open.pages += run.pages;
-                open.counts += run.counts;
+                open.usage.add(run.usage);
             }
             _ => {
                 self.end();
@@ -172,6 +169,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::Others;
     use super::*;
 
     /// The runs of an invented file, and the number of questions that they took.
@@ -181,16 +179,17 @@ mod tests {
             first_page,
             pages: cached.len() as u64,
             grain,
-            source: Source::Cachestat,
             ask: |first: u64, pages: u64| {
                 asked += 1;
                 let first = first - first_page;
                 let is_cached = |page: &u64| cached[*page as usize];
                 let pages = first..first + pages;
-                Ok(Counts {
+                Ok(Usage {
                     cached: pages.clone().filter(is_cached).count() as u64,
-                    dirty: pages.filter(is_cached).filter(|page| dirty.contains(page)).count() as u64,
-                    ..Counts::default()
+                    others: Some(Others {
+                        dirty: pages.filter(is_cached).filter(|page| dirty.contains(page)).count() as u64,
+                        ..Others::default()
+                    }),
                 })
             },
             open: None,
@@ -240,15 +239,15 @@ mod tests {
                     State::Uncached => !is_cached(page),
                     State::Clean => is_cached(page) && !is_dirty(page),
                     State::Dirty => is_dirty(page),
-                    State::Writeback => false,
+                    State::Writeback | State::Cached => false,
                     State::Mixed => true,
                 };
                 prop_assert!(pages.clone().all(is_so));
                 prop_assert!(run.state != State::Mixed || (run.pages <= grain && grain > 1));
                 prop_assert!(before != Some(run.state) || run.state == State::Mixed);
                 before = Some(run.state);
-                prop_assert_eq!(run.counts.cached, pages.clone().filter(|&page| is_cached(page)).count() as u64);
-                prop_assert_eq!(run.counts.dirty, pages.filter(|&page| is_dirty(page)).count() as u64);
+                prop_assert_eq!(run.usage.cached, pages.clone().filter(|&page| is_cached(page)).count() as u64);
+                prop_assert_eq!(run.usage.others.expect("all counts").dirty, pages.filter(|&page| is_dirty(page)).count() as u64);
             }
             prop_assert_eq!(next, first_page + cached.len() as u64);
         }

@@ -6,7 +6,7 @@ use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
 use taskdiag_sys::pagecache::Mapping;
 
-use super::{page_size, ByteRange, Refusal};
+use super::{page_size, size, ByteRange, Refusal};
 
 /// How many pages are mapped at a time.
 const WINDOW: u64 = 1 << 18;
@@ -25,7 +25,7 @@ pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::resul
     if fstatfs(file)?.f_type as u64 == HUGETLBFS_MAGIC {
         return Err(Refusal::NoPageCache);
     }
-    let size = fstat(file)?.st_size as u64;
+    let size = size(file, &fstat(file)?)?;
     check_truth(file, size)?;
     let (first, pages) = range.pages(size);
     let mut cached = 0;

@@ -3,7 +3,8 @@
 //!
 //! The kernel's call for this is cachestat(2) (Linux 6.5). Older kernels have mincore(2), which
 //! knows only which pages are cached. [`Source`] stands for one of the two calls. The default is
-//! mincore only where cachestat does not exist, never where it was denied. [`residency`] answers
+//! mincore only where cachestat does not exist, and for files whose pages belong to other files;
+//! never where cachestat was denied. [`residency`] answers
 //! the question of a database: how much of this file, or of this part of it, is in memory? It takes
 //! two system calls and allocates nothing. [`Walk`] asks about whole trees, [`map`] about the parts
 //! of a file, and [`Finder`] finds the files that processes hold.
@@ -36,10 +37,10 @@ mod mincore;
 mod processes;
 mod walk;
 
-use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, OnceLock};
 
+use rustix::fs::{fstat, fstatfs, FileType, Stat};
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -78,26 +79,6 @@ impl ByteRange {
         };
         let first = self.offset / page_size;
         (first, end.div_ceil(page_size).saturating_sub(first))
-    }
-}
-
-/// Pages of a file, as in `struct cachestat` of cachestat(2). [`Quantity`] describes the counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) cached: u64,
-    pub(crate) dirty: u64,
-    pub(crate) writeback: u64,
-    pub(crate) evicted: u64,
-    pub(crate) recently_evicted: u64,
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        self.cached += other.cached;
-        self.dirty += other.dirty;
-        self.writeback += other.writeback;
-        self.evicted += other.evicted;
-        self.recently_evicted += other.recently_evicted;
     }
 }
 
@@ -194,8 +175,11 @@ taskdiag_core::named_enum! {
         /// `O_PATH`), the file system (`EOPNOTSUPP` for hugetlbfs) and the caller's rights
         /// (`EPERM`), and then counts (`mm/filemap.c`). It counts pages in any state between the
         /// first and the last page that the range touches, even beyond the end of the file. For
-        /// files without a page cache, such as directories, pipes, sockets and devices, all counts
-        /// are zero: ask about regular files only.
+        /// files without a page cache, such as directories, pipes, sockets and character devices,
+        /// all counts are zero: ask about regular files and block devices only.
+        ///
+        /// All counts are also zero for a file whose pages belong to another file below it, as with
+        /// overlayfs. Then a mapping of the file knows better, and mincore answers.
         Cachestat => "cachestat",
         /// mincore(2) on a mapping of the file. It returns a byte for each page, up to the end of
         /// the file. The file must be open for reading.
@@ -224,27 +208,31 @@ impl Source {
         self == Source::Cachestat || matches!(quantity, Quantity::Size | Quantity::Cached)
     }
 
-    /// Asks about a file. Counts that the source does not know are 0.
-    pub(crate) fn counts(self, file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<Counts, Refusal> {
-        match self {
-            Source::Cachestat => {
-                let range = sys::CachestatRange {
-                    off: range.offset,
-                    len: range.len,
-                };
-                let counts = sys::cachestat(file, &range)?;
-                Ok(Counts {
+    /// Asks about a file.
+    pub(crate) fn usage(self, file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<Usage, Refusal> {
+        if self == Source::Cachestat {
+            let asked = sys::CachestatRange {
+                off: range.offset,
+                len: range.len,
+            };
+            let counts = sys::cachestat(file, &asked)?;
+            if counts != sys::Cachestat::default() || !may_have_its_pages_elsewhere(file, range)? {
+                return Ok(Usage {
                     cached: counts.nr_cache,
-                    dirty: counts.nr_dirty,
-                    writeback: counts.nr_writeback,
-                    evicted: counts.nr_evicted,
-                    recently_evicted: counts.nr_recently_evicted,
-                })
+                    others: Some(Others {
+                        dirty: counts.nr_dirty,
+                        writeback: counts.nr_writeback,
+                        evicted: counts.nr_evicted,
+                        recently_evicted: counts.nr_recently_evicted,
+                    }),
+                });
             }
-            Source::Mincore => Ok(Counts {
-                cached: mincore::cached_pages(file, range)?,
-                ..Counts::default()
-            }),
+        }
+        match mincore::cached_pages(file, range) {
+            Ok(cached) => Ok(Usage { cached, others: None }),
+            // A file that can't be mapped leads to no other.
+            Err(Refusal::Other(Errno::NODEV)) if self == Source::Cachestat => Ok(Usage::of_nothing(self)),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -258,36 +246,62 @@ impl Source {
     ///   page cache that it counts (hugetlbfs).
     /// - [`System`](ErrorKind::System) otherwise, for example if the file can't be mapped.
     pub fn ask(self, file: impl AsFd, range: ByteRange) -> Result<Usage> {
-        let counts = self.counts(file.as_fd(), range)?;
-        Ok(Usage { source: self, counts })
+        Ok(self.usage(file.as_fd(), range)?)
     }
 }
 
 /// The page cache of one or several files, as a source counted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    source: Source,
-    counts: Counts,
+    cached: u64,
+    /// `None` if mincore(2) answered, about one of the files at least.
+    others: Option<Others>,
+}
+
+/// Pages of a file, as in `struct cachestat` of cachestat(2). [`Quantity`] describes the counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
 }
 
 impl Usage {
+    /// That of no file, as a source counts it.
+    pub(crate) fn of_nothing(source: Source) -> Usage {
+        Usage {
+            cached: 0,
+            others: (source == Source::Cachestat).then(Others::default),
+        }
+    }
+
+    /// Adds that of other files.
+    pub(crate) fn add(&mut self, other: Usage) {
+        self.cached += other.cached;
+        self.others = self.others.zip(other.others).map(|(a, b)| Others {
+            dirty: a.dirty + b.dirty,
+            writeback: a.writeback + b.writeback,
+            evicted: a.evicted + b.evicted,
+            recently_evicted: a.recently_evicted + b.recently_evicted,
+        });
+    }
+
     /// The number of cached pages, which every source knows.
     pub fn cached_pages(&self) -> u64 {
-        self.counts.cached
+        self.cached
     }
 
     /// A quantity in bytes. The size of the file is [`Absent::NotAsked`]: sources do not count it.
     pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
-        if !self.source.gives(quantity) {
-            return Err(Absent::Unsupported);
-        }
+        let others = self.others.ok_or(Absent::Unsupported);
         let pages = match quantity {
             Quantity::Size => return Err(Absent::NotAsked),
-            Quantity::Cached => self.counts.cached,
-            Quantity::Dirty => self.counts.dirty,
-            Quantity::Writeback => self.counts.writeback,
-            Quantity::Evicted => self.counts.evicted,
-            Quantity::RecentlyEvicted => self.counts.recently_evicted,
+            Quantity::Cached => self.cached,
+            Quantity::Dirty => others?.dirty,
+            Quantity::Writeback => others?.writeback,
+            Quantity::Evicted => others?.evicted,
+            Quantity::RecentlyEvicted => others?.recently_evicted,
         };
         Ok(pages * page_size())
     }
@@ -322,12 +336,52 @@ impl Residency {
 /// As [`Source::ask`].
 pub fn residency(file: impl AsFd, range: ByteRange) -> Result<Residency> {
     let file = file.as_fd();
-    let size = rustix::fs::fstat(file).map_err(Refusal::from)?.st_size as u64;
-    let (_, pages) = range.pages(size);
+    let stat = fstat(file).map_err(Refusal::from)?;
+    let (_, pages) = range.pages(size(file, &stat).map_err(Refusal::from)?);
     Ok(Residency {
-        cached_pages: Source::of_this_host().counts(file, range)?.cached,
+        cached_pages: Source::of_this_host().usage(file, range)?.cached,
         pages,
     })
+}
+
+/// Whether a file with this status has pages in the page cache: a regular file or a block device.
+pub(crate) fn has_pages(stat: &Stat) -> bool {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    matches!(kind, FileType::RegularFile | FileType::BlockDevice)
+}
+
+/// The size of an open file, which fstat(2) does not know of a block device.
+pub(crate) fn size(file: BorrowedFd<'_>, stat: &Stat) -> std::result::Result<u64, Errno> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => sys::device_size(file),
+        _ => Ok(stat.st_size as u64),
+    }
+}
+
+/// Whether the pages of a file of which cachestat(2) counts none may belong to another file, which
+/// a mapping of this one leads to. overlayfs passes the files of other file systems on like that,
+/// FUSE can do so, and the kernel says it of no file. File systems on a block device have pages of
+/// their own, and so have the listed ones. The list spares their files a mapping, which takes long
+/// for a vast file; one that it lacks has no wrong answer, but fewer values.
+fn may_have_its_pages_elsewhere(file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<bool, Errno> {
+    const OWN_PAGES: [u64; 10] = [
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x9123_683e, // btrfs
+        0xca45_1a4e, // bcachefs
+        0x2fc1_2fc1, // zfs
+        0x6969,      // nfs
+        0xff53_4d42, // cifs
+        0xfe53_4d42, // smb2
+        0x00c3_6400, // ceph
+        0x0102_1997, // 9p
+    ];
+    let stat = fstat(file)?;
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_regular || rustix::fs::major(stat.st_dev) != 0 || range.pages(stat.st_size as u64).1 == 0 {
+        return Ok(false);
+    }
+    Ok(!OWN_PAGES.contains(&(fstatfs(file)?.f_type as u64 & 0xffff_ffff)))
 }
 
 /// Whether the caller can use cachestat, for [`Support`](crate::Support).
@@ -376,11 +430,11 @@ mod tests {
     /// Check that counts that a source does not know are absent rather than 0.
     #[test]
     fn mincore_knows_only_what_is_cached() {
-        let counts = Counts {
-            cached: 3,
-            ..Counts::default()
+        let usage = |source| {
+            let mut usage = Usage::of_nothing(source);
+            usage.cached = 3;
+            usage
         };
-        let usage = |source| Usage { source, counts };
         assert_eq!(usage(Source::Mincore).bytes(Quantity::Cached), Ok(3 * page_size()));
         for quantity in [
             Quantity::Dirty,

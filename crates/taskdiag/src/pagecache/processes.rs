@@ -1,4 +1,5 @@
-//! The regular files that a process has open or mapped, including deleted files and memory files.
+//! The regular files and block devices that a process has open or mapped, including deleted files
+//! and memory files.
 //!
 //! They are reopened through the links in `/proc/PID/fd` (proc_pid_fd(5)) and `/proc/PID/map_files`
 //! (proc_pid_map_files(5)), which lead to the file itself even if it was renamed or deleted.
@@ -23,7 +24,7 @@ use taskdiag_core::text::maps::{self as text, Line};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::walk::{File, FileId, Seen};
-use super::{ByteRange, Counts, Refusal, Source, Usage};
+use super::{has_pages, size, ByteRange, Others, Refusal, Source, Usage};
 use crate::errands::{self, Errands};
 use crate::readers;
 use crate::source::procfs;
@@ -55,7 +56,7 @@ impl Finder {
         procfs::pids()
     }
 
-    /// Calls `each` with the regular files that a process has open or mapped and that are not in
+    /// Calls `each` with the regular files and block devices that a process has open or mapped and that are not in
     /// `seen` yet.
     ///
     /// # Errors
@@ -155,8 +156,8 @@ impl Holder<'_> {
     }
 
     /// Asks about a file through a link of `/proc`. Following the link opens nothing. With
-    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs, devices
-    /// and files that were seen before are skipped.
+    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs, character
+    /// devices and files that were seen before are skipped.
     fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let stat = statx(
@@ -167,8 +168,8 @@ impl Holder<'_> {
         )?;
         let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         let id = (device, stat.stx_ino);
-        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if is_regular && !self.seen.has_file(id) {
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if matches!(kind, FileType::RegularFile | FileType::BlockDevice) && !self.seen.has_file(id) {
             let asked = self.ask(&path, device, |opened| opened == id);
             if let Err(Failed::Errno(errno @ (Errno::NOENT | Errno::SRCH))) = asked {
                 return Err(errno);
@@ -213,32 +214,34 @@ impl Holder<'_> {
         errands.about(Some(device));
         let numbers = [u64::from(*source == Source::Mincore), range.offset, range.len];
         let bytes = errands.run(count, numbers, path, Some(self.process.as_fd()))?;
-        let [device, inode, size_bytes, refused, cached, dirty, writeback, evicted, recently_evicted] =
+        let [device, inode, size_bytes, outcome, cached, dirty, writeback, evicted, recently_evicted] =
             errands::numbers(bytes).ok_or(Errno::IO)?;
         if !is_meant((device, inode)) {
             return Err(Errno::NOENT.into());
         }
-        let counts = Counts {
-            cached,
+        let others = Others {
             dirty,
             writeback,
             evicted,
             recently_evicted,
         };
-        let usage = match refused {
-            0 => Ok(Usage {
-                source: *source,
-                counts,
-            }),
-            1 => Err(Absent::Denied),
+        let usage = match outcome {
+            ALL => Ok(Some(others)),
+            ONLY_CACHED => Ok(None),
+            DENIED => Err(Absent::Denied),
             _ => Err(Absent::Unsupported),
+        };
+        let usage = usage.map(|others| Usage { cached, others });
+        let size_bytes = match size_bytes {
+            NO_SIZE => Err(usage.err().unwrap_or(Absent::Unsupported)),
+            size_bytes => Ok(size_bytes),
         };
         Ok(((device, inode), (size_bytes, usage)))
     }
 
     fn report(&mut self, path: &[u8], answer: Result<SizeAndUsage, Failed>) {
         let (size_bytes, usage) = match answer {
-            Ok((size_bytes, usage)) => (Ok(size_bytes), usage),
+            Ok(answer) => answer,
             Err(Failed::Errno(Errno::NOENT | Errno::SRCH)) => return,
             Err(failed) => {
                 let reason = match errands::absent(failed) {
@@ -257,7 +260,7 @@ impl Holder<'_> {
 }
 
 /// A file's size, and its page cache.
-type SizeAndUsage = (u64, Result<Usage, Absent>);
+type SizeAndUsage = (Result<u64, Absent>, Result<Usage, Absent>);
 
 /// Reads the text of a process's mappings.
 fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
@@ -278,8 +281,17 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// An errand: opens a regular file below the directory that was handed over, and asks about it.
-/// Returns its device, inode number and size, whether the kernel refused to count, and the counts.
+/// What an errand found out: all counts, only how much is cached, or why nothing.
+const ALL: u64 = 0;
+const ONLY_CACHED: u64 = 1;
+const DENIED: u64 = 2;
+const UNSUPPORTED: u64 = 3;
+
+/// In place of the size of a block device that can't be opened.
+const NO_SIZE: u64 = u64::MAX;
+
+/// An errand: opens a file below the directory that was handed over, and asks about it. Returns its
+/// device, inode number and size, what was found out, and the counts.
 fn count(
     files: &mut WorkFiles,
     [is_mincore, offset, len]: [u64; 3],
@@ -287,11 +299,11 @@ fn count(
     room: &mut [u8],
 ) -> Result<usize, Errno> {
     let process = files.given.as_ref().ok_or(Errno::BADF)?;
-    // A FIFO or a device must not be opened.
+    // A FIFO or a character device must not be opened.
     files.file = None;
     files.path = Some(openat(process, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     let stat = files.path.as_ref().map_or(Err(Errno::BADF), fstat)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    if !has_pages(&stat) {
         return Err(Errno::NOENT);
     }
     let source = if is_mincore == 0 {
@@ -299,27 +311,34 @@ fn count(
     } else {
         Source::Mincore
     };
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let mut size_bytes = if is_regular { stat.st_size as u64 } else { NO_SIZE };
     let counted = match errands::opened(files) {
-        Ok(file) => source.counts(file, ByteRange { offset, len }),
+        Ok(file) => {
+            size_bytes = size(file, &stat)?;
+            source.usage(file, ByteRange { offset, len })
+        }
         Err(Errno::ACCESS | Errno::PERM) => Err(Refusal::Denied),
         Err(errno) => Err(Refusal::Other(errno)),
     };
-    let refused = match counted {
-        Ok(_) => 0,
-        Err(Refusal::Denied) => 1,
-        Err(_) => 2,
+    let outcome = match counted {
+        Ok(Usage { others: Some(_), .. }) => ALL,
+        Ok(Usage { others: None, .. }) => ONLY_CACHED,
+        Err(Refusal::Denied) => DENIED,
+        Err(_) => UNSUPPORTED,
     };
-    let counts = counted.unwrap_or_default();
+    let Usage { cached, others } = counted.unwrap_or(Usage::of_nothing(source));
+    let others = others.unwrap_or_default();
     let numbers = [
         stat.st_dev,
         stat.st_ino,
-        stat.st_size as u64,
-        refused,
-        counts.cached,
-        counts.dirty,
-        counts.writeback,
-        counts.evicted,
-        counts.recently_evicted,
+        size_bytes,
+        outcome,
+        cached,
+        others.dirty,
+        others.writeback,
+        others.evicted,
+        others.recently_evicted,
     ];
     Ok(errands::put_numbers(numbers, room))
 }

@@ -4,6 +4,7 @@
 //! On kernels without cachestat (before 6.5), mincore answers the same questions, and what it does
 //! not know is absent.
 
+mod elsewhere;
 mod held;
 mod walks;
 
@@ -26,7 +27,7 @@ use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
     cgroup::MemoryGroup,
     child::{self, World, NOBODY},
-    kernel, scaled, test_name, Stop,
+    kernel, scaled, storage, test_name, Stop,
 };
 
 const CAP_FOWNER: u64 = 1 << 3;

@@ -8,7 +8,7 @@ use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 
 use super::id;
-use crate::pagecache::{Counts, Source, Usage};
+use crate::pagecache::{Source, Usage};
 
 /// Identifies a file: its device and inode number from stat(2).
 pub(crate) type FileId = (u64, u64);
@@ -64,8 +64,8 @@ pub struct Sum {
     pub size_bytes: u64,
     /// The number of files about which the kernel answered.
     pub answered: u64,
-    /// The counts of those files.
-    counts: Counts,
+    /// The page cache of those files, if there are any.
+    usage: Option<Usage>,
     /// The number of files that the caller may not ask about.
     pub denied: u64,
 }
@@ -79,23 +79,29 @@ impl Sum {
         match usage {
             Ok(usage) => {
                 self.answered += 1;
-                self.counts += usage.counts;
+                self.add_usage(Some(usage));
             }
             Err(Absent::Denied) => self.denied += 1,
             Err(_) => {}
         }
     }
 
+    fn add_usage(&mut self, other: Option<Usage>) {
+        match (&mut self.usage, other) {
+            (Some(usage), Some(other)) => usage.add(other),
+            (usage @ None, other) => *usage = other,
+            (Some(_), None) => {}
+        }
+    }
+
     /// The page cache of all the files, as `source` counted it. Absent if the kernel answered about
-    /// none of them.
+    /// none of them. A quantity that is unknown of some of the others is absent.
     pub fn usage(&self, source: Source) -> Result<Usage, Absent> {
-        match (self.answered, self.files, self.denied) {
-            (0, 1.., 1..) => Err(Absent::Denied),
-            (0, 1.., 0) => Err(Absent::Unsupported),
-            _ => Ok(Usage {
-                source,
-                counts: self.counts,
-            }),
+        match (self.usage, self.files, self.denied) {
+            (Some(usage), ..) => Ok(usage),
+            (None, 1.., 1..) => Err(Absent::Denied),
+            (None, 1.., 0) => Err(Absent::Unsupported),
+            (None, 0, _) => Ok(Usage::of_nothing(source)),
         }
     }
 }
@@ -105,7 +111,7 @@ impl AddAssign for Sum {
         self.files += other.files;
         self.size_bytes = self.size_bytes.saturating_add(other.size_bytes);
         self.answered += other.answered;
-        self.counts += other.counts;
+        self.add_usage(other.usage);
         self.denied += other.denied;
     }
 }

@@ -49,7 +49,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_sys::descriptors::{own_table, Closing};
 use taskdiag_sys::signals::SignalsBlocked;
 
-use super::{ByteRange, Refusal, Source, Usage};
+use super::{has_pages, size, ByteRange, Refusal, Source, Usage};
 use batch::Batch;
 use worker::{Shared, Worker};
 
@@ -81,11 +81,7 @@ fn id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
-fn is_regular(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-}
-
-/// Asks about a file, or about all files below a directory.
+/// Asks about a file or block device, or about all files below a directory.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -161,8 +157,8 @@ impl Walk {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is neither a regular file nor a
-    /// directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System) if it can't be
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is something else than a regular file, a
+    /// block device or a directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System) if it can't be
     /// opened or does not exist. A part of the tree that can't be read is not an error but
     /// [`Found::Failed`].
     pub fn run(
@@ -174,17 +170,21 @@ impl Walk {
     ) -> Result<Totals> {
         let failed = |errno: Errno| Error::io(path.display().to_string(), errno);
         let name = path.as_os_str().as_bytes();
-        // Opening a FIFO or a device could wait or have side effects, so check the type first.
+        // Opening a FIFO or a character device could wait or have side effects, so check the type
+        // first.
         let stat = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let root = openat(CWD, path, ROOT_FLAGS, Mode::empty()).map_err(failed)?;
                 self.tree(root, name, seen, cancel, visit).map_err(failed)
             }
-            FileType::RegularFile => self.file(name, seen, visit).map_err(failed),
+            _ if has_pages(&stat) => self.file(name, seen, visit).map_err(failed),
             _ => Err(Error::new(
                 ErrorKind::InvalidInput,
-                format!("{}: neither a regular file nor a directory", path.display()),
+                format!(
+                    "{}: neither a regular file nor a directory nor a block device",
+                    path.display()
+                ),
             )),
         }
     }
@@ -265,7 +265,7 @@ impl Walk {
         })
     }
 
-    /// Opens a regular file, reads its status, and asks about it if `is_wanted` accepts it. Leaves
+    /// Opens a file, reads its status, and asks about it if `is_wanted` accepts it. Leaves
     /// closing it to `closing`.
     fn ask(
         &self,
@@ -290,10 +290,12 @@ impl Walk {
                     AtFlags::empty()
                 };
                 return match statat(directory, name, follow) {
-                    Ok(stat) if !is_regular(&stat) => Asked::Gone,
+                    Ok(stat) if !has_pages(&stat) => Asked::Gone,
                     Ok(stat) if !is_wanted(&stat) => Asked::Unwanted,
-                    Ok(stat) => Asked::Answered(Ok(stat.st_size as u64), Err(Absent::Denied)),
-                    Err(_) => Asked::Answered(Err(Absent::Denied), Err(Absent::Denied)),
+                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                        Asked::Answered(Ok(stat.st_size as u64), Err(Absent::Denied))
+                    }
+                    Ok(_) | Err(_) => Asked::Answered(Err(Absent::Denied), Err(Absent::Denied)),
                 };
             }
             Err(errno) => return Asked::Failed(errno),
@@ -309,19 +311,20 @@ impl Walk {
             Ok(stat) => stat,
             Err(errno) => return Asked::Failed(errno),
         };
-        if !is_regular(&stat) {
+        if !has_pages(&stat) {
             return Asked::Gone;
         }
         if !is_wanted(&stat) {
             return Asked::Unwanted;
         }
-        match self.source.counts(file, self.range) {
-            Ok(counts) => {
-                let source = self.source;
-                Asked::Answered(Ok(stat.st_size as u64), Ok(Usage { source, counts }))
-            }
+        let size_bytes = match size(file, &stat) {
+            Ok(size_bytes) => Ok(size_bytes),
+            Err(errno) => return Asked::Failed(errno),
+        };
+        match self.source.usage(file, self.range) {
+            Ok(usage) => Asked::Answered(size_bytes, Ok(usage)),
             Err(Refusal::Other(errno)) => Asked::Failed(errno),
-            Err(refusal) => Asked::Answered(Ok(stat.st_size as u64), Err(refusal.absent())),
+            Err(refusal) => Asked::Answered(size_bytes, Err(refusal.absent())),
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::ffi::CStr;
 use std::mem;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{fstat, fstatfs, openat, statat, AtFlags, FileType, Mode, RawDir, Stat, CWD};
+use rustix::fs::{fstat, fstatfs, openat, statat, statx, AtFlags, FileType, Mode, RawDir, Stat, StatxFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_sys::descriptors::Closing;
 
@@ -441,8 +441,11 @@ impl<'a> Worker<'a> {
         let asked = shared
             .walk
             .ask(open.directory.as_fd(), name, FILE_FLAGS, closing, |stat| {
-                // A single file can be a mount point too.
-                is_elsewhere = shared.walk.one_file_system && stat.st_dev != open.stat.st_dev;
+                // A single file can be a mount point too. Not only that has another device than its
+                // directory: overlayfs has one for each file system that its files come from.
+                is_elsewhere = shared.walk.one_file_system
+                    && stat.st_dev != open.stat.st_dev
+                    && !is_in_mount_of(open.directory.as_fd(), name);
                 if is_elsewhere {
                     return false;
                 }
@@ -494,6 +497,17 @@ impl<'a> Worker<'a> {
             self.shared.stop();
         }
     }
+}
+
+/// Whether a file is in the same mount as its directory. False on kernels before 5.8, which do not
+/// say it.
+fn is_in_mount_of(directory: BorrowedFd<'_>, name: &CStr) -> bool {
+    let mount = |name, flags| {
+        let status = statx(directory, name, flags, StatxFlags::MNT_ID).ok()?;
+        (status.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(status.stx_mnt_id)
+    };
+    let of_file = mount(name, AtFlags::SYMLINK_NOFOLLOW);
+    of_file.is_some() && of_file == mount(c"", AtFlags::EMPTY_PATH)
 }
 
 /// The last name of a path.
