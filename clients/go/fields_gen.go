@@ -261,98 +261,95 @@ const (
 	Wchan Field = 119
 	// Label of the security module: AppArmor's profile or SELinux's context.
 	SecurityLabel Field = 120
-	// Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
-	// number, the controllers or the name of a version 1 hierarchy, and the path.
-	Cgroups Field = 121
 	// Proportional set size: resident memory, with each page divided by the number of processes
 	// that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for
 	// each mapping.
-	PSSBytes Field = 122
+	PSSBytes Field = 121
 	// Unique set size: resident memory that no other process maps.
-	USSBytes Field = 123
+	USSBytes Field = 122
 	// The part of pss_bytes that is dirty.
-	PSSDirtyBytes Field = 124
+	PSSDirtyBytes Field = 123
 	// The part of pss_bytes that is anonymous.
-	PSSAnonBytes Field = 125
+	PSSAnonBytes Field = 124
 	// The part of pss_bytes that is page cache of files.
-	PSSFileBytes Field = 126
+	PSSFileBytes Field = 125
 	// The part of pss_bytes that is shared memory and tmpfs.
-	PSSShmemBytes Field = 127
+	PSSShmemBytes Field = 126
 	// Clean resident pages that are mapped more than once.
-	SharedCleanBytes Field = 128
+	SharedCleanBytes Field = 127
 	// Dirty resident pages that are mapped more than once.
-	SharedDirtyBytes Field = 129
+	SharedDirtyBytes Field = 128
 	// Clean resident pages that are mapped once.
-	PrivateCleanBytes Field = 130
+	PrivateCleanBytes Field = 129
 	// Dirty resident pages that are mapped once.
-	PrivateDirtyBytes Field = 131
+	PrivateDirtyBytes Field = 130
 	// Resident pages that are marked as referenced.
-	ReferencedBytes Field = 132
+	ReferencedBytes Field = 131
 	// Resident pages that belong to no file.
-	AnonymousBytes Field = 133
+	AnonymousBytes Field = 132
 	// Resident pages that are merged with equal ones (KSM).
-	KSMBytes Field = 134
+	KSMBytes Field = 133
 	// Pages freed with MADV_FREE that the kernel has not reclaimed yet.
-	LazyfreeBytes Field = 135
+	LazyfreeBytes Field = 134
 	// Anonymous memory in transparent huge pages.
-	AnonHugeBytes Field = 136
+	AnonHugeBytes Field = 135
 	// Shared memory mapped by huge pages.
-	ShmemHugeBytes Field = 137
+	ShmemHugeBytes Field = 136
 	// Page cache of files mapped by huge pages.
-	FileHugeBytes Field = 138
-	// Pages of hugetlbfs that are mapped more than once. No other sum includes them.
-	SharedHugetlbBytes Field = 139
-	// Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them.
-	PrivateHugetlbBytes Field = 140
+	FileHugeBytes Field = 137
+	// Resident pages of hugetlbfs that are mapped more than once. No other sum includes them.
+	SharedHugetlbBytes Field = 138
+	// Resident pages of hugetlbfs that are mapped once. No other sum includes them.
+	PrivateHugetlbBytes Field = 139
 	// Swapped-out memory, with each page divided by the number of processes that share it.
-	SwapPSSBytes Field = 141
+	SwapPSSBytes Field = 140
 	// Resident memory according to the page tables. rss_bytes is from the kernel's counters.
-	RollupRSSBytes Field = 142
+	RollupRSSBytes Field = 141
 	// Swapped-out memory according to the page tables.
-	RollupSwapBytes Field = 143
+	RollupSwapBytes Field = 142
 	// The part of pss_bytes that is in locked mappings.
-	RollupLockedBytes Field = 144
+	RollupLockedBytes Field = 143
 	// Age of the values of this group at the end of the answer. Values of a process that shows no
 	// sign of change are kept for a while.
-	RollupAgeNS Field = 145
+	RollupAgeNS Field = 144
 	// Name of the effective user, from the user database of this host. The number if it has no
 	// name there.
-	User Field = 146
+	User Field = 145
 	// Name of the effective group, from the user database of this host. The number if it has no
 	// name there.
-	Group Field = 147
+	Group Field = 146
 	// Processor time in percent of the time since the task started. More than 100 if it used
 	// several processors.
-	CPUPercent Field = 148
+	CPUPercent Field = 147
 	// Resident memory in percent of the memory of this machine (MemTotal of /proc/meminfo).
-	MemPercent Field = 149
+	MemPercent Field = 148
 	// Time since the task started. Time in which the machine was suspended counts.
-	ElapsedNS Field = 150
+	ElapsedNS Field = 149
 	// When the task started, by the clock as it is set now: RFC 3339, in UTC and whole seconds.
-	StartTime Field = 151
+	StartTime Field = 150
 	// State as ps(1) shows it in STAT: the letter of state, then < high priority (nice < 0), N low
 	// priority (nice > 0), L has locked memory, s leads its session, l has several threads, + is
 	// in the foreground process group.
-	Stat Field = 152
+	Stat Field = 151
 	// Name of the controlling terminal, without /dev/. Empty if it has none.
-	TTY Field = 153
+	TTY Field = 152
 	// systemd unit of the system manager that it is in, by its cgroup. Empty if it is in none.
-	Unit Field = 154
+	Unit Field = 153
 	// systemd unit of a user's manager that it is in, by its cgroup. Empty if it is in none.
-	UserUnit Field = 155
+	UserUnit Field = 154
 	// Innermost systemd slice that unit is in, by its cgroup. -.slice, the root slice, if its
 	// cgroup is in no other.
-	Slice Field = 156
+	Slice Field = 155
 	// Id of the innermost container that it is in, by its cgroup. The name where the runtime has
 	// no ids (systemd-nspawn, LXC). Empty if it is in none.
-	ContainerID Field = 157
+	ContainerID Field = 156
 	// Name of that container, by its cgroup or by the runtime's files. Empty if it is in none.
-	ContainerName Field = 158
+	ContainerName Field = 157
 	// Runtime of that container, by its cgroup or by the runtime's files: docker, containerd,
 	// cri-o, podman, systemd-nspawn or lxc. Empty if it is in none.
-	ContainerRuntime Field = 159
+	ContainerRuntime Field = 158
 	// UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.
-	PodUID Field = 160
+	PodUID Field = 159
 )
 
 // The reasons why a value is missing.
@@ -451,7 +448,6 @@ const (
 	attrRollup        = 32
 	attrWchan         = 33
 	attrSecurityLabel = 34
-	attrCgroups       = 35
 )
 
 // Flags of a record.
@@ -466,18 +462,17 @@ const (
 
 // Where members of attributes are.
 const (
-	baseComm                  = 32
-	cpuUtimeNS                = 0
-	cpuStimeNS                = 8
-	cpuSumExecRuntime         = 88
-	cpuPrevUtime              = 96
-	cpuPrevStime              = 104
-	memRSSAnonBytes           = 8
-	memRSSFileBytes           = 16
-	memRSSShmemBytes          = 24
-	rollupPrivateCleanBytes   = 64
-	rollupPrivateDirtyBytes   = 72
-	rollupPrivateHugetlbBytes = 144
+	baseComm                = 32
+	cpuUtimeNS              = 0
+	cpuStimeNS              = 8
+	cpuSumExecRuntime       = 88
+	cpuPrevUtime            = 96
+	cpuPrevStime            = 104
+	memRSSAnonBytes         = 8
+	memRSSFileBytes         = 16
+	memRSSShmemBytes        = 24
+	rollupPrivateCleanBytes = 64
+	rollupPrivateDirtyBytes = 72
 )
 
 var fieldTable = [...]fieldInfo{
@@ -602,9 +597,8 @@ var fieldTable = [...]fieldInfo{
 	{Info{"personality", "layout", "personality", "", "trace", "Execution domain and flags of personality(2).", KindMask}, 18, formUnsigned32, 31, 0},
 	{Info{"wchan", "text", "wchan", "", "", "Kernel function that it waits in. Empty if it does not wait, or if the kernel has no name for the function.", KindText}, 20, formPayload, 33, 0},
 	{Info{"security_label", "text", "attr/current", "", "", "Label of the security module: AppArmor's profile or SELinux's context.", KindText}, 20, formPayload, 34, 0},
-	{Info{"cgroups", "text", "cgroup", "", "", "Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path.", KindText}, 20, formPayload, 35, 0},
 	{Info{"pss_bytes", "rollup", "smaps_rollup Pss", "4.14", "trace", "Proportional set size: resident memory, with each page divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for each mapping.", KindBytes}, 19, formMaybe64, 32, 8},
-	{Info{"uss_bytes", "rollup", "smaps_rollup Private_Clean + Private_Dirty + Private_Hugetlb", "4.14", "trace", "Unique set size: resident memory that no other process maps.", KindBytes}, 19, formUnique, 32, 0},
+	{Info{"uss_bytes", "rollup", "smaps_rollup Private_Clean + Private_Dirty", "4.14", "trace", "Unique set size: resident memory that no other process maps.", KindBytes}, 19, formUnique, 32, 0},
 	{Info{"pss_dirty_bytes", "rollup", "smaps_rollup Pss_Dirty", "6.0", "trace", "The part of pss_bytes that is dirty.", KindBytes}, 19, formMaybe64, 32, 16},
 	{Info{"pss_anon_bytes", "rollup", "smaps_rollup Pss_Anon", "5.3", "trace", "The part of pss_bytes that is anonymous.", KindBytes}, 19, formMaybe64, 32, 24},
 	{Info{"pss_file_bytes", "rollup", "smaps_rollup Pss_File", "5.3", "trace", "The part of pss_bytes that is page cache of files.", KindBytes}, 19, formMaybe64, 32, 32},
@@ -620,8 +614,8 @@ var fieldTable = [...]fieldInfo{
 	{Info{"anon_huge_bytes", "rollup", "smaps_rollup AnonHugePages", "4.14", "trace", "Anonymous memory in transparent huge pages.", KindBytes}, 19, formMaybe64, 32, 112},
 	{Info{"shmem_huge_bytes", "rollup", "smaps_rollup ShmemPmdMapped", "4.14", "trace", "Shared memory mapped by huge pages.", KindBytes}, 19, formMaybe64, 32, 120},
 	{Info{"file_huge_bytes", "rollup", "smaps_rollup FilePmdMapped", "5.4", "trace", "Page cache of files mapped by huge pages.", KindBytes}, 19, formMaybe64, 32, 128},
-	{Info{"shared_hugetlb_bytes", "rollup", "smaps_rollup Shared_Hugetlb", "4.14", "trace", "Pages of hugetlbfs that are mapped more than once. No other sum includes them.", KindBytes}, 19, formMaybe64, 32, 136},
-	{Info{"private_hugetlb_bytes", "rollup", "smaps_rollup Private_Hugetlb", "4.14", "trace", "Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them.", KindBytes}, 19, formMaybe64, 32, 144},
+	{Info{"shared_hugetlb_bytes", "rollup", "smaps_rollup Shared_Hugetlb", "4.14", "trace", "Resident pages of hugetlbfs that are mapped more than once. No other sum includes them.", KindBytes}, 19, formMaybe64, 32, 136},
+	{Info{"private_hugetlb_bytes", "rollup", "smaps_rollup Private_Hugetlb", "4.14", "trace", "Resident pages of hugetlbfs that are mapped once. No other sum includes them.", KindBytes}, 19, formMaybe64, 32, 144},
 	{Info{"swap_pss_bytes", "rollup", "smaps_rollup SwapPss", "4.14", "trace", "Swapped-out memory, with each page divided by the number of processes that share it.", KindBytes}, 19, formMaybe64, 32, 160},
 	{Info{"rollup_rss_bytes", "rollup", "smaps_rollup Rss", "4.14", "trace", "Resident memory according to the page tables. rss_bytes is from the kernel's counters.", KindBytes}, 19, formMaybe64, 32, 0},
 	{Info{"rollup_swap_bytes", "rollup", "smaps_rollup Swap", "4.14", "trace", "Swapped-out memory according to the page tables.", KindBytes}, 19, formMaybe64, 32, 152},

@@ -91,7 +91,7 @@ MEMBERS = {
     "base": ["comm"],
     "cpu": ["utime_ns", "stime_ns", "sum_exec_runtime", "prev_utime", "prev_stime"],
     "mem": ["rss_anon_bytes", "rss_file_bytes", "rss_shmem_bytes"],
-    "rollup": ["private_clean_bytes", "private_dirty_bytes", "private_hugetlb_bytes"],
+    "rollup": ["private_clean_bytes", "private_dirty_bytes"],
 }
 
 # Rows of the table that read more than one member or attribute, by a part of their text.

@@ -120,7 +120,7 @@ func TestRollupsAreThoseOfTheFile(t *testing.T) {
 	huge, _ := row.AnonHugeBytes()
 	uss, _ := row.USSBytes()
 	pss, _ := row.PSSBytes()
-	private := line("Private_Clean") + line("Private_Dirty") + line("Private_Hugetlb")
+	private := line("Private_Clean") + line("Private_Dirty")
 	if rss != line("Rss") || huge != line("AnonHugePages") || rss == 0 {
 		t.Errorf("%d and %d are not those of\n%s", rss, huge, text)
 	}

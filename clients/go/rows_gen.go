@@ -482,12 +482,12 @@ func (r Row) ShmemHugeBytes() (uint64, Absent) { return r.uint64(ShmemHugeBytes)
 // FileHugeBytes returns the field file_huge_bytes. Page cache of files mapped by huge pages.
 func (r Row) FileHugeBytes() (uint64, Absent) { return r.uint64(FileHugeBytes) }
 
-// SharedHugetlbBytes returns the field shared_hugetlb_bytes. Pages of hugetlbfs that are
-// mapped more than once. No other sum includes them.
+// SharedHugetlbBytes returns the field shared_hugetlb_bytes. Resident pages of hugetlbfs that
+// are mapped more than once. No other sum includes them.
 func (r Row) SharedHugetlbBytes() (uint64, Absent) { return r.uint64(SharedHugetlbBytes) }
 
-// PrivateHugetlbBytes returns the field private_hugetlb_bytes. Pages of hugetlbfs that are
-// mapped once. Of the other sums only uss_bytes includes them.
+// PrivateHugetlbBytes returns the field private_hugetlb_bytes. Resident pages of hugetlbfs
+// that are mapped once. No other sum includes them.
 func (r Row) PrivateHugetlbBytes() (uint64, Absent) { return r.uint64(PrivateHugetlbBytes) }
 
 // SwapPSSBytes returns the field swap_pss_bytes. Swapped-out memory, with each page divided by

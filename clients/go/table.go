@@ -440,23 +440,17 @@ func saturated(a, b uint64) uint64 {
 	return sum
 }
 
-// unique adds up the memory that no other process has mapped, as smem does.
+// unique adds up the memory that no other process has mapped, as ps and smem do.
 func (r Row) unique(field Field) (uint64, Absent) {
-	bytes, reason := r.read(field, rollupPrivateHugetlbBytes+8)
+	bytes, reason := r.read(field, rollupPrivateDirtyBytes+8)
 	if reason != 0 {
 		return 0, reason
 	}
-	total := uint64(0)
-	for _, at := range [...]int{rollupPrivateCleanBytes, rollupPrivateDirtyBytes, rollupPrivateHugetlbBytes} {
-		part := order.Uint64(bytes[at:])
-		switch {
-		case part != math.MaxUint64:
-			total = saturated(total, part)
-		case at != rollupPrivateHugetlbBytes:
-			return 0, Unsupported
-		}
+	clean, dirty := order.Uint64(bytes[rollupPrivateCleanBytes:]), order.Uint64(bytes[rollupPrivateDirtyBytes:])
+	if clean == math.MaxUint64 || dirty == math.MaxUint64 {
+		return 0, Unsupported
 	}
-	return total, 0
+	return saturated(clean, dirty), 0
 }
 
 // times returns user and system time as the kernel reports them. This is cputime_adjust() of

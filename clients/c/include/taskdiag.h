@@ -477,9 +477,9 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_SHMEM_HUGE_BYTES = 137,
 	/* Page cache of files mapped by huge pages. */
 	TD_FIELD_FILE_HUGE_BYTES = 138,
-	/* Pages of hugetlbfs that are mapped more than once. No other sum includes them. */
+	/* Resident pages of hugetlbfs that are mapped more than once. No other sum includes them. */
 	TD_FIELD_SHARED_HUGETLB_BYTES = 139,
-	/* Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them. */
+	/* Resident pages of hugetlbfs that are mapped once. No other sum includes them. */
 	TD_FIELD_PRIVATE_HUGETLB_BYTES = 140,
 	/* Swapped-out memory, with each page divided by the number of processes that share it. */
 	TD_FIELD_SWAP_PSS_BYTES = 141,
@@ -704,10 +704,12 @@ typedef enum td_field TD_ENUM {
 	TD_MAP_BUILD_ID = 12298,
 	/* Size of its pages. */
 	TD_MAP_PAGE_SIZE_BYTES = 12299,
-	/* What of it is in memory. */
+	/* What of it is in memory, without pages of hugetlbfs. */
 	TD_MAP_RSS_BYTES = 12300,
 	/* What of that is dirty. */
 	TD_MAP_DIRTY_BYTES = 12301,
+	/* What of it is in memory as pages of hugetlbfs. */
+	TD_MAP_HUGETLB_BYTES = 12302,
 
 	/* Fields of the page cache of files: docs/pagecache.md. */
 	/* The path, beginning with the one asked about. */

@@ -154,8 +154,8 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Task(Field::AnonHugeBytes), part: None, name: c"anon_huge_bytes", meaning: c"Anonymous memory in transparent huge pages." }),
         Some(Row { of: Of::Task(Field::ShmemHugeBytes), part: None, name: c"shmem_huge_bytes", meaning: c"Shared memory mapped by huge pages." }),
         Some(Row { of: Of::Task(Field::FileHugeBytes), part: None, name: c"file_huge_bytes", meaning: c"Page cache of files mapped by huge pages." }),
-        Some(Row { of: Of::Task(Field::SharedHugetlbBytes), part: None, name: c"shared_hugetlb_bytes", meaning: c"Pages of hugetlbfs that are mapped more than once. No other sum includes them." }),
-        Some(Row { of: Of::Task(Field::PrivateHugetlbBytes), part: None, name: c"private_hugetlb_bytes", meaning: c"Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them." }),
+        Some(Row { of: Of::Task(Field::SharedHugetlbBytes), part: None, name: c"shared_hugetlb_bytes", meaning: c"Resident pages of hugetlbfs that are mapped more than once. No other sum includes them." }),
+        Some(Row { of: Of::Task(Field::PrivateHugetlbBytes), part: None, name: c"private_hugetlb_bytes", meaning: c"Resident pages of hugetlbfs that are mapped once. No other sum includes them." }),
         Some(Row { of: Of::Task(Field::SwapPssBytes), part: None, name: c"swap_pss_bytes", meaning: c"Swapped-out memory, with each page divided by the number of processes that share it." }),
         Some(Row { of: Of::Task(Field::RollupRssBytes), part: None, name: c"rollup_rss_bytes", meaning: c"Resident memory according to the page tables. rss_bytes is from the kernel's counters." }),
         Some(Row { of: Of::Task(Field::RollupSwapBytes), part: None, name: c"rollup_swap_bytes", meaning: c"Swapped-out memory according to the page tables." }),
@@ -267,8 +267,9 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Map(MapField::Name), part: None, name: c"name", meaning: c"The kernel's own text: a path, with \" (deleted)\" if it is gone, or a word in brackets." }),
         Some(Row { of: Of::Map(MapField::BuildId), part: None, name: c"build_id", meaning: c"Build id of its file, in hexadecimal." }),
         Some(Row { of: Of::Map(MapField::PageSizeBytes), part: None, name: c"page_size_bytes", meaning: c"Size of its pages." }),
-        Some(Row { of: Of::Map(MapField::RssBytes), part: None, name: c"rss_bytes", meaning: c"What of it is in memory." }),
+        Some(Row { of: Of::Map(MapField::RssBytes), part: None, name: c"rss_bytes", meaning: c"What of it is in memory, without pages of hugetlbfs." }),
         Some(Row { of: Of::Map(MapField::DirtyBytes), part: None, name: c"dirty_bytes", meaning: c"What of that is dirty." }),
+        Some(Row { of: Of::Map(MapField::HugetlbBytes), part: None, name: c"hugetlb_bytes", meaning: c"What of it is in memory as pages of hugetlbfs." }),
     ],
     // Fields of the page cache of files: docs/pagecache.md.
     &[

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 /// How the processors spent their time, in clock ticks since boot (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,14 +134,21 @@ impl Stat {
     }
 }
 
-/// The numbers of `/proc/meminfo` (proc_meminfo(5)), in bytes.
+/// The numbers of `/proc/meminfo` (proc_meminfo(5)) and [`MemInfo::HUGETLB_FREE`], in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo(Vec<(String, u64)>);
 
 impl MemInfo {
-    /// Reads `/proc/meminfo`.
+    /// The free pages of hugetlbfs, of all sizes. The file counts only those of one size.
+    pub const HUGETLB_FREE: &str = "HugetlbFree";
+
+    /// Reads them.
     pub fn read() -> io::Result<MemInfo> {
-        Ok(MemInfo::parse(&fs::read("/proc/meminfo")?))
+        let mut info = MemInfo::parse(&fs::read("/proc/meminfo")?);
+        let free = hugetlb_free(Path::new("/sys/kernel/mm/hugepages"));
+        info.0
+            .extend(free.map(|bytes| (MemInfo::HUGETLB_FREE.to_owned(), bytes)));
+        Ok(info)
     }
 
     /// Numbers that were recorded, in bytes.
@@ -169,6 +177,28 @@ impl MemInfo {
     pub fn bytes(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
     }
+}
+
+/// The sum over the directories of the page sizes, each named `hugepages-2048kB` or the like. `None`
+/// if one can't be read: a part of the sum would be wrong.
+fn hugetlb_free(sizes: &Path) -> Option<u64> {
+    let free = |size: io::Result<fs::DirEntry>| {
+        let size = size.ok()?;
+        let name = size.file_name();
+        let kib: u64 = name
+            .to_str()?
+            .strip_prefix("hugepages-")?
+            .strip_suffix("kB")?
+            .parse()
+            .ok()?;
+        let count = fs::read_to_string(size.path().join("free_hugepages")).ok()?;
+        count
+            .trim_end()
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(kib.checked_mul(1024)?)
+    };
+    fs::read_dir(sizes).ok()?.map(free).sum()
 }
 
 /// Memory from `/proc/meminfo`, in bytes.
@@ -321,6 +351,25 @@ mod tests {
         for name in ["Swap", "A", "B", "C"] {
             assert_eq!(info.bytes(name), None, "{name}");
         }
+    }
+
+    /// Check that free huge pages of all sizes are added up, and that the sum is unknown if one of
+    /// them is.
+    #[test]
+    fn huge_pages_are_added_up() {
+        let directory = taskdiag_testkit::temporary::Directory::new("huge-pages");
+        let set = |size: &str, count: &str| {
+            let size = directory.join(size);
+            fs::create_dir_all(&size).expect("a directory");
+            fs::write(size.join("free_hugepages"), count).expect("room");
+        };
+        assert_eq!(hugetlb_free(&directory), Some(0));
+        set("hugepages-2048kB", "3\n");
+        set("hugepages-1048576kB", "2\n");
+        assert_eq!(hugetlb_free(&directory), Some((6 << 20) + (2 << 30)));
+        set("hugepages-64kB", "x\n");
+        assert_eq!(hugetlb_free(&directory), None);
+        assert_eq!(hugetlb_free(&directory.join("none")), None);
     }
 
     /// Check that shares add up to one, that a counter that went down has not grown, and that

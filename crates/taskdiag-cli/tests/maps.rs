@@ -185,7 +185,7 @@ fn usage_is_shown() {
     let heading: Vec<&str> = table.lines().next().expect("a heading").split_whitespace().collect();
     assert_eq!(
         heading,
-        ["START", "END", "SIZE", "RSS", "DIRTY", "PERMS", "OFFSET", "DEV", "INODE", "NAME"]
+        ["START", "END", "SIZE", "RSS", "DIRTY", "HUGETLB", "PERMS", "OFFSET", "DEV", "INODE", "NAME"]
     );
 }
 

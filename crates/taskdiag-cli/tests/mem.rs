@@ -4,8 +4,12 @@ mod common;
 
 use std::fs;
 
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ptr;
+
 use common::{free_pid, run, run_as_nobody, Sleeper};
 use serde_json::Value;
+use taskdiag_testkit::storage::HugePages;
 
 fn number(row: &Value, key: &str) -> u64 {
     row[key].as_u64().unwrap_or_else(|| panic!("{key} of {row}"))
@@ -76,6 +80,110 @@ fn tables_are_sorted_and_add_up() {
     assert!(table.trim_end().ends_with("processes"), "{table}");
 }
 
+const HUGE: usize = 2 << 20;
+
+/// Maps a huge page and writes to it. It stays.
+fn map_huge(flags: i32, file: Option<&OwnedFd>) -> usize {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let file = file.map_or(-1, |file| file.as_raw_fd());
+    // SAFETY: a new mapping.
+    let start = unsafe { libc::mmap(ptr::null_mut(), HUGE, access, flags | libc::MAP_HUGETLB, file, 0) };
+    assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    // SAFETY: it is ours, and can be written.
+    unsafe { start.cast::<u8>().write(1) };
+    start as usize
+}
+
+/// Check that pages of hugetlbfs are shown where the kernel counts them, and in no other size: one
+/// that is mapped once, and one that is mapped twice.
+#[test]
+fn huge_pages_have_sizes_of_their_own() {
+    let _pages = HugePages::add(2).expect("two huge pages");
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::HUGETLB;
+    let file = rustix::fs::memfd_create(c"taskdiag", flags).expect("hugetlbfs");
+    rustix::fs::ftruncate(&file, HUGE as u64).expect("room");
+    let private = map_huge(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None);
+    let shared = [(); 2].map(|()| map_huge(libc::MAP_SHARED, Some(&file)));
+    let pid = std::process::id().to_string();
+    let (one, two) = (HUGE as u64, 2 * HUGE as u64);
+    assert_eq!(
+        [said(&pid, "Private_Hugetlb"), said(&pid, "Shared_Hugetlb")],
+        [one, two]
+    );
+
+    let document = run(&["mem", "-p", &pid, "--json"]).json();
+    for row in [&document["rows"][0], &document["total"]] {
+        let [uss, pss, rss] = ["uss_bytes", "pss_bytes", "rollup_rss_bytes"].map(|key| number(row, key));
+        assert!(uss <= pss && pss <= rss && rss < said(&pid, "Rss") + two, "{row}");
+        let huge = ["private_hugetlb_bytes", "shared_hugetlb_bytes"].map(|key| number(row, key));
+        assert_eq!(huge, [one, two], "{row}");
+    }
+    for args in [&["mem", "-p", &pid][..], &["mem", "-p", &pid, "--by", "program"]] {
+        let table = run(args).complete();
+        assert!(table.contains(" RSS HUGETLB SHARED-HUGETLB "), "{table}");
+        assert_eq!(table.matches(" 2.0M ").count(), 2, "{table}");
+    }
+    let others = run(&["mem", "-p", &Sleeper::new("no-huge-pages").pid()]).text();
+    assert!(!others.contains("HUGETLB"), "{others}");
+
+    let rows = run(&["maps", "-x", "--json", &pid]).json()["rows"].clone();
+    for start in [private, shared[0], shared[1]] {
+        let start = format!("{start:#x}");
+        let is_it = |row: &&Value| row["start"] == start.as_str();
+        let row = rows.as_array().expect("rows").iter().find(is_it).expect("the mapping");
+        assert_eq!(
+            (number(row, "rss_bytes"), number(row, "hugetlb_bytes")),
+            (0, one),
+            "{row}"
+        );
+    }
+    let table = run(&["maps", "-x", &pid]).complete();
+    assert!(
+        table
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains(" DIRTY HUGETLB ")),
+        "{table}"
+    );
+    let inspected = run(&["inspect", &pid, "--json"]).json();
+    let mappings = inspected["rows"][0]["mappings"].as_array().expect("mappings");
+    let huge: u64 = mappings.iter().map(|row| number(row, "hugetlb_bytes")).sum();
+    assert_eq!(huge, one + two);
+
+    // Others may take and free huge pages at the same time.
+    let pool = || {
+        let text = fs::read_to_string("/proc/meminfo").expect("meminfo");
+        let line = |name: &str| {
+            let value = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+            value.and_then(|value| value.parse::<u64>().ok()).expect(name)
+        };
+        // There are no pages of other sizes.
+        assert_eq!(line("Hugetlb:"), line("HugePages_Total:") * line("Hugepagesize:"));
+        [
+            line("Hugetlb:") << 10,
+            (line("HugePages_Free:") * line("Hugepagesize:")) << 10,
+        ]
+    };
+    let is_so = (0..50).any(|_| {
+        let [all, free] = pool();
+        let rows = run(&["mem", "--system", "--json"]).json()["rows"].clone();
+        let item = |name: &str| {
+            let row = rows.as_array().expect("rows").iter().find(|row| row["item"] == name);
+            row.map(|row| (number(row, "bytes"), row["part_of"].clone()))
+                .expect(name)
+        };
+        let part_of = Value::from("hugetlb_bytes");
+        item("hugetlb_bytes").0 == all
+            && item("hugetlb_free_bytes") == (free, part_of.clone())
+            && item("hugetlb_used_bytes") == (all - free, part_of)
+            && all - free >= two
+            && pool() == [all, free]
+    });
+    assert!(is_so);
+}
+
 /// Check that groups add up to the total, in every grouping.
 #[test]
 fn groups_add_up() {
@@ -111,7 +219,7 @@ fn groups_add_up() {
         .expect("the sleepers' program");
     assert!(number(sleep, "processes_count") >= 2);
     let total = run(&["mem", "--total", "--csv"]).text();
-    assert!(total.starts_with("processes_count,missing_count,rollup_swap_bytes,uss_bytes,pss_bytes,rollup_rss_bytes\n"));
+    assert!(total.starts_with("processes_count,missing_count,rollup_swap_bytes,uss_bytes,pss_bytes,rollup_rss_bytes,private_hugetlb_bytes,shared_hugetlb_bytes\n"));
     assert_eq!(total.lines().count(), 2);
 }
 
@@ -151,6 +259,7 @@ fn sums_say_what_is_missing() {
     assert_eq!(run.code, Some(1), "{run:?}");
     let denied = serde_json::json!({
         "rollup_swap_bytes": "denied", "uss_bytes": "denied", "pss_bytes": "denied", "rollup_rss_bytes": "denied",
+        "private_hugetlb_bytes": "denied", "shared_hugetlb_bytes": "denied",
     });
     let document = run.json();
     let rows = document["rows"].as_array().expect("rows");

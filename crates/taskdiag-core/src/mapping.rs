@@ -87,4 +87,6 @@ pub struct Usage {
     pub rss_bytes: u64,
     /// Resident bytes that were modified: `Shared_Dirty` and `Private_Dirty` of smaps.
     pub dirty_bytes: u64,
+    /// Resident pages of hugetlbfs: `Shared_Hugetlb` and `Private_Hugetlb` of smaps.
+    pub hugetlb_bytes: u64,
 }

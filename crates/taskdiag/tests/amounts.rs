@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::Mutex;
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, SourceId, Value};
+use taskdiag_testkit::storage::HugePages;
 use taskdiag_testkit::{
     child::{self, World},
     test_name, SOURCES,
@@ -481,7 +482,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     let huge = HugePages::add(1);
     match huge.as_ref().map(|_| step(&mut fixture, b'h')) {
         Ok(Ok((then, now))) => {
-            let growths = [(Field::PrivateHugetlbBytes, HUGE), (Field::UssBytes, HUGE)];
+            let growths = [(Field::PrivateHugetlbBytes, HUGE)];
             // These may be marked by now.
             now.expect(&then, &format!("{source}: hugetlb"), &growths, &[Field::LazyfreeBytes])?;
         }
@@ -557,37 +558,6 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
         Ok(())
     } else {
         Err(format!("{sum} bytes more are private"))
-    }
-}
-
-/// Huge pages that were added to the pool. They are removed at the end.
-struct HugePages(u64);
-
-impl HugePages {
-    const PATH: &str = "/proc/sys/vm/nr_hugepages";
-
-    fn count() -> Result<u64, String> {
-        let text = fs::read_to_string(HugePages::PATH).map_err(|error| format!("{}: {error}", HugePages::PATH))?;
-        text.trim()
-            .parse()
-            .map_err(|_| format!("{}: {text:?}", HugePages::PATH))
-    }
-
-    fn add(count: u64) -> Result<HugePages, String> {
-        let before = HugePages::count()?;
-        let set = HugePages(before);
-        fs::write(HugePages::PATH, (before + count).to_string())
-            .map_err(|error| format!("{}: {error}", HugePages::PATH))?;
-        match HugePages::count()? {
-            now if now == before + count => Ok(set),
-            _ => Err("there is no whole huge page of free memory".to_owned()),
-        }
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        let _ = fs::write(HugePages::PATH, self.0.to_string());
     }
 }
 

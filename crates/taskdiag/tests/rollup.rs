@@ -82,7 +82,7 @@ fn says(text: &Result<Text, Absent>, field: Field) -> Result<u64, Absent> {
     let text = text.as_ref().map_err(|&reason| reason)?;
     if field == Field::UssBytes {
         let line = |name: &str| text.get(name).copied().unwrap_or(0);
-        return Ok(line("Private_Clean") + line("Private_Dirty") + line("Private_Hugetlb"));
+        return Ok(line("Private_Clean") + line("Private_Dirty"));
     }
     let (name, _) = LINES.iter().find(|(_, of)| *of == field).expect("a line");
     text.get(*name).copied().ok_or(Absent::Unsupported)

@@ -1,4 +1,4 @@
-//! File systems and block devices that a test makes for itself.
+//! File systems, block devices and huge pages that a test makes for itself.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -78,5 +78,37 @@ pub fn cachestat(file: &File) -> std::io::Result<[u64; 5]> {
     match unsafe { libc::syscall(SYS_CACHESTAT, descriptor, range.as_ptr(), counts.as_mut_ptr(), 0) } {
         0 => Ok(counts),
         _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Huge pages that were added to the pool. They are removed at the end.
+#[derive(Debug)]
+pub struct HugePages(u64);
+
+impl HugePages {
+    const PATH: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn count() -> Result<u64, String> {
+        let text = fs::read_to_string(HugePages::PATH).map_err(|error| format!("{}: {error}", HugePages::PATH))?;
+        text.trim()
+            .parse()
+            .map_err(|_| format!("{}: {text:?}", HugePages::PATH))
+    }
+
+    pub fn add(count: u64) -> Result<HugePages, String> {
+        let before = HugePages::count()?;
+        let set = HugePages(before);
+        fs::write(HugePages::PATH, (before + count).to_string())
+            .map_err(|error| format!("{}: {error}", HugePages::PATH))?;
+        match HugePages::count()? {
+            now if now == before + count => Ok(set),
+            _ => Err("there is no whole huge page of free memory".to_owned()),
+        }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(HugePages::PATH, self.0.to_string());
     }
 }

@@ -728,10 +728,10 @@ class Row:
         """Page cache of files mapped by huge pages."""
     @property
     def shared_hugetlb_bytes(self) -> int | None:
-        """Pages of hugetlbfs that are mapped more than once. No other sum includes them."""
+        """Resident pages of hugetlbfs that are mapped more than once. No other sum includes them."""
     @property
     def private_hugetlb_bytes(self) -> int | None:
-        """Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them."""
+        """Resident pages of hugetlbfs that are mapped once. No other sum includes them."""
     @property
     def swap_pss_bytes(self) -> int | None:
         """Swapped-out memory, with each page divided by the number of processes that share it."""

@@ -184,6 +184,7 @@ fn mappings(found: &Result<Vec<FileSum>, Reason>) -> Result<Vec<Vec<Cell>>, Reas
             known(sum.rss_bytes),
             number(sum.size_bytes),
             known(sum.dirty_bytes),
+            known(sum.hugetlb_bytes),
             number(sum.mappings),
             Ok(cell(Value::Text(&sum.name))),
         ]

@@ -379,10 +379,15 @@ const NAMESPACE: [RowKey; 3] = [
     key("own", Kind::Flag, "Whether it is also the caller's."),
 ];
 
-const MAPPING: [RowKey; 5] = [
-    key("rss_bytes", Kind::Bytes, "The resident part."),
+const MAPPING: [RowKey; 6] = [
+    key(
+        "rss_bytes",
+        Kind::Bytes,
+        "The resident part, without pages of hugetlbfs.",
+    ),
     key("size_bytes", Kind::Bytes, "Their size."),
     key("dirty_bytes", Kind::Bytes, "The part that was written to."),
+    key("hugetlb_bytes", Kind::Bytes, "Resident pages of hugetlbfs."),
     key("mappings_count", Kind::Count, "How many mappings."),
     key(
         "name",

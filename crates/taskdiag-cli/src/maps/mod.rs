@@ -68,8 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Fields to show, in this order, or `all`: pid, start, end, size_bytes, perms, offset_bytes,
-    /// dev_major, dev_minor, inode, name, build_id, page_size_bytes, rss_bytes, dirty_bytes; a plus
-    /// in front adds to the default fields
+    /// dev_major, dev_minor, inode, name, build_id, page_size_bytes, rss_bytes, dirty_bytes,
+    /// hugetlb_bytes; a plus in front adds to the default fields
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -179,10 +179,10 @@ impl Request {
         let chosen = named::chosen(&args.fields, &KEYS)?;
         let sort = named::sort_keys(&args.sort, &KEYS)?;
         let is_asked = |key: usize| chosen.contains(key) || sort.iter().any(|by| by.key == key);
-        let usage = args.usage || is_asked(row::RSS) || is_asked(row::DIRTY);
+        let usage = args.usage || [row::RSS, row::DIRTY, row::HUGETLB].into_iter().any(is_asked);
         if args.is_all() && usage {
             return Err(Failure::Unanswered(
-                "--all has no rss_bytes and dirty_bytes: name or select the processes".to_owned(),
+                "--all has no rss_bytes, dirty_bytes and hugetlb_bytes: name or select the processes".to_owned(),
             ));
         }
         if args.is_all() && !args.addresses.is_empty() {

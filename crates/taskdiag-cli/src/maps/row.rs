@@ -35,6 +35,8 @@ pub const PAGE_SIZE: usize = MapField::PageSizeBytes as usize;
 pub const RSS: usize = MapField::RssBytes as usize;
 /// The index of the dirty size.
 pub const DIRTY: usize = MapField::DirtyBytes as usize;
+/// The index of the resident size of huge pages.
+pub const HUGETLB: usize = MapField::HugetlbBytes as usize;
 
 /// The keys of machine-readable output without `-o`.
 pub fn usual_keys(args: &Args) -> Vec<usize> {
@@ -42,7 +44,7 @@ pub fn usual_keys(args: &Args) -> Vec<usize> {
     keys.extend(args.build_id.then_some(BUILD_ID));
     keys.push(PAGE_SIZE);
     if args.usage {
-        keys.extend([RSS, DIRTY]);
+        keys.extend([RSS, DIRTY, HUGETLB]);
     }
     keys
 }
@@ -120,7 +122,7 @@ fn usual_columns(args: &Args) -> Vec<MapColumn> {
     }
     columns.extend([column("START", START), column("END", END), column("SIZE", SIZE)]);
     if args.usage {
-        columns.extend([column("RSS", RSS), column("DIRTY", DIRTY)]);
+        columns.extend([column("RSS", RSS), column("DIRTY", DIRTY), column("HUGETLB", HUGETLB)]);
     }
     columns.extend([column("PERMS", PERMS), column("OFFSET", OFFSET)]);
     columns.push(MapColumn {

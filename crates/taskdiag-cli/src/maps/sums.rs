@@ -14,10 +14,12 @@ pub struct FileSum {
     pub mappings: u64,
     /// Their size.
     pub size_bytes: u64,
-    /// The resident part, or why it is not known for some mapping.
+    /// The resident part without pages of hugetlbfs, or why it is not known for some mapping.
     pub rss_bytes: Result<u64, Absent>,
     /// The part written to since it was read, or why that is not known for some mapping.
     pub dirty_bytes: Result<u64, Absent>,
+    /// The resident part of mappings of hugetlbfs, or why that is not known.
+    pub hugetlb_bytes: Result<u64, Absent>,
 }
 
 /// The mappings of a process by file.
@@ -41,17 +43,22 @@ pub fn by_file(pid: u32, handle: &mut Handle) -> taskdiag::Result<Vec<FileSum>> 
             size_bytes: 0,
             rss_bytes: Ok(0),
             dirty_bytes: Ok(0),
+            hugetlb_bytes: Ok(0),
         });
         sum.mappings += 1;
         sum.size_bytes = sum.size_bytes.saturating_add(mapping.end.saturating_sub(mapping.start));
-        sum.rss_bytes = sum.rss_bytes.and_then(|sum| Ok(sum.saturating_add(mapping.rss_bytes?)));
-        sum.dirty_bytes = sum
-            .dirty_bytes
-            .and_then(|sum| Ok(sum.saturating_add(mapping.dirty_bytes?)));
+        for (sum, bytes) in [
+            (&mut sum.rss_bytes, mapping.rss_bytes),
+            (&mut sum.dirty_bytes, mapping.dirty_bytes),
+            (&mut sum.hugetlb_bytes, mapping.hugetlb_bytes),
+        ] {
+            *sum = sum.and_then(|sum| Ok(sum.saturating_add(bytes?)));
+        }
     }
     let mut sums: Vec<FileSum> = sums.into_values().collect();
     sums.sort_by(|a, b| {
-        let key = |sum: &FileSum| (sum.rss_bytes.ok(), sum.size_bytes);
+        let resident = |sum: &FileSum| Some(sum.rss_bytes.ok()?.saturating_add(sum.hugetlb_bytes.ok()?));
+        let key = |sum: &FileSum| (resident(sum), sum.size_bytes);
         key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
     });
     Ok(sums)

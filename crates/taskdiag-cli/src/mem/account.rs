@@ -82,6 +82,7 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
     // With CONFIG_VMAP_STACK, kernel stacks are part of VmallocUsed.
     let stacks = number("KernelStack");
     let vmalloc = number("VmallocUsed").map(|used| (used - stacks.unwrap_or(0)).max(0));
+    let (hugetlb, hugetlb_free) = (number("Hugetlb"), number(MemInfo::HUGETLB_FREE));
     let tables = sum(&[number("PageTables"), number("SecPageTables")]);
     let others = ["Slab", "Percpu", "Zswap"].map(number);
     let kernel = sum(&[sum(&others), stacks, tables, vmalloc]);
@@ -125,11 +126,18 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
             "",
             "pages in memory and in swap",
         ),
+        line("hugetlb_bytes", hugetlb, "", "huge pages set aside for hugetlbfs"),
         line(
+            "hugetlb_used_bytes",
+            hugetlb.zip(hugetlb_free).map(|(all, free)| all - free),
             "hugetlb_bytes",
-            number("Hugetlb"),
-            "",
-            "huge pages set aside, used or not",
+            "in mappings and files",
+        ),
+        line(
+            "hugetlb_free_bytes",
+            hugetlb_free,
+            "hugetlb_bytes",
+            "in none yet, promised to some or not",
         ),
         line(KERNEL, kernel, "", "the kernel's own"),
         line("slab_bytes", number("Slab"), KERNEL, "kernel objects"),
@@ -184,7 +192,14 @@ mod tests {
             assert_eq!(bytes(&account, name), Ok(kib), "{name}");
         }
         // This text does not have them.
-        for name in ["percpu_bytes", "zswap_bytes", "swap_cache_bytes", "hugetlb_bytes"] {
+        for name in [
+            "percpu_bytes",
+            "zswap_bytes",
+            "swap_cache_bytes",
+            "hugetlb_bytes",
+            "hugetlb_used_bytes",
+            "hugetlb_free_bytes",
+        ] {
             assert_eq!(bytes(&account, name), Err(Absent::Unsupported), "{name}");
         }
     }

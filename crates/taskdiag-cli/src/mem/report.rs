@@ -3,7 +3,7 @@
 use taskdiag::{Absent, Field, Handle, Query, Task, Value};
 
 use super::sums::{self, Sum};
-use super::{progress, Args, RowKind};
+use super::{progress, Args, RowKind, HUGETLB};
 use crate::listing::{Answers, Format, Listing, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column, Show};
@@ -99,13 +99,22 @@ impl Report<'_> {
         let header = !self.args.options.no_header;
         match &self.kind {
             RowKind::Processes { columns, sort, .. } => {
+                let mut columns = columns.clone();
+                let rss = |column: &Column| matches!(column.show, Show::Field(Field::RollupRssBytes));
+                if let (true, true, Some(rss)) = (
+                    total.has_hugetlb(),
+                    self.args.options.fields.is_empty(),
+                    columns.iter().position(rss),
+                ) {
+                    columns.splice(rss + 1..rss + 1, HUGETLB);
+                }
                 // Missing values are counted when they are shown.
                 selection::sort(tasks, sort, missing, |_| false);
                 tasks.truncate(limit);
-                let mut table = Column::table(columns, tasks.len() + 1, header);
+                let mut table = Column::table(&columns, tasks.len() + 1, header);
                 let mut shown = Absences::new();
                 for task in &*tasks {
-                    for &column in columns {
+                    for &column in &columns {
                         let is_counted = matches!(column.show, Show::Field(field) if sums::FIELDS.contains(&field));
                         let absences = if is_counted { &mut shown } else { &mut *missing };
                         table.cell(|out| match column {
@@ -117,25 +126,25 @@ impl Report<'_> {
                         });
                     }
                 }
-                self.total_row(&mut table, columns, total);
+                self.total_row(&mut table, &columns, total);
                 table.write(&mut output, width)?;
             }
             RowKind::Sums(by, orders) => {
                 let mut sums = sums::sums(tasks, *by);
                 sums::sort(&mut sums, orders);
                 sums.truncate(limit);
-                let mut table = sum_table(header, by.grouping().heading);
+                let mut table = sum_table(header, by.grouping().heading, total);
                 for (name, sum) in &sums {
-                    sum_cells(&self.cells, &mut table, sum);
+                    sum_cells(&self.cells, &mut table, sum, total);
                     table.cell(|out| name.write(out, &mut self.names));
                 }
-                sum_cells(&self.cells, &mut table, total);
+                sum_cells(&self.cells, &mut table, total, total);
                 table.cell(|out| out.extend_from_slice(b"total"));
                 table.write(&mut output, width)?;
             }
             RowKind::Total => {
-                let mut table = sum_table(header, "");
-                sum_cells(&self.cells, &mut table, total);
+                let mut table = sum_table(header, "", total);
+                sum_cells(&self.cells, &mut table, total, total);
                 table.cell(|out| out.extend_from_slice(b"total"));
                 table.write(&mut output, width)?;
             }
@@ -269,19 +278,31 @@ fn age(out: &mut Vec<u8>, task: &Task<'_>) {
     }
 }
 
-fn sum_table(header: bool, heading: &str) -> Table {
-    let headings = ["COUNT", "SWAP", "USS", "PSS", "RSS"];
-    let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
+/// The sizes in a table of sums: those of hugetlbfs only if a process has some.
+fn shown_sizes(total: &Sum) -> usize {
+    if total.has_hugetlb() {
+        sums::FIELDS.len()
+    } else {
+        sums::SIZES
+    }
+}
+
+fn sum_table(header: bool, heading: &str, total: &Sum) -> Table {
+    let sizes = ["SWAP", "USS", "PSS", "RSS"]
+        .into_iter()
+        .chain(HUGETLB.map(|column| column.heading));
+    let headings = ["COUNT"].into_iter().chain(sizes.take(shown_sizes(total)));
+    let aligns = headings.clone().map(|_| Align::Right).chain([Align::Left]);
     let mut table = Table::new(aligns, 32);
     if header {
-        table.headings(headings.into_iter().chain([heading]));
+        table.headings(headings.chain([heading]));
     }
     table
 }
 
-fn sum_cells(cells: &Cells, table: &mut Table, sum: &Sum) {
+fn sum_cells(cells: &Cells, table: &mut Table, sum: &Sum, total: &Sum) {
     table.cell(|out| out.extend_from_slice(sum.count().as_bytes()));
-    for bytes in sum.bytes() {
+    for bytes in sum.bytes().into_iter().take(shown_sizes(total)) {
         table.cell(|out| sum_cell(cells, out, bytes));
     }
 }

@@ -43,12 +43,17 @@ impl By {
 
 /// The fields that are added up. All come from the same walk of a process's page tables, so they
 /// are consistent. The kernel's counters (`rss_bytes`, `swap_bytes`) would be from another moment.
-pub const FIELDS: [Field; 4] = [
+pub const FIELDS: [Field; 6] = [
     Field::RollupSwapBytes,
     Field::UssBytes,
     Field::PssBytes,
     Field::RollupRssBytes,
+    Field::PrivateHugetlbBytes,
+    Field::SharedHugetlbBytes,
 ];
+
+/// How many of [`FIELDS`] are before those about hugetlbfs.
+pub const SIZES: usize = FIELDS.len() - 2;
 
 /// A sum over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,9 +70,11 @@ pub struct Sum {
 
 impl Sum {
     /// The keys of the numbers of a sum.
-    pub fn keys() -> [&'static str; 6] {
-        let [swap, uss, pss, rss] = FIELDS.map(Field::name);
-        ["processes_count", "missing_count", swap, uss, pss, rss]
+    pub fn keys() -> [&'static str; 2 + FIELDS.len()] {
+        let mut keys = ["processes_count", "missing_count"]
+            .into_iter()
+            .chain(FIELDS.map(Field::name));
+        std::array::from_fn(|_| keys.next().expect("as many"))
     }
 
     /// Adds a process, if it has memory.
@@ -98,14 +105,19 @@ impl Sum {
         })
     }
 
+    /// Whether a process has pages of hugetlbfs.
+    pub fn has_hugetlb(&self) -> bool {
+        self.bytes[SIZES..].iter().any(|&bytes| bytes > 0)
+    }
+
     /// The numbers under [`Sum::keys`].
-    fn numbers(&self) -> [Result<u64, Absent>; 6] {
-        let [swap, uss, pss, rss] = self.bytes();
-        [Ok(self.processes), Ok(self.missing), swap, uss, pss, rss]
+    fn numbers(&self) -> [Result<u64, Absent>; 2 + FIELDS.len()] {
+        let mut numbers = [Ok(self.processes), Ok(self.missing)].into_iter().chain(self.bytes());
+        std::array::from_fn(|_| numbers.next().expect("as many"))
     }
 
     /// The same numbers, for machine-readable output.
-    pub fn cells(&self) -> [Cell<'static>; 6] {
+    pub fn cells(&self) -> [Cell<'static>; 2 + FIELDS.len()] {
         let cell = |number: Result<u64, Absent>| number.map(Value::Unsigned).map_err(Absent::as_str);
         self.numbers().map(cell)
     }
@@ -151,7 +163,7 @@ mod tests {
     fn sum(pss_bytes: u64) -> Sum {
         Sum {
             processes: 1,
-            bytes: [0, 0, pss_bytes, 0],
+            bytes: [0, 0, pss_bytes, 0, 0, 0],
             ..Sum::default()
         }
     }
@@ -192,11 +204,11 @@ mod tests {
     /// processes they cover, and that the sum over no processes is 0.
     #[test]
     fn sums_say_what_is_in_them() {
-        assert_eq!(missing(3, 3).bytes(), [Err(Absent::Denied); 4]);
+        assert_eq!(missing(3, 3).bytes(), [Err(Absent::Denied); FIELDS.len()]);
         assert_eq!(missing(3, 3).count(), "0 of 3");
-        assert_eq!(missing(3, 2).bytes(), [Ok(0); 4]);
+        assert_eq!(missing(3, 2).bytes(), [Ok(0); FIELDS.len()]);
         assert_eq!(missing(3, 2).count(), "1 of 3");
-        assert_eq!(Sum::default().bytes(), [Ok(0); 4]);
+        assert_eq!(Sum::default().bytes(), [Ok(0); FIELDS.len()]);
         assert_eq!(
             (Sum::default().count(), sum(1).count()),
             ("0".to_owned(), "1".to_owned())

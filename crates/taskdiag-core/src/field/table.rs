@@ -351,7 +351,7 @@ macro_rules! with_rows {
         PssBytes pss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss", "4.14",
             "Proportional set size: resident memory, with each page divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for each mapping.",
             |t| t.number(part!(t, PssBytes, ROLLUP, Rollup)?.pss_bytes);
-        UssBytes uss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Clean + Private_Dirty + Private_Hugetlb", "4.14",
+        UssBytes uss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Clean + Private_Dirty", "4.14",
             "Unique set size: resident memory that no other process maps.",
             |t| t.uss();
         PssDirtyBytes pss_dirty_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss_Dirty", "6.0",
@@ -400,10 +400,10 @@ macro_rules! with_rows {
             "Page cache of files mapped by huge pages.",
             |t| t.number(part!(t, FileHugeBytes, ROLLUP, Rollup)?.file_huge_bytes);
         SharedHugetlbBytes shared_hugetlb_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Shared_Hugetlb", "4.14",
-            "Pages of hugetlbfs that are mapped more than once. No other sum includes them.",
+            "Resident pages of hugetlbfs that are mapped more than once. No other sum includes them.",
             |t| t.number(part!(t, SharedHugetlbBytes, ROLLUP, Rollup)?.shared_hugetlb_bytes);
         PrivateHugetlbBytes private_hugetlb_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Hugetlb", "4.14",
-            "Pages of hugetlbfs that are mapped once. Of the other sums only uss_bytes includes them.",
+            "Resident pages of hugetlbfs that are mapped once. No other sum includes them.",
             |t| t.number(part!(t, PrivateHugetlbBytes, ROLLUP, Rollup)?.private_hugetlb_bytes);
         SwapPssBytes swap_pss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup SwapPss", "4.14",
             "Swapped-out memory, with each page divided by the number of processes that share it.",

@@ -52,13 +52,15 @@ pub const THREAD_FIELDS: [Field; 11] = [
 pub const TREE_FIELDS: [Field; 5] = [Field::Pid, Field::Ppid, Field::State, Field::Comm, Field::Cmdline];
 
 /// The default fields about the memory of processes.
-pub const MEMORY_FIELDS: [Field; 9] = [
+pub const MEMORY_FIELDS: [Field; 11] = [
     Field::Pid,
     Field::Euid,
     Field::RollupSwapBytes,
     Field::UssBytes,
     Field::PssBytes,
     Field::RollupRssBytes,
+    Field::PrivateHugetlbBytes,
+    Field::SharedHugetlbBytes,
     Field::RollupAgeNs,
     Field::Comm,
     Field::Cmdline,

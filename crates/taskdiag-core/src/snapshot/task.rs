@@ -201,15 +201,14 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The unique set size: memory that no other process maps, added up as in smem.
+    /// The unique set size: memory that no other process maps, added up as in ps and smem. Like Rss
+    /// and Pss, without pages of hugetlbfs.
     #[doc(hidden)]
     pub fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
-        let hugetlb = self.number(rollup.private_hugetlb_bytes).unwrap_or(0);
-        let private = self
+        Ok(self
             .number(rollup.private_clean_bytes)?
-            .saturating_add(self.number(rollup.private_dirty_bytes)?);
-        Ok(private.saturating_add(hugetlb))
+            .saturating_add(self.number(rollup.private_dirty_bytes)?))
     }
 
     /// The path of the executable.

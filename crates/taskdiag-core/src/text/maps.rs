@@ -66,6 +66,7 @@ pub fn detail(line: &[u8], usage: &mut Usage, page_size_bytes: &mut u64) -> bool
     let sum = match key {
         b"Rss" => &mut usage.rss_bytes,
         b"Shared_Dirty" | b"Private_Dirty" => &mut usage.dirty_bytes,
+        b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut usage.hugetlb_bytes,
         b"KernelPageSize" => page_size_bytes,
         _ => return key.first().is_some_and(u8::is_ascii_uppercase),
     };
@@ -177,6 +178,8 @@ mod tests {
             "Rss:                  12 kB",
             "Shared_Dirty:          4 kB",
             "Private_Dirty:         8 kB",
+            "Shared_Hugetlb:     2048 kB",
+            "Private_Hugetlb:    4096 kB",
             "THPeligible:           0",
             "VmFlags: rd mr mw me ht",
         ] {
@@ -185,6 +188,7 @@ mod tests {
         let expected = Usage {
             rss_bytes: 12 << 10,
             dirty_bytes: 12 << 10,
+            hugetlb_bytes: 6 << 20,
         };
         assert_eq!((usage, page_size), (expected, 2 << 20));
         for text in ["", "Rss: x kB", "Rss: 1", "no colon", "lower: 1 kB"] {

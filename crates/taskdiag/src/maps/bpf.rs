@@ -405,6 +405,7 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
         },
         rss_bytes: Err(Absent::NotAsked),
         dirty_bytes: Err(Absent::NotAsked),
+        hugetlb_bytes: Err(Absent::NotAsked),
     }
 }
 

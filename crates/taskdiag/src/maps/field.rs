@@ -19,8 +19,9 @@ taskdiag_core::row_fields! {
     Name "name" Text "The kernel's own text: a path, with \" (deleted)\" if it is gone, or a word in brackets.";
     BuildId "build_id" Text "Build id of its file, in hexadecimal.";
     PageSizeBytes "page_size_bytes" Bytes "Size of its pages.";
-    RssBytes "rss_bytes" Bytes "What of it is in memory.";
+    RssBytes "rss_bytes" Bytes "What of it is in memory, without pages of hugetlbfs.";
     DirtyBytes "dirty_bytes" Bytes "What of that is dirty.";
+    HugetlbBytes "hugetlb_bytes" Bytes "What of it is in memory as pages of hugetlbfs.";
 }
 
 impl MapField {
@@ -35,7 +36,7 @@ impl From<MapField> for Wants {
             MapField::Name => Wants::NAMES,
             MapField::BuildId => Wants::BUILD_IDS,
             MapField::PageSizeBytes => Wants::PAGE_SIZES,
-            MapField::RssBytes | MapField::DirtyBytes => Wants::USAGE,
+            MapField::RssBytes | MapField::DirtyBytes | MapField::HugetlbBytes => Wants::USAGE,
             _ => Wants::empty(),
         }
     }
@@ -70,6 +71,7 @@ impl<'a> Row<'a> {
             MapField::PageSizeBytes => Ok(Some(mapping.page_size_bytes?.into())),
             MapField::RssBytes => Ok(Some(mapping.rss_bytes?.into())),
             MapField::DirtyBytes => Ok(Some(mapping.dirty_bytes?.into())),
+            MapField::HugetlbBytes => Ok(Some(mapping.hugetlb_bytes?.into())),
             MapField::Pid => Ok(mapping.pid.map(Value::from)),
             MapField::Start => Ok(Some(Value::Mask(mapping.start))),
             MapField::End => Ok(Some(Value::Mask(mapping.end))),

@@ -167,12 +167,16 @@ pub struct Mapping<'a> {
     /// The build id of the file or of the vdso; `None` if there is none. [`Absent::NotAsked`]
     /// without [`MapField::BuildId`].
     pub build_id: Known<Option<BuildId>>,
-    /// The resident part, `Rss` of `smaps`, in bytes. This value and the next one are
-    /// [`Absent::NotAsked`] unless [`MapField::RssBytes`] or [`MapField::DirtyBytes`] is asked for.
+    /// The resident part, `Rss` of `smaps`, in bytes. This value and the next two are
+    /// [`Absent::NotAsked`] unless one of [`MapField::RssBytes`], [`MapField::DirtyBytes`] and
+    /// [`MapField::HugetlbBytes`] is asked for.
     pub rss_bytes: Known<u64>,
     /// The modified part of the resident memory, `Shared_Dirty` and `Private_Dirty` of `smaps`, in
     /// bytes.
     pub dirty_bytes: Known<u64>,
+    /// The resident part of a mapping of hugetlbfs, `Shared_Hugetlb` and `Private_Hugetlb` of
+    /// `smaps`, in bytes. The other two do not include it.
+    pub hugetlb_bytes: Known<u64>,
 }
 
 impl fmt::Debug for Mapping<'_> {
@@ -191,6 +195,7 @@ impl fmt::Debug for Mapping<'_> {
             .field("build_id", &self.build_id)
             .field("rss_bytes", &self.rss_bytes)
             .field("dirty_bytes", &self.dirty_bytes)
+            .field("hugetlb_bytes", &self.hugetlb_bytes)
             .finish()
     }
 }
@@ -449,6 +454,7 @@ mod tests {
             build_id: Err(Absent::NotAsked),
             rss_bytes: Err(Absent::NotAsked),
             dirty_bytes: Err(Absent::NotAsked),
+            hugetlb_bytes: Err(Absent::NotAsked),
         }
     }
 

@@ -111,6 +111,7 @@ impl<'a> IoctlCursor<'a> {
             },
             rss_bytes: Err(Absent::NotAsked),
             dirty_bytes: Err(Absent::NotAsked),
+            hugetlb_bytes: Err(Absent::NotAsked),
         }))
     }
 }
@@ -277,6 +278,7 @@ impl Cursor for TextCursor<'_> {
                 },
                 rss_bytes: Err(Absent::NotAsked),
                 dirty_bytes: Err(Absent::NotAsked),
+                hugetlb_bytes: Err(Absent::NotAsked),
             };
             if mapping.passes(filter) {
                 break (place.end - line.name.len()..place.end, mapping);
@@ -292,6 +294,7 @@ impl Cursor for TextCursor<'_> {
             let (usage, page_size_bytes) = self.details()?;
             mapping.rss_bytes = Ok(usage.rss_bytes);
             mapping.dirty_bytes = Ok(usage.dirty_bytes);
+            mapping.hugetlb_bytes = Ok(usage.hugetlb_bytes);
             mapping.page_size_bytes = match page_size_bytes {
                 0 => Err(Absent::Unsupported),
                 bytes => Ok(bytes),

@@ -174,15 +174,19 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 }
 
 fn maps_lines(maps: &[FileSum], palette: Palette) -> Vec<Line> {
-    let heading = format!("{:>9} {:>9} {:>9} {:>6} {}", "SIZE", "RSS", "DIRTY", "MAPS", "FILE");
+    let heading = format!(
+        "{:>9} {:>9} {:>9} {:>9} {:>6} {}",
+        "SIZE", "RSS", "DIRTY", "HUGETLB", "MAPS", "FILE"
+    );
     let mut lines = vec![vec![(heading, palette.heading())]];
     let known = |bytes: Result<u64, _>| bytes.map_or_else(|_: taskdiag::Absent| "-".to_owned(), size);
     let line = |sum: &FileSum| {
         let numbers = format!(
-            "{:>9} {:>9} {:>9} {:>6} ",
+            "{:>9} {:>9} {:>9} {:>9} {:>6} ",
             size(sum.size_bytes),
             known(sum.rss_bytes),
             known(sum.dirty_bytes),
+            known(sum.hugetlb_bytes),
             sum.mappings
         );
         let name = written(|out| text::escape(out, &sum.name));
