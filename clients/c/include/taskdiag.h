@@ -628,6 +628,8 @@ typedef enum td_field TD_ENUM {
 	TD_SOCKET_OWNER_COMMS = 4140,
 	/* The descriptors that processes have of it: fds. */
 	TD_SOCKET_OWNER_FDS = 4141,
+	/* Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well. */
+	TD_SOCKET_IPV6_ONLY = 4142,
 
 	/* Fields of open files: docs/files.md. */
 	/* The process. */

@@ -226,6 +226,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Socket(SocketField::Owners), part: Some(Part::Pids), name: c"owner_pids", meaning: c"The descriptors that processes have of it: pids." }),
         Some(Row { of: Of::Socket(SocketField::Owners), part: Some(Part::Comms), name: c"owner_comms", meaning: c"The descriptors that processes have of it: comms." }),
         Some(Row { of: Of::Socket(SocketField::Owners), part: Some(Part::Fds), name: c"owner_fds", meaning: c"The descriptors that processes have of it: fds." }),
+        Some(Row { of: Of::Socket(SocketField::Ipv6Only), part: None, name: c"ipv6_only", meaning: c"Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well." }),
     ],
     // Fields of open files: docs/files.md.
     &[

@@ -575,6 +575,9 @@ fn sockets() -> World {
     let ssh = TcpListener::bind("[::]:22").expect("a listener");
     let to_ssh = TcpStream::connect("[::1]:22").expect("a connection");
     let (from_ssh, _) = ssh.accept().expect("its other end");
+    // A client of IPv4.
+    let to_both = TcpStream::connect("10.0.0.1:22").expect("a connection");
+    let (from_both, _) = ssh.accept().expect("its other end");
     let server = world.start(
         "nginx listens",
         nginx,
@@ -582,7 +585,8 @@ fn sockets() -> World {
     );
     world.start("is connected to nginx", &mut sleep(), vec![client.into(), left.into()]);
     world.start("listens for SSH", &mut sleep(), vec![ssh.into(), from_ssh.into()]);
-    world.start("is connected to SSH", &mut sleep(), vec![to_ssh.into()]);
+    world.start("has a client of IPv4", &mut sleep(), vec![from_both.into()]);
+    world.start("is connected to SSH", &mut sleep(), vec![to_ssh.into(), to_both.into()]);
     let [bound, sender] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
     sender.connect(bound.local_addr().expect("an address")).expect("a peer");
     let by_interface = OwnedFd::from(UdpSocket::bind("0.0.0.0:0").expect("a socket"));

@@ -407,3 +407,74 @@ fn peers_are_shown_on_request() {
         .any(|line| line.contains(&port) && line.contains(&own())));
     assert_eq!(run(&["sockets", "--where", "peers == 1"]).code, Some(2));
 }
+
+/// Check that clients of IPv4 are found at a socket that takes IPv4 and IPv6, and that the table
+/// shows such a socket as ss does, which is asked.
+#[test]
+fn sockets_take_ipv4_too_or_ipv6_only() {
+    let _turn = turn();
+    enter_new_network();
+    let both = TcpListener::bind("[::]:80").expect("a socket");
+    let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+    // The standard library can't set the option, which is refused after bind(2).
+    let only = {
+        std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").expect("a setting of this network");
+        TcpListener::bind("[::]:81").expect("a socket")
+    };
+    let any = TcpListener::bind("0.0.0.0:82").expect("a socket");
+    let client = TcpStream::connect(("127.0.0.1", port(&both))).expect("a connection");
+    let (server, _) = both.accept().expect("its other end");
+    let (of_client, of_server) = (inode(&client), inode(&server));
+    for (expression, expected) in [
+        ("remote_addr in '127.0.0.0/8'", vec![of_client, of_server]),
+        ("remote_addr == '127.0.0.1'", vec![of_client, of_server]),
+        (
+            "remote_addr in ('10.0.0.1', '::ffff:127.0.0.1')",
+            vec![of_client, of_server],
+        ),
+        ("remote_addr == local_addr", vec![of_client, of_server]),
+        ("remote_addr in '::ffff:0:0/96'", vec![of_client, of_server]),
+        ("remote_addr in '::/0'", vec![of_server]),
+        ("remote_addr not in '127.0.0.0/8'", vec![]),
+        ("remote_addr != '127.0.0.1'", vec![]),
+        ("ipv6_only", vec![inode(&only)]),
+        ("not ipv6_only", vec![inode(&both)]),
+    ] {
+        let mut expected = expected;
+        expected.sort_unstable();
+        assert_eq!(inodes(&["--tcp", "--where", expression]), expected, "{expression}");
+    }
+    let rows = rows(&["--tcp"]);
+    let said = |inode: u64| {
+        let row = rows.iter().find(|row| row["inode"] == inode).expect("the socket");
+        (row["ipv6_only"].as_bool(), row["absent"]["ipv6_only"].clone())
+    };
+    assert_eq!(said(inode(&both)), (Some(false), Value::Null));
+    assert_eq!(said(inode(&only)), (Some(true), Value::Null));
+    assert_eq!(said(inode(&any)), (None, json!("none")));
+    assert_eq!(said(of_client), (None, json!("none")));
+    // The kernel says nothing about connections.
+    assert_eq!(said(of_server), (None, json!("unsupported")));
+
+    let theirs = std::process::Command::new("ss")
+        .args(["-Htan"])
+        .output()
+        .expect("dev/setup.sh installs it");
+    let theirs = String::from_utf8(theirs.stdout).expect("a table");
+    let locals = |text: &str| {
+        let mut locals: Vec<String> = text
+            .lines()
+            .map(|line| line.split_ascii_whitespace().nth(3).expect("an address").to_owned())
+            .collect();
+        locals.sort();
+        locals
+    };
+    let table = complete(&["--tcp", "--no-header"]).text();
+    let without_protocol: String = table.lines().map(|line| line[4..].to_owned() + "\n").collect();
+    assert_eq!(locals(&without_protocol), locals(&theirs), "{table}{theirs}");
+    assert!(locals(&theirs).contains(&"*:80".to_owned()), "{theirs}");
+    let page = run(&["inspect", &own()]).text();
+    for address in [" *:80 ", " [::]:81 ", " 0.0.0.0:82 "] {
+        assert!(page.contains(address), "{address}: {page}");
+    }
+}

@@ -416,7 +416,7 @@ const ENVIRON: [RowKey; 2] = [
 ];
 
 /// The fields shown for sockets.
-pub const SOCKET_FIELDS: [SocketField; 15] = [
+pub const SOCKET_FIELDS: [SocketField; 16] = [
     SocketField::Family,
     SocketField::Type,
     SocketField::Protocol,
@@ -427,6 +427,7 @@ pub const SOCKET_FIELDS: [SocketField; 15] = [
     SocketField::LocalPort,
     SocketField::RemoteAddr,
     SocketField::RemotePort,
+    SocketField::Ipv6Only,
     SocketField::Path,
     SocketField::Inode,
     SocketField::Netns,

@@ -363,6 +363,11 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
         table.cell(|out| put(out, Of::RecvQueueBytes));
         table.cell(|out| put(out, Of::SendQueueBytes));
         table.cell(|out| match &text_of(Of::Path)[..] {
+            // Any address, of IPv4 too.
+            b"-" if (&text_of(Of::LocalAddr)[..], &text_of(Of::Ipv6Only)[..]) == (b"::", b"false") => {
+                out.extend_from_slice(b"*:");
+                put(out, Of::LocalPort);
+            }
             b"-" => end(out, Of::LocalAddr, Of::LocalPort),
             path => out.extend_from_slice(path),
         });

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField};
+use taskdiag::sockets::{Address, Endpoint, Family, Queues, Row, Socket, SocketField};
 use taskdiag::{Absent, Value};
 
 use crate::output::named::{self, keys_of, OwnedValue, RowKey};
@@ -67,7 +67,11 @@ pub fn local(out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>) {
             _ => out.push(b'*'),
         },
         _ => {
-            address(out, socket.local);
+            // Any address, of IPv4 too.
+            match (socket.local.addr, socket.ipv6_only) {
+                (Some(Address::Ip(addr)), Ok(Some(false))) if addr.is_unspecified() => out.push(b'*'),
+                _ => address(out, socket.local),
+            }
             if let Ok(Some(name)) = socket.interface {
                 out.push(b'%');
                 text::escape(out, name);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use regex::bytes::Regex;
 
+use super::network::{self, Network};
 use super::HasFields;
 use crate::field::{Field, Fields, Kind};
 use crate::socket::SocketField;
@@ -56,6 +57,7 @@ pub(super) enum Operand {
     /// In the unit of the field. Percentages are in thousandths.
     Number(i128),
     Text(Vec<u8>),
+    Network(Network),
     /// The same task's value of another field.
     Value(Subject),
 }
@@ -94,6 +96,7 @@ pub(super) enum Class {
     Flag,
     Text,
     Time,
+    IpAddress,
     Address,
     Mask,
     Capabilities,
@@ -141,6 +144,9 @@ impl Subject {
     pub(super) fn class(self) -> Class {
         if let Subject::Limit(limit) = self {
             return limit.class();
+        }
+        if matches!(self, Subject::Socket(SocketField::LocalAddr | SocketField::RemoteAddr)) {
+            return Class::IpAddress;
         }
         match self.field_kind() {
             Kind::Id
@@ -209,7 +215,7 @@ impl Limit {
 }
 
 impl Relation {
-    fn holds<T: Ord + ?Sized>(self, a: &T, b: &T) -> bool {
+    pub(super) fn holds<T: Ord + ?Sized>(self, a: &T, b: &T) -> bool {
         match self {
             Relation::Equal => a == b,
             Relation::NotEqual => a != b,
@@ -225,7 +231,7 @@ impl Operand {
     fn fields(&self) -> Fields {
         match self {
             Operand::Value(subject) => subject.fields(),
-            Operand::Number(_) | Operand::Text(_) => Fields::NONE,
+            Operand::Number(_) | Operand::Text(_) | Operand::Network(_) => Fields::NONE,
         }
     }
 }
@@ -294,8 +300,13 @@ fn compare(relation: Relation, value: Value<'_>, operand: &Operand, row: &impl H
     match operand {
         Operand::Number(number) => compare_numbers(relation, value, *number),
         Operand::Text(text) => with_text(value, |bytes| relation.holds(bytes, text.as_slice())),
+        Operand::Network(network) => with_text(value, |bytes| network.relates(relation, bytes))?,
         Operand::Value(subject) => {
             let other = subject.value(row)?;
+            if subject.class() == Class::IpAddress {
+                let operand = with_text(other, network::operand)??;
+                return compare(relation, value, &operand, row);
+            }
             match number(other) {
                 Some(number) => compare_numbers(relation, value, number),
                 None => with_text(value, |bytes| with_text(other, |other| relation.holds(bytes, other)))?,

@@ -53,6 +53,7 @@ impl std::error::Error for ParseError {}
 pub(super) fn compared_with(subject: Subject) -> String {
     let what = match subject.class() {
         Class::Text => "text in quotes",
+        Class::IpAddress => "an address or a network in quotes",
         Class::Time => "a time in quotes",
         Class::Flag => "`true`, `false`",
         _ if has_names(subject) => "a number, a name in quotes",
@@ -64,7 +65,7 @@ pub(super) fn compared_with(subject: Subject) -> String {
 /// The comparison operators that a subject allows.
 pub(super) fn comparisons_of(subject: Subject) -> String {
     let mut text = format!("a comparison of {subject}: == != < <= > >= in");
-    if matches!(subject.class(), Class::Text | Class::Time) {
+    if matches!(subject.class(), Class::Text | Class::Time | Class::IpAddress) {
         text.push_str(" ~ ~*");
     }
     if subject.is_list() || matches!(subject.class(), Class::Capabilities | Class::Signals) {

@@ -8,6 +8,7 @@ mod comparison;
 mod kernel;
 mod literal;
 mod message;
+mod network;
 mod parse;
 mod pattern;
 mod socket;
@@ -110,6 +111,8 @@ impl Filter {
     /// - `==  !=  <  <=  >  >=` compare with a number, with text in single or double quotes, or
     ///   with another field.
     /// - `in ( , )` and `not in ( , )` compare with several values.
+    /// - Addresses are equal to a network that has them: `remote_addr in '10.0.0.0/8'`. IPv4 within
+    ///   IPv6 (`::ffff:10.0.0.1`) counts as IPv4.
     /// - `~` takes a regular expression, `~*` a glob, in quotes.
     /// - `has` tests for a member of a set or list: `cap_effective has sys_admin`, `sig_blocked has
     ///   TERM`, `groups has 4`.

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use super::comparison::{Class, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
 use super::message::{compared_with, comparisons_of, has_names, named, or_near, ParseError};
 use super::token::{self, Kind, Token};
-use super::{literal, Expression, Filter};
+use super::{literal, network, Expression, Filter};
 use crate::field::{near, shortened, Field, UnknownField};
 use crate::names::{self, CAPABILITIES, SIGNALS};
 use crate::socket::SocketField;
@@ -223,8 +223,11 @@ impl<'a> Parser<'a> {
         field.map(Subject::Field)
     }
 
-    /// The operands in parentheses after `in`.
+    /// The operands in parentheses after `in`. A network alone needs none.
     fn list(&mut self, subject: Subject) -> Result<Vec<Operand>> {
+        if subject.class() == Class::IpAddress && matches!(self.peek()?.kind, Kind::Text(_)) {
+            return Ok(vec![self.operand(subject)?]);
+        }
         self.expect(Kind::Open, "`(`")?;
         let mut operands = vec![self.operand(subject)?];
         while self.take_if(Kind::Comma)? {
@@ -235,7 +238,7 @@ impl<'a> Parser<'a> {
     }
 
     fn pattern(&mut self, subject: Subject, operator: Token<'_>) -> Result<Comparison> {
-        if !matches!(subject.class(), Class::Text | Class::Time) {
+        if !matches!(subject.class(), Class::Text | Class::Time | Class::IpAddress) {
             let message = format!("{subject} is not text ({}): it has no patterns", subject.kind());
             return Err(self.error(operator.start, message));
         }
@@ -312,8 +315,13 @@ impl<'a> Parser<'a> {
             }
             (_, Kind::Word(word)) => self.other(subject, word),
             (Class::Text, Kind::Text(text)) => Ok(Operand::Text(text.as_bytes().to_vec())),
+            (Class::IpAddress, Kind::Text(text)) => {
+                network::operand(text.as_bytes()).ok_or_else(|| self.not_compared_with(subject, token))
+            }
             (Class::Time, Kind::Text(text)) => literal::time(text, TimeZone::system).map(Operand::Text),
-            (Class::Text | Class::Time | Class::Flag, _) => Err(self.not_compared_with(subject, token)),
+            (Class::Text | Class::IpAddress | Class::Time | Class::Flag, _) => {
+                Err(self.not_compared_with(subject, token))
+            }
             (_, Kind::Number(text)) => literal::number(text, class).map(Operand::Number),
             (_, Kind::Text(name)) if has_names(subject) => match self.named(subject, name) {
                 Some(number) => Ok(Operand::Number(number.into())),

@@ -94,7 +94,7 @@ impl HasFields for Row<'_> {
 mod tests {
     use super::*;
     use crate::socket::tests::listener;
-    use crate::socket::Owner;
+    use crate::socket::{Address, Endpoint, Owner};
 
     fn decide(text: &str, socket: &Socket<'_>) -> Option<bool> {
         SocketFilter::parse(text)
@@ -122,6 +122,78 @@ mod tests {
         for text in ["remote_port == 1", "recv_queue_bytes > 1M", "pid == 1", "not pid == 1"] {
             assert_eq!(decide(text, &socket), None, "{text}");
         }
+    }
+
+    /// Check that addresses are in networks, that IPv4 within IPv6 is IPv4, and that other texts are
+    /// not addresses.
+    #[test]
+    fn addresses_are_in_networks() {
+        let at = |text: &str| Socket {
+            local: Endpoint {
+                addr: Some(Address::Ip(text.parse().expect("an address"))),
+                port: None,
+            },
+            ..listener()
+        };
+        for (addr, expression, expected) in [
+            ("10.1.2.3", "local_addr in '10.0.0.0/8'", true),
+            ("::ffff:10.1.2.3", "local_addr in '10.0.0.0/8'", true),
+            ("::ffff:10.1.2.3", "local_addr not in '10.0.0.0/8'", false),
+            ("::ffff:10.1.2.3", "local_addr == '10.1.2.3'", true),
+            ("::ffff:10.1.2.3", "local_addr != '10.1.2.3'", false),
+            ("10.1.2.3", "local_addr == '::ffff:10.1.2.3'", true),
+            ("10.1.2.3", "local_addr in '::ffff:10.0.0.0/104'", true),
+            ("10.1.2.3", "local_addr in '0.0.0.0/0'", true),
+            ("10.1.2.3", "local_addr in '::/0'", false),
+            ("11.1.2.3", "local_addr in '10.0.0.0/8'", false),
+            ("11.1.2.3", "local_addr in '10.0.0.0/7'", true),
+            ("11.1.2.3", "local_addr in ('10.0.0.0/8', '11.1.2.3/32')", true),
+            ("fe80::1", "local_addr in 'fe80::/10'", true),
+            ("fe80::1", "local_addr in '0.0.0.0/0'", false),
+            ("fe80::1", "local_addr == 'FE80:0::1'", true),
+            ("::ffff:10.1.2.3", "local_addr in '::/0'", true),
+            ("10.1.2.3", "local_addr ~ '^10'", true),
+            ("9.1.2.3", "local_addr < '10.0.0.0'", true),
+            (
+                "10.1.2.3",
+                "local_addr == local_addr and local_addr >= local_addr",
+                true,
+            ),
+            ("10.1.2.3", "local_addr == '2'", false),
+        ] {
+            assert_eq!(decide(expression, &at(addr)), Some(expected), "{addr}: {expression}");
+        }
+        let machine = Socket {
+            local: Endpoint {
+                addr: Some(Address::Cid(2)),
+                port: None,
+            },
+            ..listener()
+        };
+        for (expression, expected) in [
+            ("local_addr == '2'", Some(true)),
+            ("local_addr == local_addr", Some(true)),
+            ("local_addr in '0.0.0.0/0'", Some(false)),
+            ("local_addr != '10.0.0.1'", Some(true)),
+            ("local_addr < '10.0.0.1'", None),
+        ] {
+            assert_eq!(decide(expression, &machine), expected, "{expression}");
+        }
+        for text in [
+            "''",
+            "'x'",
+            "'10.0.0.0/33'",
+            "'10.0.0.0/'",
+            "'::/129'",
+            "'10.0.0.0/-1'",
+            "10",
+            "path",
+        ] {
+            assert!(SocketFilter::parse(&format!("local_addr == {text}")).is_err(), "{text}");
+        }
+        let text = "local_addr not in '10.0.0.0/8'";
+        let filter = SocketFilter::parse(text).expect("a filter").to_string();
+        assert_eq!(SocketFilter::parse(&filter).expect("a filter").to_string(), filter);
     }
 
     /// Check that one owner is enough, and that the values are taken from the same owner.

@@ -20,6 +20,7 @@ crate::row_fields! {
     LocalPort "local_port" Id "The port that it is bound to; of netlink the port id.";
     RemoteAddr "remote_addr" Text "The address that it is connected to.";
     RemotePort "remote_port" Id "The port that it is connected to.";
+    Ipv6Only "ipv6_only" Flag "Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well.";
     Interface "interface" Text "The network interface that it is bound to.";
     Path "path" Text "The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in /proc/net/unix.";
     PeerInode "peer_inode" Id "The inode number of the UNIX socket at the other end.";
@@ -137,6 +138,7 @@ impl<'a> Row<'a> {
             SocketField::LocalPort => number(socket.local.port),
             SocketField::RemoteAddr => Ok(written(&self.remote, socket.remote.addr)),
             SocketField::RemotePort => number(socket.remote.port),
+            SocketField::Ipv6Only => Ok(socket.ipv6_only?.map(Value::Flag)),
             SocketField::Interface => Ok(socket.interface?.map(Value::Text)),
             SocketField::Path => Ok(socket.path.map(|path| Value::Text(self.path(path)))),
             SocketField::PeerInode => long(socket.peer_inode),

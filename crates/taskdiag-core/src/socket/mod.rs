@@ -335,6 +335,9 @@ pub struct Socket<'a> {
     pub local: Endpoint,
     /// What it is connected to.
     pub remote: Endpoint,
+    /// Whether it takes only IPv6 (`IPV6_V6ONLY`), or IPv4 as well. The kernel says so of sockets of
+    /// IPv6 that are not connected.
+    pub ipv6_only: Known<Option<bool>>,
     /// The name of the network interface that it is bound to (`SO_BINDTODEVICE`, packet sockets,
     /// link-local addresses).
     pub interface: Known<Option<&'a [u8]>>,
@@ -389,6 +392,7 @@ impl<'a> Socket<'a> {
             state,
             local: Endpoint::default(),
             remote: Endpoint::default(),
+            ipv6_only: Ok(None),
             interface: Ok(None),
             interface_index: None,
             path: None,
@@ -434,6 +438,7 @@ impl fmt::Debug for Socket<'_> {
             .field("state", &self.state)
             .field("local", &self.local)
             .field("remote", &self.remote)
+            .field("ipv6_only", &self.ipv6_only)
             .field("interface", &self.interface.map(|name| name.map(text)))
             .field("path", &self.path.map(text))
             .field("peer_inode", &self.peer_inode)

@@ -38,6 +38,9 @@ pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
     socket.uid = Ok(decimal(uid)?.try_into().ok()?);
     socket.inode = decimal(inode).filter(|&inode| inode != 0);
     // The text has none of these.
+    if family == Family::Inet6 {
+        socket.ipv6_only = Err(Absent::Unsupported);
+    }
     socket.interface = Err(Absent::Unsupported);
     socket.mark = Err(Absent::Unsupported);
     socket.cgroup_id = Err(Absent::Unsupported);

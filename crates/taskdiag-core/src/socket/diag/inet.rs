@@ -36,6 +36,7 @@ pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MOST_PORTS * 24 - 4;
 const INFO: u16 = 2;
 const CONG: u16 = 4;
 const PROTOCOL_OF_RAW: u16 = 10;
+const SKV6ONLY: u16 = 11;
 const MARK: u16 = 15;
 const CGROUP_ID: u16 = 21;
 
@@ -173,6 +174,9 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
     let (mut info, mut congestion) = (None, &[][..]);
     socket.mark = Err(Absent::Denied);
     socket.cgroup_id = Err(Absent::Unsupported);
+    if socket.family == Family::Inet6 {
+        socket.ipv6_only = Err(Absent::Unsupported);
+    }
     for (kind, payload) in attributes(rest) {
         match kind {
             INFO if list.is_tcp() => info = Some(payload),
@@ -180,6 +184,10 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
             PROTOCOL_OF_RAW if socket.socket_type == Type::Raw => {
                 let number = payload.first().map(|&number| Protocol::Ip(number.into()));
                 socket.protocol = number.or(socket.protocol);
+            }
+            SKV6ONLY => {
+                let flag = payload.first().map(|&flag| Some(flag != 0));
+                socket.ipv6_only = flag.ok_or(Absent::Truncated);
             }
             MARK => socket.mark = word(payload, 0).map(Some).ok_or(Absent::Truncated),
             CGROUP_ID => {
@@ -197,6 +205,7 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
         if socket.cgroup_id == Err(Absent::Unsupported) {
             socket.cgroup_id = Ok(None);
         }
+        socket.ipv6_only = Ok(None);
     }
     // There is no connection. The kernel sends zeros, and its backlog in place of unacknowledged
     // packets.

@@ -154,6 +154,9 @@ fn inet6_has_addresses() {
     let socket = socket(list, &bytes).expect("a socket");
     let shown = [socket.local, socket.remote].map(|end| end.addr.expect("an address").to_string());
     assert_eq!(shown, ["::ffff:10.0.0.1", "fe80::1"]);
+    assert_eq!(socket.ipv6_only, Err(Absent::Unsupported));
+    bytes.extend(attribute(11, &[1]));
+    assert_eq!(super::socket(list, &bytes).expect("a socket").ipv6_only, Ok(Some(true)));
 }
 
 /// Check that raw sockets have a protocol, from the attribute or from the port, and no ports.
