@@ -553,8 +553,8 @@ typedef enum td_field TD_ENUM {
 	TD_SOCKET_REMOTE_PORT = 4103,
 	/* The network interface that it is bound to. */
 	TD_SOCKET_INTERFACE = 4104,
-	/* The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in
-	 * /proc/net/unix. */
+	/* The name of a UNIX socket. An abstract name begins with @ in place of its first NUL; a path
+	 * that begins with @ is written as ./@. */
 	TD_SOCKET_PATH = 4105,
 	/* The inode number of the UNIX socket at the other end. */
 	TD_SOCKET_PEER_INODE = 4106,

@@ -189,7 +189,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Socket(SocketField::RemoteAddr), part: None, name: c"remote_addr", meaning: c"The address that it is connected to." }),
         Some(Row { of: Of::Socket(SocketField::RemotePort), part: None, name: c"remote_port", meaning: c"The port that it is connected to." }),
         Some(Row { of: Of::Socket(SocketField::Interface), part: None, name: c"interface", meaning: c"The network interface that it is bound to." }),
-        Some(Row { of: Of::Socket(SocketField::Path), part: None, name: c"path", meaning: c"The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in /proc/net/unix." }),
+        Some(Row { of: Of::Socket(SocketField::Path), part: None, name: c"path", meaning: c"The name of a UNIX socket. An abstract name begins with @ in place of its first NUL; a path that begins with @ is written as ./@." }),
         Some(Row { of: Of::Socket(SocketField::PeerInode), part: None, name: c"peer_inode", meaning: c"The inode number of the UNIX socket at the other end." }),
         Some(Row { of: Of::Socket(SocketField::Inode), part: None, name: c"inode", meaning: c"The inode number, which readlink(2) shows of its descriptors." }),
         Some(Row { of: Of::Socket(SocketField::Uid), part: None, name: c"uid", meaning: c"The user who created it." }),

@@ -478,3 +478,49 @@ fn sockets_take_ipv4_too_or_ipv6_only() {
         assert!(page.contains(address), "{address}: {page}");
     }
 }
+
+/// Check that a path is not taken for an abstract name, nor a name with a NUL for another.
+#[test]
+fn unix_names_differ() {
+    let _turn = turn();
+    enter_new_network();
+    let directory = std::env::temp_dir().join(format!("taskdiag-names-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let before = std::env::current_dir().expect("a directory");
+    std::env::set_current_dir(&directory).expect("a directory");
+    let path = UnixListener::bind("@foo@bar");
+    std::env::set_current_dir(before).expect("a directory");
+    std::fs::remove_dir_all(&directory).expect("our directory");
+    let path = path.expect("a socket");
+    let [plain, with_nul] = ["foo@bar", "foo\0bar"].map(|name| {
+        let name = SocketAddr::from_abstract_name(name).expect("a name");
+        UnixListener::bind_addr(&name).expect("a socket")
+    });
+    let (path, plain, with_nul) = (inode(&path), inode(&plain), inode(&with_nul));
+    let all = rows(&["--unix"]);
+    let name = |inode| &all.iter().find(|row| row["inode"] == inode).expect("the socket")["path"];
+    assert_eq!(name(path), "./@foo@bar");
+    assert_eq!(name(plain), "@foo@bar");
+    assert_eq!(name(with_nul), "@foo\0bar");
+    assert_eq!(inodes(&["--where", "path == '@foo@bar'"]), [plain]);
+    assert_eq!(inodes(&["--where", "path == './@foo@bar'"]), [path]);
+    assert_eq!(inodes(&["--where", r"path ~ '^@foo\x00'"]), [with_nul]);
+    let locals = |text: &str| {
+        let mut locals: Vec<String> = text
+            .lines()
+            .map(|line| line.split_ascii_whitespace().nth(4).expect("a name").to_owned())
+            .collect();
+        locals.sort();
+        locals
+    };
+    let table = complete(&["--unix", "--no-header"]).text();
+    assert_eq!(locals(&table), ["./@foo@bar", "@foo@bar", r"@foo\x00bar"], "{table}");
+    let csv = complete(&["--unix", "--csv", "--no-header", "-o", "path"]).text();
+    let mut lines: Vec<&str> = csv.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["./@foo@bar", "@foo\0bar", "@foo@bar"]);
+    let page = run(&["inspect", &own()]).text();
+    for name in [" ./@foo@bar ", " @foo@bar ", r" @foo\x00bar "] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+}

@@ -22,7 +22,7 @@ crate::row_fields! {
     RemotePort "remote_port" Id "The port that it is connected to.";
     Ipv6Only "ipv6_only" Flag "Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well.";
     Interface "interface" Text "The network interface that it is bound to.";
-    Path "path" Text "The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in /proc/net/unix.";
+    Path "path" Text "The name of a UNIX socket. An abstract name begins with @ in place of its first NUL; a path that begins with @ is written as ./@.";
     PeerInode "peer_inode" Id "The inode number of the UNIX socket at the other end.";
     Inode "inode" Id "The inode number, which readlink(2) shows of its descriptors.";
     Uid "uid" User "The user who created it.";
@@ -166,13 +166,12 @@ impl<'a> Row<'a> {
 
     /// The name of a UNIX socket as text.
     fn path(&self, path: &'a [u8]) -> &[u8] {
-        if path.first() != Some(&0) {
-            return path;
+        match path {
+            [0, name @ ..] => self.path.get_or_init(|| [b"@", name].concat()),
+            // The same path, but not the same text as an abstract name.
+            [b'@', ..] => self.path.get_or_init(|| [b"./", path].concat()),
+            path => path,
         }
-        self.path.get_or_init(|| {
-            let visible = |&byte: &u8| if byte == 0 { b'@' } else { byte };
-            path.iter().map(visible).collect()
-        })
     }
 
     fn data(&self, field: SocketField) -> Known<Option<Value<'_>>> {
@@ -302,12 +301,17 @@ mod tests {
         assert_eq!(Row::new(&socket).value(SocketField::RttNs), Err(Absent::NoAnswer));
     }
 
-    /// Check that abstract names have the form of `/proc/net/unix`, and that paths are untouched.
+    /// Check that abstract names begin with an @, and that no path and no other name has the same
+    /// text.
     #[test]
     fn abstract_names_begin_with_an_at() {
         let mut socket = Socket::new(Family::Unix, Type::Stream, State::Listen, 0);
         socket.path = Some(b"\0a\0b");
+        assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"@a\0b"[..]));
+        socket.path = Some(b"\0a@b");
         assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"@a@b"[..]));
+        socket.path = Some(b"@a@b");
+        assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"./@a@b"[..]));
         socket.path = Some(b"/run/x\xff");
         assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"/run/x\xff"[..]));
     }
