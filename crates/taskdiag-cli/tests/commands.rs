@@ -473,3 +473,35 @@ fn help_that_is_not_written_is_a_failure() {
         assert!(run.stderr.contains("output"), "{args:?}: {}", run.stderr);
     }
 }
+
+/// Check that a source that does not count something has no such counter, rather than 0.
+#[test]
+fn what_nobody_counts_is_no_counter() {
+    let own = std::process::id().to_string();
+    for (source, counts) in [("procfs", false), ("bpf", true)] {
+        for (args, counters) in [
+            (&["ps"][..], &["record_bytes", "reads"][..]),
+            (&["ps", "-p", &own], &["record_bytes", "reads"]),
+            (&["inspect", &own], &["record_bytes", "reads"]),
+            (&["files", "-p", &own], &["longest_run_ns"]),
+        ] {
+            let args = [args, &["--source", source, "--json"]].concat();
+            let counted = &run(&args).json()["counters"];
+            for counter in counters {
+                assert_eq!(
+                    counted[counter].as_u64() > Some(0),
+                    counts,
+                    "{args:?}: {counter}: {counted}"
+                );
+                assert_eq!(counted[counter].is_null(), !counts, "{args:?}: {counter}: {counted}");
+            }
+            assert!(
+                counted["gone"].is_u64() && counted["malformed"] == 0,
+                "{args:?}: {counted}"
+            );
+        }
+        let longest = &run(&["ps", "--source", source, "--json"]).json()["counters"]["longest_run_ns"];
+        assert!(counts || longest.is_null(), "{longest}");
+        assert_ne!(longest, 0, "{source}");
+    }
+}

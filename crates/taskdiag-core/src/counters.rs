@@ -11,10 +11,12 @@ use crate::field::Group;
 pub struct Counters {
     /// Tasks in the snapshot.
     pub tasks: u64,
-    /// Bytes of records that came from the sources.
-    pub record_bytes: u64,
-    /// read(2) calls on BPF iterators, or packets received from the broker.
-    pub reads: u64,
+    /// Bytes of records that came from BPF, the broker or a recording. `None` if none of them
+    /// answered.
+    pub record_bytes: Option<u64>,
+    /// read(2) calls on BPF iterators, or packets received from the broker. `None` if neither
+    /// answered.
+    pub reads: Option<u64>,
     /// Tasks that are not in the snapshot because they ended while they were being read.
     pub gone: u64,
     /// Tasks that are not in the snapshot because the caller may not see them.
@@ -42,34 +44,42 @@ pub struct Counters {
     /// Processes without a sign of change, whose values of [`Group::Rollup`] come from an earlier
     /// answer.
     pub unchanged: u64,
-    /// The longest run of a BPF program, in nanoseconds, for which RCU had to wait. 0 where the
-    /// kernel calls the program once for each task.
-    pub longest_run_ns: u64,
+    /// The longest run of a BPF program, in nanoseconds, for which RCU had to wait. `None` if
+    /// none ran, or where the kernel calls the program once for each task.
+    pub longest_run_ns: Option<u64>,
     /// Malformed records, which were left out. Anything but 0 is a defect.
     pub malformed: u64,
 }
 
 impl Counters {
-    /// The counters with their names, in the order of a report.
+    /// Counts a read from BPF or the broker.
+    #[doc(hidden)]
+    pub fn count_read(&mut self) {
+        *self.reads.get_or_insert(0) += 1;
+        self.record_bytes.get_or_insert(0);
+    }
+
+    /// The counters with their names, in the order of a report. Those that nobody counted are left
+    /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let named = [
-            ("tasks", self.tasks),
+            ("tasks", Some(self.tasks)),
             ("record_bytes", self.record_bytes),
             ("reads", self.reads),
-            ("gone", self.gone),
-            ("denied", self.denied),
-            ("deferred", self.deferred),
-            ("hidden", self.hidden),
-            ("candidates", self.candidates),
-            ("undecided", self.undecided),
-            ("remembered", self.remembered),
-            ("no_answer", self.no_answer),
-            ("over_budget", self.over_budget),
-            ("walked", self.walked),
-            ("unchanged", self.unchanged),
+            ("gone", Some(self.gone)),
+            ("denied", Some(self.denied)),
+            ("deferred", Some(self.deferred)),
+            ("hidden", Some(self.hidden)),
+            ("candidates", Some(self.candidates)),
+            ("undecided", Some(self.undecided)),
+            ("remembered", Some(self.remembered)),
+            ("no_answer", Some(self.no_answer)),
+            ("over_budget", Some(self.over_budget)),
+            ("walked", Some(self.walked)),
+            ("unchanged", Some(self.unchanged)),
             ("longest_run_ns", self.longest_run_ns),
-            ("malformed", self.malformed),
+            ("malformed", Some(self.malformed)),
         ];
-        named.into_iter()
+        named.into_iter().filter_map(|(name, count)| Some((name, count?)))
     }
 }

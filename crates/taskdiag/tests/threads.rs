@@ -78,7 +78,7 @@ fn many_threads_are_read_in_short_runs() {
             for _ in 0..rounds {
                 let before = (stat(pid), io(pid, "rchar"));
                 let snapshot = ask_first(&mut handle, &query);
-                shortest = shortest.min(snapshot.counters().longest_run_ns);
+                shortest = shortest.min(snapshot.counters().longest_run_ns.unwrap_or(0));
                 let Some(task) = snapshot.tasks().find(|task| task.pid() == Ok(pid as u32)) else {
                     // It is not our child, and it has not changed if it has not run.
                     assert!(!matches!(scope, taskdiag::Scope::Process(_)), "{source}");
@@ -117,7 +117,7 @@ fn many_threads_are_read_in_short_runs() {
         for _ in 0..rounds / 2 {
             let snapshot = ask_first(&mut handle, &query);
             assert_eq!(snapshot.len(), THREADS, "{source}");
-            shortest = shortest.min(snapshot.counters().longest_run_ns);
+            shortest = shortest.min(snapshot.counters().longest_run_ns.unwrap_or(0));
         }
         println!("{source}, its threads: longest stretch {shortest} ns");
         assert!(

@@ -245,7 +245,7 @@ fn ask(handle: &mut Handle, query: &Query, snapshot: &mut Snapshot) -> Result<Ru
     Ok(Run {
         took: start.elapsed(),
         rows: snapshot.len(),
-        bytes: snapshot.counters().record_bytes,
+        bytes: snapshot.counters().record_bytes.unwrap_or_default(),
         peak_kib: 0,
     })
 }

@@ -217,7 +217,7 @@ impl Program {
         loop {
             let start = snapshot.records.len();
             snapshot.records.reserve(read_size);
-            snapshot.counters.reads += 1;
+            snapshot.counters.count_read();
             match iterator::read(&pass, spare_capacity(&mut snapshot.records))? {
                 Some(0) => return Ok(()),
                 // Indexes the records at once, while they are in the processor's cache.

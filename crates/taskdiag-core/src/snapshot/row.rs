@@ -139,6 +139,6 @@ impl<'a> Indexer<'a> {
             self.deferred.push(offset);
         }
         self.rows.push(Row::new(record, offset));
-        self.counters.record_bytes += record.as_bytes().len() as u64;
+        *self.counters.record_bytes.get_or_insert(0) += record.as_bytes().len() as u64;
     }
 }

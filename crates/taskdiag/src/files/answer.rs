@@ -27,8 +27,8 @@ pub struct Answer {
     /// files.
     pub deferred: u64,
     /// The duration of the longest run of the BPF program, in nanoseconds. RCU waits for a run to
-    /// end.
-    pub longest_run_ns: u64,
+    /// end. `None` if none ran.
+    pub longest_run_ns: Option<u64>,
     /// Processes with values that were not read within the patience, ascending: their mapped files,
     /// or the sizes and kinds of some files.
     pub silent: Vec<u32>,
@@ -46,25 +46,26 @@ impl Answer {
             undecided: 0,
             malformed: 0,
             deferred: 0,
-            longest_run_ns: 0,
+            longest_run_ns: None,
             silent: Vec::new(),
         }
     }
 
-    /// The counters with their names, in the order of a report.
+    /// The counters with their names, in the order of a report. Those that nobody counted are left
+    /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let named = [
-            ("files", self.files),
-            ("denied", self.denied),
-            ("maps_denied", self.maps_denied),
-            ("gone", self.gone),
-            ("changed", self.changed),
-            ("undecided", self.undecided),
-            ("malformed", self.malformed),
-            ("deferred", self.deferred),
-            ("no_answer", self.silent.len() as u64),
+            ("files", Some(self.files)),
+            ("denied", Some(self.denied)),
+            ("maps_denied", Some(self.maps_denied)),
+            ("gone", Some(self.gone)),
+            ("changed", Some(self.changed)),
+            ("undecided", Some(self.undecided)),
+            ("malformed", Some(self.malformed)),
+            ("deferred", Some(self.deferred)),
+            ("no_answer", Some(self.silent.len() as u64)),
             ("longest_run_ns", self.longest_run_ns),
         ];
-        named.into_iter()
+        named.into_iter().filter_map(|(name, count)| Some((name, count?)))
     }
 }

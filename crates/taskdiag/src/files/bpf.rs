@@ -64,7 +64,7 @@ pub(super) fn read(
         while goes_on {
             let mut run = Run::default();
             goes_on = walk.more(|record, text| run.take(record, text, chunk, &mut states, needs))?;
-            pass.answer.longest_run_ns = pass.answer.longest_run_ns.max(walk.longest_run_ns());
+            pass.answer.longest_run_ns = pass.answer.longest_run_ns.max(Some(walk.longest_run_ns()));
             if deliver(&run, chunk, patience, pass).is_break() {
                 return Ok(ControlFlow::Break(()));
             }

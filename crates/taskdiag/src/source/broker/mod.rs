@@ -466,7 +466,7 @@ impl Broker {
         loop {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
-            snapshot.counters.reads += 1;
+            snapshot.counters.count_read();
             if add_rows(snapshot, start, seq)? {
                 return Ok(());
             }
