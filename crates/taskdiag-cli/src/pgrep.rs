@@ -185,9 +185,6 @@ impl Criteria {
         if self.full || wanted.cmdline {
             fields |= Field::Cmdline | Field::State;
         }
-        if self.ignore_ancestors {
-            fields |= Field::Ppid;
-        }
         if wanted.catches.is_some() {
             fields |= Field::SigCaught;
         }
@@ -205,7 +202,7 @@ impl Criteria {
         }
         let answers = Answers::ask(handle, &query).map_err(fatal)?;
         let tasks = answers.tasks();
-        let left_out = self.left_out(&tasks);
+        let left_out = selection::own(self.ignore_ancestors);
         let is_match = |task: &&Task<'_>| {
             let pid = task.record().header().pid.get();
             let by_filter = match (&filter, self.inverse) {
@@ -262,25 +259,6 @@ impl Criteria {
             return pattern.is_match(&cmdline(task));
         }
         task.comm().is_ok_and(|name| pattern.is_match(name))
-    }
-
-    /// The processes that never match: this one and, with -A, its ancestors.
-    fn left_out(&self, tasks: &[Task<'_>]) -> Vec<u32> {
-        let mut left_out = vec![getpid().as_raw_nonzero().get().unsigned_abs()];
-        let parent_of = |pid: u32| {
-            let task = tasks.iter().find(|task| task.record().header().pid.get() == pid)?;
-            task.ppid().ok().filter(|&parent| parent != 0)
-        };
-        if self.ignore_ancestors {
-            while let Some(parent) = left_out.last().and_then(|&pid| parent_of(pid)) {
-                // Ids are reused, so two tasks may appear to be each other's parent.
-                if left_out.contains(&parent) {
-                    break;
-                }
-                left_out.push(parent);
-            }
-        }
-        left_out
     }
 
     /// The filter for all criteria except the pattern. `None` if there are none. `pid` is the id

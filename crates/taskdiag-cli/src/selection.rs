@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args as ClapArgs;
 use taskdiag::{CpuSet, Field, Filter, Handle, Ids, Kind, Limits, ParseError, Query, Task, Value};
-use taskdiag_core::field::{named, UnknownField};
+use taskdiag_core::field::{named, with_made_of, UnknownField};
 
 use crate::choice::Chosen;
 use crate::listing::Answers;
@@ -178,9 +178,19 @@ pub const OF_PROCESSES: [&str; 7] = [
 ];
 
 /// The options of [`Selection`].
-pub const SELECTING: [&str; 8] = {
+pub const SELECTING: [&str; 9] = {
     let [pids, children, descendants, users, cgroup, unit, container] = OF_PROCESSES;
-    [pids, children, descendants, users, cgroup, unit, container, "filter"]
+    [
+        pids,
+        children,
+        descendants,
+        users,
+        cgroup,
+        unit,
+        container,
+        "filter",
+        "ignore_ancestors",
+    ]
 };
 
 /// Which processes: the options of all commands that have processes.
@@ -221,12 +231,16 @@ pub struct Selection {
     /// lists), and, or, not, ( ). A comparison with a missing value is neither true nor false
     #[arg(long = "where", value_name = "EXPR")]
     filter: Option<String>,
+    /// Leave out this command and its ancestors, such as sudo and sh. A --where that reads names or
+    /// arguments leaves out this command in any case
+    #[arg(long, conflicts_with = "pids")]
+    ignore_ancestors: bool,
 }
 
 impl Selection {
-    /// The query for the selected tasks.
-    pub fn query(&self, threads: bool) -> Result<Query, Failure> {
-        self.narrow(self.processes.whole(threads)?, within_cgroup)
+    /// The query for the selected tasks. `is_past`: those of a recording.
+    pub fn query(&self, threads: bool, is_past: bool) -> Result<Query, Failure> {
+        self.narrow(self.processes.whole(threads)?, is_past, within_cgroup)
     }
 
     /// The query for the processes that `--pid`, `--children` and `--descendants` name.
@@ -235,17 +249,20 @@ impl Selection {
     }
 
     /// Restricts a query to the tasks that the other options select.
-    pub fn narrow(&self, query: Query, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
-        let query = self.processes.narrow(query, within)?;
+    pub fn narrow(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
+        let mut query = self.processes.narrow(query, within)?;
+        if self.ignore_ancestors && !is_past {
+            query = without(query, &own(true))?;
+        }
         match &self.filter {
-            Some(expression) => Ok(query.filter(filter(expression)?)),
+            Some(expression) => narrow_by(query, expression, is_past),
             None => Ok(query),
         }
     }
 
     /// Whether any option was given.
     pub fn is_given(&self) -> bool {
-        self.processes.is_given() || self.filter.is_some()
+        self.processes.is_given() || self.filter.is_some() || self.ignore_ancestors
     }
 
     /// Whether any option but `--pid`, `--children` and `--descendants` was given.
@@ -342,6 +359,46 @@ pub fn within_cgroup(path: &[u8]) -> Filter {
     } else {
         Filter::within_cgroup(path)
     }
+}
+
+/// Restricts a query to the tasks for which an expression is true. The arguments of this command
+/// have whatever the expression looks for, so it leaves itself out of what it finds by names or
+/// arguments, as pgrep(1) does.
+pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query, Failure> {
+    let filter = filter(expression)?;
+    let looks_at = with_made_of(filter.fields());
+    let names = [Field::Comm, Field::Cmdline, Field::Exe, Field::Environ];
+    let finds_itself = names.iter().any(|&field| looks_at.contains(field));
+    let query = if finds_itself && !is_past && !query.scope.is_listed() {
+        without(query, &own(false))?
+    } else {
+        query
+    };
+    Ok(query.filter(filter))
+}
+
+/// The query without some processes.
+fn without(query: Query, pids: &[u32]) -> Result<Query, Failure> {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    Ok(query.filter(filter(&format!("pid not in ({})", pids.join(", ")))?))
+}
+
+/// The ids of this process and, if wanted, of its ancestors.
+pub fn own(with_ancestors: bool) -> Vec<u32> {
+    let mut own = vec![std::process::id()];
+    let mut handle = Handle::new();
+    let mut parent_of = |pid: u32| {
+        let found = handle.query(&Query::these([pid]).fields(Field::Ppid)).ok()?;
+        found.tasks().next()?.ppid().ok().filter(|&parent| parent != 0)
+    };
+    while let Some(parent) = own.last().filter(|_| with_ancestors).and_then(|&pid| parent_of(pid)) {
+        // Ids are reused, so two tasks may appear to be each other's parent.
+        if own.contains(&parent) {
+            break;
+        }
+        own.push(parent);
+    }
+    own
 }
 
 /// The filter for tasks of a unit.

@@ -62,7 +62,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         descending: false,
     });
     let sorted_by: Fields = sort.iter().map(|key| key.field).collect();
-    let query = args.selection.query(false)?.fields(asked | sorted_by | Field::Ppid);
+    let query = args
+        .selection
+        .query(false, args.past.is_given())?
+        .fields(asked | sorted_by | Field::Ppid);
     let (mut handle, whole) = args.past.handle(|| options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();

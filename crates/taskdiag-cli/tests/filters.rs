@@ -340,3 +340,72 @@ fn missing_cgroups_are_reported() {
     let all = run(&["ps", "--cgroup", "/", "--no-header", "-o", "pid"]).complete();
     assert!(pids(&all).contains(&std::process::id()), "{all}");
 }
+
+/// Check that no command finds itself by the arguments that it looks for, that its ancestors are
+/// found unless they are to be left out, and that a process that is named is there.
+#[test]
+fn commands_do_not_find_themselves() {
+    let word = &format!("taskdiag-word-{}", std::process::id());
+    let mut named = std::process::Command::new("sleep");
+    std::os::unix::process::CommandExt::arg0(&mut named, word);
+    let sleeper = Sleeper::start(&mut named);
+    let pid: u32 = sleeper.pid().parse().expect("a pid");
+    // Nobody may see the program of process 1 on some machines, so `exe` can't be asked about.
+    let expression = &format!("cmdline ~ '{word}' or comm == '{word}'");
+    let found = |args: &[&str]| {
+        let answer = run(&[args, &["--where", expression]].concat());
+        let code = answer.code;
+        let mut found: Vec<u32> = answer
+            .text()
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a row"))
+            .filter_map(|row| Some(row["pid"].as_u64()? as u32))
+            .collect();
+        found.dedup();
+        (code, found)
+    };
+    for source in ["procfs", "auto"] {
+        for args in [
+            &["ps", "--jsonl"][..],
+            &["ps", "-T", "--jsonl"],
+            &["ps", "aux", "--jsonl"],
+            &["tree", "--jsonl"],
+            &["mem", "--jsonl"],
+            &["files", "--jsonl"],
+            &["watch", "-n", "1", "--jsonl"],
+            &["watch", "-n", "3", "-d", "0.1", "-o", "pid,user", "--jsonl"],
+        ] {
+            let args = [args, &["--source", source]].concat();
+            assert_eq!(found(&args), (Some(0), vec![pid]), "{args:?}");
+        }
+    }
+    assert_eq!(found(&["maps", "--jsonl"]), (Some(0), vec![pid]));
+    let total = run(&["mem", "--total", "--json", "--where", expression]).json();
+    assert_eq!(total["rows"][0]["processes_count"], 1, "{total}");
+
+    // A shell above the command has the word among its arguments.
+    let by_shell = |more: &str| {
+        let program = env!("CARGO_BIN_EXE_taskdiag");
+        let script = format!("{program} ps -o pid --no-header {more}; exit $?");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script, word])
+            .env("EXPRESSION", expression)
+            .output()
+            .expect("a shell");
+        (
+            output.status.code(),
+            pids(&String::from_utf8_lossy(&output.stdout)).len(),
+        )
+    };
+    let chosen = "--where \"$EXPRESSION\"";
+    assert_eq!(by_shell(chosen), (Some(0), 2));
+    assert_eq!(by_shell(&format!("{chosen} --ignore-ancestors")), (Some(0), 1));
+    assert_eq!(by_shell("--ignore-ancestors --where \"pid == $$\""), (Some(0), 0));
+
+    // What does not look at names or arguments, and a process that is named, is as it was.
+    let all = run(&["ps", "-o", "comm", "--no-header", "--where", "rss_bytes > 0"]).text();
+    assert!(all.lines().any(|comm| comm == "taskdiag"), "{all}");
+    assert_eq!(by_shell(&format!("-p $$ {chosen}")), (Some(0), 1));
+    let procps = run(&["ps", "-C", "taskdiag", "-o", "comm="]).text();
+    assert!(procps.contains("taskdiag"), "{procps}");
+}

@@ -55,7 +55,7 @@ impl Filter {
     pub fn new(args: &Args) -> Result<Filter, Failure> {
         let expression = args
             .selection
-            .narrow(Query::processes(), Expression::within_cgroup)?
+            .narrow(Query::processes(), args.past.is_given(), Expression::within_cgroup)?
             .filter;
         let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
         let in_cgroup = in_cgroup();

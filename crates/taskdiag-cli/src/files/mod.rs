@@ -238,7 +238,7 @@ impl Shown {
 impl Args {
     fn query(&self) -> Result<Query, Failure> {
         if self.named.is_empty() {
-            self.selection.query(false)
+            self.selection.query(false, false)
         } else {
             Ok(Query::these(self.named.iter().copied()))
         }

@@ -73,6 +73,11 @@ pub struct RangeOptions {
 }
 
 impl RangeOptions {
+    /// Whether a recording was requested.
+    pub fn is_given(&self) -> bool {
+        self.history.is_some()
+    }
+
     /// The directory of the recording, if requested.
     pub fn history(&self) -> Option<&Path> {
         self.history.as_deref()
@@ -110,6 +115,11 @@ impl MomentOptions {
 }
 
 impl PastOptions {
+    /// Whether a recording was requested.
+    pub fn is_given(&self) -> bool {
+        self.moment.history.is_some()
+    }
+
     /// A handle that answers from the recording, if requested, or otherwise `now`. The outcome is
     /// partial if something of the recording is missing, which is reported.
     pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {

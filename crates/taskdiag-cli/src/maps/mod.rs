@@ -275,7 +275,7 @@ impl Args {
     }
 
     fn ask_selected(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
-        let query = self.selection.query(false)?.fields(Field::StartNs);
+        let query = self.selection.query(false, false)?.fields(Field::StartNs);
         let mut tasks = self.from.tasks();
         let selected = listing::Answers::ask(&mut tasks, &query)?;
         let outcome = selected.report(&[]).and(self.selection.check_cgroup(&tasks, &selected));

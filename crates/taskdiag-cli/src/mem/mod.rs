@@ -99,7 +99,7 @@ impl Args {
     }
 
     fn query(&self) -> Result<Query, Failure> {
-        Ok(self.selection.query(false)?.budget(self.budget()))
+        Ok(self.selection.query(false, self.past.is_given())?.budget(self.budget()))
     }
 
     fn cells(&self) -> Cells {

@@ -31,6 +31,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column};
 use crate::output::table::terminal_width;
 use crate::output::{Absences, Output};
+use crate::selection::within_cgroup;
 use crate::version;
 
 pub use args::{Args, CommandLine, PsArgs};
@@ -49,7 +50,7 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
         Some(query) => meant.narrow(query, select::Caller::new)?,
         None => meant.query(args.threads, select::Caller::new)?,
     };
-    selection.narrow(query, crate::selection::within_cgroup)
+    selection.narrow(query, args.past.is_given(), within_cgroup)
 }
 
 /// Runs the command. `meant` holds the options that [`CommandLine`] took from the command line.

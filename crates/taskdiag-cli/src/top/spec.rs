@@ -32,6 +32,8 @@ pub struct Spec {
     pub users: String,
     /// How long reading proportional set sizes may take.
     pub pss_budget: Duration,
+    /// Whether the tasks are those of a recording.
+    pub is_past: bool,
 }
 
 /// The fields of every survey: they identify the task, and show its name and what it does. All but
@@ -83,6 +85,7 @@ impl Spec {
             filter: view.filter.clone(),
             users: view.users.clone(),
             pss_budget: view.pss_budget,
+            is_past: view.is_past,
         }
     }
 
@@ -98,13 +101,13 @@ impl Spec {
     /// The query of the survey for the tasks that the options select, and the filter that is
     /// decided once rates are known.
     pub fn query(&self, selection: &Selection) -> Result<(Query, Option<Filter>), Failure> {
-        let mut query = selection.query(self.threads())?;
+        let mut query = selection.query(self.threads(), self.is_past)?;
         if !self.users.is_empty() {
             let names: Vec<String> = self.users.split(',').map(str::to_owned).collect();
             query = query.filter(Filter::one_of(Field::Euid, &users::users(&names)?));
         }
         if !self.filter.is_empty() {
-            query = query.filter(selection::filter(&self.filter)?);
+            query = selection::narrow_by(query, &self.filter, self.is_past)?;
         }
         let mut fields = self.survey;
         let rated = watch::take_filter(&mut query, &mut fields);
@@ -175,5 +178,26 @@ mod tests {
             ..view
         };
         assert!(Spec::of(&wrong).query(&Selection::default()).is_err());
+    }
+
+    /// Check that a filter that reads names does not find this program, except in a recording.
+    #[test]
+    fn filters_do_not_find_this_program() {
+        let asked = |filter: &str, is_past: bool| {
+            let view = View {
+                filter: filter.to_owned(),
+                is_past,
+                ..View::default()
+            };
+            let (query, _) = Spec::of(&view).query(&Selection::default()).expect("a query");
+            query.filter.expect("a filter").to_string()
+        };
+        let own = format!("pid not in ({})", std::process::id());
+        assert_eq!(
+            asked("comm == 'x'", false),
+            format!("not {} and comm == 'x'", own.replace("not in", "in"))
+        );
+        assert_eq!(asked("comm == 'x'", true), "comm == 'x'");
+        assert_eq!(asked("uid == 0", false), "uid == 0");
     }
 }

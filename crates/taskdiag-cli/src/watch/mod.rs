@@ -82,7 +82,7 @@ struct Watch<'a> {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     run_watch(Watch {
-        query: args.selection.query(args.threads)?,
+        query: args.selection.query(args.threads, false)?,
         threads: args.threads,
         selection: &args.selection,
         sort: &args.sort,

@@ -35,7 +35,17 @@ pub struct PastOptions {}
 #[derive(Clone, Debug, clap::Args)]
 pub struct RangeOptions {}
 
+impl RangeOptions {
+    pub fn is_given(&self) -> bool {
+        false
+    }
+}
+
 impl PastOptions {
+    pub fn is_given(&self) -> bool {
+        false
+    }
+
     pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
         Ok((now(), Outcome::Complete))
     }
