@@ -261,95 +261,98 @@ const (
 	Wchan Field = 119
 	// Label of the security module: AppArmor's profile or SELinux's context.
 	SecurityLabel Field = 120
+	// Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
+	// number, the controllers or the name of a version 1 hierarchy, and the path.
+	Cgroups Field = 121
 	// Proportional set size: resident memory, with each page divided by the number of processes
 	// that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for
 	// each mapping.
-	PSSBytes Field = 121
+	PSSBytes Field = 122
 	// Unique set size: resident memory that no other process maps.
-	USSBytes Field = 122
+	USSBytes Field = 123
 	// The part of pss_bytes that is dirty.
-	PSSDirtyBytes Field = 123
+	PSSDirtyBytes Field = 124
 	// The part of pss_bytes that is anonymous.
-	PSSAnonBytes Field = 124
+	PSSAnonBytes Field = 125
 	// The part of pss_bytes that is page cache of files.
-	PSSFileBytes Field = 125
+	PSSFileBytes Field = 126
 	// The part of pss_bytes that is shared memory and tmpfs.
-	PSSShmemBytes Field = 126
+	PSSShmemBytes Field = 127
 	// Clean resident pages that are mapped more than once.
-	SharedCleanBytes Field = 127
+	SharedCleanBytes Field = 128
 	// Dirty resident pages that are mapped more than once.
-	SharedDirtyBytes Field = 128
+	SharedDirtyBytes Field = 129
 	// Clean resident pages that are mapped once.
-	PrivateCleanBytes Field = 129
+	PrivateCleanBytes Field = 130
 	// Dirty resident pages that are mapped once.
-	PrivateDirtyBytes Field = 130
+	PrivateDirtyBytes Field = 131
 	// Resident pages that are marked as referenced.
-	ReferencedBytes Field = 131
+	ReferencedBytes Field = 132
 	// Resident pages that belong to no file.
-	AnonymousBytes Field = 132
+	AnonymousBytes Field = 133
 	// Resident pages that are merged with equal ones (KSM).
-	KSMBytes Field = 133
+	KSMBytes Field = 134
 	// Pages freed with MADV_FREE that the kernel has not reclaimed yet.
-	LazyfreeBytes Field = 134
+	LazyfreeBytes Field = 135
 	// Anonymous memory in transparent huge pages.
-	AnonHugeBytes Field = 135
+	AnonHugeBytes Field = 136
 	// Shared memory mapped by huge pages.
-	ShmemHugeBytes Field = 136
+	ShmemHugeBytes Field = 137
 	// Page cache of files mapped by huge pages.
-	FileHugeBytes Field = 137
+	FileHugeBytes Field = 138
 	// Resident pages of hugetlbfs that are mapped more than once. No other sum includes them.
-	SharedHugetlbBytes Field = 138
+	SharedHugetlbBytes Field = 139
 	// Resident pages of hugetlbfs that are mapped once. No other sum includes them.
-	PrivateHugetlbBytes Field = 139
+	PrivateHugetlbBytes Field = 140
 	// Swapped-out memory, with each page divided by the number of processes that share it.
-	SwapPSSBytes Field = 140
+	SwapPSSBytes Field = 141
 	// Resident memory according to the page tables. rss_bytes is from the kernel's counters.
-	RollupRSSBytes Field = 141
+	RollupRSSBytes Field = 142
 	// Swapped-out memory according to the page tables.
-	RollupSwapBytes Field = 142
+	RollupSwapBytes Field = 143
 	// The part of pss_bytes that is in locked mappings.
-	RollupLockedBytes Field = 143
+	RollupLockedBytes Field = 144
 	// Age of the values of this group at the end of the answer. Values of a process that shows no
 	// sign of change are kept for a while.
-	RollupAgeNS Field = 144
+	RollupAgeNS Field = 145
 	// Name of the effective user, from the user database of this host. The number if it has no
 	// name there.
-	User Field = 145
+	User Field = 146
 	// Name of the effective group, from the user database of this host. The number if it has no
 	// name there.
-	Group Field = 146
+	Group Field = 147
 	// Processor time in percent of the time since the task started. More than 100 if it used
 	// several processors.
-	CPUPercent Field = 147
+	CPUPercent Field = 148
 	// Resident memory in percent of the memory of this machine (MemTotal of /proc/meminfo).
-	MemPercent Field = 148
+	MemPercent Field = 149
 	// Time since the task started. Time in which the machine was suspended counts.
-	ElapsedNS Field = 149
+	ElapsedNS Field = 150
 	// When the task started, by the clock as it is set now: RFC 3339, in UTC and whole seconds.
-	StartTime Field = 150
+	StartTime Field = 151
 	// State as ps(1) shows it in STAT: the letter of state, then < high priority (nice < 0), N low
 	// priority (nice > 0), L has locked memory, s leads its session, l has several threads, + is
 	// in the foreground process group.
-	Stat Field = 151
+	Stat Field = 152
 	// Name of the controlling terminal, without /dev/. Empty if it has none.
-	TTY Field = 152
+	TTY Field = 153
 	// systemd unit of the system manager that it is in, by its cgroup. Empty if it is in none.
-	Unit Field = 153
+	Unit Field = 154
 	// systemd unit of a user's manager that it is in, by its cgroup. Empty if it is in none.
-	UserUnit Field = 154
+	UserUnit Field = 155
 	// Innermost systemd slice that unit is in, by its cgroup. -.slice, the root slice, if its
 	// cgroup is in no other.
-	Slice Field = 155
+	Slice Field = 156
 	// Id of the innermost container that it is in, by its cgroup. The name where the runtime has
 	// no ids (systemd-nspawn, LXC). Empty if it is in none.
-	ContainerID Field = 156
+	ContainerID Field = 157
 	// Name of that container, by its cgroup or by the runtime's files. Empty if it is in none.
-	ContainerName Field = 157
+	ContainerName Field = 158
 	// Runtime of that container, by its cgroup or by the runtime's files: docker, containerd,
 	// cri-o, podman, systemd-nspawn or lxc. Empty if it is in none.
-	ContainerRuntime Field = 158
+	ContainerRuntime Field = 159
 	// UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.
-	PodUID Field = 159
+	PodUID Field = 160
 )
 
 // The reasons why a value is missing.
@@ -448,6 +451,7 @@ const (
 	attrRollup        = 32
 	attrWchan         = 33
 	attrSecurityLabel = 34
+	attrCgroups       = 35
 )
 
 // Flags of a record.
@@ -597,6 +601,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"personality", "layout", "personality", "", "trace", "Execution domain and flags of personality(2).", KindMask}, 18, formUnsigned32, 31, 0},
 	{Info{"wchan", "text", "wchan", "", "", "Kernel function that it waits in. Empty if it does not wait, or if the kernel has no name for the function.", KindText}, 20, formPayload, 33, 0},
 	{Info{"security_label", "text", "attr/current", "", "", "Label of the security module: AppArmor's profile or SELinux's context.", KindText}, 20, formPayload, 34, 0},
+	{Info{"cgroups", "text", "cgroup", "", "", "Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path.", KindText}, 20, formPayload, 35, 0},
 	{Info{"pss_bytes", "rollup", "smaps_rollup Pss", "4.14", "trace", "Proportional set size: resident memory, with each page divided by the number of processes that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for each mapping.", KindBytes}, 19, formMaybe64, 32, 8},
 	{Info{"uss_bytes", "rollup", "smaps_rollup Private_Clean + Private_Dirty", "4.14", "trace", "Unique set size: resident memory that no other process maps.", KindBytes}, 19, formUnique, 32, 0},
 	{Info{"pss_dirty_bytes", "rollup", "smaps_rollup Pss_Dirty", "6.0", "trace", "The part of pss_bytes that is dirty.", KindBytes}, 19, formMaybe64, 32, 16},
