@@ -9,6 +9,8 @@ SECONDS ?= 1200
 # How long each fuzz target runs, and which ones: make fuzz FUZZ_SECONDS=600 FUZZ="records filters"
 FUZZ_SECONDS ?= 60
 FUZZ ?=
+# How often the tests of races repeat what they try to meet, in percent: CI runs all of it
+SCALE ?= 20
 # Part of the mutants: make mutants MUTANTS="--re src/plan/"
 MUTANTS ?=
 # Part of the benchmarks: make bench BENCH="--suite tasks --scale 1000"
@@ -45,7 +47,7 @@ endif
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python check features test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -101,20 +103,19 @@ check: ## Check what every commit needs, as any user: formatting, lints, unit te
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(CARGO) test --quiet --workspace --lib --bins
 
-features: ## Check builds of the command without some or all features
+features: ## Check builds of the command without some or all features, and of the library without BPF
 	@dev/setup.sh check
 	@for feature in '' history metrics top; do \
 		$(CARGO) clippy --quiet --package taskdiag-cli --no-default-features --features "$$feature" -- --deny warnings || exit; \
 	done
+	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
+	@$(CARGO) test --quiet --package taskdiag --no-default-features --lib
 
-test: ## Run all tests on this machine's kernel
+test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 repeats what meets races as often as CI
 	@dev/setup.sh test
-	@dev/test.sh
-	@clients/python/test.sh
-	@clients/go/test.sh
-	@clients/c/test.sh
-	@dev/metrics-test.sh
-	@dev/report-test.sh
+	@TASKDIAG_TEST_SCALE=$(SCALE) dev/test.sh
+
+test-clients: test-python test-go test-c ## Run the tests of the three clients
 
 test-report: ## Run the tests of the pages of taskdiag report in Chromium; TASKDIAG_PICTURES=DIR keeps pictures of them
 	@dev/setup.sh test
@@ -209,7 +210,6 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
-	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
 	@dev/build.sh
 	@target/debug/taskdiag fields --json | clients/generate.py --check
