@@ -374,6 +374,9 @@ const (
 	OverBudget Absent = 7
 	// The process could not be read within patience: it held a lock that reading takes.
 	NoAnswer Absent = 8
+	// Reading it may wait for a process or a file system, so a thread of its own would have to do
+	// it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)).
+	NoThread Absent = 9
 )
 
 var absentNames = [...]string{
@@ -386,6 +389,7 @@ var absentNames = [...]string{
 	"truncated",
 	"over budget",
 	"no answer",
+	"no thread",
 }
 
 // What this client reads: the version of the record.

@@ -175,6 +175,9 @@ typedef enum td_absent TD_ENUM {
 	TD_ABSENT_OVER_BUDGET = 7,
 	/* The process could not be read within patience: it held a lock that reading takes. */
 	TD_ABSENT_NO_ANSWER = 8,
+	/* Reading it may wait for a process or a file system, so a thread of its own would have to do
+	 * it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)). */
+	TD_ABSENT_NO_THREAD = 9,
 	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
 	TD_ABSENT_NONE = 100
 } td_absent;

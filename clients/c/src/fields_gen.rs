@@ -320,5 +320,6 @@ pub const REASONS: &[(u32, &CStr)] = &[
     (6, c"truncated"),
     (7, c"over budget"),
     (8, c"no answer"),
+    (9, c"no thread"),
     (100, c"none"),
 ];

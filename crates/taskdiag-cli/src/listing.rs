@@ -5,11 +5,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use taskdiag::{Absent, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
+use taskdiag::{Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
 use taskdiag_core::plan::BpfWay;
 
 use crate::history;
-use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Document, Head, Sample};
 use crate::output::named::{write_total, Total};
 use crate::output::names::Names;
@@ -155,7 +155,23 @@ impl Answers {
             1 => say_denied("1 task left out: you may not see it"),
             count => say_denied(format_args!("{count} tasks left out: you may not see them")),
         };
-        outcome.and(denied).and(report_absences(absences))
+        let outcome = outcome.and(denied).and(report_absences(absences));
+        let lacks_thread = |task: &&Task<'_>| {
+            let mut fields = self.snapshot.fields().iter();
+            fields.any(|field| task.value(field) == Err(Absent::NoThread))
+        };
+        match tasks.iter().filter(lacks_thread).count() as u64 {
+            // Values that only ps' columns show are in no absences.
+            count @ 1.. if outcome == Outcome::Complete => {
+                say(format_args!(
+                    "values missing for {}: {}",
+                    counted(count, "task"),
+                    Error::NO_THREAD
+                ));
+                Outcome::Partial
+            }
+            _ => outcome,
+        }
     }
 
     /// The processes of these for which a read made no progress.
@@ -364,6 +380,7 @@ fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
         Absent::Denied => return None,
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
+        Absent::NoThread => Error::NO_THREAD,
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",
     })

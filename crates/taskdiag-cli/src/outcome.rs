@@ -130,6 +130,11 @@ pub fn say_denied(message: impl fmt::Display) -> Outcome {
     }
 }
 
+/// The failure of a command that needs a thread.
+pub fn no_thread(error: io::Error) -> Failure {
+    Failure::Unanswered(format!("can't start a thread: {}", message(&error)))
+}
+
 /// A message that names the processes that do not answer.
 pub fn no_answer_from(pids: &[u32]) -> String {
     const NAMED: usize = 8;

@@ -202,6 +202,10 @@ impl Criteria {
         }
         let answers = Answers::ask(handle, &query).map_err(fatal)?;
         let tasks = answers.tasks();
+        // A part of the matches would look like all of them.
+        if self.full && tasks.iter().any(|task| task.cmdline().err() == Some(Absent::NoThread)) {
+            return Err(Failure::Fatal(format!("command lines: {}", taskdiag::Error::NO_THREAD)));
+        }
         let left_out = selection::own(self.ignore_ancestors);
         let is_match = |task: &&Task<'_>| {
             let pid = task.record().header().pid.get();

@@ -24,6 +24,9 @@ crate::named_enum! {
         /// The process could not be read within [`Query::patience`](crate::query::Query::patience):
         /// it held a lock that reading takes.
         NoAnswer = 8 => "no answer",
+        /// Reading it may wait for a process or a file system, so a thread of its own would have to
+        /// do it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)).
+        NoThread = 9 => "no thread",
     }
     const EVERY;
     /// The reason in a few words, as the command line prints it.

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
+use crate::absent::Absent;
+
 /// What went wrong, and where possible what to do about it.
 ///
 /// `{}` prints only the message, `{:#}` also its cause. [`source`](StdError::source) returns the
@@ -84,6 +86,19 @@ impl Error {
         };
         Error::new(ErrorKind::NoAnswer, message)
     }
+
+    /// What may wait for a process was not read, for this reason.
+    #[doc(hidden)]
+    pub fn not_read(pid: Option<u32>, reason: Absent) -> Error {
+        match reason {
+            Absent::NoThread => Error::new(ErrorKind::System, Error::NO_THREAD),
+            _ => Error::no_answer(pid),
+        }
+    }
+
+    /// The message where no thread can be started.
+    #[doc(hidden)]
+    pub const NO_THREAD: &'static str = "can't start a thread to read what may wait (the limit of threads: ulimit -u, pids.max; or a filter of system calls)";
 
     #[doc(hidden)]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {

@@ -45,10 +45,27 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
         answers
     }
 
+    /// Whether a thread runs.
+    pub fn has_thread(&self) -> bool {
+        self.worker.is_some()
+    }
+
     /// Whether an answer was late and answers are still missing.
     pub fn is_late(&self) -> bool {
         self.worker.as_ref().is_some_and(|worker| worker.is_late)
     }
+}
+
+/// The name of a user or group in a local file (passwd(5), group(5)). Reading it does not wait for a
+/// network, so it needs no thread.
+pub fn local_name(path: &str, id: u32) -> Option<Vec<u8>> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let name = text.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let name = parts.next()?;
+        (parts.nth(1)?.parse() == Ok(id)).then_some(name)
+    });
+    name.map(|name| name.as_bytes().to_vec())
 }
 
 /// A thread that looks things up one by one. It ends when its channel of questions is closed.

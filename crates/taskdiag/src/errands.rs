@@ -92,6 +92,7 @@ pub(crate) fn absent(failed: Failed) -> Absent {
     match failed {
         Failed::Silent => Absent::NoAnswer,
         Failed::Errno(Errno::ACCESS | Errno::PERM) => Absent::Denied,
+        Failed::Errno(Errno::AGAIN) => Absent::NoThread,
         Failed::Errno(Errno::NOENT | Errno::SRCH | Errno::STALE | Errno::NOTDIR | Errno::LOOP) => Absent::Gone,
         Failed::Errno(_) => Absent::Unsupported,
     }
@@ -242,7 +243,11 @@ impl Errands {
                 Some(runner) => runner,
                 None => {
                     is_new = true;
-                    Runner::start().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?
+                    Runner::start().map_err(|error| match Errno::from_io_error(&error) {
+                        // A filter of system calls says so.
+                        None | Some(Errno::PERM) => Errno::AGAIN,
+                        Some(errno) => errno,
+                    })?
                 }
             };
             let sent = runner.send(work, numbers, path, given).map_err(Failed::from);

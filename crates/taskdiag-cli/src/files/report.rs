@@ -24,6 +24,7 @@ use crate::output::{cell, people, Output};
 struct Missing {
     denied: u64,
     silent: u64,
+    no_thread: u64,
     truncated: u64,
 }
 
@@ -41,6 +42,7 @@ impl Missing {
         let has = |reason: Absent| values.contains(&Some(reason));
         self.denied += u64::from(has(Absent::Denied));
         self.silent += u64::from(has(Absent::NoAnswer));
+        self.no_thread += u64::from(has(Absent::NoThread));
         self.truncated += u64::from(has(Absent::Truncated));
     }
 }
@@ -264,8 +266,13 @@ impl<'a> Report<'a> {
         let Missing {
             denied,
             silent,
+            no_thread,
             truncated,
         } = self.missing;
+        if no_thread > 0 {
+            let files = counted(no_thread, "file");
+            lacks(format!("values missing for {files}: can't start a thread to read them"));
+        }
         if silent > 0 {
             let files = counted(silent, "file");
             lacks(format!(

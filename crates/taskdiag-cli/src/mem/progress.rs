@@ -22,7 +22,7 @@ impl ProgressLine {
             return ProgressLine(None);
         }
         let (end, ended) = channel();
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().spawn(move || {
             let mut is_shown = false;
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let (done, total) = progress.now();
@@ -33,7 +33,7 @@ impl ProgressLine {
                 let _ = write!(io::stderr(), "\r\x1b[K");
             }
         });
-        ProgressLine(Some((end, thread)))
+        ProgressLine(thread.ok().map(|thread| (end, thread)))
     }
 }
 

@@ -36,7 +36,7 @@ use taskdiag_sys::host::now_ns;
 use crate::events::listener::Listening;
 use crate::events::stop::Stop;
 use crate::host::Stat;
-use crate::outcome::{message, say, Failure, Outcome};
+use crate::outcome::{message, no_thread, say, Failure, Outcome};
 use crate::quantity;
 use crate::source::SourceOptions;
 use by::By;
@@ -211,11 +211,11 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     prepare(&mut handle, &args, &plan);
     let shared = Arc::new(Shared::new(args.tracker()));
     let ended = Ended::new(shared.clone(), rules, args.by.clone(), plan.boot);
-    let directories = Directories::begin(args.cache.clone(), args.cache_every)?;
+    let directories = Directories::begin(args.cache.clone(), args.cache_every).map_err(no_thread)?;
     let mut worker = Worker::new(handle, plan, shared, directories);
-    let _listening = Listening::begin(ended::options(), ended)?;
+    let _listening = Listening::begin(ended::options(), ended).map_err(no_thread)?;
     let picture = worker.sample().map_err(Failure::Unanswered)?;
-    let sampler = Sampler::start(worker, picture)?;
+    let sampler = Sampler::start(worker, picture).map_err(no_thread)?;
     say(format_args!("listening: {}", listener.place()));
     let options = server::Options {
         deadline: args.deadline,

@@ -70,7 +70,12 @@ fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bo
     let Err(reason) = value else { return false };
     let is_lost = matches!(
         reason,
-        Absent::Denied | Absent::Unsupported | Absent::NoAnswer | Absent::Truncated | Absent::OverBudget
+        Absent::Denied
+            | Absent::Unsupported
+            | Absent::NoAnswer
+            | Absent::NoThread
+            | Absent::Truncated
+            | Absent::OverBudget
     );
     if is_lost {
         *missing.entry((field.name(), reason.as_str())).or_default() += 1;

@@ -252,12 +252,13 @@ pub struct Absences<K = Field> {
 
 /// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
 /// end.
-const REASONS: [Absent; 5] = [
+const REASONS: [Absent; 6] = [
     Absent::Denied,
     Absent::Unsupported,
     Absent::Truncated,
     Absent::OverBudget,
     Absent::NoAnswer,
+    Absent::NoThread,
 ];
 
 impl<K: Key> Absences<K> {

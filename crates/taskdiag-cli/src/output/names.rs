@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use taskdiag::Value;
 use taskdiag_core::names::{CAPABILITIES, SIGNALS};
-use taskdiag_sys::lookup::{Lookup, Worker};
+use taskdiag_sys::lookup::{local_name, Lookup, Worker};
 
 use super::Key;
 use crate::history;
@@ -138,11 +138,21 @@ impl Names {
             if self.lookup.is_late() && !was_late {
                 say("the user database does not answer: numbers are shown instead of names");
             }
-            let answers = answers.into_iter();
+            // Without a thread, what may wait is not asked.
+            let own = question.filter(|_| !self.lookup.has_thread());
+            let answers = answers.into_iter().chain(own.map(|who| (who, in_file(who))));
             self.known
                 .extend(answers.map(|(who, name)| (who, NameOrNumber::new(who, name))));
         }
         self.known.entry(who).or_insert_with(|| NameOrNumber::new(who, None))
+    }
+}
+
+fn in_file(who: UserOrGroup) -> Option<Vec<u8>> {
+    match who {
+        _ if history::shown().is_some() => look_up(who),
+        UserOrGroup::User(uid) => local_name("/etc/passwd", uid),
+        UserOrGroup::Group(gid) => local_name("/etc/group", gid),
     }
 }
 

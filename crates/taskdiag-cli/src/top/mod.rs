@@ -39,7 +39,7 @@ use clap::Args as ClapArgs;
 use rustix::termios::isatty;
 
 use crate::history::MomentOptions;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{no_thread, Failure, Outcome};
 use crate::output::terminal::is_colored;
 use crate::output::text::locale_is_utf8;
 use crate::quantity;
@@ -155,7 +155,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         // The settings ask for it, and a recording has none.
         view.rows = Rows::Processes;
     }
-    let sampler = Sampler::start(source, view.delay)?;
+    let sampler = Sampler::start(source, view.delay).map_err(no_thread)?;
     let app = App::new(Start {
         view,
         selection: &args.selection,

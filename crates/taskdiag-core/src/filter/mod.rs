@@ -221,7 +221,8 @@ impl Filter {
                         | Absent::Unsupported
                         | Absent::Truncated
                         | Absent::OverBudget
-                        | Absent::NoAnswer)
+                        | Absent::NoAnswer
+                        | Absent::NoThread)
                 )
             };
             counters.undecided += u64::from(self.fields().iter().any(is_kept_back));

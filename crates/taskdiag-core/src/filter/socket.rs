@@ -67,9 +67,12 @@ impl SocketFilter {
     pub fn is_kept_back(&self, socket: &Socket<'_>) -> bool {
         let row = Row::new(socket);
         let reasons = self.fields().into_iter().map(|field| row.value(field).err());
-        reasons
-            .flatten()
-            .any(|reason| matches!(reason, Absent::Denied | Absent::NoAnswer | Absent::Truncated))
+        reasons.flatten().any(|reason| {
+            matches!(
+                reason,
+                Absent::Denied | Absent::NoAnswer | Absent::NoThread | Absent::Truncated
+            )
+        })
     }
 }
 

@@ -268,7 +268,7 @@ fn put_number(out: &mut Vec<u8>, what: &str, inode: u64) {
 
 /// What procfs reports about the deferred files of a process.
 struct Completed {
-    found: Option<procfs::ReaderResult>,
+    found: std::result::Result<procfs::ReaderResult, Absent>,
 }
 
 impl Completed {
@@ -276,8 +276,9 @@ impl Completed {
     /// program reported, and `deferred` what it did not know.
     fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16, needs: Wants) -> Option<OpenFile<'a>> {
         let without = |reason| Some(without(*file, deferred, needs, reason));
-        let Some(found) = &self.found else {
-            return without(Absent::NoAnswer);
+        let found = match &self.found {
+            Ok(found) => found,
+            Err(reason) => return without(*reason),
         };
         match found.end {
             End::Denied => without(Absent::Denied),

@@ -510,6 +510,16 @@ impl Pass<'_> {
         ControlFlow::Break(())
     }
 
+    /// Ends the pass if no thread can be started for a process. Other processes may still answer
+    /// where one does not.
+    fn not_read(&mut self, reason: Absent) -> ControlFlow<()> {
+        if reason == Absent::NoThread {
+            self.failure = Some(Error::not_read(None, reason));
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Passes on the files of a process.
     fn deliver(&mut self, process: &Process, files: &Batch) -> ControlFlow<()> {
         files.iter().try_for_each(|file| self.deliver_one(process, &file))

@@ -309,11 +309,13 @@ impl Names {
                 .indexes
                 .iter()
                 .map(|&index| request.walked.numbers[index] as usize);
-            let Some(names) = names else {
-                numbers.for_each(|number| self.refused[number] = Some(Absent::NoAnswer));
-                continue;
+            let names = match names {
+                Ok(names) => names?,
+                Err(reason) => {
+                    numbers.for_each(|number| self.refused[number] = Some(reason));
+                    continue;
+                }
             };
-            let names = names?;
             if !walk.is_unchanged(request.maps.as_fd(), request.position)? {
                 continue;
             }
@@ -339,16 +341,16 @@ impl Names {
         let mut requests = Vec::new();
         for (candidate, opened) in chosen.iter().zip(opened) {
             let refused = match &opened {
-                Some(Ok(_)) => None,
-                Some(Err(error)) if error.kind() == ErrorKind::Denied => Some(Absent::Denied),
-                Some(Err(_)) => None,
-                None => Some(Absent::NoAnswer),
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) if error.kind() == ErrorKind::Denied => Some(Absent::Denied),
+                Ok(Err(_)) => None,
+                Err(reason) => Some(*reason),
             };
             for &number in &candidate.numbers {
                 self.failures[number as usize] += 1;
                 self.refused[number as usize] = refused;
             }
-            let Some(Ok(Some(maps))) = opened else { continue };
+            let Ok(Ok(Some(maps))) = opened else { continue };
             let mut walked = Walked::new(Wants::NAMES);
             let outcome = walk.memory(
                 maps.as_fd(),

@@ -264,7 +264,7 @@ pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
         vdso(*pid, range.clone())
     });
     for (at, id) in places.into_iter().zip(ids) {
-        found.set_build_id(at, id.unwrap_or(Err(Absent::NoAnswer)));
+        found.set_build_id(at, id.unwrap_or_else(Err));
     }
 }
 

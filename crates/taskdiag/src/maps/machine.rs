@@ -242,7 +242,7 @@ fn add_singly(
             space.answer(&Asked::Passing(filter), forced, wants)
         });
         for (&pid, listed) in pids.iter().zip(listed) {
-            match listed.unwrap_or_else(|| Err(Error::no_answer(Some(pid)))) {
+            match listed.unwrap_or_else(|reason| Err(Error::not_read(Some(pid), reason))) {
                 Ok(listed) => {
                     if answer.mappings.source() != SourceId::Bpf {
                         answer.mappings.set_source(listed.source());

@@ -427,7 +427,7 @@ fn ask_about<T: Send + 'static>(
     if waits {
         Ok(work())
     } else {
-        readers::call(pid.unwrap_or(0), what, patience, work).ok_or_else(|| Error::no_answer(pid))
+        readers::call(pid.unwrap_or(0), what, patience, work).map_err(|reason| Error::not_read(pid, reason))
     }
 }
 

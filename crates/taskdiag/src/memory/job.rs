@@ -103,8 +103,8 @@ impl Job for RollupJob {
         Vec::new()
     }
 
-    fn without_reader(&self, &index: &usize, done: &mut Self::Done) {
-        *done = Some((index, Err(Missed::Absent(Absent::NoAnswer))));
+    fn without_reader(&self, &index: &usize, reason: Absent, done: &mut Self::Done) {
+        *done = Some((index, Err(Missed::Absent(reason))));
     }
 }
 

@@ -17,7 +17,7 @@ use taskdiag_core::cgroup::{self, Runtime};
 use taskdiag_core::derived;
 use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::snapshot::{Snapshot, Task};
-use taskdiag_sys::lookup::{Lookup, Worker};
+use taskdiag_sys::lookup::{local_name, Lookup, Worker};
 use uzers::os::unix::UserExt as _;
 
 use containers::{ContainerFacts, Wanted};
@@ -36,6 +36,8 @@ pub(crate) struct Names {
     /// When the first of the names of users, groups and containers were looked up.
     since: Option<Instant>,
     lookup: Lookup<Question, Answer>,
+    /// No thread could be started to look names up.
+    no_thread: bool,
 }
 
 /// A name to look up.
@@ -109,6 +111,15 @@ impl Names {
         }
     }
 
+    /// Why a name is missing.
+    fn reason(&self) -> Absent {
+        if self.no_thread {
+            Absent::NoThread
+        } else {
+            Absent::NoAnswer
+        }
+    }
+
     /// Asks the worker; `start` makes one if there is none.
     fn ask(
         &mut self,
@@ -116,7 +127,16 @@ impl Names {
         patience: Duration,
         start: impl FnOnce() -> Option<Worker<Question, Answer>>,
     ) {
-        for (question, answer) in self.lookup.ask(questions, patience, start) {
+        let mut answers = self.lookup.ask(questions.clone(), patience, start);
+        self.no_thread = !self.lookup.has_thread();
+        if self.no_thread {
+            answers.extend(
+                questions
+                    .into_iter()
+                    .filter_map(|question| Some((question.clone(), in_file(&question)?))),
+            );
+        }
+        for (question, answer) in answers {
             self.since.get_or_insert_with(Instant::now);
             match (question, answer) {
                 (Question::User(uid), Answer::Name(name)) => drop(self.users.insert(uid, name)),
@@ -132,11 +152,11 @@ impl Names {
 
 impl derived::Names for Names {
     fn user(&self, uid: u32) -> Result<&[u8], Absent> {
-        self.users.get(&uid).map(Vec::as_slice).ok_or(Absent::NoAnswer)
+        self.users.get(&uid).map(Vec::as_slice).ok_or(self.reason())
     }
 
     fn group(&self, gid: u32) -> Result<&[u8], Absent> {
-        self.groups.get(&gid).map(Vec::as_slice).ok_or(Absent::NoAnswer)
+        self.groups.get(&gid).map(Vec::as_slice).ok_or(self.reason())
     }
 
     fn terminal(&self, device: u32) -> Result<&[u8], Absent> {
@@ -146,15 +166,25 @@ impl derived::Names for Names {
     fn container_runtime(&self, id: &[u8]) -> Result<Runtime, Absent> {
         self.containers
             .get(id)
-            .map_or(Err(Absent::NoAnswer), |found| found.runtime)
+            .map_or(Err(self.reason()), |found| found.runtime)
     }
 
     fn container_name(&self, id: &[u8]) -> Result<&[u8], Absent> {
         match self.containers.get(id) {
             Some(found) => found.name.as_deref().map_err(|&reason| reason),
-            None => Err(Absent::NoAnswer),
+            None => Err(self.reason()),
         }
     }
+}
+
+/// The answer without a thread: names in the local files.
+fn in_file(question: &Question) -> Option<Answer> {
+    let name = match *question {
+        Question::User(uid) => local_name("/etc/passwd", uid),
+        Question::Group(gid) => local_name("/etc/group", gid),
+        Question::Container(_) => None,
+    };
+    name.map(Answer::Name)
 }
 
 fn look_up(question: &Question) -> Answer {

@@ -73,6 +73,7 @@ impl Finder {
                 Error::new(ErrorKind::Denied, message)
             }
             Errno::TIMEDOUT => Error::no_answer(Some(pid)),
+            Errno::AGAIN => Error::not_read(Some(pid), Absent::NoThread),
             errno => Error::io(format!("pid {pid}: the files it holds"), errno),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -122,7 +123,11 @@ impl Holder<'_> {
         let read = readers::call(self.pid, readers::MAPPINGS, self.finder.patience, move || {
             read_maps(process.as_fd())
         });
-        let bytes = match read.unwrap_or(Err(Errno::TIMEDOUT)) {
+        let silent = |reason| match reason {
+            Absent::NoThread => Err(Errno::AGAIN),
+            _ => Err(Errno::TIMEDOUT),
+        };
+        let bytes = match read.unwrap_or_else(silent) {
             // A kernel thread, or a process that has just ended.
             Err(Errno::SRCH) => return Ok(()),
             result => result?,

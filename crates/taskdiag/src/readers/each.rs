@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use taskdiag_core::absent::Absent;
 use taskdiag_core::text::process::{status, Line, Lines};
 
 use super::{held, holds, run, Hold, Job, Pulse, Wait, MOST_READERS};
@@ -27,7 +28,7 @@ struct Each<T, R, F> {
 
 /// The results of some processes.
 struct Done<R> {
-    results: Vec<(usize, Option<R>)>,
+    results: Vec<(usize, Result<R, Absent>)>,
     postponed: Vec<usize>,
 }
 
@@ -75,7 +76,11 @@ where
             let is_postponed = indexes.len() > 1 && self.is_suspect(*pid);
             pulse.beat();
             let is_held = held(*pid) & self.what != 0;
-            let result = (!is_postponed && !is_held).then(|| (self.work)(about));
+            let result = if is_postponed || is_held {
+                Err(Absent::NoAnswer)
+            } else {
+                Ok((self.work)(about))
+            };
             let mut done = lock(done);
             if is_postponed {
                 done.postponed.push(index);
@@ -99,7 +104,7 @@ where
             lock(&self.users).push(user);
             self.has_users.store(true, Ordering::Relaxed);
         }
-        done.results.push((index, None));
+        done.results.push((index, Err(Absent::NoAnswer)));
         let rest = &indexes[place + 1..];
         if rest.is_empty() {
             Vec::new()
@@ -108,16 +113,17 @@ where
         }
     }
 
-    fn without_reader(&self, indexes: &Vec<usize>, done: &mut Done<R>) {
-        done.results.extend(indexes.iter().map(|&index| (index, None)));
+    fn without_reader(&self, indexes: &Vec<usize>, reason: Absent, done: &mut Done<R>) {
+        done.results.extend(indexes.iter().map(|&index| (index, Err(reason))));
     }
 }
 
 /// Does `work`, which may wait for a process, for each of many: `about` has the id of each process,
-/// and the input of `work`. The results are in the same order. `None`: `work` did not return within
+/// and the input of `work`. The results are in the same order. `NoAnswer`: `work` did not return within
 /// the patience, or was not tried, because the process blocks another reader, or no reader is left.
+/// `NoThread`: no reader could be started.
 /// From then on, [`held`] reports that the process blocks readers by `what`.
-pub(crate) fn each<T, R, F>(about: Vec<(u32, T)>, what: u32, patience: Duration, work: F) -> Vec<Option<R>>
+pub(crate) fn each<T, R, F>(about: Vec<(u32, T)>, what: u32, patience: Duration, work: F) -> Vec<Result<R, Absent>>
 where
     T: Send + Sync + 'static,
     R: Send + 'static,
@@ -139,7 +145,7 @@ where
     };
     let indexes: Vec<usize> = (0..count).collect();
     let mut items: Vec<Vec<usize>> = indexes.chunks(part).map(<[usize]>::to_vec).collect();
-    let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
+    let mut results: Vec<Result<R, Absent>> = (0..count).map(|_| Err(Absent::NoAnswer)).collect();
     while !items.is_empty() {
         let expected = items.len();
         let mut postponed = Vec::new();
@@ -156,12 +162,13 @@ where
 
 /// Does `work`, which may wait for a process; `pid` is 0 if that is not known. Like [`each`] for
 /// one process.
-pub(crate) fn call<T, W>(pid: u32, what: u32, patience: Duration, work: W) -> Option<T>
+pub(crate) fn call<T, W>(pid: u32, what: u32, patience: Duration, work: W) -> Result<T, Absent>
 where
     T: Send + 'static,
     W: FnOnce() -> T + Send + 'static,
 {
     let once = Mutex::new(Some(work));
     let work = |once: &Mutex<Option<W>>| lock(once).take().map(|work| work());
-    each(vec![(pid, once)], what, patience, work).pop()??
+    let result = each(vec![(pid, once)], what, patience, work).pop();
+    result.unwrap_or(Err(Absent::NoAnswer))?.ok_or(Absent::NoAnswer)
 }

@@ -26,6 +26,8 @@ mod watch;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use taskdiag_core::absent::Absent;
+
 pub(crate) use each::{call, each};
 pub(crate) use holders::{are_scarce, does_user_hold, held, holds, user_holds, Hold, FILE_SYSTEMS, MAPPINGS, MEMORY};
 pub(crate) use pulse::{beat, is_running, Pulse};
@@ -66,8 +68,8 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// What remains of an item whose reader was given up at the last mark of its pulse.
     fn rest_of(&self, item: &Self::Item, mark: u64, hold: &Hold, done: &mut Self::Done) -> Vec<Self::Item>;
 
-    /// Does the part of an item that needs no reader.
-    fn without_reader(&self, item: &Self::Item, done: &mut Self::Done);
+    /// Does the part of an item that needs no reader. `reason` is why there is none.
+    fn without_reader(&self, item: &Self::Item, reason: Absent, done: &mut Self::Done);
 }
 
 /// How long to wait for readers.

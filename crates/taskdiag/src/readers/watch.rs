@@ -5,6 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use taskdiag_core::absent::Absent;
+
 use super::holders::{are_scarce, lost};
 use super::pool::{forget_parents, Reader, Work};
 use super::{Job, Pulse, Wait, MOST_LOST, MOST_READERS};
@@ -134,6 +136,7 @@ pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wa
     let mut watch = Watch {
         batch: &batch,
         engaged: Vec::new(),
+        reason: Absent::NoAnswer,
         wait,
     };
     for _ in 0..wanted {
@@ -158,6 +161,8 @@ struct Seen {
 struct Watch<'b, J: Job> {
     batch: &'b Arc<Batch<J>>,
     engaged: Vec<(Reader, Seen)>,
+    /// Why no reader is left.
+    reason: Absent,
     wait: Wait,
 }
 
@@ -176,7 +181,10 @@ impl<J: Job> Watch<'_, J> {
         }
         // A reader whose thread has just ended takes no work.
         for _ in 0..MOST_READERS {
-            let Some(reader) = Reader::take() else { return false };
+            let Some(reader) = Reader::take() else {
+                self.reason = Absent::NoThread;
+                return false;
+            };
             if reader.send(self.work()) {
                 self.engaged.push((reader, Seen::default()));
                 break;
@@ -214,7 +222,7 @@ impl<J: Job> Watch<'_, J> {
             last_look = Instant::now();
             self.look(passed, has_more);
             if self.engaged.is_empty() {
-                read_without(self.batch);
+                read_without(self.batch, self.reason);
                 break;
             }
         }
@@ -299,11 +307,11 @@ fn give_up<J: Job>(batch: &Batch<J>, reader: &Reader) -> bool {
 }
 
 /// Does the rest of a batch as far as that needs no reader.
-fn read_without<J: Job>(batch: &Batch<J>) {
+fn read_without<J: Job>(batch: &Batch<J>, reason: Absent) {
     let mut state = lock(&batch.state);
     while let Some(item) = state.take(&batch.job) {
         let mut done = J::Done::default();
-        batch.job.without_reader(&item, &mut done);
+        batch.job.without_reader(&item, reason, &mut done);
         state.done.push(done);
     }
 }
@@ -338,7 +346,7 @@ mod tests {
             Vec::new()
         }
 
-        fn without_reader(&self, _: &bool, _: &mut Vec<u64>) {}
+        fn without_reader(&self, _: &bool, _: Absent, _: &mut Vec<u64>) {}
     }
 
     /// Check that a reader that is given up before its first mark has none from the item before.

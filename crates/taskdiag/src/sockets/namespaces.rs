@@ -143,15 +143,15 @@ impl Namespaces {
                     let is_there = stat(format!("{path}/ns/mnt"))?.st_ino == inode;
                     Ok(is_there.then_some(mounts))
                 };
-                let read: Option<std::io::Result<_>> = readers::call(0, 0, patience, read);
+                let read: Result<std::io::Result<_>, _> = readers::call(0, 0, patience, read);
                 match read {
-                    Some(Ok(Some(mounts))) => {
+                    Ok(Ok(Some(mounts))) => {
                         self.add_mounted(&task, &mounts);
                         break;
                     }
-                    Some(_) => {}
+                    Ok(_) => {}
                     // The others would not answer in time either.
-                    None => break,
+                    Err(_) => break,
                 }
             }
         }

@@ -45,9 +45,13 @@ pub(in crate::files) fn read_mapped(
     });
     let mut unseen = Unseen::default();
     for (process, found) in processes.iter().zip(found) {
-        let Some((files, end, malformed)) = found else {
-            pass.answer.silent.push(process.identity.tid());
-            continue;
+        let (files, end, malformed) = match found {
+            Ok(found) => found,
+            Err(reason) => {
+                pass.answer.silent.push(process.identity.tid());
+                pass.not_read(reason)?;
+                continue;
+            }
         };
         pass.answer.malformed += malformed;
         match end {

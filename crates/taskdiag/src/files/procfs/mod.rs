@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
 use taskdiag_core::identity::Identity;
 
 use super::batch::Batch;
@@ -109,8 +110,12 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
     while !units.is_empty() {
         let mut rest = Vec::new();
         for (process, mut unit, found) in read_units(units, patience, pass)? {
-            let Some(found) = found else {
-                continue;
+            let found = match found {
+                Ok(found) => found,
+                Err(reason) => {
+                    pass.not_read(reason)?;
+                    continue;
+                }
             };
             pass.deliver(&process, &found.files)?;
             match found.end {
@@ -129,8 +134,8 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
     ControlFlow::Continue(())
 }
 
-/// A part of a process. `None` if nothing was read in time.
-type UnitResult = (Process, Unit, Option<ReaderResult>);
+/// A part of a process, or why nothing was read in time.
+type UnitResult = (Process, Unit, Result<ReaderResult, Absent>);
 
 /// Reads a part of each process.
 pub(super) fn read_units(
@@ -152,7 +157,7 @@ pub(super) fn read_units(
     let mut places = Vec::new();
     let mut silent = Vec::new();
     for (place, (process, unit, found)) in parts.iter_mut().enumerate() {
-        if found.is_none() {
+        if found.as_ref().err() == Some(&Absent::NoAnswer) {
             pass.answer.silent.push(unit.identity.tid());
             unit.is_silent = true;
             places.push(place);
@@ -167,7 +172,7 @@ pub(super) fn read_units(
         }
     }
     for (process, _, found) in &parts {
-        if let Some(found) = found {
+        if let Ok(found) = found {
             pass.answer.changed += found.changed;
             pass.answer.malformed += found.malformed;
             if let End::Exhausted(errno) = found.end {

@@ -176,7 +176,9 @@ impl Walk {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let root = openat(CWD, path, ROOT_FLAGS, Mode::empty()).map_err(failed)?;
-                self.tree(root, name, seen, cancel, visit).map_err(failed)
+                let walked = self.tree(root, name, seen, cancel, visit).map_err(failed)?;
+                let no_thread = || std::io::Error::other(Error::NO_THREAD);
+                walked.ok_or_else(|| Error::new(ErrorKind::System, path.display().to_string()).caused_by(no_thread()))
             }
             _ if has_pages(&stat) => self.file(name, seen, visit).map_err(failed),
             _ => Err(Error::new(
@@ -216,6 +218,7 @@ impl Walk {
         Ok(totals)
     }
 
+    /// `None` if no thread can be started.
     fn tree(
         &self,
         root: OwnedFd,
@@ -223,7 +226,7 @@ impl Walk {
         seen: &mut Seen,
         cancel: &AtomicBool,
         visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
-    ) -> std::result::Result<Totals, Errno> {
+    ) -> std::result::Result<Option<Totals>, Errno> {
         let shared = Shared::new(*self, &fstat(&root)?, path, seen);
         let (sender, receiver) = sync_channel(2 * self.threads);
         // Each thread drops its copy once it has its own descriptor table.
@@ -232,10 +235,12 @@ impl Walk {
             let mut root = Some(root);
             // The threads inherit this: the caller's signals are for the caller's threads.
             let blocked = SignalsBlocked::begin();
-            let workers: Vec<_> = (0..self.threads)
-                .map(|_| {
+            // If no more threads can be started, those that run do all.
+            let workers: std::result::Result<Vec<_>, _> = (0..self.threads)
+                .map_while(|index| {
                     let (shared, sender, starting, root) = (&shared, sender.clone(), starting.clone(), root.take());
-                    scope.spawn(move || {
+                    let builder = thread::Builder::new();
+                    let started = builder.spawn_scoped(scope, move || {
                         if root.is_none() {
                             own_table();
                         }
@@ -244,10 +249,12 @@ impl Walk {
                             Some(root) => Worker::new(shared, sender, root).run(),
                             None => Totals::default(),
                         }
-                    })
+                    });
+                    (index == 0 || started.is_ok()).then_some(started)
                 })
                 .collect();
             drop((sender, starting, blocked));
+            let Ok(workers) = workers else { return Ok(None) };
             // A new table holds every descriptor of the caller until the kernel empties it. A file
             // that the caller closed before that would stay open.
             let _ = all_started.recv();
@@ -261,7 +268,7 @@ impl Walk {
                     Err(panic) => panic_again(&*panic),
                 }
             }
-            Ok(totals)
+            Ok(Some(totals))
         })
     }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
 use taskdiag_core::snapshot::Snapshot;
@@ -244,12 +245,13 @@ impl Job for Spread {
         parts.into_iter().filter(|part| !part.is_empty()).collect()
     }
 
-    fn without_reader(&self, targets: &Vec<Target>, done: &mut Share) {
+    fn without_reader(&self, targets: &Vec<Target>, reason: Absent, done: &mut Share) {
         let (mut worker, mut own) = self.tools();
         let part = Mutex::new(std::mem::take(done));
         for target in targets {
             let with = With {
                 held: WAITS,
+                reason,
                 ..With::default()
             };
             self.read_one(target, with, &mut worker, &mut own, &part);

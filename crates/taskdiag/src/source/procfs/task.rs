@@ -402,7 +402,7 @@ impl Worker {
                 tid: U32::new(place.tid),
                 ..Header::default()
             };
-            absences::put(plan.fields, Absent::NoAnswer, header, records);
+            absences::put(plan.fields, with.reason, header, records);
             return Ok(false);
         }
         with.mark(place.tid, NO_FILE);
@@ -455,7 +455,7 @@ impl Worker {
     ) -> Result<(), Lost> {
         for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
             if encode::contains(with.held, file) {
-                found.texts[file] = Err(Absent::NoAnswer);
+                found.texts[file] = Err(with.reason);
             }
         }
         let files = plan.files_but(with.held);
@@ -601,6 +601,8 @@ impl Collected {
 pub(super) struct With<'a> {
     /// Files that must not be read, because a reader is stuck at one of them.
     pub(super) held: Files,
+    /// Why.
+    pub(super) reason: Absent,
     /// Its start time in clock ticks. Another task with its id is not the intended one.
     pub(super) started: Option<u64>,
     /// The pulse of its reader, and the index of the task among those that the reader was given.
@@ -613,6 +615,7 @@ impl Default for With<'_> {
     fn default() -> Self {
         With {
             held: Files::NONE,
+            reason: Absent::NoAnswer,
             started: None,
             pulse: None,
             read: None,
