@@ -146,6 +146,8 @@ func TestValuesAreWrittenAsTheCommandsAre(t *testing.T) {
 		`["a","",{"base64":"/w=="}]`:            {KindTexts, 0, "a\x00\x00\xff\x00"},
 		`[]`:                                    {KindTexts, 0, ""},
 		`[""]`:                                  {KindTexts, 0, "\x00"},
+		`["a title"]`:                           {KindTexts, 0, "a title\x00\x00\x00"},
+		`["a","b",""]`:                          {KindTexts, 0, "a\x00b\x00\x00"},
 		`[7,0]`:                                 {KindIDs, 0, bytes(7)},
 		`"0-1,3,64"`:                            {KindCPUs, 0, bytes(11, 1)},
 		`{"cpu":{"soft":7,"hard":"unlimited"}}`: {KindLimits, 0, bytes(7, ^uint64(0))},

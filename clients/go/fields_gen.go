@@ -155,7 +155,8 @@ const (
 	PageTableBytes Field = 68
 	// Resident pages of hugetlbfs. No other field includes them.
 	HugetlbBytes Field = 69
-	// Command line. The process can change it.
+	// Command line. The process can change it: a title and nothing but NULs behind it is one
+	// argument.
 	Cmdline Field = 70
 	// Adjustment of oom_score: -1000 never kill the process, 1000 kill it first.
 	OOMScoreAdj Field = 71
@@ -554,7 +555,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"pinned_bytes", "mem", "status VmPin", "", "", "Memory pinned for direct access by devices.", KindBytes}, 6, formUnsigned64, 9, 96},
 	{Info{"page_table_bytes", "mem", "status VmPTE", "", "", "Size of the page tables.", KindBytes}, 6, formUnsigned64, 9, 104},
 	{Info{"hugetlb_bytes", "mem", "status HugetlbPages", "4.4", "", "Resident pages of hugetlbfs. No other field includes them.", KindBytes}, 6, formMaybe64, 9, 112},
-	{Info{"cmdline", "args", "cmdline", "", "", "Command line. The process can change it.", KindTexts}, 7, formPayload, 10, 0},
+	{Info{"cmdline", "args", "cmdline", "", "", "Command line. The process can change it: a title and nothing but NULs behind it is one argument.", KindTexts}, 7, formPayload, 10, 0},
 	{Info{"oom_score_adj", "oom", "oom_score_adj", "", "", "Adjustment of oom_score: -1000 never kill the process, 1000 kill it first.", KindSigned}, 8, formSigned32, 12, 0},
 	{Info{"oom_score", "oom", "oom_score", "", "", "How likely the kernel is to kill the process when memory runs out.", KindSigned}, 8, formSigned32, 12, 4},
 	{Info{"ns_pid", "namespaces", "ns/pid", "", "trace", "Inode number of its pid namespace.", KindNumber}, 9, formNamespace, 13, 0},

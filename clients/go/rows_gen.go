@@ -245,7 +245,8 @@ func (r Row) PageTableBytes() (uint64, Absent) { return r.uint64(PageTableBytes)
 // includes them.
 func (r Row) HugetlbBytes() (uint64, Absent) { return r.uint64(HugetlbBytes) }
 
-// Cmdline returns the field cmdline. Command line. The process can change it.
+// Cmdline returns the field cmdline. Command line. The process can change it: a title and
+// nothing but NULs behind it is one argument.
 func (r Row) Cmdline() (Texts, Absent) { return r.texts(Cmdline) }
 
 // OOMScoreAdj returns the field oom_score_adj. Adjustment of oom_score: -1000 never kill the

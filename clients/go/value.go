@@ -181,10 +181,15 @@ type Texts struct{ bytes string }
 // Raw returns the bytes as the kernel gives them: each text ends in a NUL, except perhaps the last.
 func (t Texts) Raw() string { return t.bytes }
 
-// Slice returns the texts. They share the memory of the answer.
+// Slice returns the texts. They share the memory of the answer. NULs behind a title that a process
+// wrote over its arguments are none.
 func (t Texts) Slice() []string {
 	if t.bytes == "" {
 		return nil
+	}
+	// A program that writes a title over its arguments fills the rest of them with NULs.
+	if title, rest, _ := strings.Cut(t.bytes, "\x00"); strings.Trim(rest, "\x00") == "" {
+		return []string{title}
 	}
 	return strings.Split(strings.TrimSuffix(t.bytes, "\x00"), "\x00")
 }

@@ -338,7 +338,8 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_PAGE_TABLE_BYTES = 69,
 	/* Resident pages of hugetlbfs. No other field includes them. */
 	TD_FIELD_HUGETLB_BYTES = 70,
-	/* Command line. The process can change it. */
+	/* Command line. The process can change it: a title and nothing but NULs behind it is one
+	 * argument. */
 	TD_FIELD_CMDLINE = 71,
 	/* Adjustment of oom_score: -1000 never kill the process, 1000 kill it first. */
 	TD_FIELD_OOM_SCORE_ADJ = 72,

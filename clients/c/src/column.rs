@@ -223,7 +223,12 @@ impl Column {
             (Values::Text(offsets, bytes), value) => {
                 match value {
                     Value::Text(text) => bytes.extend_from_slice(text),
-                    Value::Texts(list) => bytes.extend_from_slice(list.as_bytes()),
+                    Value::Texts(list) => {
+                        for text in list {
+                            bytes.extend_from_slice(text);
+                            bytes.push(0);
+                        }
+                    }
                     Value::Cpus(cpus) => bytes.extend_from_slice(cpus.to_string().as_bytes()),
                     _ => return false,
                 }
@@ -315,6 +320,23 @@ mod tests {
                 column.clear();
             }
         }
+    }
+
+    /// Check that each text of a list has a NUL after it, and that a title has no more.
+    #[test]
+    fn lists_of_texts_end_in_nuls() {
+        let mut texts = Column::new(1, Type::Text);
+        for list in [&b"a\0\0b\0"[..], b"title\0\0\0", b"title", b""] {
+            texts.push(Ok(Value::Texts(taskdiag::Arguments::new(list))));
+        }
+        let Values::Text(offsets, bytes) = &texts.values else {
+            panic!("{texts:?}")
+        };
+        let lists: Vec<&[u8]> = offsets
+            .windows(2)
+            .map(|at| &bytes[at[0] as usize..at[1] as usize])
+            .collect();
+        assert_eq!(lists, [&b"a\0\0b\0"[..], b"title\0", b"title\0", b""]);
     }
 
     /// Check that lists are where their offsets say.

@@ -86,7 +86,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Task(Field::PinnedBytes), part: None, name: c"pinned_bytes", meaning: c"Memory pinned for direct access by devices." }),
         Some(Row { of: Of::Task(Field::PageTableBytes), part: None, name: c"page_table_bytes", meaning: c"Size of the page tables." }),
         Some(Row { of: Of::Task(Field::HugetlbBytes), part: None, name: c"hugetlb_bytes", meaning: c"Resident pages of hugetlbfs. No other field includes them." }),
-        Some(Row { of: Of::Task(Field::Cmdline), part: None, name: c"cmdline", meaning: c"Command line. The process can change it." }),
+        Some(Row { of: Of::Task(Field::Cmdline), part: None, name: c"cmdline", meaning: c"Command line. The process can change it: a title and nothing but NULs behind it is one argument." }),
         Some(Row { of: Of::Task(Field::OomScoreAdj), part: None, name: c"oom_score_adj", meaning: c"Adjustment of oom_score: -1000 never kill the process, 1000 kill it first." }),
         Some(Row { of: Of::Task(Field::OomScore), part: None, name: c"oom_score", meaning: c"How likely the kernel is to kill the process when memory runs out." }),
         Some(Row { of: Of::Task(Field::NsPid), part: None, name: c"ns_pid", meaning: c"Inode number of its pid namespace." }),

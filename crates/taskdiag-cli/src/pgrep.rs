@@ -331,12 +331,15 @@ fn has_handler(task: &Task<'_>, signal: u32) -> bool {
     }
 }
 
-/// The command line. As in pgrep, a task without one has its name in brackets.
+/// The command line. As in pgrep, empty arguments at the end are left out, and a task without one
+/// has its name in brackets.
 fn cmdline(task: &Task<'_>) -> Vec<u8> {
-    let line = match task.value(Field::Cmdline) {
-        Ok(Value::Texts(arguments)) => joined(arguments),
-        _ => Vec::new(),
-    };
+    let mut line = Vec::new();
+    if let Ok(Value::Texts(arguments)) = task.value(Field::Cmdline) {
+        let bytes = arguments.as_bytes();
+        let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        Arguments::new(&bytes[..len]).join(&mut line);
+    }
     if !line.is_empty() {
         return line;
     }
@@ -345,11 +348,6 @@ fn cmdline(task: &Task<'_>) -> Vec<u8> {
         _ => b"]",
     };
     [b"[", task.comm().unwrap_or_default(), end].concat()
-}
-
-fn joined(arguments: Arguments<'_>) -> Vec<u8> {
-    let parts: Vec<&[u8]> = arguments.iter().collect();
-    parts.join(&b' ')
 }
 
 /// Reads the id in a file. With `must_be_locked`, fails unless another process has locked the file.

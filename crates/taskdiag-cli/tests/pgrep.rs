@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{command, run, Run, Sleeper};
+use taskdiag_zoo::Zoo;
 
 /// A name that no process has but those which a test starts under it, and that is no part of
 /// another. It is no longer than a name of a process may be, also where pids have seven digits.
@@ -91,6 +92,38 @@ fn ours(args: &[&str]) -> Run {
 fn numbers(run: &Run) -> BTreeSet<u32> {
     let text = String::from_utf8_lossy(&run.stdout);
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Check that a title is shown without the NULs that fill the rest of the arguments it was written
+/// over, and is found by its text.
+#[test]
+fn titles_have_no_padding() {
+    let titled = Zoo::new().expect("a zoo").start("title-short").expect("it starts");
+    let pid = titled.pid.to_string();
+    let line = |run: Run| {
+        let text = run.text();
+        let line = text.lines().find(|line| line.starts_with(&format!("{pid} ")));
+        line.map(str::to_owned)
+    };
+    let expected = Some(format!("{pid} zoo: idle"));
+    for options in [&["-a", "-f", "zoo: idle"][..], &["-a", "-fx", "zoo: idle"]] {
+        assert_eq!(line(pgrep(options)), expected, "{options:?}");
+        assert_eq!(line(ours(options)), expected, "{options:?}");
+    }
+    let ps = |args: &[&str]| run(&[&["ps", "-o", "pid,cmdline", "--where", "cmdline == 'zoo: idle'"], args].concat());
+    let document = ps(&["--json"]).json();
+    let rows = document["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["pid"] == titled.pid).expect("a row");
+    assert_eq!(row["cmdline"], serde_json::json!(["zoo: idle"]));
+    let csv = ps(&["--csv"]).text();
+    assert!(csv.lines().any(|line| line == format!("{pid},zoo: idle")), "{csv}");
+    let table = ps(&[]).text();
+    assert!(
+        table
+            .lines()
+            .any(|line| line.trim_start() == format!("{pid} zoo: idle")),
+        "{table}"
+    );
 }
 
 /// Check that options find the same processes as pgrep.

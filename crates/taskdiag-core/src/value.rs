@@ -172,10 +172,29 @@ impl<'a> Arguments<'a> {
     }
 
     /// The arguments one by one.
+    ///
+    /// A program that writes a title over its arguments fills the rest of them with NULs. So if
+    /// nothing but NULs follows the first one, it is the only one.
     pub fn iter(&self) -> ArgumentsIter<'a> {
+        let first = self
+            .bytes
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.bytes.len());
+        let (title, rest) = self.bytes.split_at(first);
+        let is_title = rest.iter().all(|&byte| byte == 0);
         let text = self.bytes.strip_suffix(b"\0").unwrap_or(self.bytes);
         ArgumentsIter {
-            rest: (!self.bytes.is_empty()).then_some(text),
+            rest: (!self.bytes.is_empty()).then_some(if is_title { title } else { text }),
+        }
+    }
+
+    /// Appends the arguments with spaces between them.
+    #[doc(hidden)]
+    pub fn join(&self, out: &mut Vec<u8>) {
+        for (index, argument) in self.iter().enumerate() {
+            out.extend_from_slice(if index > 0 { b" " } else { b"" });
+            out.extend_from_slice(argument);
         }
     }
 }
@@ -511,14 +530,23 @@ mod tests {
     use super::*;
     use crate::absent::Absent;
 
-    /// Check that arguments are split at NULs, with and without the last NUL.
+    /// Check that arguments are split at NULs, with and without the last NUL, and that the NULs
+    /// behind a title are none.
     #[test]
     fn arguments_are_split_at_nuls() {
         let split = |bytes: &'static [u8]| Arguments::new(bytes).iter().collect::<Vec<_>>();
         assert_eq!(split(b""), Vec::<&[u8]>::new());
         assert_eq!(split(b"\0"), [b""]);
         assert_eq!(split(b"a\0b\0"), [b"a", b"b"]);
-        assert_eq!(split(b"a\0\0"), [b"a".as_slice(), b""]);
+        assert_eq!(split(b"a\0b\0\0"), [b"a".as_slice(), b"b", b""]);
+        assert_eq!(split(b"\0\0b\0"), [b"".as_slice(), b"", b"b"]);
+        for padded in [&b"a title\0"[..], b"a title\0\0", b"a title\0\0\0\0\0\0"] {
+            assert_eq!(split(padded), [b"a title"]);
+        }
+        assert_eq!(split(b"\0\0\0"), [b""]);
+        let mut joined = b"> ".to_vec();
+        Arguments::new(b"a\0\0b\0\0").join(&mut joined);
+        assert_eq!(joined, b"> a  b ");
         assert_eq!(split(b"title"), [b"title"]);
     }
 

@@ -100,6 +100,41 @@ fn new_titles_show_at_once() {
     }
 }
 
+/// Check that a title is one argument although NULs fill the rest of the arguments it was written
+/// over, and that empty arguments behind others stay.
+#[test]
+fn titles_are_one_argument() {
+    for (name, expected) in [
+        ("title-short", &[&b"zoo: idle"[..]][..]),
+        ("args-one-empty", &[b""]),
+        (
+            "args-odd",
+            &[
+                b"zoo",
+                b"two\nlines",
+                b"",
+                b"",
+                b"\xff\xfe",
+                b" ",
+                b"tab\t\x1b[31m",
+                b"back\\slash",
+                b"",
+            ],
+        ),
+    ] {
+        let animal = animal(name);
+        for source in SOURCES {
+            let query = Query::process(animal.pid as u32).fields(Field::Cmdline);
+            let snapshot = handle(source).query(&query).expect("an answer");
+            let task = snapshot.tasks().next().expect("the task");
+            let arguments = task.cmdline().expect("arguments");
+            assert_eq!(arguments.iter().collect::<Vec<_>>(), expected, "{source} {name}");
+            // The kernel's own text stays available.
+            assert_eq!(arguments.as_bytes(), text(animal.pid), "{source} {name}");
+        }
+    }
+}
+
 /// Check that the next answer has the arguments of a new program, every time.
 #[test]
 fn new_programs_show_at_once() {

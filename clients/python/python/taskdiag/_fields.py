@@ -73,7 +73,7 @@ FIELDS: dict[str, Info] = {
     "pinned_bytes": Info("pinned_bytes", "mem", "bytes", "status VmPin", "", "", "Memory pinned for direct access by devices."),
     "page_table_bytes": Info("page_table_bytes", "mem", "bytes", "status VmPTE", "", "", "Size of the page tables."),
     "hugetlb_bytes": Info("hugetlb_bytes", "mem", "bytes", "status HugetlbPages", "4.4", "", "Resident pages of hugetlbfs. No other field includes them."),
-    "cmdline": Info("cmdline", "args", "list of texts", "cmdline", "", "", "Command line. The process can change it."),
+    "cmdline": Info("cmdline", "args", "list of texts", "cmdline", "", "", "Command line. The process can change it: a title and nothing but NULs behind it is one argument."),
     "oom_score_adj": Info("oom_score_adj", "oom", "signed number", "oom_score_adj", "", "", "Adjustment of oom_score: -1000 never kill the process, 1000 kill it first."),
     "oom_score": Info("oom_score", "oom", "signed number", "oom_score", "", "", "How likely the kernel is to kill the process when memory runs out."),
     "ns_pid": Info("ns_pid", "namespaces", "number", "ns/pid", "", "trace", "Inode number of its pid namespace."),

@@ -514,7 +514,8 @@ class Row:
         """Resident pages of hugetlbfs. No other field includes them."""
     @property
     def cmdline(self) -> list[str] | None:
-        """Command line. The process can change it."""
+        """Command line. The process can change it: a title and nothing but NULs behind it is one
+        argument."""
     @property
     def oom_score_adj(self) -> int | None:
         """Adjustment of oom_score: -1000 never kill the process, 1000 kill it first."""

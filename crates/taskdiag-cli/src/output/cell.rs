@@ -279,21 +279,11 @@ pub fn command(out: &mut Vec<u8>, row: &impl HasValues<Key = Field>, absences: &
 /// Appends arguments, escaped, separated by spaces.
 fn command_line(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     let start = out.len();
-    join(out, arguments);
+    arguments.join(out);
     // A space is not part of any escape, so escaping the whole equals escaping the parts.
     if !text::is_all_plain(&out[start..]) {
         let joined = out.split_off(start);
         text::escape(out, &joined);
-    }
-}
-
-/// Appends arguments unchanged, separated by spaces.
-fn join(out: &mut Vec<u8>, arguments: Arguments<'_>) {
-    let start = out.len();
-    let bytes = arguments.as_bytes();
-    out.extend_from_slice(bytes.strip_suffix(b"\0").unwrap_or(bytes));
-    for byte in &mut out[start..] {
-        *byte = if *byte == 0 { b' ' } else { *byte };
     }
 }
 
@@ -308,7 +298,7 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
         Value::Letter(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         Value::Mask(bits) => formatted(out, format_args!("{bits:#x}")),
         Value::Text(bytes) => out.extend_from_slice(bytes),
-        Value::Texts(arguments) => join(out, arguments),
+        Value::Texts(arguments) => arguments.join(out),
         Value::Ids(ids) => {
             for (index, id) in ids.iter().enumerate() {
                 if index > 0 {

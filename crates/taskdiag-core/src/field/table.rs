@@ -235,7 +235,7 @@ macro_rules! with_rows {
             "Resident pages of hugetlbfs. No other field includes them.", |t| t.number(part!(t, HugetlbBytes, MEM, Mem)?.hugetlb_bytes);
 
         Cmdline cmdline: Arguments<'a>, Args Texts, Files::CMDLINE, "cmdline", "",
-            "Command line. The process can change it.", |t| Ok(Arguments::new(t.args()?));
+            "Command line. The process can change it: a title and nothing but NULs behind it is one argument.", |t| Ok(Arguments::new(t.args()?));
 
         OomScoreAdj oom_score_adj: i32, Oom Signed, Files::OOM_SCORE_ADJ, "oom_score_adj", "",
             "Adjustment of oom_score: -1000 never kill the process, 1000 kill it first.", |t| Ok(part!(t, OomScoreAdj, OOM, Oom)?.oom_score_adj.get());

@@ -354,12 +354,8 @@ fn with_text<T>(value: Value<'_>, test: impl FnOnce(&[u8]) -> T) -> Option<T> {
         Value::Letter(letter) => test(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         Value::Text(bytes) => test(bytes),
         Value::Texts(texts) => {
-            let bytes = texts.as_bytes();
-            let mut joined = bytes.strip_suffix(b"\0").unwrap_or(bytes).to_vec();
-            joined
-                .iter_mut()
-                .filter(|byte| **byte == 0)
-                .for_each(|byte| *byte = b' ');
+            let mut joined = Vec::new();
+            texts.join(&mut joined);
             test(&joined)
         }
         _ => return None,
