@@ -132,11 +132,15 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let lacking = |reason| rows().filter(|row| row.build_id == Err(reason)).count();
     let (denied, silent) = (lacking(Absent::Denied), lacking(Absent::NoAnswer));
+    let truncated = lacking(Absent::Truncated);
     if unmapped > 0 {
         say(format_args!(
             "nothing is mapped at {unmapped} of {} addresses",
             addresses.len()
         ));
+    }
+    if truncated > 0 {
+        say(format_args!("build ids: too long for {truncated} addresses"));
     }
     if silent > 0 {
         say(format_args!(
@@ -147,7 +151,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         0 => Outcome::Complete,
         count => say_denied(format_args!("build ids: denied for {count} addresses")),
     };
-    Ok(denied.and(match unmapped + silent {
+    Ok(denied.and(match unmapped + truncated + silent {
         0 => Outcome::Complete,
         _ => Outcome::Partial,
     }))

@@ -384,8 +384,12 @@ impl Answers {
             self.rows().filter(is_missing).count()
         };
         let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));
+        let truncated = count(Absent::Truncated);
         if denied > 0 {
             self.denied(format_args!("build ids: denied for {denied} mappings"));
+        }
+        if truncated > 0 {
+            self.lacks(&format!("build ids: too long for {truncated} mappings"));
         }
         if silent > 0 {
             self.lacks(&format!(

@@ -59,7 +59,7 @@ const MOST_FILES: usize = 4096;
 /// Build ids that were read from files.
 #[derive(Debug, Default)]
 pub(super) struct BuildIds {
-    known: HashMap<FileVersion, Option<BuildId>>,
+    known: HashMap<FileVersion, Known<Option<BuildId>>>,
 }
 
 impl BuildIds {
@@ -124,7 +124,7 @@ impl BuildIds {
         }
         let version = FileVersion::new(&look);
         if let Some(&known) = self.known.get(&version) {
-            return Ok(known);
+            return known;
         }
         let head = Head::read(errands).map_err(errands::absent)?;
         let found = elf::build_id(&head).map_err(absent)?;
@@ -134,7 +134,7 @@ impl BuildIds {
             }
             self.known.insert(version, found);
         }
-        Ok(found)
+        found
     }
 }
 
@@ -285,5 +285,5 @@ fn vdso(pid: u32, range: Range<u64>) -> Known<Option<BuildId>> {
             image.truncate(len);
             Ok(image)
         });
-    elf::build_id(&image.map_err(absent)?[..]).map_err(absent)
+    elf::build_id(&image.map_err(absent)?[..]).map_err(absent)?
 }

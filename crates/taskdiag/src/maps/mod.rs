@@ -79,7 +79,7 @@ pub use taskdiag_core::mapping::{Device, Perms};
 /// The build id in the bytes of an ELF file, for the fuzz target `elf`.
 #[doc(hidden)]
 pub fn elf_build_id(file: &[u8]) -> Option<BuildId> {
-    elf::build_id(file).expect("memory is read")
+    elf::build_id(file).expect("memory is read").ok().flatten()
 }
 
 /// The name of the library that the kernel maps into each process (vdso(7)).

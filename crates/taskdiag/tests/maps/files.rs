@@ -3,7 +3,12 @@
 use super::*;
 
 /// The smallest program that has a build id.
-fn elf(id: &[u8; 20]) -> Vec<u8> {
+fn elf(id: &[u8]) -> Vec<u8> {
+    elf_with(id, true)
+}
+
+/// A program with a build id in a segment, or, as Go's linker writes it, in a section alone.
+fn elf_with(id: &[u8], has_segment: bool) -> Vec<u8> {
     let mut header = vec![0_u8; 64];
     header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     header[16..18].copy_from_slice(&2_u16.to_le_bytes());
@@ -12,20 +17,29 @@ fn elf(id: &[u8; 20]) -> Vec<u8> {
     header[52..54].copy_from_slice(&64_u16.to_le_bytes());
     header[54..56].copy_from_slice(&56_u16.to_le_bytes());
     header[56..58].copy_from_slice(&1_u16.to_le_bytes());
+    header[40..48].copy_from_slice(&2048_u64.to_le_bytes());
+    header[58..60].copy_from_slice(&64_u16.to_le_bytes());
+    header[60..62].copy_from_slice(&2_u16.to_le_bytes());
+    let len = 16 + id.len() as u64;
     let mut segment = vec![0_u8; 56];
-    segment[..4].copy_from_slice(&4_u32.to_le_bytes());
+    segment[..4].copy_from_slice(&if has_segment { 4_u32 } else { 1 }.to_le_bytes());
     segment[8..16].copy_from_slice(&120_u64.to_le_bytes());
-    segment[32..40].copy_from_slice(&36_u64.to_le_bytes());
-    segment[40..48].copy_from_slice(&36_u64.to_le_bytes());
+    segment[32..40].copy_from_slice(&len.to_le_bytes());
+    segment[40..48].copy_from_slice(&len.to_le_bytes());
     segment[48..56].copy_from_slice(&4_u64.to_le_bytes());
     let mut note = Vec::new();
-    for word in [4_u32, 20, 3] {
+    for word in [4_u32, id.len() as u32, 3] {
         note.extend(word.to_le_bytes());
     }
     note.extend(b"GNU\0");
     note.extend(id);
     let mut file = [header, segment, note].concat();
     file.resize(4096, 0);
+    let section = &mut file[2048 + 64..];
+    section[4..8].copy_from_slice(&7_u32.to_le_bytes());
+    section[24..32].copy_from_slice(&120_u64.to_le_bytes());
+    section[32..40].copy_from_slice(&len.to_le_bytes());
+    section[48..56].copy_from_slice(&4_u64.to_le_bytes());
     file
 }
 
@@ -83,6 +97,45 @@ fn build_ids_are_those_of_the_mapped_file() {
         // A file without a build id, which is not ELF.
         fs::write(&path, vec![b'#'; 4096]).expect("a file");
         assert_eq!(build_id(&mut maps, new.address()), Ok(None), "{source}");
+    }
+}
+
+/// Check build ids that the kernel does not find: in a section that no segment covers, and longer
+/// than 20 bytes. One that is too long to be kept is not said to be none.
+#[test]
+fn build_ids_are_found_where_the_kernel_finds_none() {
+    let scratch = Directory::new("maps-other-ids");
+    let id: Vec<u8> = (1..=64).collect();
+    for (name, len, has_segment) in [
+        ("section", 20, false),
+        ("longer", 21, true),
+        ("sha-256", 32, true),
+        ("sha-512", 64, false),
+    ] {
+        let path = scratch.join(name);
+        fs::write(&path, elf_with(&id[..len], has_segment)).expect("a file");
+        let mapped = Mapped::of(&fs::File::open(&path).expect("the file"), 4096, libc::PROT_READ);
+        let expected = match len {
+            64 => Err(Absent::Truncated),
+            _ => Ok(BuildId::new(&id[..len])),
+        };
+        assert_ne!(expected, Ok(None));
+        for source in sources() {
+            let mut maps = maps(std::process::id(), source);
+            assert_eq!(build_id(&mut maps, mapped.address()), expected, "{source} {name}");
+            let normalized = Normalizer::new().normalize(&mut maps, &[mapped.address()]);
+            assert_eq!(
+                normalized.expect("an answer").files[0].build_id,
+                expected,
+                "{source} {name}"
+            );
+        }
+        let all = Handle::new().all_maps(Filter::default(), MapField::Name | MapField::BuildId);
+        let all = all.expect("mappings").mappings;
+        let own = all
+            .iter()
+            .find(|each| each.pid == Some(std::process::id()) && each.start == mapped.address());
+        assert_eq!(own.expect("the mapping").build_id, expected, "{name}");
     }
 }
 
