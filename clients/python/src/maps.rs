@@ -54,7 +54,7 @@ pub fn maps(
         fields = fields.without(MapField::BuildId);
     }
     if !usage {
-        fields = fields.without(MapField::RssBytes | MapField::DirtyBytes);
+        fields = fields.without(MapField::RssBytes | MapField::DirtyBytes | MapField::HugetlbBytes);
     }
     let mut filter = Filter::default();
     filter.perms.set(Perms::EXEC, executable);

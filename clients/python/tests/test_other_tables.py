@@ -40,6 +40,7 @@ def test_usage_of_maps(stopped: Stopped) -> None:
     theirs = command("maps", str(stopped.pid), "-x")
     assert [row["start"] for row in theirs] == [row["start"] for row in table.to_dicts()]
     assert sum(table.column("rss_bytes").to_list()) > 0
+    assert table.column("hugetlb_bytes").to_list() == [row["hugetlb_bytes"] for row in theirs]
 
 
 def test_normalize(stopped: Stopped) -> None:
