@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use taskdiag::maps::{BuildId, Filter, MapField, Mappings, Normalized, Normalizer, Outcome, Perms, Row};
-use taskdiag::{Kind, Known, Set, SourceId, Value};
+use taskdiag::{Absent, Kind, Known, Set, SourceId, Value};
 use taskdiag_core::setting::{self, MAP_SOURCES};
 
 use crate::errors;
@@ -17,12 +17,14 @@ use crate::table::{About, Table};
 
 const KEYS: [Key; MapField::ALL.len()] = keys!(MapField);
 
-const ADDRESS_KEYS: [Key; 5] = [
+const ADDRESS_KEYS: [Key; 7] = [
     key("addr", Kind::Address),
     key("file_offset", Kind::Bytes),
     key("name", Kind::Text),
     key("build_id", Kind::Text),
     key("deleted", Kind::Flag),
+    key("elf_address", Kind::Address),
+    key("segment_address", Kind::Address),
 ];
 
 /// The settings that the arguments of a call describe.
@@ -111,12 +113,15 @@ fn addresses(addresses: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
 
 /// Translate addresses of a process to offsets in files.
 #[pyfunction]
-#[pyo3(signature = (pid, addresses, *, build_ids = true, source = "auto", socket = None, patience = None))]
+#[pyo3(signature = (pid, addresses, *, build_ids = true, segments = false, source = "auto", socket = None,
+                    patience = None))]
+#[allow(clippy::too_many_arguments)] // They are Python's, each with its name.
 pub fn normalize(
     py: Python<'_>,
     pid: &Bound<'_, PyAny>,
     addresses: &Bound<'_, PyAny>,
     build_ids: bool,
+    segments: bool,
     source: &str,
     socket: Option<PathBuf>,
     patience: Option<f64>,
@@ -125,24 +130,30 @@ pub fn normalize(
     let settings = settings(source, socket, patience)?;
     let addresses = self::addresses(addresses)?;
     let answer = fork::ask(py, || {
-        let mut normalizer = Normalizer::new().build_ids(build_ids);
+        let mut normalizer = Normalizer::new().build_ids(build_ids).segments(segments);
         let normalized = normalizer.normalize(&mut settings.handle().maps(pid)?, &addresses)?;
-        Ok(places(&normalized, &addresses))
+        Ok(places(&normalized, &addresses, segments))
     })?;
     answer.map_err(|error| errors::of(&error))
 }
 
-fn places(normalized: &Normalized, addresses: &[u64]) -> Table {
-    let mut rows = Rows::new(&ADDRESS_KEYS, &[0, 1, 2, 3, 4]);
+fn places(normalized: &Normalized, addresses: &[u64], segments: bool) -> Table {
+    let columns = [0, 1, 2, 3, 4, 5, 6];
+    let mut rows = Rows::new(&ADDRESS_KEYS, if segments { &columns } else { &columns[..5] });
     for (&address, &place) in addresses.iter().zip(&normalized.outcomes) {
-        let nowhere = |reason: &'static str| (Err(reason), Err(reason), Err(reason), Err(reason));
-        let (offset, name, build_id, deleted) = match place {
+        let nowhere = |reason: &'static str| (Err(reason), Err(reason), Err(reason), Err(reason), Err(reason));
+        let (offset, name, build_id, deleted, elf_address) = match place {
             Outcome::InFile { file, offset } => {
                 let file = &normalized.files[file];
                 let name = file.path.as_deref().map_err(|reason| reason.as_str());
-                (Ok(offset), name, Ok(file.build_id), Ok(file.deleted))
+                let elf_address = file.elf_address(offset).map_err(Absent::as_str);
+                let elf_address = elf_address.and_then(|found| found.ok_or("none"));
+                (Ok(offset), name, Ok(file.build_id), Ok(file.deleted), elf_address)
             }
-            Outcome::Vdso { build_id, .. } => (Err("vdso"), Ok(&b"[vdso]"[..]), Ok(build_id), Err("vdso")),
+            Outcome::Vdso { build_id, .. } => {
+                let reason = "vdso";
+                (Err(reason), Ok(&b"[vdso]"[..]), Ok(build_id), Err(reason), Err(reason))
+            }
             Outcome::Unmapped => nowhere("unmapped"),
             Outcome::Anonymous => nowhere("anonymous"),
             _ => nowhere("special"),
@@ -153,7 +164,9 @@ fn places(normalized: &Normalized, addresses: &[u64]) -> Table {
             1 => offset.map(Value::Unsigned),
             2 => name.map(Value::Text),
             3 => build_id_cell(build_id?, &text),
-            _ => deleted.map(Value::Flag),
+            4 => deleted.map(Value::Flag),
+            5 => elf_address.map(|(address, _)| Value::Mask(address)),
+            _ => elf_address.map(|(_, segment)| Value::Mask(segment.address)),
         });
     }
     let about = About {

@@ -53,6 +53,9 @@ def test_normalize(stopped: Stopped) -> None:
         address - 16 for address in addresses[:-1]
     ]
     assert table[-1].absent["name"] == "unmapped"
+    table = taskdiag.normalize(stopped.pid, addresses, segments=True)
+    assert table.to_dicts() == command("normalize", str(stopped.pid), *map(hex, addresses), "-o", "all")
+    assert any(row.elf_address is not None for row in table)
     with pytest.raises(taskdiag.InvalidInput, match="not an address"):
         taskdiag.normalize(stopped.pid, [-1])
     with pytest.raises(taskdiag.NoSuchProcess):

@@ -33,7 +33,8 @@ pub struct Args {
     /// Addresses, decimal or hexadecimal with 0x; `-` reads them from standard input, one a line
     #[arg(value_name = "ADDR", required = true)]
     addresses: Vec<String>,
-    /// Fields to show, in this order: addr, file_offset, name, build_id, deleted, or `all`
+    /// Fields to show, in this order: addr, file_offset, name, build_id, deleted, elf_address,
+    /// segment_address, or `all`
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -43,7 +44,7 @@ pub struct Args {
 }
 
 /// The keys of rows.
-pub const KEYS: [RowKey; 5] = [
+pub const KEYS: [RowKey; 7] = [
     key("addr", Kind::Address, "The address."),
     key("file_offset", Kind::Bytes, "The offset of the address in the file."),
     key(
@@ -53,7 +54,20 @@ pub const KEYS: [RowKey; 5] = [
     ),
     key("build_id", Kind::Text, "Build id of the file, in hexadecimal."),
     key("deleted", Kind::Flag, "Whether the file is deleted."),
+    key(
+        "elf_address",
+        Kind::Address,
+        "The address in the file's own terms, as its symbols and debug information have it.",
+    ),
+    key(
+        "segment_address",
+        Kind::Address,
+        "The first such address of the segment that it is in.",
+    ),
 ];
+
+/// The index of the first key for which the segments of the file are read.
+const ELF_ADDRESS: usize = 5;
 
 /// The addresses that the arguments give.
 fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) -> Result<Vec<u64>, Failure> {
@@ -82,9 +96,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = chosen.keys(&[0, 1, 2, 3, 4]);
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
     let mut handle = args.from.handle()?;
-    let normalized = handle
-        .maps(args.pid)
-        .and_then(|mut maps| Normalizer::new().normalize(&mut maps, &addresses));
+    let normalized = handle.maps(args.pid).and_then(|mut maps| {
+        let segments = shown.iter().any(|&key| key >= ELF_ADDRESS);
+        Normalizer::new().segments(segments).normalize(&mut maps, &addresses)
+    });
     let normalized = normalized.map_err(|error| {
         Failure::Unanswered(match error.kind() {
             ErrorKind::NoSuchTask => format!("pid {}: no such process", args.pid),
@@ -139,6 +154,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             addresses.len()
         ));
     }
+    let is_unread = |row: &AddressRow<'_>| matches!(row.elf_address, Err("denied" | "no answer"));
+    let unread = rows().filter(is_unread).count();
+    if unread > 0 {
+        say(format_args!(
+            "elf addresses: the file of {unread} addresses can't be read"
+        ));
+    }
     if truncated > 0 {
         say(format_args!("build ids: too long for {truncated} addresses"));
     }
@@ -151,7 +173,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         0 => Outcome::Complete,
         count => say_denied(format_args!("build ids: denied for {count} addresses")),
     };
-    Ok(denied.and(match unmapped + truncated + silent {
+    Ok(denied.and(match unmapped + truncated + silent + unread {
         0 => Outcome::Complete,
         _ => Outcome::Partial,
     }))
@@ -166,6 +188,8 @@ struct AddressRow<'a> {
     build_id: Known<Option<BuildId>>,
     written_build_id: String,
     deleted: Result<bool, &'static str>,
+    /// With the first one of the segment.
+    elf_address: Result<(u64, u64), &'static str>,
 }
 
 impl<'a> AddressRow<'a> {
@@ -177,6 +201,7 @@ impl<'a> AddressRow<'a> {
             build_id: Ok(None),
             written_build_id: String::new(),
             deleted: Err(reason),
+            elf_address: Err(reason),
         };
         let mut row = match *place {
             Place::InFile { file, offset } => {
@@ -188,6 +213,11 @@ impl<'a> AddressRow<'a> {
                     build_id: file.build_id,
                     written_build_id: String::new(),
                     deleted: Ok(file.deleted),
+                    elf_address: match file.elf_address(offset) {
+                        Ok(Some((address, segment))) => Ok((address, segment.address)),
+                        Ok(None) => Err("none"),
+                        Err(reason) => Err(reason.as_str()),
+                    },
                 }
             }
             Place::Vdso { build_id, .. } => AddressRow {
@@ -216,6 +246,8 @@ impl<'a> AddressRow<'a> {
                 _ => build_id_cell(self.build_id, &self.written_build_id),
             },
             self.deleted.map(Value::Flag),
+            self.elf_address.map(|(address, _)| Value::Mask(address)),
+            self.elf_address.map(|(_, first)| Value::Mask(first)),
         ]
     }
 }

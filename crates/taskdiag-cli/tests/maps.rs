@@ -320,6 +320,32 @@ fn addresses_are_normalized() {
         (&json!(2), &json!(1))
     );
 
+    // The place in the file's own terms, by the file's program headers.
+    let file = fs::read(libc["name"].as_str().expect("a name")).expect("libc");
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("8 bytes"));
+    let offset = libc["offset_bytes"].as_u64().expect("a number") + 5;
+    let segment = (0..usize::from(file[56]))
+        .map(|index| number(32) as usize + 56 * index)
+        .find(|&at| file[at] == 1 && (number(at + 8)..number(at + 8) + number(at + 32)).contains(&offset))
+        .expect("a segment");
+    let elf = rows(&[
+        "normalize",
+        "-o",
+        "elf_address,segment_address",
+        "--json",
+        &pid,
+        &addresses[0],
+        &addresses[1],
+    ]);
+    let in_file = json!([
+        {"absent": {"elf_address": "anonymous", "segment_address": "anonymous"}},
+        {
+            "elf_address": format!("{:#x}", number(segment + 16) + offset - number(segment + 8)),
+            "segment_address": format!("{:#x}", number(segment + 16)),
+        },
+    ]);
+    assert_eq!(json!(elf), in_file);
+
     let mut child = command(&["normalize", &pid, "-", "--jsonl"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -36,12 +36,14 @@ def normalize(
     addresses: Iterable[int] | Buffer,
     *,
     build_ids: bool = True,
+    segments: bool = False,
     source: _MapsSource = "auto",
     socket: str | PathLike[str] | None = None,
     patience: float | None = None,
 ) -> Table:
     """Translate addresses of a process to offsets in files: one row for each, in the given order.
-    An address outside of files has a reason: unmapped, anonymous, vdso or special."""
+    An address outside of files has a reason: unmapped, anonymous, vdso or special. `segments` adds
+    the address that symbols and debug information have, and that of its segment."""
 
 def cachestat(
     path: str | bytes | PathLike[str],

@@ -21,7 +21,7 @@ use taskdiag_core::absent::{Absent, Known};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
-use super::elf::{self, BuildId, ReadAt};
+use super::elf::{self, BuildId, ReadAt, Segment};
 use super::{Device, Mapping, Mappings};
 use crate::errands::{self, Errands, Look};
 use crate::readers;
@@ -150,6 +150,15 @@ fn absent(error: io::Error) -> Absent {
 fn parse_kernel_id(result: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
     let expected = [mapping.device.to_raw(), mapping.inode].map(u64::to_ne_bytes).concat();
     result.strip_prefix(&expected[..]).and_then(BuildId::new)
+}
+
+/// The segments of a mapped ELF file; none if it is another kind of file.
+pub(super) fn segments(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Vec<Segment>> {
+    if !find(errands, pid, mapping)?.is_regular() {
+        return Ok(Vec::new());
+    }
+    let head = Head::read(errands).map_err(errands::absent)?;
+    elf::loaded(&head).map_err(absent)
 }
 
 /// An errand: writes device and inode number of the file that is mapped at an address, and its

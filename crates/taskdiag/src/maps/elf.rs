@@ -9,7 +9,7 @@
 use std::fmt;
 use std::io;
 
-use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PN_XNUM, PT_NOTE, SHT_NOTE};
+use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PN_XNUM, PT_LOAD, PT_NOTE, SHT_NOTE};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
 use object::{pod, Endianness};
 use taskdiag_core::absent::{Absent, Known};
@@ -58,6 +58,18 @@ impl fmt::Debug for BuildId {
     }
 }
 
+/// A part of an ELF file that is loaded into memory: a program header of type `PT_LOAD` (elf(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Segment {
+    /// Where it begins in the file.
+    pub offset_bytes: u64,
+    /// Its length in the file.
+    pub size_bytes: u64,
+    /// The address that the linker gave it, in whose terms symbols and debug information are.
+    pub address: u64,
+}
+
 /// A source of bytes: a file, or the memory of a process.
 pub(super) trait ReadAt {
     /// Reads up to `buffer.len()` bytes at `offset`. Fewer bytes mean the end of the file.
@@ -102,6 +114,38 @@ pub(super) fn build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option
     Ok(found.transpose())
 }
 
+/// The segments of an ELF file that are loaded into memory; none if it is not ELF. An error means
+/// that the file could not be read.
+pub(super) fn loaded(file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<Segment>> {
+    let header = read(file, 0, size_of::<FileHeader64<Endianness>>())?;
+    if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
+        loaded_by(file, header)
+    } else if let Ok(header) = FileHeader32::<Endianness>::parse(&header[..]) {
+        loaded_by(file, header)
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+fn loaded_by<Elf, File>(file: &File, header: &Elf) -> io::Result<Vec<Segment>>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    File: ReadAt + ?Sized,
+{
+    let Ok(endian) = header.endian() else {
+        return Ok(Vec::new());
+    };
+    let table = program_headers(file, header, endian)?;
+    let segments = entries::<Elf::ProgramHeader>(&table).iter();
+    let loaded = segments.filter(|segment| segment.p_type(endian) == PT_LOAD);
+    let loaded = loaded.map(|segment| Segment {
+        offset_bytes: segment.p_offset(endian).into(),
+        size_bytes: segment.p_filesz(endian).into(),
+        address: segment.p_vaddr(endian).into(),
+    });
+    Ok(loaded.collect())
+}
+
 /// A part of a file with notes: a segment or a section.
 struct Notes<Elf: FileHeader> {
     offset: u64,
@@ -144,8 +188,8 @@ where
     Ok(None)
 }
 
-/// The note segments of a file.
-fn segments<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>>
+/// The program headers of a file, as bytes.
+fn program_headers<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<u8>>
 where
     Elf: FileHeader<Endian = Endianness>,
     File: ReadAt + ?Sized,
@@ -157,7 +201,16 @@ where
         count = MOST_HEADERS.min(first.map_or(0, |first| first.sh_info(endian) as usize));
     }
     let size = header.e_phentsize(endian);
-    let table = table::<Elf::ProgramHeader>(file, header.e_phoff(endian).into(), size, count)?;
+    table::<Elf::ProgramHeader>(file, header.e_phoff(endian).into(), size, count)
+}
+
+/// The note segments of a file.
+fn segments<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    File: ReadAt + ?Sized,
+{
+    let table = program_headers(file, header, endian)?;
     let segments = entries::<Elf::ProgramHeader>(&table).iter();
     let notes = segments.filter(|segment| segment.p_type(endian) == PT_NOTE);
     let notes = notes.map(|segment| Notes {
@@ -409,6 +462,28 @@ mod tests {
         for bytes in [&b""[..], b"\x7fELF", b"#!/bin/sh\n", &[0x7f; 100]] {
             assert_eq!(found(bytes), Ok(None));
         }
+    }
+
+    /// Check that segments are found in files of all forms, and none in other files.
+    #[test]
+    fn segments_are_read() {
+        for form in FORMS {
+            for extended in [false, true] {
+                let file = Made {
+                    extended,
+                    ..made(form, 4, &[7; 20])
+                }
+                .bytes();
+                let notes_at = form.at(52 + 2 * 32 + 2 * 40, 64 + 2 * 56 + 2 * 64) as u64;
+                let segment = Segment {
+                    offset_bytes: notes_at,
+                    size_bytes: file.len() as u64 - notes_at,
+                    address: 0,
+                };
+                assert_eq!(loaded(&file[..]).expect("memory is read"), [segment], "{form:?}");
+            }
+        }
+        assert_eq!(loaded(&b"#!/bin/sh\n"[..]).expect("memory is read"), []);
     }
 
     /// Check that a truncated file is read up to its end.

@@ -67,7 +67,7 @@ use build_id::BuildIds;
 use opener::Opener;
 use space::{Asked, Space};
 
-pub use elf::BuildId;
+pub use elf::{BuildId, Segment};
 pub use field::{MapField, Row};
 pub use list::{Iter, Mappings};
 pub(crate) use machine::Machine;

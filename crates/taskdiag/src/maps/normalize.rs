@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
-#[cfg(doc)]
-use taskdiag_core::absent::Absent;
-use taskdiag_core::absent::Known;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::Result;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::SourceId;
 
 use super::bpf::Bpf;
-use super::{build_id, BuildId, BuildIds, Device, Found, MapField, Mapping, Maps, VDSO};
+use super::{build_id, BuildId, BuildIds, Device, Found, MapField, Mapping, Maps, Segment, VDSO};
 use crate::errands::Errands;
 
 /// A file that contains some of the addresses.
@@ -28,6 +26,23 @@ pub struct MappedFile {
     pub inode: u64,
     /// The build id; `None` if there is none.
     pub build_id: Known<Option<BuildId>>,
+    /// What of it is loaded into memory, if it is an ELF file. [`Absent::NotAsked`] without
+    /// [`Normalizer::segments`].
+    pub segments: Known<Vec<Segment>>,
+}
+
+impl MappedFile {
+    /// The address in the file's own terms of the byte at an offset: as its symbols and its debug
+    /// information have it, also in a file that was split off. Comes with the segment that it is in;
+    /// `None` if it is in none.
+    pub fn elf_address(&self, offset: u64) -> Known<Option<(u64, Segment)>> {
+        let segments = self.segments.as_deref().map_err(|reason| *reason)?;
+        let of = |segment: &Segment| {
+            let within = offset.checked_sub(segment.offset_bytes)?;
+            (within < segment.size_bytes).then_some((segment.address.wrapping_add(within), *segment))
+        };
+        Ok(segments.iter().find_map(of))
+    }
 }
 
 impl fmt::Debug for MappedFile {
@@ -39,6 +54,7 @@ impl fmt::Debug for MappedFile {
             .field("device", &self.device)
             .field("inode", &self.inode)
             .field("build_id", &self.build_id)
+            .field("segments", &self.segments)
             .finish()
     }
 }
@@ -88,6 +104,7 @@ pub struct Normalized {
 /// still do after the process has ended. It remembers the build ids that it reads from files.
 pub struct Normalizer {
     build_ids: bool,
+    segments: bool,
     known: BuildIds,
     /// Memory for names.
     names: Vec<u8>,
@@ -99,6 +116,7 @@ impl fmt::Debug for Normalizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Normalizer")
             .field("build_ids", &self.build_ids)
+            .field("segments", &self.segments)
             .field("is_prepared", &self.is_prepared)
             .finish_non_exhaustive()
     }
@@ -115,6 +133,7 @@ impl Normalizer {
     pub fn new() -> Normalizer {
         Normalizer {
             build_ids: true,
+            segments: false,
             known: BuildIds::default(),
             names: Vec::new(),
             bpf: None,
@@ -142,6 +161,12 @@ impl Normalizer {
         self
     }
 
+    /// Whether to read the segments of each file, for [`MappedFile::elf_address`].
+    pub fn segments(mut self, wanted: bool) -> Normalizer {
+        self.segments = wanted;
+        self
+    }
+
     /// Normalizes addresses of the process of `maps`, given in any order. Looks up each mapping that
     /// contains an address once.
     ///
@@ -160,9 +185,22 @@ impl Normalizer {
         self.lend_to(maps);
         let found = found?;
         let mut errands = Errands::new(maps.patience);
-        Ok(place(addresses, &found, |mapping| {
+        let mut normalized = place(addresses, &found, |mapping| {
             build_id::path_leads_to(&mut errands, mapping)
-        }))
+        });
+        if self.segments {
+            for file in &mut normalized.files {
+                let is_it = |mapping: &Mapping<'_>| (mapping.device, mapping.inode) == (file.device, file.inode);
+                // It may be found through one mapping, and not through another.
+                for mapping in found.mappings.iter().filter(is_it) {
+                    file.segments = build_id::segments(&mut errands, maps.pid, &mapping);
+                    if file.segments.is_ok() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(normalized)
     }
 
     /// Lends what the normalizer keeps to a handle, and takes it back on the second call.
@@ -292,6 +330,7 @@ impl Files {
             device: mapping.device,
             inode: mapping.inode,
             build_id: mapping.build_id,
+            segments: Err(Absent::NotAsked),
         });
         self.files.len() - 1
     }

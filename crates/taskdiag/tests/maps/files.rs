@@ -256,6 +256,72 @@ fn addresses_are_normalized() {
     }
 }
 
+/// The loaded objects of this process, by the dynamic linker: what it adds to their addresses, and
+/// where their code begins and ends.
+fn objects() -> Vec<(u64, u64, u64)> {
+    unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, objects: *mut libc::c_void) -> i32 {
+        // SAFETY: the linker passes a valid structure and headers, and our own pointer.
+        let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<(u64, u64, u64)>>()) };
+        // SAFETY: as above.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers {
+            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
+                let start = info.dlpi_addr + header.p_vaddr;
+                objects.push((info.dlpi_addr, start, start + header.p_filesz));
+            }
+        }
+        0
+    }
+    let mut objects = Vec::new();
+    // SAFETY: `add` takes the pointer for what it is.
+    unsafe { libc::dl_iterate_phdr(Some(add), std::ptr::from_mut(&mut objects).cast()) };
+    objects
+}
+
+/// Check that places in files have the addresses that their symbols have, and the segment; and that
+/// other files, and places behind the last byte of a segment, have none.
+#[test]
+fn places_have_the_addresses_of_their_symbols() {
+    let functions = [objects as *const () as u64, libc::getpid as *const () as u64];
+    let objects = objects();
+    let expected = functions.map(|address| {
+        let object = objects.iter().find(|(_, start, end)| (start..end).contains(&&address));
+        let (added, start, _) = object.expect("an object");
+        (address - added, start - added)
+    });
+    assert_ne!(expected[0].0, functions[0], "the reason for this test");
+    let scratch = Directory::new("maps-segments");
+    let path = scratch.join("text");
+    fs::write(&path, vec![b'#'; 4096]).expect("a file");
+    let other = Mapped::of(&fs::File::open(&path).expect("the file"), 4096, libc::PROT_READ);
+    let addresses = [functions[0], other.address(), functions[1]];
+    for source in sources() {
+        let normalize = |segments: bool| {
+            let mut normalizer = Normalizer::new().segments(segments);
+            let normalized = normalizer.normalize(&mut maps(std::process::id(), source), &addresses);
+            let normalized = normalized.expect("an answer");
+            let outcomes = normalized.outcomes.clone();
+            outcomes
+                .into_iter()
+                .map(move |outcome| match outcome {
+                    Outcome::InFile { file, offset } => normalized.files[file].elf_address(offset),
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        let found: Vec<_> = normalize(true)
+            .into_iter()
+            .map(|found| {
+                found
+                    .expect("its segments")
+                    .map(|(address, segment)| (address, segment.address))
+            })
+            .collect();
+        assert_eq!(found, [Some(expected[0]), None, Some(expected[1])], "{source}");
+        assert_eq!(normalize(false), [Err(Absent::NotAsked); 3], "{source}");
+    }
+}
+
 /// Check that the names of files in another mount namespace are the kernel's, and that a path there
 /// does not count as one here.
 #[test]
