@@ -179,8 +179,8 @@ impl MemInfo {
     }
 }
 
-/// The sum over the directories of the page sizes, each named `hugepages-2048kB` or the like. `None`
-/// if one can't be read: a part of the sum would be wrong.
+/// The sum over the directories of the page sizes, each named `hugepages-2048kB` or the like.
+/// `None` if one can't be read: a part of the sum would be wrong.
 fn hugetlb_free(sizes: &Path) -> Option<u64> {
     let free = |size: io::Result<fs::DirEntry>| {
         let size = size.ok()?;

@@ -26,11 +26,11 @@ use scan::Scan;
 /// Show how much of files and directories is in the page cache
 ///
 /// Prints one row for each regular file below each PATH, unordered; with -d or -s one row for each
-/// directory, with the sums over its files. A PATH may be a block device, too. Counts whole pages, so more of a file can be cached
-/// than its size. A PATH may be a symbolic link; links below it are not followed. A file with
-/// several names counts once, in one of its directories. Leaves out /proc, /sys and other file
-/// systems that generate their files. The kernel answers only to the owner of a file, to users who
-/// may write to it, and to root.
+/// directory, with the sums over its files. A PATH may be a block device, too. Counts whole pages,
+/// so more of a file can be cached than its size. A PATH may be a symbolic link; links below it are
+/// not followed. A file with several names counts once, in one of its directories. Leaves out
+/// /proc, /sys and other file systems that generate their files. The kernel answers only to the
+/// owner of a file, to users who may write to it, and to root.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag cache -s /var /usr\n  \

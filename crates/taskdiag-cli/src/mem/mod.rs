@@ -27,8 +27,8 @@ pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_K
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
 ///
 /// RSS counts a page for every process that has it mapped. PSS divides the page among them, so that
-/// the sizes of all processes add up. USS counts only pages that no other process has mapped.
-/// Pages of hugetlbfs are in none of these; where a process has some, they have their own columns. To
+/// the sizes of all processes add up. USS counts only pages that no other process has mapped. Pages
+/// of hugetlbfs are in none of these; where a process has some, they have their own columns. To
 /// find these sizes, the kernel walks the page tables of the process, which takes longer the more
 /// memory it has. So the smallest processes are read first; those that do not fit into --deadline,
 /// or are larger than --max-rss, are left out and reported. All sizes of a row come from that walk:

@@ -602,8 +602,8 @@ fn more_is_told_on_request() {
         .any(|(labels, _)| labels["memtype"].starts_with("proportional")));
 }
 
-/// Check a directory on an overlay, as in a container: the kernel only says how much of its files is
-/// cached.
+/// Check a directory on an overlay, as in a container: the kernel only says how much of its files
+/// is cached.
 #[test]
 fn directories_on_overlays_are_cached() {
     child::run(test_name!(), "overlay", World::default(), || {

@@ -1,6 +1,6 @@
-//! The build id of an ELF file, from its notes: in the segments of type `PT_NOTE`, as the kernel finds
-//! it (`lib/buildid.c`), or else in the sections of type `SHT_NOTE`. Go's linker writes it where no
-//! segment is.
+//! The build id of an ELF file, from its notes: in the segments of type `PT_NOTE`, as the kernel
+//! finds it (`lib/buildid.c`), or else in the sections of type `SHT_NOTE`. Go's linker writes it
+//! where no segment is.
 //!
 //! Anybody can write such a file. The crate `object` checks every length against what was read, and
 //! this module limits how much is read, whatever the file says. It reads both widths and both byte
@@ -22,8 +22,8 @@ pub struct BuildId {
     bytes: [u8; LONGEST],
 }
 
-/// The longest build id that is kept. Linkers write up to 20 bytes; mold has a choice of 32, as many
-/// as SHA-256, and `--build-id=0x…` of any number.
+/// The longest build id that is kept. Linkers write up to 20 bytes; mold has a choice of 32, as
+/// many as SHA-256, and `--build-id=0x…` of any number.
 const LONGEST: usize = 32;
 
 impl BuildId {
@@ -100,8 +100,8 @@ const MOST_HEADERS: usize = PN_XNUM as usize;
 const GNU: &[u8] = b"GNU\0";
 
 /// The build id of an ELF file. `None`: the file is not ELF, is damaged, or has no build id.
-/// [`Absent::Truncated`]: it is longer than any that is kept. An error means that the file could not
-/// be read.
+/// [`Absent::Truncated`]: it is longer than any that is kept. An error means that the file could
+/// not be read.
 pub(super) fn build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option<BuildId>>> {
     let header = read(file, 0, size_of::<FileHeader64<Endianness>>())?;
     let found = if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
@@ -417,8 +417,8 @@ mod tests {
         }
     }
 
-    /// Check files of both widths and byte orders, with both paddings, with the numbers of headers in
-    /// either place, and with notes in a segment or in a section alone.
+    /// Check files of both widths and byte orders, with both paddings, with the numbers of headers
+    /// in either place, and with notes in a segment or in a section alone.
     #[test]
     fn all_forms_are_read() {
         for form in FORMS {

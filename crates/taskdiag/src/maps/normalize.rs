@@ -33,8 +33,8 @@ pub struct MappedFile {
 
 impl MappedFile {
     /// The address in the file's own terms of the byte at an offset: as its symbols and its debug
-    /// information have it, also in a file that was split off. Comes with the segment that it is in;
-    /// `None` if it is in none.
+    /// information have it, also in a file that was split off. Comes with the segment that it is
+    /// in; `None` if it is in none.
     pub fn elf_address(&self, offset: u64) -> Known<Option<(u64, Segment)>> {
         let segments = self.segments.as_deref().map_err(|reason| *reason)?;
         let of = |segment: &Segment| {

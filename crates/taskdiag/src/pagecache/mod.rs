@@ -4,10 +4,10 @@
 //! The kernel's call for this is cachestat(2) (Linux 6.5). Older kernels have mincore(2), which
 //! knows only which pages are cached. [`Source`] stands for one of the two calls. The default is
 //! mincore only where cachestat does not exist, and for files whose pages belong to other files;
-//! never where cachestat was denied. [`residency`] answers
-//! the question of a database: how much of this file, or of this part of it, is in memory? It takes
-//! two system calls and allocates nothing. [`Walk`] asks about whole trees, [`map`] about the parts
-//! of a file, and [`Finder`] finds the files that processes hold.
+//! never where cachestat was denied. [`residency`] answers the question of a database: how much of
+//! this file, or of this part of it, is in memory? It takes two system calls and allocates nothing.
+//! [`Walk`] asks about whole trees, [`map`] about the parts of a file, and [`Finder`] finds the
+//! files that processes hold.
 //!
 //! ```
 //! use std::fs::File;

@@ -56,8 +56,8 @@ impl Finder {
         procfs::pids()
     }
 
-    /// Calls `each` with the regular files and block devices that a process has open or mapped and that are not in
-    /// `seen` yet.
+    /// Calls `each` with the regular files and block devices that a process has open or mapped and
+    /// that are not in `seen` yet.
     ///
     /// # Errors
     ///
@@ -161,8 +161,8 @@ impl Holder<'_> {
     }
 
     /// Asks about a file through a link of `/proc`. Following the link opens nothing. With
-    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs, character
-    /// devices and files that were seen before are skipped.
+    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs,
+    /// character devices and files that were seen before are skipped.
     fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let stat = statx(

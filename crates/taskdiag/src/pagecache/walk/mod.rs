@@ -158,9 +158,9 @@ impl Walk {
     /// # Errors
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is something else than a regular file, a
-    /// block device or a directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System) if it can't be
-    /// opened or does not exist. A part of the tree that can't be read is not an error but
-    /// [`Found::Failed`].
+    /// block device or a directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System)
+    /// if it can't be opened or does not exist. A part of the tree that can't be read is not an
+    /// error but [`Found::Failed`].
     pub fn run(
         &self,
         path: &Path,
