@@ -22,7 +22,8 @@ const (
 	// Name of the program or thread, any bytes but NUL: at most 15, for kernel threads at most 63.
 	Comm Field = 7
 	// Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10
-	// ms).
+	// ms). Negative for a task that is older than the zero of the reader's time namespace;
+	// unsupported in clients whose numbers are unsigned (C, Go, Python).
 	StartNS Field = 8
 	// Number of threads in the process.
 	ThreadsCount Field = 9
@@ -493,7 +494,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"sid", "base", "stat session", "", "", "Session id.", KindNumber}, 0, formUnsigned32, 1, 12},
 	{Info{"state", "base", "stat state", "", "", "State: R running, S sleeping, D uninterruptible sleep, I idle kernel thread, T stopped, t stopped by a tracer, P parked, Z zombie, X dead.", KindLetter}, 0, formLetter, 1, 24},
 	{Info{"comm", "base", "stat comm", "", "", "Name of the program or thread, any bytes but NUL: at most 15, for kernel threads at most 63.", KindText}, 0, formComm, 1, 0},
-	{Info{"start_ns", "base", "stat starttime", "", "", "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms).", KindNanoseconds}, 0, formHeader64, 0, 16},
+	{Info{"start_ns", "base", "stat starttime", "", "", "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms). Negative for a task that is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned (C, Go, Python).", KindNanoseconds}, 0, formHeader64, 0, 16},
 	{Info{"threads_count", "base", "stat num_threads", "", "", "Number of threads in the process.", KindCount}, 0, formUnsigned32, 1, 20},
 	{Info{"kernel_thread", "base", "stat flags, PF_KTHREAD", "", "", "Whether the task is a kernel thread.", KindFlag}, 0, formKernelThread, 0, 0},
 	{Info{"flags", "base", "stat flags", "", "", "Flags of the kernel: the PF_ constants of include/linux/sched.h, which change between kernels.", KindMask}, 0, formUnsigned32, 1, 28},

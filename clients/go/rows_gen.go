@@ -31,7 +31,9 @@ func (r Row) State() (byte, Absent) { return r.letter(State) }
 func (r Row) Comm() (string, Absent) { return r.text(Comm) }
 
 // StartNS returns the field start_ns. Time from boot to the start of the task. BPF gives
-// nanoseconds, procfs whole clock ticks (10 ms).
+// nanoseconds, procfs whole clock ticks (10 ms). Negative for a task that is older than the
+// zero of the reader's time namespace; unsupported in clients whose numbers are unsigned (C,
+// Go, Python).
 func (r Row) StartNS() (uint64, Absent) { return r.uint64(StartNS) }
 
 // ThreadsCount returns the field threads_count. Number of threads in the process.

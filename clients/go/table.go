@@ -412,7 +412,11 @@ func (r Row) header(field Field) (uint64, Absent) {
 	record := t.bytes[t.rows[r.i].record:]
 	switch info.form {
 	case formHeader64:
-		return order.Uint64(record[info.offset:]), 0
+		// A start before the zero of the reader's time namespace is negative.
+		if started := order.Uint64(record[info.offset:]); started <= math.MaxInt64 {
+			return started, 0
+		}
+		return 0, Unsupported
 	case formKernelThread:
 		return uint64(order.Uint32(record[4:]) & flagKernelThread), 0
 	}

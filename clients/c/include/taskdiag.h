@@ -205,7 +205,8 @@ typedef enum td_field TD_ENUM {
 	/* Name of the program or thread, any bytes but NUL: at most 15, for kernel threads at most 63. */
 	TD_FIELD_COMM = 8,
 	/* Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10
-	 * ms). */
+	 * ms). Negative for a task that is older than the zero of the reader's time namespace;
+	 * unsupported in clients whose numbers are unsigned (C, Go, Python). */
 	TD_FIELD_START_NS = 9,
 	/* Number of threads in the process. */
 	TD_FIELD_THREADS_COUNT = 10,
@@ -746,7 +747,8 @@ typedef enum td_field TD_ENUM {
 	TD_EVENT_THREAD = 20484,
 	/* Process id of the parent; 0 if the parent is not in the reader's pid namespace. */
 	TD_EVENT_PPID = 20485,
-	/* When the process, or the thread, started, since boot. */
+	/* When the process, or the thread, started, since boot. Negative if it is older than the zero
+	 * of the reader's time namespace; unsupported in clients whose numbers are unsigned. */
 	TD_EVENT_START_NS = 20486,
 	/* Real user id. */
 	TD_EVENT_UID = 20487,

@@ -241,6 +241,8 @@ impl Builder {
                     self.codes.push(0);
                 }
             }
+            // It is negative, which such a number rarely is.
+            Ok(Value::Signed(_)) => self.put_absent(Absent::Unsupported.as_str()),
             // The value does not fit, or is of another kind than the field table says.
             Ok(_) => self.put_absent(Absent::Truncated.as_str()),
             Err(reason) => self.put_absent(reason),

@@ -115,7 +115,7 @@ pub struct Match {
     /// The identity of the task.
     pub identity: Identity,
     /// When it started, in nanoseconds since boot.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// Its name.
     pub name: Vec<u8>,
     /// The command line; or the name in brackets, if the task has no command line or none was
@@ -316,7 +316,7 @@ impl Match {
             pid: header.pid.get(),
             tid: header.tid.get(),
             identity: Identity::of(header),
-            start_ns: header.start_ns.get(),
+            start_ns: header.start_ns.get() as i64,
             name: task.comm().unwrap_or_default().to_vec(),
             cmdline: cmdline(task),
         }

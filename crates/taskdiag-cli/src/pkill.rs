@@ -226,19 +226,19 @@ mod tests {
         let query = Query::these([child.id()]).fields(Field::StartNs);
         let snapshot = handle.query(&query).expect("an answer");
         let start_ns = snapshot.task(0).start_ns().expect("it lives");
-        let started_at = |start_ns: u64| Match {
+        let started_at = |start_ns: i64| Match {
             pid: child.id(),
             tid: child.id(),
             identity: Identity::of(&Header {
                 tid: child.id().into(),
-                start_ns: start_ns.into(),
+                start_ns: (start_ns as u64).into(),
                 ..Header::default()
             }),
             start_ns,
             name: b"sleep".to_vec(),
             cmdline: Vec::new(),
         };
-        let (found, earlier) = (started_at(start_ns), started_at(start_ns - TICK_NS));
+        let (found, earlier) = (started_at(start_ns), started_at(start_ns - TICK_NS as i64));
         let mut signalled = |found: &Match| send(&mut handle, std::slice::from_ref(found), libc::SIGKILL, None);
         assert_eq!(signalled(&earlier).expect("an answer"), []);
         assert!(child.try_wait().expect("a child").is_none());

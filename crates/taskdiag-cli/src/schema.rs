@@ -266,10 +266,7 @@ fn of_keys(keys: &[RowKey]) -> Value {
 fn task_keys() -> Vec<Property> {
     let mut keys = Vec::new();
     for &field in Field::ALL {
-        keys.push((
-            field.name().to_owned(),
-            of_kind(field.info().kind, field.info().meaning),
-        ));
+        keys.push(of_field(field.name(), field.info().kind, field.info().meaning));
         keys.extend(names(field));
     }
     keys.extend([
@@ -286,7 +283,7 @@ fn task_keys() -> Vec<Property> {
 fn event_keys() -> Vec<Property> {
     let mut keys = Vec::new();
     for &field in EventField::ALL {
-        keys.push((field.name().to_owned(), of_kind(field.kind(), field.meaning())));
+        keys.push(of_field(field.name(), field.kind(), field.meaning()));
         keys.extend(names(field));
     }
     keys
@@ -379,12 +376,7 @@ fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
 /// The sections of a process's page.
 fn inspect_keys() -> Vec<Property> {
     let of_fields = |fields: &[Field], meaning: &str| {
-        let property = |field: &Field| {
-            (
-                field.name().to_owned(),
-                of_kind(field.info().kind, field.info().meaning),
-            )
-        };
+        let property = |field: &Field| of_field(field.name(), field.info().kind, field.info().meaning);
         of_row(fields.iter().map(property).collect(), meaning)
     };
     let of_keys = |keys: &[RowKey], meaning: &str| {
@@ -426,6 +418,17 @@ fn number_of_sample() -> Property {
 
 fn count(key: &str, meaning: &str) -> Property {
     (key.to_owned(), of_kind(Kind::Count, meaning))
+}
+
+/// The key of a field of tasks or events.
+fn of_field(name: &str, kind: Kind, meaning: &str) -> Property {
+    // A task may be older than the zero of its reader's clock.
+    let kind = if name == Field::StartNs.name() {
+        Kind::Signed
+    } else {
+        kind
+    };
+    (name.to_owned(), of_kind(kind, meaning))
 }
 
 /// The schema of values of a kind.

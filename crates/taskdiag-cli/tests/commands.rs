@@ -505,3 +505,112 @@ fn what_nobody_counts_is_no_counter() {
         assert_ne!(longest, 0, "{source}");
     }
 }
+
+/// Check a process that is older than the zero of its reader's time namespace: its start is
+/// negative, and everything that is computed from it is as outside of the namespace.
+#[test]
+fn starts_can_be_before_the_zero_of_the_clock() {
+    let mut sleeper = std::process::Command::new("sleep");
+    let name = &format!("old-{}", std::process::id());
+    std::os::unix::process::CommandExt::arg0(&mut sleeper, name);
+    let sleeper = Sleeper::start(&mut sleeper);
+    let pid = &sleeper.pid();
+    // This one runs.
+    let runs = ["-c", "while :; do :; done"];
+    let runner = Sleeper::run(std::process::Command::new("sh").args(runs));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let directory = common::Recording::new("commands-time");
+    let directory = directory.path();
+    // The zero is now: the kernel takes no clock that is negative.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let offset_ns = -(now.tv_sec * 1_000_000_000 + now.tv_nsec);
+    let offset = format!("boottime {} {}", -now.tv_sec - 1, 1_000_000_000 - now.tv_nsec);
+    let inside = |args: &str| {
+        let program = env!("CARGO_BIN_EXE_taskdiag");
+        let mut shell = std::process::Command::new("sh");
+        // Only the shell's child is in the namespace.
+        shell.args(["-c", &format!("{program} {args}; exit $?")]);
+        let offset = offset.clone();
+        let unshare = move || {
+            // SAFETY: a system call without pointers.
+            if unsafe { libc::unshare(libc::CLONE_NEWTIME) } != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            std::fs::write("/proc/self/timens_offsets", &offset)
+        };
+        // SAFETY: the child has this thread only, and no other thread holds a lock meanwhile but
+        // that of the allocator, which fork(2) of glibc gives back.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(&mut shell, unshare) };
+        Run::new(shell.output().expect("a shell"))
+    };
+    let fields = "pid,start_ns,elapsed_ns,start_time,cpu_percent";
+    let row_of = |run: Run| {
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run.json()["rows"][0].clone()
+    };
+    let number = |row: &serde_json::Value, key: &str| row[key].as_i64().unwrap_or_else(|| panic!("{key}: {row}"));
+    for source in ["procfs", "bpf"] {
+        let args = ["ps", "-p", pid, "--json", "-o", fields, "--source", source];
+        let before = row_of(run(&args));
+        let seen = row_of(inside(&args.join(" ")));
+        let after = row_of(run(&args));
+        let tick = 10_000_000;
+        let start = number(&before, "start_ns") + offset_ns;
+        assert!(start < 0, "{before}");
+        assert!(
+            (number(&seen, "start_ns") - start).abs() <= tick,
+            "{source}: {seen} {before}"
+        );
+        let elapsed = number(&before, "elapsed_ns") - tick..=number(&after, "elapsed_ns") + tick;
+        assert!(
+            elapsed.contains(&number(&seen, "elapsed_ns")),
+            "{source}: {seen} {before} {after}"
+        );
+        assert!(
+            seen["cpu_percent"].as_f64() <= before["cpu_percent"].as_f64(),
+            "{source}: {seen} {before}"
+        );
+        // The clocks are read one after the other.
+        let [seen, expected] = [&seen, &before].map(|row| row["start_time"].as_str().expect("a time")[..18].to_owned());
+        assert_eq!(seen, expected, "{source}");
+    }
+    // The text that ps shows, which has minutes, and the program's own columns.
+    for args in [
+        "ps -o stime=,etimes= -p",
+        "ps --no-header -o start_time,elapsed_ns,user -p",
+    ] {
+        let words = |text: String| text.split_ascii_whitespace().next().expect("a time")[..5].to_owned();
+        let outside: Vec<&str> = args.split(' ').chain([&pid[..]]).collect();
+        assert_eq!(
+            words(inside(&format!("{args} {pid}")).text()),
+            words(run(&outside).text()),
+            "{args}"
+        );
+    }
+    // Filters, the order of processes, and rates between two samples.
+    assert_eq!(
+        inside(&format!("ps -o pid= --where 'start_ns < 0 and pid == {pid}'"))
+            .text()
+            .trim(),
+        pid
+    );
+    assert_eq!(inside(&format!("pgrep -f --older 0 '^{name}'")).text().trim(), pid);
+    let runner = runner.pid();
+    let watched = inside(&format!("watch -n 2 -d 0.5 -p {runner} --jsonl -o pid,cpu_percent")).text();
+    let last: serde_json::Value = serde_json::from_str(watched.lines().last().expect("a row")).expect("a row");
+    assert!(last["cpu_percent"].as_f64() <= Some(1000.0), "{watched}");
+    assert!(
+        last["cpu_percent"].is_f64() || last["cpu_percent"].is_i64(),
+        "{watched}"
+    );
+    // A recording, which is read outside of the namespace.
+    let recorded = inside(&format!("record --dir {directory} --every 1s --count 1"));
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let past = row_of(run(&["ps", "--history", directory, "-p", pid, "--json", "-o", fields]));
+    std::fs::remove_dir_all(directory).expect("our own directory");
+    assert!(
+        number(&past, "start_ns") < 0 && number(&past, "elapsed_ns") > 0,
+        "{past}"
+    );
+    assert!(past["cpu_percent"].as_f64() <= Some(1000.0), "{past}");
+}

@@ -61,7 +61,10 @@ pub trait Names {
 /// [`FromDerived`](crate::value::FromDerived) reads. Appends nothing if it is absent.
 pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
     let value = |field| task.value(field);
-    let elapsed_ns = || Ok::<_, Absent>(context.now_ns.saturating_sub(number(task, Field::StartNs)?));
+    let elapsed_ns = || {
+        let elapsed_ns = i128::from(context.now_ns) - i128::from(signed(task, Field::StartNs)?);
+        Ok::<_, Absent>(u64::try_from(elapsed_ns).unwrap_or(0))
+    };
     match field {
         Field::User => out.extend_from_slice(context.names.user(id(task, Field::Euid)?)?),
         Field::Group => out.extend_from_slice(context.names.group(id(task, Field::Egid)?)?),
@@ -81,7 +84,7 @@ pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &
             out.extend_from_slice(&percent(resident, context.memory_bytes).to_ne_bytes());
         }
         Field::ElapsedNs => out.extend_from_slice(&elapsed_ns()?.to_ne_bytes()),
-        Field::StartTime => start_time(number(task, Field::StartNs)?, context, out)?,
+        Field::StartTime => start_time(signed(task, Field::StartNs)?, context, out)?,
         Field::Stat => stat(task, out)?,
         Field::Tty => match id(task, Field::TtyNr)? {
             0 => {}
@@ -137,11 +140,11 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// The second in which a task started. Uses only whole ticks: some sources know no more, and all
 /// should give the same value.
-fn start_time(start_ns: u64, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
-    let ticks_ns = start_ns - start_ns % context.tick_ns.max(1);
-    let started_ns = i64::try_from(ticks_ns)
-        .ok()
-        .and_then(|since_boot| since_boot.checked_add(context.boot_ns));
+fn start_time(start_ns: i64, context: &Context<'_>, out: &mut Vec<u8>) -> Result<(), Absent> {
+    // The kernel divides negative numbers as unsigned ones.
+    let into_tick = start_ns as u64 % context.tick_ns.max(1);
+    let ticks_ns = start_ns.checked_sub_unsigned(into_tick);
+    let started_ns = ticks_ns.and_then(|since_boot| since_boot.checked_add(context.boot_ns));
     let second = started_ns.ok_or(Absent::Unsupported)?.div_euclid(SECOND_NS);
     let time = Timestamp::from_second(second).map_err(|_| Absent::Unsupported)?;
     write!(out, "{time}").map_err(|_| Absent::Unsupported)
@@ -190,6 +193,7 @@ fn id(task: &impl HasFields, field: Field) -> Result<u32, Absent> {
 fn signed(task: &impl HasFields, field: Field) -> Result<i64, Absent> {
     match task.value(field)? {
         Value::Signed(number) => Ok(number),
+        Value::Unsigned(number) => i64::try_from(number).map_err(|_| Absent::Unsupported),
         _ => Err(Absent::Unsupported),
     }
 }
@@ -348,6 +352,17 @@ mod tests {
             derived(Field::ElapsedNs, &half).map(|bytes| u64::from_bytes(&bytes)),
             Ok(Some(20_000_000_000))
         );
+        // Older than the zero of the clock.
+        let old = row(&[
+            (Field::StartNs, Value::from(-100 * SECOND_NS)),
+            (Field::UtimeNs, Value::Unsigned(7 * SECOND_NS as u64)),
+            (Field::StimeNs, Value::Unsigned(3 * SECOND_NS as u64)),
+        ]);
+        assert_eq!(float(Field::CpuPercent, &old), Ok(5.0));
+        assert_eq!(
+            derived(Field::ElapsedNs, &old).map(|bytes| u64::from_bytes(&bytes)),
+            Ok(Some(200_000_000_000))
+        );
         let fresh = row(&[
             (Field::StartNs, Value::Unsigned(101 * SECOND_NS as u64)),
             (Field::UtimeNs, Value::Unsigned(0)),
@@ -387,6 +402,8 @@ mod tests {
                 assert_eq!(text(Field::StartTime, &row), Ok(expected.to_owned()), "{start_ns}");
             }
         }
+        let before = row(&[(Field::StartNs, Value::from(-10_000_001_i64))]);
+        assert_eq!(text(Field::StartTime, &before), Ok("2026-11-23T03:12:05Z".to_owned()));
         let never = row(&[(Field::StartNs, Value::Unsigned(u64::MAX))]);
         assert_eq!(text(Field::StartTime, &never), Err(Absent::Unsupported));
     }

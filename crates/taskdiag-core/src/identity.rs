@@ -48,7 +48,8 @@ impl Identity {
     /// tick counts as later.
     #[doc(hidden)]
     pub fn has_started_since(self, boot_ns: u64) -> bool {
-        self.start_ticks >= boot_ns / TICK_NS
+        // A start before the zero of the clock is a number that is too large for a time.
+        self.start_ticks >= boot_ns / TICK_NS && self.start_ticks <= i64::MAX as u64 / TICK_NS
     }
 }
 
@@ -87,5 +88,7 @@ mod tests {
             assert!(task.has_started_since(1_441_869_999_999) && task.has_started_since(0));
             assert!(!task.has_started_since(1_441_870_000_000));
         }
+        // Older than the zero of the reader's time namespace.
+        assert!(!Identity::new(7, -10_000_000_i64 as u64).has_started_since(0));
     }
 }

@@ -70,6 +70,13 @@ from! {
     &'a [Owner] => Owners(v) v;
 }
 
+/// A number that is rarely negative.
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        u64::try_from(value).map_or(Value::Signed(value), Value::Unsigned)
+    }
+}
+
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -20,7 +20,7 @@ const THREADS_EACH: usize = 2;
 /// The values of a farm process that never change.
 #[derive(Clone, Debug, PartialEq)]
 struct Identity {
-    start_ns: u64,
+    start_ns: i64,
     ppid: u32,
     pgid: u32,
     sid: u32,
@@ -147,7 +147,7 @@ fn check_under_churn(source: SourceId, query: Query) {
     }
     for ((pid, tid), identity) in &identities {
         let ticks = start_ticks(&format!("/proc/{pid}/task/{tid}/stat"));
-        assert_eq!(identity.start_ns / TICK_NS, ticks, "{source} {pid}/{tid}");
+        assert_eq!(identity.start_ns as u64 / TICK_NS, ticks, "{source} {pid}/{tid}");
     }
     let made = churn.made().expect("a count") - before;
     println!(

@@ -202,7 +202,7 @@ impl Way {
             return None;
         };
         // procfs gives whole clock ticks.
-        let start = task.start_ns().unwrap_or_default() / TICK_NS;
+        let start = task.start_ns().unwrap_or_default() as u64 / TICK_NS;
         let first = *self.starts.entry(pid as u32).or_insert(start);
         self.expect(first == start, || format!("{pid} started at {first}, then at {start}"));
         self.expect(

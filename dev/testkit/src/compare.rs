@@ -449,7 +449,7 @@ fn check_set(
     wrong: &mut Vec<String>,
 ) {
     for (id, &row) in rows {
-        let start = snapshot.task(row).start_ns().expect("a start") / TICK_NS;
+        let start = snapshot.task(row).start_ns().expect("a start") as u64 / TICK_NS;
         let is_known = before.get(id).is_some_and(|text| text.start_ticks() == start);
         // A task that was orphaned in between may have become a child of the given process.
         if !is_known && start < began && !matches!(scope, Scope::ChildrenOf(_)) {

@@ -11,7 +11,7 @@ FIELDS: dict[str, Info] = {
     "sid": Info("sid", "base", "number", "stat session", "", "", "Session id."),
     "state": Info("state", "base", "letter", "stat state", "", "", "State: R running, S sleeping, D uninterruptible sleep, I idle kernel thread, T stopped, t stopped by a tracer, P parked, Z zombie, X dead."),
     "comm": Info("comm", "base", "text", "stat comm", "", "", "Name of the program or thread, any bytes but NUL: at most 15, for kernel threads at most 63."),
-    "start_ns": Info("start_ns", "base", "nanoseconds", "stat starttime", "", "", "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms)."),
+    "start_ns": Info("start_ns", "base", "nanoseconds", "stat starttime", "", "", "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms). Negative for a task that is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned (C, Go, Python)."),
     "threads_count": Info("threads_count", "base", "count", "stat num_threads", "", "", "Number of threads in the process."),
     "kernel_thread": Info("kernel_thread", "base", "true or false", "stat flags, PF_KTHREAD", "", "", "Whether the task is a kernel thread."),
     "flags": Info("flags", "base", "flags, in hexadecimal", "stat flags", "", "", "Flags of the kernel: the PF_ constants of include/linux/sched.h, which change between kernels."),

@@ -321,7 +321,8 @@ class Row:
     @property
     def start_ns(self) -> int | None:
         """Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10
-        ms)."""
+        ms). Negative for a task that is older than the zero of the reader's time namespace;
+        unsupported in clients whose numbers are unsigned (C, Go, Python)."""
     @property
     def threads_count(self) -> int | None:
         """Number of threads in the process."""

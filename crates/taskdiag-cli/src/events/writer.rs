@@ -255,7 +255,7 @@ impl TableWriter {
         for column in &self.columns {
             self.table.cell(|out| match column.show {
                 Show::Time if self.exact => cell::plain(out, Value::Unsigned(event.time_ns()), b','),
-                Show::Time => clock.time_of_day(out, event.time_ns()),
+                Show::Time => clock.time_of_day(out, event.time_ns() as i64),
                 Show::User => match absences.value(event, EventField::Euid) {
                     Ok(Value::Unsigned(uid)) => text::escape(out, users.user(uid as u32)),
                     _ => out.push(b'-'),
@@ -285,7 +285,7 @@ impl TableWriter {
 /// Appends a value for people.
 fn show(out: &mut Vec<u8>, field: EventField, value: Value<'_>, clock: &mut Clock, cells: &mut Cells, exact: bool) {
     match (field, value, field.of_tasks()) {
-        (EventField::TimeNs, Value::Unsigned(ns), _) if !exact => clock.time_of_day(out, ns),
+        (EventField::TimeNs, Value::Unsigned(ns), _) if !exact => clock.time_of_day(out, ns as i64),
         (_, value, Some(field)) => cells.value(out, field, value),
         (_, Value::Text(bytes), None) => text::escape(out, bytes),
         (_, value, None) => cell::plain(out, value, b','),

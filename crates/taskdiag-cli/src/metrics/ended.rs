@@ -43,7 +43,7 @@ struct End {
     comm: Vec<u8>,
     euid: Option<u32>,
     kernel_thread: bool,
-    start_ns: u64,
+    start_ns: i64,
     /// The group of each kind; `None` for users.
     keys: Vec<Option<String>>,
 }
@@ -65,7 +65,7 @@ impl Ended {
         let start_ns = event.start_ns().ok()?;
         Some(End {
             exit: Exit {
-                id: Identity::new(event.pid(), start_ns),
+                id: Identity::new(event.pid(), start_ns as u64),
                 time_ns: event.time_ns(),
                 ppid: event.ppid().ok(),
                 runtime_ns: event.runtime_ns().and_then(Result::ok),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::tz::Offset;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// What regular expressions captured, by name.
 pub type Captures = BTreeMap<String, String>;
@@ -20,7 +20,7 @@ pub struct Facts<'a> {
     /// The name of its effective user, if known.
     pub user: Option<&'a [u8]>,
     /// Its start time, in nanoseconds since boot.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// When the machine booted.
     pub boot: Timestamp,
     /// Its cgroup, if known.
@@ -35,8 +35,8 @@ impl<'a> Facts<'a> {
 
     /// The start time, as Go formats it.
     pub fn start_time(&self) -> String {
-        let ticks = self.start_ns / 10_000_000;
-        let start = self.boot + std::time::Duration::from_millis(ticks * 10);
+        let ticks = self.start_ns.div_euclid(10_000_000);
+        let start = self.boot + SignedDuration::from_millis(ticks * 10);
         let start = Offset::UTC.to_datetime(start);
         let seconds = start.strftime("%Y-%m-%d %H:%M:%S");
         match start.subsec_nanosecond() {

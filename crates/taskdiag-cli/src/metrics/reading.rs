@@ -117,7 +117,10 @@ fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Readin
     let mut now = Gauges {
         processes: 1,
         threads: task.threads_count().unwrap_or(1).into(),
-        oldest_start_s: task.start_ns().ok().map(|ns| boot_s + ns / 1_000_000_000),
+        oldest_start_s: task
+            .start_ns()
+            .ok()
+            .map(|ns| boot_s.saturating_add_signed(ns.div_euclid(1_000_000_000))),
         ..Gauges::default()
     };
     // A process without memory of its own counts as 0.

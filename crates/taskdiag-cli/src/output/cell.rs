@@ -198,7 +198,8 @@ impl Cells {
             },
             Show::Start => match absences.value(row, Field::StartNs) {
                 Ok(Value::Unsigned(ns)) if self.exact => people::number(out, ns),
-                Ok(Value::Unsigned(ns)) => self.clock().short_date(out, ns),
+                Ok(Value::Unsigned(ns)) => self.clock().short_date(out, ns as i64),
+                Ok(Value::Signed(ns)) => self.clock().short_date(out, ns),
                 _ => out.push(b'-'),
             },
             Show::Time => match (absences.value(row, Field::UtimeNs), absences.value(row, Field::StimeNs)) {
@@ -227,11 +228,12 @@ impl Cells {
             Value::Unsigned(value) if self.exact => people::number(out, value),
             Value::Unsigned(value) => match field.info().kind {
                 Kind::Bytes => self.size(out, value),
-                Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value),
+                Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value as i64),
                 Kind::Nanoseconds => people::exact_duration(out, value),
                 Kind::Mode => formatted(out, format_args!("{value:04o}")),
                 _ => people::number(out, value),
             },
+            Value::Signed(ns) if !self.exact && field == Field::StartNs => self.clock().date(out, ns),
             Value::Float(value) if !self.exact => formatted(out, format_args!("{value:.1}")),
             Value::Text(bytes) => text::escape(out, bytes),
             Value::Texts(arguments) => command_line(out, arguments),

@@ -139,7 +139,7 @@ impl Clock {
     }
 
     /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
-    pub fn date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
+    pub fn date(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
         let (then, minute, second) = self.local(since_boot_ns);
         padded(out, then.year().unsigned_abs().into(), 4);
         for (separator, part) in [
@@ -155,7 +155,7 @@ impl Clock {
     }
 
     /// Appends the time of day with milliseconds: `19:58:03.123`.
-    pub fn time_of_day(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
+    pub fn time_of_day(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
         let (then, minute, second) = self.local(since_boot_ns);
         padded(out, then.hour().unsigned_abs().into(), 2);
         for part in [minute, second] {
@@ -169,7 +169,7 @@ impl Clock {
 
     /// Appends the time in five characters, like ps: the time for today, the day for this year, or
     /// the year.
-    pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
+    pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
         ];
@@ -187,14 +187,14 @@ impl Clock {
     }
 
     /// The local date and time at this time since boot, in whole seconds.
-    pub fn civil(&mut self, since_boot_ns: u64) -> DateTime {
+    pub fn civil(&mut self, since_boot_ns: i64) -> DateTime {
         let (begin, minute, second) = self.local(since_boot_ns);
         let (minute, second) = (minute as i8, second as i8);
         begin.with().minute(minute).second(second).build().unwrap_or(begin)
     }
 
     /// The local date and hour, with the minute and the second.
-    fn local(&mut self, since_boot_ns: u64) -> (DateTime, u8, u8) {
+    fn local(&mut self, since_boot_ns: i64) -> (DateTime, u8, u8) {
         let timestamp = timestamp(self.boot_ns + i128::from(since_boot_ns));
         let seconds = timestamp.as_second();
         let (quarter, within) = (seconds.div_euclid(QUARTER), seconds.rem_euclid(QUARTER));
@@ -279,7 +279,7 @@ mod tests {
             boot_ns: now.timestamp().as_nanosecond() - 400 * 86_400 * i128::from(SECOND),
             now,
         };
-        let day = 86_400 * SECOND;
+        let day = 86_400 * SECOND as i64;
         assert_eq!(text(|out| clock.date(out, 400 * day)), "2026-11-21 19:58:03");
         assert_eq!(
             text(|out| clock.time_of_day(out, 400 * day + 7_654_321)),
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(text(|out| clock.short_date(out, 399 * day)), "Nov20");
         assert_eq!(text(|out| clock.short_date(out, 0)), "2025");
         assert_eq!(
-            text(|out| clock.date(out, 400 * day + 2 * 60 * SECOND)),
+            text(|out| clock.date(out, 400 * day + 2 * 60 * SECOND as i64)),
             "2026-11-21 20:00:03"
         );
     }

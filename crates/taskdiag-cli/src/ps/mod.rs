@@ -163,7 +163,7 @@ fn arrange(
     });
     args.meant.forest.map(|branches| {
         if request.sort.is_empty() {
-            let start = |task: &Task<'_>| task.start_ns().unwrap_or(0) / TICK_NS;
+            let start = |task: &Task<'_>| task.start_ns().unwrap_or(0).div_euclid(TICK_NS as i64);
             tasks.sort_by_key(|task| (task.ppid().unwrap_or(0), start(task), task.record().header().pid.get()));
         }
         Tree::new(tasks, branches, request.sort.is_empty())

@@ -53,7 +53,7 @@ impl Begun {
         let is_before = |sample_ns: &u64| *sample_ns <= event.time_ns();
         let sample_ns = self.samples_ns.into_iter().flatten().find(is_before);
         match (event.start_ns(), sample_ns) {
-            (Ok(start_ns), Some(sample_ns)) => start_ns > sample_ns,
+            (Ok(start_ns), Some(sample_ns)) => start_ns > sample_ns as i64,
             _ => is_new,
         }
     }

@@ -213,7 +213,7 @@ impl Incident {
 }
 
 /// Identifies a process: its id and its start since boot, in nanoseconds.
-pub type Which = (u32, u64);
+pub type Which = (u32, i64);
 
 /// The processes of each service.
 #[derive(Debug, Default)]
@@ -234,7 +234,7 @@ impl Services {
         wall_ns: i64,
         now: impl Iterator<Item = (&'a [u8], Which)>,
         failed: &HashSet<Vec<u8>>,
-    ) -> Vec<(Vec<u8>, u64)> {
+    ) -> Vec<(Vec<u8>, i64)> {
         let mut all: HashMap<Vec<u8>, HashSet<Which>> = HashMap::new();
         for (unit, which) in now.filter(|(unit, _)| unit.ends_with(b".service")) {
             all.entry(unit.to_vec()).or_default().insert(which);
@@ -247,7 +247,7 @@ impl Services {
             let first = now.iter().map(|(_, start_ns)| *start_ns).min()?;
             before.is_disjoint(now).then(|| (unit.clone(), first))
         };
-        let mut restarted: Vec<(Vec<u8>, u64)> = all.iter().filter_map(restarted).collect();
+        let mut restarted: Vec<(Vec<u8>, i64)> = all.iter().filter_map(restarted).collect();
         restarted.sort();
         self.failed.retain(|unit, _| !all.contains_key(unit));
         let before = std::mem::replace(&mut self.now, all);
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn services_restart() {
         let mut services = Services::default();
-        let mut restarted = |now: &[(&str, u32, u64)]| {
+        let mut restarted = |now: &[(&str, u32, i64)]| {
             let now = now.iter().map(|&(unit, pid, start)| (unit.as_bytes(), (pid, start)));
             services
                 .restarted(0, now, &HashSet::new())
@@ -328,14 +328,14 @@ mod tests {
                 .map(|(_, start)| start)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(restarted(&[("a.service", 1, 1), ("s.scope", 2, 2)]), [0_u64; 0]);
+        assert_eq!(restarted(&[("a.service", 1, 1), ("s.scope", 2, 2)]), [0_i64; 0]);
         assert_eq!(
             restarted(&[("a.service", 1, 1), ("a.service", 3, 3), ("s.scope", 4, 4)]),
-            [0_u64; 0]
+            [0_i64; 0]
         );
         assert_eq!(restarted(&[("a.service", 1, 9), ("a.service", 5, 10)]), [9]);
-        assert_eq!(restarted(&[]), [0_u64; 0]);
-        assert_eq!(restarted(&[("a.service", 6, 20)]), [0_u64; 0]);
+        assert_eq!(restarted(&[]), [0_i64; 0]);
+        assert_eq!(restarted(&[("a.service", 6, 20)]), [0_i64; 0]);
     }
 
     /// Check that a service that failed counts as restarted even if it had no process in between,

@@ -499,7 +499,7 @@ impl Reader {
             .filter_map(|task| Some((task.unit().ok()?, which(&task)?)));
         let failed = std::mem::take(&mut self.failed);
         for (unit, start_ns) in self.services.restarted(wall_ns, services, &failed) {
-            add(moment.boot_ns().saturating_add_unsigned(start_ns), What::Restart(unit));
+            add(moment.boot_ns().saturating_add(start_ns), What::Restart(unit));
         }
     }
 }
@@ -518,7 +518,7 @@ fn grown_ns(before: &Before, now: &Before, which: Which) -> Option<u64> {
     let used_ns = *now.used_ns.get(&which)?;
     match before.used_ns.get(&which) {
         Some(used_before) => Some(used_ns.saturating_sub(*used_before)),
-        None => (which.1.saturating_add(TICK_NS) >= before.boot_ns).then_some(used_ns),
+        None => (which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64).then_some(used_ns),
     }
 }
 

@@ -204,10 +204,11 @@ impl<'a> Event<'a> {
         Ok(self.header.ppid.get())
     }
 
-    /// When the process, or the thread, started, in nanoseconds since boot.
-    pub fn start_ns(&self) -> Result<u64, Absent> {
+    /// When the process, or the thread, started, in nanoseconds since boot. Negative if it is older
+    /// than the zero of the reader's time namespace.
+    pub fn start_ns(&self) -> Result<i64, Absent> {
         self.known()?;
-        Ok(self.header.start_ns.get())
+        Ok(self.header.start_ns.get() as i64)
     }
 
     /// The real user id.
@@ -427,7 +428,7 @@ fields! {
     Tid tid: Id, "Thread id; in an event about a process, the process id.", |e| of_all(Ok(e.tid()));
     Thread thread: Flag, "Whether it is about one thread, not about the process.", |e| of_all(Ok(e.is_thread()));
     Ppid ppid: Id, "Process id of the parent; 0 if the parent is not in the reader's pid namespace.", |e| of_all(e.ppid());
-    StartNs start_ns: Nanoseconds, "When the process, or the thread, started, since boot.", |e| of_all(e.start_ns());
+    StartNs start_ns: Nanoseconds, "When the process, or the thread, started, since boot. Negative if it is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned.", |e| of_all(e.start_ns());
     Uid uid: User, "Real user id.", |e| of_all(e.uid());
     Euid euid: User, "Effective user id.", |e| of_all(e.euid());
     Comm comm: Text, "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.", |e| of_all(e.comm());

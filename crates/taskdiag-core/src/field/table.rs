@@ -105,8 +105,9 @@ macro_rules! with_rows {
             |t| Ok(part!(t, State, BASE, Base)?.state as char);
         Comm comm: &'a [u8], Base Text, Files::STAT, "stat comm", "",
             "Name of the program or thread, any bytes but NUL: at most 15, for kernel threads at most 63.", |t| t.comm_bytes();
-        StartNs start_ns: u64, Base Nanoseconds, Files::STAT, "stat starttime", "",
-            "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms).", |t| Ok(t.record().header().start_ns.get());
+        StartNs start_ns: i64, Base Nanoseconds, Files::STAT, "stat starttime", "",
+            "Time from boot to the start of the task. BPF gives nanoseconds, procfs whole clock ticks (10 ms). Negative for a task that is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned (C, Go, Python).",
+            |t| Ok(t.record().header().start_ns.get() as i64);
         ThreadsCount threads_count: u32, Base Count, STAT_OR_STATUS, "stat num_threads", "",
             "Number of threads in the process.", |t| Ok(part!(t, ThreadsCount, BASE, Base)?.threads_count.get());
         KernelThread kernel_thread: bool, Base Flag, Files::STAT, "stat flags, PF_KTHREAD", "",

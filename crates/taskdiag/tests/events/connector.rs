@@ -45,7 +45,7 @@ fn check_connector(events: &mut Events) {
         assert_eq!(fork.comm, Ok(own_comm()));
         assert_eq!(fork.caller, Some(Err(Absent::Unsupported)));
         assert!(
-            fork.start_ns <= Ok(fork.time_ns) && fork.start_ns > Ok(fork.time_ns - 1_000_000_000),
+            fork.start_ns <= Ok(fork.time_ns as i64) && fork.start_ns > Ok(fork.time_ns as i64 - 1_000_000_000),
             "{fork:?}"
         );
         let now = boottime_ns();

@@ -34,7 +34,7 @@ struct Seen {
     tid: u32,
     is_thread: bool,
     ppid: Result<u32, Absent>,
-    start_ns: Result<u64, Absent>,
+    start_ns: Result<i64, Absent>,
     time_ns: u64,
     uid: Result<u32, Absent>,
     comm: Result<Vec<u8>, Absent>,
@@ -202,7 +202,7 @@ fn check_processes(events: &mut Events, count: usize) {
             reported.iter().all(|seen| seen.start_ns == fork.start_ns),
             "{reported:#?}"
         );
-        assert!(reported.is_sorted_by_key(|seen| seen.time_ns) && fork.start_ns <= Ok(fork.time_ns));
+        assert!(reported.is_sorted_by_key(|seen| seen.time_ns) && fork.start_ns <= Ok(fork.time_ns as i64));
         assert_eq!(
             (fork.comm.as_ref(), fork.uid, fork.caller),
             (Ok(&comm), Ok(0), Some(Ok(own)))
@@ -450,7 +450,7 @@ fn identities_are_those_of_snapshots() {
                     (event.start_ns, event.ppid, event.uid),
                     (task.start_ns(), task.ppid(), task.uid())
                 );
-                assert_eq!(event.start_ns.map(|ns| ns / TICK_NS), Ok(ticks));
+                assert_eq!(event.start_ns.map(|ns| ns as u64 / TICK_NS), Ok(ticks));
                 assert!((before..=after).contains(&event.time_ns), "{before} {after} {event:?}");
             }
         });

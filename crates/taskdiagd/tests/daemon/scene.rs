@@ -202,7 +202,7 @@ pub fn tasks(handle: &mut Handle, query: Query) -> BTreeSet<(u32, u32, u64)> {
         .query(&query.fields(Field::Pid | Field::StartNs))
         .expect("an answer");
     let id = |task: taskdiag::Task<'_>| {
-        let start = task.start_ns().expect("a start") / 10_000_000;
+        let start = task.start_ns().expect("a start") as u64 / 10_000_000;
         (task.pid().expect("a pid"), task.tid().expect("a tid"), start)
     };
     snapshot.tasks().map(id).collect()

@@ -290,9 +290,9 @@ fn cell(value: Value<'_>) -> Cell {
 
 /// The row of a process.
 pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
-    let since_boot = |ns: u64| micros(moment.boot_ns().saturating_add_unsigned(ns));
+    let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let value = |field: &Field| match (field, task.value(*field)) {
-        (Field::StartNs, Ok(Value::Unsigned(ns))) => since_boot(ns),
+        (Field::StartNs, _) => task.start_ns().map_or(Cell::None, since_boot),
         (_, Ok(value)) => cell(value),
         (_, Err(_)) => Cell::None,
     };
@@ -322,10 +322,10 @@ pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
         EventField::PeakRssBytes,
         EventField::CgroupId,
     ];
-    let since_boot = |ns: u64| micros(moment.boot_ns().saturating_add_unsigned(ns));
+    let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let row = |event: Event<'_>| {
         let value = |field: EventField| match (field, event.value(field)) {
-            (EventField::StartNs, Some(Ok(Value::Unsigned(ns)))) => since_boot(ns),
+            (EventField::StartNs, _) => event.start_ns().map_or(Cell::None, since_boot),
             (_, Some(Ok(value))) => cell(value),
             _ => Cell::None,
         };
@@ -334,7 +334,7 @@ pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
             _ => Cell::None,
         };
         let which = [start, text(moment.about.boot_id.as_bytes())];
-        std::iter::once(since_boot(event.time_ns()))
+        std::iter::once(since_boot(event.time_ns() as i64))
             .chain(AFTER_TIME.map(value))
             .chain(which)
             .collect()

@@ -31,19 +31,20 @@ impl Cell<'_> {
     pub fn elapsed_ns(&mut self) -> Result<u64, Absent> {
         let start = self.start_ns()?;
         let seen_ns = self.life()?.map_or(self.host.now_ns, |life| life.last_ns);
-        Ok(seen_ns.saturating_sub(start))
+        Ok(since(start, seen_ns))
     }
 
     /// What it did in the selected time of a recording, if there is one.
     fn life(&mut self) -> Result<Option<Life>, Absent> {
-        let (pid, start_ns) = (self.unsigned(Field::Pid), self.unsigned(Field::StartNs));
+        let (pid, start_ns) = (self.unsigned(Field::Pid), self.signed(Field::StartNs));
         // A process id has no more bits than this.
-        self.host.life(|| Ok(Identity::new(pid? as u32, start_ns?)))
+        self.host.life(|| Ok(Identity::new(pid? as u32, start_ns? as u64)))
     }
 
-    fn start_ns(&mut self) -> Result<u64, Absent> {
-        let start = self.unsigned(Field::StartNs)?;
-        Ok(start - start % self.host.tick_ns)
+    fn start_ns(&mut self) -> Result<i64, Absent> {
+        let start = self.signed(Field::StartNs)?;
+        // The kernel divides negative numbers as unsigned ones.
+        Ok(start - (start as u64 % self.host.tick_ns) as i64)
     }
 
     /// Processor time divided by the time since the start, in parts of `whole`. For a time range of
@@ -150,7 +151,10 @@ impl Cell<'_> {
     /// `HH:MM` for today, `MmmDD` for this year, or the year.
     pub fn start_time(&mut self) {
         match self.start_ns() {
-            Ok(ns) => self.host.clock().short_date(self.out, ns - ns % SECOND),
+            Ok(ns) => self
+                .host
+                .clock()
+                .short_date(self.out, ns - ns.rem_euclid(SECOND as i64)),
             Err(_) => self.dash(),
         }
     }
@@ -200,13 +204,18 @@ impl Cell<'_> {
     fn dated(&mut self, write: impl FnOnce(&mut Self, jiff::civil::DateTime, bool)) {
         match self.start_ns() {
             Ok(ns) => {
-                let date = self.host.clock().civil(ns - ns % SECOND);
-                let is_recent = self.host.now_ns.saturating_sub(ns) < 86_400 * SECOND;
+                let date = self.host.clock().civil(ns - ns.rem_euclid(SECOND as i64));
+                let is_recent = since(ns, self.host.now_ns) < 86_400 * SECOND;
                 write(self, date, is_recent);
             }
             Err(_) => self.dash(),
         }
     }
+}
+
+/// The time since a start, which may be before the zero of the clock.
+fn since(start_ns: i64, now_ns: u64) -> u64 {
+    u64::try_from(i128::from(now_ns) - i128::from(start_ns)).unwrap_or(0)
 }
 
 fn month(date: jiff::civil::DateTime) -> &'static str {

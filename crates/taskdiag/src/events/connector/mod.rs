@@ -288,13 +288,13 @@ impl Connector {
             .ok()?;
         let task = self.snapshot.tasks().next()?;
         let start_ns = task.start_ns().ok()?;
-        if start_ns > header.time_ns.get() {
+        if start_ns > header.time_ns.get() as i64 {
             return None;
         }
         let comm = task.comm().ok()?;
         let len = comm.len().min(header.comm.len());
         header.comm[..len].copy_from_slice(&comm[..len]);
-        header.start_ns = U64::new(start_ns);
+        header.start_ns = U64::new(start_ns as u64);
         header.uid = U32::new(task.uid().ok()?);
         header.euid = U32::new(task.euid().ok()?);
         if header.ppid.get() == 0 {

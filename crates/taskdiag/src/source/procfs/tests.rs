@@ -78,7 +78,7 @@ fn fixed_values_are_those_of_the_files() {
     assert_eq!(task.ppid().unwrap(), std::process::id());
     assert_eq!(u64::from(task.pgid().unwrap()), number(5));
     assert_eq!(u64::from(task.sid().unwrap()), number(6));
-    assert_eq!(task.start_ns().unwrap(), number(22) * 10_000_000);
+    assert_eq!(task.start_ns().unwrap() as u64, number(22) * 10_000_000);
     assert_eq!(task.exit_signal().unwrap(), 17);
     assert_eq!(task.min_faults().unwrap(), number(10));
     assert_eq!(task.priority().unwrap().to_string(), stat[17]);
@@ -272,7 +272,7 @@ fn children_are_of_their_parent() {
 fn one_task_by_its_start() {
     let child = Sleeper::start();
     let snapshot = ask(Scope::Process(child.pid()), Field::StartNs).unwrap();
-    let start = snapshot.task(0).start_ns().unwrap();
+    let start = snapshot.task(0).start_ns().unwrap() as u64;
     let mut procfs = Procfs::open().unwrap();
     for is_thread in [false, true] {
         let mut one = |start_ns| {
