@@ -6,7 +6,7 @@
 mod common;
 
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
@@ -523,4 +523,63 @@ fn unix_names_differ() {
     for name in [" ./@foo@bar ", " @foo@bar ", r" @foo\x00bar "] {
         assert!(page.contains(name), "{name}: {page}");
     }
+}
+
+/// Check that sockets of a process that are in no list are counted, with their protocols: one that
+/// is not bound, and one of a network namespace that nothing else keeps alive.
+#[test]
+fn sockets_in_no_list_are_counted() {
+    let _turn = turn();
+    let unlisted = |args: &[&str]| {
+        let run = run(&[&["sockets", "--json"], args].concat());
+        (run.json()["counters"]["unlisted"].as_u64(), run.code, run.stderr)
+    };
+    enter_new_network();
+    let left = TcpListener::bind("127.0.0.1:80").expect("a socket");
+    enter_new_network();
+    let listed = TcpListener::bind("127.0.0.1:80").expect("a socket");
+    assert_eq!(inodes(&["--tcp"]), [inode(&listed)]);
+    // SAFETY: a system call without pointers.
+    let bare = unsafe { libc::socket(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    // SAFETY: the descriptor is new, if there is one.
+    let bare = unsafe { std::os::fd::OwnedFd::from_raw_fd(bare) };
+
+    let (count, code, said) = unlisted(&[&own()]);
+    assert_eq!((count, code), (Some(2), Some(1)), "{said}");
+    assert!(
+        said.contains("2 sockets left out") && said.contains("(1 TCP, 1 TCPv6)"),
+        "{said}"
+    );
+    assert_eq!(unlisted(&["-p", &own()]).0, Some(2));
+    // Of all processes, none has to be told about, but they are counted.
+    let (all, _, said) = unlisted(&[]);
+    assert!(all >= Some(2) && !said.contains("left out: in no list"), "{said}");
+    // Some sockets only: others were not asked for.
+    for args in [
+        &["--tcp"][..],
+        &["-l"],
+        &["--state", "estab"],
+        &["--port", "80"],
+        &["--own-netns"],
+        &["--where", "fd > 0"],
+    ] {
+        let own = own();
+        let args = [args, &[&own[..]]].concat();
+        assert_eq!(unlisted(&args).0, None, "{args:?}");
+    }
+    let page = run(&["inspect", &own(), "--json"]).json()["rows"][0]["sockets"].clone();
+    let row = |inode: u64| {
+        page.as_array()
+            .and_then(|rows| rows.iter().find(|row| row["inode"] == inode))
+            .expect("a row")
+    };
+    assert_eq!(
+        (&row(inode(&bare))["protocol"], &row(inode(&left))["protocol"]),
+        (&json!("TCPv6"), &json!("TCP"))
+    );
+    assert!(row(inode(&bare))["absent"]["state"].is_string(), "{page}");
+
+    drop((bare, left));
+    let (count, code, said) = unlisted(&[&own()]);
+    assert_eq!((count, code), (Some(0), Some(0)), "{said}");
 }

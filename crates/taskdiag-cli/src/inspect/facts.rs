@@ -1,10 +1,9 @@
 //! Collects everything that the page about a process shows.
 
-use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use taskdiag::files::{self, Kind};
-use taskdiag::sockets::{self, Owner, Row, SocketField};
+use taskdiag::sockets::{self, Row, SocketField};
 use taskdiag::{
     Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Value, Verdict,
 };
@@ -227,45 +226,24 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// The process's descriptors of sockets, each with the inode number of its socket.
-    fn socket_descriptors(&mut self, process: &Snapshot) -> Result<Vec<(u64, Owner)>, Reason> {
-        let mut found = Vec::new();
-        self.descriptors(process, files::FileField::Inode, Some(Kind::Socket), |task, file| {
-            if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
-                found.push((inode, Owner::new(pid, fd, task.comm())));
-            }
-        })?;
-        Ok(found)
-    }
-
     fn sockets(&mut self, process: &Snapshot) -> Result<Vec<Vec<Cell>>, Reason> {
         let mut request = sockets::Request::default();
         request.owned = true;
         request.fields = SocketField::Owners | SocketField::Peers;
         let mut rows: Vec<Vec<Cell>> = Vec::new();
-        let mut listed = HashSet::new();
-        let before = self.socket_descriptors(process)?;
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);
             let cell = |field: SocketField| crate::sockets::cell(&row, field).map(OwnedValue::new);
             rows.push(SOCKET_FIELDS.map(cell).into());
-            listed.extend(socket.inode);
             ControlFlow::Continue(())
         });
         let answer = answer.map_err(|error| reason(&error))?;
-        // The others were opened or closed meanwhile.
-        let after = self.socket_descriptors(process)?;
-        let mut unlisted: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
-        for (inode, owner) in after {
-            if !listed.contains(&inode) && before.contains(&(inode, owner.clone())) {
-                unlisted.entry(inode).or_default().push(owner);
-            }
-        }
         let why = why_unlisted(&answer).as_str();
-        rows.extend(unlisted.iter().map(|(inode, owners)| {
-            let cell = |field| match field {
-                SocketField::Inode => Ok(OwnedValue::new(Value::Unsigned(*inode))),
-                SocketField::Owners => Ok(OwnedValue::new(Value::Owners(owners))),
+        rows.extend(answer.unlisted.iter().flatten().map(|unlisted| {
+            let cell = |field| match (field, &unlisted.protocol) {
+                (SocketField::Inode, _) => Ok(OwnedValue::new(Value::Unsigned(unlisted.inode))),
+                (SocketField::Owners, _) => Ok(OwnedValue::new(Value::Owners(&unlisted.owners))),
+                (SocketField::Protocol, Ok(name)) => Ok(OwnedValue::new(Value::Text(name.as_bytes()))),
                 _ => Err(why),
             };
             SOCKET_FIELDS.map(cell).into()

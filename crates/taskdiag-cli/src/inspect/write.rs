@@ -346,17 +346,15 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
         };
         table.cell(|out| {
             out.extend_from_slice(b"  ");
-            match &text_of(Of::Protocol)[..] {
-                b"-" => match row.first() {
-                    // Nothing is known but its descriptors.
-                    Some(Err(reason)) => missing_text(out, reason),
-                    _ => {
-                        put(out, Of::Family);
-                        out.push(b'/');
-                        put(out, Of::Type);
-                    }
-                },
-                protocol => out.extend_from_slice(protocol),
+            match (row.first(), &text_of(Of::Protocol)[..]) {
+                // It is in no list that could be read.
+                (Some(Err(reason)), _) => missing_text(out, reason),
+                (_, b"-") => {
+                    put(out, Of::Family);
+                    out.push(b'/');
+                    put(out, Of::Type);
+                }
+                (_, protocol) => out.extend_from_slice(protocol),
             }
         });
         table.cell(|out| put(out, Of::State));

@@ -1,5 +1,6 @@
 //! The output of `taskdiag sockets`: rows or sums, and what is missing.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField};
@@ -300,6 +301,24 @@ impl<'a> Report<'a> {
                 say(format_args!("{} {rest}", counted(count, one)));
                 outcome = Outcome::Partial;
             }
+        }
+        if let (Some(unlisted @ [_, ..]), true) = (answer.unlisted.as_deref(), self.request.owned) {
+            let mut protocols: BTreeMap<&str, u64> = BTreeMap::new();
+            for socket in unlisted {
+                *protocols
+                    .entry(socket.protocol.as_deref().unwrap_or("unknown"))
+                    .or_default() += 1;
+            }
+            let protocols: Vec<String> = protocols
+                .iter()
+                .map(|(name, count)| format!("{count} {name}"))
+                .collect();
+            say(format_args!(
+                "{} left out: in no list of the kernel ({}); `taskdiag files --kind socket` has the descriptors",
+                counted(unlisted.len() as u64, "socket"),
+                protocols.join(", ")
+            ));
+            outcome = Outcome::Partial;
         }
         for name in self.args.asked_and_unsupported(&answer.unsupported) {
             say(format_args!(

@@ -41,11 +41,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bitflags::bitflags;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, getxattr, readlink};
 use rustix::io::Errno;
 use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{capabilities, CapabilitySet};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
@@ -142,6 +142,12 @@ impl Request {
         self.needs().contains(Wants::OWNERS)
     }
 
+    /// Whether it is about all sockets that the processes have.
+    fn is_about_all(&self) -> bool {
+        let has_tests = self.listening || self.own_namespace || self.filter.is_some() || !self.ports.is_empty();
+        self.has_owners() && !has_tests && self.kinds == Kind::ALL.into() && self.states == State::ALL.into()
+    }
+
     /// What to read for the answer.
     fn wants(&self) -> Wants {
         self.fields.iter().map(Wants::from).collect()
@@ -185,10 +191,27 @@ pub struct Answer {
     pub malformed: u64,
     /// Lists that this kernel can't make, by kind: `raw`, `vsock`.
     pub unsupported: Vec<&'static str>,
+    /// Sockets of the processes that are in no list. `None` if this was not found out, because the
+    /// request asks for no owners, or for some sockets of a process only.
+    pub unlisted: Option<Vec<Unlisted>>,
+}
+
+/// A socket that is in none of the kernel's lists that could be read, such as a TCP socket that is
+/// neither bound nor connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unlisted {
+    /// Its inode number.
+    pub inode: u64,
+    /// The kernel's name of its protocol, such as `TCP`, `UDPv6`, `XDP` or `AF_VSOCK`.
+    pub protocol: Known<String>,
+    /// Its descriptors in the processes.
+    pub owners: Vec<Owner>,
 }
 
 impl Answer {
-    /// The counters with their names, in the order of a report.
+    /// The counters with their names, in the order of a report. Those that nobody counted are left
+    /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let named = [
             ("sockets", self.sockets),
@@ -203,7 +226,8 @@ impl Answer {
             ("malformed", self.malformed),
             ("unsupported", self.unsupported.len() as u64),
         ];
-        named.into_iter()
+        let unlisted = self.unlisted.as_ref().map(|sockets| ("unlisted", sockets.len() as u64));
+        named.into_iter().chain(unlisted)
     }
 }
 
@@ -277,11 +301,13 @@ impl<'a> Listing<'a> {
             owners,
             other_ends,
             answer,
+            listed: HashSet::new(),
             unsupported: Vec::new(),
             failure: None,
             each,
         };
         let mut dumper = Dumper::new(patience);
+        let mut is_ended = false;
         for round in 0..ROUNDS {
             if !request.own_namespace {
                 find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
@@ -289,7 +315,8 @@ impl<'a> Listing<'a> {
             }
             let is_last = round + 1 == ROUNDS;
             // The closure may have ended the pass.
-            if pass.dump_all(&mut dumper, &mut namespaces, is_last).is_break() || !namespaces.forget_ways() {
+            is_ended = pass.dump_all(&mut dumper, &mut namespaces, is_last).is_break();
+            if is_ended || !namespaces.forget_ways() {
                 break;
             }
         }
@@ -297,11 +324,45 @@ impl<'a> Listing<'a> {
             return Err(failure);
         }
         let mut answer = pass.answer;
+        if request.is_about_all() && !is_ended {
+            answer.unlisted = pass.owners.map(|owners| unlisted(&owners, &pass.listed));
+        }
         answer.malformed += dumper.malformed;
         answer.interrupted += dumper.interrupted;
         answer.unsupported = pass.unsupported.iter().map(|list| list.name()).collect();
         answer.unsupported.dedup();
         Ok(answer)
+    }
+}
+
+/// The sockets with owners that are in no list, and that their owners still have.
+fn unlisted(owners: &Owners, listed: &HashSet<u64>) -> Vec<Unlisted> {
+    let mut found: Vec<Unlisted> = Vec::new();
+    for (inode, owner) in owners.iter().filter(|(inode, _)| !listed.contains(inode)) {
+        let path = format!("/proc/{}/fd/{}", owner.pid, owner.fd);
+        let is_it =
+            readlink(&path, Vec::new()).is_ok_and(|link| link.to_bytes() == format!("socket:[{inode}]").as_bytes());
+        match found.last_mut() {
+            _ if !is_it => {}
+            Some(last) if last.inode == inode => last.owners.push(owner.clone()),
+            _ => found.push(Unlisted {
+                inode,
+                protocol: protocol_name(&path),
+                owners: vec![owner.clone()],
+            }),
+        }
+    }
+    found
+}
+
+/// The kernel's name of the protocol of a descriptor's socket.
+fn protocol_name(path: &str) -> Known<String> {
+    let mut name = [0; 64];
+    match getxattr(path, "system.sockprotoname", &mut name[..]) {
+        Ok(len) => Ok(String::from_utf8_lossy(&name[..len]).trim_end_matches('\0').to_owned()),
+        Err(errno) if is_denied(errno) => Err(Absent::Denied),
+        Err(Errno::NOENT | Errno::SRCH) => Err(Absent::Gone),
+        Err(_) => Err(Absent::Unsupported),
     }
 }
 
@@ -439,6 +500,8 @@ struct Pass<'a> {
     /// Given if the request asks for other ends.
     other_ends: Option<&'a dyn OtherEnds>,
     answer: Answer,
+    /// The inode numbers of the sockets in lists.
+    listed: HashSet<u64>,
     /// Lists that this kernel does not have.
     unsupported: Vec<List>,
     /// The error that ended the pass.
@@ -495,6 +558,7 @@ impl Pass<'_> {
             let mut seen = HashSet::new();
             let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
                 socket.netns = namespace.inode;
+                self.listed.extend(socket.inode);
                 // The text has no cookies.
                 let is_new = socket.cookie == 0 || seen.insert(socket.cookie);
                 if !is_new || !self.may_want(&socket) || is_ours(&socket, own) {
