@@ -635,6 +635,11 @@ typedef enum td_field TD_ENUM {
 	TD_SOCKET_OWNER_FDS = 4141,
 	/* Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well. */
 	TD_SOCKET_IPV6_ONLY = 4142,
+	/* Which directions are closed, by shutdown(2) or by the other side: receive, send, both; empty
+	 * for none. */
+	TD_SOCKET_SHUTDOWN = 4143,
+	/* The numbers of the multicast groups that a netlink socket has joined. */
+	TD_SOCKET_NETLINK_GROUPS = 4144,
 
 	/* Fields of open files: docs/files.md. */
 	/* The process. */

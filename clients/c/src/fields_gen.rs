@@ -227,6 +227,8 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Socket(SocketField::Owners), part: Some(Part::Comms), name: c"owner_comms", meaning: c"The descriptors that processes have of it: comms." }),
         Some(Row { of: Of::Socket(SocketField::Owners), part: Some(Part::Fds), name: c"owner_fds", meaning: c"The descriptors that processes have of it: fds." }),
         Some(Row { of: Of::Socket(SocketField::Ipv6Only), part: None, name: c"ipv6_only", meaning: c"Of IPv6, not connected: whether it takes IPv6 only (IPV6_V6ONLY), or IPv4 as well." }),
+        Some(Row { of: Of::Socket(SocketField::Shutdown), part: None, name: c"shutdown", meaning: c"Which directions are closed, by shutdown(2) or by the other side: receive, send, both; empty for none." }),
+        Some(Row { of: Of::Socket(SocketField::NetlinkGroups), part: None, name: c"netlink_groups", meaning: c"The numbers of the multicast groups that a netlink socket has joined." }),
     ],
     // Fields of open files: docs/files.md.
     &[

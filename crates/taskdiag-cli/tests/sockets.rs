@@ -583,3 +583,51 @@ fn sockets_in_no_list_are_counted() {
     let (count, code, said) = unlisted(&[&own()]);
     assert_eq!((count, code), (Some(0), Some(0)), "{said}");
 }
+
+/// Check that closed directions and groups of netlink are those that this process chose.
+#[test]
+fn closed_directions_and_groups_are_told() {
+    let _turn = turn();
+    enter_new_network();
+    let (one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    one.shutdown(std::net::Shutdown::Write).expect("one direction");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    client.shutdown(std::net::Shutdown::Read).expect("one direction");
+    // SAFETY: a system call without pointers; the descriptor is new.
+    let netlink = unsafe {
+        std::os::fd::OwnedFd::from_raw_fd(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE))
+    };
+    // More than the 32 that bind(2) takes.
+    for group in [1_u32, 5, 33] {
+        let len = size_of::<u32>() as libc::socklen_t;
+        // SAFETY: the group is as long as it says.
+        let joined = unsafe {
+            let option = (libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP);
+            libc::setsockopt(netlink.as_raw_fd(), option.0, option.1, (&raw const group).cast(), len)
+        };
+        assert_eq!(joined, 0, "{}", std::io::Error::last_os_error());
+    }
+    // It is in the list once it has a port.
+    // SAFETY: zeros are an address, and the kernel chooses the port.
+    let bound = unsafe {
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = libc::AF_NETLINK as _;
+        address.nl_groups = 0b1_0001;
+        let len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+        libc::bind(netlink.as_raw_fd(), (&raw const address).cast(), len)
+    };
+    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+    let all = rows(&[]);
+    let row = |inode| all.iter().find(|row| row["inode"] == inode).expect("the socket");
+    assert_eq!(row(inode(&one))["shutdown"], "send");
+    assert_eq!(row(inode(&other))["shutdown"], "receive");
+    assert_eq!(row(inode(&client))["shutdown"], "receive");
+    assert_eq!(row(inode(&listener))["shutdown"], "");
+    assert_eq!(row(inode(&netlink))["netlink_groups"], json!([1, 5, 33]));
+    assert_eq!(row(inode(&client))["absent"]["netlink_groups"], "none");
+    assert_eq!(inodes(&["--unix", "--where", "shutdown == 'send'"]), [inode(&one)]);
+    assert_eq!(inodes(&["--where", "netlink_groups has 33"]), [inode(&netlink)]);
+    let csv = complete(&["--netlink", "-p", &own(), "-o", "netlink_groups", "--csv"]).text();
+    assert_eq!(csv, "netlink_groups\n1 5 33\n");
+}

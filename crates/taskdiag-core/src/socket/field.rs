@@ -4,11 +4,11 @@
 use std::cell::OnceCell;
 use std::fmt::{self, Write as _};
 
-use super::{Owner, Queues, Socket, TcpInfo};
+use super::{NetlinkGroups, Owner, Queues, Socket, TcpInfo};
 use crate::absent::{Absent, Known};
 use crate::field::UnknownField;
 use crate::set::Set;
-use crate::value::Value;
+use crate::value::{Ids, Value};
 
 crate::row_fields! {
     SocketField: "A field of sockets: a key of a row.";
@@ -16,6 +16,7 @@ crate::row_fields! {
     Type "type" Text "stream, dgram, raw, seqpacket, packet (obsolete), other.";
     Protocol "protocol" Text "The protocol by its name, such as tcp, udp, icmp, or route of netlink, or by its number.";
     State "state" Text "The state, as ss(8) has it: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on.";
+    Shutdown "shutdown" Text "Which directions are closed, by shutdown(2) or by the other side: receive, send, both; empty for none.";
     LocalAddr "local_addr" Text "The address that it is bound to; of vsock the number of the machine.";
     LocalPort "local_port" Id "The port that it is bound to; of netlink the port id.";
     RemoteAddr "remote_addr" Text "The address that it is connected to.";
@@ -24,6 +25,7 @@ crate::row_fields! {
     Interface "interface" Text "The network interface that it is bound to.";
     Path "path" Text "The name of a UNIX socket. An abstract name begins with @ in place of its first NUL; a path that begins with @ is written as ./@.";
     PeerInode "peer_inode" Id "The inode number of the UNIX socket at the other end.";
+    NetlinkGroups "netlink_groups" Ids "The numbers of the multicast groups that a netlink socket has joined.";
     Inode "inode" Id "The inode number, which readlink(2) shows of its descriptors.";
     Uid "uid" User "The user who created it.";
     Netns "netns" Id "The inode number of its network namespace.";
@@ -99,6 +101,7 @@ pub struct Row<'a> {
     local: OnceCell<String>,
     remote: OnceCell<String>,
     path: OnceCell<Vec<u8>>,
+    groups: OnceCell<Vec<u8>>,
 }
 
 impl<'a> Row<'a> {
@@ -111,6 +114,7 @@ impl<'a> Row<'a> {
             local: OnceCell::new(),
             remote: OnceCell::new(),
             path: OnceCell::new(),
+            groups: OnceCell::new(),
         }
     }
 
@@ -134,6 +138,7 @@ impl<'a> Row<'a> {
             SocketField::Type => word(socket.socket_type.name()),
             SocketField::Protocol => Ok(written(&self.protocol, socket.protocol)),
             SocketField::State => word(socket.state.name()),
+            SocketField::Shutdown => Ok(socket.shutdown?.map(|closed| Value::Text(closed.name().as_bytes()))),
             SocketField::LocalAddr => Ok(written(&self.local, socket.local.addr)),
             SocketField::LocalPort => number(socket.local.port),
             SocketField::RemoteAddr => Ok(written(&self.remote, socket.remote.addr)),
@@ -142,6 +147,7 @@ impl<'a> Row<'a> {
             SocketField::Interface => Ok(socket.interface?.map(Value::Text)),
             SocketField::Path => Ok(socket.path.map(|path| Value::Text(self.path(path)))),
             SocketField::PeerInode => long(socket.peer_inode),
+            SocketField::NetlinkGroups => Ok(socket.netlink_groups.map(|groups| Value::Ids(self.groups(groups)))),
             SocketField::Inode => long(socket.inode),
             SocketField::Uid => Ok(Some(socket.uid?.into())),
             SocketField::Netns if socket.netns == 0 => Err(Absent::Unsupported),
@@ -162,6 +168,13 @@ impl<'a> Row<'a> {
                 Err(reason) => Err(*reason),
             },
         }
+    }
+
+    fn groups(&self, groups: NetlinkGroups<'_>) -> Ids<'_> {
+        Ids::new(
+            self.groups
+                .get_or_init(|| groups.iter().flat_map(u32::to_ne_bytes).collect()),
+        )
     }
 
     /// The name of a UNIX socket as text.

@@ -244,6 +244,57 @@ pub struct Endpoint {
 }
 
 crate::named_enum! {
+    /// Which directions of a socket were closed by shutdown(2), or by the other side.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Shutdown {
+        /// None.
+        Nothing => "",
+        /// Nothing more is received.
+        Receive => "receive",
+        /// Nothing more is sent.
+        Send => "send",
+        /// Both.
+        Both => "both",
+    }
+    /// The name: `receive`, `send`, `both`; empty for none.
+    pub fn name;
+}
+
+impl Shutdown {
+    /// The directions in these bits, as the kernel has them.
+    fn new(bits: u8) -> Shutdown {
+        match bits & 3 {
+            0 => Shutdown::Nothing,
+            1 => Shutdown::Receive,
+            2 => Shutdown::Send,
+            _ => Shutdown::Both,
+        }
+    }
+}
+
+/// The multicast groups of netlink that a socket has joined (netlink(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetlinkGroups<'a>(&'a [u8]);
+
+impl<'a> NetlinkGroups<'a> {
+    /// Their numbers, ascending, from 1.
+    pub fn iter(self) -> impl Iterator<Item = u32> + use<'a> {
+        // A bit for each group, in an array of `unsigned long`.
+        let words = self
+            .0
+            .chunks_exact(size_of::<usize>())
+            .zip((1..).step_by(usize::BITS as usize));
+        words.flat_map(|(word, first)| {
+            let word = word.try_into().map_or(0, usize::from_ne_bytes);
+            (0..usize::BITS)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| first + bit)
+        })
+    }
+}
+
+crate::named_enum! {
     /// What a TCP timer waits for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[non_exhaustive]
@@ -331,6 +382,8 @@ pub struct Socket<'a> {
     pub protocol: Option<Protocol>,
     /// Its state.
     pub state: State,
+    /// Which directions are closed.
+    pub shutdown: Known<Option<Shutdown>>,
     /// What it is bound to.
     pub local: Endpoint,
     /// What it is connected to.
@@ -348,6 +401,8 @@ pub struct Socket<'a> {
     pub path: Option<&'a [u8]>,
     /// The inode number of the UNIX socket at the other end.
     pub peer_inode: Option<u64>,
+    /// The multicast groups of a netlink socket.
+    pub netlink_groups: Option<NetlinkGroups<'a>>,
     /// The inode number, as in `socket:[N]` of descriptors. A TCP socket has none before it is
     /// accepted and after its last descriptor is closed. TIME-WAIT sockets never have one.
     pub inode: Option<u64>,
@@ -390,6 +445,7 @@ impl<'a> Socket<'a> {
             socket_type,
             protocol: None,
             state,
+            shutdown: Ok(None),
             local: Endpoint::default(),
             remote: Endpoint::default(),
             ipv6_only: Ok(None),
@@ -397,6 +453,7 @@ impl<'a> Socket<'a> {
             interface_index: None,
             path: None,
             peer_inode: None,
+            netlink_groups: None,
             inode: None,
             uid: Err(Absent::Unsupported),
             netns: 0,
@@ -436,6 +493,7 @@ impl fmt::Debug for Socket<'_> {
             .field("socket_type", &self.socket_type)
             .field("protocol", &self.protocol)
             .field("state", &self.state)
+            .field("shutdown", &self.shutdown)
             .field("local", &self.local)
             .field("remote", &self.remote)
             .field("ipv6_only", &self.ipv6_only)

@@ -42,6 +42,7 @@ pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
         socket.ipv6_only = Err(Absent::Unsupported);
     }
     socket.interface = Err(Absent::Unsupported);
+    socket.shutdown = Err(Absent::Unsupported);
     socket.mark = Err(Absent::Unsupported);
     socket.cgroup_id = Err(Absent::Unsupported);
     Some(socket)

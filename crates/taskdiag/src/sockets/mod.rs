@@ -68,8 +68,8 @@ use namespaces::{Mounts, Namespace, Namespaces};
 
 pub use taskdiag_core::filter::SocketFilter as Filter;
 pub use taskdiag_core::socket::{
-    Address, Endpoint, Family, Kind, Owner, Protocol, Queues, Row, Socket, SocketField, State, TcpInfo, Timer,
-    TimerKind, Type,
+    Address, Endpoint, Family, Kind, NetlinkGroups, Owner, Protocol, Queues, Row, Shutdown, Socket, SocketField, State,
+    TcpInfo, Timer, TimerKind, Type,
 };
 
 bitflags! {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::{Address, Endpoint, Queues, TcpInfo, Timer, TimerKind};
-use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, Type, ATTRIBUTE};
+use super::{attributes, cookie, inode, shutdown, word, Family, List, Protocol, Socket, State, Type, ATTRIBUTE};
 use crate::absent::Absent;
 use crate::set::Set;
 
@@ -35,6 +35,7 @@ pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MOST_PORTS * 24 - 4;
 // Attributes.
 const INFO: u16 = 2;
 const CONG: u16 = 4;
+const SHUTDOWN: u16 = 8;
 const PROTOCOL_OF_RAW: u16 = 10;
 const SKV6ONLY: u16 = 11;
 const MARK: u16 = 15;
@@ -174,6 +175,7 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
     let (mut info, mut congestion) = (None, &[][..]);
     socket.mark = Err(Absent::Denied);
     socket.cgroup_id = Err(Absent::Unsupported);
+    socket.shutdown = Err(Absent::Unsupported);
     if socket.family == Family::Inet6 {
         socket.ipv6_only = Err(Absent::Unsupported);
     }
@@ -185,6 +187,7 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
                 let number = payload.first().map(|&number| Protocol::Ip(number.into()));
                 socket.protocol = number.or(socket.protocol);
             }
+            SHUTDOWN => socket.shutdown = shutdown(payload),
             SKV6ONLY => {
                 let flag = payload.first().map(|&flag| Some(flag != 0));
                 socket.ipv6_only = flag.ok_or(Absent::Truncated);
@@ -206,6 +209,9 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
             socket.cgroup_id = Ok(None);
         }
         socket.ipv6_only = Ok(None);
+        if socket.shutdown == Err(Absent::Unsupported) {
+            socket.shutdown = Ok(None);
+        }
     }
     // There is no connection. The kernel sends zeros, and its backlog in place of unacknowledged
     // packets.

@@ -1,8 +1,8 @@
 //! Sockets that do not use IP: `linux/unix_diag.h`, `netlink_diag.h`, `packet_diag.h` and
 //! `vm_sockets_diag.h`.
 
-use super::super::{Address, Endpoint, Queues};
-use super::{attributes, cookie, half, inet, inode, word, Family, Protocol, Socket, State, Type};
+use super::super::{Address, Endpoint, NetlinkGroups, Queues, Shutdown};
+use super::{attributes, cookie, half, inet, inode, shutdown, word, Family, Protocol, Socket, State, Type};
 use crate::absent::Absent;
 use crate::set::Set;
 
@@ -11,19 +11,22 @@ mod unix_attribute {
     pub(super) const NAME: u16 = 0;
     pub(super) const PEER: u16 = 2;
     pub(super) const RQLEN: u16 = 4;
+    pub(super) const SHUTDOWN: u16 = 6;
     pub(super) const UID: u16 = 7;
 }
 
 /// What to report about UNIX sockets: name, peer, queues and user.
 const UNIX_SHOW: u32 = 1 | 4 | 0x10 | 0x40;
-/// What to report about netlink and packet sockets: memory; for packet sockets, also the interface.
-const NETLINK_SHOW: u32 = 1;
+/// What to report about netlink and packet sockets: memory; for netlink sockets, also the groups;
+/// for packet sockets, also the interface.
+const NETLINK_SHOW: u32 = 1 | 2;
 const PACKET_SHOW: u32 = 1 | 0x10;
 /// All protocols of netlink.
 const ALL_PROTOCOLS: u8 = 0xff;
 
 // Attributes of netlink and packet sockets.
 const NETLINK_MEMINFO: u16 = 0;
+const NETLINK_GROUPS: u16 = 1;
 const PACKET_INFO: u16 = 0;
 const PACKET_UID: u16 = 5;
 const PACKET_MEMINFO: u16 = 6;
@@ -54,6 +57,7 @@ pub(super) fn unix(message: &[u8]) -> Option<Socket<'_>> {
     let state = State::new(head[2])?;
     let mut socket = Socket::new(Family::Unix, Type::new(head[1]), state, cookie(head, 8)?);
     socket.inode = inode(word(head, 4)?);
+    socket.shutdown = Err(Absent::Unsupported);
     for (kind, payload) in attributes(&message[LEN..]) {
         match kind {
             unix_attribute::NAME => socket.path = unix_name(payload),
@@ -63,6 +67,7 @@ pub(super) fn unix(message: &[u8]) -> Option<Socket<'_>> {
                     socket.queues = Ok(inet::queues(state, recv, send));
                 }
             }
+            unix_attribute::SHUTDOWN => socket.shutdown = shutdown(payload),
             unix_attribute::UID => socket.uid = word(payload, 0).ok_or(Absent::Truncated),
             _ => {}
         }
@@ -95,9 +100,14 @@ pub(super) fn netlink(message: &[u8]) -> Option<Socket<'_>> {
     // Every socket is connected to the kernel, which is port 0.
     socket.remote.port = word(head, 8).filter(|&port| port != 0);
     socket.inode = inode(word(head, 16)?);
-    let mut attributes = attributes(&message[LEN..]);
-    if let Some((_, payload)) = attributes.find(|(kind, _)| *kind == NETLINK_MEMINFO) {
-        socket.queues = memory(payload);
+    // A socket that has never joined one has no list.
+    socket.netlink_groups = Some(NetlinkGroups(&[]));
+    for (kind, payload) in attributes(&message[LEN..]) {
+        match kind {
+            NETLINK_MEMINFO => socket.queues = memory(payload),
+            NETLINK_GROUPS => socket.netlink_groups = Some(NetlinkGroups(payload)),
+            _ => {}
+        }
     }
     Some(socket)
 }
@@ -133,6 +143,7 @@ pub(super) fn vsock(message: &[u8]) -> Option<Socket<'_>> {
     let head = message.get(..LEN)?;
     let state = State::new(head[2])?;
     let mut socket = Socket::new(Family::Vsock, Type::new(head[1]), state, cookie(head, 24)?);
+    socket.shutdown = Ok(Some(Shutdown::new(head[3])));
     let end = |at: usize| {
         Some(Endpoint {
             addr: Some(Address::Cid(word(head, at)?)),

@@ -9,7 +9,8 @@ mod local;
 #[cfg(test)]
 mod tests;
 
-use super::{Family, Kind, Protocol, Socket, State, Type};
+use super::{Family, Kind, Protocol, Shutdown, Socket, State, Type};
+use crate::absent::{Absent, Known};
 use crate::set::Set;
 
 /// The length of the header of a message.
@@ -254,4 +255,10 @@ fn cookie(bytes: &[u8], at: usize) -> Option<u64> {
 /// An inode number; 0 stands for none.
 fn inode(number: u32) -> Option<u64> {
     (number != 0).then_some(number.into())
+}
+
+/// The directions that are closed, in an attribute.
+fn shutdown(payload: &[u8]) -> Known<Option<Shutdown>> {
+    let bits = payload.first().ok_or(Absent::Truncated)?;
+    Ok(Some(Shutdown::new(*bits)))
 }

@@ -327,7 +327,7 @@ fn requests_are_well_formed() {
     let bytes = request(List::new(Family::Netlink, 0), State::ALL.into(), &[], false);
     assert_eq!(
         (bytes.len(), &bytes[16..18], word(&bytes, 24)),
-        (36, &[16, 0xff][..], Some(1))
+        (36, &[16, 0xff][..], Some(3))
     );
     let bytes = request(List::new(Family::Packet, 0), State::ALL.into(), &[], false);
     assert_eq!(
@@ -454,4 +454,43 @@ proptest! {
         let _ = socket(list, &unix(state, &bytes[..at]));
         prop_assert!(Messages::new(&datagram).count() == 1);
     }
+}
+
+/// Check which directions are closed, where the kernel says so, and that other sockets have none.
+#[test]
+fn closed_directions_are_told() {
+    let of = |list: List, mut bytes: Vec<u8>, bits: Option<u8>| {
+        let kind = if list == UNIX { 6 } else { 8 };
+        bytes.extend(bits.into_iter().flat_map(|bits| attribute(kind, &[bits])));
+        socket(list, &bytes).expect("a socket").shutdown
+    };
+    for (bits, expected) in [
+        (Some(0), Ok(Some(Shutdown::Nothing))),
+        (Some(1), Ok(Some(Shutdown::Receive))),
+        (Some(2), Ok(Some(Shutdown::Send))),
+        (Some(3), Ok(Some(Shutdown::Both))),
+        (None, Err(Absent::Unsupported)),
+    ] {
+        assert_eq!(of(UNIX, unix(1, b""), bits), expected, "{bits:?}");
+        assert_eq!(of(TCP, tcp(1), bits), expected, "{bits:?}");
+    }
+    // A socket in TIME-WAIT is not a full one.
+    assert_eq!(of(TCP, tcp(6), None), Ok(None));
+    let netlink = vec![0; 28];
+    assert_eq!(of(List::new(Family::Netlink, 0), netlink, None), Ok(None));
+}
+
+/// Check that the bits of groups are numbers from 1, beyond the first word too.
+#[test]
+fn netlink_sockets_have_groups() {
+    let groups = |words: Option<&[usize]>| {
+        let mut bytes = vec![0; 28];
+        let words: Option<Vec<u8>> = words.map(|words| words.iter().flat_map(|word| word.to_ne_bytes()).collect());
+        bytes.extend(words.into_iter().flat_map(|words| attribute(1, &words)));
+        let socket = socket(List::new(Family::Netlink, 0), &bytes).expect("a socket");
+        socket.netlink_groups.expect("netlink").iter().collect::<Vec<u32>>()
+    };
+    assert_eq!(groups(None), [0_u32; 0]);
+    assert_eq!(groups(Some(&[0b1001, 1])), [1, 4, usize::BITS + 1]);
+    assert_eq!(socket(TCP, &tcp(1)).expect("a socket").netlink_groups, None);
 }
