@@ -554,10 +554,12 @@ fn sockets_in_no_list_are_counted() {
     // Of all processes, none has to be told about, but they are counted.
     let (all, _, said) = unlisted(&[]);
     assert!(all >= Some(2) && !said.contains("left out: in no list"), "{said}");
-    // Some sockets only: others were not asked for.
+    for (kind, expected) in [("--tcp", 2), ("--udp", 0), ("--unix", 0)] {
+        assert_eq!(unlisted(&[kind, &own()]).0, Some(expected), "{kind}");
+    }
+    // What is asked about these sockets, nobody knows.
     for args in [
-        &["--tcp"][..],
-        &["-l"],
+        &["-l"][..],
         &["--state", "estab"],
         &["--port", "80"],
         &["--own-netns"],

@@ -142,10 +142,10 @@ impl Request {
         self.needs().contains(Wants::OWNERS)
     }
 
-    /// Whether it is about all sockets that the processes have.
+    /// Whether it is about all sockets of some kinds that the processes have.
     fn is_about_all(&self) -> bool {
         let has_tests = self.listening || self.own_namespace || self.filter.is_some() || !self.ports.is_empty();
-        self.has_owners() && !has_tests && self.kinds == Kind::ALL.into() && self.states == State::ALL.into()
+        self.has_owners() && !has_tests && self.states == State::ALL.into()
     }
 
     /// What to read for the answer.
@@ -192,7 +192,7 @@ pub struct Answer {
     /// Lists that this kernel can't make, by kind: `raw`, `vsock`.
     pub unsupported: Vec<&'static str>,
     /// Sockets of the processes that are in no list. `None` if this was not found out, because the
-    /// request asks for no owners, or for some sockets of a process only.
+    /// request asks for no owners, or tests more of a socket than its kind.
     pub unlisted: Option<Vec<Unlisted>>,
 }
 
@@ -325,7 +325,7 @@ impl<'a> Listing<'a> {
         }
         let mut answer = pass.answer;
         if request.is_about_all() && !is_ended {
-            answer.unlisted = pass.owners.map(|owners| unlisted(&owners, &pass.listed));
+            answer.unlisted = pass.owners.map(|owners| unlisted(&owners, &pass.listed, request.kinds));
         }
         answer.malformed += dumper.malformed;
         answer.interrupted += dumper.interrupted;
@@ -335,24 +335,44 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// The sockets with owners that are in no list, and that their owners still have.
-fn unlisted(owners: &Owners, listed: &HashSet<u64>) -> Vec<Unlisted> {
+/// The sockets of these kinds with owners that are in no list, and that their owners still have.
+fn unlisted(owners: &Owners, listed: &HashSet<u64>, kinds: Set<Kind>) -> Vec<Unlisted> {
     let mut found: Vec<Unlisted> = Vec::new();
     for (inode, owner) in owners.iter().filter(|(inode, _)| !listed.contains(inode)) {
         let path = format!("/proc/{}/fd/{}", owner.pid, owner.fd);
-        let is_it =
-            readlink(&path, Vec::new()).is_ok_and(|link| link.to_bytes() == format!("socket:[{inode}]").as_bytes());
-        match found.last_mut() {
-            _ if !is_it => {}
-            Some(last) if last.inode == inode => last.owners.push(owner.clone()),
-            _ => found.push(Unlisted {
+        let name = format!("socket:[{inode}]");
+        if !readlink(&path, Vec::new()).is_ok_and(|link| link.to_bytes() == name.as_bytes()) {
+            continue;
+        }
+        if let Some(last) = found.last_mut().filter(|last| last.inode == inode) {
+            last.owners.push(owner.clone());
+            continue;
+        }
+        let protocol = protocol_name(&path);
+        let kind = protocol.as_deref().ok().and_then(kind_of);
+        if kinds == Kind::ALL.into() || kind.is_some_and(|kind| kinds.contains(kind)) {
+            found.push(Unlisted {
                 inode,
-                protocol: protocol_name(&path),
+                protocol,
                 owners: vec![owner.clone()],
-            }),
+            });
         }
     }
     found
+}
+
+/// The kind of the sockets of a protocol, by the kernel's name of it.
+fn kind_of(protocol: &str) -> Option<Kind> {
+    Some(match protocol.strip_suffix("v6").unwrap_or(protocol) {
+        "TCP" | "MPTCP" => Kind::Tcp,
+        "UDP" | "UDP-Lite" | "UDPLITE" => Kind::Udp,
+        "RAW" => Kind::Raw,
+        "UNIX" | "UNIX-STREAM" => Kind::Unix,
+        "NETLINK" => Kind::Netlink,
+        "PACKET" => Kind::Packet,
+        "AF_VSOCK" => Kind::Vsock,
+        _ => return None,
+    })
 }
 
 /// The kernel's name of the protocol of a descriptor's socket.
