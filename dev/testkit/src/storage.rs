@@ -2,12 +2,31 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
+use std::ops::Deref;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-/// Mounts an overlay of an empty directory over `lower`, in `directory`, and returns where. Only
-/// for a second process, with whose mounts it goes.
-pub fn overlay(directory: &Path, lower: &Path, options: &str) -> PathBuf {
+/// A mounted overlay. It is unmounted when this is dropped.
+#[derive(Debug)]
+pub struct Overlay(PathBuf);
+
+impl Deref for Overlay {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Mounts an overlay of an empty directory over `lower`, in `directory`. Only for a second process,
+/// whose mounts are its own.
+pub fn overlay(directory: &Path, lower: &Path, options: &str) -> Overlay {
     let [upper, work, merged] = ["upper", "work", "merged"].map(|name| {
         let path = directory.join(name);
         fs::create_dir_all(&path).expect("a directory");
@@ -27,7 +46,7 @@ pub fn overlay(directory: &Path, lower: &Path, options: &str) -> PathBuf {
         libc::mount(kind, place.as_ptr(), kind, 0, options.as_ptr().cast())
     };
     assert_eq!(result, 0, "an overlay: {}", std::io::Error::last_os_error());
-    merged
+    Overlay(merged)
 }
 
 /// A block device whose content is that of a file: a loop device. It is released when it is dropped
