@@ -378,7 +378,7 @@ pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query,
 }
 
 /// The query without some processes.
-fn without(query: Query, pids: &[u32]) -> Result<Query, Failure> {
+pub fn without(query: Query, pids: &[u32]) -> Result<Query, Failure> {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     Ok(query.filter(filter(&format!("pid not in ({})", pids.join(", ")))?))
 }

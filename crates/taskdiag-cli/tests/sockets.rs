@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, Run};
+use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, Run};
 use serde_json::{json, Value};
 
 /// Held by each test: the tests compare who has a socket, and a command that another test starts has
@@ -632,4 +632,27 @@ fn closed_directions_and_groups_are_told() {
     assert_eq!(inodes(&["--where", "netlink_groups has 33"]), [inode(&netlink)]);
     let csv = complete(&["--netlink", "-p", &own(), "-o", "netlink_groups", "--csv"]).text();
     assert_eq!(csv, "netlink_groups\n1 5 33\n");
+}
+
+/// Check that a filter that reads names of owners does not find the command, whose output is a
+/// socket here.
+#[test]
+fn the_command_is_no_owner_that_is_looked_for() {
+    let _turn = turn();
+    enter_new_network();
+    let found = |more: &[&str]| {
+        let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let mut command = command(&[&["sockets", "--own-netns", "--unix", "--jsonl", "--where"], more].concat());
+        let status = command
+            .stdout(std::os::fd::OwnedFd::from(theirs))
+            .status()
+            .expect("it runs");
+        drop(command);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut ours, &mut text).expect("its output");
+        assert!(status.success());
+        text.lines().count()
+    };
+    assert_eq!(found(&["comm == 'taskdiag'"]), 0);
+    assert_eq!(found(&["fd == 1"]), 1);
 }

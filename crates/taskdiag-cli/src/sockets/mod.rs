@@ -17,7 +17,7 @@ use crate::output::format::OutputOptions;
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
-use crate::selection::{Processes, OF_PROCESSES};
+use crate::selection::{own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
@@ -286,14 +286,21 @@ impl Args {
         !self.named.is_empty() || self.selection.is_given()
     }
 
-    /// The query for processes that may be owners.
-    fn query(&self, shown: &Shown) -> Result<Query, Failure> {
+    /// The query for processes that may be owners. A filter that reads their names does not find
+    /// this command.
+    fn query(&self, shown: &Shown, request: &Request) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
         if let Shown::Sums(by, _) = shown {
             fields |= by.grouping().fields.iter().copied().collect::<Fields>();
         }
         let query = if self.named.is_empty() {
-            self.selection.query(false)?
+            let looks_at = request.filter.as_ref().map(Filter::fields).unwrap_or_default();
+            let query = self.selection.query(false)?;
+            if looks_at.contains(&SocketField::Comm) && !query.scope.is_listed() {
+                without(query, &own(false))?
+            } else {
+                query
+            }
         } else {
             Query::these(self.named.iter().copied())
         };
@@ -334,8 +341,8 @@ impl Args {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = Shown::new(&args)?;
     let format = args.output.format();
-    let query = args.query(&shown)?;
     let request = args.request(shown.fields(format))?;
+    let query = args.query(&shown, &request)?;
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their descriptors: report that before querying.
     handle.prepare_files(&Snapshot::default())?;
