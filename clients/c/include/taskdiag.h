@@ -690,6 +690,9 @@ typedef enum td_field TD_ENUM {
 	TD_FILE_PEER_COMMS = 8213,
 	/* The descriptors at the other end of a pipe or a socket: fds. */
 	TD_FILE_PEER_FDS = 8214,
+	/* What kind of map, program or link of bpf(2) it is, as bpftool(8) has it: hash, array,
+	 * tracing and so on. */
+	TD_FILE_BPF_TYPE = 8215,
 
 	/* Fields of mappings: docs/maps.md. */
 	/* The process. */

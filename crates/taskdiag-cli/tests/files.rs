@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -632,4 +632,52 @@ fn peers_have_three_forms() {
     assert!(has(&row(&sorted["rows"]).expect("the pipe")["peers"]), "{sorted}");
     child.kill().expect("our own child");
     child.wait().expect("our own child");
+}
+
+/// Check that maps and programs of bpf(2) say what they are, from each source.
+#[test]
+fn bpf_objects_say_what_they_are() {
+    let bpf = |command: i32, attributes: &[u64]| {
+        // SAFETY: the attributes are as long as they say, and what they point to lives long enough.
+        let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is new.
+        unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) }
+    };
+    let pair = |low: u32, high: u32| {
+        let [a, b, c, d] = low.to_ne_bytes();
+        let [e, f, g, h] = high.to_ne_bytes();
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    };
+    // An array of one word, and a filter that returns 0.
+    let map = bpf(0, &[pair(2, 4), pair(4, 1)]);
+    let code: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let program = bpf(5, &[pair(1, 2), code.as_ptr() as u64, c"GPL".as_ptr() as u64, 0, 0, 0]);
+    let own = std::process::id().to_string();
+    for source in ["procfs", "bpf"] {
+        let args = [
+            "files",
+            "-p",
+            &own,
+            "--kind",
+            "bpf",
+            "-o",
+            "fd,bpf_type",
+            "--jsonl",
+            "--source",
+            source,
+        ];
+        let text = run(&args).text();
+        let rows: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a row"))
+            .collect();
+        for (file, expected) in [(&map, "array"), (&program, "socket_filter")] {
+            let row = rows
+                .iter()
+                .find(|row| row["fd"] == file.as_raw_fd())
+                .expect("the descriptor");
+            assert_eq!(row["bpf_type"], expected, "{source}: {text}");
+        }
+    }
 }

@@ -252,6 +252,38 @@ crate::named_enum! {
     impl Display;
 }
 
+/// The kinds of maps by their numbers (`enum bpf_map_type`), as bpftool(8) writes them.
+const BPF_MAPS: &str =
+    "unspec hash array prog_array perf_event_array percpu_hash percpu_array stack_trace cgroup_array \
+    lru_hash lru_percpu_hash lpm_trie array_of_maps hash_of_maps devmap sockmap cpumap xskmap sockhash cgroup_storage \
+    reuseport_sockarray percpu_cgroup_storage queue stack sk_storage devmap_hash struct_ops ringbuf inode_storage \
+    task_storage bloom_filter user_ringbuf cgrp_storage arena";
+
+/// The kinds of programs by their numbers (`enum bpf_prog_type`).
+const BPF_PROGRAMS: &str = "unspec socket_filter kprobe sched_cls sched_act tracepoint xdp perf_event cgroup_skb \
+    cgroup_sock lwt_in lwt_out lwt_xmit sock_ops sk_skb cgroup_device sk_msg raw_tracepoint cgroup_sock_addr \
+    lwt_seg6local lirc_mode2 sk_reuseport flow_dissector cgroup_sysctl raw_tracepoint_writable cgroup_sockopt tracing \
+    struct_ops ext lsm sk_lookup syscall netfilter";
+
+/// The kind of an object of bpf(2), by the lines of its `fdinfo`: the word for its number; the
+/// number, if the kernel is newer than these lists; of a link the kernel's word.
+#[doc(hidden)]
+pub fn bpf_type(detail: &[u8]) -> Option<&[u8]> {
+    detail.split(|&byte| byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let (key, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let words = match key {
+            b"map_type" => BPF_MAPS,
+            b"prog_type" => BPF_PROGRAMS,
+            b"link_type" => "",
+            _ => return None,
+        };
+        let number = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
+        let word = number.and_then(|number| words.split_ascii_whitespace().nth(number));
+        Some(word.map_or(value, str::as_bytes))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,5 +345,21 @@ mod tests {
     fn access_is_of_flags() {
         let names = [0o0, 0o100_001, 0o2_002_002, 0o3, 0o10_000_000, 0o12_000_002].map(|flags| access(flags).name());
         assert_eq!(names, ["r", "w", "rw", "ioctl", "path", "path"]);
+    }
+
+    /// Check that numbers of BPF have words, that links have the kernel's, and that new numbers stay.
+    #[test]
+    fn bpf_objects_have_kinds() {
+        for (detail, expected) in [
+            ("map_type:\t2\nkey_size:\t4\nowner_prog_type:\t2\n", Some("array")),
+            ("map_type:\t33\n", Some("arena")),
+            ("map_type:\t999\n", Some("999")),
+            ("prog_type:\t32\nprog_jited:\t1\n", Some("netfilter")),
+            ("link_type:\ttracing\nlink_id:\t7\nprog_tag:\tab\n", Some("tracing")),
+            ("eventfd-count: 1\n", None),
+            ("", None),
+        ] {
+            assert_eq!(bpf_type(detail.as_bytes()), expected.map(str::as_bytes), "{detail}");
+        }
     }
 }

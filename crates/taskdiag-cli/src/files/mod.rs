@@ -317,6 +317,7 @@ mod tests {
         let without = [
             FileField::AllocatedBytes,
             FileField::Detail,
+            FileField::BpfType,
             FileField::User,
             FileField::Peers,
         ];

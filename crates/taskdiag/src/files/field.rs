@@ -2,6 +2,7 @@
 
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::field::Field;
+use taskdiag_core::open_file::bpf_type;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Task;
 use taskdiag_core::value::Value;
@@ -29,6 +30,7 @@ taskdiag_core::row_fields! {
     MntId "mnt_id" Id "The mount that it was opened on, as in /proc/PID/mountinfo.";
     Name "name" Text "What readlink(2) says of /proc/PID/fd/FD: a path, with \" (deleted)\" if it is gone, or the kernel's word.";
     Detail "detail" Text "The lines of /proc/PID/fdinfo/FD that not all files have.";
+    BpfType "bpf_type" Text "What kind of map, program or link of bpf(2) it is, as bpftool(8) has it: hash, array, tracing and so on.";
     User "user" Text "The effective user of the process, by name.";
     Peers "peers" Texts "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each.";
 }
@@ -39,7 +41,8 @@ impl FileField {
 
     /// The fields that a request has by default.
     pub(super) fn usual() -> Set<FileField> {
-        let others = FileField::Detail | FileField::AllocatedBytes | FileField::Peers | FileField::User;
+        let others =
+            FileField::Detail | FileField::BpfType | FileField::AllocatedBytes | FileField::Peers | FileField::User;
         Set::from_iter(FileField::ALL.iter().copied()).without(others)
     }
 
@@ -60,7 +63,7 @@ impl From<FileField> for Wants {
         match field {
             FileField::Name => Wants::NAMES,
             FileField::Access | FileField::OpenFlags | FileField::OffsetBytes | FileField::MntId => Wants::FLAGS,
-            FileField::Detail => Wants::DETAIL,
+            FileField::Detail | FileField::BpfType => Wants::DETAIL,
             FileField::Peers => Wants::PEERS,
             FileField::AllocatedBytes => Wants::SPACE,
             FileField::Pid | FileField::Comm | FileField::Use | FileField::Fd | FileField::User => Wants::empty(),
@@ -120,6 +123,7 @@ impl<'a> OpenFile<'a> {
             FileField::MntId => Ok(Some(self.mnt_id?.into())),
             FileField::Name => Ok(Some(Value::Text(self.name?))),
             FileField::Detail => Ok(self.detail?.map(Value::Text)),
+            FileField::BpfType => Ok(self.detail?.and_then(bpf_type).map(Value::Text)),
             FileField::Peers => Ok(self.peers?.map(Value::Owners)),
             FileField::Pid | FileField::Comm | FileField::User => Err(Absent::Unsupported),
         }
