@@ -13,11 +13,15 @@ use crate::signals::SignalsBlocked;
 #[derive(Debug)]
 pub struct Lookup<Q, A> {
     worker: Option<Worker<Q, A>>,
+    lacks_thread: bool,
 }
 
 impl<Q, A> Default for Lookup<Q, A> {
     fn default() -> Lookup<Q, A> {
-        Lookup { worker: None }
+        Lookup {
+            worker: None,
+            lacks_thread: false,
+        }
     }
 }
 
@@ -37,7 +41,9 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
             // channels.
             std::mem::forget(self.worker.take());
         }
-        let Some(mut worker) = self.worker.take().or_else(start) else {
+        let worker = self.worker.take().or_else(start);
+        self.lacks_thread = worker.is_none();
+        let Some(mut worker) = worker else {
             return Vec::new();
         };
         let (answers, is_there) = worker.ask(questions, patience);
@@ -45,9 +51,9 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
         answers
     }
 
-    /// Whether a thread runs.
-    pub fn has_thread(&self) -> bool {
-        self.worker.is_some()
+    /// Whether no thread could be started for the last questions.
+    pub fn lacks_thread(&self) -> bool {
+        self.lacks_thread
     }
 
     /// Whether an answer was late and answers are still missing.

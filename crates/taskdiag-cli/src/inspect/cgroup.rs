@@ -16,6 +16,8 @@ enum Read {
     Number,
     /// The whole text, which may be `max`.
     Limit,
+    /// The whole text, which may be the largest number of whole pages.
+    ByteLimit,
     /// The number after a word.
     Value(&'static [u8]),
     /// The number after a word, in microseconds.
@@ -45,7 +47,7 @@ const FIGURES: [Figure; CGROUP_USE.len()] = [
         ("memory.max_usage_in_bytes", Read::Number),
     ),
     (("memory.high", Read::Limit), NONE),
-    (("memory.max", Read::Limit), ("memory.limit_in_bytes", Read::Limit)),
+    (("memory.max", Read::Limit), ("memory.limit_in_bytes", Read::ByteLimit)),
     (
         ("memory.swap.current", Read::Number),
         ("memory.stat", Read::Value(b"total_swap")),
@@ -135,6 +137,7 @@ fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
     let number = match read {
         Read::Number => cgroup::number(of_file).ok_or(UNKNOWN),
         Read::Limit => return Ok(limit(cgroup::limit(of_file).ok_or(UNKNOWN)?)),
+        Read::ByteLimit => return Ok(limit(cgroup::byte_limit(of_file).ok_or(UNKNOWN)?)),
         Read::Value(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
         Read::Microseconds(word) => {
             let microseconds = cgroup::value(of_file, word);

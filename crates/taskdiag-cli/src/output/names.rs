@@ -139,7 +139,7 @@ impl Names {
                 say("the user database does not answer: numbers are shown instead of names");
             }
             // Without a thread, what may wait is not asked.
-            let own = question.filter(|_| !self.lookup.has_thread());
+            let own = question.filter(|_| self.lookup.lacks_thread());
             let answers = answers.into_iter().chain(own.map(|who| (who, in_file(who))));
             self.known
                 .extend(answers.map(|(who, name)| (who, NameOrNumber::new(who, name))));

@@ -8,14 +8,19 @@ pub fn number(text: &[u8]) -> Option<u64> {
     decimal(text.trim_ascii())
 }
 
-/// A limit, as in `memory.max`. `Some(None)` is `max`, which means no limit, as does the largest
-/// number of whole pages in `memory.limit_in_bytes`.
+/// A limit, as in `memory.max`. `Some(None)` is `max`, which means no limit.
 pub fn limit(text: &[u8]) -> Option<Option<u64>> {
-    const MAX_PAGE_BYTES: u64 = 64 << 10;
     match text.trim_ascii() {
         b"max" => Some(None),
-        digits => Some(Some(decimal(digits)?).filter(|&limit: &u64| limit <= i64::MAX as u64 - MAX_PAGE_BYTES)),
+        digits => Some(Some(decimal(digits)?)),
     }
+}
+
+/// A limit, as in `memory.limit_in_bytes`. `Some(None)` is the largest number of whole pages, which
+/// means no limit.
+pub fn byte_limit(text: &[u8]) -> Option<Option<u64>> {
+    const MOST_PAGE_BYTES: u64 = 64 << 10;
+    Some(Some(number(text)?).filter(|&limit| limit <= i64::MAX as u64 - MOST_PAGE_BYTES))
 }
 
 /// The number after the word at the start of a line, as in `cpu.stat` and `memory.events`.
@@ -105,8 +110,14 @@ mod tests {
             (limit(b"max\n"), limit(b"7\n"), limit(b"x")),
             (Some(None), Some(Some(7)), None)
         );
-        let most = (limit(b"9223372036854771712\n"), limit(b"9223372036854710272\n"));
-        assert_eq!(most, (Some(None), Some(None)));
+        let limits = [
+            &b"9223372036854771712\n"[..],
+            b"9223372036854710272\n",
+            b"4096\n",
+            b"max\n",
+        ]
+        .map(byte_limit);
+        assert_eq!(limits, [Some(None), Some(None), Some(Some(4096)), None]);
         assert_eq!(
             (
                 quota1(b"-1\n", b"100000\n"),

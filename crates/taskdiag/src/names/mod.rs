@@ -36,8 +36,6 @@ pub(crate) struct Names {
     /// When the first of the names of users, groups and containers were looked up.
     since: Option<Instant>,
     lookup: Lookup<Question, Answer>,
-    /// No thread could be started to look names up.
-    no_thread: bool,
 }
 
 /// A name to look up.
@@ -113,7 +111,7 @@ impl Names {
 
     /// Why a name is missing.
     fn reason(&self) -> Absent {
-        if self.no_thread {
+        if self.lookup.lacks_thread() {
             Absent::NoThread
         } else {
             Absent::NoAnswer
@@ -128,8 +126,7 @@ impl Names {
         start: impl FnOnce() -> Option<Worker<Question, Answer>>,
     ) {
         let mut answers = self.lookup.ask(questions.clone(), patience, start);
-        self.no_thread = !self.lookup.has_thread();
-        if self.no_thread {
+        if self.lookup.lacks_thread() {
             answers.extend(
                 questions
                     .into_iter()
