@@ -98,7 +98,8 @@ impl Error {
 
     /// The message where no thread can be started.
     #[doc(hidden)]
-    pub const NO_THREAD: &'static str = "can't start a thread to read what may wait (the limit of threads: ulimit -u, pids.max; or a filter of system calls)";
+    pub const NO_THREAD: &'static str = "can't start a thread to read what may wait (the limit of threads: ulimit -u, \
+        pids.max; or a filter of system calls)";
 
     #[doc(hidden)]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {

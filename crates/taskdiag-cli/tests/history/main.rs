@@ -44,6 +44,40 @@ fn rows(run: &Run) -> Vec<Value> {
     run.json()["rows"].as_array().expect("rows").clone()
 }
 
+/// Check that a container is found in a recording if only a hierarchy of version 1 names it.
+/// This machine may not have that version.
+#[test]
+fn containers_of_version_1_are_recorded() {
+    let below = Path::new("/sys/fs/cgroup/memory");
+    if !below.join("cgroup.procs").exists() {
+        println!("no hierarchy of version 1 with the memory controller");
+        return;
+    }
+    let directory = Recording::new("history-cgroup1");
+    let sleeper = Sleeper::new("contained");
+    let id = format!("{:064x}", std::process::id());
+    let path = below.join(&id);
+    fs::create_dir(&path).expect("a cgroup");
+    fs::write(path.join("cgroup.procs"), sleeper.pid()).expect("a move into a cgroup");
+    record(&directory, &["-n", "1"]);
+    let found = [
+        "ps",
+        "--history",
+        directory.path(),
+        "--container",
+        &id,
+        "--no-header",
+        "-o",
+        "pid",
+    ];
+    assert_eq!(run(&found).complete().trim(), sleeper.pid());
+    drop(sleeper);
+    // It is busy for a moment after its last process has been reaped.
+    while fs::remove_dir(&path).is_err() {
+        sleep(Duration::from_millis(5));
+    }
+}
+
 /// Check that a recording has every value of an idle process, and that derived values, which are
 /// computed on reading, equal the current ones.
 #[test]

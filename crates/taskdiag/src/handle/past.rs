@@ -34,7 +34,12 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let fields = query.fields_read();
-    snapshot.clear(fields | Field::Ppid | Field::StartNs);
+    let mut read = fields | Field::Ppid | Field::StartNs;
+    if fields.contains(Field::Cgroup) {
+        // Derived fields need them if the recording has hierarchies of version 1.
+        read |= Field::Cgroups;
+    }
+    snapshot.clear(read);
     past.read(snapshot)?;
     snapshot.sort();
     retain_scope(query, snapshot)?;
