@@ -11,7 +11,7 @@ use crate::absent::Absent;
 /// `{}` prints only the message, `{:#}` also its cause. [`source`](StdError::source) returns the
 /// cause, which is an [`io::Error`] if a system call failed.
 ///
-/// A missing *value* is not an error but an [`Absent`](crate::absent::Absent).
+/// A missing *value* is not an error but an [`Absent`].
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,

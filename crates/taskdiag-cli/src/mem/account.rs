@@ -129,7 +129,7 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
         line("hugetlb_bytes", hugetlb, "", "huge pages set aside for hugetlbfs"),
         line(
             "hugetlb_used_bytes",
-            hugetlb.zip(hugetlb_free).map(|(all, free)| all - free),
+            hugetlb.zip(hugetlb_free).and_then(|(all, free)| all.checked_sub(free)),
             "hugetlb_bytes",
             "in mappings and files",
         ),
