@@ -171,16 +171,19 @@ def test_exports_keep_what_they_need() -> None:
 def test_memory_is_that_of_the_columns() -> None:
     """A table of many rows takes at most twice its columns, and nothing stays of it."""
     script = """
-import gc, sys, taskdiag
+import gc, sys, taskdiag, threading
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
+# However few processes the machine has.
+for _ in range(500):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 fields = ["pid", "ppid", "comm", "uid", "state", "rss_bytes", "utime_ns", "cmdline"]
 with taskdiag.Handle(source="procfs") as handle:
-    handle.processes(fields)
+    handle.threads(fields)
     before = rss()
-    tables = [handle.processes(fields)]
-    while sum(table.nbytes for table in tables) < 1 << 20:
-        tables += [handle.processes(fields) for _ in range(100)]
+    tables = [handle.threads(fields)]
+    while sum(table.nbytes for table in tables) < 1 << 22:
+        tables += [handle.threads(fields) for _ in range(10)]
     grown = rss() - before
     size = sum(table.nbytes for table in tables)
     print(grown, size)
