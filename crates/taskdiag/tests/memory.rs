@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use taskdiag::pagecache::{residency, ByteRange, Source};
-use taskdiag::{Field, Fields, Query, Snapshot, Value};
+use taskdiag::{Field, Fields, Handle, Query, Snapshot, Value};
 use taskdiag_testkit::{child, handle, test_name, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
 
@@ -143,7 +143,12 @@ fn ask_again_and_again() {
     for source in SOURCES {
         let mut handle = handle(source);
         let mut snapshot = Snapshot::default();
-        let fields = Fields::all().without(Field::Cmdline | Field::Environ);
+        let mut fields = Fields::all().without(Field::Cmdline | Field::Environ);
+        if Handle::has_cgroup1() {
+            // As arguments, what they are made of is in files of /proc, which are read in parts.
+            let made_of_cgroup = |field: &Field| field.info().made_of.contains(&Field::Cgroup);
+            fields = fields.without(fields.iter().filter(made_of_cgroup).collect::<Fields>());
+        }
         for query in [Query::processes(), Query::threads()] {
             let query = query.fields(fields);
             // Capacities grow for a while, and other processes start. Most of the later passes must

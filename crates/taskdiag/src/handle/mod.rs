@@ -329,7 +329,8 @@ impl Handle {
         }
         let asked = cheap.fields_read();
         let mut fields = asked;
-        if has_derived && fields.contains(Field::Cgroup) && self.derived.has_cgroup1() {
+        let made_of_cgroup = |field: Field| field.info().made_of.contains(&Field::Cgroup);
+        if fields.iter().any(made_of_cgroup) && self.derived.has_cgroup1() {
             fields |= Field::Cgroups;
         }
         let rollup = if has_rollup {
