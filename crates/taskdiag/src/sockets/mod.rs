@@ -576,9 +576,12 @@ impl Pass<'_> {
             let infos = wants_info.then(|| Infos::read(dumper, list, which, namespace));
             let is_known = self.unsupported.contains(&list);
             let mut seen = HashSet::new();
+            let is_about_all = self.request.is_about_all();
             let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
                 socket.netns = namespace.inode;
-                self.listed.extend(socket.inode);
+                if is_about_all {
+                    self.listed.extend(socket.inode);
+                }
                 // The text has no cookies.
                 let is_new = socket.cookie == 0 || seen.insert(socket.cookie);
                 if !is_new || !self.may_want(&socket) || is_ours(&socket, own) {
