@@ -365,8 +365,8 @@ const (
 	Unsupported Absent = 2
 	// The caller may not see it (`EACCES`, `EPERM`).
 	Denied Absent = 3
-	// The task has no memory: it is a kernel thread, a zombie, or a thread-group leader that ended
-	// before its threads.
+	// The task has no memory: it is a kernel thread, a zombie, or a thread that has ended before
+	// others of its process.
 	NoMemory Absent = 4
 	// While it was being read, the task ended or lost what was asked for.
 	Gone Absent = 5

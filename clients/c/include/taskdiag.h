@@ -164,8 +164,8 @@ typedef enum td_absent TD_ENUM {
 	TD_ABSENT_UNSUPPORTED = 2,
 	/* The caller may not see it (`EACCES`, `EPERM`). */
 	TD_ABSENT_DENIED = 3,
-	/* The task has no memory: it is a kernel thread, a zombie, or a thread-group leader that ended
-	 * before its threads. */
+	/* The task has no memory: it is a kernel thread, a zombie, or a thread that has ended before
+	 * others of its process. */
 	TD_ABSENT_NO_MEMORY = 4,
 	/* While it was being read, the task ended or lost what was asked for. */
 	TD_ABSENT_GONE = 5,

@@ -14,6 +14,10 @@
 	(TD_GROUP_BASE | TD_GROUP_TTY | TD_GROUP_CRED | TD_GROUP_GROUPS | TD_GROUP_CPU | TD_GROUP_FAULTS |               \
 	 TD_GROUP_NAMESPACES | TD_GROUP_CGROUP | TD_GROUP_SIGNALS | TD_GROUP_LIMITS)
 
+/* The groups of what a task loses when it ends, while the other threads of its process keep it. */
+#define TD_GROUPS_OF_LIVE                                                                                                 \
+	(TD_GROUP_MEM | TD_GROUP_NAMESPACES | TD_GROUP_PATHS | TD_GROUP_FDS | TD_GROUP_LAYOUT)
+
 struct td_limits {
 	struct td_limit limits[TD_LIMITS];
 };
@@ -123,6 +127,12 @@ struct td_walk {
 	__u64 longest_run_ns;
 	__u64 root;	  /* of the pid IDR */
 	__u64 head, node; /* of the thread list of a process */
+	/*
+	 * The task whose memory, files and namespaces are read: the visited one or, if that is the
+	 * first thread of a process and has ended, another thread
+	 */
+	__u64 live;
+	__u64 live_node; /* in the thread list: the next one that may be it */
 	__u64 slots[TD_BLOCK];
 	__u64 pids[TD_BLOCK]; /* the struct pid through which each task was found */
 	__u64 tasks[TD_BLOCK];

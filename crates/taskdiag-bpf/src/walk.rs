@@ -35,6 +35,8 @@ pub struct Position {
     pub root: u64,
     pub head: u64,
     pub node: u64,
+    pub live: u64,
+    pub live_node: u64,
 }
 
 /// The number of tasks that are read together: `TD_BLOCK`.

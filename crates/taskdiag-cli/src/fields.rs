@@ -231,6 +231,11 @@ Units, containers and pods are found by the names of cgroups, no matter who crea
 version 1 hierarchies are in use, the unified hierarchy is asked first, then systemd's own, then the
 others: the first path that names a unit, a slice, a container or a pod decides. For that, `cgroup`
 of each process is read from `/proc`, also where BPF programs answer the rest.
+
+A process whose first thread has ended while others live is in state `Z`, as in `/proc`, and its
+`threads_count` is above 1. What the threads share is then that of one that lives: memory, arguments
+and environment, addresses, paths, open files and namespaces. The files of the process in `/proc` are
+those of the first thread, and have nothing of this.
 ";
 
 /// The introduction of the list of the kernel's values.

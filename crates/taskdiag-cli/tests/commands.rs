@@ -614,3 +614,49 @@ fn starts_can_be_before_the_zero_of_the_clock() {
     );
     assert!(past["cpu_percent"].as_f64() <= Some(1000.0), "{past}");
 }
+
+/// Check that a process whose first thread has ended has what its threads share, by each source, as
+/// root, with two capabilities, and as the user whose process it is.
+#[test]
+fn first_threads_that_ended_hide_no_process() {
+    let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
+    let animal = zoo.start_as("dead-leader", Some(65534)).expect("it starts");
+    let pid = animal.pid.to_string();
+    let fields = "state,cmdline,exe,cwd,ns_net,rss_bytes,fd_count,fd_table_size,environ,start_code,pss_bytes";
+    type Runs = fn(&[&str]) -> Option<Run>;
+    let root: Runs = |args| Some(run(args));
+    let ways = [
+        ("bpf", root),
+        ("procfs", root),
+        ("procfs", run_as_nobody),
+        ("bpf", common::run_with_two_capabilities),
+    ];
+    for (source, run) in ways {
+        let ask = |args: &[&str]| run(&[args, &["--source", source]].concat());
+        let Some(task) = ask(&["ps", "-p", &pid, "-o", fields, "--jsonl"]) else {
+            continue;
+        };
+        let task = task.json();
+        assert_eq!(
+            (&task["state"], &task["absent"]),
+            (&json!("Z"), &json!(null)),
+            "{source} {task}"
+        );
+        assert!(
+            task["fd_count"].as_u64() > Some(2) && task["rss_bytes"].as_u64() > Some(1 << 16),
+            "{source} {task}"
+        );
+        let mem = ask(&["mem", "-p", &pid, "--jsonl"]).expect("as before");
+        let mem = mem.complete();
+        assert!(mem.contains("\"pss_bytes\":"), "{source} {mem}");
+        let pgrep = ask(&["pgrep", "-f", "^zoo animal dead-leader"])
+            .expect("as before")
+            .complete();
+        assert!(pgrep.lines().any(|line| line == pid), "{source} {pgrep}");
+    }
+    let inspect = run(&["inspect", &pid, "--json"]).complete();
+    assert!(
+        inspect.contains("dead-leader") && !inspect.contains("no memory"),
+        "{inspect}"
+    );
+}

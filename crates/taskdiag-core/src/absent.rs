@@ -12,8 +12,8 @@ crate::named_enum! {
         Unsupported = 2 => "unsupported",
         /// The caller may not see it (`EACCES`, `EPERM`).
         Denied = 3 => "denied",
-        /// The task has no memory: it is a kernel thread, a zombie, or a thread-group leader that
-        /// ended before its threads.
+        /// The task has no memory: it is a kernel thread, a zombie, or a thread that has ended
+        /// before others of its process.
         NoMemory = 4 => "no memory",
         /// While it was being read, the task ended or lost what was asked for.
         Gone = 5 => "gone",

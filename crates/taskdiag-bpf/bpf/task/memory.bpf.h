@@ -204,9 +204,7 @@ static __always_inline void put_layout(struct td_reader *reader, struct task_str
 	struct mm_struct *mm = own_mm(task);
 	__u32 start = reader->used;
 	struct td_layout *out;
-	__u32 *personality = attribute(reader, TD_ATTR_PERSONALITY, sizeof(*personality), 0);
 
-	*personality = task->personality;
 	if (!mm)
 		return;
 	out = attribute(reader, TD_ATTR_LAYOUT, sizeof(*out), 0);
@@ -224,6 +222,13 @@ static __always_inline void put_layout(struct td_reader *reader, struct task_str
 		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_LAYOUT);
 	}
+}
+
+static __always_inline void put_personality(struct td_reader *reader, struct task_struct *task)
+{
+	__u32 *out = attribute(reader, TD_ATTR_PERSONALITY, sizeof(*out), 0);
+
+	*out = task->personality;
 }
 
 static __always_inline __u64 mm_flags(struct mm_struct *mm)
@@ -248,10 +253,7 @@ static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __
 	return scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
 }
 
-/*
- * The kernel uses the mm of any thread. A process whose leader alone has lost its mm is
- * deferred.
- */
+/* The kernel uses the mm of any thread, also for a thread that has ended. */
 static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
 {
 	const __u32 mmf_oom_skip = 21;

@@ -26,7 +26,6 @@ static long add_number(__u32 index, struct pid_numbers *pid)
 static __always_inline void put_namespaces(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_namespaces *out = attribute(reader, TD_ATTR_NAMESPACES, sizeof(*out), 0);
-	struct pid_numbers numbers = { .reader = reader, .level = reader->level };
 	struct nsproxy *nsproxy = untrusted(task)->nsproxy;
 	struct pid *pid = untrusted(task)->thread_pid;
 	__u32 start = *(volatile __u32 *)&reader->used - sizeof(struct td_attr) - sizeof(*out);
@@ -46,9 +45,17 @@ static __always_inline void put_namespaces(struct td_reader *reader, struct task
 		*(volatile __u32 *)&reader->used = start;
 		return defer(reader, TD_GROUP_NAMESPACES);
 	}
+	if (pid)
+		out->ns_pid = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
+}
+
+static __always_inline void put_nspids(struct td_reader *reader, struct task_struct *task)
+{
+	struct pid_numbers numbers = { .reader = reader, .level = reader->level };
+	struct pid *pid = untrusted(task)->thread_pid;
+
 	if (!pid)
 		return;
-	out->ns_pid = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
 	numbers.numbers = (void *)pid->numbers;
 	if (pid->level < numbers.level)
 		return;

@@ -98,6 +98,35 @@ static __always_inline struct task_struct *standpoint(struct td_reader *reader)
 		return 0;                                                                                                 \
 	}
 #define PUT(part) part(at)
+#define PUT_LIVE(part) part(*(volatile __u64 *)&reader->walk.live)
+
+static long look_for_live(__u32 index, void *head)
+{
+	struct td_reader *reader = &own_reader;
+	struct task_struct *thread;
+
+	if (reader->walk.live_node == *(__u64 *)head)
+		return 1;
+	thread = task_at(reader->walk.live_node - bpf_core_field_offset(struct task_struct, thread_node));
+	if (own_mm(thread)) {
+		reader->walk.live = address(reader, thread);
+		return 1;
+	}
+	reader->walk.live_node = address(reader, thread->thread_node.next);
+	return 0;
+}
+
+/* Finds a thread of a process that has memory. */
+__noinline int find_live(__u64 at)
+{
+	struct td_reader *reader = &own_reader;
+	struct signal_struct *signal = task_at(at)->signal;
+	__u64 head = address(reader, signal) + bpf_core_field_offset(struct signal_struct, thread_head);
+
+	reader->walk.live_node = address(reader, signal->thread_head.next);
+	add_steps(reader, (__u32)bpf_loop(TD_THREADS_MAX + 1, look_for_live, &head, 0) / 8);
+	return 0;
+}
 
 #else
 
@@ -113,8 +142,16 @@ static __always_inline struct task_struct *standpoint(struct td_reader *reader)
 		return 0;                                                                                                 \
 	}
 #define PUT(part) part(reader, task)
+#define PUT_LIVE(part) PUT(part)
 
 #endif
+
+/* Whether this is the first thread of a process, which has ended, and other threads are left. */
+static __always_inline bool is_survived(struct td_reader *reader, struct task_struct *task)
+{
+	return !reader->config.threads && !untrusted(task)->mm && !(task->flags & PF_KTHREAD) &&
+	       untrusted(task)->signal->nr_threads > 1;
+}
 
 PART(part_access, TD_GROUP_ACCESS, begin_access(reader, task))
 PART(part_view, TD_GROUP_VIEW, put_view(reader, task))
@@ -127,6 +164,7 @@ PART(part_mem, TD_GROUP_MEM, put_mem(reader, task))
 PART(part_run, TD_GROUP_ARGS, put_run(reader, task))
 PART(part_oom, TD_GROUP_OOM, put_oom(reader, task))
 PART(part_namespaces, TD_GROUP_NAMESPACES, put_namespaces(reader, task))
+PART(part_nspids, TD_GROUP_NAMESPACES, put_nspids(reader, task))
 PART(part_cgroup, TD_GROUP_CGROUP, put_cgroup(reader, task, standpoint(reader)))
 PART(part_io, TD_GROUP_IO, put_io(reader, task))
 PART(part_signals, TD_GROUP_SIGNALS, put_signals(reader, task))
@@ -135,6 +173,7 @@ PART(part_paths, TD_GROUP_PATHS, put_paths(reader, task, standpoint(reader)))
 PART(part_fds, TD_GROUP_FDS, put_fds(reader, task))
 PART(part_audit, TD_GROUP_AUDIT, put_audit(reader, task))
 PART(part_layout, TD_GROUP_LAYOUT, put_layout(reader, task))
+PART(part_personality, TD_GROUP_LAYOUT, put_personality(reader, task))
 PART(part_tests, TD_TESTABLE, return passes_tests(reader, task))
 #if TD_WALKS
 PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
@@ -164,6 +203,16 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 
 	reader->used = filled + sizeof(*record);
 	reader->deferred = 0;
+#if TD_WALKS
+	reader->walk.live = at;
+	if (is_survived(reader, task))
+		find_live(at);
+#else
+	if (is_survived(reader, task)) {
+		defer(reader, groups & TD_GROUPS_OF_LIVE);
+		groups &= ~TD_GROUPS_OF_LIVE;
+	}
+#endif
 	record->flags = 0;
 	record->pid = reader->config.threads ? task_tgid_nr(reader, task) : number;
 	record->tid = number;
@@ -172,7 +221,7 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		record->flags |= TD_KERNEL_THREAD;
 
 	if (td_groups & groups & TD_GROUP_ACCESS)
-		PUT(part_access);
+		PUT_LIVE(part_access);
 	if (td_groups & groups & TD_GROUP_VIEW)
 		PUT(part_view);
 	if (td_groups & groups & TD_GROUP_BASE)
@@ -186,13 +235,15 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
 		PUT(part_sums);
 	if (td_groups & groups & TD_GROUP_MEM)
-		PUT(part_mem);
+		PUT_LIVE(part_mem);
 	if (td_groups & groups & TD_GROUP_ARGS)
 		PUT(part_run);
 	if (td_groups & groups & TD_GROUP_OOM)
-		PUT(part_oom);
-	if (td_groups & groups & TD_GROUP_NAMESPACES)
-		PUT(part_namespaces);
+		PUT_LIVE(part_oom);
+	if (td_groups & groups & TD_GROUP_NAMESPACES) {
+		PUT_LIVE(part_namespaces);
+		PUT(part_nspids);
+	}
 	if (td_groups & groups & TD_GROUP_CGROUP)
 		PUT(part_cgroup);
 	if (td_groups & groups & TD_GROUP_IO)
@@ -202,13 +253,18 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	if (td_groups & groups & TD_GROUP_LIMITS)
 		PUT(part_limits);
 	if (td_groups & groups & TD_GROUP_PATHS)
-		PUT(part_paths);
+		PUT_LIVE(part_paths);
 	if (td_groups & groups & TD_GROUP_FDS)
-		PUT(part_fds);
+		PUT_LIVE(part_fds);
 	if (td_groups & groups & TD_GROUP_AUDIT)
 		PUT(part_audit);
-	if (td_groups & groups & TD_GROUP_LAYOUT)
-		PUT(part_layout);
+	if (td_groups & groups & TD_GROUP_LAYOUT) {
+		PUT_LIVE(part_layout);
+		PUT(part_personality);
+	}
+#if TD_WALKS
+	task = task_at(*(volatile __u64 *)&reader->walk.live);
+#endif
 	if (td_groups & groups & TD_GROUP_ACCESS)
 		end_access(reader, record, task);
 	if (reader->deferred) {
@@ -222,8 +278,13 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	 * Checked last, because it explains missing values. An mm that is gone does not come
 	 * back.
 	 */
-	if (!own_mm(task))
+	if (!own_mm(task) && (TD_WALKS || !is_survived(reader, task)))
 		record->flags |= TD_NO_MM;
+#if TD_WALKS
+	/* The thread that was read has ended. Another may have what it had. */
+	if (record->flags & TD_NO_MM && *(volatile __u64 *)&reader->walk.live != at)
+		return put_again(record, record->pid);
+#endif
 	len = *(volatile __u32 *)&reader->used - filled;
 	record->len = len;
 	return len > TD_RECORD_MAX ? 0 : len;

@@ -46,6 +46,17 @@ impl Field {
     pub fn needs_memory(self) -> bool {
         self.group().needs_memory() && self != Field::Personality
     }
+
+    /// Whether the value is of something that the threads of a process share, and that a thread
+    /// loses when it ends: memory, files, and namespaces.
+    #[doc(hidden)]
+    pub fn is_shared_by_threads(self) -> bool {
+        let is_shared = match self.group() {
+            Group::Namespaces => self != Field::Nspids,
+            group => matches!(group, Group::Paths | Group::Fds),
+        };
+        is_shared || self.needs_memory()
+    }
 }
 
 impl fmt::Display for Field {

@@ -19,7 +19,7 @@ use super::price::{Rate, Size};
 use super::Progress;
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::source::procfs::{is_exhausted, start_ticks};
+use crate::source::procfs::{is_exhausted, start_ticks, threads};
 
 /// A walk that might take longer than this is made in a separate process: a thread in a walk keeps
 /// its whole process from ending.
@@ -176,8 +176,36 @@ impl RollupTools {
         self.turn % 16 == 0
     }
 
-    /// Reads the rollup of a process. `None` if the text is malformed.
+    /// Reads the rollup of a process, through another thread if the first one has ended. `None` if
+    /// the text is malformed.
     fn read(
+        &mut self,
+        job: &RollupJob,
+        process: &Process,
+        is_isolated: bool,
+        pulse: &Pulse,
+    ) -> Result<Option<Rollup>, Missed> {
+        let read = self.read_task(job, process, is_isolated, pulse);
+        if process.pid != process.tid || !matches!(read, Err(Missed::Absent(Absent::Gone))) {
+            return read;
+        }
+        let threads = threads(job.proc.as_fd(), process.pid).map_err(missed)?;
+        for tid in threads.into_iter().filter(|&tid| tid != process.pid) {
+            let thread = Process {
+                tid,
+                start_ticks: None,
+                ..*process
+            };
+            let read = self.read_task(job, &thread, is_isolated, pulse);
+            if !matches!(read, Err(Missed::Absent(Absent::Gone))) {
+                self.check_identity(job, process)?;
+                return read;
+            }
+        }
+        read
+    }
+
+    fn read_task(
         &mut self,
         job: &RollupJob,
         process: &Process,
@@ -196,8 +224,17 @@ impl RollupTools {
             self.read_here(&file, job.source == SourceId::SmapsRollup)
         };
         read.map_err(missed)?;
-        // An open file stays with its task. If the intended task still has the id, it had it all
-        // the time.
+        self.check_identity(job, process)?;
+        if self.sum.is_empty() {
+            Err(Missed::Absent(Absent::Gone))
+        } else {
+            Ok(self.sum.rollup())
+        }
+    }
+
+    /// Checks that the intended task still has the id. Then it had it all the time, and an open file
+    /// stays with its task.
+    fn check_identity(&mut self, job: &RollupJob, process: &Process) -> Result<(), Missed> {
         if process.start_ticks.is_some() {
             let stat = open(job, process, "stat").map_err(missed)?;
             let len = rustix::io::read(&stat, &mut self.room[..]).map_err(missed)?;
@@ -205,11 +242,7 @@ impl RollupTools {
                 return Err(Missed::Absent(Absent::Gone));
             }
         }
-        if self.sum.is_empty() {
-            Err(Missed::Absent(Absent::Gone))
-        } else {
-            Ok(self.sum.rollup())
-        }
+        Ok(())
     }
 
     /// Reads the file in this thread. `is_short` means that the text arrives in one piece.

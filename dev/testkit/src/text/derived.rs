@@ -55,7 +55,7 @@ impl Text {
         let nice = self.stat(19)?;
         letters.push_str(if nice < 0 { "<" } else { "" });
         letters.push_str(if nice > 0 { "N" } else { "" });
-        let locked = self.line("VmLck")?.is_some_and(|line| line.trim() != "0 kB");
+        let locked = self.shared().line("VmLck")?.is_some_and(|line| line.trim() != "0 kB");
         letters.push_str(if locked { "L" } else { "" });
         letters.push_str(if self.words("Tgid")? == [self.word(6)?] {
             "s"

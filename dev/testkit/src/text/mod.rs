@@ -135,6 +135,8 @@ pub struct Text {
     /// The lines of `status`, by the text before the colon; without the name, which can be
     /// anything.
     status: Result<BTreeMap<String, String>, Absent>,
+    /// A thread that has memory, if the first one of the process has ended.
+    live: Option<Box<Text>>,
     side: Side,
     /// The time since boot, taken on the side of the text that is farther from the snapshot.
     read_ns: i128,
@@ -183,9 +185,15 @@ impl Text {
             fd_count: fd_count(&directory.join("fd")).map_err(absent),
             stat,
             status,
+            live: None,
             side,
             read_ns: began_ns,
         };
+        if !id.is_thread && text.is_zombie() && text.stat(20).is_ok_and(|threads| threads > 1) {
+            let threads = threads_of(id.pid).into_iter().filter_map(|id| Text::read(id, side));
+            let mut threads = threads.filter(|text| text.has_memory() == Ok(true));
+            text.live = threads.next().map(Box::new);
+        }
         text.cgroup_id = text.cgroup().and_then(cgroup_inode);
         if side == Side::After {
             text.read_ns = since_boot_ns();
@@ -245,7 +253,7 @@ impl Text {
 
     /// A line of `status` in kB, which tasks without memory do not have.
     fn memory(&self, key: &str) -> Said {
-        let line = self.line(key)?.ok_or(Absent::NoMemory)?;
+        let line = self.shared().line(key)?.ok_or(Absent::NoMemory)?;
         let number: i128 = line
             .strip_suffix(" kB")
             .expect("in kB")
@@ -305,6 +313,11 @@ impl Text {
             [short.to_owned(), word(), word()]
         };
         Ok(Plain::Limits(names.into_iter().map(limit).collect()))
+    }
+
+    /// The text of the task that has what the threads of the process share.
+    fn shared(&self) -> &Text {
+        self.live.as_deref().unwrap_or(self)
     }
 
     fn has_memory(&self) -> Result<bool, Absent> {
@@ -370,6 +383,9 @@ impl Text {
     /// The value of a field according to the text. There is no wildcard, so a field that is missing
     /// here does not compile.
     pub fn says(&self, id: Id, field: Field) -> Said {
+        if let Some(live) = self.live.as_ref().filter(|_| is_shared(field)) {
+            return live.says(id, field);
+        }
         let number = |number: usize| self.stat(number).map(Plain::Number);
         match field {
             Field::Pid => Ok(Plain::Number(id.pid.into())),
@@ -577,6 +593,17 @@ impl Text {
             | Field::PodUid => self.says_derived(field),
         }
     }
+}
+
+/// Whether a thread that has ended has lost what the field is about, while others share it: files,
+/// directories, namespaces, and addresses and texts in memory.
+fn is_shared(field: Field) -> bool {
+    let name = field.name();
+    ["arg_", "env", "start_", "end_", "fd_", "ns_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+        && !["start_ns", "start_time"].contains(&name)
+        || ["cmdline", "exe", "cwd", "root", "umask"].contains(&name)
 }
 
 /// The library's value, in the units of the text.

@@ -51,6 +51,7 @@ impl Missing {
             up: "",
             pid: 0,
             tid: 0,
+            is_process: false,
         };
         for file in [
             Files::SCHEDSTAT,

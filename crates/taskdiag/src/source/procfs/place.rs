@@ -96,6 +96,8 @@ pub(super) struct Place<'a> {
     pub(super) up: &'static str,
     pub(super) pid: u32,
     pub(super) tid: u32,
+    /// It is the directory of the whole process.
+    pub(super) is_process: bool,
 }
 
 impl<'a> Place<'a> {
@@ -106,6 +108,7 @@ impl<'a> Place<'a> {
             up: "",
             pid,
             tid: pid,
+            is_process: true,
         }
     }
 
@@ -116,6 +119,7 @@ impl<'a> Place<'a> {
             up: "",
             pid,
             tid,
+            is_process: false,
         }
     }
 
@@ -127,6 +131,7 @@ impl<'a> Place<'a> {
             up: "../../",
             pid,
             tid,
+            is_process: false,
         }
     }
 
@@ -172,6 +177,16 @@ impl<'a> Place<'a> {
         let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
         process::namespace(&target[..len]).ok_or(Errno::INVAL)
     }
+}
+
+/// The threads of a process.
+pub(crate) fn threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
+    let path = Path::EMPTY.number(pid).text("/task");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty())?;
+    let mut listing = Listing::default();
+    listing.all(directory.as_fd())?;
+    Ok(listing.ids)
 }
 
 /// The ids that a directory lists.

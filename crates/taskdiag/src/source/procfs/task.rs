@@ -29,7 +29,7 @@ use zerocopy::native_endian::U32;
 use super::encode::{self, Encoder, Plan, RawTask, FILES, NAMESPACES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
 use super::lost::{reason, Lost};
-use super::place::{Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
+use super::place::{threads, Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
 use crate::absences;
 use crate::readers::{self, Pulse};
 
@@ -423,6 +423,7 @@ impl Worker {
         if !is_last && found.lacks_a_file(&self.buffer) {
             return Err(Lost::Gone);
         }
+        let live = self.read_live(place, pass, plan, with, &found)?;
         let Worker {
             buffer,
             encoder,
@@ -440,8 +441,64 @@ impl Worker {
                 Err(reason) => Err(reason),
             };
         }
-        encoder.encode(plan, (place.pid, place.tid), &raw, records)?;
-        Ok(found.texts.iter().all(|text| *text != Err(Absent::NoAnswer)))
+        let live_raw = live.as_ref().map(|live| live.raw(buffer));
+        encoder.encode(plan, (place.pid, place.tid), (&raw, live_raw.as_ref()), records)?;
+        let mut texts = found.texts.iter().chain(live.iter().flat_map(|live| &live.texts));
+        Ok(texts.all(|text| *text != Err(Absent::NoAnswer)))
+    }
+
+    /// If the first thread of a process has ended, reads another one, which has what threads share.
+    /// `None` if there is none, or if nothing of it is asked for.
+    fn read_live(
+        &mut self,
+        place: &Place<'_>,
+        pass: &Pass,
+        plan: &Plan,
+        with: &With<'_>,
+        found: &Collected,
+    ) -> Result<Option<Collected>, Lost> {
+        if !place.is_process || !plan.reads_shared() || !found.may_have_ended(&self.buffer) {
+            return Ok(None);
+        }
+        let stat = look(&mut self.buffer, place)?;
+        let start_ticks = stat.start_ticks;
+        if stat.has_memory() || stat.threads_count < 2 {
+            return Ok(None);
+        }
+        let mut live = None;
+        let tids = threads(place.directory, place.pid).unwrap_or_default();
+        for tid in tids.into_iter().filter(|&tid| tid != place.pid) {
+            let thread = Place::thread(place.directory, place.pid, tid);
+            match self.read_thread(&thread, pass, plan, with) {
+                Err(Lost::Gone) | Ok(None) => {}
+                Err(lost) => return Err(lost),
+                Ok(thread) => {
+                    live = thread;
+                    break;
+                }
+            }
+        }
+        // If the process ended meanwhile, its id may have passed to another one.
+        if look(&mut self.buffer, place)?.start_ticks != start_ticks {
+            return Err(Lost::Gone);
+        }
+        Ok(live)
+    }
+
+    /// Reads a thread, if it has memory.
+    fn read_thread(
+        &mut self,
+        place: &Place<'_>,
+        pass: &Pass,
+        plan: &Plan,
+        with: &With<'_>,
+    ) -> Result<Option<Collected>, Lost> {
+        let mut found = Collected::NOTHING;
+        self.read_files(place, pass, plan, with, &mut found)?;
+        self.read_links(place, pass, plan, &mut found)?;
+        self.read_anchor(place, plan.files_but(with.held), with, &mut found)?;
+        let has_memory = look(&mut self.buffer, place)?.has_memory();
+        Ok(has_memory.then_some(found))
     }
 
     /// Opens the anchor, and reads the other files.
@@ -574,6 +631,22 @@ impl Collected {
         // opened.
         let environ = is_empty(Files::ENVIRON) || self.texts[ENVIRON] == Err(Absent::Gone);
         is_empty(Files::CMDLINE) || environ || self.paths[0] == Err(Absent::Gone)
+    }
+
+    /// Whether the task may be one that has ended, though others of its process live.
+    fn may_have_ended(&self, buffer: &Buffer) -> bool {
+        let text = |file| self.texts[encode::index(file)].ok().map(|span| buffer.text(span));
+        if let Some(stat) = text(Files::STAT).and_then(process::stat) {
+            return !stat.has_memory() && stat.threads_count > 1;
+        }
+        if let Some(text) = text(Files::STATUS) {
+            return process::status(text, Lines::of(&[Line::State])).state() == Some(b'Z');
+        }
+        let gone = Some(Absent::Gone);
+        self.may_lack_memory()
+            || self.fd_count == Ok(0)
+            || self.paths.iter().any(|path| path.err() == gone)
+            || self.namespaces.iter().any(|inode| inode.err() == gone)
     }
 
     /// Whether a file that every such task has could not be found.

@@ -139,15 +139,18 @@ impl Encoder {
         &self.list
     }
 
-    /// Appends the record of the task `tid` of process `pid`.
+    /// Appends the record of the task `tid` of process `pid`. `live` is what was read about another
+    /// thread, which has what threads share, if the first one has ended.
     pub(super) fn encode(
         &mut self,
         plan: &Plan,
         (pid, tid): (u32, u32),
-        raw: &RawTask<'_>,
+        (raw, live): (&RawTask<'_>, Option<&RawTask<'_>>),
         records: &mut Vec<u8>,
     ) -> Result<(), NoRecord> {
         let task = Task::parse(plan, raw)?;
+        let live = live.map(|live| Task::parse(plan, live)).transpose()?;
+        let live = live.as_ref().unwrap_or(&task);
         let mut header = Header {
             pid: U32::new(pid),
             tid: U32::new(tid),
@@ -160,14 +163,14 @@ impl Encoder {
                 flags |= record::KERNEL_THREAD;
             }
         }
-        if task.no_memory {
+        if live.no_memory {
             flags |= record::NO_MM;
         }
         let mut record = Writer::new(records);
         for group in plan.groups.iter() {
-            self.put(group, plan, &task, &mut record);
+            self.put(group, plan, (&task, live), &mut record);
         }
-        if self.put_absent(plan, &task, &mut record) {
+        if self.put_absent(plan, (&task, live), &mut record) {
             flags |= record::HAS_ABSENT;
         }
         header.flags = U32::new(flags);
@@ -175,7 +178,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn put(&mut self, group: Group, plan: &Plan, task: &Task<'_>, record: &mut Writer<'_>) {
+    fn put(&mut self, group: Group, plan: &Plan, (task, live): (&Task<'_>, &Task<'_>), record: &mut Writer<'_>) {
         match group {
             Group::Base => put_base(task, record),
             Group::Tty => put_tty(task, record),
@@ -183,11 +186,11 @@ impl Encoder {
             Group::Groups => self.put_ids(task, Line::Groups, attr::GROUPS, record),
             Group::Cpu => self.put_cpu(plan, task, record),
             Group::Faults => put_faults(task, record),
-            Group::Mem => put_mem(task, record),
-            Group::Args => put_text_of_memory(task, Files::CMDLINE, attr::ARGS, record),
+            Group::Mem => put_mem(live, record),
+            Group::Args => put_text_of_memory(live, Files::CMDLINE, attr::ARGS, record),
             Group::Oom => put_oom(task, record),
             Group::Namespaces => {
-                let inodes = task.raw.namespaces.map(|inode| inode.unwrap_or(0));
+                let inodes = live.raw.namespaces.map(|inode| inode.unwrap_or(0));
                 record.put(attr::NAMESPACES, 0, inodes.as_bytes());
                 self.put_ids(task, Line::NsPid, attr::NSPIDS, record);
             }
@@ -204,18 +207,23 @@ impl Encoder {
                     record.put(attr::LIMITS, 0, limits.as_bytes());
                 }
             }
-            Group::Env => put_text_of_memory(task, Files::ENVIRON, attr::ENV, record),
-            Group::Paths => put_paths(task, record),
+            Group::Env => put_text_of_memory(live, Files::ENVIRON, attr::ENV, record),
+            Group::Paths => put_paths(live, record),
             Group::Fds => {
-                let status = task.status.as_ref();
+                let status = live.status.as_ref();
                 let fds = record::Fds {
-                    fd_count: U32::new(task.raw.fd_count.unwrap_or(0)),
+                    fd_count: U32::new(live.raw.fd_count.unwrap_or(0)),
                     fd_table_size: U32::new(status.map_or(0, |status| status.id(Line::FdSize))),
                 };
                 record.put(attr::FDS, 0, fds.as_bytes());
             }
             Group::Audit => put_audit(task, record),
-            Group::Layout => put_layout(task, record),
+            Group::Layout => {
+                put_layout(live, record);
+                if let Some(personality) = task.parsed(Files::PERSONALITY, process::mask) {
+                    record.put(attr::PERSONALITY, 0, &personality.to_ne_bytes());
+                }
+            }
             Group::Text => {
                 if let Ok(text) = task.raw.text(Files::WCHAN) {
                     record.put(attr::WCHAN, 0, process::wchan(text));
@@ -284,13 +292,14 @@ impl Encoder {
     }
 
     /// Records which fields are absent for reasons of their own. Returns whether there are any.
-    fn put_absent(&mut self, plan: &Plan, task: &Task<'_>, record: &mut Writer<'_>) -> bool {
+    fn put_absent(&mut self, plan: &Plan, (task, live): (&Task<'_>, &Task<'_>), record: &mut Writer<'_>) -> bool {
         // Nearly all tasks have everything.
-        if missing::has_all(plan, task) {
+        if missing::has_all(plan, task) && missing::has_all(plan, live) {
             return false;
         }
-        let late = task.stat.as_ref().map(Stat::late_numbers);
+        let late = live.stat.as_ref().map(Stat::late_numbers);
         let absent = plan.fields.iter().filter_map(|field| {
+            let task = if field.is_shared_by_threads() { live } else { task };
             if task.no_memory && field.needs_memory() {
                 return None;
             }
@@ -494,8 +503,5 @@ fn put_layout(task: &Task<'_>, record: &mut Writer<'_>) {
             env_end: address(51),
         };
         record.put(attr::LAYOUT, 0, layout.as_bytes());
-    }
-    if let Some(personality) = task.parsed(Files::PERSONALITY, process::mask) {
-        record.put(attr::PERSONALITY, 0, &personality.to_ne_bytes());
     }
 }

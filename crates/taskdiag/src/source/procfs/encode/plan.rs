@@ -98,6 +98,11 @@ impl Plan {
         }
     }
 
+    /// Whether it reads what the threads of a process share.
+    pub fn reads_shared(&self) -> bool {
+        self.fields.iter().any(Field::is_shared_by_threads)
+    }
+
     /// Whether the first file is an anchor: see [`task`](super::super::task).
     pub fn has_anchor(&self) -> bool {
         !self.is_sure

@@ -17,7 +17,7 @@ fn encode(fields: Fields, raw: &RawTask<'_>) -> Result<Snapshot, NoRecord> {
     let mut snapshot = Snapshot::default();
     snapshot.clear(fields);
     let plan = Plan::new(fields, Files::NONE);
-    Encoder::new(100).encode(&plan, (7, 7), raw, &mut snapshot.records)?;
+    Encoder::new(100).encode(&plan, (7, 7), (raw, None), &mut snapshot.records)?;
     snapshot.add_row(0);
     Ok(snapshot)
 }
