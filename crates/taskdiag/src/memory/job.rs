@@ -19,7 +19,7 @@ use super::price::{Rate, Size};
 use super::Progress;
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::source::procfs::{is_exhausted, start_ticks, threads};
+use crate::source::procfs::{is_exhausted, other_threads, start_ticks};
 
 /// A walk that might take longer than this is made in a separate process: a thread in a walk keeps
 /// its whole process from ending.
@@ -189,8 +189,7 @@ impl RollupTools {
         if process.pid != process.tid || !matches!(read, Err(Missed::Absent(Absent::Gone))) {
             return read;
         }
-        let threads = threads(job.proc.as_fd(), process.pid).map_err(missed)?;
-        for tid in threads.into_iter().filter(|&tid| tid != process.pid) {
+        for tid in other_threads(job.proc.as_fd(), process.pid).map_err(missed)? {
             let thread = Process {
                 tid,
                 start_ticks: None,

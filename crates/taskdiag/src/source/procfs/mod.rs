@@ -36,7 +36,7 @@ pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
 use kernel::{Missing, Mount};
 pub(crate) use lost::is_exhausted;
 use lost::Lost;
-pub(crate) use place::threads;
+pub(crate) use place::other_threads;
 use place::{Listing, Place};
 use spread::{Meant, Share, Spread, Target, PART};
 use task::{Only, Pass, Test, With, Worker};

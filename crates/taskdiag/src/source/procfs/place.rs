@@ -179,13 +179,19 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The threads of a process.
-pub(crate) fn threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
+/// A process can keep any number of threads that have ended, by tracing them: no more are looked at
+/// for one that lives. BPF programs have the same limit (`TD_THREADS_MAX`).
+const OTHER_THREADS: usize = 512;
+
+/// Threads of a process other than the first.
+pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
     let path = Path::EMPTY.number(pid).text("/task");
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty())?;
     let mut listing = Listing::default();
     listing.all(directory.as_fd())?;
+    listing.ids.retain(|&tid| tid != pid);
+    listing.ids.truncate(OTHER_THREADS);
     Ok(listing.ids)
 }
 

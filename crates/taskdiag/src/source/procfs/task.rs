@@ -29,7 +29,7 @@ use zerocopy::native_endian::U32;
 use super::encode::{self, Encoder, Plan, RawTask, FILES, NAMESPACES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
 use super::lost::{reason, Lost};
-use super::place::{threads, Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
+use super::place::{other_threads, Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
 use crate::absences;
 use crate::readers::{self, Pulse};
 
@@ -466,9 +466,10 @@ impl Worker {
             return Ok(None);
         }
         let mut live = None;
-        let tids = threads(place.directory, place.pid).unwrap_or_default();
-        for tid in tids.into_iter().filter(|&tid| tid != place.pid) {
+        let used = self.buffer.used;
+        for tid in other_threads(place.directory, place.pid).unwrap_or_default() {
             let thread = Place::thread(place.directory, place.pid, tid);
+            self.buffer.used = used;
             match self.read_thread(&thread, pass, plan, with) {
                 Err(Lost::Gone) | Ok(None) => {}
                 Err(lost) => return Err(lost),
@@ -494,6 +495,9 @@ impl Worker {
         with: &With<'_>,
     ) -> Result<Option<Collected>, Lost> {
         let mut found = Collected::NOTHING;
+        if !look(&mut self.buffer, place)?.has_memory() {
+            return Ok(None);
+        }
         self.read_files(place, pass, plan, with, &mut found)?;
         self.read_links(place, pass, plan, &mut found)?;
         self.read_anchor(place, plan.files_but(with.held), with, &mut found)?;
