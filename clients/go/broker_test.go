@@ -492,7 +492,8 @@ func TestCancelledReadersDoNotCountAtOnce(t *testing.T) {
 func TestDeferredGroups(t *testing.T) {
 	client := connect(t)
 	pids := values(zoo(t, os.Geteuid(), "stopped", "signals", "ids-all-different", "groups-100", "capabilities",
-		"affinity-cpu-0", "terminal", "memory-anon", "exe-deleted", "files-10000", "cgroup-deep", "nice-7", "burner-parent"))
+		"affinity-cpu-0", "terminal", "memory-anon", "exe-deleted", "files-10000", "cgroup-deep", "nice-7", "burner-parent",
+		"dead-leader"))
 	var fields []Field
 	all := uint32(0)
 	for _, field := range askable() {

@@ -58,6 +58,10 @@ var deferredGroups = map[uint32]func(*taskFiles) []ownAttribute{
 	groupLayout:  (*taskFiles).layout,
 }
 
+// sharedGroups are those of what a task loses when it ends, while the other threads of its process
+// keep it.
+const sharedGroups = groupMem | groupPaths | groupFds | groupLayout
+
 // number appends a number with the given size in bytes.
 func number(out []byte, value uint64, size int) []byte {
 	var bytes [8]byte
@@ -225,10 +229,14 @@ func (s *taskFiles) memory() []ownAttribute {
 }
 
 func (s *taskFiles) namespaces() []ownAttribute {
+	shared := s.directory
+	if thread, _ := s.worker.liveThread(shared, s.started); thread != "" {
+		shared = thread
+	}
 	absent := map[Field]Absent{}
 	var payload []byte
 	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
-		target, err := os.Readlink(s.directory + "/ns/" + name)
+		target, err := os.Readlink(shared + "/ns/" + name)
 		if err != nil {
 			absent[NSPID+Field(i)] = s.worker.reasonOf(err, "ns/"+name)
 		}

@@ -403,7 +403,13 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute
 		}
 		if of.payload == nil && of.reason == 0 {
 			begin := len(text)
-			if text, of.reason = readSurely(w, directory, file.name, started, text); of.reason == 0 {
+			text, of.reason = readSurely(w, directory, file.name, started, text)
+			if (of.reason == NoMemory || of.reason == Gone) && file.isOfMemory() && !r.threads {
+				if thread, start := w.liveThread(directory, started); thread != "" {
+					text, of.reason = readSurely(w, thread, file.name, start, text[:begin])
+				}
+			}
+			if of.reason == 0 {
 				of.payload, of.reason = file.make(directory, text[begin:len(text):len(text)])
 			}
 			if isShared && of.reason == 0 {
@@ -422,8 +428,16 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute
 		return text, list
 	}
 	files := &taskFiles{directory, started, w, map[string]fileText{}}
+	live := files
+	if thread, start := w.liveThread(directory, started); thread != "" && !r.threads {
+		live = &taskFiles{thread, start, w, map[string]fileText{}}
+	}
 	for group, attributes := range deferredGroups {
-		if groups&group != 0 {
+		switch {
+		case groups&group == 0:
+		case group&sharedGroups != 0:
+			list = append(list, attributes(live)...)
+		default:
 			list = append(list, attributes(files)...)
 		}
 	}
@@ -580,6 +594,31 @@ func (w *worker) statOf(directory string) (started, size uint64, found bool) {
 	started, errStarted := strconv.ParseUint(string(words[startAt]), 10, 64)
 	size, errSize := strconv.ParseUint(string(words[sizeAt]), 10, 64)
 	return started, size, errStarted == nil && errSize == nil
+}
+
+// liveThread returns the directory and the start of a thread that has memory, if the first thread
+// of the process has ended: the files of the process are those of the first thread. The process
+// must have started at the given time.
+func (w *worker) liveThread(directory string, started uint64) (thread string, start uint64) {
+	if now, size, found := w.statOf(directory); !found || now != started || size != 0 {
+		return "", 0
+	}
+	list, err := os.Open(directory + "/task")
+	if err != nil {
+		return "", 0
+	}
+	defer list.Close()
+	// As many as the BPF programs look at.
+	names, _ := list.Readdirnames(512)
+	for _, name := range names {
+		thread := directory + "/task/" + name
+		if start, size, found := w.statOf(thread); found && size != 0 {
+			if now, _, found := w.statOf(directory); found && now == started {
+				return thread, start
+			}
+		}
+	}
+	return "", 0
 }
 
 func asItIs(_ string, text []byte) ([]byte, Absent) { return text, 0 }
