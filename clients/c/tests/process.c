@@ -1,8 +1,14 @@
 /* Threads, children of fork(2), and a soak. */
 #include <dirent.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -197,6 +203,44 @@ static void signals_are_ours(const char *source)
 	td_handle_free(handle);
 }
 
+/* Where no thread can be started, what needs none is there, and the rest has that reason. */
+static void without_threads(const char *source)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+	int status;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		td_table *table = NULL;
+		td_handle *handle = handle_of(source);
+		char own[32];
+
+		CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
+		snprintf(own, sizeof(own), "pid == %d", (int)getpid());
+		OK(td_processes(handle, "all,environ,user,pss_bytes", own, &table, &error));
+		CHECK(td_table_len(table) == 1 && td_text_of(table, 0, TD_FIELD_USER).len > 0);
+		CHECK(td_absent_of(table, 0, TD_FIELD_COMM) == TD_PRESENT);
+		CHECK(td_absent_of(table, 0, TD_FIELD_ENVIRON) == TD_ABSENT_NO_THREAD);
+		CHECK(td_absent_of(table, 0, TD_FIELD_PSS_BYTES) == TD_ABSENT_NO_THREAD);
+		OK(td_cachestat(handle, "/proc/self/exe", "all", &table, &error));
+		/* These may need a thread, and then say so. */
+		td_maps(handle, (uint32_t)getpid(), "name,build_id", &table, NULL);
+		td_files(handle, "name", NULL, &table, NULL);
+		td_sockets(handle, "local_port,owner_pids", NULL, &table, NULL);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* The largest number of a BPF program that this process has. */
 static unsigned last_program(void)
 {
@@ -284,6 +328,7 @@ void test_process(void)
 		forks(sources[i]);
 		signals(sources[i]);
 		signals_are_ours(sources[i]);
+		without_threads(sources[i]);
 		/* Each is a file of /proc there, which takes some microseconds. */
 		if (strcmp(sources[i], "procfs") != 0)
 			many_processes(sources[i]);

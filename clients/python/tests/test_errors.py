@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import taskdiag
-from conftest import IS_ROOT, NOBODY, SOURCES, a_broker, in_child
+from conftest import IS_ROOT, NOBODY, SOURCES, a_broker, in_child, python
 
 
 def test_unknown_names() -> None:
@@ -243,3 +243,29 @@ def test_imports_are_quick() -> None:
     own = {name for name in run.stdout.split() if not name.startswith("taskdiag")}
     assert own <= {"__future__", "_thread"}, own
     assert Path(taskdiag.__file__).with_name("py.typed").exists()
+
+
+WITHOUT_THREADS = """
+import ctypes, os, platform, struct
+clone3, clone = 435, {"x86_64": 56, "aarch64": 220}[platform.machine()]
+code = [(0x20, 0, 0, 0), (0x15, 1, 0, clone3), (0x15, 0, 1, clone), (6, 0, 0, 0x5000B), (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 5, ctypes.addressof(code)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+import taskdiag
+own = taskdiag.processes(["pid", "user", "comm", "rss_bytes", "cmdline", "pss_bytes"], pids=os.getpid())[0]
+assert own.user and own.comm and own.rss_bytes, own
+assert own.absent == {"cmdline": "no thread", "pss_bytes": "no thread"}, own.absent
+assert len(taskdiag.processes()) > 1 and len(taskdiag.cachestat("/proc/self/exe")) == 1
+for ask in [lambda: taskdiag.maps(os.getpid()), lambda: taskdiag.files(), lambda: taskdiag.sockets()]:
+    try:
+        ask()
+    except taskdiag.Error as error:
+        assert "thread" in str(error) or "unavailable" in str(error), error
+"""
+
+
+def test_no_thread_can_be_started() -> None:
+    """What needs no thread is there, and the rest has that reason."""
+    python(WITHOUT_THREADS)
