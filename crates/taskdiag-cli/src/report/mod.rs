@@ -13,7 +13,6 @@ mod series;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use taskdiag::{Budget, Query, Snapshot};
 use taskdiag_history::decode::Decoder;
 use taskdiag_sys::host::now_ns;
 
+use crate::file::{self, Unfinished};
 use crate::grouping::{CONTAINER, PROGRAM, UNIT};
 use crate::history::library::Library;
 use crate::history::past::{MachineState, Recorded};
@@ -308,26 +308,17 @@ fn write(path: &Path, page: &[u8]) -> Result<(), Failure> {
     }
     let wrong =
         |error: io::Error| Failure::Unanswered(format!("{}: writing the page: {}", path.display(), message(&error)));
+    // A symbolic link remains a link.
+    let path = &file::target(path).map_err(wrong)?;
     // A path that is not a regular file, such as a pipe, can't be replaced.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let options = OpenOptions::new().write(true).truncate(true).open(path);
+        let mut file = options.map_err(wrong)?;
         return file.write_all(page).map_err(wrong);
     }
-    // A symbolic link remains a link.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut unfinished = path.clone().into_os_string();
-    unfinished.push(format!(".{}.unfinished", std::process::id()));
-    // Nobody else's file or link: the name can be guessed, and the directory may be everybody's.
-    let _ = fs::remove_file(&unfinished);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unfinished)
-        .and_then(|mut file| file.write_all(page).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&unfinished, path));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&unfinished);
-        wrong(error)
-    })
+    let (mut file, unfinished) = Unfinished::create(path).map_err(wrong)?;
+    file.write_all(page)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| unfinished.finish(path))
+        .map_err(wrong)
 }

@@ -204,6 +204,7 @@ pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
 /// replaced only if it contains settings: the name can lead to another file than at the start.
 pub fn save(path: &Path, view: &View) -> Result<(), String> {
     let failed = |error: io::Error| format!(": {}", outcome::message(&error));
+    let path = &file::target(path).map_err(failed)?;
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(failed)?;
     }

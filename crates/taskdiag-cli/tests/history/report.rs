@@ -183,6 +183,28 @@ fn charts_have_the_numbers_of_commands() {
     assert!(rows[known[4]].iter().any(|row| row["pid"] == pid));
 }
 
+/// Check that a link which another user put into a directory for all destroys no file of root's, and
+/// that a link of one's own remains one.
+#[test]
+fn pages_are_not_written_where_others_point() {
+    let place = Recording::new("planted");
+    fs::create_dir_all(place.path()).expect("a directory");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).expect("it is ours");
+    let (victim, link) = (place.0.join("victim"), place.0.join("page.html"));
+    fs::write(&victim, "precious").expect("a file");
+    std::os::unix::fs::symlink(&victim, &link).expect("a link");
+    std::os::unix::fs::lchown(&link, Some(65534), Some(65534)).expect("root may");
+    let args = ["report", "-o", link.to_str().expect("a path")];
+    let refused = run(&args);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("another user"), "{}", refused.stderr);
+    assert_eq!(fs::read(&victim).expect("a file"), b"precious");
+    std::os::unix::fs::lchown(&link, Some(0), Some(0)).expect("root may");
+    assert_eq!(run(&args).code, Some(0));
+    assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+    assert!(fs::read(&victim).expect("a file").starts_with(b"<!"));
+}
+
 /// Check the page of the current state, with PSS and the page cache of a directory with any name.
 #[test]
 fn a_moment_has_a_page() {

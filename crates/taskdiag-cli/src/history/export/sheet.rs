@@ -18,6 +18,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use rustix::fs::OFlags;
 
+use crate::file::Unfinished;
+
 /// The type of a column. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
@@ -88,9 +90,6 @@ impl From<u64> for Cell {
 
 /// A row.
 pub type Cells = Vec<Cell>;
-
-/// Only the owner may read an export, as a recording: it has the command lines of all processes.
-const MODE: u32 = 0o600;
 
 /// The maximum number of rows in memory before they are written, and the size of their texts.
 const GROUP: usize = 200_000;
@@ -236,37 +235,6 @@ impl Sheet {
         }
         group.close()?;
         Ok(())
-    }
-}
-
-/// A file with a temporary name until it is complete. It is removed if it is never completed.
-#[derive(Debug)]
-struct Unfinished(Option<PathBuf>);
-
-impl Unfinished {
-    /// Creates one for a file of that name. The temporary name has this process's id, so that
-    /// neither a concurrent export nor the remains of a killed one are in the way.
-    fn create(path: &Path) -> io::Result<(File, Unfinished)> {
-        let name = path.with_extension(format!("{}.unfinished", std::process::id()));
-        let _ = fs::remove_file(&name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&name)?;
-        Ok((file, Unfinished(Some(name))))
-    }
-
-    fn finish(mut self, path: &Path) -> io::Result<()> {
-        if let Some(name) = &self.0 {
-            fs::rename(name, path)?;
-        }
-        self.0 = None;
-        Ok(())
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(name) = &self.0 {
-            let _ = fs::remove_file(name);
-        }
     }
 }
 
