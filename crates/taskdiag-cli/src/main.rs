@@ -72,7 +72,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use outcome::{Failure, Outcome};
 use output::terminal::{choose_color, Color};
-use output::{check_open, Output};
+use output::{check_open, text, Output};
 
 /// Ask a Linux kernel about its processes, their memory, and the page cache
 ///
@@ -154,8 +154,8 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
 /// Parses the arguments. The options of a command are defined only when the command is named:
 /// defining those of all commands takes as long as reading some hundred processes. Help and errors
 /// may need all of them.
-fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(&arguments)
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments)
         .or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
 }
 
@@ -173,9 +173,13 @@ fn main() -> ExitCode {
     let (arguments, is_link) = through_link(std::env::args_os().collect());
     let line = ps::CommandLine::new(pkill::with_signal(arguments), is_link);
     let result = line.and_then(|line| {
-        let cli = match parse(line.arguments) {
+        let cli = match parse(&line.arguments) {
             Ok(cli) => cli,
-            Err(wrong) if wrong.use_stderr() => wrong.exit(),
+            // The message quotes arguments, which a script may have from others.
+            Err(wrong) if wrong.use_stderr() => {
+                let shown = line.arguments.iter().map(|text| text::message(&text.to_string_lossy()).into());
+                parse(&shown.collect::<Vec<_>>()).err().unwrap_or(wrong).exit()
+            }
             Err(help) => {
                 check_open()?;
                 help.print()?;

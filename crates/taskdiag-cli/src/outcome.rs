@@ -8,6 +8,8 @@ use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_sys::host::is_initial_user_namespace;
 
+use crate::output::text;
+
 /// How a command that could run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -71,6 +73,7 @@ impl From<taskdiag::Error> for Failure {
 /// Writes a message to standard error. A failure to do so is ignored: there is nowhere else to
 /// report it.
 pub fn say(message: impl fmt::Display) {
+    let message = text::message(&message.to_string());
     let _ = writeln!(io::stderr(), "taskdiag: {message}");
 }
 

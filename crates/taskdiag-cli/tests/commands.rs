@@ -660,3 +660,41 @@ fn first_threads_that_ended_hide_no_process() {
         "{inspect}"
     );
 }
+
+/// Check that no command passes control characters of names on to a terminal, nor do its errors.
+#[test]
+fn names_do_not_control_the_terminal() {
+    let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
+    let pid = zoo.start("comm-control").expect("it starts").pid.to_string();
+    let odd = "/does/not/exist/\x1b[31m\u{9b}2J\x07";
+    for args in [
+        &["ps", "-p", &pid][..],
+        &["ps", "-p", &pid, "-o", "pid,comm,args"],
+        &["ps", "-p", &pid, "-o", "pid,comm,cmdline", "--csv"],
+        &["ps", "-p", &pid, "-o", "pid,comm,cmdline", "--json"],
+        &["pgrep", "-l", "."],
+        &["pgrep", "-a", "."],
+        &["tree", &pid],
+        &["mem", "-p", &pid, "--csv"],
+        &["files", &pid, "--csv"],
+        &["watch", "-p", &pid, "--count", "1", "--watch", "0.01", "--csv"],
+        &["inspect", &pid],
+        &["cache", odd],
+        &["files", "--path", odd],
+        &["ps", "--where", odd],
+        &["ps", "--history", odd],
+        &["normalize", odd, "0x1"],
+        &["report", "-o", odd],
+        &["pkill", "--pidfile", odd],
+        &["inspect", odd],
+        &["metrics", "--config", odd],
+        &[odd],
+    ] {
+        let run = common::run_on_terminal(common::command(args).env("NO_COLOR", "1"), 200, 50);
+        let text = [run.stdout.as_slice(), run.stderr.as_bytes()].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(!text.is_empty(), "{args:?}");
+        let controls = |character: char| character.is_control() && !['\n', '\r'].contains(&character);
+        assert!(!text.contains(controls), "{args:?}: {text:?}");
+    }
+}

@@ -186,10 +186,19 @@ pub fn base(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Appends bytes as the value of a label. Invalid UTF-8 becomes `\xNN`.
+/// Appends bytes as the value of a label. Invalid UTF-8 becomes `\xNN`, as do controls: labels are
+/// shown on terminals and pages. Line ends are escaped with the label.
 pub fn push_bytes(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
+        for character in chunk.valid().chars() {
+            match character {
+                '\n' => text.push(character),
+                _ if character.is_control() => {
+                    let _ = write!(text, "\\x{:02x}", u32::from(character));
+                }
+                _ => text.push(character),
+            }
+        }
         for byte in chunk.invalid() {
             let _ = write!(text, "\\x{byte:02x}");
         }

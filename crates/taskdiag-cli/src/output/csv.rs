@@ -1,12 +1,15 @@
 //! Comma-separated values with the quoting of RFC 4180. Lines end in LF.
 //!
 //! A missing value is an empty cell, an empty text is `""`. Members of a list are separated by
-//! spaces. Bytes that are not UTF-8 are written unchanged; JSON represents them without loss.
+//! spaces. Bytes that are not UTF-8 are written unchanged; JSON represents them without loss. On a
+//! terminal, texts are escaped as in a table.
 
 use taskdiag::Value;
 
 use super::cell::plain;
 use super::names::{name_key, Named, Names};
+use super::terminal;
+use super::text;
 use super::{Absences, Cell, Extras, HasValues, Key};
 
 /// The columns of these fields. With `named`, numbers that have names get another column for the
@@ -80,6 +83,10 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
         value,
         Value::Text(_) | Value::Texts(_) | Value::Cpus(_) | Value::Limits(_) | Value::Owners([_, ..])
     ) {
+        if !text::is_all_plain(&out[start..]) && terminal::size().is_some() {
+            let value = out.split_off(start);
+            text::escape(out, &value);
+        }
         quote(out, start);
     }
 }

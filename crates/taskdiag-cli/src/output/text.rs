@@ -24,6 +24,19 @@ pub fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&escaped).into_owned()
 }
 
+/// A message, whose lines and backslashes stay as they are, without anything else that could control
+/// a terminal: it may quote names of others.
+pub fn message(text: &str) -> String {
+    let mut message = Vec::new();
+    for character in text.chars() {
+        match character {
+            '\n' | '\\' => message.push(character as u8),
+            _ => escape_char(&mut message, character),
+        }
+    }
+    String::from_utf8_lossy(&message).into_owned()
+}
+
 /// Whether the bytes need no escape.
 pub fn is_all_plain(bytes: &[u8]) -> bool {
     all(bytes, is_plain)
