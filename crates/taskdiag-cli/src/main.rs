@@ -155,8 +155,7 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
 /// defining those of all commands takes as long as reading some hundred processes. Help and errors
 /// may need all of them.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(arguments)
-        .or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
+    Cli::try_parse_from(arguments).or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
 }
 
 /// The command with the options of all commands.
@@ -177,7 +176,10 @@ fn main() -> ExitCode {
             Ok(cli) => cli,
             // The message quotes arguments, which a script may have from others.
             Err(wrong) if wrong.use_stderr() => {
-                let shown = line.arguments.iter().map(|text| text::message(&text.to_string_lossy()).into());
+                let shown = line
+                    .arguments
+                    .iter()
+                    .map(|text| text::message(&text.to_string_lossy()).into());
                 parse(&shown.collect::<Vec<_>>()).err().unwrap_or(wrong).exit()
             }
             Err(help) => {

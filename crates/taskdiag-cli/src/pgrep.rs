@@ -124,8 +124,10 @@ pub struct Match {
 }
 
 /// What to read besides the matching processes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Wanted {
+    /// Only these processes, whether they are the newest or oldest or not. Empty for all.
+    pub pids: Vec<u32>,
     /// Threads rather than processes.
     pub threads: bool,
     /// Command lines.
@@ -154,7 +156,7 @@ impl Criteria {
     }
 
     /// The matching tasks, in order of their ids.
-    pub fn matches(&self, handle: &mut Handle, wanted: Wanted) -> Result<Vec<Match>, Failure> {
+    pub fn matches(&self, handle: &mut Handle, wanted: &Wanted) -> Result<Vec<Match>, Failure> {
         let pattern = self.pattern()?;
         let pid = match &self.pidfile {
             Some(path) => match pid_in(path, self.logpidfile) {
@@ -188,10 +190,11 @@ impl Criteria {
         if wanted.catches.is_some() {
             fields |= Field::SigCaught;
         }
-        let mut query = if wanted.threads {
-            Query::threads()
-        } else {
-            Query::processes()
+        let is_of_all = wanted.pids.is_empty();
+        let mut query = match wanted.threads {
+            true => Query::threads(),
+            false if is_of_all => Query::processes(),
+            false => Query::these(wanted.pids.iter().copied()),
         };
         query = query.fields(fields);
         // --inverse also needs the tasks that do not match the filter.
@@ -219,14 +222,16 @@ impl Criteria {
         };
         let mut matches: Vec<Match> = tasks.iter().filter(is_match).map(Match::of).collect();
         let by_start = |found: &Match| (found.start_ns, found.tid);
-        if self.newest {
+        if self.newest && is_of_all {
             matches = matches.into_iter().max_by_key(by_start).into_iter().collect();
         }
-        if self.oldest {
+        if self.oldest && is_of_all {
             matches = matches.into_iter().min_by_key(by_start).into_iter().collect();
         }
         // As in pgrep, the exit status only says whether anything matched.
-        answers.report(&[]);
+        if is_of_all {
+            answers.report(&[]);
+        }
         Ok(matches)
     }
 
@@ -527,12 +532,13 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         threads: args.lightweight,
         cmdline: args.list_full,
         catches: None,
+        ..Wanted::default()
     };
     if args.criteria.print_version()? {
         return Ok(Outcome::Complete);
     }
     let mut handle = args.criteria.handle();
-    let matches = args.criteria.matches(&mut handle, wanted)?;
+    let matches = args.criteria.matches(&mut handle, &wanted)?;
     let mut output = Output::new();
     let out = output.buffer();
     if args.criteria.count {

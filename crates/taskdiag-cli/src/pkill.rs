@@ -8,13 +8,12 @@ use clap::Args as ClapArgs;
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use rustix::termios::isatty;
-use taskdiag::{Field, Handle, Query};
 use taskdiag_core::names;
 use taskdiag_sys::signals;
 
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::{text, Output};
-use crate::pgrep::{fatal, finish, found_any, Criteria, Match, Wanted};
+use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
 
 /// Signal processes by name and other criteria
 ///
@@ -111,7 +110,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         ..Wanted::default()
     };
     let mut handle = args.criteria.handle();
-    let matches = args.criteria.matches(&mut handle, wanted)?;
+    let matches = args.criteria.matches(&mut handle, &wanted)?;
     if args.criteria.count {
         let mut output = Output::new();
         output
@@ -132,7 +131,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let mut signalled = Vec::new();
     for matches in matches.chunks(AT_ONCE) {
-        signalled.extend(send(&mut handle, matches, number as i32, args.queue)?);
+        let again = |pids| args.criteria.matches(&mut handle, &Wanted { pids, ..wanted.clone() });
+        signalled.extend(send(matches, again, number as i32, args.queue)?);
     }
     if args.echo {
         print(&signalled, "killed")?;
@@ -140,8 +140,14 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     Ok(found_any(&signalled))
 }
 
-/// Sends the signal to the matching processes that still exist. Returns those that got it.
-fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>) -> Result<Vec<Match>, Failure> {
+/// Sends the signal to the matching processes that still exist and match: `again` finds those among
+/// some processes. Returns those that got it.
+fn send(
+    matches: &[Match],
+    again: impl FnOnce(Vec<u32>) -> Result<Vec<Match>, Failure>,
+    number: i32,
+    value: Option<i32>,
+) -> Result<Vec<Match>, Failure> {
     let open = |found: &Match| -> Option<(Match, OwnedFd)> {
         let pid = Pid::from_raw(found.pid as i32)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
@@ -155,10 +161,12 @@ fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>)
     };
     let opened: Vec<(Match, OwnedFd)> = matches.iter().filter_map(open).collect();
     // If a process has ended in between, its id is unused or belongs to a process that started
-    // later.
-    let query = Query::these(opened.iter().map(|(found, _)| found.pid)).fields(Field::StartNs);
-    let snapshot = handle.query(&query).map_err(|error| fatal(error.into()))?;
-    let is_same = |found: &Match| snapshot.tasks().any(|task| task.identity() == Ok(found.identity));
+    // later, perhaps in the same tick, which may not match.
+    let still = match opened.len() {
+        0 => Vec::new(),
+        _ => again(opened.iter().map(|(found, _)| found.pid).collect())?,
+    };
+    let is_same = |found: &Match| still.iter().any(|task| task.identity == found.identity);
     let mut reached = Vec::new();
     for (found, process) in opened {
         if !is_same(&found) {
@@ -207,14 +215,14 @@ fn confirms(matches: &[Match], signal: &str) -> Result<bool, Failure> {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use taskdiag::Identity;
+    use taskdiag::{Field, Handle, Identity, Query};
     use taskdiag_core::identity::TICK_NS;
     use taskdiag_core::record::Header;
 
     use super::*;
 
     /// Check that a process is not signalled if it has the id of the one that matched but another
-    /// start time.
+    /// start time, or if it does not match any more.
     #[test]
     fn another_process_with_the_number_is_left_alone() {
         let mut child = Command::new("sleep")
@@ -226,11 +234,12 @@ mod tests {
         let query = Query::these([child.id()]).fields(Field::StartNs);
         let snapshot = handle.query(&query).expect("an answer");
         let start_ns = snapshot.task(0).start_ns().expect("it lives");
+        let pid = child.id();
         let started_at = |start_ns: i64| Match {
-            pid: child.id(),
-            tid: child.id(),
+            pid,
+            tid: pid,
             identity: Identity::of(&Header {
-                tid: child.id().into(),
+                tid: pid.into(),
                 start_ns: (start_ns as u64).into(),
                 ..Header::default()
             }),
@@ -239,8 +248,15 @@ mod tests {
             cmdline: Vec::new(),
         };
         let (found, earlier) = (started_at(start_ns), started_at(start_ns - TICK_NS as i64));
-        let mut signalled = |found: &Match| send(&mut handle, std::slice::from_ref(found), libc::SIGKILL, None);
+        let signalled = |found: &Match| {
+            let is_there = std::fs::read(format!("/proc/{}/stat", found.pid)).is_ok();
+            let again = |_| Ok(is_there.then(|| started_at(start_ns)).into_iter().collect());
+            send(std::slice::from_ref(found), again, libc::SIGKILL, None)
+        };
         assert_eq!(signalled(&earlier).expect("an answer"), []);
+        let nothing = |_| Ok(Vec::new());
+        let matches = std::slice::from_ref(&found);
+        assert_eq!(send(matches, nothing, libc::SIGKILL, None).expect("an answer"), []);
         assert!(child.try_wait().expect("a child").is_none());
         assert_eq!(
             signalled(&found).expect("an answer").as_slice(),

@@ -42,7 +42,8 @@ fn said(errno: Errno) -> String {
     }
 }
 
-/// Fails if the id belongs to another task by now.
+/// Fails if the id belongs to another task by now. One that started in the same tick has, at least,
+/// the same name; those of kernel threads change with their work.
 fn check(target: &Target) -> Result<(), String> {
     let query = if target.tid == target.pid {
         Query::these([target.pid])
@@ -51,13 +52,15 @@ fn check(target: &Target) -> Result<(), String> {
     };
     let snapshot = Handle::new()
         .one_shot()
-        .query(&query.fields(Field::StartNs))
+        .query(&query.fields(Field::StartNs | Field::Comm | Field::KernelThread))
         .map_err(|error| format!("{error:#}"))?;
-    let is_there = snapshot.tasks().any(|task| task.identity() == Ok(target.identity));
-    if is_there {
+    let mut tasks = snapshot.tasks();
+    let task = tasks.find(|task| task.identity() == Ok(target.identity));
+    let task = task.ok_or_else(|| said(Errno::SRCH))?;
+    if task.comm() == Ok(target.name.as_slice()) || task.kernel_thread() == Ok(true) {
         Ok(())
     } else {
-        Err(said(Errno::SRCH))
+        Err("it has another name by now: select it again".to_owned())
     }
 }
 
@@ -99,6 +102,12 @@ mod tests {
         assert_eq!(send(&target, 15), Ok(()));
         child.wait().expect("it ends");
         assert_eq!((send(&target, 15), renice(&target, 7)), (ended.clone(), ended));
+        let renamed = Target {
+            name: b"slept".to_vec(),
+            ..another
+        };
+        assert!(send(&renamed, 15).is_err_and(|said| said.contains("another name")));
+        assert_eq!(other.try_wait().expect("a child"), None);
         other.kill().expect("it is ours");
         other.wait().expect("it ends");
     }
