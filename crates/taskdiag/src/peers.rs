@@ -22,7 +22,7 @@ use taskdiag_core::socket::{Address, Endpoint, Family, Owner, Protocol, Socket, 
 use crate::descriptors;
 use crate::files::{self, OpenFile};
 use crate::owners::{FoundOwners, Owners};
-use crate::sockets::{self, Listing};
+use crate::sockets::{self, Listing, Sought};
 use crate::Handle;
 
 /// Finds other ends.
@@ -122,8 +122,9 @@ impl OtherEnd {
 }
 
 impl Peers {
-    /// Reads what is needed to find the other ends of pipes and sockets.
-    pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
+    /// Reads what is needed to find the other ends of the pipes and sockets of processes. That of a
+    /// socket is in its own namespace or, of UNIX sockets, named by its list.
+    pub(crate) fn for_files(handle: &mut Handle, of: &Snapshot) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
         let (kinds, wants) = (files::Kind::Socket | files::Kind::Fifo, Set::NONE);
@@ -141,7 +142,8 @@ impl Peers {
             },
         )?;
         peers.owners = Owners::new(sockets, unseen.is_partial);
-        peers.read_lists(handle, false)?;
+        let sought = Sought::of(of, &peers.owners);
+        peers.read_lists(handle, false, sought)?;
         Ok(peers)
     }
 
@@ -151,6 +153,7 @@ impl Peers {
         handle: &mut Handle,
         known: Option<(&Snapshot, &Owners)>,
         own_namespace: bool,
+        sought: Option<Sought>,
     ) -> Result<Peers> {
         let mut peers = Peers::default();
         let mut processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
@@ -173,19 +176,19 @@ impl Peers {
             is_partial |= unseen.is_partial;
         }
         peers.owners = Owners::new(sockets, is_partial);
-        peers.read_lists(handle, own_namespace)?;
+        peers.read_lists(handle, own_namespace, sought)?;
         Ok(peers)
     }
 
     /// Reads the lists of sockets, after the descriptors.
-    fn read_lists(&mut self, handle: &mut Handle, own_namespace: bool) -> Result<()> {
+    fn read_lists(&mut self, handle: &mut Handle, own_namespace: bool, sought: Option<Sought>) -> Result<()> {
         let request = sockets::Request {
             own_namespace,
             fields: Set::NONE,
             ..sockets::Request::default()
         };
         let nobody = Snapshot::default();
-        let listing = Listing::begin(handle, &nobody, &request)?;
+        let listing = Listing::begin(handle, &nobody, &request)?.seeking(sought);
         let answer = listing.pass_on(handle, None, &mut |socket| {
             self.add_socket(socket);
             ControlFlow::Continue(())

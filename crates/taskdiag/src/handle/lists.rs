@@ -40,7 +40,7 @@ impl Handle {
         mut each: impl FnMut(&Task<'_>, &files::OpenFile<'_>) -> ControlFlow<()>,
     ) -> Result<files::Answer> {
         let peers = if request.fields.contains(FileField::Peers) {
-            Some(Peers::for_files(self)?)
+            Some(Peers::for_files(self, processes)?)
         } else {
             None
         };
@@ -70,7 +70,12 @@ impl Handle {
         let listing = Listing::begin(self, processes, request)?;
         let peers = if request.fields.contains(SocketField::Peers) {
             let known = listing.owners().map(|owners| (processes, owners));
-            Some(Peers::for_sockets(self, known, request.own_namespace)?)
+            Some(Peers::for_sockets(
+                self,
+                known,
+                request.own_namespace,
+                listing.sought(),
+            )?)
         } else {
             None
         };

@@ -235,6 +235,28 @@ impl Answer {
 /// namespace any more when it is to be entered.
 const ROUNDS: usize = 4;
 
+/// The sockets of few processes: once all are found, no more namespaces are read. Anybody can make
+/// many.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sought {
+    processes: Vec<u32>,
+    inodes: HashSet<u64>,
+}
+
+impl Sought {
+    /// The sockets that these processes own. `None` if these are many.
+    pub(crate) fn of(processes: &Snapshot, owners: &Owners) -> Option<Sought> {
+        const MOST_PROCESSES: usize = 16;
+        if processes.len() > MOST_PROCESSES {
+            return None;
+        }
+        let processes: Vec<u32> = processes.tasks().filter_map(|task| task.pid().ok()).collect();
+        let owned = owners.iter().filter(|(_, owner)| processes.contains(&owner.pid));
+        let inodes = owned.map(|(inode, _)| inode).collect();
+        Some(Sought { processes, inodes })
+    }
+}
+
 /// Receives sockets.
 pub(crate) type Each<'e> = dyn FnMut(&Socket<'_>) -> ControlFlow<()> + 'e;
 
@@ -251,6 +273,7 @@ pub(crate) struct Listing<'a> {
     namespaces: Namespaces,
     seen: Seen,
     owners: Option<Owners>,
+    sought: Option<Sought>,
     answer: Answer,
 }
 
@@ -263,14 +286,29 @@ impl<'a> Listing<'a> {
             namespaces: Namespaces::own(),
             seen: Seen::default(),
             owners: None,
+            sought: None,
             answer: Answer::default(),
         };
         if request.has_owners() {
             let has_others = !request.own_namespace && may_enter();
             let others = has_others.then_some((&listing.namespaces, &mut listing.seen));
-            listing.owners = Some(find_owners(handle, processes, others, &mut listing.answer)?);
+            let owners = find_owners(handle, processes, others, &mut listing.answer)?;
+            if request.owned {
+                listing.sought = Sought::of(processes, &owners);
+            }
+            listing.owners = Some(owners);
         }
         Ok(listing)
+    }
+
+    /// The sockets that are looked for, if these are few.
+    pub(crate) fn sought(&self) -> Option<Sought> {
+        self.sought.clone()
+    }
+
+    /// The same listing, but it ends once these are found.
+    pub(crate) fn seeking(self, sought: Option<Sought>) -> Listing<'a> {
+        Listing { sought, ..self }
     }
 
     /// The owners that were found, if the request asks for them.
@@ -291,6 +329,7 @@ impl<'a> Listing<'a> {
             mut namespaces,
             mut seen,
             owners,
+            sought,
             answer,
         } = self;
         let patience = handle.patience_of_calls();
@@ -302,13 +341,22 @@ impl<'a> Listing<'a> {
             other_ends,
             answer,
             listed: HashSet::new(),
+            sought,
             unsupported: Vec::new(),
             failure: None,
             each,
         };
         let mut dumper = Dumper::new(patience);
         let mut is_ended = false;
+        if let (Some(sought), false) = (&pass.sought, request.own_namespace) {
+            let query = Query::threads_of_these(sought.processes.iter().copied());
+            namespaces.add_of_tasks(&handle.query(&query.fields(Field::NsNet))?);
+            is_ended = pass.dump_all(&mut dumper, &mut namespaces, false).is_break();
+        }
         for round in 0..ROUNDS {
+            if is_ended || pass.has_all_sought() {
+                break;
+            }
             if !request.own_namespace {
                 find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
                 pass.answer.processes_hidden = namespaces.hidden.len() as u64;
@@ -522,6 +570,8 @@ struct Pass<'a> {
     answer: Answer,
     /// The inode numbers of the sockets in lists.
     listed: HashSet<u64>,
+    /// What is looked for and not found yet, if that is little.
+    sought: Option<Sought>,
     /// Lists that this kernel does not have.
     unsupported: Vec<List>,
     /// The error that ended the pass.
@@ -530,12 +580,20 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Whether nothing is left to be looked for.
+    fn has_all_sought(&self) -> bool {
+        self.sought.as_ref().is_some_and(|sought| sought.inodes.is_empty())
+    }
+
     /// Passes on the sockets of the namespaces that are not done yet. If no way leads to a
     /// namespace any more, it is left for another round, or counted in the last round.
     fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces, is_last: bool) -> ControlFlow<()> {
         let mut lists: Vec<List> = List::of(self.request.kinds).collect();
         lists.retain(|list| self.request.ports.is_empty() || list.has_ports());
         for namespace in namespaces.found.iter_mut().filter(|namespace| !namespace.is_done) {
+            if self.has_all_sought() {
+                break;
+            }
             // If nothing leads there at all, nothing keeps it alive.
             namespace.is_done = !namespace.is_own && namespace.ways.is_empty();
             if namespace.is_done {
@@ -581,6 +639,9 @@ impl Pass<'_> {
                 socket.netns = namespace.inode;
                 if is_about_all {
                     self.listed.extend(socket.inode);
+                }
+                if let (Some(sought), Some(inode)) = (&mut self.sought, socket.inode) {
+                    sought.inodes.remove(&inode);
                 }
                 // The text has no cookies.
                 let is_new = socket.cookie == 0 || seen.insert(socket.cookie);

@@ -3,13 +3,15 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use taskdiag::sockets::Kind;
+use taskdiag::sockets::{Kind, SocketField};
 use taskdiag::Query;
 
 use super::{by_inode, handle, inode, list_with, network, request, turn, Seen};
@@ -108,6 +110,43 @@ fn descriptors_keep_namespaces_alive() {
     drop(listener);
     drop(descriptor);
     goes(namespace);
+}
+
+/// Check that for the sockets of one process no namespace is read but those that have them, however
+/// many others there are, and that a socket of another namespace is found.
+#[test]
+fn other_namespaces_cost_nothing() {
+    let _turn = turn();
+    let held = held_by_a_thread();
+    let elsewhere = File::open(format!("/proc/self/task/{}/ns/net", held.tid)).expect("our own");
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let listener = listen_in(&elsewhere);
+    let sockets = [
+        (OwnedFd::from(theirs), network::own_namespace(), 1),
+        (listener.into(), held.namespace, 2),
+    ];
+    for (socket, namespace, at_least) in sockets {
+        let number = inode(&socket);
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .stdin(socket)
+            .spawn()
+            .expect("it starts");
+        let mut request = request(Kind::ALL);
+        (request.own_namespace, request.owned) = (false, true);
+        request.fields = SocketField::Owners | SocketField::Peers;
+        let (seen, answer) = list_with(&mut handle(), Query::these([child.id()]), &request);
+        child.kill().expect("it is ours");
+        child.wait().expect("it ends");
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        assert_eq!(by_inode(&seen, number).netns, namespace);
+        assert!(
+            answer.namespaces >= at_least && (at_least > 1 || answer.namespaces == 1),
+            "{answer:?}"
+        );
+        assert_eq!(answer.unlisted, Some(Vec::new()));
+    }
+    drop(ours);
 }
 
 /// Check that a thread that enters and leaves a namespace does not hide those that stay in it.
