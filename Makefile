@@ -47,7 +47,7 @@ endif
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -121,6 +121,11 @@ test-report: ## Run the tests of the pages of taskdiag report in Chromium; TASKD
 	@dev/setup.sh test
 	@dev/setup.sh browser
 	@dev/report-test.sh
+
+test-procps: ## Run procps' own tests of ps, pgrep and pkill on Debian's programs and on taskdiag in their place
+	@dev/setup.sh test
+	@dev/build.sh
+	@dev/procps.sh
 
 test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
 	@dev/setup.sh test

@@ -146,6 +146,7 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     let name = arguments.first().and_then(|program| Path::new(program).file_name());
     let link = LINKS.into_iter().find(|link| name == Some(OsStr::new(link)));
     if let Some(link) = link {
+        outcome::start_through(link);
         arguments.splice(..1, ["taskdiag".into(), link.into()]);
     }
     (arguments, link.is_some())
@@ -156,6 +157,15 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
 /// may need all of them.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(arguments).or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
+}
+
+/// What getopt(3) says of an unknown option.
+fn unknown_option(error: &clap::Error) -> Option<String> {
+    let option = error.get(clap::error::ContextKind::InvalidArg)?.to_string();
+    (error.kind() == clap::error::ErrorKind::UnknownArgument).then(|| match option.strip_prefix("--") {
+        Some(_) => format!("unrecognized option '{option}'"),
+        None => format!("invalid option -- '{}'", option.trim_start_matches('-')),
+    })
 }
 
 /// The command with the options of all commands.
@@ -176,6 +186,9 @@ fn main() -> ExitCode {
             Ok(cli) => cli,
             // The message quotes arguments, which a script may have from others.
             Err(wrong) if wrong.use_stderr() => {
+                if let (true, Some(option)) = (outcome::is_procps(), unknown_option(&wrong)) {
+                    return Err(Failure::Unanswered(option));
+                }
                 let shown = line
                     .arguments
                     .iter()
@@ -188,7 +201,10 @@ fn main() -> ExitCode {
                 return Ok(Outcome::Complete);
             }
         };
-        choose_color(cli.color);
+        choose_color(match cli.color {
+            Color::Auto if outcome::is_procps() => Color::Never,
+            color => color,
+        });
         run(cli, line.meant)
     });
     outcome::exit_code(result)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
@@ -70,11 +71,25 @@ impl From<taskdiag::Error> for Failure {
     }
 }
 
+/// The name that messages begin with, and whether it is that of a link.
+static LINK: OnceLock<&'static str> = OnceLock::new();
+
+/// Sets the name of the link through which the program was started.
+pub fn start_through(link: &'static str) {
+    let _ = LINK.set(link);
+}
+
+/// Whether the program stands in for one of procps: ps, pgrep or pkill.
+pub fn is_procps() -> bool {
+    LINK.get().is_some_and(|&link| link != "top")
+}
+
 /// Writes a message to standard error. A failure to do so is ignored: there is nowhere else to
 /// report it.
 pub fn say(message: impl fmt::Display) {
     let message = text::message(&message.to_string());
-    let _ = writeln!(io::stderr(), "taskdiag: {message}");
+    let name = LINK.get().unwrap_or(&"taskdiag");
+    let _ = writeln!(io::stderr(), "{name}: {message}");
 }
 
 /// Who may see what was denied to this process.

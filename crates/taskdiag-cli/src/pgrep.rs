@@ -16,7 +16,7 @@ use taskdiag_sys::host::now_ns;
 
 use crate::file;
 use crate::listing::Answers;
-use crate::outcome::{message, say, Failure, Outcome, WhoMay};
+use crate::outcome::{self, message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
 use crate::ps;
 use crate::selection;
@@ -55,8 +55,8 @@ pub struct Criteria {
     #[arg(short = 'P', long, value_name = "PID,…", value_delimiter = ',')]
     parent: Vec<u32>,
     /// Only of these sessions; 0 is that of this command
-    #[arg(short, long, value_name = "SID,…", value_delimiter = ',')]
-    session: Vec<u32>,
+    #[arg(short, long, value_name = "SID,…", value_delimiter = ',', allow_hyphen_values = true)]
+    session: Vec<i64>,
     /// Only on these terminals: pts/0, tty1
     #[arg(short, long, value_name = "TERMINAL,…", value_delimiter = ',')]
     terminal: Vec<String>,
@@ -180,7 +180,7 @@ impl Criteria {
         };
         let filter = self.filter(handle, pid, namespaces)?;
         if pattern.is_none() && filter.is_none() && !self.newest && !self.oldest {
-            let message = "no criteria: give a pattern, or an option such as -u";
+            let message = "no matching criteria specified: give a pattern, or an option such as -u";
             return Err(Failure::Unanswered(message.to_owned()));
         }
         let mut fields = Field::Comm | Field::StartNs;
@@ -244,8 +244,8 @@ impl Criteria {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         {
             say(format_args!(
-                "{pattern:?} is longer than any name but those of kernel threads, which have {LONGEST_NAME} bytes at most: -f matches \
-                 command lines"
+                "pattern that searches for process name longer than {LONGEST_NAME} characters will result in zero matches, but for kernel \
+                 threads\nTry `pgrep -f' option to match against the complete command line."
             ));
         }
         let whole = if self.exact {
@@ -286,13 +286,24 @@ impl Criteria {
             }
         };
         one_of(Field::Pgid, or_own(handle, Field::Pgid, &self.pgroup)?);
-        one_of(Field::Sid, or_own(handle, Field::Sid, &self.session)?);
+        // As in pgrep, a number below zero is that of no session.
+        let sessions: Vec<u32> = self
+            .session
+            .iter()
+            .map(|&id| id.try_into().unwrap_or(u32::MAX))
+            .collect();
+        one_of(Field::Sid, or_own(handle, Field::Sid, &sessions)?);
         one_of(Field::Ppid, self.parent.clone());
         one_of(Field::Euid, users::users(&self.euid)?);
         one_of(Field::Uid, users::users(&self.uid)?);
         let groups: Result<Vec<u32>, String> = self.group.iter().map(|name| users::group(name)).collect();
         one_of(Field::Gid, groups.map_err(wrong)?);
-        let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(|name| ps::terminal(name)).collect();
+        // As in pgrep, an unknown one is that of no process.
+        let terminal = |name: &String| match ps::terminal(name) {
+            Err(_) if outcome::is_procps() => Ok(u32::MAX),
+            terminal => terminal,
+        };
+        let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(terminal).collect();
         one_of(Field::TtyNr, terminals.map_err(wrong)?);
         one_of(Field::Pid, pid.into_iter().collect());
         expressions.extend(self.runstates.as_deref().map(in_states).transpose().map_err(wrong)?);

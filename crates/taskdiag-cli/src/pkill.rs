@@ -11,7 +11,7 @@ use rustix::termios::isatty;
 use taskdiag_core::names;
 use taskdiag_sys::signals;
 
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::{text, Output};
 use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
 
@@ -20,7 +20,7 @@ use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
 /// Sends a signal, TERM by default, to the processes that match all criteria. Takes the options of
 /// pkill(1), including -HUP and -9. Signals a process through a pidfd, after checking that it is
 /// the one that matched, so a process that reuses the id is never signalled. Asks first if more
-/// than one process matches and there is a terminal.
+/// than one process matches and there is a terminal, unless it was started through a link named pkill.
 ///
 /// The exit status is 0 if at least one process was signalled, 1 if none was, 2 for wrong usage, 3
 /// if processes could not be read.
@@ -125,7 +125,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         print(&matches, "would be signalled")?;
         return Ok(Outcome::Complete);
     }
-    if matches.len() > 1 && !args.yes && isatty(io::stdin()) && !confirms(&matches, &args.signal)? {
+    if matches.len() > 1
+        && !args.yes
+        && !outcome::is_procps()
+        && isatty(io::stdin())
+        && !confirms(&matches, &args.signal)?
+    {
         say("nothing was signalled");
         return Ok(Outcome::Partial);
     }

@@ -468,4 +468,31 @@ fn a_terminal_is_asked() {
         }
     }
     assert_eq!(named.ended().first(), Some(&Some(libc::SIGTERM)));
+    // Through a link with the name of pkill(1), it does as that.
+    let mut named = Named::start(name, 2);
+    let place = taskdiag_testkit::temporary::Directory::new("pkill");
+    let link = place.join("pkill");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_taskdiag"), &link).expect("a link");
+    let script = |line: String| {
+        let mut script = Command::new("script");
+        Run::new(
+            script
+                .args(["-qec", &line, "/dev/null"])
+                .stdin(Stdio::null())
+                .output()
+                .expect("it runs"),
+        )
+    };
+    let run = script(format!("{} -e {name}", link.display()));
+    assert_eq!(run.code, Some(0));
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout).matches("killed (pid ").count(),
+        2,
+        "{:?}",
+        run.stdout
+    );
+    assert_eq!(named.ended().first(), Some(&Some(libc::SIGTERM)));
+    let wrong = script(format!("{} -0garbage x", link.display()));
+    let said = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    assert!(said.starts_with("pkill: invalid option -- '0'"), "{said}");
 }

@@ -120,6 +120,7 @@ pub fn named(
             columns.extend(names.into_iter().map(|name| Column::of(Shows::Specifier(name))));
             continue;
         }
+        check_aix(list)?;
         for item in items(list)? {
             columns.extend(column(item, vocabulary)?);
         }
@@ -227,6 +228,31 @@ fn aix_names(list: &str) -> Option<Vec<&'static Specifier>> {
         rest = characters.as_str().trim_start_matches([',', ' ']);
     }
     (!names.is_empty()).then_some(names)
+}
+
+/// Fails for a list that begins with an AIX format descriptor and has something else, with the words
+/// of ps. `%cpu` and `%mem` are specifiers.
+fn check_aix(list: &str) -> Result<(), Failure> {
+    let mut rest = list;
+    let is_word = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    let begins = list.strip_prefix('%').and_then(|rest| rest.chars().next());
+    if begins.and_then(aix).is_none() || is_word(&list[2..]) {
+        return Ok(());
+    }
+    let what = loop {
+        rest = rest.trim_start_matches([',', ' ']);
+        let Some(descriptor) = rest.strip_prefix('%') else {
+            break "improper";
+        };
+        match descriptor.chars().next() {
+            None | Some('%' | ' ') => break "missing",
+            Some(letter) if aix(letter).is_none() => break "unknown",
+            Some(letter) => rest = &descriptor[letter.len_utf8()..],
+        }
+    };
+    Err(wrong(format!(
+        "-o {list:?}: error: {what} AIX field descriptor at {rest:?}"
+    )))
 }
 
 fn aix(letter: char) -> Option<&'static Specifier> {

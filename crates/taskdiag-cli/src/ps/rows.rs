@@ -11,7 +11,7 @@ use super::options::{Branches, Meant};
 use super::specifiers::{Level, Specifier};
 use super::Args;
 use crate::listing::Answers;
-use crate::outcome::Failure;
+use crate::outcome::{self, Failure};
 use crate::output::cell::Cells;
 use crate::output::table::terminal_width;
 use crate::output::{Absences, Output};
@@ -123,6 +123,7 @@ impl Meant {
             (2.., ..) | (_, None, None) => Screen::Endless,
             (1, Some(columns), _) | (1, None, Some(columns)) => Screen::Wraps(columns.max(WIDER)),
             (_, Some(columns), _) => Screen::Wraps(columns),
+            (_, None, Some(columns)) if outcome::is_procps() => Screen::Wraps(columns),
             (_, None, Some(columns)) => Screen::Cuts(columns),
         }
     }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::beside::{animals, by_pid, lines, ours};
-use crate::common::Run;
+use crate::common::{run_on_terminal, Run};
 
 /// Check that the command behaves like ps if it is called ps.
 #[test]
@@ -38,6 +38,23 @@ fn a_link_called_ps_is_ps() {
         let (theirs, mine) = (run("/usr/bin/ps".as_ref(), args), run(&link, args));
         assert_eq!((mine.code, mine.stderr.as_str()), (theirs.code, ""), "{args:?}");
         assert_eq!(lines(&mine).first(), lines(&theirs).first(), "{args:?}");
+    }
+    // On a terminal, too: plain, and nothing is cut but the last column.
+    for args in [
+        "-o pid,ppid,pgid,sid,tpgid,uid,gid,egid,lstart,bsdstart,time,cputimes -p 1",
+        "-o pid,args,args -p 1",
+        "-fp 1",
+        "u 1",
+    ] {
+        let on_terminal = |program: &std::path::Path| {
+            let mut command = Command::new(program);
+            let command = command.args(args.split(' ')).env("TERM", "xterm").env_remove("COLUMNS");
+            run_on_terminal(command, 80, 24).text()
+        };
+        let (theirs, mine) = (on_terminal("/usr/bin/ps".as_ref()), on_terminal(&link));
+        let wide = |text: &str| text.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>();
+        assert!(!mine.contains('\x1b'), "{mine:?}");
+        assert_eq!(wide(&mine), wide(&theirs), "{args}:\n{mine}{theirs}");
     }
     let animals = animals();
     for args in [

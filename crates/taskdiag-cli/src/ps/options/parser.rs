@@ -20,6 +20,8 @@ pub fn take(
 ) -> Result<(Meant, Vec<OsString>), Failure> {
     let mut given = Given::default();
     given.meant.is_called_ps = is_called_ps;
+    let personality = std::env::var("PS_PERSONALITY").unwrap_or_default();
+    given.meant.is_bsd = is_called_ps && ["bsd", "old"].contains(&personality.as_str());
     let mut rest: VecDeque<OsString> = arguments.into_iter().collect();
     while let Some(word) = rest.pop_front() {
         let bytes = word.as_bytes();
