@@ -53,11 +53,16 @@ impl Batch {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = OpenFile<'_>> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    pub(super) fn get(&self, index: usize) -> OpenFile<'_> {
+        let entry = &self.entries[index];
         let text = |text: Text| &self.texts[text.start..][..text.len];
-        self.entries.iter().map(move |entry| OpenFile {
+        OpenFile {
             name: entry.name.map(text),
             detail: entry.detail.map(|detail| detail.map(text)),
             ..entry.file
-        })
+        }
     }
 }

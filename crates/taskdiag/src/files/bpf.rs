@@ -266,27 +266,79 @@ fn put_number(out: &mut Vec<u8>, what: &str, inode: u64) {
     let _ = write!(out, "{what}:[{inode}]");
 }
 
-/// What procfs reports about the deferred files of a process.
+/// A use of a file: the index of its process in the chunk, the use, and the descriptor.
+type Place = (usize, Use, u32);
+
+fn place(file: &OpenFile<'_>, index: usize) -> Place {
+    (index, file.used_as, file.fd.unwrap_or(0))
+}
+
+/// The inode, if it is all that procfs must be asked about: how much space it occupies.
+fn inode_alone(file: &OpenFile<'_>, deferred: u16) -> Option<(Device, u64)> {
+    let inode = (file.device.ok()?, file.inode.ok()?);
+    (deferred == files::DEFER_SPACE).then_some(inode)
+}
+
+/// What procfs reports about deferred files.
+#[derive(Default)]
 struct Completed {
-    found: std::result::Result<procfs::ReaderResult, Absent>,
+    /// By process.
+    found: HashMap<usize, std::result::Result<procfs::ReaderResult, Absent>>,
+    /// Where each file is in the result of its process.
+    at: HashMap<Place, usize>,
 }
 
 impl Completed {
-    /// The file with this use and descriptor; `None` if it no longer exists. `file` is what the
-    /// program reported, and `deferred` what it did not know.
-    fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16, needs: Wants) -> Option<OpenFile<'a>> {
+    /// Reads files that were deferred.
+    fn read(
+        &mut self,
+        asked: HashMap<usize, Vec<(Use, u32)>>,
+        chunk: &[Process],
+        patience: Duration,
+        pass: &mut Pass<'_>,
+    ) -> ControlFlow<()> {
+        let mut rest: Vec<(usize, Vec<(Use, u32)>)> = asked.into_iter().collect();
+        rest.sort_unstable_by_key(|(index, _)| *index);
+        let (indexes, files): (Vec<usize>, Vec<_>) = rest.into_iter().unzip();
+        let units = indexes.iter().zip(files).map(|(&index, files)| {
+            let process = chunk[index];
+            (process, procfs::unit(pass, &process, What::These(files)))
+        });
+        let units = units.collect();
+        let parts = procfs::read_units(units, patience, pass)?;
+        for (index, (_, _, found)) in indexes.into_iter().zip(parts) {
+            if let Ok(found) = &found {
+                let files = found.files.iter().enumerate();
+                self.at.extend(files.map(|(at, file)| (place(&file, index), at)));
+            }
+            self.found.insert(index, found);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The file at a place; `None` if it no longer exists. `file` is what the program reported, and
+    /// `deferred` what it did not know.
+    fn complete<'a>(&'a self, place: Place, file: &OpenFile<'a>, deferred: u16, needs: Wants) -> Option<OpenFile<'a>> {
         let without = |reason| Some(without(*file, deferred, needs, reason));
-        let found = match &self.found {
+        let found = match self.found.get(&place.0)? {
             Ok(found) => found,
             Err(reason) => return without(*reason),
         };
         match found.end {
             End::Denied => without(Absent::Denied),
-            _ => found
-                .files
-                .iter()
-                .find(|other| (other.used_as, other.fd) == (file.used_as, file.fd)),
+            _ => Some(found.files.get(*self.at.get(&place)?)),
         }
+    }
+
+    /// The file, with the space of its inode, which was asked for through the descriptor at a place.
+    /// `None` if that leads to another file by now, or does not tell.
+    fn with_space<'a>(&'a self, place: Place, file: &OpenFile<'a>, needs: Wants) -> Option<OpenFile<'a>> {
+        let other = self.complete(place, file, files::DEFER_SPACE, needs)?;
+        let is_same = (other.device, other.inode) == (file.device, file.inode);
+        (is_same && other.allocated_bytes.is_ok()).then_some(OpenFile {
+            allocated_bytes: other.allocated_bytes,
+            ..*file
+        })
     }
 }
 
@@ -315,36 +367,47 @@ fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) 
     }
 }
 
-/// Passes on what a run found. procfs completes what is deferred.
+/// Passes on what a run found. procfs completes what is deferred: it is asked once about the space
+/// of an inode, and about each file that needs more.
 pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
     let mut asked: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
+    let mut of_inode: HashMap<(Device, u64), Place> = HashMap::new();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
-        if deferred != 0 && may_pass(&file, deferred, pass) {
-            asked
-                .entry(index)
-                .or_default()
-                .push((file.used_as, file.fd.unwrap_or(0)));
+        if deferred == 0 || !may_pass(&file, deferred, pass) {
+            continue;
+        }
+        let place @ (_, used_as, fd) = place(&file, index);
+        let inode = inode_alone(&file, deferred);
+        if inode.is_none_or(|inode| *of_inode.entry(inode).or_insert(place) == place) {
+            asked.entry(index).or_default().push((used_as, fd));
         }
     }
     pass.answer.deferred += asked.len() as u64;
-    let mut rest: Vec<(usize, Vec<(Use, u32)>)> = asked.into_iter().collect();
-    rest.sort_unstable_by_key(|(index, _)| *index);
-    let (indexes, files): (Vec<usize>, Vec<_>) = rest.into_iter().unzip();
-    let units = indexes.iter().zip(files).map(|(&index, files)| {
-        let process = chunk[index];
-        (process, procfs::unit(pass, &process, What::These(files)))
-    });
-    let units = units.collect();
-    let parts = procfs::read_units(units, patience, pass)?;
-    let found = parts.into_iter().map(|(_, _, found)| Completed { found });
-    let completed: HashMap<usize, Completed> = indexes.into_iter().zip(found).collect();
     let needs = pass.needs;
+    let mut completed = Completed::default();
+    completed.read(asked, chunk, patience, pass)?;
+    // If the descriptor that was asked is closed by now, the others are asked themselves.
+    let mut left: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
-        let file = match deferred {
-            0 => Some(file),
-            _ => completed
-                .get(&index)
-                .and_then(|one| one.complete(&file, deferred, needs)),
+        let place @ (_, used_as, fd) = place(&file, index);
+        let through = inode_alone(&file, deferred).and_then(|inode| of_inode.get(&inode));
+        let is_lost =
+            through.is_some_and(|&through| through != place && completed.with_space(through, &file, needs).is_none());
+        if is_lost {
+            left.entry(index).or_default().push((used_as, fd));
+        }
+    }
+    let mut again = Completed::default();
+    again.read(left, chunk, patience, pass)?;
+    for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
+        let place = place(&file, index);
+        let through = inode_alone(&file, deferred).and_then(|inode| of_inode.get(&inode));
+        let file = match (deferred, through) {
+            (0, _) => Some(file),
+            (_, Some(&through)) if through != place => completed
+                .with_space(through, &file, needs)
+                .or_else(|| again.complete(place, &file, deferred, needs)),
+            _ => completed.complete(place, &file, deferred, needs),
         };
         if let Some(file) = file {
             pass.deliver_one(&chunk[index], &file)?;

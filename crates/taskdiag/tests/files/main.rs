@@ -7,6 +7,7 @@ mod lsfd;
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
@@ -489,6 +490,45 @@ fn silent_file_systems_hold_nobody() {
         }
         assert_eq!(answer.silent, [] as [u32; 0], "{source}");
     }
+}
+
+/// Check that many descriptors of one inode have its space, as it is, while another thread closes and
+/// opens some: the file system may be asked about the inode through any of them.
+#[test]
+fn many_descriptors_share_an_inode() {
+    let place = taskdiag_testkit::temporary::Directory::new("inode");
+    let (path, other) = (place.join("file"), place.join("other"));
+    std::fs::write(&path, vec![1; 300_000]).expect("a file");
+    std::fs::write(&other, "x").expect("a file");
+    let open = || std::fs::File::open(&path).expect("it is ours");
+    let kept: Vec<std::fs::File> = (0..500).map(|_| open()).collect();
+    let space = kept[0].metadata().expect("it is open").blocks() * 512;
+    let is_ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_ended.load(std::sync::atomic::Ordering::Relaxed) {
+                let first = open();
+                drop(first);
+                drop(std::fs::File::open(&other).expect("it is ours"));
+            }
+        });
+        for source in SOURCES {
+            let request = request(FileField::AllocatedBytes | FileField::Name);
+            for _ in 0..20 {
+                let (rows, _) = list(&mut handle(source), &Query::these([std::process::id()]), &request);
+                let name = path.as_os_str().as_encoded_bytes();
+                let of_file: Vec<&Row> = rows.iter().filter(|row| row.name.as_deref() == Ok(name)).collect();
+                assert!(of_file.len() >= kept.len(), "{source}: {}", of_file.len());
+                let kept = of_file.iter().filter(|row| {
+                    let fd = row.fd.map(|fd| fd as i32);
+                    kept.iter().any(|file| Some(file.as_raw_fd()) == fd)
+                });
+                let spaces: Vec<_> = kept.map(|row| row.space).collect();
+                assert_eq!(spaces, vec![Ok(space); 500], "{source}");
+            }
+        }
+        is_ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// Check that a process whose first thread has ended shows the files of its other threads.
