@@ -313,7 +313,7 @@ fn commands_have_help() {
 fn commands_share_a_vocabulary() {
     let has = |name: &str, option: &str| {
         let help = run(&[name, "-h"]).complete();
-        let mut words = help.split([' ', ',', '\n']);
+        let mut words = help.split([' ', ',', '\n', '[']);
         words.any(|word| word == option)
     };
     for (option, names) in [
@@ -697,4 +697,26 @@ fn names_do_not_control_the_terminal() {
         let controls = |character: char| character.is_control() && !['\n', '\r'].contains(&character);
         assert!(!text.contains(controls), "{args:?}: {text:?}");
     }
+}
+
+/// Check that `--csv=safe` lets no text of others be a formula, in any command, and that numbers stay.
+#[test]
+fn formulas_can_be_defused() {
+    use std::os::unix::process::CommandExt as _;
+    let sleeper = Sleeper::start(Command::new("sleep").arg0("=1+1"));
+    let pid = sleeper.pid();
+    let fields = ["-o", "pid,cmdline,tpgid"];
+    for command in ["ps", "watch"] {
+        let args = [&[command, "-p", &pid, "--csv=safe"][..], &fields].concat();
+        let args = if command == "watch" {
+            [&args[..], &["--count", "1", "--watch", "0.01"]].concat()
+        } else {
+            args
+        };
+        let shown = run(&args).complete();
+        assert!(shown.contains(",'=1+1 1000,") && !shown.contains("'-"), "{shown}");
+    }
+    let exact = run(&[&["ps", "-p", &pid, "--csv"][..], &fields].concat()).complete();
+    assert!(exact.contains(",=1+1 1000,"), "{exact}");
+    assert_eq!(run(&["ps", "--csv=odd"]).code, Some(2));
 }

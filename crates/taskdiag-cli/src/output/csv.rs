@@ -4,6 +4,8 @@
 //! spaces. Bytes that are not UTF-8 are written unchanged; JSON represents them without loss. On a
 //! terminal, texts are escaped as in a table.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use taskdiag::Value;
 
 use super::cell::plain;
@@ -75,6 +77,14 @@ pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
     }
 }
 
+static HAS_SAFE_TEXTS: AtomicBool = AtomicBool::new(false);
+
+/// Decides, once at the start of the command, whether a text that a spreadsheet would take for a
+/// formula begins with an apostrophe: anybody can give a process such a name.
+pub fn choose_safe_texts(safe: bool) {
+    HAS_SAFE_TEXTS.store(safe, Ordering::Relaxed);
+}
+
 /// Appends a value, quoted if necessary.
 pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     let start = out.len();
@@ -86,6 +96,11 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
         if !text::is_all_plain(&out[start..]) && terminal::size().is_some() {
             let value = out.split_off(start);
             text::escape(out, &value);
+        }
+        if HAS_SAFE_TEXTS.load(Ordering::Relaxed)
+            && matches!(out.get(start), Some(b'=' | b'+' | b'-' | b'@' | b'\t' | b'\r'))
+        {
+            out.insert(start, b'\'');
         }
         quote(out, start);
     }

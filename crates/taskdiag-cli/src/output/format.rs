@@ -1,6 +1,8 @@
 //! The formats of output.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+use super::csv;
 
 /// The options that choose a format.
 #[derive(Clone, Copy, Debug, Args)]
@@ -14,9 +16,19 @@ pub struct Formats {
     #[arg(long)]
     jsonl: bool,
     /// Comma-separated values (RFC 4180): missing values are empty cells; spaces separate the
-    /// members of lists
-    #[arg(long)]
-    csv: bool,
+    /// members of lists. `safe`: a text that a spreadsheet would take for a formula begins with an
+    /// apostrophe
+    #[arg(long, value_name = "TEXTS", num_args = 0..=1, require_equals = true, default_missing_value = "exact")]
+    csv: Option<Texts>,
+}
+
+/// The texts of CSV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Texts {
+    /// As they are
+    Exact,
+    /// Without formulas of spreadsheets
+    Safe,
 }
 
 /// Options about the output of rows that are not tasks.
@@ -66,7 +78,10 @@ impl Formats {
         match self {
             Formats { json: true, .. } => Format::Machine(Machine::Json),
             Formats { jsonl: true, .. } => Format::Machine(Machine::Jsonl),
-            Formats { csv: true, .. } => Format::Machine(Machine::Csv),
+            Formats { csv: Some(texts), .. } => {
+                csv::choose_safe_texts(texts == Texts::Safe);
+                Format::Machine(Machine::Csv)
+            }
             _ => Format::Table,
         }
     }

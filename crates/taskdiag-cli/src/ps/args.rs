@@ -117,7 +117,7 @@ impl CommandLine {
             let mut arguments = own.get_arguments();
             let takes = |argument: &clap::Arg| {
                 let names = argument.get_long_and_visible_aliases().unwrap_or_default();
-                names.contains(&name) && argument.get_action().takes_values()
+                names.contains(&name) && argument.get_action().takes_values() && !argument.is_require_equals_set()
             };
             name == COLOR || arguments.any(takes)
         };
