@@ -404,7 +404,10 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         self.members.clear();
-        let _ = fs::remove_dir(&self.path);
+        // It is busy for a moment after its last process has been reaped.
+        while fs::remove_dir(&self.path).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -510,6 +513,57 @@ fn cgroups_of_version_1_have_figures() {
         while fs::remove_dir(&path).is_err() {
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// A frozen cgroup, until it is dropped: version 1 does not end a frozen process.
+struct Frozen<'a>(&'a Path, &'a str);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        fs::write(self.0, self.1).expect("it thaws");
+    }
+}
+
+/// Check that a process in a cgroup below a frozen one is frozen, in both versions. This machine
+/// may not have both.
+#[test]
+fn frozen_cgroups_are_told() {
+    let name = format!("taskdiag-frozen-{}", own());
+    let [unified, other] = [cgroup_mount(), Some(PathBuf::from("/sys/fs/cgroup/freezer"))];
+    for (mount, file, frozen, thawed, events, told) in [
+        (unified, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"),
+        (other, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"),
+    ] {
+        let Some(mount) = mount.filter(|mount| mount.join("cgroup.procs").exists()) else {
+            println!("no hierarchy with {file}");
+            continue;
+        };
+        let cgroup = |path: PathBuf| {
+            fs::create_dir(&path).expect("a cgroup");
+            let members = Vec::new();
+            Cgroup { path, members }
+        };
+        let above = cgroup(mount.join(&name));
+        let mut below = cgroup(above.path.join("below"));
+        let pid = below.start();
+        assert_eq!(inspect(&[&pid])["cgroup_use"]["frozen"], false, "{file}");
+        let file = above.path.join(file);
+        fs::write(&file, frozen).expect("it freezes");
+        let ice = Frozen(&file, thawed);
+        while !below.text(events).expect("it is there").contains(told) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for source in ["bpf", "procfs"] {
+            let page = inspect(&[&pid, "--source", source]);
+            assert_eq!(page["cgroup_use"]["frozen"], true, "{file:?} {source}: {page}");
+        }
+        assert!(run(&["inspect", &pid]).complete().contains("frozen"));
+        drop(ice);
+        while below.text(events).expect("it is there").contains(told) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(inspect(&[&pid])["cgroup_use"]["frozen"], false, "{file:?}");
     }
 }
 

@@ -30,6 +30,8 @@ enum Read {
     Nanoseconds(&'static [u8]),
     /// The whole text, as a percentage of the number in another file.
     QuotaOf(&'static str),
+    /// Whether the text says that all tasks are frozen.
+    Frozen,
 }
 
 /// A file of the unified hierarchy, and one of version 1 that has the same figure.
@@ -38,6 +40,7 @@ type Figure = ((&'static str, Read), (&'static str, Read));
 /// The source of each value of [`CGROUP_USE`]. Version 1 is described in
 /// `Documentation/admin-guide/cgroup-v1`.
 const FIGURES: [Figure; CGROUP_USE.len()] = [
+    (("cgroup.events", Read::Frozen), ("freezer.state", Read::Frozen)),
     (
         ("memory.current", Read::Number),
         ("memory.usage_in_bytes", Read::Number),
@@ -120,6 +123,11 @@ fn text<'a>(texts: &'a [Text], file: &str) -> Result<&'a [u8], Absent> {
 pub fn used(texts: &[Text]) -> Vec<Cell> {
     let figures = FIGURES.iter().map(|&(unified, other)| match figure(texts, unified) {
         Err(UNKNOWN) => figure(texts, other),
+        // Each hierarchy freezes its own cgroups.
+        Ok(known) if known.value() == Value::Flag(false) => match figure(texts, other) {
+            Err(UNKNOWN) => Ok(known),
+            other => other,
+        },
         known => known,
     });
     figures.collect()
@@ -145,6 +153,7 @@ fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
         }
         Read::Io(word) => cgroup::io_sum(of_file, word).ok_or(UNKNOWN),
         Read::Nanoseconds(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
+        Read::Frozen => return Ok(cell(Value::Flag(cgroup::is_frozen(of_file).ok_or(UNKNOWN)?))),
         Read::Quota | Read::QuotaOf(_) => {
             let both = match read {
                 Read::QuotaOf(file) => cgroup::quota1(of_file, text(file)?),
@@ -231,6 +240,22 @@ mod tests {
         assert_eq!(value(&used, "cpu_max_percent"), Ok(Value::Float(50.0)));
         assert_eq!(value(&used, "throttled_count"), Err("unsupported"));
         assert_eq!(value(&used, "read_bytes"), Ok(Value::Unsigned(11)));
+    }
+
+    /// Check that each hierarchy can freeze the process.
+    #[test]
+    fn either_hierarchy_freezes() {
+        for (unified, other, expected) in [
+            ("frozen 0\n", "FROZEN\n", Ok(Value::Flag(true))),
+            ("frozen 1\n", "THAWED\n", Ok(Value::Flag(true))),
+            ("frozen 0\n", "THAWED\n", Ok(Value::Flag(false))),
+            ("frozen 0\n", "", Ok(Value::Flag(false))),
+            ("populated 1\n", "FROZEN\n", Ok(Value::Flag(true))),
+            ("", "", Err("unsupported")),
+        ] {
+            let used = used(&texts(&[("cgroup.events", unified), ("freezer.state", other)]));
+            assert_eq!(value(&used, "frozen"), expected, "{unified:?} {other:?}");
+        }
     }
 
     /// Check that pressure has a row for each line, or a reason if there is none.

@@ -334,7 +334,12 @@ pub const LIMITED: [&str; 7] = [
 ];
 
 /// The figures of a cgroup. [`super::cgroup`] has the source of each.
-pub const CGROUP_USE: [RowKey; 19] = [
+pub const CGROUP_USE: [RowKey; 20] = [
+    key(
+        "frozen",
+        Kind::Flag,
+        "Whether all its tasks are frozen: cgroup.events, frozen.",
+    ),
     key("memory_bytes", Kind::Bytes, "memory.current"),
     key("memory_peak_bytes", Kind::Bytes, "memory.peak"),
     key(

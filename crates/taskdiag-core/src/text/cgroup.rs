@@ -59,6 +59,16 @@ pub fn io_sum(text: &[u8], word: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
+/// Whether all tasks are frozen, by an ancestor too: `cgroup.events`, or version 1's
+/// `freezer.state`.
+pub fn is_frozen(text: &[u8]) -> Option<bool> {
+    match text.trim_ascii() {
+        b"FROZEN" => Some(true),
+        b"FREEZING" | b"THAWED" => Some(false),
+        events => Some(value(events, b"frozen")? == 1),
+    }
+}
+
 /// The share of time that tasks waited for a resource (`Documentation/accounting/psi.rst`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressure {
@@ -136,6 +146,33 @@ mod tests {
         assert_eq!(quota(b"50000"), None);
     }
 
+    /// Check both versions, and that Linux before 5.2, whose `cgroup.events` lacks the line, is
+    /// not 0.
+    #[test]
+    fn cgroups_are_frozen() {
+        let texts = [
+            "populated 1\nfrozen 1\n",
+            "populated 1\nfrozen 0\n",
+            "populated 1\n",
+            "FROZEN\n",
+            "FREEZING\n",
+            "THAWED\n",
+            "",
+        ];
+        assert_eq!(
+            texts.map(|text| is_frozen(text.as_bytes())),
+            [
+                Some(true),
+                Some(false),
+                None,
+                Some(true),
+                Some(false),
+                Some(false),
+                None
+            ]
+        );
+    }
+
     /// Check that the numbers of all devices are added up, and that a cgroup without I/O has 0.
     #[test]
     fn devices_are_added_up() {
@@ -167,7 +204,7 @@ mod tests {
         #[test]
         fn any_bytes_can_be_parsed(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (number(&text), limit(&text), quota(&text), value(&text, b"a"));
-            let _ = (io_sum(&text, b"a"), pressure(&text, b"some"));
+            let _ = (io_sum(&text, b"a"), pressure(&text, b"some"), is_frozen(&text));
         }
     }
 }
