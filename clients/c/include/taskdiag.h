@@ -693,6 +693,8 @@ typedef enum td_field TD_ENUM {
 	/* What kind of map, program or link of bpf(2) it is, as bpftool(8) has it: hash, array,
 	 * tracing and so on. */
 	TD_FILE_BPF_TYPE = 8215,
+	/* The name that its creator gave a map or a program of bpf(2), of at most 15 bytes. */
+	TD_FILE_BPF_NAME = 8216,
 
 	/* Fields of mappings: docs/maps.md. */
 	/* The process. */

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{
-    check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_with_two_capabilities, run_without_proc, Run,
-    Sleeper,
+    check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_with_capabilities, run_with_two_capabilities,
+    run_without_proc, Run, Sleeper,
 };
 use serde_json::{json, Value};
 use taskdiag_zoo::{margin, Zoo};
@@ -634,7 +634,8 @@ fn peers_have_three_forms() {
     child.wait().expect("our own child");
 }
 
-/// Check that maps and programs of bpf(2) say what they are, from each source.
+/// Check that maps and programs of bpf(2) say what they are and have their names, from each source,
+/// and that names are denied without `CAP_SYS_ADMIN`.
 #[test]
 fn bpf_objects_say_what_they_are() {
     let bpf = |command: i32, attributes: &[u64]| {
@@ -642,17 +643,23 @@ fn bpf_objects_say_what_they_are() {
         let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
         // SAFETY: the descriptor is new.
-        unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) }
+        unsafe { OwnedFd::from_raw_fd(fd as i32) }
     };
     let pair = |low: u32, high: u32| {
         let [a, b, c, d] = low.to_ne_bytes();
         let [e, f, g, h] = high.to_ne_bytes();
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     };
-    // An array of one word, and a filter that returns 0.
-    let map = bpf(0, &[pair(2, 4), pair(4, 1)]);
+    let words =
+        |name: &[u8; 16]| [0, 4, 8, 12].map(|at| u32::from_ne_bytes(*name[at..].first_chunk().expect("a word")));
+    // Arrays of one word, and a filter that returns 0.
+    let [a, b, c, d] = words(b"named_15_bytes_\0");
+    let map = bpf(0, &[pair(2, 4), pair(4, 1), 0, pair(0, a), pair(b, c), pair(d, 0)]);
+    let nameless = bpf(0, &[pair(2, 4), pair(4, 1)]);
     let code: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
-    let program = bpf(5, &[pair(1, 2), code.as_ptr() as u64, c"GPL".as_ptr() as u64, 0, 0, 0]);
+    let [a, b, c, d] = words(b"filter.0\0\0\0\0\0\0\0\0");
+    let load = [pair(1, 2), code.as_ptr() as u64, c"GPL".as_ptr() as u64, 0, 0, 0];
+    let program = bpf(5, &[&load[..], &[pair(a, b), pair(c, d)]].concat());
     let own = std::process::id().to_string();
     for source in ["procfs", "bpf"] {
         let args = [
@@ -662,22 +669,39 @@ fn bpf_objects_say_what_they_are() {
             "--kind",
             "bpf",
             "-o",
-            "fd,bpf_type",
+            "fd,bpf_type,bpf_name",
             "--jsonl",
             "--source",
             source,
         ];
-        let text = run(&args).text();
-        let rows: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("a row"))
-            .collect();
-        for (file, expected) in [(&map, "array"), (&program, "socket_filter")] {
-            let row = rows
-                .iter()
-                .find(|row| row["fd"] == file.as_raw_fd())
-                .expect("the descriptor");
-            assert_eq!(row["bpf_type"], expected, "{source}: {text}");
+        let row = |run: &Run, file: &OwnedFd| -> Value {
+            let mut rows = run.stdout.split(|&byte| byte == b'\n').flat_map(serde_json::from_slice);
+            let is_of = |row: &Value| row["fd"] == file.as_raw_fd();
+            rows.find(is_of).expect("the descriptor")
+        };
+        let all = run(&args);
+        for (file, kind, name) in [
+            (&map, "array", json!("named_15_bytes_")),
+            (&nameless, "array", Value::Null),
+            (&program, "socket_filter", json!("filter.0")),
+        ] {
+            let found = row(&all, file);
+            assert_eq!(
+                (&found["bpf_type"], &found["bpf_name"]),
+                (&json!(kind), &name),
+                "{source}: {found}"
+            );
+        }
+        assert_eq!(row(&all, &nameless)["absent"]["bpf_name"], "none", "{source}");
+        // CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH
+        const SEES_DESCRIPTORS: u64 = 1 << 19 | 1 << 2;
+        if source == "procfs" {
+            let denied = row(&run_with_capabilities(&args, SEES_DESCRIPTORS).expect("root"), &map);
+            assert_eq!(
+                (&denied["bpf_type"], &denied["absent"]["bpf_name"]),
+                (&json!("array"), &json!("denied")),
+                "{denied}"
+            );
         }
     }
 }

@@ -269,9 +269,7 @@ const BPF_PROGRAMS: &str = "unspec socket_filter kprobe sched_cls sched_act trac
 /// number, if the kernel is newer than these lists; of a link the kernel's word.
 #[doc(hidden)]
 pub fn bpf_type(detail: &[u8]) -> Option<&[u8]> {
-    detail.split(|&byte| byte == b'\n').find_map(|line| {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        let (key, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    members(detail).find_map(|(key, value)| {
         let words = match key {
             b"map_type" => BPF_MAPS,
             b"prog_type" => BPF_PROGRAMS,
@@ -281,6 +279,15 @@ pub fn bpf_type(detail: &[u8]) -> Option<&[u8]> {
         let number = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
         let word = number.and_then(|number| words.split_ascii_whitespace().nth(number));
         Some(word.map_or(value, str::as_bytes))
+    })
+}
+
+/// Each line of an `fdinfo` that has a key, with its value.
+#[doc(hidden)]
+pub fn members(detail: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    detail.split(|&byte| byte == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
     })
 }
 

@@ -71,7 +71,8 @@ pub struct Args {
     limit: Option<usize>,
     /// Fields to show, in this order; `all` for all: pid, comm, use, fd, kind, anon_kind, access,
     /// open_flags, offset_bytes, size_bytes, allocated_bytes, dev_major, dev_minor, inode, nlink,
-    /// deleted, mnt_id, name, detail, user, peers; a plus in front adds to those shown without
+    /// deleted, mnt_id, name, detail, bpf_type, bpf_name, user, peers; a plus in front adds to
+    /// those shown without
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -318,6 +319,7 @@ mod tests {
             FileField::AllocatedBytes,
             FileField::Detail,
             FileField::BpfType,
+            FileField::BpfName,
             FileField::User,
             FileField::Peers,
         ];

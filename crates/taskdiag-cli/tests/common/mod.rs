@@ -146,7 +146,12 @@ pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
 
 /// Runs the binary as nobody, with the capabilities that loading BPF programs needs.
 pub fn run_with_two_capabilities(args: &[&str]) -> Option<Run> {
-    run_copy(|command| child::in_world(command.args(args), child::nobody(child::BOTH)))
+    run_with_capabilities(args, child::BOTH)
+}
+
+/// Runs the binary as nobody, with these capabilities.
+pub fn run_with_capabilities(args: &[&str], capabilities: u64) -> Option<Run> {
+    run_copy(|command| child::in_world(command.args(args), child::nobody(capabilities)))
 }
 
 /// Runs a copy of the binary that every user can execute: the build directory may not be

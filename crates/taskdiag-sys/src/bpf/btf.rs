@@ -9,7 +9,7 @@ use std::slice;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{address, bpf, bpf_fd, fd_number, len_u32, Command, ObjectInfoAttr};
+use super::{address, bpf, bpf_fd, fd_number, len_u32, ByIdAttr, Command, ObjectInfoAttr};
 use crate::mapping::OwnMapping;
 
 #[derive(IntoBytes, Immutable)]
@@ -47,14 +47,6 @@ struct BtfInfo {
     name: u64,
     name_len: u32,
     kernel_btf: u32,
-}
-
-#[derive(IntoBytes, Immutable)]
-#[repr(C)]
-struct ByIdAttr {
-    id: u32,
-    next_id: u32,
-    open_flags: u32,
 }
 
 /// The type information of the running kernel.

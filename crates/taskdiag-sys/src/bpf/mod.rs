@@ -11,7 +11,7 @@ mod task_iterator;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -34,6 +34,8 @@ enum Command {
     ObjectPin = 6,
     ObjectGet = 7,
     ProgramRun = 10,
+    ProgramById = 13,
+    MapById = 14,
     ObjectInfo = 15,
     RawTracepointOpen = 17,
     BtfLoad = 18,
@@ -155,4 +157,44 @@ fn object_info<I: FromBytes + IntoBytes>(object: BorrowedFd<'_>, info: &mut I) -
     // any bytes are valid there. It writes through no pointer in `info`, because the lengths of
     // those are 0.
     unsafe { bpf(Command::ObjectInfo, &attr) }.map(drop)
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct ByIdAttr {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+/// A map or a program, by the number that the kernel gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // bpf(2) has the meanings
+pub enum ObjectId {
+    Map(u32),
+    Program(u32),
+}
+
+impl ObjectId {
+    /// The name that its creator gave it, of at most 15 bytes; empty without one. This needs
+    /// `CAP_SYS_ADMIN`.
+    pub fn name(self) -> io::Result<Vec<u8>> {
+        const READ_ONLY: u32 = 1 << 3;
+        // The last number is the place in `struct bpf_map_info` and `struct bpf_prog_info`.
+        let (command, id, open_flags, place) = match self {
+            Self::Map(id) => (Command::MapById, id, READ_ONLY, 24),
+            Self::Program(id) => (Command::ProgramById, id, 0, 64),
+        };
+        let attr = ByIdAttr {
+            id,
+            next_id: 0,
+            open_flags,
+        };
+        // SAFETY: the structure has no pointers.
+        let object = unsafe { bpf_fd(command, &attr)? };
+        let mut info = [0; 64 + NAME_LEN];
+        object_info(object.as_fd(), &mut info)?;
+        let name = info[place..][..NAME_LEN].split(|&byte| byte == 0).next();
+        Ok(name.unwrap_or_default().to_vec())
+    }
 }

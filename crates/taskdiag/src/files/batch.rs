@@ -39,6 +39,7 @@ impl Batch {
                 name: Err(Absent::NotAsked),
                 detail: Err(Absent::NotAsked),
                 peers: Err(Absent::NotAsked),
+                bpf_name: Err(Absent::NotAsked),
                 ..*file
             },
             name,

@@ -31,6 +31,7 @@ taskdiag_core::row_fields! {
     Name "name" Text "What readlink(2) says of /proc/PID/fd/FD: a path, with \" (deleted)\" if it is gone, or the kernel's word.";
     Detail "detail" Text "The lines of /proc/PID/fdinfo/FD that not all files have.";
     BpfType "bpf_type" Text "What kind of map, program or link of bpf(2) it is, as bpftool(8) has it: hash, array, tracing and so on.";
+    BpfName "bpf_name" Text "The name that its creator gave a map or a program of bpf(2), of at most 15 bytes.";
     User "user" Text "The effective user of the process, by name.";
     Peers "peers" Texts "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each.";
 }
@@ -41,8 +42,12 @@ impl FileField {
 
     /// The fields that a request has by default.
     pub(super) fn usual() -> Set<FileField> {
-        let others =
-            FileField::Detail | FileField::BpfType | FileField::AllocatedBytes | FileField::Peers | FileField::User;
+        let others = FileField::Detail
+            | FileField::BpfType
+            | FileField::BpfName
+            | FileField::AllocatedBytes
+            | FileField::Peers
+            | FileField::User;
         Set::from_iter(FileField::ALL.iter().copied()).without(others)
     }
 
@@ -64,6 +69,7 @@ impl From<FileField> for Wants {
             FileField::Name => Wants::NAMES,
             FileField::Access | FileField::OpenFlags | FileField::OffsetBytes | FileField::MntId => Wants::FLAGS,
             FileField::Detail | FileField::BpfType => Wants::DETAIL,
+            FileField::BpfName => Wants::BPF_NAMES,
             FileField::Peers => Wants::PEERS,
             FileField::AllocatedBytes => Wants::SPACE,
             FileField::Pid | FileField::Comm | FileField::Use | FileField::Fd | FileField::User => Wants::empty(),
@@ -124,6 +130,7 @@ impl<'a> OpenFile<'a> {
             FileField::Name => Ok(Some(Value::Text(self.name?))),
             FileField::Detail => Ok(self.detail?.map(Value::Text)),
             FileField::BpfType => Ok(self.detail?.and_then(bpf_type).map(Value::Text)),
+            FileField::BpfName => Ok(self.bpf_name?.map(Value::Text)),
             FileField::Peers => Ok(self.peers?.map(Value::Owners)),
             FileField::Pid | FileField::Comm | FileField::User => Err(Absent::Unsupported),
         }

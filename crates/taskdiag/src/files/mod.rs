@@ -33,6 +33,7 @@
 mod answer;
 mod batch;
 mod bpf;
+mod bpf_names;
 mod broker;
 mod field;
 mod mapping;
@@ -67,6 +68,7 @@ use crate::source::broker::Broker;
 #[cfg(doc)]
 use crate::Handle;
 use batch::Batch;
+use bpf_names::BpfNames;
 use plan::{plan, Facts};
 
 pub use answer::Answer;
@@ -92,6 +94,8 @@ bitflags! {
         const SPACE = 16;
         /// The other ends of pipes and sockets. This reads the descriptors of all processes.
         const PEERS = 32;
+        /// Names of maps and programs of bpf(2).
+        const BPF_NAMES = 64;
     }
 }
 
@@ -111,8 +115,9 @@ pub struct Request {
     pub fields: Set<FileField>,
 }
 
-/// All but mapped files, with all values except [`FileField::Detail`],
-/// [`FileField::AllocatedBytes`], [`FileField::Peers`] and [`FileField::User`].
+/// All but mapped files, with all values except [`FileField::Detail`], [`FileField::BpfType`],
+/// [`FileField::BpfName`], [`FileField::AllocatedBytes`], [`FileField::Peers`] and
+/// [`FileField::User`].
 impl Default for Request {
     fn default() -> Request {
         Request {
@@ -141,6 +146,9 @@ impl Request {
         let mut needs = self.wants();
         if needs.contains(Wants::PEERS) {
             needs |= Wants::STAT | Wants::FLAGS;
+        }
+        if needs.contains(Wants::BPF_NAMES) {
+            needs |= Wants::DETAIL;
         }
         if self.kinds.is_some() || self.deleted {
             needs |= Wants::STAT;
@@ -220,6 +228,10 @@ pub struct OpenFile<'a> {
     /// opened after the other descriptors were read, [`Absent::Unsupported`] for a socket that is
     /// in none of the kernel's lists. [`Absent::NotAsked`] without [`FileField::Peers`].
     pub peers: Known<Option<&'a [Owner]>>,
+    /// The name that its creator gave a map or a program of bpf(2). `None` if it gave none, and for
+    /// other files. [`Absent::Denied`] without `CAP_SYS_ADMIN`. [`Absent::NotAsked`] without
+    /// [`FileField::BpfName`].
+    pub bpf_name: Known<Option<&'a [u8]>>,
 }
 
 impl OpenFile<'static> {
@@ -240,6 +252,7 @@ impl OpenFile<'static> {
             name: Err(Absent::NotAsked),
             detail: Err(Absent::NotAsked),
             peers: Err(Absent::NotAsked),
+            bpf_name: Err(Absent::NotAsked),
         }
     }
 }
@@ -305,6 +318,9 @@ impl OpenFile<'_> {
         if values.contains(Wants::PEERS) {
             file.peers = Err(reason);
         }
+        if values.contains(Wants::BPF_NAMES) {
+            file.bpf_name = Err(reason);
+        }
         file
     }
 }
@@ -327,6 +343,7 @@ impl fmt::Debug for OpenFile<'_> {
             .field("name", &self.name.map(text))
             .field("detail", &self.detail.map(|detail| detail.map(text)))
             .field("peers", &self.peers)
+            .field("bpf_name", &self.bpf_name.map(|name| name.map(text)))
             .finish()
     }
 }
@@ -465,6 +482,7 @@ pub(crate) fn answer(
         needs: request.needs(),
         map_others,
         other_ends,
+        bpf_names: BpfNames::default(),
         answer,
         failure: None,
         each,
@@ -496,6 +514,7 @@ struct Pass<'a> {
     map_others: HashSet<u32>,
     /// Given if the request asks for other ends.
     other_ends: Option<&'a dyn OtherEnds>,
+    bpf_names: BpfNames,
     answer: Answer,
     /// The error that ended the pass.
     failure: Option<Error>,
@@ -533,9 +552,16 @@ impl Pass<'_> {
                 let task = self.snapshot.task(process.row);
                 let pid = process.identity.tid();
                 let found = self.other_ends.map(|ends| ends.of_file(pid, file));
+                let detail = file.detail;
                 let mut file = file.only(self.wants);
                 if let Some(found) = &found {
                     file.peers = borrowed(found);
+                }
+                if self.wants.contains(Wants::BPF_NAMES) {
+                    file.bpf_name = match self.bpf_names.of_object(detail) {
+                        Ok(name) => name,
+                        Err(errno) => return self.fail(process, errno),
+                    };
                 }
                 (self.each)(&task, &file)
             }
@@ -568,6 +594,7 @@ mod tests {
             name: Ok(b"/a\x1b"),
             detail: Err(Absent::NotAsked),
             peers: Err(Absent::NotAsked),
+            bpf_name: Err(Absent::NotAsked),
         }
     }
 

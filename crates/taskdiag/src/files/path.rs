@@ -256,6 +256,7 @@ mod tests {
             name: Ok(name),
             detail: Ok(None),
             peers: Ok(None),
+            bpf_name: Ok(None),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::source::procfs::is_exhausted;
 use reader::Reader;
 
 pub(super) use mapped::read_mapped;
-pub(super) use place::own_link;
+pub(super) use place::{absent, own_link};
 
 /// This many processes are read before their files are passed on.
 const TOGETHER: usize = 256;

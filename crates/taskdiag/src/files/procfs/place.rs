@@ -16,7 +16,7 @@ use crate::readers;
 use crate::source::procfs::is_exhausted;
 
 /// Why a value is missing after a failed system call.
-pub(super) fn absent(errno: Errno) -> Absent {
+pub(in crate::files) fn absent(errno: Errno) -> Absent {
     match errno {
         Errno::ACCESS | Errno::PERM => Absent::Denied,
         Errno::NOENT | Errno::SRCH => Absent::Gone,
