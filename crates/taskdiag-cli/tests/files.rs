@@ -387,6 +387,75 @@ fn details_are_those_of_fdinfo() {
     }
 }
 
+/// Check that a table has words for the details of objects of the kernel, and JSON their lines.
+#[test]
+fn details_have_words() {
+    let new = |fd: i32| {
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is new.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    };
+    // SAFETY: a system call without pointers.
+    let pidfd = |pid: u32| new(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32);
+    let mut child = Command::new("true").spawn().expect("a process");
+    let of_child = pidfd(child.id());
+    child.wait().expect("it ends");
+    // SAFETY: everything lives as long as the calls that use it, and signal sets are initialized.
+    let (event, epoll, signal, inotify, timer) = unsafe {
+        let (event, epoll) = (new(libc::eventfd(26, 0)), new(libc::epoll_create1(0)));
+        let mut target = libc::epoll_event { events: 1, u64: 0 };
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut target);
+        let mut signals = std::mem::zeroed();
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGUSR1);
+        libc::sigaddset(&mut signals, libc::SIGTERM);
+        let inotify = new(libc::inotify_init1(0));
+        for path in [c"/", c"/proc"] {
+            libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), libc::IN_CREATE);
+        }
+        let timer = new(libc::timerfd_create(libc::CLOCK_BOOTTIME, 0));
+        let time = |tv_sec| libc::timespec { tv_sec, tv_nsec: 0 };
+        let times = libc::itimerspec {
+            it_interval: time(5),
+            it_value: time(90_000),
+        };
+        libc::timerfd_settime(timer.as_raw_fd(), 0, &times, std::ptr::null_mut());
+        (event, epoll, new(libc::signalfd(-1, &signals, 0)), inotify, timer)
+    };
+    let targets = format!("targets 1: {}", event.as_raw_fd());
+    let own_pid = format!("pid {}", own());
+    // SAFETY: a system call without pointers.
+    let idle = new(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, 0) });
+    let expected = [
+        (&event, "count 26"),
+        (&epoll, &targets),
+        (&signal, "signals USR1,TERM"),
+        (&inotify, "watches 2"),
+        (&idle, "monotonic, off"),
+        (&pidfd(std::process::id()), &own_pid),
+        (&of_child, "gone"),
+    ];
+    let args = ["files", "--kind", "anon", "-o", "fd,detail", &own()];
+    let table = run(&args).text();
+    let cell = |fd: &OwnedFd| {
+        let mut lines = table.lines().filter_map(|line| line.trim_start().split_once(' '));
+        let line = lines.find(|line| line.0 == fd.as_raw_fd().to_string());
+        line.expect("the descriptor").1.trim()
+    };
+    for (fd, words) in expected {
+        assert_eq!(cell(fd), words, "{table}");
+    }
+    let left = cell(&timer)
+        .strip_prefix("boottime, ")
+        .and_then(|words| words.strip_suffix("s left, every 5s"));
+    let left: f64 = left.and_then(|left| left.parse().ok()).expect("a time");
+    assert!((80_000.0..=90_000.0).contains(&left), "{table}");
+    for args in [["--json"], ["--csv"]].map(|form| [&args[..], &form].concat()) {
+        let text = run(&args).text();
+        assert!(text.contains("sigmask:") && !text.contains("USR1"), "{text}");
+    }
+}
+
 /// Check that a file system that never answers does not block the command.
 #[test]
 fn silent_file_systems_hold_nobody() {

@@ -1,5 +1,6 @@
 //! `taskdiag files`.
 
+mod detail;
 mod report;
 mod row;
 mod sums;
@@ -156,7 +157,13 @@ impl Column {
                 }
                 _ => out.push(b'-'),
             },
-            Show::Key(key) => write(key, cells[key]),
+            Show::Key(key) => match cells[key] {
+                Ok(Value::Text(lines)) if key == row::DETAIL => {
+                    let words = detail::words(lines);
+                    write(key, Ok(Value::Text(words.as_deref().map_or(lines, str::as_bytes))));
+                }
+                value => write(key, value),
+            },
         }
     }
 }

@@ -22,6 +22,7 @@ pub const ALLOCATED: usize = FileField::AllocatedBytes as usize;
 pub const MAJOR: usize = FileField::DevMajor as usize;
 pub const MINOR: usize = FileField::DevMinor as usize;
 pub const INODE: usize = FileField::Inode as usize;
+pub const DETAIL: usize = FileField::Detail as usize;
 pub const NAME: usize = FileField::Name as usize;
 
 /// The values of a row, one for each of [`KEYS`].
