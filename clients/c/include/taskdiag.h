@@ -727,6 +727,8 @@ typedef enum td_field TD_ENUM {
 	TD_MAP_DIRTY_BYTES = 12301,
 	/* What of it is in memory as pages of hugetlbfs. */
 	TD_MAP_HUGETLB_BYTES = 12302,
+	/* Build id that Go's linker wrote into its file, as `go tool buildid` has it. */
+	TD_MAP_GO_BUILD_ID = 12303,
 
 	/* Fields of the page cache of files: docs/pagecache.md. */
 	/* The path, beginning with the one asked about. */

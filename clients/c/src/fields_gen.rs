@@ -275,6 +275,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Map(MapField::RssBytes), part: None, name: c"rss_bytes", meaning: c"What of it is in memory, without pages of hugetlbfs." }),
         Some(Row { of: Of::Map(MapField::DirtyBytes), part: None, name: c"dirty_bytes", meaning: c"What of that is dirty." }),
         Some(Row { of: Of::Map(MapField::HugetlbBytes), part: None, name: c"hugetlb_bytes", meaning: c"What of it is in memory as pages of hugetlbfs." }),
+        Some(Row { of: Of::Map(MapField::GoBuildId), part: None, name: c"go_build_id", meaning: c"Build id that Go's linker wrote into its file, as `go tool buildid` has it." }),
     ],
     // Fields of the page cache of files: docs/pagecache.md.
     &[

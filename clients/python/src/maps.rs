@@ -35,13 +35,14 @@ fn settings(source: &str, socket: Option<PathBuf>, patience: Option<f64>) -> PyR
 
 /// Return the mappings of a process, by address.
 #[pyfunction]
-#[pyo3(signature = (pid, *, build_ids = false, usage = false, executable = false, file_backed = false,
-                    source = "auto", socket = None, patience = None))]
+#[pyo3(signature = (pid, *, build_ids = false, go_build_ids = false, usage = false, executable = false,
+                    file_backed = false, source = "auto", socket = None, patience = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's, each with its name.
 pub fn maps(
     py: Python<'_>,
     pid: &Bound<'_, PyAny>,
     build_ids: bool,
+    go_build_ids: bool,
     usage: bool,
     executable: bool,
     file_backed: bool,
@@ -54,6 +55,9 @@ pub fn maps(
     let mut fields = Set::from_iter(MapField::ALL.iter().copied()).without(MapField::SizeBytes);
     if !build_ids {
         fields = fields.without(MapField::BuildId);
+    }
+    if !go_build_ids {
+        fields = fields.without(MapField::GoBuildId);
     }
     if !usage {
         fields = fields.without(MapField::RssBytes | MapField::DirtyBytes | MapField::HugetlbBytes);

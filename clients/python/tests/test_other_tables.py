@@ -22,12 +22,12 @@ from test_command import command, document
 @pytest.mark.parametrize("source", ["auto", "procmap", "procfs", *(["bpf"] if IS_ROOT else [])])
 def test_maps(source: Any, stopped: Stopped) -> None:
     try:
-        table = taskdiag.maps(stopped.pid, build_ids=True, source=source)
+        table = taskdiag.maps(stopped.pid, build_ids=True, go_build_ids=True, source=source)
     except taskdiag.Unsupported as error:
         # PROCMAP_QUERY is of Linux 6.11.
         assert source == "procmap" and "6.11" in str(error)
         return
-    assert table.to_dicts() == command("maps", str(stopped.pid), "--build-id", "--source", source)
+    assert table.to_dicts() == command("maps", str(stopped.pid), "--build-id", "-o", "+go_build_id", "--source", source)
     lines = Path(f"/proc/{stopped.pid}/maps").read_text().splitlines()
     assert len(table) == len([line for line in lines if "[vsyscall]" not in line]) > 10
     assert pyarrow.table(table)["start"].to_pylist() == table.column("start").to_list()

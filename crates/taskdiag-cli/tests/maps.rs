@@ -237,6 +237,73 @@ fn build_ids_are_shown() {
         .all(|row| row["build_id"].is_string() != row["absent"]["build_id"].is_string()));
 }
 
+/// Check that programs of Go have the build id that `go tool buildid` prints, whichever linker made
+/// them, from each source and after they were deleted, and that one that is too long is said to be.
+#[test]
+fn build_ids_of_go_are_those_of_its_tool() {
+    let path = std::env::temp_dir().join(format!("taskdiag-cli-go-{}", std::process::id()));
+    fs::create_dir_all(&path).expect("a directory");
+    let source = path.join("wait.go");
+    let text = "package main\nimport \"time\"\nfunc main() { time.Sleep(time.Hour) }\n";
+    fs::write(&source, text).expect("a program");
+    let go = |args: &[&str], cgo: &str| {
+        let mut go = Command::new("go");
+        let go = go.args(args).env("CGO_ENABLED", cgo).env("GO111MODULE", "off");
+        let output = go.env("GOTOOLCHAIN", "local").output().expect("Go is installed");
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let long = format!("-ldflags=-buildid={}", "x".repeat(300));
+    for (name, cgo, flag, is_whole) in [
+        ("static", "0", "-ldflags=-s", true),
+        ("dynamic", "1", "-ldflags=-linkmode=external", true),
+        ("chosen", "0", "-ldflags=-buildid=a.b", true),
+        ("long", "0", &long, false),
+    ] {
+        let program = path.join(name).to_str().expect("UTF-8").to_owned();
+        go(&["build", flag, "-o", &program, source.to_str().expect("UTF-8")], cgo);
+        let said = go(&["tool", "buildid", &program], cgo);
+        let sleeper = Sleeper::start(&mut Command::new(&program));
+        let (pid, fields) = (sleeper.pid(), "pid,name,build_id,go_build_id");
+        let check = |program: &str, args: &[&str]| {
+            let run = run(&[&["maps", "--exec", "--jsonl", "-o", fields], args].concat());
+            let rows = run.stdout.split(|&byte| byte == b'\n').flat_map(serde_json::from_slice);
+            let of_sleeper = |row: &Value| row["pid"] == json!(pid.parse::<u32>().expect("a number"));
+            let rows: Vec<Value> = rows.filter(of_sleeper).collect();
+            let row = rows.iter().find(|row| row["name"] == program);
+            let row = row.unwrap_or_else(|| panic!("{name} {args:?}: {rows:?}"));
+            let expected = match said.trim_end() {
+                id if is_whole => (json!(id), Value::Null),
+                _ => (Value::Null, json!("truncated")),
+            };
+            let shown = (row["go_build_id"].clone(), row["absent"]["go_build_id"].clone());
+            assert_eq!(shown, expected, "{name} {args:?}");
+            let others = rows.iter().filter(|row| row["name"] != program);
+            assert!(
+                others.into_iter().all(|row| row["absent"]["go_build_id"] == "none"),
+                "{rows:?}"
+            );
+        };
+        for source in ["auto", "procfs"] {
+            check(&program, &["--source", source, &pid]);
+        }
+        for source in ["bpf", "procfs"] {
+            check(&program, &["--all", "--source", source]);
+        }
+        fs::remove_file(&program).expect("the program");
+        check(&format!("{program} (deleted)"), &[&pid]);
+    }
+    let sleeper = sleeper("c");
+    assert!(rows(&["maps", "--build-id", "--json", &sleeper.pid()])[0]
+        .get("go_build_id")
+        .is_none());
+    fs::remove_dir_all(&path).expect("the directory");
+}
+
 /// Check that what is missing is reported, and the rest is printed.
 #[test]
 fn missing_things_are_reported() {

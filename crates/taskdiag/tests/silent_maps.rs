@@ -159,6 +159,15 @@ fn a_silent_file_blocks_no_query() {
         assert_eq!(mapping.build_id == Err(Absent::NoAnswer), expected, "{mapping:?}");
     }
     assert!(listed.iter().any(|mapping| matches!(mapping.build_id, Ok(Some(_)))));
+    let of_go = in_time(1, || maps.list(Filter::default(), MapField::Name | MapField::GoBuildId));
+    for mapping in &of_go.expect("mappings") {
+        let expected = if mapping.start == AT {
+            Err(Absent::NoAnswer)
+        } else {
+            Ok(None)
+        };
+        assert_eq!(mapping.go_build_id(), expected, "{mapping:?}");
+    }
     let normalized = in_time(1, || Normalizer::new().normalize(&mut maps, &[AT + 1]));
     let normalized = normalized.expect("mappings");
     assert_eq!(normalized.files[0].build_id, Err(Absent::NoAnswer));

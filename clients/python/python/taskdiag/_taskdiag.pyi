@@ -19,6 +19,7 @@ def maps(
     pid: int,
     *,
     build_ids: bool = False,
+    go_build_ids: bool = False,
     usage: bool = False,
     executable: bool = False,
     file_backed: bool = False,
@@ -28,8 +29,8 @@ def maps(
 ) -> Table:
     """Return the mappings of a process, by address.
 
-    `build_ids` adds the build ids of files. `usage` adds how much is in memory; for this the kernel
-    examines every page. `executable` and `file_backed` select only such mappings."""
+    `build_ids` adds the build ids of files, and `go_build_ids` those of Go's linker. `usage` adds how
+    much is in memory; for this the kernel examines every page. `executable` and `file_backed` select only such mappings."""
 
 def normalize(
     pid: int,

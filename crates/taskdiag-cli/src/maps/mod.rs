@@ -68,8 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Fields to show, in this order, or `all`: pid, start, end, size_bytes, perms, offset_bytes,
-    /// dev_major, dev_minor, inode, name, build_id, page_size_bytes, rss_bytes, dirty_bytes,
-    /// hugetlb_bytes; a plus in front adds to the default fields
+    /// dev_major, dev_minor, inode, name, build_id, go_build_id, page_size_bytes, rss_bytes,
+    /// dirty_bytes, hugetlb_bytes; a plus in front adds to the default fields
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -196,6 +196,7 @@ impl Request {
         let mut fields = Set::from(MapField::Name);
         let has_build_ids = args.build_id || is_asked(row::BUILD_ID);
         fields.extend(has_build_ids.then_some(MapField::BuildId));
+        fields.extend(is_asked(row::GO_BUILD_ID).then_some(MapField::GoBuildId));
         fields.extend(usage.then_some(MapField::RssBytes));
         // The text that has the usage has page sizes too; asking for them would only rule it out.
         fields.extend((page_sizes && !usage).then_some(MapField::PageSizeBytes));
@@ -380,7 +381,8 @@ impl Answers {
             ));
         }
         let count = |reason| {
-            let is_missing = |mapping: &Mapping<'_>| mapping.build_id == Err(reason);
+            let is_missing =
+                |mapping: &Mapping<'_>| mapping.build_id == Err(reason) || mapping.go_build_id() == Err(reason);
             self.rows().filter(is_missing).count()
         };
         let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));

@@ -29,6 +29,8 @@ const INODE: usize = MapField::Inode as usize;
 const NAME: usize = MapField::Name as usize;
 /// The index of the build id among [`KEYS`].
 pub const BUILD_ID: usize = MapField::BuildId as usize;
+/// The index of the build id of Go.
+pub const GO_BUILD_ID: usize = MapField::GoBuildId as usize;
 /// The index of the page size.
 pub const PAGE_SIZE: usize = MapField::PageSizeBytes as usize;
 /// The index of the resident size.

@@ -408,6 +408,7 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
         rss_bytes: Err(Absent::NotAsked),
         dirty_bytes: Err(Absent::NotAsked),
         hugetlb_bytes: Err(Absent::NotAsked),
+        go_build_id: None,
     }
 }
 

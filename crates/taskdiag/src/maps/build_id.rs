@@ -138,6 +138,31 @@ impl BuildIds {
     }
 }
 
+/// The build id of Go of a file.
+pub(super) type GoBuildId = Known<Option<Vec<u8>>>;
+
+/// Those of mapped files, each read once.
+pub(super) fn go_build_ids(patience: Duration, found: &Mappings) -> HashMap<(Device, u64), GoBuildId> {
+    let mut errands = Errands::new(patience);
+    let mut ids: HashMap<(Device, u64), GoBuildId> = HashMap::new();
+    for mapping in found.iter().filter(Mapping::is_file_backed) {
+        let known = ids.entry((mapping.device, mapping.inode)).or_insert(Err(Absent::Gone));
+        // Another process may lead to a file that this one does not.
+        if known.is_err() {
+            *known = go_build_id(&mut errands, &mapping);
+        }
+    }
+    ids
+}
+
+fn go_build_id(errands: &mut Errands, mapping: &Mapping<'_>) -> GoBuildId {
+    if !find(errands, mapping.pid, mapping)?.is_regular() {
+        return Ok(None);
+    }
+    let head = Head::read(errands).map_err(errands::absent)?;
+    elf::go_build_id(&head).map_err(absent)?
+}
+
 fn absent(error: io::Error) -> Absent {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Absent::Denied,

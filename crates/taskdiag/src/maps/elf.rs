@@ -1,4 +1,4 @@
-//! The build id of an ELF file, from its notes: in the segments of type `PT_NOTE`, as the kernel
+//! The build ids of an ELF file, from its notes: in the segments of type `PT_NOTE`, as the kernel
 //! finds it (`lib/buildid.c`), or else in the sections of type `SHT_NOTE`. Go's linker writes it
 //! where no segment is.
 //!
@@ -99,19 +99,39 @@ const MOST_HEADERS: usize = PN_XNUM as usize;
 /// The name of the notes that GNU tools write, NUL included.
 const GNU: &[u8] = b"GNU\0";
 
+/// The name of the notes that Go's linker writes, and the type of the one with its build id.
+const GO: &[u8] = b"Go\0\0";
+const NT_GO_BUILD_ID: u32 = 4;
+
+/// The longest build id of Go that is kept: the linker writes 83 bytes, or what `-buildid` says.
+const LONGEST_OF_GO: usize = 256;
+
 /// The build id of an ELF file. `None`: the file is not ELF, is damaged, or has no build id.
 /// [`Absent::Truncated`]: it is longer than any that is kept. An error means that the file could
 /// not be read.
 pub(super) fn build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option<BuildId>>> {
+    let found = note(file, NT_GNU_BUILD_ID, GNU)?;
+    Ok(found.map(|id| BuildId::new(&id).ok_or(Absent::Truncated)).transpose())
+}
+
+/// The build id that Go's linker wrote into an ELF file, as [`build_id`].
+pub(super) fn go_build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option<Vec<u8>>>> {
+    Ok(match note(file, NT_GO_BUILD_ID, GO)? {
+        Some(id) if id.len() > LONGEST_OF_GO => Err(Absent::Truncated),
+        id => Ok(id),
+    })
+}
+
+/// The content of the first note of this type and name that is not empty.
+fn note(file: &(impl ReadAt + ?Sized), kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let header = read(file, 0, size_of::<FileHeader64<Endianness>>())?;
-    let found = if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
-        search(file, header)?
+    if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
+        search(file, header, kind, name)
     } else if let Ok(header) = FileHeader32::<Endianness>::parse(&header[..]) {
-        search(file, header)?
+        search(file, header, kind, name)
     } else {
-        None
-    };
-    Ok(found.transpose())
+        Ok(None)
+    }
 }
 
 /// The segments of an ELF file that are loaded into memory; none if it is not ELF. An error means
@@ -154,7 +174,7 @@ struct Notes<Elf: FileHeader> {
 }
 
 /// Searches the notes of a file.
-fn search<Elf, File>(file: &File, header: &Elf) -> io::Result<Option<Known<BuildId>>>
+fn search<Elf, File>(file: &File, header: &Elf, kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>>
 where
     Elf: FileHeader<Endian = Endianness>,
     File: ReadAt + ?Sized,
@@ -178,9 +198,9 @@ where
                 continue;
             };
             while let Ok(Some(note)) = notes.next() {
-                let is_id = note.n_type(endian) == NT_GNU_BUILD_ID && note.name_bytes() == GNU;
-                if is_id && !note.desc().is_empty() {
-                    return Ok(Some(BuildId::new(note.desc()).ok_or(Absent::Truncated)));
+                let is_wanted = note.n_type(endian) == kind && note.name_bytes() == name;
+                if is_wanted && !note.desc().is_empty() {
+                    return Ok(Some(note.desc().to_vec()));
                 }
             }
         }
@@ -405,8 +425,8 @@ mod tests {
     ];
 
     fn made(form: Form, align: usize, id: &[u8]) -> Made {
-        let property = (5, b"GNU\0".to_vec(), vec![1; 16]);
-        let foreign = (NT_GNU_BUILD_ID, b"Go\0\0".to_vec(), vec![2; 20]);
+        let property = (5, GNU.to_vec(), vec![1; 16]);
+        let foreign = (NT_GNU_BUILD_ID, GO.to_vec(), vec![2; 20]);
         let wanted = (NT_GNU_BUILD_ID, b"GNU\0".to_vec(), id.to_vec());
         Made {
             form,
@@ -462,6 +482,25 @@ mod tests {
         for bytes in [&b""[..], b"\x7fELF", b"#!/bin/sh\n", &[0x7f; 100]] {
             assert_eq!(found(bytes), Ok(None));
         }
+    }
+
+    /// Check that the build id of Go is found beside the other one, and that one that is too long to
+    /// be kept is not said to be none.
+    #[test]
+    fn go_has_its_own_ids() {
+        for (len, expected) in [
+            (0, Ok(None)),
+            (83, Ok(Some(vec![b'g'; 83]))),
+            (256, Ok(Some(vec![b'g'; 256]))),
+            (257, Err(Absent::Truncated)),
+        ] {
+            let mut file = made(FORMS[2], 4, &[7; 20]);
+            file.notes.push((NT_GO_BUILD_ID, GO.to_vec(), vec![b'g'; len]));
+            assert_eq!(go_build_id(&file.bytes()[..]).expect("memory is read"), expected);
+            assert_eq!(found(&file.bytes()), Ok(BuildId::new(&[7; 20])));
+        }
+        let without = made(FORMS[2], 4, &[7; 20]).bytes();
+        assert_eq!(go_build_id(&without[..]).expect("memory is read"), Ok(None));
     }
 
     /// Check that segments are found in files of all forms, and none in other files.

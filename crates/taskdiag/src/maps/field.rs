@@ -18,6 +18,7 @@ taskdiag_core::row_fields! {
     Inode "inode" Id "Inode number of its file; 0 without a file.";
     Name "name" Text "The kernel's own text: a path, with \" (deleted)\" if it is gone, or a word in brackets.";
     BuildId "build_id" Text "Build id of its file, in hexadecimal.";
+    GoBuildId "go_build_id" Text "Build id that Go's linker wrote into its file, as `go tool buildid` has it.";
     PageSizeBytes "page_size_bytes" Bytes "Size of its pages.";
     RssBytes "rss_bytes" Bytes "What of it is in memory, without pages of hugetlbfs.";
     DirtyBytes "dirty_bytes" Bytes "What of that is dirty.";
@@ -35,6 +36,7 @@ impl From<MapField> for Wants {
         match field {
             MapField::Name => Wants::NAMES,
             MapField::BuildId => Wants::BUILD_IDS,
+            MapField::GoBuildId => Wants::GO_BUILD_IDS,
             MapField::PageSizeBytes => Wants::PAGE_SIZES,
             MapField::RssBytes | MapField::DirtyBytes | MapField::HugetlbBytes => Wants::USAGE,
             _ => Wants::empty(),
@@ -67,6 +69,7 @@ impl<'a> Row<'a> {
         let mapping = &self.mapping;
         match field {
             MapField::BuildId => Ok(mapping.build_id?.map(|_| Value::Text(self.build_id.as_bytes()))),
+            MapField::GoBuildId => Ok(mapping.go_build_id()?.map(Value::Text)),
             MapField::Name => Ok(Some(Value::Text(mapping.name?))),
             MapField::PageSizeBytes => Ok(Some(mapping.page_size_bytes?.into())),
             MapField::RssBytes => Ok(Some(mapping.rss_bytes?.into())),

@@ -1,12 +1,14 @@
 //! Many mappings in two pieces of memory: the mappings, and their names.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::snapshot::SourceId;
 
-use super::{BuildId, Mapping};
+use super::build_id::GoBuildId;
+use super::{BuildId, Device, Mapping};
 
 /// Mappings of one or many processes, by ascending process and address.
 #[derive(Clone)]
@@ -14,6 +16,8 @@ pub struct Mappings {
     source: SourceId,
     entries: Vec<Entry>,
     names: Vec<u8>,
+    /// By file, if they were asked for.
+    go_build_ids: Option<HashMap<(Device, u64), GoBuildId>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +81,7 @@ impl Mappings {
             source,
             entries: Vec::new(),
             names: Vec::new(),
+            go_build_ids: None,
         }
     }
 
@@ -110,6 +115,10 @@ impl Mappings {
         Mapping {
             pid: Some(entry.pid).filter(|&pid| pid != 0),
             name: entry.name.map(|name| self.text(name)),
+            go_build_id: self.go_build_ids.as_ref().map(|ids| {
+                let file = (entry.mapping.device, entry.mapping.inode);
+                ids.get(&file).unwrap_or(&Ok(None))
+            }),
             ..entry.mapping
         }
     }
@@ -139,6 +148,7 @@ impl Mappings {
             pid,
             mapping: Mapping {
                 name: Err(Absent::NotAsked),
+                go_build_id: None,
                 ..*mapping
             },
             name,
@@ -168,6 +178,10 @@ impl Mappings {
 
     pub(super) fn set_build_id(&mut self, index: usize, id: Known<Option<BuildId>>) {
         self.entries[index].mapping.build_id = id;
+    }
+
+    pub(super) fn set_go_build_ids(&mut self, ids: HashMap<(Device, u64), GoBuildId>) {
+        self.go_build_ids = Some(ids);
     }
 
     /// Keeps the first `len` mappings.

@@ -97,6 +97,10 @@ impl Machine {
             build_id::read_vdsos(settings.patience, &mut answer.mappings);
             self.read_build_ids(settings.patience, &mut answer.mappings);
         }
+        if wants.contains(Wants::GO_BUILD_IDS) {
+            let ids = build_id::go_build_ids(settings.patience, &answer.mappings);
+            answer.mappings.set_go_build_ids(ids);
+        }
         answer.silent.sort_unstable();
         answer.silent.dedup();
         Ok(answer)

@@ -48,9 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use bitflags::bitflags;
-#[cfg(any(doc, test))]
-use taskdiag_core::absent::Absent;
-use taskdiag_core::absent::Known;
+use taskdiag_core::absent::{Absent, Known};
 #[cfg(doc)]
 use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::{Error, Result};
@@ -63,7 +61,7 @@ use crate::readers;
 #[cfg(doc)]
 use crate::Handle;
 use batch::Pages;
-use build_id::BuildIds;
+use build_id::{BuildIds, GoBuildId};
 use opener::Opener;
 use space::{Asked, Space};
 
@@ -129,6 +127,8 @@ bitflags! {
         /// How much of a mapping is in memory, which only the text of `smaps` has. The kernel walks
         /// every page for it.
         const USAGE = 8;
+        /// Build ids of Go.
+        const GO_BUILD_IDS = 16;
     }
 }
 
@@ -177,11 +177,15 @@ pub struct Mapping<'a> {
     /// The resident part of a mapping of hugetlbfs, `Shared_Hugetlb` and `Private_Hugetlb` of
     /// `smaps`, in bytes. The other two do not include it.
     pub hugetlb_bytes: Known<u64>,
+    /// `None` if it was not asked for.
+    go_build_id: Option<&'a GoBuildId>,
 }
 
 impl fmt::Debug for Mapping<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.map(|name| name.escape_ascii().to_string());
+        let text = |text: &[u8]| text.escape_ascii().to_string();
+        let name = self.name.map(text);
+        let go_build_id = self.go_build_id().map(|id| id.map(text));
         f.debug_struct("Mapping")
             .field("pid", &self.pid)
             .field("start", &format_args!("{:#x}", self.start))
@@ -196,11 +200,22 @@ impl fmt::Debug for Mapping<'_> {
             .field("rss_bytes", &self.rss_bytes)
             .field("dirty_bytes", &self.dirty_bytes)
             .field("hugetlb_bytes", &self.hugetlb_bytes)
+            .field("go_build_id", &go_build_id)
             .finish()
     }
 }
 
-impl Mapping<'_> {
+impl<'a> Mapping<'a> {
+    /// The build id that Go's linker wrote into the file, as `go tool buildid` has it; `None` if
+    /// there is none. [`Absent::Truncated`] beyond 256 bytes, [`Absent::NotAsked`] without
+    /// [`MapField::GoBuildId`].
+    pub fn go_build_id(&self) -> Known<Option<&'a [u8]>> {
+        match self.go_build_id {
+            Some(id) => id.as_ref().map(Option::as_deref).map_err(|reason| *reason),
+            None => Err(Absent::NotAsked),
+        }
+    }
+
     /// Whether it maps a file.
     pub(crate) fn is_file_backed(&self) -> bool {
         self.inode != 0 || self.device != Device::default()
@@ -402,6 +417,10 @@ impl Maps {
             build_id::read_vdsos(self.patience, &mut found);
             self.build_ids.fill(self.pid, maps, self.patience, &mut found);
         }
+        if wants.contains(Wants::GO_BUILD_IDS) {
+            let ids = build_id::go_build_ids(self.patience, &found);
+            found.set_go_build_ids(ids);
+        }
         Ok(found)
     }
 
@@ -455,6 +474,7 @@ mod tests {
             rss_bytes: Err(Absent::NotAsked),
             dirty_bytes: Err(Absent::NotAsked),
             hugetlb_bytes: Err(Absent::NotAsked),
+            go_build_id: None,
         }
     }
 

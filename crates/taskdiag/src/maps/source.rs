@@ -112,6 +112,7 @@ impl<'a> IoctlCursor<'a> {
             rss_bytes: Err(Absent::NotAsked),
             dirty_bytes: Err(Absent::NotAsked),
             hugetlb_bytes: Err(Absent::NotAsked),
+            go_build_id: None,
         }))
     }
 }
@@ -279,6 +280,7 @@ impl Cursor for TextCursor<'_> {
                 rss_bytes: Err(Absent::NotAsked),
                 dirty_bytes: Err(Absent::NotAsked),
                 hugetlb_bytes: Err(Absent::NotAsked),
+                go_build_id: None,
             };
             if mapping.passes(filter) {
                 break (place.end - line.name.len()..place.end, mapping);
