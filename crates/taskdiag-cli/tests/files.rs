@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -229,6 +230,115 @@ fn paths_are_looked_for() {
     }
     let none = run(&["files", "--path", "/no/such/path"]);
     assert_eq!(none.code, Some(2), "{none:?}");
+}
+
+/// Mounts an empty file system at a directory while it lives.
+struct Mounted<'a>(&'a str);
+
+impl Mounted<'_> {
+    fn new(at: &str) -> Mounted<'_> {
+        let status = Command::new("mount").args(["-t", "tmpfs", "taskdiag", at]).status();
+        assert!(status.expect("mount runs").success(), "{at}");
+        Mounted(at)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy", self.0]).status();
+    }
+}
+
+/// The processes that fuser finds.
+fn fuser(args: &[&str]) -> BTreeSet<String> {
+    let fuser = Command::new("fuser").args(args).stderr(Stdio::null()).output();
+    let found = String::from_utf8(fuser.expect("fuser runs").stdout).expect("numbers");
+    found.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Check that the sockets bound to a path are found, in each process that has them and in another
+/// network namespace, as fuser finds those of its own, and that one with a relative name counts as
+/// unknown where the name decides.
+#[test]
+fn sockets_bound_to_paths_are_found() {
+    let scratch = Scratch::new("sockets");
+    let mounted = Mounted::new(scratch.path());
+    let path = scratch.path.join("socket");
+    let path = path.to_str().expect("UTF-8");
+    let listener = UnixListener::bind(path).expect("a socket");
+    let _client = UnixStream::connect(path).expect("a connection");
+    let (accepted, _) = listener.accept().expect("a connection");
+    // These are in another network namespace.
+    let elsewhere = CString::new(format!("{path} elsewhere")).expect("no NUL");
+    let directory = CString::new(scratch.path()).expect("no NUL");
+    let mut sleep = Command::new("sleep");
+    // SAFETY: only system calls are made between fork and exec.
+    unsafe {
+        sleep.pre_exec(move || {
+            let checked = |result: i32| {
+                if result < 0 {
+                    Err(std::io::Error::last_os_error())
+                } else {
+                    Ok(result)
+                }
+            };
+            checked(libc::unshare(libc::CLONE_NEWNET))?;
+            checked(libc::chdir(directory.as_ptr()))?;
+            for name in [elsewhere.as_c_str(), c"relative"] {
+                let mut address: libc::sockaddr_un = std::mem::zeroed();
+                address.sun_family = libc::AF_UNIX as u16;
+                for (to, from) in address.sun_path.iter_mut().zip(name.to_bytes()) {
+                    *to = *from as libc::c_char;
+                }
+                let socket = checked(libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0))?;
+                let len = size_of::<libc::sockaddr_un>() as u32;
+                checked(libc::bind(socket, (&raw const address).cast(), len))?;
+            }
+            checked(libc::chdir(c"/".as_ptr())).map(drop)
+        })
+    };
+    let sleeper = Sleeper::start(&mut sleep);
+    let (own, other) = (own(), sleeper.pid());
+    let ends = [listener.as_raw_fd(), accepted.as_raw_fd()].map(|fd| json!(fd));
+    for source in ["procfs", "bpf"] {
+        let ask = |path: &str| {
+            run(&[
+                "files", "--json", "--source", source, "-p", &own, "-p", &other, "--path", path,
+            ])
+        };
+        let all = ask(scratch.path());
+        let of = |run: &Run, pid: &str| -> BTreeSet<String> {
+            let rows = run.json()["rows"].as_array().expect("rows").clone();
+            let pid = json!(pid.parse::<u32>().expect("a number"));
+            let of_pid = rows.iter().filter(|row| row["pid"] == pid);
+            of_pid.map(|row| row["fd"].to_string()).collect()
+        };
+        let ends: BTreeSet<String> = ends.iter().map(Value::to_string).collect();
+        assert_eq!(
+            (all.code, of(&all, &own), of(&all, &other).len()),
+            (Some(0), ends.clone(), 2),
+            "{source}"
+        );
+        let one = ask(path);
+        assert_eq!(
+            (one.code, of(&one, &own), of(&one, &other).len()),
+            (Some(0), ends, 0),
+            "{source}"
+        );
+        let relative = ask(scratch.path.join("relative").to_str().expect("UTF-8"));
+        assert_eq!((relative.code, of(&relative, &other).len()), (Some(0), 1), "{source}");
+        assert_eq!(fuser(&[path]), BTreeSet::from([own.clone()]));
+        assert!(fuser(&["-m", scratch.path()]).contains(&own));
+        let below = scratch.path.join("below");
+        fs::create_dir_all(&below).expect("a directory");
+        let below = ask(below.to_str().expect("UTF-8"));
+        assert_eq!(
+            (below.code, below.json()["counters"]["undecided"].as_u64()),
+            (Some(1), Some(1)),
+            "{source}"
+        );
+    }
+    drop(mounted);
 }
 
 /// Check that a file below a directory is left out with a message if its path is too long to be

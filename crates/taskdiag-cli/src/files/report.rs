@@ -253,6 +253,12 @@ impl<'a> Report<'a> {
                 WhoMay::see_denied()
             ));
         }
+        if answer.namespaces_unread > 0 {
+            let lists = counted(answer.namespaces_unread, "list");
+            lacks(format!(
+                "{lists} of UNIX sockets not read: those bound to these paths are missing"
+            ));
+        }
         if answer.changed > 0 {
             let descriptors = counted(answer.changed, "descriptor");
             lacks(format!(
@@ -309,6 +315,13 @@ impl<'a> Report<'a> {
                 format!(
                     "mapped files of {} left out: you may not see them",
                     counted(answer.maps_denied, "process")
+                ),
+            ),
+            (
+                answer.namespaces_denied,
+                format!(
+                    "UNIX sockets of {} left out: you may not enter them",
+                    counted(answer.namespaces_denied, "network namespace")
                 ),
             ),
             (denied, format!("values denied for {}", counted(denied, "file"))),

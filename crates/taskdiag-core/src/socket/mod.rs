@@ -11,6 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::absent::{Absent, Known};
+use crate::mapping::Device;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
@@ -399,6 +400,10 @@ pub struct Socket<'a> {
     /// The name of a UNIX socket: the path to which it is bound, or an abstract name, which begins
     /// with a NUL.
     pub path: Option<&'a [u8]>,
+    /// The file that a UNIX socket is bound to: the kernel's number of its file system, and the lower
+    /// 32 bits of its inode number.
+    #[doc(hidden)]
+    pub file: Option<(Device, u32)>,
     /// The inode number of the UNIX socket at the other end.
     pub peer_inode: Option<u64>,
     /// The multicast groups of a netlink socket.
@@ -452,6 +457,7 @@ impl<'a> Socket<'a> {
             interface: Ok(None),
             interface_index: None,
             path: None,
+            file: None,
             peer_inode: None,
             netlink_groups: None,
             inode: None,

@@ -21,6 +21,11 @@ pub struct Answer {
     pub changed: u64,
     /// Files left out because a value that decides about the filter is not known.
     pub undecided: u64,
+    /// Network namespaces that the caller may not enter. UNIX sockets there that are bound to files of
+    /// the request's paths are missing.
+    pub namespaces_denied: u64,
+    /// Lists of UNIX sockets that were not read for another reason.
+    pub namespaces_unread: u64,
     /// Invalid answers of the kernel. Anything but 0 is a defect.
     pub malformed: u64,
     /// Processes that BPF could not answer about exactly, so procfs answered for some of their
@@ -44,6 +49,8 @@ impl Answer {
             gone: 0,
             changed: 0,
             undecided: 0,
+            namespaces_denied: 0,
+            namespaces_unread: 0,
             malformed: 0,
             deferred: 0,
             longest_run_ns: None,
@@ -61,6 +68,8 @@ impl Answer {
             ("gone", Some(self.gone)),
             ("changed", Some(self.changed)),
             ("undecided", Some(self.undecided)),
+            ("namespaces_denied", Some(self.namespaces_denied)),
+            ("namespaces_unread", Some(self.namespaces_unread)),
             ("malformed", Some(self.malformed)),
             ("deferred", Some(self.deferred)),
             ("no_answer", Some(self.silent.len() as u64)),

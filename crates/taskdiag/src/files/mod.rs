@@ -43,7 +43,7 @@ mod procfs;
 #[cfg(feature = "serde")]
 mod serialize;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -77,6 +77,7 @@ pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
 pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Use};
 pub use taskdiag_core::socket::Owner;
+use taskdiag_core::socket::Socket;
 
 bitflags! {
     /// What to read about files besides the process, the use and the number of the descriptor.
@@ -113,6 +114,9 @@ pub struct Request {
     pub paths: Vec<PathMatch>,
     /// The values to read. Values that the kernel provides together are read together.
     pub fields: Set<FileField>,
+    /// UNIX sockets by device and inode number, each with whether the paths select the file that it
+    /// is bound to. Found by [`Handle::files`].
+    pub(crate) sockets: HashMap<(Device, u64), Known<bool>>,
 }
 
 /// All but mapped files, with all values except [`FileField::Detail`], [`FileField::BpfType`],
@@ -126,6 +130,7 @@ impl Default for Request {
             deleted: false,
             paths: Vec::new(),
             fields: FileField::usual(),
+            sockets: HashMap::new(),
         }
     }
 }
@@ -133,7 +138,23 @@ impl Default for Request {
 impl Request {
     /// The files by the kernel's own numbers. `None` if these numbers do not decide.
     fn kernel_matches(&self) -> Option<Vec<Match>> {
-        self.paths.iter().map(PathMatch::kernel_match).collect()
+        let sockets = self
+            .sockets
+            .keys()
+            .map(|&(device, inode)| Some(path::kernel_match(device, inode)));
+        self.paths.iter().map(PathMatch::kernel_match).chain(sockets).collect()
+    }
+
+    /// Whether a UNIX socket may pass, by the path that it is bound to.
+    pub(crate) fn may_have_sockets(&self) -> bool {
+        let is_of_kind = self.kinds.is_none_or(|kinds| kinds.contains(Kind::Socket));
+        !self.paths.is_empty() && !self.deleted && is_of_kind && self.uses.contains(Use::Fd)
+    }
+
+    /// Whether the paths select a file that a UNIX socket is bound to, or why that is not known.
+    pub(crate) fn is_about_socket(&self, socket: &Socket<'_>) -> Known<bool> {
+        let is_about = |path: &PathMatch| Some(path.is_about_socket(socket.file?, socket.path));
+        first(true, self.paths.iter().filter_map(is_about))
     }
 
     /// What to read for the answer.
@@ -272,7 +293,8 @@ impl OpenFile<'_> {
     /// Whether the file passes the tests of a request, or why that is not known.
     fn passes(&self, request: &Request) -> Known<bool> {
         let is_of_kind = |kinds: Set<Kind>| Ok(kinds.contains(self.kind?));
-        let paths = request.paths.iter().map(|path| path.is_about(self));
+        let is_bound = || *request.sockets.get(&(self.device?, self.inode?)).unwrap_or(&Ok(false));
+        let paths = request.paths.iter().map(|path| path.is_about(self)).chain([is_bound()]);
         let tests = [
             Ok(request.uses.contains(self.used_as)),
             request.kinds.map_or(Ok(true), is_of_kind),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_bpf::files::Match;
-use taskdiag_core::absent::Known;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::process;
 use taskdiag_sys::isolated::{Failed, WorkFiles};
@@ -28,6 +28,10 @@ use crate::errands::{numbers, put_numbers, Errands};
 pub struct PathMatch {
     device: Device,
     inode: u64,
+    /// The path from the caller's root.
+    path: Vec<u8>,
+    /// The kernel's own number of the file system.
+    kernel_device: Device,
     /// The kernel's own numbers, as in `maps`, equal those of stat(2).
     is_plain: bool,
     /// Set for a directory.
@@ -76,12 +80,15 @@ impl PathMatch {
 
     /// A whole file system, by its device as in stat(2), wherever it is mounted.
     pub(crate) fn file_system(device: u64) -> PathMatch {
+        let device = Device {
+            major: rustix::fs::major(device),
+            minor: rustix::fs::minor(device),
+        };
         PathMatch {
-            device: Device {
-                major: rustix::fs::major(device),
-                minor: rustix::fs::minor(device),
-            },
+            device,
             inode: 0,
+            path: Vec::new(),
+            kernel_device: device,
             is_plain: false,
             tree: Some(Tree {
                 // No path starts like this.
@@ -111,6 +118,23 @@ impl PathMatch {
         first(false, [is_here, is_below])
     }
 
+    /// Whether the file that a UNIX socket is bound to is the target or below it. `name` is what the
+    /// process gave to bind(2): a path from its own root, or from a working directory that is not
+    /// known any more.
+    pub(crate) fn is_about_socket(&self, (device, inode): (Device, u32), name: Option<&[u8]>) -> Known<bool> {
+        let name = name.filter(|name| name.starts_with(b"/")).ok_or(Absent::Unsupported);
+        let is_on_device = device == self.kernel_device;
+        match &self.tree {
+            None if self.is_plain => Ok(is_on_device && inode == self.inode as u32),
+            None => first(false, [Ok(is_on_device), name.map(|name| name == self.path)]),
+            Some(tree) if tree.is_whole && is_on_device => Ok(true),
+            Some(tree) => {
+                let is_here = is_on_device || tree.devices.contains(&device);
+                first(false, [Ok(is_here), name.map(|name| name.starts_with(&tree.prefix))])
+            }
+        }
+    }
+
     /// Whether the target is a directory, so that names and mounts decide.
     pub(super) fn is_tree(&self) -> bool {
         self.tree.is_some()
@@ -127,11 +151,16 @@ impl PathMatch {
 
     /// The file by the kernel's own numbers. `None` if these numbers do not decide.
     pub(super) fn kernel_match(&self) -> Option<Match> {
-        (self.is_plain && self.tree.is_none()).then_some(Match {
-            dev_major: self.device.major,
-            dev_minor: self.device.minor,
-            inode: self.inode,
-        })
+        (self.is_plain && self.tree.is_none()).then_some(kernel_match(self.device, self.inode))
+    }
+}
+
+/// A file by the kernel's own numbers.
+pub(super) fn kernel_match(device: Device, inode: u64) -> Match {
+    Match {
+        dev_major: device.major,
+        dev_minor: device.minor,
+        inode,
     }
 }
 
@@ -143,12 +172,13 @@ struct PathTarget {
     /// Its mount, if the kernel reports it (Linux 5.8), and whether it is the root of that mount.
     mount: Option<u32>,
     is_mount: bool,
-    /// The path from the caller's root, for a directory.
-    directory: Option<Vec<u8>>,
+    is_directory: bool,
+    /// The path from the caller's root.
+    path: Vec<u8>,
 }
 
-/// An errand: resolves a path. Writes numbers, followed by the path from the caller's root for a
-/// directory. Only the lookup of the path itself can wait.
+/// An errand: resolves a path. Writes numbers, followed by the path from the caller's root. Only the
+/// lookup of the path itself can wait.
 fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::result::Result<usize, Errno> {
     let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -164,10 +194,11 @@ fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::re
         is_directory.into(),
     ];
     let len = put_numbers(about, room);
-    if is_directory {
-        return Ok(len + own_link(&place, &mut room[len..])?);
+    match own_link(&place, &mut room[len..]) {
+        Err(errno) if is_directory => Err(errno),
+        // Only the directory of a tree has to have a name.
+        path => Ok(len + path.unwrap_or(0)),
     }
-    Ok(len)
 }
 
 /// File systems on which stat(2) returns the numbers of the kernel's inode.
@@ -196,7 +227,8 @@ impl PathTarget {
             inode,
             mount: u32::try_from(mount).ok(),
             is_mount: is_mount != 0,
-            directory: (is_directory != 0).then(|| path.to_vec()),
+            is_directory: is_directory != 0,
+            path: path.to_vec(),
         })
     }
 
@@ -208,7 +240,11 @@ impl PathTarget {
             device: self.device,
             inode: self.inode,
             is_plain: own.is_some_and(|own| PLAIN.contains(&own.kind)),
-            tree: self.directory.map(|path| tree(path, self.mount, is_whole, mounts)),
+            kernel_device: own.map_or(self.device, |own| own.device),
+            tree: self
+                .is_directory
+                .then(|| tree(self.path.clone(), self.mount, is_whole, mounts)),
+            path: self.path,
         }
     }
 }
@@ -271,6 +307,8 @@ mod tests {
         let mut place = PathMatch {
             device: here,
             inode: 7,
+            path: b"/x".to_vec(),
+            kernel_device: here,
             is_plain: true,
             tree: None,
         };
@@ -311,6 +349,50 @@ mod tests {
         assert!(is_about(&place, "/elsewhere", here, 1) && !is_about(&place, "/elsewhere", below, 1));
     }
 
+    /// Check that a socket is found by its file where the kernel's numbers are those of stat(2), and
+    /// otherwise by its name and the kernel's file system, and that a relative name is not known.
+    #[test]
+    fn paths_are_about_sockets() {
+        let (here, other) = (Device { major: 8, minor: 1 }, Device { major: 0, minor: 9 });
+        let mut place = PathMatch {
+            device: here,
+            inode: 1 << 32 | 7,
+            path: b"/a".to_vec(),
+            kernel_device: here,
+            is_plain: true,
+            tree: None,
+        };
+        let is_about = |place: &PathMatch, device, inode, name: &str| {
+            place.is_about_socket((device, inode), Some(name.as_bytes()))
+        };
+        let unknown = Err(Absent::Unsupported);
+        assert_eq!(is_about(&place, here, 7, "other"), Ok(true));
+        assert_eq!(
+            (is_about(&place, here, 8, "/a"), is_about(&place, other, 7, "/a")),
+            (Ok(false), Ok(false))
+        );
+        (place.is_plain, place.kernel_device) = (false, other);
+        assert_eq!(
+            (is_about(&place, other, 8, "/a"), is_about(&place, other, 7, "/b")),
+            (Ok(true), Ok(false))
+        );
+        assert_eq!(
+            (is_about(&place, other, 7, "a"), is_about(&place, here, 7, "a")),
+            (unknown, Ok(false))
+        );
+        place.tree = Some(tree(b"/a".to_vec(), None, false, b""));
+        assert_eq!(
+            (is_about(&place, other, 1, "/a/b"), is_about(&place, here, 1, "/a/b")),
+            (Ok(true), Ok(false))
+        );
+        assert_eq!(
+            (is_about(&place, other, 1, "b"), is_about(&place, other, 1, "/ab")),
+            (unknown, Ok(false))
+        );
+        place.tree.as_mut().expect("a tree").is_whole = true;
+        assert_eq!(is_about(&place, other, 1, "b"), Ok(true));
+    }
+
     /// Check the result for a place and the mounts that the caller sees.
     #[test]
     fn mounts_decide_what_is_below() {
@@ -325,7 +407,8 @@ mod tests {
                 inode: 1,
                 mount,
                 is_mount,
-                directory: directory.map(|path| path.as_bytes().to_vec()),
+                is_directory: directory.is_some(),
+                path: directory.unwrap_or("/x").as_bytes().to_vec(),
             };
             place.seen_by(mounts)
         };

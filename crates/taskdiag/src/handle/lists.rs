@@ -7,6 +7,8 @@ use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::Result;
 #[cfg(doc)]
 use taskdiag_core::field::Field;
+use taskdiag_core::mapping::Device;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, Task};
 
 use super::Handle;
@@ -45,7 +47,38 @@ impl Handle {
             None
         };
         let other_ends = peers.as_ref().map(|peers| peers as &dyn files::OtherEnds);
-        self.read_files(processes, request, other_ends, &mut each)
+        if !request.may_have_sockets() {
+            return self.read_files(processes, request, other_ends, &mut each);
+        }
+        let mut request = request.clone();
+        let lists = self.find_bound_sockets(&mut request);
+        let mut answer = self.read_files(processes, &request, other_ends, &mut each)?;
+        match lists {
+            Ok(lists) => {
+                answer.namespaces_denied = lists.namespaces_denied;
+                answer.namespaces_unread = lists.failed + lists.silent + lists.unsupported.len() as u64;
+            }
+            Err(_) => answer.namespaces_unread = 1,
+        }
+        Ok(answer)
+    }
+
+    /// Finds the UNIX sockets that are bound to files of the request's paths. They keep the file
+    /// system busy.
+    fn find_bound_sockets(&mut self, request: &mut files::Request) -> Result<sockets::Answer> {
+        let lists = sockets::Request {
+            kinds: sockets::Kind::Unix.into(),
+            fields: Set::NONE,
+            ..sockets::Request::default()
+        };
+        let device = Device::from_raw(sockets::sockets_device()?);
+        Listing::begin(self, &Snapshot::default(), &lists)?.pass_on(self, None, &mut |socket| {
+            let is_about = request.is_about_socket(socket);
+            if let Some(inode) = socket.inode.filter(|_| is_about != Ok(false)) {
+                request.sockets.insert((device, inode), is_about);
+            }
+            ControlFlow::Continue(())
+        })
     }
 
     /// Passes each socket of the machine to `each`, which ends the pass with

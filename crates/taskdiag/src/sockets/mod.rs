@@ -528,7 +528,7 @@ fn may_enter() -> bool {
 }
 
 /// The device of the file system that all sockets are on.
-fn sockets_device() -> Result<u64> {
+pub(crate) fn sockets_device() -> Result<u64> {
     let device = || -> rustix::io::Result<u64> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         Ok(fstat(socket)?.st_dev)

@@ -4,19 +4,21 @@
 use super::super::{Address, Endpoint, NetlinkGroups, Queues, Shutdown};
 use super::{attributes, cookie, half, inet, inode, shutdown, word, Family, Protocol, Socket, State, Type};
 use crate::absent::Absent;
+use crate::mapping::Device;
 use crate::set::Set;
 
 /// Attributes of UNIX sockets.
 mod unix_attribute {
     pub(super) const NAME: u16 = 0;
+    pub(super) const VFS: u16 = 1;
     pub(super) const PEER: u16 = 2;
     pub(super) const RQLEN: u16 = 4;
     pub(super) const SHUTDOWN: u16 = 6;
     pub(super) const UID: u16 = 7;
 }
 
-/// What to report about UNIX sockets: name, peer, queues and user.
-const UNIX_SHOW: u32 = 1 | 4 | 0x10 | 0x40;
+/// What to report about UNIX sockets: name, file, peer, queues and user.
+const UNIX_SHOW: u32 = 1 | 2 | 4 | 0x10 | 0x40;
 /// What to report about netlink and packet sockets: memory; for netlink sockets, also the groups;
 /// for packet sockets, also the interface.
 const NETLINK_SHOW: u32 = 1 | 2;
@@ -61,6 +63,13 @@ pub(super) fn unix(message: &[u8]) -> Option<Socket<'_>> {
     for (kind, payload) in attributes(&message[LEN..]) {
         match kind {
             unix_attribute::NAME => socket.path = unix_name(payload),
+            unix_attribute::VFS => {
+                socket.file = word(payload, 0).zip(word(payload, 4)).map(|(inode, device)| {
+                    // The kernel's own form: 12 bits and 20.
+                    let (major, minor) = (device >> 20, device & 0xf_ffff);
+                    (Device { major, minor }, inode)
+                });
+            }
             unix_attribute::PEER => socket.peer_inode = word(payload, 0).and_then(inode),
             unix_attribute::RQLEN => {
                 if let (Some(recv), Some(send)) = (word(payload, 0), word(payload, 4)) {

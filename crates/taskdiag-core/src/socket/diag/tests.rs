@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::{Address, Queues, TimerKind};
 use super::*;
 use crate::absent::Absent;
+use crate::mapping::Device;
 
 const TCP: List = List::new(Family::Inet, libc::IPPROTO_TCP);
 const UNIX: List = List::new(Family::Unix, 0);
@@ -44,6 +45,7 @@ fn unix(state: u8, name: &[u8]) -> Vec<u8> {
     let mut bytes = vec![1, 1, state, 0];
     bytes.extend([77_u32, 1, 2].map(u32::to_ne_bytes).concat());
     bytes.extend(attribute(0, name));
+    bytes.extend(attribute(1, &[99_u32, 8 << 20 | 300].map(u32::to_ne_bytes).concat()));
     bytes.extend(attribute(2, &88_u32.to_ne_bytes()));
     bytes.extend(attribute(4, &[5_u32, 6].map(u32::to_ne_bytes).concat()));
     bytes.extend(attribute(7, &1000_u32.to_ne_bytes()));
@@ -190,6 +192,7 @@ fn unix_sockets_are_parsed() {
         (parsed.inode, parsed.peer_inode, parsed.uid),
         (Some(77), Some(88), Ok(1000))
     );
+    assert_eq!(parsed.file, Some((Device { major: 8, minor: 300 }, 99)));
     let queues = Queues::Data {
         recv_bytes: 5,
         send_bytes: 6,
@@ -322,7 +325,7 @@ fn requests_are_well_formed() {
     );
     assert_eq!((half(&bytes, 72), half(&bytes, 74)), (Some(8), Some(3)));
     let bytes = request(UNIX, State::ALL.into(), &[], false);
-    assert_eq!((bytes.len(), bytes[16], word(&bytes, 28)), (40, 1, Some(0x55)));
+    assert_eq!((bytes.len(), bytes[16], word(&bytes, 28)), (40, 1, Some(0x57)));
     assert_eq!(word(&bytes, 20), Some(0xffe));
     let bytes = request(List::new(Family::Netlink, 0), State::ALL.into(), &[], false);
     assert_eq!(
