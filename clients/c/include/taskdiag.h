@@ -695,6 +695,8 @@ typedef enum td_field TD_ENUM {
 	TD_FILE_BPF_TYPE = 8215,
 	/* The name that its creator gave a map or a program of bpf(2), of at most 15 bytes. */
 	TD_FILE_BPF_NAME = 8216,
+	/* The thread that has it for itself, and does not share it with the process. */
+	TD_FILE_TID = 8217,
 
 	/* Fields of mappings: docs/maps.md. */
 	/* The process. */

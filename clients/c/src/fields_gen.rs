@@ -257,6 +257,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::File(FileField::Peers), part: Some(Part::Fds), name: c"peer_fds", meaning: c"The descriptors at the other end of a pipe or a socket: fds." }),
         Some(Row { of: Of::File(FileField::BpfType), part: None, name: c"bpf_type", meaning: c"What kind of map, program or link of bpf(2) it is, as bpftool(8) has it: hash, array, tracing and so on." }),
         Some(Row { of: Of::File(FileField::BpfName), part: None, name: c"bpf_name", meaning: c"The name that its creator gave a map or a program of bpf(2), of at most 15 bytes." }),
+        Some(Row { of: Of::File(FileField::Tid), part: None, name: c"tid", meaning: c"The thread that has it for itself, and does not share it with the process." }),
     ],
     // Fields of mappings: docs/maps.md.
     &[

@@ -273,6 +273,47 @@ static __always_inline bool put_descriptors(__u64 task)
 	return POINTER(task_struct, task, files) == files && POINTER(files_struct, files, fdt) == table;
 }
 
+/* The maximum number of threads to compare: more would keep RCU waiting. */
+#define THREADS_MAX 1024
+
+struct comparison {
+	__u64 node, head, fs, files;
+};
+
+/* Compares a thread with the first one. Ends with a node that is not the head if they differ. */
+static long compare_thread(__u32 index, struct comparison *with)
+{
+	__u64 thread = with->node - bpf_core_field_offset(struct task_struct, thread_node), fs, files;
+
+	if (with->node == with->head)
+		return 1;
+	fs = POINTER(task_struct, thread, fs);
+	files = POINTER(task_struct, thread, files);
+	/* A thread that is ending has neither. */
+	if ((fs && fs != with->fs) || (files && files != with->files))
+		return 1;
+	with->node = POINTER(task_struct, thread, thread_node.next);
+	walk.steps++;
+	return 0;
+}
+
+/* Whether threads of a process may have directories or descriptors of their own. */
+static __always_inline bool may_have_own(__u64 task, __u64 signal)
+{
+	struct comparison with = {
+		.head = signal + bpf_core_field_offset(struct signal_struct, thread_head),
+		.fs = POINTER(task_struct, task, fs),
+		.files = POINTER(task_struct, task, files),
+	};
+
+	if (GET(signal_struct, signal, nr_threads) < 2 ||
+	    !(walk.uses & (1u << TD_FILE_FD | 1u << TD_FILE_CWD | 1u << TD_FILE_ROOT)))
+		return false;
+	with.node = POINTER(signal_struct, signal, thread_head.next);
+	bpf_loop(THREADS_MAX, compare_thread, &with, 0);
+	return with.node != with.head;
+}
+
 /* The task from whose point of view the records are written. */
 static __always_inline __u64 standpoint(void)
 {
@@ -383,6 +424,8 @@ static long visit(__u32 index, void *nothing)
 	record = begin_record(TD_FILE_END);
 	if (!record)
 		return 1;
+	if (may_have_own(task, signal))
+		record->flags = TD_FILE_DEFER_THREADS;
 	end_record(record);
 	next_process();
 	return 0;

@@ -16,7 +16,7 @@ enum td_file_use {
 	TD_FILE_EXE = 3,
 	/* The records of a process begin, or continue in another run. It started at `start_ns` */
 	TD_FILE_PROCESS = 16,
-	/* The records of a process are complete */
+	/* The records of a process are complete, except TD_FILE_DEFER_THREADS */
 	TD_FILE_END = 17,
 };
 
@@ -29,6 +29,8 @@ enum td_file_use {
  */
 #define TD_FILE_DEFER_ALL (1u << 2)
 #define TD_FILE_DEFER_SPACE (1u << 3) /* the space that it occupies */
+/* In TD_FILE_END: threads may have directories or descriptors of their own */
+#define TD_FILE_DEFER_THREADS (1u << 4)
 
 /* What to read about a file. */
 #define TD_FILE_NAMES (1u << 0)

@@ -50,6 +50,9 @@ pub const DEFER_NAME: u16 = 2;
 pub const DEFER_ALL: u16 = 4;
 /// A flag of a [`Record`]: only procfs knows how much space the file takes.
 pub const DEFER_SPACE: u16 = 8;
+/// A flag of a [`Record`] that ends a process: threads may have directories or descriptors of their
+/// own.
+pub const DEFER_THREADS: u16 = 16;
 
 /// What to read about a file.
 #[allow(missing_docs)] // bpf/files.h has the meanings

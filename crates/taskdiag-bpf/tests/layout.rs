@@ -130,6 +130,7 @@ fn open_files_have_the_same_layout() {
         number("TD_FILE_DEFER_NAME", files::DEFER_NAME.into()),
         number("TD_FILE_DEFER_ALL", files::DEFER_ALL.into()),
         number("TD_FILE_DEFER_SPACE", files::DEFER_SPACE.into()),
+        number("TD_FILE_DEFER_THREADS", files::DEFER_THREADS.into()),
         number("TD_FILE_NAMES", files::wants::NAMES as usize),
         number("TD_FILE_FLAGS", files::wants::FLAGS as usize),
         number("TD_FILE_STAT", files::wants::STAT as usize),

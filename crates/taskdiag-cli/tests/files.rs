@@ -14,10 +14,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{
-    check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_with_capabilities, run_with_two_capabilities,
-    run_without_proc, Run, Sleeper,
+    check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, run_with_capabilities,
+    run_with_two_capabilities, run_without_proc, Run, Sleeper,
 };
 use serde_json::{json, Value};
+use taskdiag_testkit::child::without_calls;
 use taskdiag_zoo::{margin, Zoo};
 
 /// The rows of a JSON document.
@@ -90,13 +91,13 @@ fn rows_are_those_of_proc() {
             "dev_major": libc::major(stat.dev()), "dev_minor": libc::minor(stat.dev()), "inode": stat.ino(), "nlink": 1,
             "deleted": false, "mnt_id": row["mnt_id"],
             "name": scratch.path.join("a \u{1b}[31m\nname").to_str().expect("UTF-8"),
-            "absent": {"anon_kind": "none"},
+            "absent": {"anon_kind": "none", "tid": "none"},
         });
         assert_eq!(row, &expected, "{source}");
         assert!(row["mnt_id"].is_u64());
         let cwd = rows.iter().find(|row| row["use"] == "cwd").expect("a directory");
-        let none =
-            json!({"fd": "none", "anon_kind": "none", "access": "none", "open_flags": "none", "offset_bytes": "none"});
+        let none = json!({"fd": "none", "anon_kind": "none", "access": "none", "open_flags": "none", "offset_bytes": "none",
+                   "tid": "none"});
         assert_eq!((&cwd["kind"], &cwd["absent"]), (&json!("dir"), &none), "{source}");
     }
 }
@@ -339,6 +340,55 @@ fn sockets_bound_to_paths_are_found() {
         );
     }
     drop(mounted);
+}
+
+/// Check that what a thread has for itself is found, in each form, as lsof finds it, also where the
+/// first thread has ended or the kernel compares no threads, and that other threads have no rows.
+#[test]
+fn threads_have_files_of_their_own() {
+    let zoo = Zoo::new().expect("a zoo");
+    for name in ["own-files", "own-files-dead-leader"] {
+        let animal = zoo.start(name).expect("an animal");
+        let comm = |tid: &&i32| fs::read_to_string(format!("/proc/{tid}/comm")).expect("a name");
+        let tids = animal.facts.tids.as_ref().expect("threads");
+        let tid = *tids.iter().find(|tid| comm(tid) == "alone\n").expect("a thread alone");
+        let pid = animal.pid.to_string();
+        let lsof = Command::new("lsof").args(["-K", "-a", "-p", &pid, "-F", "Kf"]).output();
+        let lsof = String::from_utf8(lsof.expect("lsof runs").stdout).expect("text");
+        let of_thread = lsof.lines().skip_while(|line| *line != format!("K{tid}")).skip(1);
+        let uses = of_thread
+            .take_while(|line| !line.starts_with('p'))
+            .map(|line| line[1..].replace("rtd", "root"));
+        let expected: BTreeSet<String> = uses.filter(|what| !["txt", "mem"].contains(&what.as_str())).collect();
+        assert!(expected.contains("cwd") && expected.len() > 3, "{lsof}");
+        for source in ["procfs", "bpf"] {
+            for refused in [&[][..], &[(libc::SYS_kcmp, libc::EPERM)]] {
+                let ask = |more: &[&str]| {
+                    let mut command = command(&[&["files", &pid, "--source", source], more].concat());
+                    Run::new(without_calls(&mut command, refused).output().expect("the binary runs"))
+                };
+                let document = ask(&["--json"]).json();
+                let rows = document["rows"].as_array().expect("rows");
+                let of_threads = || rows.iter().filter(|row| row["tid"].is_u64());
+                assert!(of_threads().all(|row| row["tid"] == json!(tid) && row["pid"] == json!(animal.pid)));
+                let fd_or_use = |row: &Value| match row["fd"].as_u64() {
+                    Some(fd) => fd.to_string(),
+                    None => row["use"].as_str().expect("a word").to_owned(),
+                };
+                let found: BTreeSet<String> = of_threads().map(fd_or_use).collect();
+                assert_eq!(found, expected, "{name} {source} {document}");
+                assert!(
+                    rows.iter().any(|row| row["absent"]["tid"] == json!("none")),
+                    "{document}"
+                );
+                let paths = ["--path", "/dev/zero", "/sys"];
+                let csv = ask(&[&paths[..], &["-o", "tid,name", "--csv", "--no-header"]].concat()).complete();
+                assert_eq!(csv, format!("{tid},/sys\n{tid},/dev/zero\n"), "{name} {source}");
+                let table = ask(&paths).complete();
+                assert!(table.contains(&format!(" {tid}/cwd ")), "{table}");
+            }
+        }
+    }
 }
 
 /// Check that a file below a directory is left out with a message if its path is too long to be

@@ -1,7 +1,10 @@
 //! Handling many descriptors: a separate table for a thread, and closing with few system calls.
 
 use std::ffi::c_uint;
+use std::io;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+
+use rustix::io::Errno;
 
 /// Gives the calling thread an empty descriptor table of its own. False if the kernel can't (before
 /// Linux 5.9) or a seccomp filter forbids it: the thread then still shares the table.
@@ -12,6 +15,26 @@ pub fn own_table() -> bool {
     // SAFETY: only the new table's descriptors are closed, and nothing owns any of them.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
     result == 0
+}
+
+/// What the threads of a process usually share: a number of kcmp(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Part {
+    /// The descriptor table.
+    Files = 2,
+    /// The directories.
+    Fs = 3,
+}
+
+/// Whether two tasks share it. Not every kernel compares them, and seccomp filters may forbid it.
+pub fn shares(one: u32, other: u32, part: Part) -> Result<bool, Errno> {
+    // SAFETY: the call has no pointers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, part as i32, 0_usize, 0_usize) } {
+        0 => Ok(true),
+        1.. => Ok(false),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
 }
 
 /// Descriptors that are no longer needed. They are closed together, with one system call for each

@@ -143,45 +143,45 @@ pub fn in_world(command: &mut Command, world: World) -> &mut Command {
 /// Lets a command start neither threads nor processes, as an old filter of system calls does in a
 /// container, or a limit of threads.
 pub fn without_threads(command: &mut Command) -> &mut Command {
-    // SAFETY: `forbid_threads` makes system calls only; it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(forbid_threads) }
+    without_calls(
+        command,
+        &[(libc::SYS_clone3, libc::EPERM), (libc::SYS_clone, libc::EAGAIN)],
+    )
 }
 
-fn forbid_threads() -> io::Result<()> {
+/// Lets these system calls of a command fail with these errors.
+pub fn without_calls<'a>(command: &'a mut Command, calls: &[(i64, i32)]) -> &'a mut Command {
     let statement = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
         jt,
         jf,
         k,
     };
-    let refuse = |errno: i32| {
-        statement(
-            libc::BPF_RET | libc::BPF_K,
+    let end = |result: u32| statement(libc::BPF_RET | libc::BPF_K, 0, 0, result);
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for &(call, errno) in calls {
+        program.push(statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
             0,
-            0,
-            libc::SECCOMP_RET_ERRNO | errno as u32,
-        )
-    };
-    let unless_it_is = |call: i64| statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32);
-    let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        unless_it_is(libc::SYS_clone3),
-        refuse(libc::EPERM),
-        unless_it_is(libc::SYS_clone),
-        refuse(libc::EAGAIN),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the kernel copies the program.
-    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+            1,
+            call as u32,
+        ));
+        program.push(end(libc::SECCOMP_RET_ERRNO | errno as u32));
     }
+    program.push(end(libc::SECCOMP_RET_ALLOW));
+    let forbid = move || {
+        let program = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: the kernel copies the program.
+        match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: it makes a system call only; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(forbid) }
 }
 
 /// The name of the test in which this is used.

@@ -72,7 +72,7 @@ pub struct Args {
     limit: Option<usize>,
     /// Fields to show, in this order; `all` for all: pid, comm, use, fd, kind, anon_kind, access,
     /// open_flags, offset_bytes, size_bytes, allocated_bytes, dev_major, dev_minor, inode, nlink,
-    /// deleted, mnt_id, name, detail, bpf_type, bpf_name, user, peers; a plus in front adds to
+    /// deleted, mnt_id, name, detail, bpf_type, bpf_name, user, peers, tid; a plus in front adds to
     /// those shown without
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
@@ -104,7 +104,7 @@ struct Column {
 #[derive(Clone, Copy, Debug)]
 enum Show {
     Key(usize),
-    /// The descriptor number, or the use.
+    /// The descriptor number, or the use; after the thread, if it is only that thread's.
     FdOrUse,
     /// The kind; for a kernel object, which one.
     ObjectOrKind,
@@ -140,13 +140,17 @@ impl Column {
         };
         match self.show {
             Show::Key(key) => &EACH[key..=key],
-            Show::FdOrUse => &[row::USE, row::FD],
+            Show::FdOrUse => &[row::USE, row::FD, row::TID],
             Show::ObjectOrKind => &[row::KIND, row::ANON_KIND],
             Show::Device => &[row::MAJOR, row::MINOR],
         }
     }
 
     fn write(&self, out: &mut Vec<u8>, cells: &Cells<'_>, exact: bool) {
+        if matches!(self.show, Show::FdOrUse) && cells[row::TID].is_ok() {
+            write_value(out, &KEYS[row::TID], cells[row::TID], exact);
+            out.push(b'/');
+        }
         let mut write = |key: usize, value: Cell<'_>| write_value(out, &KEYS[key], value, exact);
         match self.show {
             Show::FdOrUse => write(row::USE, row::fd_or_use(cells)),

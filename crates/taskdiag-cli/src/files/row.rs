@@ -23,6 +23,7 @@ pub const MAJOR: usize = FileField::DevMajor as usize;
 pub const MINOR: usize = FileField::DevMinor as usize;
 pub const INODE: usize = FileField::Inode as usize;
 pub const DETAIL: usize = FileField::Detail as usize;
+pub const TID: usize = FileField::Tid as usize;
 pub const NAME: usize = FileField::Name as usize;
 
 /// The values of a row, one for each of [`KEYS`].

@@ -217,7 +217,10 @@ impl<'a> Inspector<'a> {
         request.fields = field.into();
         request.kinds = kind.map(Into::into);
         let answer = self.handle.files(process, &request, |task, file| {
-            each(task, file);
+            // Those that threads have for themselves are no descriptors of the process.
+            if file.tid.is_none() {
+                each(task, file);
+            }
             ControlFlow::Continue(())
         });
         match answer.map_err(|error| reason(&error))? {

@@ -29,6 +29,8 @@ pub(super) enum State {
     Other,
     /// It was read completely.
     Ended,
+    /// The same, except what its threads have for themselves.
+    Threads,
     /// procfs must read its files from this descriptor on; `None`: all of them.
     Deferred(Option<u32>),
 }
@@ -170,7 +172,8 @@ impl Run {
             }
             used_as::END => {
                 if matches!(state, State::Read(_)) {
-                    *state = State::Ended;
+                    let has_threads = record.flags & files::DEFER_THREADS != 0;
+                    *state = if has_threads { State::Threads } else { State::Ended };
                 }
             }
             _ => {
@@ -450,6 +453,10 @@ pub(super) fn read_rest(
             State::Other => {
                 pass.answer.gone += 1;
                 continue;
+            }
+            State::Threads => {
+                pass.answer.deferred += 1;
+                What::All(Set::NONE)
             }
             State::Unseen => What::All(uses),
             State::Deferred(None) => {

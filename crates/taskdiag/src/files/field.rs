@@ -34,6 +34,7 @@ taskdiag_core::row_fields! {
     BpfName "bpf_name" Text "The name that its creator gave a map or a program of bpf(2), of at most 15 bytes.";
     User "user" Text "The effective user of the process, by name.";
     Peers "peers" Texts "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each.";
+    Tid "tid" Id "The thread that has it for itself, and does not share it with the process.";
 }
 
 impl FileField {
@@ -72,7 +73,9 @@ impl From<FileField> for Wants {
             FileField::BpfName => Wants::BPF_NAMES,
             FileField::Peers => Wants::PEERS,
             FileField::AllocatedBytes => Wants::SPACE,
-            FileField::Pid | FileField::Comm | FileField::Use | FileField::Fd | FileField::User => Wants::empty(),
+            FileField::Pid | FileField::Comm | FileField::Use | FileField::Fd | FileField::User | FileField::Tid => {
+                Wants::empty()
+            }
             _ => Wants::STAT,
         }
     }
@@ -111,6 +114,7 @@ impl<'a> OpenFile<'a> {
         match field {
             FileField::Use => Ok(Some(word(self.used_as.name()))),
             FileField::Fd => Ok(self.fd.map(Value::from)),
+            FileField::Tid => Ok(self.tid.map(Value::from)),
             FileField::Kind => Ok(Some(word(self.kind?.name()))),
             FileField::AnonKind => Ok(match self.kind? {
                 Kind::Anon(kind) => Some(word(kind.name())),

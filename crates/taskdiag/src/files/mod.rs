@@ -26,9 +26,6 @@
 //!
 //! No path of a process is walked, and no file is opened, so no request goes to a file server.
 //! Sizes and link counts are those that this kernel knows already (`AT_STATX_DONT_SYNC`).
-//!
-//! Descriptors of threads that do not share those of their process (unshare(2), `CLONE_FILES`) are
-//! not read.
 
 mod answer;
 mod batch;
@@ -207,6 +204,9 @@ pub struct OpenFile<'a> {
     pub used_as: Use,
     /// The number of the descriptor; `None` if the file is not one.
     pub fd: Option<u32>,
+    /// The thread that has it for itself: it does not share its directories or its descriptors with
+    /// the process (unshare(2), `CLONE_FS`, `CLONE_FILES`). `None` for a file of the process.
+    pub tid: Option<u32>,
     /// The flags of open(2), as in `fdinfo`: with `O_CLOEXEC` if execve(2) closes the descriptor.
     /// `None` if the file is not a descriptor. [`Absent::NotAsked`] without
     /// [`FileField::OpenFlags`].
@@ -261,6 +261,7 @@ impl OpenFile<'static> {
         OpenFile {
             used_as,
             fd: None,
+            tid: None,
             open_flags: Err(Absent::NotAsked),
             offset_bytes: Err(Absent::NotAsked),
             mnt_id: Err(Absent::NotAsked),
@@ -353,6 +354,7 @@ impl fmt::Debug for OpenFile<'_> {
         f.debug_struct("OpenFile")
             .field("used_as", &self.used_as)
             .field("fd", &self.fd)
+            .field("tid", &self.tid)
             .field("open_flags", &self.open_flags)
             .field("offset_bytes", &self.offset_bytes)
             .field("mnt_id", &self.mnt_id)
@@ -561,9 +563,11 @@ impl Pass<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Passes on the files of a process.
-    fn deliver(&mut self, process: &Process, files: &Batch) -> ControlFlow<()> {
-        files.iter().try_for_each(|file| self.deliver_one(process, &file))
+    /// Passes on the files of a process, or those of a thread.
+    fn deliver(&mut self, process: &Process, tid: Option<u32>, files: &Batch) -> ControlFlow<()> {
+        files
+            .iter()
+            .try_for_each(|file| self.deliver_one(process, &OpenFile { tid, ..file }))
     }
 
     /// Passes on a file of a process.
@@ -604,6 +608,7 @@ mod tests {
         OpenFile {
             used_as: Use::Fd,
             fd: Some(3),
+            tid: None,
             open_flags: Ok(Some(0o100_001)),
             offset_bytes: Ok(Some(0)),
             mnt_id: Ok(1),

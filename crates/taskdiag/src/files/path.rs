@@ -280,6 +280,7 @@ mod tests {
         OpenFile {
             used_as: Use::Cwd,
             fd: None,
+            tid: None,
             open_flags: Ok(None),
             offset_bytes: Ok(None),
             mnt_id: Ok(1),

@@ -30,7 +30,7 @@ mod tests {
         let expected = json!({
             "use": "fd", "fd": 3, "kind": "file", "access": "w", "open_flags": "0x8001", "offset_bytes": 0, "size_bytes": 4,
             "allocated_bytes": 4096, "dev_major": 8, "dev_minor": 1, "inode": 42, "nlink": 1, "deleted": false, "mnt_id": 1,
-            "name": "/a\u{1b}", "absent": {"anon_kind": "none"},
+            "name": "/a\u{1b}", "absent": {"anon_kind": "none", "tid": "none"},
         });
         assert_eq!(to_value(file()).expect("files are JSON"), expected);
         let owners = [Owner::new(7, 4, Ok(b"sh"))];

@@ -490,7 +490,9 @@ impl Seen {
             files::FileField::Name.into(),
             |file, inode, owner| match (file.kind, file.name, &mut each_socket) {
                 (Ok(files::Kind::Socket), _, Some(each)) => each(inode, owner),
-                (_, Ok(name), _) => self.descriptors.push((owner.pid, owner.fd, name.to_vec())),
+                (_, Ok(name), _) => self
+                    .descriptors
+                    .push((file.tid.unwrap_or(owner.pid), owner.fd, name.to_vec())),
                 _ => {}
             },
         )

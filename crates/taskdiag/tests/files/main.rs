@@ -30,6 +30,7 @@ struct Row {
     pid: u32,
     used_as: Use,
     fd: Option<u32>,
+    tid: Option<u32>,
     open_flags: Result<Option<u32>, Absent>,
     offset: Result<Option<i64>, Absent>,
     mnt_id: Result<u32, Absent>,
@@ -51,6 +52,7 @@ fn list(handle: &mut Handle, query: &Query, request: &Request) -> (Vec<Row>, Ans
             pid: task.pid().expect("a pid"),
             used_as: file.used_as,
             fd: file.fd,
+            tid: file.tid,
             open_flags: file.open_flags,
             offset: file.offset_bytes,
             mnt_id: file.mnt_id,
@@ -104,6 +106,7 @@ fn expected(pid: u32) -> BTreeMap<u32, Row> {
             pid,
             used_as: Use::Fd,
             fd: Some(fd),
+            tid: None,
             open_flags: Ok(Some(u32::from_str_radix(&value("flags:"), 8).expect("flags"))),
             offset: Ok(Some(value("pos:").parse().expect("an offset"))),
             mnt_id: Ok(value("mnt_id:").parse().expect("a mount")),
@@ -275,7 +278,8 @@ fn machines_are_answered_about() {
             if expected.is_empty() {
                 continue;
             }
-            let found = rows.iter().filter(|row| row.pid == pid && row.fd.is_some());
+            let is_meant = |row: &&Row| row.pid == pid && row.fd.is_some() && row.tid.is_none();
+            let found = rows.iter().filter(is_meant);
             let found: BTreeMap<u32, &Row> = found.map(|row| (row.fd.expect("a descriptor"), row)).collect();
             let names = |name: &Result<Vec<u8>, Absent>| name.clone();
             for (fd, row) in &expected {

@@ -41,6 +41,14 @@ pub(super) const SPECIES: &[Species] = &[
         |_| threads_500(),
     ),
     species("dead-leader", "first thread ended, 3 others live", |_| dead_leader()),
+    species(
+        "own-files",
+        "one of 4 threads has directories and descriptors of its own",
+        |_| own_files(false),
+    ),
+    species("own-files-dead-leader", "the same, and the first thread ended", |_| {
+        own_files(true)
+    }),
     species("zombie", "exited, and its parent doesn't wait for it", |_| zombie()),
     species("stopped", "stopped by SIGSTOP", |_| stopped()),
     species("traced", "stopped by a tracer", |_| traced()),
@@ -147,6 +155,28 @@ fn dead_leader() -> io::Result<Facts> {
         sys::exit_thread()
     })?;
     Ok(facts)
+}
+
+fn own_files(leader_ends: bool) -> io::Result<Facts> {
+    fork_child(|report| {
+        let mut tids = start_threads(2, || {})?;
+        tids.extend(start_threads(1, || {
+            // SAFETY: nothing of this thread is used by another.
+            let is_alone = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_FILES) } == 0;
+            let opened = std::env::set_current_dir("/sys").and_then(|()| std::fs::File::open("/dev/zero"));
+            if let (true, Ok(file)) = (is_alone, opened) {
+                std::mem::forget(file);
+                drop(sys::set_comm(b"alone"));
+            }
+        })?);
+        note_threads(report, tids);
+        if leader_ends {
+            report.facts.state = Some('Z');
+            report.ready()?;
+            sys::exit_thread()
+        }
+        Ok(())
+    })
 }
 
 /// A child that, after reporting its facts, ends otherwise than by resting.

@@ -60,7 +60,7 @@ pub(in crate::files) fn read_mapped(
             End::Exhausted(errno) => pass.fail(process, errno)?,
             _ => {}
         }
-        pass.deliver(process, &files)?;
+        pass.deliver(process, None, &files)?;
     }
     ControlFlow::Continue(unseen)
 }
@@ -68,7 +68,7 @@ pub(in crate::files) fn read_mapped(
 impl Reader<'_> {
     /// Reads the files that may match `paths`; all if there are none.
     fn read_maps(&mut self, paths: &[PathMatch]) -> Result<(), Errno> {
-        let directory = open_process(self.unit.identity)?;
+        let (directory, _) = open_process(self.unit.identity)?;
         let mut text = Vec::new();
         match read_whole(directory.as_fd(), c"maps", &mut text) {
             // It has no memory.

@@ -35,7 +35,11 @@ const TOGETHER: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     pub(super) identity: Identity,
+    /// The thread, to read what it has for itself.
+    pub(super) tid: Option<u32>,
     pub(super) what: What,
+    /// What to look for in the threads of the process.
+    pub(super) of_threads: Set<Use>,
     pub(super) needs: Wants,
     /// File systems are not asked, because one of them did not answer.
     pub(super) is_silent: bool,
@@ -56,6 +60,8 @@ pub(super) enum What {
 pub(super) struct ReaderResult {
     pub(super) files: Batch,
     pub(super) end: End,
+    /// Threads with what they have for themselves.
+    threads: Vec<(u32, Set<Use>)>,
     changed: u64,
     malformed: u64,
 }
@@ -97,9 +103,16 @@ pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_
 
 /// The work for a process.
 pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
+    let uses = match what {
+        What::These(_) => Set::NONE,
+        _ => pass.request.uses,
+    };
+    let of_threads = [Use::Fd, Use::Cwd, Use::Root].into_iter();
     Unit {
         identity: process.identity,
+        tid: None,
         what,
+        of_threads: of_threads.filter(|&used_as| uses.contains(used_as)).collect(),
         needs: pass.needs,
         is_silent: false,
     }
@@ -117,7 +130,14 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
                     continue;
                 }
             };
-            pass.deliver(&process, &found.files)?;
+            pass.deliver(&process, unit.tid, &found.files)?;
+            let of_thread = |(tid, uses)| Unit {
+                tid: Some(tid),
+                what: What::All(uses),
+                of_threads: Set::NONE,
+                ..unit.clone()
+            };
+            rest.extend(found.threads.into_iter().map(|thread| (process, of_thread(thread))));
             match found.end {
                 End::More(fd) => {
                     unit.what = What::From(fd);
@@ -125,7 +145,8 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
                 }
                 End::Whole => {}
                 End::Denied => pass.answer.denied += 1,
-                End::Gone => pass.answer.gone += 1,
+                // Of a process that goes on, one thread less.
+                End::Gone => pass.answer.gone += u64::from(unit.tid.is_none()),
                 End::Exhausted(errno) => return pass.fail(&process, errno),
             }
         }
@@ -193,6 +214,7 @@ fn read_unit(unit: &Unit) -> ReaderResult {
     ReaderResult {
         files: reader.files,
         end,
+        threads: reader.threads,
         changed: reader.changed,
         malformed: reader.malformed,
     }

@@ -1,15 +1,16 @@
 //! Opens the files of `/proc` about a process, and reads texts and stat(2).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
 use taskdiag_core::text::process;
+use taskdiag_sys::descriptors::Part;
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
@@ -41,13 +42,31 @@ impl Name {
     }
 }
 
-/// The directory of a process below `/proc`, if it is still the same process; or that of one of its
-/// threads, if its first thread has ended.
-pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
+/// Opens a directory of `/proc`.
+fn open(name: &Name) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, name.as_c_str(), flags, Mode::empty())
+}
+
+/// The directory of a thread below `/proc`.
+pub(super) fn open_thread(pid: u32, tid: u32) -> Result<OwnedFd, Errno> {
+    open(&Name::new(format_args!("/proc/{pid}/task/{tid}")))
+}
+
+/// The ids of the threads of a process.
+pub(super) fn threads(pid: u32) -> Result<impl Iterator<Item = u32>, Errno> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
+    Ok(threads
+        .flatten()
+        .filter_map(|thread| process::task_id(thread.file_name().as_encoded_bytes())))
+}
+
+/// The directory of a process below `/proc`, if it is still the same process; or that of one of its
+/// threads, if its first thread has ended. With the id of that thread, if there are others.
+pub(super) fn open_process(identity: Identity) -> Result<(OwnedFd, Option<u32>), Errno> {
     let pid = identity.tid();
-    let open = |name: Name| rustix::fs::openat(CWD, name.as_c_str(), flags, Mode::empty());
-    let directory = open(Name::new(format_args!("/proc/{pid}")))?;
+    let directory = open(&Name::new(format_args!("/proc/{pid}")))?;
     let mut text = [0; 1024];
     let len = read_text(directory.as_fd(), c"stat", &mut text)?;
     let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
@@ -55,26 +74,40 @@ pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
         return Err(Errno::SRCH);
     }
     if stat.state != b'Z' || stat.threads_count < 2 {
-        return Ok(directory);
+        return Ok((directory, (stat.threads_count > 1).then_some(pid)));
     }
-    // A thread that has ended has no files. The others share theirs.
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
-    for thread in threads.flatten() {
-        let Some(tid) = process::task_id(thread.file_name().as_encoded_bytes()) else {
-            continue;
-        };
-        let thread = match open(Name::new(format_args!("/proc/{pid}/task/{tid}"))) {
+    // A thread that has ended has no files.
+    for tid in threads(pid)? {
+        let thread = match open_thread(pid, tid) {
             Ok(thread) => thread,
             Err(errno) if is_exhausted(errno) => return Err(errno),
             Err(_) => continue,
         };
         let has_files = rustix::fs::readlinkat_raw(&thread, c"cwd", &mut text[..]);
         if has_files.is_ok() {
-            return Ok(thread);
+            return Ok((thread, Some(tid)));
         }
     }
-    Ok(directory)
+    Ok((directory, None))
+}
+
+/// The names of what a task has, each with the number of the descriptor.
+pub(super) fn names(task: BorrowedFd<'_>, part: Part) -> Result<Vec<(u32, CString)>, Errno> {
+    let link = |directory: BorrowedFd<'_>, number, name: &CStr| {
+        let target = rustix::fs::readlinkat(directory, name, Vec::new());
+        // A directory that is gone, or a descriptor that was closed meanwhile.
+        (number, target.unwrap_or_default())
+    };
+    if part == Part::Fs {
+        return Ok(vec![link(task, 0, c"cwd"), link(task, 1, c"root")]);
+    }
+    let fds = open_descriptors(task)?;
+    let names = Dir::read_from(&fds)?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let number = process::task_id(entry.file_name().to_bytes())?;
+        Some(link(fds.as_fd(), number, entry.file_name()))
+    });
+    Ok(names.collect())
 }
 
 /// The directory of the descriptors of a process.

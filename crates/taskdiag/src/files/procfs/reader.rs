@@ -8,8 +8,12 @@ use rustix::io::Errno;
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::text::fdinfo::fdinfo;
 use taskdiag_core::text::process;
+use taskdiag_sys::descriptors::{shares, Part};
 
-use super::place::{absent, is_same, open_descriptors, open_process, own_link, read_whole, stat, Name, LONGEST_NAME};
+use super::place::{
+    absent, is_same, names, open_descriptors, open_process, open_thread, own_link, read_whole, stat, threads, Name,
+    LONGEST_NAME,
+};
 use super::{End, Unit, What};
 use crate::files::batch::Batch;
 use crate::files::{Kind, OpenFile, Set, Use, Wants};
@@ -30,6 +34,8 @@ pub(super) const STATS: Wants = Wants::STAT.union(Wants::SPACE);
 pub(super) struct Reader<'a> {
     pub(super) unit: &'a Unit,
     pub(super) files: Batch,
+    /// Threads with what they have for themselves.
+    pub(super) threads: Vec<(u32, Set<Use>)>,
     pub(super) changed: u64,
     pub(super) malformed: u64,
     /// Room for a name.
@@ -46,6 +52,7 @@ impl<'a> Reader<'a> {
         Reader {
             unit,
             files: Batch::default(),
+            threads: Vec::new(),
             changed: 0,
             malformed: 0,
             name: vec![0; LONGEST_NAME],
@@ -54,19 +61,63 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn read(&mut self) -> Result<End, Errno> {
-        let directory = open_process(self.unit.identity)?;
+        let (mut directory, first_thread) = open_process(self.unit.identity)?;
+        if let Some(tid) = self.unit.tid {
+            directory = open_thread(self.unit.identity.tid(), tid)?;
+        }
+        let end = self.read_part(directory.as_fd())?;
+        if let (End::Whole, Some(tid)) = (end, first_thread) {
+            self.compare_threads(directory.as_fd(), tid)?;
+        }
+        Ok(end)
+    }
+
+    /// Finds the threads that have directories or descriptors of their own. `first` is the one whose
+    /// files are those of the process.
+    fn compare_threads(&mut self, directory: BorrowedFd<'_>, first: u32) -> Result<(), Errno> {
+        let asked = self.unit.of_threads;
+        if asked == Set::NONE {
+            return Ok(());
+        }
+        let pid = self.unit.identity.tid();
+        for tid in threads(pid)?.filter(|&tid| tid != first) {
+            let mut own = Set::NONE;
+            for (part, uses) in [(Part::Files, Set::from(Use::Fd)), (Part::Fs, Use::Cwd | Use::Root)] {
+                let differs = match shares(first, tid, part) {
+                    Ok(shares) => !shares,
+                    // It has ended.
+                    Err(Errno::SRCH) => false,
+                    // The kernel compares nothing for us.
+                    Err(_) => match open_thread(pid, tid) {
+                        Ok(thread) => names(directory, part)? != names(thread.as_fd(), part)?,
+                        Err(errno) if is_exhausted(errno) => return Err(errno),
+                        Err(_) => false,
+                    },
+                };
+                if differs {
+                    own.extend(uses.iter().filter(|&used_as| asked.contains(used_as)));
+                }
+            }
+            if own != Set::NONE {
+                self.threads.push((tid, own));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_part(&mut self, directory: BorrowedFd<'_>) -> Result<End, Errno> {
         let (links, first): (Set<Use>, Option<u32>) = match &self.unit.what {
             What::All(uses) => (*uses, uses.contains(Use::Fd).then_some(0)),
             What::From(fd) => (Set::NONE, Some(*fd)),
-            What::These(files) => return self.read_these(directory.as_fd(), files),
+            What::These(files) => return self.read_these(directory, files),
         };
         for used_as in [Use::Cwd, Use::Root, Use::Exe] {
             if links.contains(used_as) {
-                self.read_link(directory.as_fd(), used_as)?;
+                self.read_link(directory, used_as)?;
             }
         }
         let Some(first) = first else { return Ok(End::Whole) };
-        let fds = open_descriptors(directory.as_fd())?;
+        let fds = open_descriptors(directory)?;
         // The offset in the directory counts "." and ".." and then the numbers of the descriptors.
         rustix::fs::seek(&fds, SeekFrom::Start(u64::from(first) + 2))?;
         let mut room = Vec::with_capacity(32 << 10);
@@ -78,7 +129,7 @@ impl<'a> Reader<'a> {
             if self.files.len() >= PART {
                 return Ok(End::More(fd));
             }
-            self.read_descriptor(directory.as_fd(), fds.as_fd(), fd)?;
+            self.read_descriptor(directory, fds.as_fd(), fd)?;
         }
         Ok(End::Whole)
     }
