@@ -342,6 +342,56 @@ fn sockets_bound_to_paths_are_found() {
     drop(mounted);
 }
 
+/// Check that loop devices, swap files and mounts below a path are told, and of a file only its own.
+#[test]
+fn uses_by_the_kernel_are_told() {
+    let scratch = Scratch::new("kernel");
+    let path = scratch.path();
+    let image = format!("{path}/disk image");
+    fs::write(&image, vec![0; 1 << 20]).expect("a file");
+    let below = format!("{path}/below");
+    fs::create_dir_all(&below).expect("a directory");
+    let ask = |path: &str| run(&["files", "-p", &own(), "--path", path]);
+    assert_eq!(ask(path).stderr, "");
+    let mounted = Mounted::new(&below);
+    let device = Command::new("losetup")
+        .args(["--find", "--show", &image])
+        .output()
+        .expect("losetup runs");
+    let device = String::from_utf8(device.stdout).expect("a path");
+    let name = device.trim().strip_prefix("/dev/").expect("a device").to_owned();
+    let told = [path, &image, &below].map(ask);
+    let ended = Command::new("losetup").args(["--detach", device.trim()]).status();
+    assert!(ended.expect("losetup runs").success());
+    let said = |of: &str, uses: &str| format!("taskdiag: {of}: also in use by the kernel: {uses}\n");
+    let expected = [
+        said(path, &format!("{name} {image}, mount {below}")),
+        said(&image, &format!("{name} {image}")),
+        String::new(),
+    ];
+    assert_eq!(told.each_ref().map(|run| run.stderr.clone()), expected);
+    assert!(told.iter().all(|run| run.code == Some(0)));
+    drop(mounted);
+    // A swap file has no holes.
+    let swap = CString::new(format!("{path}/swap")).expect("no NUL");
+    let name = swap.to_str().expect("UTF-8");
+    fs::write(name, vec![0; 1 << 20]).expect("a file");
+    File::open(name)
+        .and_then(|file| file.sync_all())
+        .expect("it is written");
+    let made = Command::new("mkswap").arg(name).output().expect("mkswap runs");
+    assert!(made.status.success(), "{made:?}");
+    // SAFETY: the path ends with a NUL.
+    if unsafe { libc::swapon(swap.as_ptr(), 0) } != 0 {
+        eprintln!("swapon(2): {}: swap files not tested", std::io::Error::last_os_error());
+        return;
+    }
+    let told = ask(path);
+    // SAFETY: the path ends with a NUL.
+    assert_eq!(unsafe { libc::swapoff(swap.as_ptr()) }, 0);
+    assert_eq!(told.stderr, said(path, &format!("swap {name}")));
+}
+
 /// Check that what a thread has for itself is found, in each form, as lsof finds it, also where the
 /// first thread has ended or the kernel compares no threads, and that other threads have no rows.
 #[test]
@@ -382,9 +432,9 @@ fn threads_have_files_of_their_own() {
                     "{document}"
                 );
                 let paths = ["--path", "/dev/zero", "/sys"];
-                let csv = ask(&[&paths[..], &["-o", "tid,name", "--csv", "--no-header"]].concat()).complete();
+                let csv = ask(&[&paths[..], &["-o", "tid,name", "--csv", "--no-header"]].concat()).text();
                 assert_eq!(csv, format!("{tid},/sys\n{tid},/dev/zero\n"), "{name} {source}");
-                let table = ask(&paths).complete();
+                let table = ask(&paths).text();
                 assert!(table.contains(&format!(" {tid}/cwd ")), "{table}");
             }
         }

@@ -5,10 +5,10 @@ mod report;
 mod row;
 mod sums;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{FileField, Kind, PathMatch, Request, Use};
+use taskdiag::files::{FileField, KernelUse, Kind, PathMatch, Request, Use};
 use taskdiag::{Field, Fields, Query, Set, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
@@ -279,7 +279,10 @@ impl Args {
         let mut outcome = Outcome::Complete;
         for path in &self.paths {
             match PathMatch::new(path, self.from.patience()) {
-                Ok(found) => request.paths.push(found),
+                Ok(found) => {
+                    say_kernel_uses(path, &found.kernel_uses());
+                    request.paths.push(found);
+                }
                 Err(error) => {
                     say(format_args!("{error:#}"));
                     outcome = Outcome::Partial;
@@ -291,6 +294,24 @@ impl Args {
         }
         Ok((request, outcome))
     }
+}
+
+/// Tells what keeps the files of a path busy, and is no process.
+fn say_kernel_uses(path: &Path, uses: &[KernelUse]) {
+    const NAMED: usize = 8;
+    if uses.is_empty() {
+        return;
+    }
+    let name = |one: &KernelUse| format!("{} {}", one.by, one.path.escape_ascii());
+    let mut named: Vec<String> = uses.iter().take(NAMED).map(name).collect();
+    if uses.len() > NAMED {
+        named.push(format!("and {} more", uses.len() - NAMED));
+    }
+    say(format_args!(
+        "{}: also in use by the kernel: {}",
+        path.display(),
+        named.join(", ")
+    ));
 }
 
 /// Runs the command.

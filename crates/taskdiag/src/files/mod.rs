@@ -33,6 +33,7 @@ mod bpf;
 mod bpf_names;
 mod broker;
 mod field;
+mod kernel_use;
 mod mapping;
 mod path;
 mod plan;
@@ -70,6 +71,7 @@ use plan::{plan, Facts};
 
 pub use answer::Answer;
 pub use field::{FileField, Row};
+pub use kernel_use::KernelUse;
 pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
 pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Use};

@@ -135,6 +135,15 @@ impl PathMatch {
         }
     }
 
+    /// Whether the kernel's use of a path is one of the target, or below it.
+    pub(super) fn is_part(&self, path: &[u8]) -> bool {
+        match &self.tree {
+            None => path == self.path,
+            // Not its own mount point.
+            Some(tree) => path.starts_with(&tree.prefix) && path != self.path,
+        }
+    }
+
     /// Whether the target is a directory, so that names and mounts decide.
     pub(super) fn is_tree(&self) -> bool {
         self.tree.is_some()

@@ -11,7 +11,7 @@ mod tests;
 
 use super::number::{decimal, hexadecimal, signed};
 use crate::record::LIMITS;
-pub use mountinfo::{cgroup_mounts, has_controller, mounts, unescape, Mount};
+pub use mountinfo::{cgroup_mounts, has_controller, mounts, swaps, unescape, Mount};
 pub use stat::{stat, LateNumbers, Stat};
 pub use status::{status, Line, Lines, Status};
 

@@ -63,6 +63,17 @@ pub fn has_controller(list: &[u8], name: &str) -> bool {
     list.split(|&byte| byte == b',').any(|other| other == name.as_bytes())
 }
 
+/// The files and devices in `/proc/swaps`. Their paths are escaped, too.
+pub fn swaps(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // The first line has the names of the columns.
+    let lines = text.split(|&byte| byte == b'\n').skip(1);
+    lines.filter_map(|line| {
+        line.split(|&byte| byte == b' ' || byte == b'\t')
+            .next()
+            .filter(|path| !path.is_empty())
+    })
+}
+
 /// The bytes of a path in `mountinfo`, where the kernel replaces blanks, tabs, newlines and
 /// backslashes with a backslash and three octal digits.
 pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
@@ -97,6 +108,16 @@ mod tests {
             options: b"rw",
         };
         assert_eq!(found, [expected]);
+    }
+
+    /// Check that swap files and devices are found.
+    #[test]
+    fn swaps_have_paths() {
+        let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+            /dev/vda2                               partition\t1048572\t\t0\t\t-2\n\
+            /a\\040b\tfile\t\t1020\t\t0\t\t-3\n";
+        assert!(swaps(text).eq([&b"/dev/vda2"[..], b"/a\\040b"]));
+        assert_eq!(swaps(b"").count() + swaps(b"Filename Type\n").count(), 0);
     }
 
     /// Check that a mount of the whole unified hierarchy, or of one with a controller, is found under
