@@ -3,7 +3,12 @@
 
 mod common;
 
+use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixListener;
+
 use common::{command, Run, Sleeper};
+use serde_json::json;
 use taskdiag_testkit::child::without_threads;
 
 fn run(args: &[&str]) -> Run {
@@ -33,8 +38,9 @@ fn each_command_says_what_is_missing() {
         (&["cache", "/etc/passwd"], 0, ""),
         (&["cache", "--of-process", pid], 1, THREAD),
         (&["metrics"], 2, THREAD),
-        (&["sockets", pid], 2, THREAD),
-        (&["files", "--path", "/etc"], 2, "Resource temporarily unavailable"),
+        (&["sockets", pid, "--source", "procfs"], 2, THREAD),
+        (&["files", pid, "--source", "procfs"], 1, THREAD),
+        (&["files", "--path", "/etc"], 1, THREAD),
         (&["doctor"], 0, ""),
     ] {
         let run = run(args);
@@ -47,6 +53,46 @@ fn each_command_says_what_is_missing() {
             run.stderr
         );
     }
+}
+
+/// Check that the sockets of the own network namespace and the files of a path are found, and that
+/// what waits for a socket or a process is missing.
+#[test]
+fn sockets_and_files_are_found() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port();
+    let scratch = std::env::temp_dir().join(format!("taskdiag-no-threads-{}", std::process::id()));
+    let socket = UnixListener::bind(&scratch).expect("a socket");
+    let own = std::process::id().to_string();
+    let row = |found: &Run| -> serde_json::Value {
+        let line = String::from_utf8_lossy(&found.stdout);
+        serde_json::from_str(line.trim()).unwrap_or_else(|error| panic!("{error}: {found:?}"))
+    };
+    let found = run(&[
+        "sockets",
+        &own,
+        "--port",
+        &port.to_string(),
+        "--jsonl",
+        "-o",
+        "local_port,rtt_ns",
+    ]);
+    let expected = json!({"local_port": port, "absent": {"rtt_ns": "no thread"}});
+    assert_eq!((found.code, row(&found)), (Some(1), expected));
+    let path = scratch.to_str().expect("UTF-8");
+    let found = run(&[
+        "files", "-p", &own, "--use", "fd", "--path", path, "--jsonl", "-o", "fd",
+    ]);
+    assert_eq!(row(&found), json!({"fd": socket.as_raw_fd()}));
+    let found = run(&["files", "-p", &own, "--path", path, "--jsonl", "-o", "fd"]);
+    assert_eq!((found.code, row(&found)), (Some(1), json!({"fd": socket.as_raw_fd()})));
+    std::fs::remove_file(&scratch).expect("our own file");
+    assert!(
+        found
+            .stderr
+            .contains("files of 1 process missing: can't start a thread"),
+        "{found:?}"
+    );
 }
 
 /// Check that users have their names, from the local file, and that a name is matched.

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use taskdiag_core::error::Result;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, Result};
 use taskdiag_core::open_file::Access;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, Task};
@@ -56,6 +57,9 @@ pub(crate) fn read(
         ControlFlow::Continue(())
     };
     let answer = handle.read_files(processes, &request, None, &mut each)?;
+    if answer.no_thread > 0 {
+        return Err(Error::not_read(None, Absent::NoThread));
+    }
     let denied = answer.denied + answer.silent.len() as u64;
     Ok(Unseen {
         denied,

@@ -102,6 +102,8 @@ pub(crate) fn absent(failed: Failed) -> Absent {
 #[derive(Debug)]
 pub(crate) struct Errands {
     runner: Option<Runner>,
+    /// The files of errands that the calling thread runs: see [`stay_here`](Errands::stay_here).
+    here: Option<WorkFiles>,
     patience: Duration,
     /// The device that the next errands are about.
     device: Option<u64>,
@@ -114,6 +116,7 @@ impl Errands {
     pub(crate) fn new(patience: Duration) -> Errands {
         Errands {
             runner: None,
+            here: None,
             patience,
             device: None,
             silent: Vec::new(),
@@ -125,6 +128,17 @@ impl Errands {
     pub(crate) fn own_socket(&self) -> Option<u64> {
         let stat = fstat(self.runner.as_ref()?.socket()).ok()?;
         Some(stat.st_ino)
+    }
+
+    /// Lets the calling thread run all further errands, where no process can be started. They must
+    /// wait for nothing, and leave the thread where it is.
+    pub(crate) fn stay_here(&mut self) {
+        self.here = Some(WorkFiles::default());
+    }
+
+    /// Whether the calling thread runs the errands.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.is_some()
     }
 
     /// Says which device the next errands are about, if it is known.
@@ -230,6 +244,10 @@ impl Errands {
         path: &CStr,
         given: Option<BorrowedFd<'_>>,
     ) -> Result<&[u8], Failed> {
+        if let Some(files) = &mut self.here {
+            let len = work(files, numbers, path, &mut self.answer)?;
+            return Ok(&self.answer[..len]);
+        }
         let device = self.device;
         let is_silent = |lost: &mut Vec<Lost>| {
             lost.len() >= MOST_LOST || device.is_some() && lost.iter().any(|lost| lost.device == device)

@@ -246,6 +246,12 @@ impl<'a> Report<'a> {
         if !answer.silent.is_empty() {
             lacks(no_answer_from(&answer.silent));
         }
+        if answer.no_thread > 0 {
+            let processes = counted(answer.no_thread, "process");
+            lacks(format!(
+                "files of {processes} missing: can't start a thread to read them"
+            ));
+        }
         if answer.undecided > 0 {
             lacks(format!(
                 "{} left out: what the filter tests may not be seen ({}), is too long, or did not come in time",

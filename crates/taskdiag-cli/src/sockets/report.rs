@@ -278,12 +278,17 @@ impl<'a> Report<'a> {
             WhoMay::see_denied()
         );
         let without_info = format!(
-            "{} no values of TCP: they no longer existed, or did not answer in time",
+            "{} no values of TCP: they no longer existed, did not answer in time, or needed a process that can't be started",
             verb(self.without_info, "has", "have")
         );
         for (count, one, rest) in [
             (answer.undecided, "socket", undecided.as_str()),
             (answer.silent, "list", "did not come in time (--patience waits longer)"),
+            (
+                answer.no_thread,
+                "namespace",
+                "left out: can't start a thread or a process to enter it",
+            ),
             (self.without_info, "socket", &without_info),
             (answer.failed, "list", "ended with an error: sockets may be missing"),
             (

@@ -14,6 +14,8 @@ pub struct Answer {
     pub denied: u64,
     /// Processes whose mapped files the caller may not see, although it may see their other files.
     pub maps_denied: u64,
+    /// Processes of which files were not read, because no thread could be started.
+    pub no_thread: u64,
     /// Processes that ended before or while their files were read.
     pub gone: u64,
     /// Descriptors left out because they referred to one file after another while they were read,
@@ -46,6 +48,7 @@ impl Answer {
             files: 0,
             denied: 0,
             maps_denied: 0,
+            no_thread: 0,
             gone: 0,
             changed: 0,
             undecided: 0,
@@ -65,6 +68,7 @@ impl Answer {
             ("files", Some(self.files)),
             ("denied", Some(self.denied)),
             ("maps_denied", Some(self.maps_denied)),
+            ("no_thread", Some(self.no_thread)),
             ("gone", Some(self.gone)),
             ("changed", Some(self.changed)),
             ("undecided", Some(self.undecided)),

@@ -62,6 +62,7 @@ use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
 use crate::owners::{borrowed, FoundOwners};
+use crate::readers;
 use crate::source::broker::Broker;
 #[cfg(doc)]
 use crate::Handle;
@@ -429,7 +430,11 @@ impl Files {
             may_trace: rights::may_trace().verdict != Verdict::No,
             processes,
         };
-        let source = plan(&facts)?;
+        let mut source = plan(&facts)?;
+        // BPF reads most files without a thread.
+        if source == SourceId::Procfs && forced.is_none() && facts.can_load && !readers::can_start() {
+            source = SourceId::Bpf;
+        }
         if source != SourceId::Bpf || self.is_loaded() {
             return Ok(source);
         }
@@ -553,16 +558,6 @@ impl Pass<'_> {
         let pid = process.identity.tid();
         self.failure = Some(Error::io(format!("can't read the files of process {pid}"), errno));
         ControlFlow::Break(())
-    }
-
-    /// Ends the pass if no thread can be started for a process. Other processes may still answer
-    /// where one does not.
-    fn not_read(&mut self, reason: Absent) -> ControlFlow<()> {
-        if reason == Absent::NoThread {
-            self.failure = Some(Error::not_read(None, reason));
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
     }
 
     /// Passes on the files of a process, or those of a thread.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, CWD};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_bpf::files::Match;
 use taskdiag_core::absent::{Absent, Known};
@@ -64,8 +64,19 @@ impl PathMatch {
         // the wait.
         let mut errands = Errands::new(patience);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Failed::Errno(Errno::INVAL));
-        let found = name.and_then(|name| PathTarget::from_bytes(errands.run(find, [0; 3], &name, None)?));
+        let found = name.and_then(|name| match errands.run(find, [0; 3], &name, None) {
+            // No process can be started. What the kernel knows already needs none.
+            Err(Failed::Errno(Errno::AGAIN)) => {
+                errands.stay_here();
+                PathTarget::from_bytes(errands.run(find, [1, 0, 0], &name, None)?)
+            }
+            found => PathTarget::from_bytes(found?),
+        });
         match found {
+            Err(Failed::Errno(Errno::AGAIN | Errno::NOSYS)) if errands.is_here() => {
+                let error = Error::not_read(None, Absent::NoThread);
+                Err(Error::new(error.kind(), format!("{}: {error}", path.display())))
+            }
             Ok(place) => {
                 let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
                 Ok(place.seen_by(&mounts))
@@ -187,9 +198,18 @@ struct PathTarget {
 }
 
 /// An errand: resolves a path. Writes numbers, followed by the path from the caller's root. Only the
-/// lookup of the path itself can wait.
-fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::result::Result<usize, Errno> {
-    let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+/// lookup of the path itself can wait; if the first number is 1, it fails instead (Linux 5.12).
+fn find(
+    _: &mut WorkFiles,
+    [is_cached, ..]: [u64; 3],
+    path: &CStr,
+    room: &mut [u8],
+) -> std::result::Result<usize, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let place = match is_cached {
+        0 => rustix::fs::openat(CWD, path, flags, Mode::empty()),
+        _ => rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED),
+    }?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&place, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
     let has_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;

@@ -56,7 +56,8 @@ impl Handle {
         match lists {
             Ok(lists) => {
                 answer.namespaces_denied = lists.namespaces_denied;
-                answer.namespaces_unread = lists.failed + lists.silent + lists.unsupported.len() as u64;
+                answer.namespaces_unread =
+                    lists.failed + lists.silent + lists.no_thread + lists.unsupported.len() as u64;
             }
             Err(_) => answer.namespaces_unread = 1,
         }

@@ -81,6 +81,11 @@ pub(crate) struct Wait {
     pub deadline: Option<Instant>,
 }
 
+/// Whether a reader can be started, or is there.
+pub(crate) fn can_start() -> bool {
+    pool::Reader::take().map(pool::Reader::give_back).is_some()
+}
+
 /// Does a job, and returns the results of its items, in no particular order. Leaves out items that
 /// are not done at the deadline, or when the caller is interrupted. `items` are the first ones,
 /// [`Job::more`] returns the others; there are about `expected` of them.

@@ -85,24 +85,37 @@ pub(super) struct Dumper {
     /// The kernel remembers who created a socket that has no file. Before Linux 6.17 it reports user
     /// 0 instead.
     remembers_users: bool,
+    /// A list without TCP's information waits for no other (Linux 6.9).
+    lists_wait_for_nobody: bool,
 }
 
 impl Dumper {
     pub(super) fn new(patience: Duration) -> Dumper {
+        let is_since = |version| kernel_version().is_some_and(|own| own >= version);
         Dumper {
             errands: Errands::new(patience),
             datagram: Vec::new(),
             asking: None,
             malformed: 0,
             interrupted: 0,
-            remembers_users: kernel_version().is_some_and(|version| version >= (6, 17)),
+            remembers_users: is_since((6, 17)),
+            lists_wait_for_nobody: is_since((6, 9)),
         }
     }
 
     /// Enters a namespace by the first of its ways that still leads there.
     pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Failed> {
         if namespace.is_own {
+            let entered = self.enter_by(namespace, b"");
+            if entered != Err(Errno::AGAIN.into()) || !self.lists_wait_for_nobody {
+                return entered;
+            }
+            // No process can be started.
+            self.errands.stay_here();
             return self.enter_by(namespace, b"");
+        }
+        if self.errands.is_here() {
+            return Err(Errno::AGAIN.into());
         }
         let (mut denied, mut result) = (0, Err(Errno::SRCH.into()));
         for way in &namespace.ways {

@@ -24,8 +24,8 @@ pub(super) struct Infos {
     /// What was reported for each socket. `None`: the kernel reports nothing about a socket that is
     /// only bound, or is no full socket any more.
     by_cookie: HashMap<u64, Option<TcpInfo>>,
-    /// Some requests were not answered.
-    is_silent: bool,
+    /// Why some are missing.
+    missing: Option<Absent>,
 }
 
 impl Infos {
@@ -33,12 +33,16 @@ impl Infos {
     /// again in any case, unless it does not answer at all.
     pub(super) fn read(dumper: &mut Dumper, list: List, which: SocketSelection<'_>, namespace: &Namespace) -> Infos {
         let mut infos = Infos::default();
+        if dumper.errands.is_here() {
+            infos.missing = Some(Absent::NoThread);
+            return infos;
+        }
         let end = dumper.dump(list, which, true, |_, socket, _| {
             infos.add(&socket);
             ControlFlow::Continue(())
         });
         if end == ControlFlow::Continue(End::Silent) {
-            infos.is_silent = true;
+            infos.missing = Some(Absent::NoAnswer);
             infos.read_one_by_one(dumper, list, which, namespace);
         }
         infos
@@ -76,9 +80,8 @@ impl Infos {
     pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo>, Absent> {
         match self.by_cookie.get(&socket.cookie) {
             Some(told) => Ok(*told),
-            None if self.is_silent => Err(Absent::NoAnswer),
             // The socket did not exist yet.
-            None => Err(Absent::Gone),
+            None => Err(self.missing.unwrap_or(Absent::Gone)),
         }
     }
 }

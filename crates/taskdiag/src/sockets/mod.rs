@@ -187,6 +187,9 @@ pub struct Answer {
     pub failed: u64,
     /// Lists or namespaces that did not answer within the patience.
     pub silent: u64,
+    /// Network namespaces, and mount namespaces that may have more of them, that were not entered
+    /// because no thread or process could be started.
+    pub no_thread: u64,
     /// Invalid answers of the kernel. Anything but 0 is a defect.
     pub malformed: u64,
     /// Lists that this kernel can't make, by kind: `raw`, `vsock`.
@@ -223,6 +226,7 @@ impl Answer {
             ("interrupted", self.interrupted),
             ("failed", self.failed),
             ("no_answer", self.silent),
+            ("no_thread", self.no_thread),
             ("malformed", self.malformed),
             ("unsupported", self.unsupported.len() as u64),
         ];
@@ -372,6 +376,7 @@ impl<'a> Listing<'a> {
             return Err(failure);
         }
         let mut answer = pass.answer;
+        answer.no_thread += namespaces.unread;
         if request.is_about_all() && !is_ended {
             answer.unlisted = pass.owners.map(|owners| unlisted(&owners, &pass.listed, request.kinds));
         }
@@ -602,7 +607,8 @@ impl Pass<'_> {
                 continue;
             }
             let entered = dumper.enter(namespace);
-            namespace.is_done = !matches!(entered, Err(Failed::Errno(errno)) if !is_denied(errno));
+            let is_final = |errno| is_denied(errno) || errno == Errno::AGAIN;
+            namespace.is_done = !matches!(entered, Err(Failed::Errno(errno)) if !is_final(errno));
             match entered {
                 Ok(()) => {
                     self.answer.namespaces += 1;
@@ -615,6 +621,7 @@ impl Pass<'_> {
                     return ControlFlow::Break(());
                 }
                 Err(Failed::Errno(errno)) if is_denied(errno) => self.answer.namespaces_denied += 1,
+                Err(Failed::Errno(Errno::AGAIN)) => self.answer.no_thread += 1,
                 // The task behind the way has left or ended. Other ways may still exist.
                 Err(Failed::Errno(_)) => self.answer.failed += u64::from(is_last),
             }

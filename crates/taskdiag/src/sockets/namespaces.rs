@@ -40,6 +40,8 @@ pub(super) struct Namespaces {
     device: u64,
     /// Processes that hide their namespace.
     pub(super) hidden: HashSet<u32>,
+    /// Mount namespaces whose mounts no thread could read.
+    pub(super) unread: u64,
 }
 
 /// Tasks that show mounts, by their mount namespace. Without the caller's own.
@@ -130,6 +132,7 @@ impl Namespaces {
 
     /// Adds the namespaces that are mounted.
     pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) {
+        self.unread = 0;
         // This thread's own, not that of a reader.
         self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
         for (inode, tasks) in mounts.0 {
@@ -151,7 +154,10 @@ impl Namespaces {
                     }
                     Ok(_) => {}
                     // The others would not answer in time either.
-                    Err(_) => break,
+                    Err(reason) => {
+                        self.unread += u64::from(reason == Absent::NoThread);
+                        break;
+                    }
                 }
             }
         }

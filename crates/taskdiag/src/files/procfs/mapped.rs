@@ -48,8 +48,10 @@ pub(in crate::files) fn read_mapped(
         let (files, end, malformed) = match found {
             Ok(found) => found,
             Err(reason) => {
-                pass.answer.silent.push(process.identity.tid());
-                pass.not_read(reason)?;
+                match reason {
+                    Absent::NoThread => pass.answer.no_thread += 1,
+                    _ => pass.answer.silent.push(process.identity.tid()),
+                }
                 continue;
             }
         };

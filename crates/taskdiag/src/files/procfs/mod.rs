@@ -126,7 +126,7 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
             let found = match found {
                 Ok(found) => found,
                 Err(reason) => {
-                    pass.not_read(reason)?;
+                    pass.answer.no_thread += u64::from(reason == Absent::NoThread);
                     continue;
                 }
             };
