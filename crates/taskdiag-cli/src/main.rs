@@ -68,11 +68,14 @@ use without::{history, record, report};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use outcome::{Failure, Outcome};
 use output::terminal::{choose_color, Color};
 use output::{check_open, text, Output};
+use rustix::process::{getrlimit, Resource};
+use taskdiag_sys::signals::SignalsBlocked;
 
 /// Ask a Linux kernel about its processes, their memory, and the page cache
 ///
@@ -175,7 +178,23 @@ fn whole_command() -> clap::Command {
     command
 }
 
+/// What each command finds room in: the options of all commands take most of it.
+const STACK: usize = 1 << 20;
+
 fn main() -> ExitCode {
+    let limit = getrlimit(Resource::Stack).current;
+    if limit.is_some_and(|limit| limit < STACK as u64) {
+        if let Ok(thread) = thread::Builder::new().stack_size(STACK).spawn(answer) {
+            // Signals are for that thread, those that come last, too.
+            std::mem::forget(SignalsBlocked::begin());
+            return thread.join().unwrap_or(ExitCode::from(101));
+        }
+    }
+    answer()
+}
+
+/// Parses the arguments, and runs the command.
+fn answer() -> ExitCode {
     if complete::answer(whole_command) {
         return ExitCode::SUCCESS;
     }

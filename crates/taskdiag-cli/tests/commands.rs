@@ -3,9 +3,11 @@
 mod common;
 
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{check_closed_pipe, free_pid, run, run_as_nobody, Run, Sleeper};
+use common::{check_closed_pipe, command, free_pid, run, run_as_nobody, Run, Sleeper};
+use rustix::process::{setrlimit, Resource, Rlimit};
 use serde_json::json;
 
 /// Check that a process is below its parent, in the table and in JSON.
@@ -719,4 +721,64 @@ fn formulas_can_be_defused() {
     let exact = run(&[&["ps", "-p", &pid, "--csv"][..], &fields].concat()).complete();
     assert!(exact.contains(",=1+1 1000,"), "{exact}");
     assert_eq!(run(&["ps", "--csv=odd"]).code, Some(2));
+}
+
+/// Check that no command overflows a small stack: its own frames need more.
+#[test]
+fn small_stacks_suffice() {
+    let own = std::process::id().to_string();
+    let own = own.as_str();
+    for args in [
+        &["--help"][..],
+        &["nonsense"],
+        &["--version"],
+        &["ps", "aux"],
+        &["ps", "--json", "-o", "all", "-p", own],
+        &["tree", own],
+        &["watch", "-p", own, "--watch", "0.01", "--count", "2"],
+        &["top", "--help"],
+        &["cache", "--of-process", own],
+        &["events", "--help"],
+        &["files", "--path", "/etc/passwd"],
+        &["inspect", own],
+        &["maps", own],
+        &["mem", "--by", "user"],
+        &["metrics", "--help"],
+        &["normalize", own, "0x1000"],
+        &["sockets", "--tcp", "--info"],
+        &["pgrep", "-f", "no such process"],
+        &["pkill", "-f", "no such process"],
+        &["record", "--help"],
+        &["history", "--help"],
+        &["report", "--help"],
+        &["fields"],
+        &["doctor"],
+        &["pin", "--help"],
+        &["schema", "tasks"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let run = with_small_stack(command(args));
+        // No signal has ended it.
+        assert!(matches!(run.code, Some(0..=2)), "{args:?}: {run:?}");
+    }
+    // A signal reaches the command.
+    let mut events = Command::new("timeout");
+    events.args(["--preserve-status", "2", env!("CARGO_BIN_EXE_taskdiag"), "events"]);
+    let run = with_small_stack(events);
+    assert_eq!(run.code, Some(0), "{run:?}");
+}
+
+fn with_small_stack(mut command: Command) -> Run {
+    // SAFETY: only a system call is made between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = Rlimit {
+                current: Some(64 << 10),
+                maximum: Some(64 << 10),
+            };
+            Ok(setrlimit(Resource::Stack, limit)?)
+        })
+    };
+    Run::new(command.output().expect("the binary runs"))
 }
