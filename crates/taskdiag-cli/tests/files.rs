@@ -403,6 +403,11 @@ fn threads_have_files_of_their_own() {
         let tids = animal.facts.tids.as_ref().expect("threads");
         let tid = *tids.iter().find(|tid| comm(tid) == "alone\n").expect("a thread alone");
         let pid = animal.pid.to_string();
+        // The thread's table began as a copy of that of the process: it has the same pipes.
+        let ends = rows(&["files", "--json", "--kind", "fifo", "-o", "peers", &own()]);
+        let ends: Vec<&Vec<Value>> = ends.iter().filter_map(|row| row["peers"].as_array()).collect();
+        let of_animal = |ends: &&Vec<Value>| ends.iter().filter(|end| end["pid"] == json!(animal.pid)).count();
+        assert_eq!(ends.iter().map(of_animal).max(), Some(1), "{ends:?}");
         let lsof = Command::new("lsof").args(["-K", "-a", "-p", &pid, "-F", "Kf"]).output();
         let lsof = String::from_utf8(lsof.expect("lsof runs").stdout).expect("text");
         let of_thread = lsof.lines().skip_while(|line| *line != format!("K{tid}")).skip(1);

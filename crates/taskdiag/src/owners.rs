@@ -31,8 +31,10 @@ pub(crate) struct Owners {
 
 impl Owners {
     pub(crate) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
-        // The descriptors of one process stay in order.
-        found.sort_by_key(|(inode, owner)| (*inode, owner.pid));
+        // A thread's own table may have the same.
+        let number = |(inode, owner): &(u64, Owner)| (*inode, owner.pid, owner.fd);
+        found.sort_by_key(number);
+        found.dedup_by_key(|found| number(found));
         let (inodes, owners) = found.into_iter().unzip();
         Owners {
             inodes,
@@ -71,12 +73,12 @@ impl Owners {
 mod tests {
     use super::*;
 
-    /// Check that all owners of a socket are found, in the order of their ids, and that an owner
+    /// Check that all owners of a socket are found, in the order of their ids and each once, and that an owner
     /// that may be hidden is not reported as missing.
     #[test]
     fn owners_are_found_by_inode() {
         let owner = |pid, fd| Owner::new(pid, fd, Ok(b"x"));
-        let found = vec![(9, owner(2, 5)), (4, owner(1, 4)), (9, owner(1, 3))];
+        let found = vec![(9, owner(2, 5)), (4, owner(1, 4)), (9, owner(1, 3)), (9, owner(2, 5))];
         let owners = Owners::new(found.clone(), false);
         let of = |owners: &Owners, inode| owners.of(inode).map(|owners| owners.map(<[Owner]>::to_vec));
         assert_eq!(of(&owners, Some(9)), Ok(Some(vec![owner(1, 3), owner(2, 5)])));

@@ -141,6 +141,13 @@ impl Peers {
                 _ => {}
             },
         )?;
+        for pipe in peers.pipes.values_mut() {
+            for end in [&mut pipe.readers, &mut pipe.writers] {
+                // A thread's own table may have the same.
+                end.sort_by_key(|owner| (owner.pid, owner.fd));
+                end.dedup_by_key(|owner| (owner.pid, owner.fd));
+            }
+        }
         peers.owners = Owners::new(sockets, unseen.is_partial);
         let sought = Sought::of(of, &peers.owners);
         peers.read_lists(handle, false, sought)?;
