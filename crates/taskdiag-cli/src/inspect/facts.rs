@@ -59,6 +59,10 @@ impl<'a> Inspector<'a> {
         let Some(task) = process.tasks().next() else {
             return Err(self.no_process());
         };
+        let files = self.files(&process);
+        // Who hides the descriptors hides the sockets, too.
+        let sockets = files.as_ref().map_err(|reason| *reason);
+        let sockets = sockets.and_then(|_| self.sockets(&process));
         let facts = Facts {
             own: self.query(
                 Query::process(std::process::id()),
@@ -73,8 +77,8 @@ impl<'a> Inspector<'a> {
             cgroup: self.cgroup(&task),
             settings: settings(&task),
             mappings: self.mappings(),
-            files: self.files(&process),
-            sockets: self.sockets(&process),
+            files,
+            sockets,
             environ,
             process,
         };
@@ -225,6 +229,7 @@ impl<'a> Inspector<'a> {
         });
         match answer.map_err(|error| reason(&error))? {
             answer if answer.denied > 0 => Err("denied"),
+            answer if answer.no_thread > 0 => Err(Absent::NoThread.as_str()),
             answer => Ok(answer.changed),
         }
     }
@@ -258,6 +263,7 @@ impl<'a> Inspector<'a> {
 /// Why a socket is in no list.
 fn why_unlisted(answer: &sockets::Answer) -> Absent {
     match answer {
+        answer if answer.no_thread > 0 => Absent::NoThread,
         answer if answer.namespaces_denied > 0 || answer.processes_hidden > 0 => Absent::Denied,
         answer if answer.silent > 0 => Absent::NoAnswer,
         answer if answer.interrupted + answer.failed + answer.malformed > 0 => Absent::Truncated,
