@@ -273,8 +273,8 @@ static __always_inline bool put_descriptors(__u64 task)
 	return POINTER(task_struct, task, files) == files && POINTER(files_struct, files, fdt) == table;
 }
 
-/* The maximum number of threads to compare: more would keep RCU waiting. */
-#define THREADS_MAX 1024
+/* The maximum number of threads to compare: more would keep RCU waiting. procfs compares them. */
+#define THREADS_MAX 512
 
 struct comparison {
 	__u64 node, head, fs, files;
