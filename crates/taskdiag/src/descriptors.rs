@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
-use taskdiag_core::error::{Error, Result};
+use taskdiag_core::error::Result;
 use taskdiag_core::open_file::Access;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, Task};
@@ -17,9 +17,11 @@ use crate::Handle;
 pub(crate) struct Unseen {
     /// Processes that hide their descriptors.
     pub(crate) denied: u64,
+    /// Processes that no thread could read.
+    pub(crate) no_thread: u64,
     pub(crate) malformed: u64,
-    /// There may be more descriptors.
-    pub(crate) is_partial: bool,
+    /// Why there may be more descriptors.
+    pub(crate) missing: Option<Absent>,
 }
 
 /// Whether stat(2) reports a socket, but nothing can be sent or received through it: it was opened
@@ -57,13 +59,15 @@ pub(crate) fn read(
         ControlFlow::Continue(())
     };
     let answer = handle.read_files(processes, &request, None, &mut each)?;
-    if answer.no_thread > 0 {
-        return Err(Error::not_read(None, Absent::NoThread));
-    }
     let denied = answer.denied + answer.silent.len() as u64;
     Ok(Unseen {
         denied,
+        no_thread: answer.no_thread,
         malformed: answer.malformed,
-        is_partial: denied > 0 || handle.hides_processes(answer.source),
+        missing: if answer.no_thread > 0 {
+            Some(Absent::NoThread)
+        } else {
+            (denied > 0 || handle.hides_processes(answer.source)).then_some(Absent::Denied)
+        },
     })
 }

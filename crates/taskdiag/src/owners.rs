@@ -25,12 +25,12 @@ pub(crate) struct Owners {
     /// Ascending, one for each of `owners`.
     inodes: Vec<u64>,
     owners: Vec<Owner>,
-    /// The descriptors of some processes are hidden.
-    pub(crate) is_partial: bool,
+    /// Why the descriptors of some processes are missing.
+    pub(crate) missing: Option<Absent>,
 }
 
 impl Owners {
-    pub(crate) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
+    pub(crate) fn new(mut found: Vec<(u64, Owner)>, missing: Option<Absent>) -> Owners {
         // A thread's own table may have the same.
         let number = |(inode, owner): &(u64, Owner)| (*inode, owner.pid, owner.fd);
         found.sort_by_key(number);
@@ -39,7 +39,7 @@ impl Owners {
         Owners {
             inodes,
             owners,
-            is_partial,
+            missing,
         }
     }
 
@@ -62,9 +62,9 @@ impl Owners {
     /// The owners of a socket; `None` if it has no inode number.
     pub(crate) fn of(&self, inode: Option<u64>) -> Known<Option<&[Owner]>> {
         let Some(inode) = inode else { return Ok(None) };
-        match self.known(inode) {
-            [] if self.is_partial => Err(Absent::Denied),
-            owners => Ok(Some(owners)),
+        match (self.known(inode), self.missing) {
+            ([], Some(reason)) => Err(reason),
+            (owners, _) => Ok(Some(owners)),
         }
     }
 }
@@ -79,13 +79,13 @@ mod tests {
     fn owners_are_found_by_inode() {
         let owner = |pid, fd| Owner::new(pid, fd, Ok(b"x"));
         let found = vec![(9, owner(2, 5)), (4, owner(1, 4)), (9, owner(1, 3)), (9, owner(2, 5))];
-        let owners = Owners::new(found.clone(), false);
+        let owners = Owners::new(found.clone(), None);
         let of = |owners: &Owners, inode| owners.of(inode).map(|owners| owners.map(<[Owner]>::to_vec));
         assert_eq!(of(&owners, Some(9)), Ok(Some(vec![owner(1, 3), owner(2, 5)])));
         assert_eq!(of(&owners, Some(5)), Ok(Some(vec![])));
         assert_eq!(of(&owners, Some(10)), Ok(Some(vec![])));
         assert_eq!(of(&owners, None), Ok(None));
-        let partial = Owners::new(found, true);
+        let partial = Owners::new(found, Some(Absent::Denied));
         assert_eq!(of(&partial, Some(5)), Err(Absent::Denied));
         assert_eq!(of(&partial, Some(4)), Ok(Some(vec![owner(1, 4)])));
     }

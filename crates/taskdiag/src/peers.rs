@@ -148,7 +148,7 @@ impl Peers {
                 end.dedup_by_key(|owner| (owner.pid, owner.fd));
             }
         }
-        peers.owners = Owners::new(sockets, unseen.is_partial);
+        peers.owners = Owners::new(sockets, unseen.missing);
         let sought = Sought::of(of, &peers.owners);
         peers.read_lists(handle, false, sought)?;
         Ok(peers)
@@ -167,12 +167,12 @@ impl Peers {
         // Other ends have names, whatever the request about owners asked for.
         let known = known.filter(|(snapshot, _)| snapshot.fields().contains(Field::Comm));
         let mut sockets = Vec::new();
-        let mut is_partial = false;
+        let mut missing = None;
         if let Some((snapshot, owners)) = known {
             let seen: HashSet<Identity> = snapshot.tasks().filter_map(|task| task.identity().ok()).collect();
             processes.retain(|task| !task.identity().is_ok_and(|identity| seen.contains(&identity)));
             sockets.extend(owners.iter().map(|(inode, owner)| (inode, owner.clone())));
-            is_partial = owners.is_partial;
+            missing = owners.missing;
         }
         // With no processes another source may answer, which does not show every process.
         if !processes.is_empty() || known.is_none() {
@@ -180,9 +180,9 @@ impl Peers {
             let unseen = descriptors::read(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 sockets.push((inode, owner));
             })?;
-            is_partial |= unseen.is_partial;
+            missing = missing.or(unseen.missing);
         }
-        peers.owners = Owners::new(sockets, is_partial);
+        peers.owners = Owners::new(sockets, missing);
         peers.read_lists(handle, own_namespace, sought)?;
         Ok(peers)
     }
@@ -202,8 +202,11 @@ impl Peers {
         })?;
         self.connections.sort_unstable();
         // A hidden process may keep a namespace alive.
-        let is_hidden = answer.namespaces_denied + answer.processes_hidden > 0 || self.owners.is_partial;
-        self.unlisted = if is_hidden {
+        let is_hidden =
+            answer.namespaces_denied + answer.processes_hidden > 0 || self.owners.missing == Some(Absent::Denied);
+        self.unlisted = if answer.no_thread > 0 || self.owners.missing == Some(Absent::NoThread) {
+            Some(Absent::NoThread)
+        } else if is_hidden {
             Some(Absent::Denied)
         } else if answer.silent + answer.failed > 0 {
             Some(Absent::NoAnswer)
@@ -295,10 +298,10 @@ impl Peers {
 
     /// Nobody, unless the owner may be a process whose descriptors are hidden.
     fn unless_hidden<'a>(&self, found: Cow<'a, [Owner]>) -> FoundOwners<'a> {
-        if found.is_empty() && self.owners.is_partial {
-            return Err(Absent::Denied);
+        match self.owners.missing {
+            Some(reason) if found.is_empty() => Err(reason),
+            _ => Ok(Some(found)),
         }
-        Ok(Some(found))
     }
 }
 
@@ -396,7 +399,7 @@ mod tests {
         assert_eq!(pids(peers.of_file(1, &reader)), Err(Absent::Gone));
         peers.add_pipe(PIPE, Access::Read, owner(1, 3));
         assert_eq!(pids(peers.of_file(1, &reader)), Ok(Some(vec![])));
-        peers.owners.is_partial = true;
+        peers.owners.missing = Some(Absent::Denied);
         assert_eq!(pids(peers.of_file(1, &reader)), Err(Absent::Denied));
         let socket = OpenFile {
             kind: Ok(Kind::Socket),
@@ -429,7 +432,7 @@ mod tests {
         let client = connection(("127.0.0.1", 5000), ("127.0.0.1", 80));
         let server = connection(("::ffff:127.0.0.1", 80), ("::ffff:127.0.0.1", 5000));
         let mut peers = Peers {
-            owners: Owners::new(vec![(11, owner(1, 3)), (12, owner(2, 4)), (12, owner(3, 4))], false),
+            owners: Owners::new(vec![(11, owner(1, 3)), (12, owner(2, 4)), (12, owner(3, 4))], None),
             connections: vec![(client, Some(11)), (server, Some(12))],
             ..Peers::default()
         };

@@ -284,11 +284,7 @@ impl<'a> Report<'a> {
         for (count, one, rest) in [
             (answer.undecided, "socket", undecided.as_str()),
             (answer.silent, "list", "did not come in time (--patience waits longer)"),
-            (
-                answer.no_thread,
-                "namespace",
-                "left out: can't start a thread or a process to enter it",
-            ),
+            (answer.no_thread, "list", "not read: can't start a thread or a process"),
             (self.without_info, "socket", &without_info),
             (answer.failed, "list", "ended with an error: sockets may be missing"),
             (

@@ -187,8 +187,8 @@ pub struct Answer {
     pub failed: u64,
     /// Lists or namespaces that did not answer within the patience.
     pub silent: u64,
-    /// Network namespaces, and mount namespaces that may have more of them, that were not entered
-    /// because no thread or process could be started.
+    /// Network namespaces that were not entered, and mount namespaces and processes that were not
+    /// read, because no thread or process could be started.
     pub no_thread: u64,
     /// Invalid answers of the kernel. Anything but 0 is a defect.
     pub malformed: u64,
@@ -524,8 +524,9 @@ fn find_owners(
         }
     };
     answer.processes_denied = unseen.denied;
+    answer.no_thread += unseen.no_thread;
     answer.malformed += unseen.malformed;
-    Ok(Owners::new(found, unseen.is_partial))
+    Ok(Owners::new(found, unseen.missing))
 }
 
 /// Whether the caller may enter other namespaces. If not, descriptors of them are not searched for:
@@ -549,20 +550,21 @@ fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: S
     let mut tasks = handle.query(&Query::threads().fields(Field::StartNs | Field::NsNet | Field::NsMnt))?;
     namespaces.add_of_tasks(&tasks);
     let mounts = Mounts::of_tasks(&tasks);
+    let mut unread = 0;
     if may_enter() {
         tasks.retain(|task| {
             let is_seen = task.identity().is_ok_and(|identity| seen.processes.contains(&identity));
             task.tid() == task.pid() && !is_seen
         });
         if !tasks.is_empty() {
-            seen.read(handle, &tasks, namespaces, None)?;
+            unread = seen.read(handle, &tasks, namespaces, None)?.no_thread;
         }
         for (pid, fd, name) in &seen.descriptors {
             namespaces.add_of_descriptor(*pid, *fd, name);
         }
     }
     // The paths of mounts lead through file systems, which may not answer.
-    namespaces.add_of_mounts(mounts, patience);
+    namespaces.unread = unread + namespaces.add_of_mounts(mounts, patience);
     Ok(())
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Namespaces {
     device: u64,
     /// Processes that hide their namespace.
     pub(super) hidden: HashSet<u32>,
-    /// Mount namespaces whose mounts no thread could read.
+    /// Processes and mount namespaces that no thread could read.
     pub(super) unread: u64,
 }
 
@@ -130,9 +130,10 @@ impl Namespaces {
         }
     }
 
-    /// Adds the namespaces that are mounted.
-    pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) {
-        self.unread = 0;
+    /// Adds the namespaces that are mounted. Returns the number of mount namespaces that no thread
+    /// could read.
+    pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) -> u64 {
+        let mut unread = 0;
         // This thread's own, not that of a reader.
         self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
         for (inode, tasks) in mounts.0 {
@@ -155,12 +156,13 @@ impl Namespaces {
                     Ok(_) => {}
                     // The others would not answer in time either.
                     Err(reason) => {
-                        self.unread += u64::from(reason == Absent::NoThread);
+                        unread += u64::from(reason == Absent::NoThread);
                         break;
                     }
                 }
             }
         }
+        unread
     }
 
     /// Adds those in the `mountinfo` of a task. `task` is its directory, or empty for the caller's
