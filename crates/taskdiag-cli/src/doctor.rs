@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::events::{self, EventSource};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Kind, Query, Snapshot, SourceId, Value, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Kind, Query, Snapshot, SourceId, Value, Verdict};
 
 use crate::listing::{Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
@@ -15,6 +15,7 @@ use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
 use crate::output::Cell;
 use crate::output::{json, people, Output};
+use crate::proc;
 use crate::source::SourceOptions;
 
 /// Show what works on this host, what does not and why, and what to do about it
@@ -60,7 +61,7 @@ impl Report {
     fn new(from: &SourceOptions) -> Report {
         let mut handle = from.handle();
         // In a pid namespace, /proc/loadavg has the tasks of the whole machine.
-        let threads = Handle::new().one_shot().query(&Query::threads().fields(Field::Tid));
+        let threads = proc::handle().one_shot().query(&Query::threads().fields(Field::Tid));
         // Derived fields need no source.
         let read = Group::ALL.into_iter().filter(|group| *group != Group::Derived);
         let plan = read.map(|group| {
@@ -90,9 +91,14 @@ impl Report {
             let _ = broker.prepare(Fields::all());
             support.broker = broker.support().broker.clone();
         }
-        let of_events = events::support().map(|(source, fact)| match source {
-            EventSource::Connector => ("event-connector", fact),
-            _ => ("event-tracepoints", fact),
+        let no_events = proc::check_events().err();
+        let of_events = events::support().map(|(source, fact)| {
+            let no = no_events.as_ref().map(|error| Fact::no(error.to_string(), ""));
+            let name = match source {
+                EventSource::Connector => "event-connector",
+                _ => "event-tracepoints",
+            };
+            (name, no.unwrap_or(fact))
         });
         let facts = support
             .facts()
@@ -120,7 +126,7 @@ impl Report {
 
 /// The number of tasks. This command counts as one: its reading threads are left out.
 fn tasks(threads: &Snapshot) -> usize {
-    let own = std::process::id();
+    let own = proc::own_pid();
     1 + threads.tasks().filter(|task| task.pid() != Ok(own)).count()
 }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::proc;
+
 /// How the processors spent their time, in clock ticks since boot (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -110,7 +112,7 @@ pub struct Stat {
 impl Stat {
     /// Reads `/proc/stat`. Values that can't be read are missing.
     pub fn read() -> Stat {
-        text("/proc/stat").map_or_else(Stat::default, |text| Stat::parse(&text))
+        text("stat").map_or_else(Stat::default, |text| Stat::parse(&text))
     }
 
     fn parse(text: &str) -> Stat {
@@ -144,7 +146,7 @@ impl MemInfo {
 
     /// Reads them.
     pub fn read() -> io::Result<MemInfo> {
-        let mut info = MemInfo::parse(&fs::read("/proc/meminfo")?);
+        let mut info = MemInfo::parse(&fs::read(proc::path("meminfo"))?);
         let free = hugetlb_free(Path::new("/sys/kernel/mm/hugepages"));
         info.0
             .extend(free.map(|bytes| (MemInfo::HUGETLB_FREE.to_owned(), bytes)));
@@ -290,17 +292,17 @@ impl Host {
     /// Reads it.
     pub fn read() -> Host {
         Host {
-            uptime_s: text("/proc/uptime").and_then(|text| uptime(&text)),
-            load: text("/proc/loadavg").and_then(|text| Load::parse(&text)),
+            uptime_s: text("uptime").and_then(|text| uptime(&text)),
+            load: text("loadavg").and_then(|text| Load::parse(&text)),
             stat: Stat::read(),
             memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
-            pressure: PRESSURES.map(|name| pressure(&text(&format!("/proc/pressure/{name}"))?)),
+            pressure: PRESSURES.map(|name| pressure(&text(&format!("pressure/{name}"))?)),
         }
     }
 }
 
-fn text(path: &str) -> Option<String> {
-    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+fn text(name: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(proc::path(name)).ok()?).into_owned())
 }
 
 fn uptime(text: &str) -> Option<u64> {

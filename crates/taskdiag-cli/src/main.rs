@@ -40,6 +40,7 @@ mod output;
 mod pgrep;
 mod pin;
 mod pkill;
+mod proc;
 mod ps;
 mod quantity;
 #[cfg(feature = "history")]
@@ -66,7 +67,7 @@ use without::top;
 use without::{history, record, report};
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -103,6 +104,15 @@ struct Cli {
         display_order = 900
     )]
     color: Color,
+    /// Read the procfs mounted at DIR, such as the host's in a container [default: $HOST_PROC or /proc]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        help_heading = "Source",
+        display_order = 900
+    )]
+    proc: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -224,6 +234,7 @@ fn answer() -> ExitCode {
             Color::Auto if outcome::is_procps() => Color::Never,
             color => color,
         });
+        proc::choose(cli.proc.clone())?;
         run(cli, line.meant)
     });
     outcome::exit_code(result)

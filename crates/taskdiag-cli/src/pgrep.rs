@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use regex::bytes::{Regex, RegexBuilder};
 use rustix::fs::{fstatfs, OFlags};
-use rustix::process::getpid;
 use rustix::time::ClockId;
 use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Identity, Query, Task, Value};
 use taskdiag_sys::host::now_ns;
@@ -18,6 +17,7 @@ use crate::file;
 use crate::listing::Answers;
 use crate::outcome::{self, message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
+use crate::proc;
 use crate::ps;
 use crate::selection;
 use crate::source::SourceOptions;
@@ -411,7 +411,7 @@ fn or_own(handle: &mut Handle, field: Field, ids: &[u32]) -> Result<Vec<u32>, Fa
     if !ids.contains(&0) {
         return Ok(ids.to_vec());
     }
-    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    let pid = proc::own_pid();
     let snapshot = handle.query(&Query::these([pid]).fields(field))?;
     let own = match snapshot.tasks().next().map(|task| task.value(field)) {
         Some(Ok(Value::Unsigned(id))) => id as u32,

@@ -14,6 +14,7 @@ use taskdiag_sys::signals;
 use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::{text, Output};
 use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
+use crate::proc;
 
 /// Signal processes by name and other criteria
 ///
@@ -109,6 +110,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         catches: args.require_handler.then_some(number),
         ..Wanted::default()
     };
+    if !args.dry_run {
+        proc::chosen().check_ids("signals can't be sent")?;
+    }
     let mut handle = args.criteria.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
     if args.criteria.count {

@@ -13,6 +13,7 @@ use crate::choice::Chosen;
 use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::Absences;
+use crate::proc;
 use crate::ps::specifiers::field_of;
 use crate::quantity;
 use crate::users;
@@ -385,8 +386,8 @@ pub fn without(query: Query, pids: &[u32]) -> Result<Query, Failure> {
 
 /// The ids of this process and, if wanted, of its ancestors.
 pub fn own(with_ancestors: bool) -> Vec<u32> {
-    let mut own = vec![std::process::id()];
-    let mut handle = Handle::new();
+    let mut own = vec![proc::own_pid()];
+    let mut handle = proc::handle();
     let mut parent_of = |pid: u32| {
         let found = handle.query(&Query::these([pid]).fields(Field::Ppid)).ok()?;
         found.tasks().next()?.ppid().ok().filter(|&parent| parent != 0)

@@ -7,7 +7,7 @@ use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValu
 use clap::Args;
 use taskdiag::{Handle, SourceId};
 
-use crate::quantity;
+use crate::{proc, quantity};
 
 /// The values of a command's `--source`: name, meaning, and a line of help.
 pub type Choices<S> = [(&'static str, S, &'static str)];
@@ -111,7 +111,7 @@ impl SourceOptions {
 
 /// A handle with the settings that options describe.
 pub fn handle(source: Only<SourceId>, patience: Patience, broker: &BrokerOptions) -> Handle {
-    let mut handle = Handle::new().with_patience(patience.patience);
+    let mut handle = proc::handle().with_patience(patience.patience);
     if let Some(path) = &broker.socket {
         handle = handle.with_socket(path);
     }

@@ -155,6 +155,7 @@ pub use handle::{answer_past, Past};
 pub use handle::{Explanation, Handle};
 #[doc(hidden)]
 pub use interrupt::{interruptible, is_interrupted};
+pub use source::procfs::Proc;
 
 /// Types that can move to other threads, and types that several threads can use at once.
 const _: () = {

@@ -14,17 +14,17 @@ use taskdiag_sys::procmap::{self, QueryFlags};
 
 use crate::pagecache;
 use crate::source::broker::nobody_at;
-use crate::source::procfs;
+use crate::source::procfs::{self, Proc};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Finds out which sources work on this host, without loading anything. `built` says why the BPF
 /// programs were not built; it is empty if they were.
-pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Support {
-    let status = fs::read("/proc/self/status");
+pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Path) -> Support {
+    let status = fs::read(proc.join("self/status"));
     let mut support = Support::default();
-    support.procfs = procfs(status.as_deref().ok());
-    support.procfs_complete = procfs_complete();
+    support.procfs = procfs(proc, status.as_deref().ok());
+    support.procfs_complete = procfs_complete(proc.path());
     support.may_trace = may_trace();
     support.bpf_built = bpf_built(built);
     support.btf = btf();
@@ -58,7 +58,7 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
     );
     support.plain_times = plain_times(fs::read_to_string("/sys/devices/system/cpu/nohz_full"));
     support.tasks = tasks();
-    support.processes = processes();
+    support.processes = processes(proc.path());
     support.processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     support
 }
@@ -96,9 +96,9 @@ fn plain_times(list: std::io::Result<String>) -> Fact {
 
 /// The number of processes: the link count of `/proc` counts each process, and some other
 /// directories (`proc_root_getattr()` in `fs/proc/root.c`).
-fn processes() -> Option<u32> {
+fn processes(proc: &Path) -> Option<u32> {
     const OTHERS: u32 = 8;
-    let links = u32::try_from(rustix::fs::stat("/proc").ok()?.st_nlink).ok()?; // its type is the architecture's
+    let links = u32::try_from(rustix::fs::stat(proc).ok()?.st_nlink).ok()?; // its type is the architecture's
     Some(links.saturating_sub(OTHERS))
 }
 
@@ -116,7 +116,7 @@ fn came_with(needed: (u32, u32)) -> Fact {
     }
 }
 
-fn procfs(status: Option<&[u8]>) -> Fact {
+fn procfs(proc: &Proc, status: Option<&[u8]>) -> Fact {
     let Some(status) = status else {
         let remedy = "mount it: mount -t proc proc /proc";
         return if Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
@@ -125,23 +125,16 @@ fn procfs(status: Option<&[u8]>) -> Fact {
             Fact::no("/proc is not mounted", remedy)
         };
     };
-    let line = |key: &str| {
-        let text = std::str::from_utf8(status).unwrap_or_default();
-        text.lines()
-            .find_map(|line| Some(line.strip_prefix(key)?.split_whitespace().count()))
-    };
-    // The line has one number for each pid namespace, from that of the mount inward. With more than
-    // one, the mount belongs to an outer namespace.
-    match line("NSpid:") {
-        Some(levels) if levels > 1 => Fact::no(
+    match procfs::namespaces(status) {
+        Some(count) if count > 1 && !proc.is_outer() => Fact::no(
             "/proc shows an outer pid namespace, whose ids are not the caller's",
             "mount one of this namespace: mount -t proc proc /proc",
         ),
-        _ => Fact::yes("/proc is mounted"),
+        _ => Fact::yes(format!("{} is mounted", proc.path().display())),
     }
 }
 
-fn procfs_complete() -> Fact {
+fn procfs_complete(proc: &Path) -> Fact {
     let Ok(mounts) = fs::read("/proc/self/mountinfo") else {
         return Fact::unknown("/proc/self/mountinfo can't be read");
     };
@@ -149,11 +142,11 @@ fn procfs_complete() -> Fact {
     // The last mount on a mount point hides the others.
     let options = mounts
         .lines()
-        .filter(|line| line.split(' ').nth(4) == Some("/proc"))
+        .filter(|line| line.split(' ').nth(4).map(Path::new) == Some(proc))
         .filter_map(|line| line.split(" - ").nth(1)?.split(' ').nth(2))
         .next_back()
         .unwrap_or_default();
-    let trusted = may_trace().is_yes();
+    let (trusted, shown) = (may_trace().is_yes(), proc.display());
     let hides = |option: &&str| match option.strip_prefix("hidepid=") {
         Some("0" | "off") => false,
         Some("4" | "ptraceable") => !trusted,
@@ -162,14 +155,14 @@ fn procfs_complete() -> Fact {
     };
     match options.split(',').find(hides) {
         Some(option) if option.starts_with("hidepid") => Fact::denied(
-            format!("/proc is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
+            format!("{shown} is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
             capability_remedy("run as root, or join the group of the mount's gid= option"),
         ),
         Some(option) => Fact::no(
-            format!("/proc is mounted with {option}: it has only the directories of tasks"),
+            format!("{shown} is mounted with {option}: it has only the directories of tasks"),
             "nothing is lost for tasks; mount another /proc for the rest",
         ),
-        None => Fact::yes("/proc shows every task"),
+        None => Fact::yes(format!("{shown} shows every task")),
     }
 }
 

@@ -20,6 +20,7 @@ use super::Args;
 use crate::host::MemInfo;
 use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::{people, text, Key as _};
+use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
 const MOST_SAID: u64 = 20;
@@ -72,7 +73,10 @@ impl Scan {
         // Rows that are written continuously already show the progress.
         let streams = style.sort.is_empty() && depth.is_none();
         Ok(Scan {
-            finder: Some(Finder::new(style.source, style.range, args.options.patience.patience)),
+            finder: Some(
+                Finder::new(style.source, style.range, args.options.patience.patience)
+                    .with_proc(proc::chosen().clone()),
+            ),
             silent: Vec::new(),
             silent_files: 0,
             source: style.source,
@@ -204,7 +208,8 @@ impl Scan {
 
     /// Asks about the files of all processes that the caller may see.
     pub fn all_processes(&mut self) -> Result<(), Failure> {
-        for pid in Finder::pids()? {
+        let pids = self.finder.as_ref().map_or_else(|| Ok(Vec::new()), Finder::pids)?;
+        for pid in pids {
             if !self.goes_on() {
                 break;
             }

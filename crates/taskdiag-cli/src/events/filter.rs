@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use taskdiag::{Absent, Event, EventField, EventKind, Field, Fields, Filter as Expression, Handle, Query, Value};
+use taskdiag::{Absent, Event, EventField, EventKind, Field, Fields, Filter as Expression, Query, Value};
 use taskdiag_core::filter::HasFields;
 
 use super::cgroups::{in_cgroup, Cgroup, Cgroups};
 use super::Args;
 use crate::listing::Answers;
 use crate::outcome::{Failure, Outcome};
+use crate::proc;
 
 /// Which events are shown.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl Filter {
     /// in between is found either by the query or by its fork event.
     pub fn find_family(&mut self) -> Result<(), Failure> {
         let Some(query) = &self.query else { return Ok(()) };
-        let found = Answers::ask(&mut Handle::new().one_shot(), query)?;
+        let found = Answers::ask(&mut proc::handle().one_shot(), query)?;
         self.outcome = found.report(&[]);
         self.family = Some(found.tasks().iter().filter_map(|task| task.pid().ok()).collect());
         Ok(())

@@ -9,6 +9,8 @@ use rustix::event::{eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
 use taskdiag::events::{EventSource, Options};
 use taskdiag::Events;
 
+use crate::proc;
+
 /// A receiver of events.
 pub trait Listener: Send + 'static {
     /// Events are open.
@@ -60,7 +62,7 @@ impl Drop for Listening {
 
 /// Reads events until asked to stop.
 fn listen(options: &Options, listener: &mut impl Listener, stop: &OwnedFd) -> taskdiag::Result<()> {
-    let mut events = Events::open(options)?;
+    let mut events = proc::events(options)?;
     listener.opened(events.source());
     loop {
         listener.read(&mut events)?;

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use taskdiag::events::{EventSource, Lost, Options};
-use taskdiag::{Absent, EventField, EventKind, Events};
+use taskdiag::{Absent, EventField, EventKind};
 
 use crate::choice::Chosen;
 use crate::history::RangeOptions;
 use crate::listing::Formats;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::{Absences, Output};
+use crate::proc;
 use crate::quantity;
 use crate::selection::Selection;
 use crate::source::{parser, Choices, Only};
@@ -131,7 +132,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut filter = Filter::new(&args)?;
     let mut writer = Writer::new(&args, &chosen);
     let stop = Stop::new()?;
-    let mut events = Events::open(
+    let mut events = proc::events(
         &Options::default()
             .kinds(filter.kinds_to_watch())
             .threads(args.threads)

@@ -12,9 +12,9 @@ use super::cell::{Cell, OwnedValue, Reason};
 use super::page::{Facts, OfKind};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
-use crate::maps;
 use crate::outcome::Failure;
 use crate::source::SourceOptions;
+use crate::{maps, proc};
 
 /// No process has more ancestors than this. A loop is possible where ids were reused.
 const MOST_PARENTS: usize = 256;
@@ -65,7 +65,7 @@ impl<'a> Inspector<'a> {
         let sockets = sockets.and_then(|_| self.sockets(&process));
         let facts = Facts {
             own: self.query(
-                Query::process(std::process::id()),
+                Query::process(proc::own_pid()),
                 NAMESPACES.map(|(_, field)| field).into_iter().collect(),
             ),
             parents: self.parents(&task),

@@ -16,6 +16,7 @@ use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome}
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::named;
+use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
 use crate::source::{self, parser, BrokerOptions, Choices, Only, Patience};
@@ -127,7 +128,7 @@ impl SourceOptions {
         if self.is_broker() {
             source::handle(self.source, self.patience, &self.broker)
         } else {
-            Handle::new().with_patience(self.patience.patience)
+            proc::handle().with_patience(self.patience.patience)
         }
     }
 

@@ -22,6 +22,7 @@ use super::pagecache::Directories;
 use super::reading::{self, Missing, Pss};
 use super::state::Shared;
 use super::tracker::{GroupFacts, Reading, ThreadReading};
+use crate::proc;
 
 /// What to sample.
 #[derive(Debug)]
@@ -177,7 +178,7 @@ impl Worker {
         }
         let threads = self.read_threads(&readings, &mut missing)?;
         self.read_pss(&mut readings, began)?;
-        let own = self.processes.tasks().find(|task| task.pid() == Ok(std::process::id()));
+        let own = self.processes.tasks().find(|task| task.pid() == Ok(proc::own_pid()));
         self.own.note_process(own, self.plan.boot);
         self.own.note_sources(&self.processes);
         self.own.gone += self.processes.counters().gone;

@@ -119,7 +119,7 @@ impl CommandLine {
                 let names = argument.get_long_and_visible_aliases().unwrap_or_default();
                 names.contains(&name) && argument.get_action().takes_values() && !argument.is_require_equals_set()
             };
-            name == COLOR || arguments.any(takes)
+            GLOBAL.contains(&name) || arguments.any(takes)
         };
         let (mut meant, left) = options::take(arguments.drain(command + 1..), takes_value, is_link)?;
         meant.is_given |= is_link;
@@ -128,21 +128,19 @@ impl CommandLine {
     }
 }
 
-/// The option of all commands that takes a value.
-const COLOR: &str = "color";
+/// The options of all commands that take a value.
+const GLOBAL: [&str; 2] = ["color", "proc"];
 
 /// The position of the command's name, if the command is `ps`.
 fn position_of_ps(arguments: &[OsString]) -> Option<usize> {
-    let option = format!("--{COLOR}");
     let mut position = 1;
     loop {
-        let word = arguments.get(position)?.to_str()?;
-        if word == option {
-            position += 2;
-        } else if word.strip_prefix(&option).is_some_and(|value| value.starts_with('=')) {
-            position += 1;
-        } else {
-            return (word == "ps").then_some(position);
+        let word = arguments.get(position)?.as_encoded_bytes();
+        let option = |name: &&str| word.strip_prefix(b"--")?.strip_prefix(name.as_bytes());
+        match GLOBAL.iter().find_map(option) {
+            Some(b"") => position += 2,
+            Some([b'=', ..]) => position += 1,
+            _ => return (word == b"ps").then_some(position),
         }
     }
 }
@@ -175,6 +173,7 @@ mod tests {
         for words in [
             &["taskdiag", "--color", "never", "ps", "-e"][..],
             &["taskdiag", "--color=never", "ps", "-e"],
+            &["taskdiag", "--proc", "/host/proc", "--color=never", "ps", "-e"],
         ] {
             assert!(command_line(words, false).1.choice.all, "{words:?}");
         }

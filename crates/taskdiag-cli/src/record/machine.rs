@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::host::MemInfo;
+use crate::proc;
 use taskdiag::Handle;
 use taskdiag_history::figures::{self, Figure, Figures};
 
@@ -11,13 +12,13 @@ pub fn add(into: &mut Figures) {
     let mut set = |object: &str, key: &str, number: u64| {
         figures::set(into, object.as_bytes(), key.as_bytes(), Figure::Number(number));
     };
-    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let text = |name: &str| fs::read_to_string(proc::path(name)).unwrap_or_default();
     if let Ok(info) = MemInfo::read() {
         for (name, bytes) in info.entries() {
             set("meminfo", name, bytes);
         }
     }
-    for line in text("/proc/stat").lines() {
+    for line in text("stat").lines() {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
         let numbers = words.flat_map(str::parse::<u64>);
@@ -33,20 +34,20 @@ pub fn add(into: &mut Figures) {
             _ => {}
         }
     }
-    for line in text("/proc/vmstat").lines() {
+    for line in text("vmstat").lines() {
         if let Some((name, Ok(count))) = line.split_once(' ').map(|(name, count)| (name, count.parse())) {
             if VMSTAT.contains(&name) {
                 set("vmstat", name, count);
             }
         }
     }
-    for (index, average) in text("/proc/loadavg").split(' ').take(3).enumerate() {
+    for (index, average) in text("loadavg").split(' ').take(3).enumerate() {
         if let Ok(average) = average.parse::<f64>() {
             set("load", ["1", "5", "15"][index], (average * 100.0).round() as u64);
         }
     }
     for what in ["cpu", "memory", "io"] {
-        add_pressure(what, &text(&format!("/proc/pressure/{what}")), &mut set);
+        add_pressure(what, &text(&format!("pressure/{what}")), &mut set);
     }
     let info = rustix::system::sysinfo();
     set(

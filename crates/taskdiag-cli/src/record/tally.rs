@@ -8,6 +8,7 @@ use taskdiag::{Event, EventKind, Events, Field, Value};
 use taskdiag_history::events::{Happened, Sum};
 
 use crate::events::{Cgroups, Stop};
+use crate::proc;
 
 /// The maximum number of single events in a sample. The sums have all events.
 const MOST_EVENTS: usize = 2000;
@@ -62,7 +63,7 @@ impl Begun {
 impl Tally {
     /// Opens the event source.
     pub fn open() -> Result<Tally, String> {
-        let events = Events::open(&Options::default().gather(GATHER)).map_err(|error| format!("{error:#}"))?;
+        let events = proc::events(&Options::default().gather(GATHER)).map_err(|error| format!("{error:#}"))?;
         Ok(Tally {
             events,
             cgroups: Cgroups::for_any_source(),

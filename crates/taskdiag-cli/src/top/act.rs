@@ -4,14 +4,18 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
-use taskdiag::{Field, Filter, Handle, Query};
+use taskdiag::{Field, Filter, Query};
 use taskdiag_sys::signals;
 
 use super::rows::Target;
+use crate::proc;
 
 /// Sends a signal to the process. The descriptor is opened before the check, so that a process that
 /// gets the same id later is not hit.
 pub fn send(target: &Target, number: u32) -> Result<(), String> {
+    proc::chosen()
+        .check_ids("no signal")
+        .map_err(|error| error.to_string())?;
     let pid = pid(target.pid)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(said)?;
     check(target)?;
@@ -21,6 +25,9 @@ pub fn send(target: &Target, number: u32) -> Result<(), String> {
 /// Changes the nice value of the thread; for a process, that of its leader, like renice(1). No such
 /// system call takes a descriptor, so the check can only be made before.
 pub fn renice(target: &Target, nice: i32) -> Result<(), String> {
+    proc::chosen()
+        .check_ids("no nice value")
+        .map_err(|error| error.to_string())?;
     let thread = pid(target.tid)?;
     check(target)?;
     setpriority_process(Some(thread), nice).map_err(|errno| match errno {
@@ -50,7 +57,7 @@ fn check(target: &Target) -> Result<(), String> {
     } else {
         Query::threads_of_these([target.pid]).filter(Filter::one_of(Field::Tid, &[target.tid]))
     };
-    let snapshot = Handle::new()
+    let snapshot = proc::handle()
         .one_shot()
         .query(&query.fields(Field::StartNs | Field::Comm | Field::KernelThread))
         .map_err(|error| format!("{error:#}"))?;
@@ -71,6 +78,7 @@ mod tests {
     use rustix::process::getpriority_process;
 
     use super::*;
+    use taskdiag::Handle;
 
     fn sleeper() -> (Child, Target) {
         let child = Command::new("sleep").arg("1000").spawn().expect("sleep exists");

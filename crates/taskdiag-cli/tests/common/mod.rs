@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
@@ -52,8 +52,17 @@ impl Run {
 
 /// The binary with these arguments.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
-    command.args(args).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    let mut command = command_of(env!("CARGO_BIN_EXE_taskdiag"));
+    command.args(args);
+    command
+}
+
+fn command_of(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LC_ALL", "C.UTF-8")
+        .env("TZ", "UTC")
+        .env_remove("HOST_PROC");
     // On a busy machine, even a process that holds no lock may answer slowly.
     command.env("TASKDIAG_PATIENCE", "5");
     command
@@ -182,6 +191,16 @@ pub fn run_without_proc(args: &[&str]) -> Run {
     };
     let output = child::in_world(&mut command(args), world).output();
     Run::new(output.expect("the binary runs"))
+}
+
+/// A command that runs its arguments in a container: in a pid namespace with its own `/proc`, and
+/// with the host's at `proc`.
+pub fn in_container(proc: &Path) -> Command {
+    let script = r#"mount --bind /proc "$0" && mount -t proc proc /proc && exec "$@""#;
+    let mut command = command_of("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]);
+    command.arg(proc);
+    command
 }
 
 /// A process that waits until dropped.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{run, wait_until_it_sleeps, Sleeper};
 use exporter::{ask, receive, Directory, Exporter, Scrape};
 use taskdiag_testkit::child::{self, World};
-use taskdiag_testkit::{storage, test_name};
+use taskdiag_testkit::{storage, temporary, test_name};
 use taskdiag_zoo::{margin, Zoo};
 
 /// A configuration with one group for the processes of each name.
@@ -25,6 +25,29 @@ fn named(directory: &Directory, names: &[&str]) -> String {
         "named.yml",
         &format!("process_names:\n- name: '{{{{.Comm}}}}'\n  comm:\n{items}"),
     )
+}
+
+/// Check that the exporter in a container has the values of the host's processes, and its own.
+#[test]
+fn a_container_has_the_metrics_of_its_host() {
+    let (directory, proc) = (Directory::new(), temporary::Directory::new("metrics-proc"));
+    let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-host")));
+    let pid = sleeper.pid();
+    wait_until_it_sleeps(&pid);
+    let config = named(&directory, &["tdm-host"]);
+    let mut command = common::in_container(&proc);
+    command.args([env!("CARGO_BIN_EXE_taskdiag"), "metrics", "--listen", "127.0.0.1:0"]);
+    let exporter = Exporter::run(command.args(["--config", &config]).env("HOST_PROC", &*proc));
+    let scrape = exporter.scrape();
+    let rss = common::status(&pid, "VmRSS");
+    let rss: f64 = rss.trim_end_matches(" kB").parse().expect("a size");
+    assert_eq!(scrape.group("num_procs", "tdm-host", &[]), 1.0);
+    assert_eq!(
+        scrape.group("memory_bytes", "tdm-host", &[("memtype", "resident")]),
+        rss * 1024.0
+    );
+    assert_eq!(scrape.value("taskdiag_metrics_events", &[]), Some(0.0));
+    assert!(scrape.value("process_resident_memory_bytes", &[]) > Some(0.0));
 }
 
 fn proc(pid: &str, file: &str) -> String {

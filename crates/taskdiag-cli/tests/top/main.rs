@@ -200,6 +200,32 @@ fn signals_are_confirmed() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that top in a container shows the host's processes, and sends no signal by their ids.
+#[test]
+fn processes_of_the_host_are_only_looked_at() {
+    let proc = Directory::new("top-proc");
+    let sleeper = Sleeper::new("host's");
+    let pid = sleeper.pid();
+    let mut command = common::in_container(&proc);
+    command.args(["setsid", "--ctty", env!("CARGO_BIN_EXE_taskdiag"), "top", "-p", &pid]);
+    let mut top = Terminal::of(command.env("HOST_PROC", &*proc), 160, 30);
+    top.wait_for("host's 1000");
+    for (key, question, answer) in [
+        ("k\x15kill\r", "send SIGKILL", "no signal"),
+        ("r\x157\r", "to 7?", "no nice value"),
+    ] {
+        top.press(key);
+        top.wait_for(question);
+        top.press("y");
+        top.wait_for(&format!(
+            "{pid}: {answer}: the ids in {} are those of an outer pid",
+            proc.display()
+        ));
+    }
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that a search finds ids and names, also with the keys of top.
 #[test]
 fn ids_and_names_are_searched() {

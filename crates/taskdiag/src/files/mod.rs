@@ -64,6 +64,7 @@ use taskdiag_core::support::Verdict;
 use crate::owners::{borrowed, FoundOwners};
 use crate::readers;
 use crate::source::broker::Broker;
+use crate::source::procfs::Proc;
 #[cfg(doc)]
 use crate::Handle;
 use batch::Batch;
@@ -412,6 +413,8 @@ fn processes(snapshot: &Snapshot) -> Result<Vec<Process>> {
 /// What a handle keeps between queries about files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
+    /// Which procfs is read.
+    pub(crate) proc: Proc,
     walk: Option<FilesWalk>,
     /// Loading has failed.
     cannot_load: bool,
@@ -507,6 +510,7 @@ pub(crate) fn answer(
     let mut answer = Answer::new(source);
     answer.gone = (snapshot.len() - processes.len()) as u64;
     let mut pass = Pass {
+        proc: &files.proc,
         snapshot,
         request,
         wants: request.wants(),
@@ -535,6 +539,7 @@ pub(crate) fn answer(
 
 /// The state of a pass, through which files reach the closure.
 struct Pass<'a> {
+    proc: &'a Proc,
     snapshot: &'a Snapshot,
     request: &'a Request,
     /// What the closure receives.

@@ -12,7 +12,7 @@ impl Handle {
     /// loads what it needs. Fails like [`files`](Handle::files).
     #[doc(hidden)]
     pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
-        let source = self.files.prepare(self.source, processes.len())?;
+        let source = self.files.prepare(self.forced()?, processes.len())?;
         self.sources.procfs()?;
         if source == SourceId::Broker {
             self.sources.broker()?.check_files()?;

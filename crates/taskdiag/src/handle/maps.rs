@@ -41,7 +41,11 @@ impl Handle {
     /// build ids that the kernel does not find.
     pub fn maps_of_fd(&self, file: OwnedFd) -> Maps {
         let settings = Settings {
-            forced: self.forced_for_maps().filter(|&source| source != SourceId::Broker),
+            proc: self.proc().clone(),
+            forced: self
+                .maps_source
+                .or(self.source)
+                .filter(|&source| source != SourceId::Broker),
             broker: None,
             patience: self.patience_of_calls(),
         };
@@ -82,7 +86,7 @@ impl Handle {
     ///
     /// As [`prepare`](Handle::prepare).
     pub fn prepare_maps(&mut self) -> Result<()> {
-        match self.forced_for_maps() {
+        match self.forced_for_maps()? {
             None | Some(SourceId::Bpf) => self.machine.prepare(),
             Some(SourceId::Broker) => self.sources.file_opener().map(drop),
             Some(_) => Ok(()),
@@ -90,11 +94,12 @@ impl Handle {
     }
 
     fn maps_settings(&mut self) -> Result<Settings> {
-        let (forced, broker) = match self.forced_for_maps() {
+        let (forced, broker) = match self.forced_for_maps()? {
             Some(SourceId::Broker) => (None, Some(self.sources.file_opener()?)),
             forced => (forced, None),
         };
         Ok(Settings {
+            proc: self.proc().clone(),
             forced,
             broker,
             patience: self.patience_of_calls(),
@@ -102,7 +107,8 @@ impl Handle {
     }
 
     /// The only source that may answer about mappings.
-    fn forced_for_maps(&self) -> Option<SourceId> {
-        self.maps_source.or(self.source)
+    fn forced_for_maps(&self) -> Result<Option<SourceId>> {
+        self.maps_source
+            .map_or_else(|| self.forced(), |source| Ok(Some(source)))
     }
 }

@@ -41,7 +41,7 @@ use crate::memory::{Progress, RollupRequest, Rollups, StillThere};
 use crate::probe;
 use crate::readers;
 use crate::source::broker;
-use crate::source::procfs;
+use crate::source::procfs::{self, Proc};
 use crate::source::TaskRequest;
 use complete::{fields_of, Completion};
 use derived::Derived;
@@ -163,6 +163,14 @@ impl Handle {
         self
     }
 
+    /// Reads another procfs than `/proc`. If its pid namespace is an outer one, only procfs answers:
+    /// what asks another source fails with [`Unsupported`](ErrorKind::Unsupported).
+    pub fn with_proc(mut self, proc: Proc) -> Handle {
+        self.files.proc = proc.clone();
+        self.sources.proc = proc;
+        self
+    }
+
     /// Sets the default of [`Query::patience`]: how long one system call on a process may make no
     /// progress. 0.2 seconds unless this is called.
     pub fn with_patience(mut self, patience: Duration) -> Handle {
@@ -217,7 +225,7 @@ impl Handle {
     }
 
     fn prepare_groups(&mut self, groups: Groups) -> Result<()> {
-        match self.source {
+        match self.forced()? {
             None | Some(SourceId::Bpf) => self.load_programs(groups),
             Some(SourceId::Broker) => self.connect_to_broker(),
             Some(_) => Ok(()),
@@ -439,7 +447,7 @@ impl Handle {
             for group in Groups::of(snapshot.fields).iter() {
                 snapshot.answers[group as usize] = plan.answer(group);
             }
-            let may_fall_back = self.source.is_none() && plan.first().0 == SourceId::Broker;
+            let may_fall_back = self.only_source().is_none() && plan.first().0 == SourceId::Broker;
             match self.ask(query, &plan, snapshot) {
                 Ok(knows_changes) => return Ok((plan, knows_changes)),
                 Err(error) if may_fall_back && error.kind() == ErrorKind::Unsupported => {
@@ -476,7 +484,7 @@ impl Handle {
     fn plan(&mut self, query: &Query) -> Result<Plan> {
         self.try_broker()?;
         let state = State {
-            forced: self.source,
+            forced: self.forced()?,
             forced_rollup: self.rollup_source,
             loaded: self.sources.bpf.loaded(),
             regret_ns: self.regret_ns,
@@ -548,7 +556,7 @@ impl Handle {
     /// Finds out whether there is a broker, if the planner may choose it. Fails if the broker was
     /// chosen and the listener refuses or is not a broker.
     fn try_broker(&mut self) -> Result<()> {
-        let source = self.source;
+        let source = self.forced()?;
         let facts = self.facts();
         let is_tried = match source {
             // If nobody listened before, somebody may now: no other source can answer.
@@ -570,11 +578,16 @@ impl Handle {
 
     /// The facts about this host, extended as more is found out.
     fn facts(&mut self) -> &mut Support {
-        let broker = self.sources.broker_path();
+        let (proc, broker) = (&self.sources.proc, self.sources.broker_path());
         self.support.get_or_insert_with(|| {
             let built = [recipe::TASK_CALLED.as_ref(), recipe::TASK_WALK.as_ref()];
             let why_not = built.into_iter().find_map(|recipe| recipe.err().copied());
-            probe::probe(why_not.unwrap_or_default(), &pin::directory(), broker)
+            let mut support = probe::probe(proc, why_not.unwrap_or_default(), &pin::directory(), broker);
+            if let Some(why) = proc.why_no_ids() {
+                let no = Fact::no(why, procfs::SHARE);
+                (support.bpf_load, support.pinned, support.broker) = (no.clone(), no.clone(), no);
+            }
+            support
         })
     }
 
@@ -587,9 +600,23 @@ impl Handle {
         self.patience.unwrap_or(readers::PATIENCE)
     }
 
+    /// Which procfs is read.
+    pub(crate) fn proc(&self) -> &Proc {
+        &self.sources.proc
+    }
+
     /// The only source that may answer.
     pub(crate) fn only_source(&self) -> Option<SourceId> {
-        self.source
+        let only_procfs = self.sources.proc.is_outer().then_some(SourceId::Procfs);
+        self.source.or(only_procfs)
+    }
+
+    /// The only source that may answer, if it can.
+    fn forced(&self) -> Result<Option<SourceId>> {
+        if let Some(source) = self.source.filter(|&source| source != SourceId::Procfs) {
+            self.proc().check_ids(&format!("{source} can't answer"))?;
+        }
+        Ok(self.only_source())
     }
 }
 

@@ -14,13 +14,15 @@ use taskdiag_protocol::wire;
 use crate::maps;
 use crate::readers;
 use crate::source::broker::Broker;
-use crate::source::procfs::Procfs;
+use crate::source::procfs::{Proc, Procfs};
 use crate::source::Source;
 
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// Loads and drops its programs itself.
     pub(super) bpf: Bpf,
+    /// Which procfs is read.
+    pub(super) proc: Proc,
     procfs: Option<Procfs>,
     broker: Option<Broker>,
     /// A second connection, which opens files for readers of mappings: they must not wait for a long
@@ -45,7 +47,7 @@ impl Sources {
 
     pub(super) fn procfs(&mut self) -> Result<&mut Procfs> {
         let opened = self.procfs.take().filter(Procfs::is_ours);
-        let procfs = opened.map_or_else(Procfs::open, Ok)?;
+        let procfs = opened.map_or_else(|| Procfs::open(&self.proc), Ok)?;
         Ok(self.procfs.insert(procfs))
     }
 
@@ -101,7 +103,7 @@ pub(super) fn shown(bpf: &mut Bpf, scope: Scope) -> Result<Snapshot> {
         } else {
             Query::these(again)
         };
-        Procfs::open()?.read(&query, Fields::NONE, readers::PATIENCE, &mut shown)?;
+        Procfs::open(&Proc::default())?.read(&query, Fields::NONE, readers::PATIENCE, &mut shown)?;
     }
     Ok(shown)
 }

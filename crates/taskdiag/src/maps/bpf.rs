@@ -24,6 +24,7 @@ use super::opener::{MemoryFile, Opener};
 use super::source::IoctlCursor;
 use super::{Device, Filter, Mapping, Mappings, Perms, Wants};
 use crate::readers;
+use crate::source::procfs::Proc;
 
 /// The loaded program.
 #[derive(Debug)]
@@ -298,12 +299,18 @@ impl Names {
         all: &mut Mappings,
     ) -> Result<()> {
         let requests = self.open(walk, chosen, patience)?;
-        let answers = readers::each(requests.clone(), readers::MAPPINGS, patience, |request| {
-            let mut buffer = Vec::new();
-            let mappings = &request.walked.mappings;
-            let ask = |&index: &usize| ask_name(request.maps.as_fd(), &mut buffer, &mappings.get(index));
-            request.indexes.iter().map(ask).collect::<Result<Vec<_>>>()
-        });
+        let answers = readers::each(
+            &Proc::default(),
+            requests.clone(),
+            readers::MAPPINGS,
+            patience,
+            |request| {
+                let mut buffer = Vec::new();
+                let mappings = &request.walked.mappings;
+                let ask = |&index: &usize| ask_name(request.maps.as_fd(), &mut buffer, &mappings.get(index));
+                request.indexes.iter().map(ask).collect::<Result<Vec<_>>>()
+            },
+        );
         for ((_, request), names) in requests.iter().zip(answers) {
             let numbers = request
                 .indexes
@@ -335,8 +342,8 @@ impl Names {
         patience: Duration,
     ) -> Result<Vec<(u32, Arc<NameRequest>)>> {
         let about = chosen.iter().map(|candidate| (candidate.pid, candidate.pid)).collect();
-        let opened = readers::each(about, readers::MAPPINGS, patience, |&pid| {
-            Opener::Path(None).open(pid, MemoryFile::Maps)
+        let opened = readers::each(&Proc::default(), about, readers::MAPPINGS, patience, |&pid| {
+            Opener::Path(Proc::default(), None).open(pid, MemoryFile::Maps)
         });
         let mut requests = Vec::new();
         for (candidate, opened) in chosen.iter().zip(opened) {

@@ -13,6 +13,8 @@ use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags, CWD};
@@ -25,6 +27,7 @@ use super::elf::{self, BuildId, ReadAt, Segment};
 use super::{Device, Mapping, Mappings};
 use crate::errands::{self, Errands, Look};
 use crate::readers;
+use crate::source::procfs::Proc;
 
 /// What differs between files, and changes with the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,11 +67,11 @@ pub(super) struct BuildIds {
 
 impl BuildIds {
     /// Fills in the build ids of mapped files, each read once: as the kernel finds them, through
-    /// the maps file of the process, or otherwise as the file contains them. `pid` is the process,
-    /// if known.
+    /// the maps file of the process, or otherwise as the file contains them. `process` is its
+    /// directory, if known.
     pub(super) fn fill(
         &mut self,
-        pid: Option<u32>,
+        process: Option<&Path>,
         maps: Option<BorrowedFd<'_>>,
         patience: Duration,
         found: &mut Mappings,
@@ -99,7 +102,7 @@ impl BuildIds {
         }
         for (id, &index) in ids.iter_mut().zip(&firsts) {
             if *id == Ok(None) {
-                *id = self.read(&mut errands, pid, &found.get(index));
+                *id = self.read(&mut errands, process, &found.get(index));
             }
         }
         for index in 0..found.len() {
@@ -110,14 +113,15 @@ impl BuildIds {
         }
     }
 
-    /// The build id in a mapped file; `None` if it has none. `pid` is the process, if known.
+    /// The build id in a mapped file; `None` if it has none. `process` is the
+    /// directory of the process, if known.
     pub(super) fn read(
         &mut self,
         errands: &mut Errands,
-        pid: Option<u32>,
+        process: Option<&Path>,
         mapping: &Mapping<'_>,
     ) -> Known<Option<BuildId>> {
-        let look = find(errands, pid, mapping)?;
+        let look = find(errands, process, mapping)?;
         // Devices, and what the kernel itself maps, were not written by a linker.
         if !look.is_regular() {
             return Ok(None);
@@ -142,21 +146,22 @@ impl BuildIds {
 pub(super) type GoBuildId = Known<Option<Vec<u8>>>;
 
 /// Those of mapped files, each read once.
-pub(super) fn go_build_ids(patience: Duration, found: &Mappings) -> HashMap<(Device, u64), GoBuildId> {
+pub(super) fn go_build_ids(proc: &Proc, patience: Duration, found: &Mappings) -> HashMap<(Device, u64), GoBuildId> {
     let mut errands = Errands::new(patience);
     let mut ids: HashMap<(Device, u64), GoBuildId> = HashMap::new();
     for mapping in found.iter().filter(Mapping::is_file_backed) {
         let known = ids.entry((mapping.device, mapping.inode)).or_insert(Err(Absent::Gone));
         // Another process may lead to a file that this one does not.
         if known.is_err() {
-            *known = go_build_id(&mut errands, &mapping);
+            let process = mapping.pid.map(|pid| proc.join(pid.to_string()));
+            *known = go_build_id(&mut errands, process.as_deref(), &mapping);
         }
     }
     ids
 }
 
-fn go_build_id(errands: &mut Errands, mapping: &Mapping<'_>) -> GoBuildId {
-    if !find(errands, mapping.pid, mapping)?.is_regular() {
+fn go_build_id(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> GoBuildId {
+    if !find(errands, process, mapping)?.is_regular() {
         return Ok(None);
     }
     let head = Head::read(errands).map_err(errands::absent)?;
@@ -178,8 +183,8 @@ fn parse_kernel_id(result: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
 }
 
 /// The segments of a mapped ELF file; none if it is another kind of file.
-pub(super) fn segments(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Vec<Segment>> {
-    if !find(errands, pid, mapping)?.is_regular() {
+pub(super) fn segments(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> Known<Vec<Segment>> {
+    if !find(errands, process, mapping)?.is_regular() {
         return Ok(Vec::new());
     }
     let head = Head::read(errands).map_err(errands::absent)?;
@@ -203,12 +208,14 @@ fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &
 /// Finds the file of a mapping, for later errands: through the process's link to it
 /// (proc_pid_map_files(5)), which works for deleted files too but needs CAP_SYS_ADMIN or
 /// CAP_CHECKPOINT_RESTORE, or by its path, from our root directory or from that of the process.
-fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Look> {
-    let link = pid.map(|pid| format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into_bytes());
+fn find(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> Known<Look> {
+    let bytes = |path: PathBuf| path.into_os_string().into_vec();
+    let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let link = process.map(|process| bytes(process.join(link)));
     let name = mapping.name.unwrap_or_default();
     let path = name.starts_with(b"/").then(|| name.to_vec());
-    let inside = pid.filter(|_| path.is_some());
-    let inside = inside.map(|pid| [format!("/proc/{pid}/root").as_bytes(), name].concat());
+    let inside = process.filter(|_| path.is_some());
+    let inside = inside.map(|process| [&bytes(process.join("root")), name].concat());
     let mut reason = Absent::Gone;
     errands.about(Some(mapping.device.to_raw()));
     for (path, is_link) in [(link, true), (path, false), (inside, false)] {
@@ -287,15 +294,18 @@ fn read_whole(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<usiz
 }
 
 /// Fills in the build ids of the vdso, which is in the memory of processes and in no file.
-pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
+pub(super) fn read_vdsos(proc: &Proc, patience: Duration, found: &mut Mappings) {
     let is_vdso = |mapping: &Mapping<'_>| mapping.name == Ok(super::VDSO) && !mapping.is_file_backed();
     let places: Vec<usize> = (0..found.len()).filter(|&at| is_vdso(&found.get(at))).collect();
     let about = places.iter().map(|&at| {
         let mapping = found.get(at);
-        (found.pid(at), (found.pid(at), mapping.start..mapping.end))
+        let pid = found.pid(at);
+        // The process may be known only by a descriptor.
+        let memory = (pid != 0).then(|| proc.join(format!("{pid}/mem")));
+        (pid, (memory, mapping.start..mapping.end))
     });
-    let ids = readers::each(about.collect(), readers::MEMORY, patience, |(pid, range)| {
-        vdso(*pid, range.clone())
+    let ids = readers::each(proc, about.collect(), readers::MEMORY, patience, |(memory, range)| {
+        vdso(memory.as_deref(), range.clone())
     });
     for (at, id) in places.into_iter().zip(ids) {
         found.set_build_id(at, id.unwrap_or_else(Err));
@@ -303,15 +313,12 @@ pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
 }
 
 /// The build id of the vdso of a process, whose memory contains it as a complete ELF file.
-fn vdso(pid: u32, range: Range<u64>) -> Known<Option<BuildId>> {
-    // The process is known only by a descriptor.
-    if pid == 0 {
-        return Err(Absent::Unsupported);
-    }
+fn vdso(memory: Option<&Path>, range: Range<u64>) -> Known<Option<BuildId>> {
+    let memory = memory.ok_or(Absent::Unsupported)?;
     /// Larger than the vdso of any kernel.
     const MOST: u64 = 64 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let image = rustix::fs::openat(CWD, format!("/proc/{pid}/mem"), flags, Mode::empty())
+    let image = rustix::fs::openat(CWD, memory, flags, Mode::empty())
         .map_err(io::Error::from)
         .and_then(|memory| {
             let mut image = vec![0; (range.end - range.start).min(MOST) as usize];

@@ -1,9 +1,7 @@
 //! The mappings of all processes.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
@@ -90,15 +88,18 @@ impl Machine {
         if source == SourceId::Bpf {
             self.by_bpf(settings, filter, wants, &mut answer)?;
         } else {
-            let pids = settings.broker.as_ref().map_or_else(procfs::pids, Broker::processes)?;
+            let pids = settings
+                .broker
+                .as_ref()
+                .map_or_else(|| procfs::pids(&settings.proc), Broker::processes)?;
             add_singly(&pids, settings, filter, wants, &mut answer)?;
         }
         if wants.contains(Wants::BUILD_IDS) {
-            build_id::read_vdsos(settings.patience, &mut answer.mappings);
-            self.read_build_ids(settings.patience, &mut answer.mappings);
+            build_id::read_vdsos(&settings.proc, settings.patience, &mut answer.mappings);
+            self.read_build_ids(settings, &mut answer.mappings);
         }
         if wants.contains(Wants::GO_BUILD_IDS) {
-            let ids = build_id::go_build_ids(settings.patience, &answer.mappings);
+            let ids = build_id::go_build_ids(&settings.proc, settings.patience, &answer.mappings);
             answer.mappings.set_go_build_ids(ids);
         }
         answer.silent.sort_unstable();
@@ -158,7 +159,7 @@ impl Machine {
             Some(hidden) => {
                 // Some may have started while the first list was made, or have ended since.
                 let shown = pids_of(&answer.mappings);
-                let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+                let is_there = |pid: &u32| settings.proc.join(pid.to_string()).exists();
                 hidden.retain(|pid| shown.binary_search(pid).is_err() && is_there(pid));
                 let read = add_singly(hidden, settings, filter, wants, answer)?;
                 answer.hidden = read.len() as u64;
@@ -179,7 +180,7 @@ impl Machine {
         answer: &mut MachineMappings,
     ) -> Result<()> {
         let shown = pids_of(&answer.mappings);
-        let mut others = procfs::pids()?;
+        let mut others = procfs::pids(&settings.proc)?;
         others.retain(|pid| shown.binary_search(pid).is_err());
         let hidden = add_singly(&others, settings, filter, wants, answer)?;
         answer.hidden = hidden.len() as u64;
@@ -192,8 +193,8 @@ impl Machine {
     }
 
     /// Reads build ids from the mapped files, each file once.
-    fn read_build_ids(&mut self, patience: Duration, mappings: &mut Mappings) {
-        let mut errands = Errands::new(patience);
+    fn read_build_ids(&mut self, settings: &Settings, mappings: &mut Mappings) {
+        let mut errands = Errands::new(settings.patience);
         let mut known: HashMap<(Device, u64), Option<BuildId>> = HashMap::new();
         for index in 0..mappings.len() {
             let mapping = mappings.get(index);
@@ -203,7 +204,9 @@ impl Machine {
             let (pid, file) = (mappings.pid(index), (mapping.device, mapping.inode));
             let id = match known.get(&file) {
                 Some(&id) => Ok(id),
-                None => self.build_ids.read(&mut errands, Some(pid), &mapping),
+                None => self
+                    .build_ids
+                    .read(&mut errands, Some(&settings.proc.join(pid.to_string())), &mapping),
             };
             // Another process may lead to a file that this one does not.
             if let Ok(id) = id {
@@ -237,14 +240,22 @@ fn add_singly(
     let mut with_mappings = Vec::new();
     let forced = settings.forced.filter(|&source| source == SourceId::Procfs);
     let broker = settings.broker.as_ref();
+    let opener = Opener::Path(settings.proc.clone(), None);
     for pids in pids.chunks(if broker.is_some() { TOGETHER } else { usize::MAX }) {
         let opened = |pid: u32| broker.map(|broker| Space::open(Opener::Broker(broker.clone()), pid));
         let about: Vec<_> = pids.iter().map(|&pid| (pid, (pid, Mutex::new(opened(pid))))).collect();
-        let listed = readers::each(about, readers::MAPPINGS, settings.patience, move |(pid, opened)| {
-            let opened = lock(opened).take();
-            let mut space = opened.unwrap_or_else(|| Space::open(Opener::Path(None), *pid))?;
-            space.answer(&Asked::Passing(filter), forced, wants)
-        });
+        let opener = opener.clone();
+        let listed = readers::each(
+            &settings.proc,
+            about,
+            readers::MAPPINGS,
+            settings.patience,
+            move |(pid, opened)| {
+                let opened = lock(opened).take();
+                let mut space = opened.unwrap_or_else(|| Space::open(opener.clone(), *pid))?;
+                space.answer(&Asked::Passing(filter), forced, wants)
+            },
+        );
         for (&pid, listed) in pids.iter().zip(listed) {
             match listed.unwrap_or_else(|reason| Err(Error::not_read(Some(pid), reason))) {
                 Ok(listed) => {

@@ -44,6 +44,7 @@ mod space;
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ use taskdiag_sys::procmap::QueryFlags;
 
 use crate::mutex::lock;
 use crate::readers;
+use crate::source::procfs::Proc;
 #[cfg(doc)]
 use crate::Handle;
 use batch::Pages;
@@ -241,6 +243,8 @@ pub struct Found {
 /// How to read mappings: the settings of a [`Handle`](crate::Handle).
 #[derive(Debug)]
 pub(crate) struct Settings {
+    /// Which procfs is read.
+    pub(crate) proc: Proc,
     /// The only source that may answer.
     pub(crate) forced: Option<SourceId>,
     /// Opens files, instead of this process, and lists processes.
@@ -263,6 +267,7 @@ pub struct Maps {
     space: Arc<Mutex<Space>>,
     /// The maps file after the last answer.
     file: Option<Arc<OwnedFd>>,
+    proc: Proc,
     pid: Option<u32>,
     forced: Option<SourceId>,
     patience: Duration,
@@ -291,11 +296,19 @@ impl Maps {
         let (waits, space) = match &settings.broker {
             Some(broker) => (false, Space::open(Opener::Broker(broker.clone()), pid)?),
             None => {
-                let waits = pid == own_pid();
-                let open = move || Space::open(Opener::Path(None), pid);
+                let waits = settings.proc.own_pid() == Some(pid);
+                let opener = Opener::Path(settings.proc.clone(), None);
+                let open = move || Space::open(opener, pid);
                 (
                     waits,
-                    ask_about(Some(pid), readers::MAPPINGS, settings.patience, waits, open)??,
+                    ask_about(
+                        &settings.proc,
+                        Some(pid),
+                        readers::MAPPINGS,
+                        settings.patience,
+                        waits,
+                        open,
+                    )??,
                 )
             }
         };
@@ -311,6 +324,7 @@ impl Maps {
         Maps {
             file: space.file(),
             space: Arc::new(Mutex::new(space)),
+            proc: settings.proc.clone(),
             pid,
             forced: settings.forced,
             patience: settings.patience,
@@ -409,19 +423,25 @@ impl Maps {
         } else {
             readers::MAPPINGS
         };
-        let (found, file) = ask_about(self.pid, what, self.patience, self.waits, answer)?;
+        let (found, file) = ask_about(&self.proc, self.pid, what, self.patience, self.waits, answer)?;
         self.file = file;
         let mut found = found?;
         if wants.contains(Wants::BUILD_IDS) {
             let maps = self.file.as_ref().map(|file| file.as_fd());
-            build_id::read_vdsos(self.patience, &mut found);
-            self.build_ids.fill(self.pid, maps, self.patience, &mut found);
+            build_id::read_vdsos(&self.proc, self.patience, &mut found);
+            self.build_ids
+                .fill(self.directory().as_deref(), maps, self.patience, &mut found);
         }
         if wants.contains(Wants::GO_BUILD_IDS) {
-            let ids = build_id::go_build_ids(self.patience, &found);
+            let ids = build_id::go_build_ids(&self.proc, self.patience, &found);
             found.set_go_build_ids(ids);
         }
         Ok(found)
+    }
+
+    /// The directory of the process.
+    fn directory(&self) -> Option<PathBuf> {
+        self.pid.map(|pid| self.proc.join(pid.to_string()))
     }
 
     /// What is kept between questions. `None` while a reader does not return with it.
@@ -437,6 +457,7 @@ impl Maps {
 /// Does work that may wait for a process: in this thread, or in a reader that is given up after the
 /// patience. `what` is what the process may block.
 fn ask_about<T: Send + 'static>(
+    proc: &Proc,
     pid: Option<u32>,
     what: u32,
     patience: Duration,
@@ -446,12 +467,8 @@ fn ask_about<T: Send + 'static>(
     if waits {
         Ok(work())
     } else {
-        readers::call(pid.unwrap_or(0), what, patience, work).map_err(|reason| Error::not_read(pid, reason))
+        readers::call(proc, pid.unwrap_or(0), what, patience, work).map_err(|reason| Error::not_read(pid, reason))
     }
-}
-
-fn own_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ impl Normalizer {
                 let is_it = |mapping: &Mapping<'_>| (mapping.device, mapping.inode) == (file.device, file.inode);
                 // It may be found through one mapping, and not through another.
                 for mapping in found.mappings.iter().filter(is_it) {
-                    file.segments = build_id::segments(&mut errands, maps.pid, &mapping);
+                    file.segments = build_id::segments(&mut errands, maps.directory().as_deref(), &mapping);
                     if file.segments.is_ok() {
                         break;
                     }

@@ -1,7 +1,5 @@
 //! Opens the files of `/proc` about a process's memory: by their paths, or through the broker.
 
-use std::ffi::CStr;
-use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -18,7 +16,7 @@ use taskdiag_sys::owner::Owner;
 
 use crate::mutex::lock;
 use crate::source::broker::Broker as Connection;
-use crate::source::procfs;
+use crate::source::procfs::{self, Proc};
 
 /// A file about an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +31,8 @@ pub(super) enum MemoryFile {
 /// a thread that has ended has none.
 #[derive(Clone, Debug)]
 pub(super) enum Opener {
-    /// By their paths; through this thread, or the first one.
-    Path(Option<u32>),
+    /// By their paths in a procfs; through this thread, or the first one.
+    Path(Proc, Option<u32>),
     /// By the broker, through the first thread.
     Broker(Broker),
     /// By the broker, through any thread that has memory.
@@ -50,7 +48,7 @@ impl Opener {
     /// Opens a file of a process; `None` if it has no memory.
     pub(super) fn open(&self, pid: u32, file: MemoryFile) -> Result<Option<OwnedFd>> {
         match self {
-            Opener::Path(thread) => open_path(pid, *thread, file),
+            Opener::Path(proc, thread) => open_path(proc, pid, *thread, file),
             Opener::Broker(broker) => broker.open_file(pid, Strategy::One, file),
             Opener::BrokerOfAny(broker) => broker.open_file(pid, Strategy::Thread, file),
         }
@@ -59,13 +57,15 @@ impl Opener {
     /// The ways to open the files of the other threads of a process.
     pub(super) fn others(&self, pid: u32) -> Vec<Opener> {
         match self {
-            Opener::Path(_) => {
-                let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+            Opener::Path(proc, _) => {
+                let tasks = std::fs::read_dir(proc.join(format!("{pid}/task")))
+                    .into_iter()
+                    .flatten();
                 let tids = tasks
                     .flatten()
                     .filter_map(|task| task.file_name().to_str()?.parse().ok());
                 tids.filter(|&tid| tid != pid)
-                    .map(|tid| Opener::Path(Some(tid)))
+                    .map(|tid| Opener::Path(proc.clone(), Some(tid)))
                     .collect()
             }
             Opener::Broker(broker) => vec![Opener::BrokerOfAny(broker.clone())],
@@ -74,27 +74,24 @@ impl Opener {
     }
 }
 
-fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<OwnedFd>> {
+fn open_path(proc: &Proc, pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<OwnedFd>> {
     let name = match file {
         MemoryFile::Maps => "maps",
         MemoryFile::Smaps => "smaps",
     };
-    let mut path = [0; 64];
-    let written = match thread {
-        Some(tid) => write!(&mut path[..], "/proc/{pid}/task/{tid}/{name}\0"),
-        None => write!(&mut path[..], "/proc/{pid}/{name}\0"),
-    };
-    written.expect("there is room for two numbers and a short name");
-    let path = CStr::from_bytes_until_nul(&path).expect("a NUL was written");
-    match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let path = proc.join(match thread {
+        Some(tid) => format!("{pid}/task/{tid}/{name}"),
+        None => format!("{pid}/{name}"),
+    });
+    match rustix::fs::openat(CWD, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::SRCH) => Ok(None),
-        Err(Errno::NOENT) => Err(procfs::missing(pid)),
+        Err(Errno::NOENT) => Err(procfs::missing(proc, pid)),
         Err(Errno::ACCESS | Errno::PERM) => Err(Error::new(
             ErrorKind::Denied,
             format!("pid {pid}: you may not see its mappings ({})", who_may()),
         )),
-        Err(errno) => Err(Error::io(format!("/proc/{pid}/{name}"), errno)),
+        Err(errno) => Err(Error::io(path.display().to_string(), errno)),
     }
 }
 

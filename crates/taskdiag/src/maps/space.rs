@@ -15,6 +15,7 @@ use super::opener::{MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
 use super::{Filter, Mappings, Wants};
+use crate::source::procfs::Proc;
 
 /// Whether the running kernel has the ioctl: 0 unknown, 1 yes, 2 no.
 static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);
@@ -92,7 +93,7 @@ impl Space {
         Space {
             file: file.map(Arc::new),
             pid,
-            opener: Opener::Path(None),
+            opener: Opener::Path(Proc::default(), None),
             has_no_ioctl: false,
             is_settled: false,
             mappings: None,

@@ -27,11 +27,12 @@ use super::walk::{File, FileId, Seen};
 use super::{has_pages, size, ByteRange, Others, Refusal, Source, Usage};
 use crate::errands::{self, Errands};
 use crate::readers;
-use crate::source::procfs;
+use crate::source::procfs::{self, Proc};
 
 /// Finds the files that processes hold, and asks about them.
 #[derive(Debug)]
 pub struct Finder {
+    proc: Proc,
     source: Source,
     range: ByteRange,
     patience: Duration,
@@ -43,6 +44,7 @@ impl Finder {
     /// call about a process or a file may make no progress.
     pub fn new(source: Source, range: ByteRange, patience: Duration) -> Finder {
         Finder {
+            proc: Proc::default(),
             source,
             range,
             patience,
@@ -50,10 +52,16 @@ impl Finder {
         }
     }
 
+    /// Reads another procfs than `/proc`.
+    pub fn with_proc(mut self, proc: Proc) -> Finder {
+        self.proc = proc;
+        self
+    }
+
     /// The ids of all processes.
     #[doc(hidden)]
-    pub fn pids() -> Result<Vec<u32>, Error> {
-        procfs::pids()
+    pub fn pids(&self) -> Result<Vec<u32>, Error> {
+        procfs::pids(&self.proc)
     }
 
     /// Calls `each` with the regular files and block devices that a process has open or mapped and
@@ -77,7 +85,7 @@ impl Finder {
             errno => Error::io(format!("pid {pid}: the files it holds"), errno),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let process = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map_err(about)?;
+        let process = openat(CWD, self.proc.join(pid.to_string()), flags, Mode::empty()).map_err(about)?;
         let mut holder = Holder {
             pid,
             process,
@@ -120,9 +128,13 @@ impl Holder<'_> {
 
     fn mapped_files(&mut self) -> Result<(), Errno> {
         let process = self.process.try_clone().map_err(|_| Errno::MFILE)?;
-        let read = readers::call(self.pid, readers::MAPPINGS, self.finder.patience, move || {
-            read_maps(process.as_fd())
-        });
+        let read = readers::call(
+            &self.finder.proc,
+            self.pid,
+            readers::MAPPINGS,
+            self.finder.patience,
+            move || read_maps(process.as_fd()),
+        );
         let silent = |reason| match reason {
             Absent::NoThread => Err(Errno::AGAIN),
             _ => Err(Errno::TIMEDOUT),

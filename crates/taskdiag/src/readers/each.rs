@@ -10,11 +10,13 @@ use taskdiag_core::text::process::{status, Line, Lines};
 
 use super::{held, holds, run, Hold, Job, Pulse, Wait, MOST_READERS};
 use crate::mutex::lock;
+use crate::source::procfs::Proc;
 
 /// This many processes are read by one reader in one go.
 const PART: usize = 64;
 
 struct Each<T, R, F> {
+    proc: Proc,
     /// The process that may block a reader, 0 if it is not known, and the input of `work`.
     about: Vec<(u32, T)>,
     what: u32,
@@ -45,16 +47,16 @@ impl<T, R, F> Each<T, R, F> {
     /// Whether other processes of the same user block readers.
     fn is_suspect(&self, pid: u32) -> bool {
         let has_users = self.has_users.load(Ordering::Relaxed);
-        has_users && user(pid).is_some_and(|user| lock(&self.users).contains(&user))
+        has_users && self.user(pid).is_some_and(|user| lock(&self.users).contains(&user))
     }
-}
 
-/// The real user of a process. The owner of its files in `/proc` differs if it may not be traced.
-fn user(pid: u32) -> Option<u32> {
-    let text = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-    let status = status(&text, Lines::of(&[Line::Uid]));
-    let mut ids = status.ids(Line::Uid);
-    ids.next()
+    /// The real user of a process. The owner of its files in `/proc` differs if it may not be traced.
+    fn user(&self, pid: u32) -> Option<u32> {
+        let text = std::fs::read(self.proc.join(format!("{pid}/status"))).ok()?;
+        let status = status(&text, Lines::of(&[Line::Uid]));
+        let mut ids = status.ids(Line::Uid);
+        ids.next()
+    }
 }
 
 impl<T, R, F> Job for Each<T, R, F>
@@ -100,7 +102,7 @@ where
         if pid != 0 {
             holds(pid, self.what, hold);
         }
-        if let Some(user) = user(pid) {
+        if let Some(user) = self.user(pid) {
             lock(&self.users).push(user);
             self.has_users.store(true, Ordering::Relaxed);
         }
@@ -118,12 +120,18 @@ where
     }
 }
 
-/// Does `work`, which may wait for a process, for each of many: `about` has the id of each process,
-/// and the input of `work`. The results are in the same order. `NoAnswer`: `work` did not return within
+/// Does `work`, which may wait for a process, for each of many: `about` has the id of each process
+/// in `proc`, and the input of `work`. The results are in the same order. `NoAnswer`: `work` did not return within
 /// the patience, or was not tried, because the process blocks another reader, or no reader is left.
 /// `NoThread`: no reader could be started.
 /// From then on, [`held`] reports that the process blocks readers by `what`.
-pub(crate) fn each<T, R, F>(about: Vec<(u32, T)>, what: u32, patience: Duration, work: F) -> Vec<Result<R, Absent>>
+pub(crate) fn each<T, R, F>(
+    proc: &Proc,
+    about: Vec<(u32, T)>,
+    what: u32,
+    patience: Duration,
+    work: F,
+) -> Vec<Result<R, Absent>>
 where
     T: Send + Sync + 'static,
     R: Send + 'static,
@@ -132,6 +140,7 @@ where
     let count = about.len();
     let part = (count / (4 * MOST_READERS)).clamp(1, PART);
     let job = Arc::new(Each {
+        proc: proc.clone(),
         about,
         what,
         work,
@@ -162,13 +171,13 @@ where
 
 /// Does `work`, which may wait for a process; `pid` is 0 if that is not known. Like [`each`] for
 /// one process.
-pub(crate) fn call<T, W>(pid: u32, what: u32, patience: Duration, work: W) -> Result<T, Absent>
+pub(crate) fn call<T, W>(proc: &Proc, pid: u32, what: u32, patience: Duration, work: W) -> Result<T, Absent>
 where
     T: Send + 'static,
     W: FnOnce() -> T + Send + 'static,
 {
     let once = Mutex::new(Some(work));
     let work = |once: &Mutex<Option<W>>| lock(once).take().map(|work| work());
-    let result = each(vec![(pid, once)], what, patience, work).pop();
+    let result = each(proc, vec![(pid, once)], what, patience, work).pop();
     result.unwrap_or(Err(Absent::NoAnswer))?.ok_or(Absent::NoAnswer)
 }

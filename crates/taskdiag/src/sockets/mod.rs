@@ -38,6 +38,7 @@ mod work;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use bitflags::bitflags;
@@ -60,7 +61,7 @@ use crate::descriptors::{self, Unseen};
 use crate::errands::Errands;
 use crate::files::{self, PathMatch};
 use crate::owners::{borrowed, FoundOwners, Owners};
-use crate::source::procfs::is_exhausted;
+use crate::source::procfs::{is_exhausted, Proc};
 use crate::Handle;
 use dump::{Dumper, End, Interfaces, SocketSelection};
 use info::Infos;
@@ -287,7 +288,7 @@ impl<'a> Listing<'a> {
         check(handle.only_source())?;
         let mut listing = Listing {
             request,
-            namespaces: Namespaces::own(),
+            namespaces: Namespaces::own(handle.proc().clone()),
             seen: Seen::default(),
             owners: None,
             sought: None,
@@ -378,7 +379,9 @@ impl<'a> Listing<'a> {
         let mut answer = pass.answer;
         answer.no_thread += namespaces.unread;
         if request.is_about_all() && !is_ended {
-            answer.unlisted = pass.owners.map(|owners| unlisted(&owners, &pass.listed, request.kinds));
+            answer.unlisted = pass
+                .owners
+                .map(|owners| unlisted(&namespaces.proc, &owners, &pass.listed, request.kinds));
         }
         answer.malformed += dumper.malformed;
         answer.interrupted += dumper.interrupted;
@@ -389,10 +392,10 @@ impl<'a> Listing<'a> {
 }
 
 /// The sockets of these kinds with owners that are in no list, and that their owners still have.
-fn unlisted(owners: &Owners, listed: &HashSet<u64>, kinds: Set<Kind>) -> Vec<Unlisted> {
+fn unlisted(proc: &Proc, owners: &Owners, listed: &HashSet<u64>, kinds: Set<Kind>) -> Vec<Unlisted> {
     let mut found: Vec<Unlisted> = Vec::new();
     for (inode, owner) in owners.iter().filter(|(inode, _)| !listed.contains(inode)) {
-        let path = format!("/proc/{}/fd/{}", owner.pid, owner.fd);
+        let path = proc.join(format!("{}/fd/{}", owner.pid, owner.fd));
         let name = format!("socket:[{inode}]");
         if !readlink(&path, Vec::new()).is_ok_and(|link| link.to_bytes() == name.as_bytes()) {
             continue;
@@ -429,7 +432,7 @@ fn kind_of(protocol: &str) -> Option<Kind> {
 }
 
 /// The kernel's name of the protocol of a descriptor's socket.
-fn protocol_name(path: &str) -> Known<String> {
+fn protocol_name(path: &Path) -> Known<String> {
     let mut name = [0; 64];
     match getxattr(path, "system.sockprotoname", &mut name[..]) {
         Ok(len) => Ok(String::from_utf8_lossy(&name[..len]).trim_end_matches('\0').to_owned()),

@@ -1,7 +1,7 @@
 //! Finds the network namespaces that something keeps alive.
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use rustix::fs::stat;
@@ -10,6 +10,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::text::process;
 
 use crate::readers;
+use crate::source::procfs::Proc;
 
 /// The maximum number of ways kept for a namespace: the task behind a way can leave at any time.
 const MOST_WAYS: usize = 32;
@@ -34,6 +35,8 @@ pub(super) struct Namespace {
 /// The namespaces that were found so far, each once.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
+    /// The procfs that leads to them.
+    pub(super) proc: Proc,
     pub(super) found: Vec<Namespace>,
     /// Indexes in `found` by inode number.
     places: HashMap<u64, usize>,
@@ -67,8 +70,11 @@ impl Mounts {
 
 impl Namespaces {
     /// The caller's own.
-    pub(super) fn own() -> Namespaces {
-        let mut namespaces = Namespaces::default();
+    pub(super) fn own(proc: Proc) -> Namespaces {
+        let mut namespaces = Namespaces {
+            proc,
+            ..Namespaces::default()
+        };
         // Without /proc its number is unknown, and it is the only one.
         let own = stat("/proc/thread-self/ns/net").ok();
         namespaces.device = own.as_ref().map_or(0, |own| own.st_dev);
@@ -96,6 +102,12 @@ impl Namespaces {
         })
     }
 
+    /// Adds a way, which is a path below the procfs.
+    fn add_in_proc(&mut self, inode: u64, way: std::fmt::Arguments<'_>) {
+        let path = self.proc.join(way.to_string()).into_os_string().into_vec();
+        self.add(inode, || path);
+    }
+
     fn add(&mut self, inode: u64, way: impl FnOnce() -> Vec<u8>) {
         let place = self.place(inode);
         let namespace = &mut self.found[place];
@@ -119,7 +131,7 @@ impl Namespaces {
                     let threads = of_process.entry((inode, pid)).or_default();
                     *threads += 1;
                     if *threads <= MOST_THREADS {
-                        self.add(inode, || format!("/proc/{pid}/task/{tid}/ns/net").into_bytes());
+                        self.add_in_proc(inode, format_args!("{pid}/task/{tid}/ns/net"));
                     }
                 }
                 (Ok(pid), _, Err(Absent::Denied | Absent::NoAnswer)) => {
@@ -135,22 +147,22 @@ impl Namespaces {
     pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) -> u64 {
         let mut unread = 0;
         // This thread's own, not that of a reader.
-        self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
+        self.add_mounted(b"", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
         for (inode, tasks) in mounts.0 {
             for (pid, tid) in tasks {
-                let task = format!("/proc/{pid}/task/{tid}");
+                let task = self.proc.join(format!("{pid}/task/{tid}"));
                 let path = task.clone();
                 let read = move || {
                     // Each file system writes a part of it.
-                    let mounts = std::fs::read(format!("{path}/mountinfo"))?;
+                    let mounts = std::fs::read(path.join("mountinfo"))?;
                     // The task may be elsewhere by now.
-                    let is_there = stat(format!("{path}/ns/mnt"))?.st_ino == inode;
+                    let is_there = stat(path.join("ns/mnt"))?.st_ino == inode;
                     Ok(is_there.then_some(mounts))
                 };
-                let read: Result<std::io::Result<_>, _> = readers::call(0, 0, patience, read);
+                let read: Result<std::io::Result<_>, _> = readers::call(&self.proc, 0, 0, patience, read);
                 match read {
                     Ok(Ok(Some(mounts))) => {
-                        self.add_mounted(&task, &mounts);
+                        self.add_mounted(task.as_os_str().as_bytes(), &mounts);
                         break;
                     }
                     Ok(_) => {}
@@ -167,11 +179,11 @@ impl Namespaces {
 
     /// Adds those in the `mountinfo` of a task. `task` is its directory, or empty for the caller's
     /// own.
-    fn add_mounted(&mut self, task: &str, text: &[u8]) {
+    fn add_mounted(&mut self, task: &[u8], text: &[u8]) {
         for mount in process::mounts(text).filter(|mount| mount.kind == b"nsfs") {
             if let Some(inode) = inode(mount.root) {
-                let root = if task.is_empty() { "" } else { "/root" };
-                let mut path = [task, root].concat().into_bytes();
+                let root: &[u8] = if task.is_empty() { b"" } else { b"/root" };
+                let mut path = [task, root].concat();
                 path.extend(process::unescape(mount.point));
                 self.add(inode, || path);
             }
@@ -181,7 +193,7 @@ impl Namespaces {
     /// Adds the namespace of a descriptor of a process, or of a file, by the name of that file.
     pub(super) fn add_of_descriptor(&mut self, pid: u32, fd: u32, name: &[u8]) {
         if let Some(inode) = inode(name) {
-            self.add(inode, || format!("/proc/{pid}/fd/{fd}").into_bytes());
+            self.add_in_proc(inode, format_args!("{pid}/fd/{fd}"));
         }
     }
 }
@@ -199,16 +211,16 @@ mod tests {
     /// Check that mounted namespaces are found, each once, with the paths that lead there.
     #[test]
     fn mounted_namespaces_are_found() {
-        let mut namespaces = Namespaces::own();
+        let mut namespaces = Namespaces::own(Proc::default());
         let own = namespaces.found[0].clone();
         assert!(own.inode != 0 && own.device != 0 && own.is_own && own.ways.is_empty());
         let text = b"40 39 0:4 net:[4026532281] /run/netns/a\\040b rw shared:5 - nsfs nsfs rw\n\
                      41 39 0:4 net:[4026532281] /run/netns/c rw - nsfs nsfs rw\n\
                      42 39 0:4 mnt:[4026532282] /run/x rw - nsfs nsfs rw\n\
                      43 39 0:5 /net:[4026532283] /run/y rw - tmpfs net rw\n";
-        namespaces.add_mounted("", text);
-        namespaces.add_mounted("/proc/7/task/8", text);
-        namespaces.add_mounted("/proc/7/task/8", b"40 39 0:4 net:[9] /a rw - nsfs nsfs rw\n");
+        namespaces.add_mounted(b"", text);
+        namespaces.add_mounted(b"/proc/7/task/8", text);
+        namespaces.add_mounted(b"/proc/7/task/8", b"40 39 0:4 net:[9] /a rw - nsfs nsfs rw\n");
         let ways = |namespace: &Namespace| -> Vec<String> {
             let text = |way: &Vec<u8>| String::from_utf8_lossy(way).into_owned();
             namespace.ways.iter().map(text).collect()
@@ -228,7 +240,7 @@ mod tests {
     /// done, and that it is known what is left to do.
     #[test]
     fn ways_are_bounded() {
-        let mut namespaces = Namespaces::own();
+        let mut namespaces = Namespaces::own(Proc::default());
         namespaces.found[0].is_done = true;
         for fd in 0..100 {
             namespaces.add_of_descriptor(7, fd, b"net:[11]");
@@ -246,7 +258,7 @@ mod tests {
     /// Check that a descriptor is recognized by its name.
     #[test]
     fn descriptors_have_names() {
-        let mut namespaces = Namespaces::own();
+        let mut namespaces = Namespaces::own(Proc::default());
         namespaces.add_of_descriptor(7, 3, b"net:[11]");
         for name in [&b"mnt:[12]"[..], b"net:[13", b"net:[x]", b"/net:[14]", b"net:[]"] {
             namespaces.add_of_descriptor(7, 4, name);

@@ -29,7 +29,7 @@ use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
 use crate::readers;
-use crate::source::procfs::Procfs;
+use crate::source::procfs::{Proc, Procfs};
 use message::{parse, request, Happening, Message, Operation};
 
 /// The multicast group, `CN_IDX_PROC`, as a bit.
@@ -279,7 +279,7 @@ impl Connector {
     fn complete(&mut self, header: &mut wire::Header) -> Option<()> {
         let query = Query::process(header.pid.get()).fields(completing());
         if self.procfs.is_none() {
-            self.procfs = Procfs::open().ok();
+            self.procfs = Procfs::open(&Proc::default()).ok();
         }
         let procfs = self.procfs.as_mut()?;
         self.snapshot.clear(query.fields);

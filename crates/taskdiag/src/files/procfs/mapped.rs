@@ -38,7 +38,7 @@ pub(in crate::files) fn read_mapped(
         .map(|process| (process.identity.tid(), unit(pass, process, What::All(Use::Map.into()))))
         .collect();
     let paths = pass.request.paths.clone();
-    let found = readers::each(about, readers::MAPPINGS, patience, move |unit| {
+    let found = readers::each(pass.proc, about, readers::MAPPINGS, patience, move |unit| {
         let mut reader = Reader::new(unit);
         let end = reader.read_maps(&paths).map_or_else(End::of, |()| End::Whole);
         (reader.files, end, reader.malformed)
@@ -70,7 +70,7 @@ pub(in crate::files) fn read_mapped(
 impl Reader<'_> {
     /// Reads the files that may match `paths`; all if there are none.
     fn read_maps(&mut self, paths: &[PathMatch]) -> Result<(), Errno> {
-        let (directory, _) = open_process(self.unit.identity)?;
+        let (directory, _) = open_process(&self.unit.proc, self.unit.identity)?;
         let mut text = Vec::new();
         match read_whole(directory.as_fd(), c"maps", &mut text) {
             // It has no memory.

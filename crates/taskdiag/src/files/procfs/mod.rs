@@ -22,7 +22,7 @@ use taskdiag_core::identity::Identity;
 use super::batch::Batch;
 use super::{Pass, Process, Set, Use, Wants};
 use crate::readers;
-use crate::source::procfs::is_exhausted;
+use crate::source::procfs::{is_exhausted, Proc};
 use reader::Reader;
 
 pub(super) use mapped::read_mapped;
@@ -34,6 +34,7 @@ const TOGETHER: usize = 256;
 /// Work for a reader.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
+    pub(super) proc: Proc,
     pub(super) identity: Identity,
     /// The thread, to read what it has for itself.
     pub(super) tid: Option<u32>,
@@ -109,6 +110,7 @@ pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
     };
     let of_threads = [Use::Fd, Use::Cwd, Use::Root].into_iter();
     Unit {
+        proc: pass.proc.clone(),
         identity: process.identity,
         tid: None,
         what,
@@ -166,7 +168,7 @@ pub(super) fn read_units(
 ) -> ControlFlow<(), Vec<UnitResult>> {
     let read = |units: &[(Process, Unit)]| {
         let about = units.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
-        readers::each(about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
+        readers::each(pass.proc, about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
     };
     let found = read(&units);
     let mut parts: Vec<UnitResult> = units
@@ -187,7 +189,7 @@ pub(super) fn read_units(
     }
     if !silent.is_empty() {
         let about = silent.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
-        let again = readers::each(about.collect(), 0, patience, read_unit);
+        let again = readers::each(pass.proc, about.collect(), 0, patience, read_unit);
         for (place, found) in places.into_iter().zip(again) {
             parts[place].2 = found;
         }

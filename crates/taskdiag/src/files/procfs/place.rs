@@ -14,7 +14,7 @@ use taskdiag_sys::descriptors::Part;
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
-use crate::source::procfs::is_exhausted;
+use crate::source::procfs::{is_exhausted, Proc};
 
 /// Why a value is missing after a failed system call.
 pub(in crate::files) fn absent(errno: Errno) -> Absent {
@@ -43,19 +43,19 @@ impl Name {
 }
 
 /// Opens a directory of `/proc`.
-fn open(name: &Name) -> Result<OwnedFd, Errno> {
+fn open(proc: &Proc, name: String) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, name.as_c_str(), flags, Mode::empty())
+    rustix::fs::openat(CWD, proc.join(name), flags, Mode::empty())
 }
 
 /// The directory of a thread below `/proc`.
-pub(super) fn open_thread(pid: u32, tid: u32) -> Result<OwnedFd, Errno> {
-    open(&Name::new(format_args!("/proc/{pid}/task/{tid}")))
+pub(super) fn open_thread(proc: &Proc, pid: u32, tid: u32) -> Result<OwnedFd, Errno> {
+    open(proc, format!("{pid}/task/{tid}"))
 }
 
 /// The ids of the threads of a process.
-pub(super) fn threads(pid: u32) -> Result<impl Iterator<Item = u32>, Errno> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+pub(super) fn threads(proc: &Proc, pid: u32) -> Result<impl Iterator<Item = u32>, Errno> {
+    let threads = std::fs::read_dir(proc.join(format!("{pid}/task")));
     let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
     Ok(threads
         .flatten()
@@ -64,9 +64,9 @@ pub(super) fn threads(pid: u32) -> Result<impl Iterator<Item = u32>, Errno> {
 
 /// The directory of a process below `/proc`, if it is still the same process; or that of one of its
 /// threads, if its first thread has ended. With the id of that thread, if there are others.
-pub(super) fn open_process(identity: Identity) -> Result<(OwnedFd, Option<u32>), Errno> {
+pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, Option<u32>), Errno> {
     let pid = identity.tid();
-    let directory = open(&Name::new(format_args!("/proc/{pid}")))?;
+    let directory = open(proc, format!("{pid}"))?;
     let mut text = [0; 1024];
     let len = read_text(directory.as_fd(), c"stat", &mut text)?;
     let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
@@ -77,8 +77,8 @@ pub(super) fn open_process(identity: Identity) -> Result<(OwnedFd, Option<u32>),
         return Ok((directory, (stat.threads_count > 1).then_some(pid)));
     }
     // A thread that has ended has no files.
-    for tid in threads(pid)? {
-        let thread = match open_thread(pid, tid) {
+    for tid in threads(proc, pid)? {
+        let thread = match open_thread(proc, pid, tid) {
             Ok(thread) => thread,
             Err(errno) if is_exhausted(errno) => return Err(errno),
             Err(_) => continue,

@@ -61,9 +61,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn read(&mut self) -> Result<End, Errno> {
-        let (mut directory, first_thread) = open_process(self.unit.identity)?;
+        let (mut directory, first_thread) = open_process(&self.unit.proc, self.unit.identity)?;
         if let Some(tid) = self.unit.tid {
-            directory = open_thread(self.unit.identity.tid(), tid)?;
+            directory = open_thread(&self.unit.proc, self.unit.identity.tid(), tid)?;
         }
         let end = self.read_part(directory.as_fd())?;
         if let (End::Whole, Some(tid)) = (end, first_thread) {
@@ -80,15 +80,20 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let pid = self.unit.identity.tid();
-        for tid in threads(pid)?.filter(|&tid| tid != first) {
+        for tid in threads(&self.unit.proc, pid)?.filter(|&tid| tid != first) {
             let mut own = Set::NONE;
             for (part, uses) in [(Part::Files, Set::from(Use::Fd)), (Part::Fs, Use::Cwd | Use::Root)] {
-                let differs = match shares(first, tid, part) {
+                // The ids may be those of another namespace.
+                let shares = match self.unit.proc.is_outer() {
+                    true => Err(Errno::NOSYS),
+                    false => shares(first, tid, part),
+                };
+                let differs = match shares {
                     Ok(shares) => !shares,
                     // It has ended.
                     Err(Errno::SRCH) => false,
                     // The kernel compares nothing for us.
-                    Err(_) => match open_thread(pid, tid) {
+                    Err(_) => match open_thread(&self.unit.proc, pid, tid) {
                         Ok(thread) => names(directory, part)? != names(thread.as_fd(), part)?,
                         Err(errno) if is_exhausted(errno) => return Err(errno),
                         Err(_) => false,

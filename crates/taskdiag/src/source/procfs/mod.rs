@@ -9,6 +9,7 @@
 mod encode;
 mod kernel;
 mod lost;
+mod mount;
 mod place;
 mod spread;
 mod task;
@@ -19,9 +20,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, SeekFrom, CWD};
+use rustix::fs::SeekFrom;
 use taskdiag_core::absent::Absent;
-use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::error::Error;
 use taskdiag_core::field::{Field, Fields, Files};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
@@ -36,12 +37,12 @@ pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
 use kernel::{Missing, Mount};
 pub(crate) use lost::is_exhausted;
 use lost::Lost;
+pub use mount::Proc;
+pub(crate) use mount::{namespaces, SHARE};
 pub(crate) use place::other_threads;
 use place::{Listing, Place};
 use spread::{Meant, Share, Spread, Target, PART};
 use task::{Only, Pass, Test, With, Worker};
-
-const PROC_MAGIC: u64 = 0x9fa0;
 
 /// Up to this many tasks are read by the calling thread, if reading them can't wait: waking a
 /// reader takes as long.
@@ -51,6 +52,7 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Procfs {
     proc: Arc<OwnedFd>,
+    is_outer: bool,
     /// The process that opened it. A child after fork(2) shares the descriptor and its offset in
     /// the directory.
     owner: Owner,
@@ -67,28 +69,11 @@ impl Source for Procfs {
 }
 
 impl Procfs {
-    pub(crate) fn open() -> Result<Procfs, Error> {
-        const MOUNT: &str = "mount it with: mount -t proc proc /proc";
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let proc = rustix::fs::openat(CWD, c"/proc", flags, Mode::empty())
-            .map_err(|errno| Error::io(format!("can't open /proc ({MOUNT})"), errno))?;
-        let kind = rustix::fs::fstatfs(&proc).map_err(|errno| Error::io("/proc", errno))?;
-        if kind.f_type as u64 != PROC_MAGIC {
-            let message = format!("/proc is not the kernel's: {MOUNT}");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        // All ids in it are those of the pid namespace in which it was mounted. That must be the
-        // caller's.
-        let mut target = [0; 16];
-        let len = rustix::fs::readlinkat_raw(&proc, c"self", &mut target[..]).unwrap_or(0);
-        let own = process::task_id(&target[..len]);
-        if own != Some(rustix::process::getpid().as_raw_nonzero().get() as u32) {
-            let message = format!("/proc shows another pid namespace than the caller's: {MOUNT}");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+    pub(crate) fn open(proc: &Proc) -> Result<Procfs, Error> {
         let ticks_per_second = rustix::param::clock_ticks_per_second();
         Ok(Procfs {
-            proc: Arc::new(proc),
+            proc: Arc::new(proc.open()?),
+            is_outer: proc.is_outer(),
             owner: Owner::this_process(),
             worker: Worker::new(ticks_per_second),
             missing: Missing::default(),
@@ -305,6 +290,7 @@ impl Procfs {
             plan,
             only,
             missing: self.missing,
+            is_outer: self.is_outer,
             mount,
             filter: None,
         })
@@ -350,13 +336,13 @@ pub(crate) struct Supplements {
 
 /// The error for a process that `/proc` does not have: it does not exist, or `/proc` is not of the
 /// caller's namespace.
-pub(crate) fn missing(pid: u32) -> Error {
-    Procfs::open().err().unwrap_or_else(|| Error::no_such_process(pid))
+pub(crate) fn missing(proc: &Proc, pid: u32) -> Error {
+    Procfs::open(proc).err().unwrap_or_else(|| Error::no_such_process(pid))
 }
 
 /// The processes that `/proc` lists, ascending.
-pub(crate) fn pids() -> Result<Vec<u32>, Error> {
-    let proc = Procfs::open()?.directory();
+pub(crate) fn pids(proc: &Proc) -> Result<Vec<u32>, Error> {
+    let proc = Procfs::open(proc)?.directory();
     let mut listing = Listing::default();
     let listed = listing.all(proc.as_fd());
     listed.map_err(|errno| Error::io("can't list /proc", errno))?;

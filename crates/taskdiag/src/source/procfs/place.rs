@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use taskdiag_core::text::process;
 
@@ -133,6 +133,12 @@ impl<'a> Place<'a> {
             tid,
             is_process: false,
         }
+    }
+
+    /// Whether its id belongs to a task.
+    pub(super) fn exists(&self) -> bool {
+        rustix::fs::accessat(self.directory, self.path.as_c_str(), Access::EXISTS, AtFlags::empty())
+            != Err(Errno::NOENT)
     }
 
     pub(super) fn open(&self, name: &str) -> Result<OwnedFd, Errno> {

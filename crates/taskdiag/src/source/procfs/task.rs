@@ -84,6 +84,8 @@ pub(super) struct Pass {
     pub(super) plan: Plan,
     pub(super) only: Only,
     pub(super) missing: Missing,
+    /// Ids are those of an outer pid namespace, and mean other tasks to system calls.
+    pub(super) is_outer: bool,
     pub(super) mount: Option<Arc<Mount>>,
     pub(super) filter: Option<Test>,
 }
@@ -368,7 +370,7 @@ impl Worker {
         const TRIES: usize = 16;
         let start = records.len();
         // Callers list numbers that nobody has. To open a file in vain takes much longer.
-        if matches!(pass.only, Only::Leader) && !has_priority(place.tid) && !is_in_use(place.tid) {
+        if matches!(pass.only, Only::Leader) && !pass.is_outer && !has_priority(place.tid) && !is_in_use(place.tid) {
             return Err(Lost::Gone);
         }
         for _ in 1..TRIES {
@@ -376,7 +378,11 @@ impl Worker {
                 Err(Lost::Gone) => records.truncate(start),
                 end => return end,
             }
-            if !is_in_use(place.tid) {
+            if !(if pass.is_outer {
+                place.exists()
+            } else {
+                is_in_use(place.tid)
+            }) {
                 return Err(Lost::Gone);
             }
         }

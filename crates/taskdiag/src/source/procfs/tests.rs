@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
+use taskdiag_core::error::ErrorKind;
 use taskdiag_core::field::Group;
 use taskdiag_core::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
 use taskdiag_core::value::Value;
@@ -21,7 +22,7 @@ fn ask(scope: Scope, fields: impl Into<Fields>) -> Result<Snapshot, Error> {
     let fields = fields.into() | Field::Pid | Field::Tid;
     let mut snapshot = Snapshot::default();
     snapshot.clear(fields);
-    Procfs::open()?.read(&Query::new(scope), fields, PATIENCE, &mut snapshot)?;
+    Procfs::open(&Proc::default())?.read(&Query::new(scope), fields, PATIENCE, &mut snapshot)?;
     Ok(snapshot)
 }
 
@@ -273,7 +274,7 @@ fn one_task_by_its_start() {
     let child = Sleeper::start();
     let snapshot = ask(Scope::Process(child.pid()), Field::StartNs).unwrap();
     let start = snapshot.task(0).start_ns().unwrap() as u64;
-    let mut procfs = Procfs::open().unwrap();
+    let mut procfs = Procfs::open(&Proc::default()).unwrap();
     for is_thread in [false, true] {
         let mut one = |start_ns| {
             let wanted = [Wanted {

@@ -1,0 +1,251 @@
+//! `--proc` and HOST_PROC: another procfs than `/proc`.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use common::{command, in_container, run, wait_until_it_sleeps, Recording, Run, Sleeper};
+use serde_json::Value;
+use taskdiag_testkit::temporary::{Directory, Killed};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_taskdiag");
+
+/// Runs taskdiag in a container that has the host's procfs.
+fn run_inside(proc: &Directory, args: &[&str]) -> Run {
+    let output = in_container(proc)
+        .arg(PROGRAM)
+        .args(args)
+        .env("HOST_PROC", &**proc)
+        .output();
+    Run::new(output.expect("util-linux has unshare"))
+}
+
+/// What is said about ids that are those of the host.
+fn outer(proc: &Directory) -> String {
+    let path = proc.display();
+    format!(
+        "the ids in {path} are those of an outer pid namespace: share the pid namespace of the host (--pid=host, \
+         hostPID: true)"
+    )
+}
+
+/// A process with open files and sockets.
+fn sleeper(name: &str) -> Sleeper {
+    let (ours, others) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let mut command = Command::new("sleep");
+    let keep = move || {
+        for end in [&ours, &others] {
+            rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: only a system call is made between fork and exec.
+    unsafe { command.arg0(name).pre_exec(keep) };
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let sleeper = Sleeper::start(&mut command);
+    wait_until_it_sleeps(&sleeper.pid());
+    sleeper
+}
+
+/// Check that every value of a process of the host is the same in a container, and that all
+/// commands print the same about it.
+#[test]
+fn a_container_reads_the_processes_of_its_host() {
+    let proc = Directory::new("proc-values");
+    let name = format!("host's-{}", std::process::id());
+    let sleeper = sleeper(&name);
+    let pid = &sleeper.pid()[..];
+    let row = |run: Run| {
+        let mut row = run.json()["rows"][0].clone();
+        // What depends on the time, and the count of signals, which is that of the user.
+        for name in ["cpu_percent", "elapsed_ns", "sig_queued_count"] {
+            assert!(row.as_object_mut().expect("a row").remove(name).is_some(), "{name}");
+        }
+        row
+    };
+    let all = ["ps", "-p", pid, "--json", "-o", "all", "--source", "procfs"];
+    let here = row(run(&all));
+    assert!(here.as_object().is_some_and(|row| row.len() > 100), "{here}");
+    assert_eq!(row(run_inside(&proc, &all)), here);
+    let by_id = format!("pid == {pid}");
+    for args in [
+        &["ps", "-p", pid, "-o", "pid,comm"][..],
+        &["ps", "--where", &by_id],
+        &["ps", "--threads", "--where", &by_id, "-o", "tid,comm,start_ns"],
+        &["tree", pid],
+        &["pgrep", "-x", "-f", &format!("{name} 1000")],
+        &["files", pid],
+        &[
+            "files",
+            pid,
+            "--json",
+            "-o",
+            "use,fd,kind,open_flags,offset_bytes,mnt_id,inode,name,detail",
+        ],
+        &["maps", pid],
+        &["sockets", "-p", pid, "--source", "procfs"],
+        &["cache", "--of-process", pid, "-o", "size_bytes,path"],
+        &["mem", "-p", pid, "-o", "pid,rss_bytes"],
+        &["ps", "-p", "1,4000000000", "-o", "pid"],
+    ] {
+        let rows = |run: Run| {
+            let json = args.contains(&"--json").then(|| run.json()["rows"].clone());
+            let stderr = run.stderr.clone();
+            (run.code, json.is_none().then(|| run.text()), stderr, json)
+        };
+        let here = rows(run(&[args, &["--proc", "/proc"]].concat()));
+        assert!(here.1 != Some(String::new()) && here.3 != Some(Value::Null), "{args:?}");
+        assert_eq!(rows(run_inside(&proc, args)), here, "{args:?}");
+    }
+    let page = |run: Run| {
+        let text = run.complete();
+        let lines = ["comm", "cmdline", "start_time", "rss_bytes", "uts", "nofile"].map(|key| {
+            let lines = text.lines().filter(|line| line.trim_start().starts_with(key));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        });
+        assert!(lines.iter().all(|lines| !lines.is_empty()), "{lines:?} of {text}");
+        lines
+    };
+    assert_eq!(page(run_inside(&proc, &["inspect", pid])), page(run(&["inspect", pid])));
+}
+
+/// Check that a recording made in a container has the processes of the host.
+#[test]
+fn a_container_records_its_host() {
+    let (proc, recording) = (Directory::new("proc-record"), Recording::new("proc-record"));
+    let sleeper = Sleeper::new("recorded");
+    let pid = &sleeper.pid()[..];
+    let run_of = run_inside(&proc, &["record", "--dir", recording.path(), "-n", "1"]);
+    assert!(
+        run_of.code == Some(0) && run_of.stderr.contains(&outer(&proc)),
+        "{run_of:?}"
+    );
+    let fields = ["-p", pid, "-o", "pid,ppid,cmdline,start_ns"];
+    let then = run(&[&["ps", "--history", recording.path()], &fields[..]].concat()).complete();
+    assert_eq!(then, run(&[&["ps"], &fields[..]].concat()).complete());
+}
+
+/// Check that a command finds itself: a filter does not find the command that has it.
+#[test]
+fn a_command_in_a_container_finds_itself() {
+    let proc = Directory::new("proc-self");
+    let filter = format!("cmdline ~ 'self-of-{}'", std::process::id());
+    let found = run_inside(&proc, &["ps", "--where", &filter, "-o", "comm", "--no-header"]);
+    assert_eq!(found.complete().trim(), "unshare");
+    let own = ["pgrep", "-s", "0", "-x", "taskdiag"];
+    let mut command = in_container(&proc);
+    let output = command
+        .arg("setsid")
+        .arg(PROGRAM)
+        .args(own)
+        .env("HOST_PROC", &*proc)
+        .output();
+    assert_eq!(
+        Run::new(output.expect("it runs")).code,
+        Some(1),
+        "its session has only itself"
+    );
+}
+
+/// Check that files about the machine are read from the same procfs.
+#[test]
+fn the_machine_is_that_of_the_procfs() {
+    let proc = Directory::new("proc-machine");
+    let file = Directory::new("proc-meminfo");
+    fs::write(file.join("meminfo"), "MemTotal: 77 kB\nMemFree: 7 kB\n").expect("room");
+    let script = r#"mount --bind "$0" "$HOST_PROC/meminfo" && exec "$@""#;
+    let mut command = in_container(&proc);
+    command.args(["sh", "-c", script]).arg(file.join("meminfo"));
+    let run = Run::new(
+        command
+            .args([PROGRAM, "mem", "--system", "--json"])
+            .env("HOST_PROC", &*proc)
+            .output()
+            .expect("it runs"),
+    );
+    assert!(run.json().to_string().contains("78848"), "{run:?}");
+}
+
+/// Check that what needs ids of the caller's own namespace is refused, with what to do.
+#[test]
+fn ids_of_the_host_are_no_arguments() {
+    let proc = Directory::new("proc-ids");
+    let sleeper = Sleeper::new("unharmed");
+    for (args, what) in [
+        (&["events"][..], "events can't be read"),
+        (&["pkill", "-x", "no-such-name"], "signals can't be sent"),
+        (&["pkill", "--count", "-x", "no-such-name"], "signals can't be sent"),
+        (&["ps", "--source", "bpf"], "bpf can't answer"),
+        (&["ps", "--source", "broker"], "broker can't answer"),
+        (&["files", "--source", "bpf", "1"], "bpf can't answer"),
+        (&["sockets", "--source", "broker"], "broker can't answer"),
+        (&["maps", "--source", "bpf", "1"], "bpf can't answer"),
+    ] {
+        let run = run_inside(&proc, args);
+        assert_eq!(run.stderr, format!("taskdiag: {what}: {}\n", outer(&proc)), "{args:?}");
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
+    }
+    let pid = sleeper.pid();
+    let doctor = run_inside(&proc, &["doctor"]).complete();
+    assert_eq!(
+        doctor.matches("are those of an outer pid namespace").count(),
+        5,
+        "{doctor}"
+    );
+    let dry = run_inside(&proc, &["pkill", "--dry-run", "-x", "-f", "unharmed 1000"]).complete();
+    assert!(dry.contains(&pid), "{dry}");
+}
+
+/// Check that a directory that is no procfs, or shows a namespace without this process, is an error
+/// that names it.
+#[test]
+fn other_directories_are_refused() {
+    let temporary = Directory::new("proc-wrong");
+    let missing = temporary.join("missing");
+    // The first line tells that /proc is mounted.
+    let script = "echo; exec sleep 1000";
+    let mut inner = Command::new("unshare");
+    inner.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
+    let mut inner = Killed(inner.stdout(Stdio::piped()).spawn().expect("unshare"));
+    let mut line = [0];
+    std::io::Read::read_exact(inner.0.stdout.as_mut().expect("a pipe"), &mut line).expect("a line");
+    let inside = format!("/proc/{}/root/proc", inner.0.id());
+    for (directory, why) in [
+        (missing.to_str().expect("a path"), "No such file or directory"),
+        (temporary.to_str().expect("a path"), "is not the kernel's procfs"),
+        ("/proc/sys", "shows another pid namespace than the caller's"),
+        (&inside, "shows another pid namespace than the caller's"),
+    ] {
+        for (args, value) in [(&["ps", "--proc", directory][..], ""), (&["ps"], directory)] {
+            let run = Run::new(command(args).env("HOST_PROC", value).output().expect("it runs"));
+            assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?} {value}");
+            let option = if value.is_empty() { "--proc" } else { "HOST_PROC" };
+            let is_said = run.stderr.starts_with(&format!("taskdiag: {option}: ")) && run.stderr.contains(directory);
+            assert!(is_said && run.stderr.contains(why), "{run:?}");
+            assert!(run.stderr.contains("/host/proc"), "it says what to do: {run:?}");
+        }
+    }
+}
+
+/// Check that the usual procfs changes nothing, wherever it is mounted, and that an empty variable
+/// means none.
+#[test]
+fn the_same_namespace_changes_nothing() {
+    let sleeper = Sleeper::new("here");
+    let args = ["ps", "-p", &sleeper.pid(), "-o", "pid,ppid,comm", "--source", "bpf"];
+    let usual = run(&args).complete();
+    assert_eq!(run(&[&args[..], &["--proc", "/proc"]].concat()).complete(), usual);
+    let empty = command(&args).env("HOST_PROC", "").output();
+    assert_eq!(Run::new(empty.expect("it runs")).complete(), usual);
+    let proc = Directory::new("proc-same");
+    let script = r#"mount --bind /proc "$0" && exec "$@" --proc "$0""#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script])
+        .arg(&*proc)
+        .arg(PROGRAM)
+        .args(args);
+    assert_eq!(Run::new(command.output().expect("it runs")).complete(), usual);
+}
