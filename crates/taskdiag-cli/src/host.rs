@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::limits::Limits;
 use crate::proc;
 
 /// How the processors spent their time, in clock ticks since boot (proc_stat(5)).
@@ -286,6 +287,8 @@ pub struct Host {
     /// For each of [`PRESSURES`], the percentage of the last ten seconds in which some task waited
     /// for the resource (Linux 4.20).
     pub pressure: [Option<f64>; 3],
+    /// The limits of the cgroup of this program, if they were read.
+    pub limits: Limits,
 }
 
 impl Host {
@@ -296,6 +299,7 @@ impl Host {
             load: text("loadavg").and_then(|text| Load::parse(&text)),
             stat: Stat::read(),
             memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
+            limits: Limits::default(),
             pressure: PRESSURES.map(|name| pressure(&text(&format!("pressure/{name}"))?)),
         }
     }

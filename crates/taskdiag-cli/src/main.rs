@@ -28,6 +28,7 @@ mod grouping;
 mod history;
 mod host;
 mod inspect;
+mod limits;
 mod listing;
 mod manual;
 mod maps;

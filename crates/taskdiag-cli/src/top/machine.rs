@@ -8,6 +8,7 @@ use super::bursts::{Bursts, News};
 use super::details::{Details, Inquiry, Inspector};
 use super::source::{Sample, Samples, Source, Step, Tag};
 use crate::host::Host;
+use crate::limits::Limits;
 use crate::watch::SampleTime;
 
 /// This machine, now.
@@ -43,7 +44,10 @@ impl Source for Machine {
         let sample = Sample {
             snapshot: answer?,
             moment,
-            host: Host::read(),
+            host: Host {
+                limits: Limits::read(&self.handle),
+                ..Host::read()
+            },
             news: match &self.bursts {
                 Ok(bursts) => bursts.take(),
                 Err(error) => News::None(error.to_string()),

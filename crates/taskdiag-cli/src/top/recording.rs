@@ -16,6 +16,7 @@ use crate::history::library::Library;
 use crate::history::past::{self, Recorded};
 use crate::history::timeline::{SampleId, SpikeAt, Timeline};
 use crate::host::{Host, Load, MemInfo, Memory, Stat, Times, PRESSURES};
+use crate::limits::Limits;
 use crate::outcome::Failure;
 use crate::output::people;
 use crate::watch::SampleTime;
@@ -302,6 +303,7 @@ fn host(moment: &past::MachineState, before: Option<&past::MachineState>) -> Hos
         },
         memory: Memory::new(&MemInfo::of(moment.numbers("meminfo"))),
         pressure: PRESSURES.map(pressure),
+        limits: Limits::default(),
     }
 }
 

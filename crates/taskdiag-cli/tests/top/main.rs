@@ -18,6 +18,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::ptsname;
 use rustix::termios::{tcgetattr, tcsetwinsize};
+use taskdiag_testkit::cgroup::MemoryGroup;
 use taskdiag_testkit::temporary::Directory;
 use terminal::{text, top, winsize, Terminal, PATIENCE};
 
@@ -198,6 +199,30 @@ fn signals_are_confirmed() {
     assert_eq!(ended.signal(), Some(9));
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that limits of the cgroup in which top runs are shown if they are smaller than the machine.
+#[test]
+fn the_limits_of_a_container_are_shown() {
+    let group = MemoryGroup::new("top-limits");
+    let top = || {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", r#"echo $$ > "$0" && exec "$@""#])
+            .arg(group.processes());
+        command.args(["setsid", "--ctty", env!("CARGO_BIN_EXE_taskdiag"), "top"]);
+        Terminal::of(command.env("XDG_CONFIG_HOME", "/nonexistent"), 160, 30)
+    };
+    let mut without = top();
+    without.wait_for("Mem[");
+    assert!(!without.picture().contains("limits "), "{}", without.picture());
+    without.press("q");
+    assert_eq!(without.end().0.code(), Some(0));
+    group.limit(300 << 20);
+    let mut with = top();
+    with.wait_for("  limits 300.0M memory");
+    with.press("q");
+    assert_eq!(with.end().0.code(), Some(0));
 }
 
 /// Check that top in a container shows the host's processes, and sends no signal by their ids.

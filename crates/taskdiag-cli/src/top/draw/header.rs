@@ -94,6 +94,16 @@ fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
         let up = written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
         pen.put("  up ", palette.label()).put(&up, palette.value());
     }
+    let (total, count) = (host.memory.map(|memory| memory.total), host.stat.each.len());
+    let memory = host.limits.memory.filter(|&limit| Some(limit) < total);
+    let processors = host.limits.processors.filter(|&limit| limit < count as f64);
+    let memory = memory.map(|limit| format!("{} memory", size(limit)));
+    let processors = processors.map(|limit| format!("{limit:.2} processors"));
+    let limits: Vec<String> = memory.into_iter().chain(processors).collect();
+    if !limits.is_empty() {
+        pen.put("  limits ", palette.label())
+            .put(&limits.join(", "), palette.value());
+    }
 }
 
 fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
