@@ -329,7 +329,7 @@ mod tests {
             user: Some(b"root"),
             start_ns: 0,
             boot: Timestamp::UNIX_EPOCH,
-            cgroup: None,
+            cgroups: None,
         })
     }
 

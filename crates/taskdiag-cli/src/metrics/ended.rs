@@ -122,7 +122,7 @@ impl Listener for Ended {
                 user: user.as_deref().map(str::as_bytes),
                 start_ns: end.start_ns,
                 boot: self.boot,
-                cgroup: None,
+                cgroups: None,
             });
             let keys = end.keys.into_iter();
             end.exit.keys = keys

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
+use taskdiag_core::text::process::hierarchies;
 
 /// What regular expressions captured, by name.
 pub type Captures = BTreeMap<String, String>;
@@ -23,11 +24,17 @@ pub struct Facts<'a> {
     pub start_ns: i64,
     /// When the machine booted.
     pub boot: Timestamp,
-    /// Its cgroup, if known.
-    pub cgroup: Option<&'a [u8]>,
+    /// Its cgroups, in the form of `/proc/PID/cgroup`, if known.
+    pub cgroups: Option<&'a [u8]>,
 }
 
 impl<'a> Facts<'a> {
+    /// The path of its cgroup in each hierarchy, in the kernel's order.
+    pub fn cgroup_paths(&self) -> Vec<&'a [u8]> {
+        let lines = self.cgroups.unwrap_or_default();
+        hierarchies(lines).map(|(_, path)| path).collect()
+    }
+
     /// The first argument, or the name if there are no arguments.
     pub fn exe(&self) -> &'a [u8] {
         self.arguments.and_then(<[_]>::first).copied().unwrap_or(self.comm)

@@ -101,7 +101,7 @@ impl Rule {
         }
         let needs = self.name.needs();
         is_known &= facts.arguments.is_some() || !needs.cmdline;
-        is_known &= facts.cgroup.is_some() || !needs.cgroup;
+        is_known &= facts.cgroups.is_some() || !needs.cgroup;
         is_known &= facts.user.is_some() || !needs.user;
         if is_known {
             Verdict::Group(self.name.name(facts, &captures))
@@ -158,7 +158,7 @@ mod tests {
             user: Some(b"root"),
             start_ns: 0,
             boot: Timestamp::UNIX_EPOCH,
-            cgroup: None,
+            cgroups: None,
         }
     }
 

@@ -233,7 +233,7 @@ impl Worker {
         let mut fields = Field::StartNs | Field::Comm | Field::Cmdline | Field::User | Field::Euid;
         fields |= by::fields(&self.plan.kinds);
         if self.plan.rules.need_cgroup() {
-            fields |= Fields::from(Field::Cgroup);
+            fields |= Fields::from(Field::Cgroups);
         }
         let query = Query::these(pids.iter().copied()).fields(fields);
         self.handle.query_into(&query, &mut self.others)?;
@@ -310,7 +310,7 @@ fn verdict(plan: &Plan, task: &Task<'_>) -> Verdict {
         user: task.user().ok(),
         start_ns: task.start_ns().unwrap_or(0),
         boot: plan.boot,
-        cgroup: task.cgroup().ok(),
+        cgroups: task.cgroups().ok(),
     })
 }
 

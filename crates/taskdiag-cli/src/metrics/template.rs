@@ -35,7 +35,7 @@ enum Piece {
 pub struct Needs {
     /// Its arguments.
     pub cmdline: bool,
-    /// Its cgroup.
+    /// Its cgroups.
     pub cgroup: bool,
     /// The name of its user.
     pub user: bool,
@@ -122,13 +122,12 @@ impl Template {
                 Piece::Indexed(key) => name.push_str(captures.get(key).map_or("", String::as_str)),
                 Piece::Cgroups => {
                     name.push('[');
-                    push_bytes(&mut name, facts.cgroup.unwrap_or_default());
+                    push_bytes(&mut name, &facts.cgroup_paths().join(&b' '));
                     name.push(']');
                 }
-                // Go's template also ends here, and keeps what it has written.
-                Piece::Cgroup(1..) => break,
-                Piece::Cgroup(_) => match facts.cgroup {
-                    Some(cgroup) => push_bytes(&mut name, cgroup),
+                Piece::Cgroup(index) => match facts.cgroup_paths().get(*index) {
+                    Some(path) => push_bytes(&mut name, path),
+                    // Go's template also ends here, and keeps what it has written.
                     None => break,
                 },
             }
@@ -226,7 +225,7 @@ mod tests {
             user: Some(b"www"),
             start_ns: 1_250_000_000,
             boot: jiff::Timestamp::from_second(1_500_000_000).expect("a time"),
-            cgroup: Some(b"/a.slice/b.service"),
+            cgroups: Some(b"5:cpu,cpuacct:/a b\n1:name=systemd:/c:d\n0::/a.slice/b.service\n"),
         }
     }
 
@@ -252,10 +251,10 @@ mod tests {
             ("{{.Username}}-{{.PID}}", "www-7"),
             ("{{.StartTime}}", "2017-07-14 02:40:01.25 +0000 UTC"),
             (
-                "{{.Cgroups}} {{index .Cgroups 0}}",
-                "[/a.slice/b.service] /a.slice/b.service",
+                "{{.Cgroups}} {{index .Cgroups 2}} {{index .Cgroups 1}}",
+                "[/a b /c:d /a.slice/b.service] /a.slice/b.service /c:d",
             ),
-            ("a{{index .Cgroups 1}}b", "a"),
+            ("a{{index .Cgroups 3}}b", "a"),
             ("a {{- .Comm -}} b", "anginxb"),
             ("{{/* nothing */}}x", "x"),
         ] {

@@ -27,6 +27,19 @@ fn named(directory: &Directory, names: &[&str]) -> String {
     )
 }
 
+/// Check that names can have the path in each hierarchy of cgroups, in the kernel's order.
+#[test]
+fn names_have_all_cgroups() {
+    let directory = Directory::new();
+    let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-cgroups")));
+    let rules = "process_names:\n- name: '{{.Comm}} {{.Cgroups}}'\n  comm: [tdm-cgroups]\n";
+    let exporter = Exporter::start(&["--config", &directory.file("cgroups.yml", rules)]);
+    let text = proc(&sleeper.pid(), "cgroup");
+    let paths: Vec<&str> = text.lines().flat_map(|line| line.splitn(3, ':').nth(2)).collect();
+    let name = format!("tdm-cgroups [{}]", paths.join(" "));
+    assert_eq!(exporter.scrape().group("num_procs", &name, &[]), 1.0);
+}
+
 /// Check that the exporter in a container has the values of the host's processes, and its own.
 #[test]
 fn a_container_has_the_metrics_of_its_host() {
