@@ -167,7 +167,8 @@ impl Handle {
     /// what asks another source fails with [`Unsupported`](ErrorKind::Unsupported).
     pub fn with_proc(mut self, proc: Proc) -> Handle {
         self.files.proc = proc.clone();
-        self.sources.proc = proc;
+        self.sources.set_proc(proc);
+        self.support = None;
         self
     }
 
@@ -578,7 +579,7 @@ impl Handle {
 
     /// The facts about this host, extended as more is found out.
     fn facts(&mut self) -> &mut Support {
-        let (proc, broker) = (&self.sources.proc, self.sources.broker_path());
+        let (proc, broker) = (self.sources.proc(), self.sources.broker_path());
         self.support.get_or_insert_with(|| {
             let built = [recipe::TASK_CALLED.as_ref(), recipe::TASK_WALK.as_ref()];
             let why_not = built.into_iter().find_map(|recipe| recipe.err().copied());
@@ -602,12 +603,12 @@ impl Handle {
 
     /// Which procfs is read.
     pub(crate) fn proc(&self) -> &Proc {
-        &self.sources.proc
+        self.sources.proc()
     }
 
     /// The only source that may answer.
     pub(crate) fn only_source(&self) -> Option<SourceId> {
-        let only_procfs = self.sources.proc.is_outer().then_some(SourceId::Procfs);
+        let only_procfs = self.proc().is_outer().then_some(SourceId::Procfs);
         self.source.or(only_procfs)
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Sources {
     /// Loads and drops its programs itself.
     pub(super) bpf: Bpf,
     /// Which procfs is read.
-    pub(super) proc: Proc,
+    proc: Proc,
     procfs: Option<Procfs>,
     broker: Option<Broker>,
     /// A second connection, which opens files for readers of mappings: they must not wait for a long
@@ -73,6 +73,16 @@ impl Sources {
     /// Where the broker listens.
     pub(super) fn broker_path(&self) -> &Path {
         self.broker_path.as_deref().unwrap_or(Path::new(wire::SOCKET))
+    }
+
+    /// Which procfs is read.
+    pub(super) fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    pub(super) fn set_proc(&mut self, proc: Proc) {
+        self.proc = proc;
+        self.procfs = None;
     }
 
     pub(super) fn set_broker_path(&mut self, path: PathBuf) {

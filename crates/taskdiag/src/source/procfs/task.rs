@@ -378,11 +378,12 @@ impl Worker {
                 Err(Lost::Gone) => records.truncate(start),
                 end => return end,
             }
-            if !(if pass.is_outer {
+            let is_there = if pass.is_outer {
                 place.exists()
             } else {
                 is_in_use(place.tid)
-            }) {
+            };
+            if !is_there {
                 return Err(Lost::Gone);
             }
         }
