@@ -230,3 +230,74 @@ fn resident_memory_is_never_too_small() {
         },
     );
 }
+
+/// Check that a process whose first thread has ended has all that its threads share, also while each
+/// of them ends after a millisecond and another takes its place.
+#[test]
+fn processes_live_on_in_their_threads() {
+    let fields = Field::Exe
+        | Field::Cwd
+        | Field::Cmdline
+        | Field::Environ
+        | Field::NsNet
+        | Field::RssBytes
+        | Field::FdCount
+        | Field::FdTableSize
+        | Field::StartCode;
+    race(
+        Race::Relays,
+        |pids| these(pids, fields),
+        1_000,
+        |_, _, task| {
+            let is_whole = fields.iter().all(|field| task.value(field).is_ok())
+                && task.fd_count().is_ok_and(|count| count as usize >= Race::DESCRIPTORS);
+            (!is_whole).then(|| {
+                let shown: Vec<_> = fields
+                    .without(Field::Environ)
+                    .iter()
+                    .map(|field| task.value(field))
+                    .collect();
+                format!("{shown:?}")
+            })
+        },
+    );
+}
+
+/// Check that the files and mappings of such a process are whole, each time.
+#[test]
+fn files_live_on_in_their_threads() {
+    use taskdiag::files::{FileField, Request, Use};
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let racers = Racers::start(Race::Relays).expect("racers");
+    let pid = racers.pids()[0] as u32;
+    let mut request = Request::default();
+    request.fields = FileField::Name | FileField::AllocatedBytes;
+    request.uses = Use::ALL.into();
+    for source in SOURCES {
+        for _ in 0..scaled(200).max(20) {
+            let mut handle = handle(source);
+            let process = handle
+                .query(&Query::process(pid).fields(Field::StartNs))
+                .expect("it lives");
+            let mut found: BTreeMap<Use, usize> = BTreeMap::new();
+            let each = |_: &Task<'_>, file: &taskdiag::files::OpenFile<'_>| {
+                *found.entry(file.used_as).or_default() += 1;
+                std::ops::ControlFlow::Continue(())
+            };
+            let answer = handle.files(&process, &request, each).expect("an answer");
+            let is_whole = found.get(&Use::Fd) >= Some(&Race::DESCRIPTORS)
+                && [Use::Cwd, Use::Root, Use::Exe]
+                    .iter()
+                    .all(|used_as| found.get(used_as) == Some(&1))
+                && found.contains_key(&Use::Map);
+            assert!(is_whole, "{source}: {found:?} {answer:?}");
+            let mut maps = handle.maps(pid).expect("it lives");
+            assert!(
+                maps.list(taskdiag::maps::Filter::default(), taskdiag::Set::NONE)
+                    .expect("mappings")
+                    .len()
+                    > 5
+            );
+        }
+    }
+}

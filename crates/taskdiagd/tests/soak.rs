@@ -51,7 +51,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let races = [Race::Unshares, Race::Execs, Race::Computes, Race::Faults];
+        let races = [Race::Unshares, Race::Execs, Race::Computes, Race::Faults, Race::Relays];
         let racers: Vec<(Race, Racers)> = races
             .into_iter()
             .map(|race| (race, Racers::start(race).expect("racers")))
@@ -221,6 +221,12 @@ impl Way {
                 self.expect(!is_asked || found.ok() == scene.networks.get(&pid).copied(), || {
                     format!("{pid}: network namespace {found:?}")
                 });
+            }
+            Race::Relays => {
+                let found = task.fd_count();
+                let is_asked = self.fields.contains(Field::FdCount);
+                let has_all = found.is_ok_and(|count| count as usize >= Race::DESCRIPTORS);
+                self.expect(!is_asked || has_all, || format!("{pid}: {found:?} descriptors"));
             }
             Race::Computes => {
                 let now = [task.utime_ns().unwrap_or(0), task.stime_ns().unwrap_or(0)];

@@ -1,8 +1,10 @@
 //! Processes that repeat one action, to race with whoever reads them.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, BufRead as _, Write as _};
 use std::thread;
+use std::time::Duration;
 
 use crate::facts::Facts;
 use crate::helper::Helper;
@@ -22,17 +24,25 @@ pub enum Race {
     /// Two threads of a process map, use and unmap memory. The process always has [`Race::HELD`]
     /// bytes in addition.
     Faults,
+    /// The first thread of a process has ended. Each other thread starts the next one, and ends a
+    /// millisecond later. The process has [`Race::DESCRIPTORS`] more descriptors than it started
+    /// with, and maps a file.
+    Relays,
 }
 
 impl Race {
+    /// How many descriptors a process of [`Relays`](Race::Relays) has opened.
+    pub const DESCRIPTORS: usize = 40;
+
     /// How much memory a process of [`Faults`](Race::Faults) has at all times.
     pub const HELD: u64 = 16 << 20;
 
-    const ALL: [(Race, &str); 4] = [
+    const ALL: [(Race, &str); 5] = [
         (Race::Unshares, "unshares"),
         (Race::Execs, "execs"),
         (Race::Computes, "computes"),
         (Race::Faults, "faults"),
+        (Race::Relays, "relays"),
     ];
 }
 
@@ -91,6 +101,7 @@ fn start(name: &str) -> io::Result<Vec<i32>> {
         Race::Execs => (2, execs),
         Race::Computes => (1, computes),
         Race::Faults => (1, faults),
+        Race::Relays => (1, relays),
     };
     let racer = |_| fork_child(body).map(|Facts { pid, .. }| pid);
     (0..count).map(racer).collect()
@@ -150,6 +161,23 @@ fn faults(report: &mut Report) -> io::Result<()> {
     thread::Builder::new().spawn(fault)?;
     report.ready()?;
     fault()
+}
+
+fn relays(report: &mut Report) -> io::Result<()> {
+    let files: io::Result<Vec<File>> = (0..Race::DESCRIPTORS).map(|_| File::open("/proc/self/exe")).collect();
+    std::mem::forget(files?);
+    relay()?;
+    report.ready()?;
+    sys::exit_thread()
+}
+
+fn relay() -> io::Result<()> {
+    let next = || {
+        thread::sleep(Duration::from_millis(1));
+        // Nobody is left who could be told.
+        let _ = relay();
+    };
+    thread::Builder::new().stack_size(64 << 10).spawn(next).map(drop)
 }
 
 fn fault() -> io::Result<()> {

@@ -31,6 +31,11 @@ impl Batch {
         self.entries.len()
     }
 
+    /// Keeps the first files.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.entries.truncate(len);
+    }
+
     pub(super) fn push(&mut self, file: &OpenFile<'_>) {
         let name = file.name.map(|name| self.text(name));
         let detail = file.detail.map(|detail| detail.map(|detail| self.text(detail)));

@@ -54,6 +54,9 @@ impl Asked {
     }
 }
 
+/// How often the threads of a process are listed to turn to one that lives.
+const TURNS: u32 = 64;
+
 /// What is kept of an address space between questions.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -66,6 +69,8 @@ pub(super) struct Space {
     has_no_ioctl: bool,
     /// There was an answer, or all threads have been tried: the maps file stays the same.
     is_settled: bool,
+    /// How often another thread was turned to: it may end before it answers.
+    turns: u32,
     /// The number of mappings when all were last listed.
     mappings: Option<usize>,
     /// Memory for names and texts.
@@ -96,6 +101,7 @@ impl Space {
             opener: Opener::Path(Proc::default(), None),
             has_no_ioctl: false,
             is_settled: false,
+            turns: 0,
             mappings: None,
             names: Vec::new(),
             text: Vec::new(),
@@ -140,7 +146,7 @@ impl Space {
                     }
                     return Ok(found);
                 }
-                Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread() => {}
+                Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread()? => {}
                 // A descriptor from somebody else may be of another file, and tells nothing about
                 // the kernel.
                 Err(error)
@@ -211,23 +217,35 @@ impl Space {
     }
 
     /// Switches to another thread of a process whose first thread has ended but whose memory still
-    /// exists. False if there is none. Never switches after the first answer: another address space
-    /// must not answer in place of one that is gone.
-    fn turn_to_another_thread(&mut self) -> bool {
+    /// exists. False if there is none. Fails if the caller may not see it. Never switches after the
+    /// first answer: another address space must not answer in place of one that is gone.
+    fn turn_to_another_thread(&mut self) -> Result<bool> {
         let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
-            return false;
+            return Ok(false);
         };
-        self.is_settled = true;
-        for opener in self.opener.others(pid) {
-            let Ok(Some(file)) = opener.open(pid, MemoryFile::Maps) else {
-                continue;
-            };
-            if still_there(file.as_fd()).is_ok() {
-                (self.file, self.opener) = (Some(Arc::new(file)), opener);
-                return true;
+        while self.turns < TURNS {
+            self.turns += 1;
+            let mut denied = None;
+            let others = self.opener.others(pid);
+            let has_others = !others.is_empty();
+            for opener in others {
+                match opener.open(pid, MemoryFile::Maps) {
+                    Ok(Some(file)) if still_there(file.as_fd()).is_ok() => {
+                        (self.file, self.opener) = (Some(Arc::new(file)), opener);
+                        return Ok(true);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Denied => denied = Some(error),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            match denied {
+                Some(error) => return Err(error),
+                None if has_others => {}
+                None => break,
             }
         }
-        false
+        self.is_settled = true;
+        Ok(false)
     }
 
     fn describe(&self, error: Error) -> Error {

@@ -15,7 +15,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, CWD};
+use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind};
@@ -84,8 +84,7 @@ impl Finder {
             Errno::AGAIN => Error::not_read(Some(pid), Absent::NoThread),
             errno => Error::io(format!("pid {pid}: the files it holds"), errno),
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let process = openat(CWD, self.proc.join(pid.to_string()), flags, Mode::empty()).map_err(about)?;
+        let process = procfs::live_directory(&self.proc, pid).map_err(about)?;
         let mut holder = Holder {
             pid,
             process,

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::maps;
 
-use super::place::{absent, open_process, read_whole, Name, LONGEST_NAME};
-use super::reader::{Reader, STATS};
+use super::place::{absent, has_files, open, open_process, read_whole, Name, LONGEST_NAME};
+use super::reader::{Reader, STATS, THREADS_TRIED};
 use super::{unit, End, What};
 use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Wants};
 use crate::readers;
@@ -70,9 +70,27 @@ pub(in crate::files) fn read_mapped(
 impl Reader<'_> {
     /// Reads the files that may match `paths`; all if there are none.
     fn read_maps(&mut self, paths: &[PathMatch]) -> Result<(), Errno> {
-        let (directory, _) = open_process(&self.unit.proc, self.unit.identity)?;
+        let pid = self.unit.identity.tid();
+        for _ in 0..THREADS_TRIED {
+            let (directory, thread) = open_process(&self.unit.proc, self.unit.identity)?;
+            let Some(tid) = thread.filter(|&tid| tid != pid) else {
+                return self.read_maps_of(directory.as_fd(), paths);
+            };
+            // The directory of a thread has no map_files, but each thread has one like that of a
+            // process, too. The id is that of the thread for as long as this lives.
+            let of_thread = open(&self.unit.proc, format!("{tid}"));
+            let read = of_thread.and_then(|directory| self.read_maps_of(directory.as_fd(), paths));
+            if has_files(directory.as_fd()) {
+                return read;
+            }
+            self.files.truncate(0);
+        }
+        Err(Errno::SRCH)
+    }
+
+    fn read_maps_of(&mut self, directory: BorrowedFd<'_>, paths: &[PathMatch]) -> Result<(), Errno> {
         let mut text = Vec::new();
-        match read_whole(directory.as_fd(), c"maps", &mut text) {
+        match read_whole(directory, c"maps", &mut text) {
             // It has no memory.
             Err(Errno::SRCH) => return Ok(()),
             result => result?,
@@ -93,7 +111,7 @@ impl Reader<'_> {
             let may_be_meant = paths.is_empty() || paths.iter().any(may_pass);
             let link = Name::new(format_args!("map_files/{:x}-{:x}", line.start, line.end));
             // A file whose first mapping is gone may have others.
-            if !may_be_meant || self.read_mapping(directory.as_fd(), &link, line.name)? {
+            if !may_be_meant || self.read_mapping(directory, &link, line.name)? {
                 seen.insert(file);
             }
         }

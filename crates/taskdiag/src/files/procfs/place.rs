@@ -43,7 +43,7 @@ impl Name {
 }
 
 /// Opens a directory of `/proc`.
-fn open(proc: &Proc, name: String) -> Result<OwnedFd, Errno> {
+pub(super) fn open(proc: &Proc, name: String) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, proc.join(name), flags, Mode::empty())
 }
@@ -67,28 +67,39 @@ pub(super) fn threads(proc: &Proc, pid: u32) -> Result<impl Iterator<Item = u32>
 pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, Option<u32>), Errno> {
     let pid = identity.tid();
     let directory = open(proc, format!("{pid}"))?;
-    let mut text = [0; 1024];
-    let len = read_text(directory.as_fd(), c"stat", &mut text)?;
-    let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
-    if stat.start_ticks != identity.start_ticks() || stat.is_released() {
-        return Err(Errno::SRCH);
-    }
-    if stat.state != b'Z' || stat.threads_count < 2 {
-        return Ok((directory, (stat.threads_count > 1).then_some(pid)));
-    }
-    // A thread that has ended has no files.
-    for tid in threads(proc, pid)? {
-        let thread = match open_thread(proc, pid, tid) {
-            Ok(thread) => thread,
-            Err(errno) if is_exhausted(errno) => return Err(errno),
-            Err(_) => continue,
-        };
-        let has_files = rustix::fs::readlinkat_raw(&thread, c"cwd", &mut text[..]);
-        if has_files.is_ok() {
-            return Ok((thread, Some(tid)));
+    for _ in 0..LISTINGS {
+        let mut text = [0; 1024];
+        let len = read_text(directory.as_fd(), c"stat", &mut text)?;
+        let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
+        if stat.start_ticks != identity.start_ticks() || stat.is_released() {
+            return Err(Errno::SRCH);
+        }
+        if stat.state != b'Z' || stat.threads_count < 2 {
+            return Ok((directory, (stat.threads_count > 1).then_some(pid)));
+        }
+        // A thread that has ended has no files.
+        for tid in threads(proc, pid)?.take(OTHER_THREADS) {
+            match open_thread(proc, pid, tid) {
+                Ok(thread) if has_files(thread.as_fd()) => return Ok((thread, Some(tid))),
+                Err(errno) if is_exhausted(errno) => return Err(errno),
+                Ok(_) | Err(_) => {}
+            }
         }
     }
-    Ok((directory, None))
+    // Its threads end as fast as they are listed.
+    Err(Errno::SRCH)
+}
+
+/// A process can keep any number of threads that have ended, by tracing them.
+const OTHER_THREADS: usize = 512;
+
+/// How often the threads of a process are listed to find one that lives.
+const LISTINGS: usize = 32;
+
+/// Whether a task has files, and so has not ended. True if the caller may not know.
+pub(super) fn has_files(task: BorrowedFd<'_>) -> bool {
+    let cwd = rustix::fs::readlinkat_raw(task, c"cwd", &mut [0; 8][..]);
+    !matches!(cwd, Err(Errno::NOENT | Errno::SRCH))
 }
 
 /// The names of what a task has, each with the number of the descriptor.

@@ -11,8 +11,8 @@ use taskdiag_core::text::process;
 use taskdiag_sys::descriptors::{shares, Part};
 
 use super::place::{
-    absent, is_same, names, open_descriptors, open_process, open_thread, own_link, read_whole, stat, threads, Name,
-    LONGEST_NAME,
+    absent, has_files, is_same, names, open_descriptors, open_process, open_thread, own_link, read_whole, stat,
+    threads, Name, LONGEST_NAME,
 };
 use super::{End, Unit, What};
 use crate::files::batch::Batch;
@@ -27,6 +27,10 @@ const PART: usize = 1024;
 /// How often a descriptor is read again if it refers to another file meanwhile.
 const ATTEMPTS: usize = 3;
 
+/// If the first thread of a process has ended, how many of the others are read in turn: each may end
+/// meanwhile.
+pub(super) const THREADS_TRIED: usize = 64;
+
 /// What statx(2) provides.
 pub(super) const STATS: Wants = Wants::STAT.union(Wants::SPACE);
 
@@ -36,6 +40,9 @@ pub(super) struct Reader<'a> {
     pub(super) files: Batch,
     /// Threads with what they have for themselves.
     pub(super) threads: Vec<(u32, Set<Use>)>,
+    /// The first descriptor that is closed, or was not looked at because the thread has ended; and how
+    /// many files were found before.
+    missed: Option<(u32, usize)>,
     pub(super) changed: u64,
     pub(super) malformed: u64,
     /// Room for a name.
@@ -53,6 +60,7 @@ impl<'a> Reader<'a> {
             unit,
             files: Batch::default(),
             threads: Vec::new(),
+            missed: None,
             changed: 0,
             malformed: 0,
             name: vec![0; LONGEST_NAME],
@@ -61,15 +69,33 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn read(&mut self) -> Result<End, Errno> {
-        let (mut directory, first_thread) = open_process(&self.unit.proc, self.unit.identity)?;
+        let pid = self.unit.identity.tid();
         if let Some(tid) = self.unit.tid {
-            directory = open_thread(&self.unit.proc, self.unit.identity.tid(), tid)?;
+            let directory = open_thread(&self.unit.proc, pid, tid)?;
+            return self.read_part(directory.as_fd(), &self.unit.what);
         }
-        let end = self.read_part(directory.as_fd())?;
-        if let (End::Whole, Some(tid)) = (end, first_thread) {
-            self.compare_threads(directory.as_fd(), tid)?;
+        let mut from = None;
+        for _ in 0..THREADS_TRIED {
+            let (directory, first_thread) = open_process(&self.unit.proc, self.unit.identity)?;
+            let what = from.map(What::From);
+            let read = self.read_part(directory.as_fd(), what.as_ref().unwrap_or(&self.unit.what));
+            // The first thread has ended, and so has the one that was read. Another continues with
+            // what was missed.
+            if first_thread.is_some_and(|tid| tid != pid) && !has_files(directory.as_fd()) {
+                let missed = self.missed.take().filter(|_| !matches!(self.unit.what, What::These(_)));
+                let (fd, len) = missed.unwrap_or((0, 0));
+                self.files.truncate(len);
+                from = (len > 0).then_some(fd);
+                continue;
+            }
+            let end = read?;
+            if let (End::Whole, Some(tid)) = (end, first_thread) {
+                self.compare_threads(directory.as_fd(), tid)?;
+            }
+            return Ok(end);
         }
-        Ok(end)
+        self.changed += 1;
+        Ok(End::Whole)
     }
 
     /// Finds the threads that have directories or descriptors of their own. `first` is the one whose
@@ -99,7 +125,12 @@ impl<'a> Reader<'a> {
                         Err(_) => false,
                     },
                 };
-                if differs {
+                // Either may have ended, and then differs by that.
+                if differs && !has_files(directory) {
+                    return Ok(());
+                }
+                let lives = || open_thread(&self.unit.proc, pid, tid).is_ok_and(|thread| has_files(thread.as_fd()));
+                if differs && lives() {
                     own.extend(uses.iter().filter(|&used_as| asked.contains(used_as)));
                 }
             }
@@ -110,8 +141,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn read_part(&mut self, directory: BorrowedFd<'_>) -> Result<End, Errno> {
-        let (links, first): (Set<Use>, Option<u32>) = match &self.unit.what {
+    fn read_part(&mut self, directory: BorrowedFd<'_>, what: &What) -> Result<End, Errno> {
+        self.missed = None;
+        let (links, first): (Set<Use>, Option<u32>) = match what {
             What::All(uses) => (*uses, uses.contains(Use::Fd).then_some(0)),
             What::From(fd) => (Set::NONE, Some(*fd)),
             What::These(files) => return self.read_these(directory, files),
@@ -127,15 +159,21 @@ impl<'a> Reader<'a> {
         rustix::fs::seek(&fds, SeekFrom::Start(u64::from(first) + 2))?;
         let mut room = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&fds, room.spare_capacity_mut());
+        let mut next = first;
         while let Some(entry) = entries.next() {
-            let Some(fd) = process::task_id(entry?.file_name().to_bytes()) else {
+            let entry = entry.inspect_err(|_| {
+                self.missed.get_or_insert((next, self.files.len()));
+            })?;
+            let Some(fd) = process::task_id(entry.file_name().to_bytes()) else {
                 continue;
             };
+            next = fd + 1;
             if self.files.len() >= PART {
                 return Ok(End::More(fd));
             }
             self.read_descriptor(directory, fds.as_fd(), fd)?;
         }
+        self.missed.get_or_insert((next, self.files.len()));
         Ok(End::Whole)
     }
 
@@ -158,7 +196,10 @@ impl<'a> Reader<'a> {
         };
         match self.read_place(directory, link, self.unit.needs, used_as) {
             // A kernel thread has no program; a zombie has nothing.
-            Err(Errno::NOENT | Errno::SRCH) => Ok(()),
+            Err(Errno::NOENT | Errno::SRCH) => {
+                self.missed.get_or_insert((0, 0));
+                Ok(())
+            }
             Err(errno) => Err(errno),
             Ok((file, name)) => {
                 let detail = if self.unit.needs.contains(Wants::DETAIL) {
@@ -192,7 +233,9 @@ impl<'a> Reader<'a> {
             Ok(true) => {}
             Ok(false) => self.changed += 1,
             // It was closed meanwhile.
-            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(Errno::NOENT | Errno::SRCH) => {
+                self.missed.get_or_insert((fd, self.files.len()));
+            }
             Err(errno) if matches!(errno, Errno::ACCESS | Errno::PERM) || is_exhausted(errno) => return Err(errno),
             Err(errno) => {
                 let file = OpenFile {

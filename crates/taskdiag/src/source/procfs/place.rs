@@ -4,11 +4,12 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, CWD};
 use rustix::io::Errno;
 use taskdiag_core::text::process;
 
 use super::encode::{FILES, NAMESPACES, PATHS};
+use super::mount::Proc;
 
 /// The names of files, by [`super::encode::index`].
 pub(super) const NAMES: [&str; FILES] = [
@@ -199,6 +200,30 @@ pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, 
     listing.ids.retain(|&tid| tid != pid);
     listing.ids.truncate(OTHER_THREADS);
     Ok(listing.ids)
+}
+
+/// The directory of a process or, if its first thread has ended, that of another one which has
+/// memory: each thread has a directory like that of a process, which is not listed.
+pub(crate) fn live_directory(proc: &Proc, pid: u32) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: String| rustix::fs::openat(CWD, proc.join(path), flags, Mode::empty());
+    let process = open(pid.to_string())?;
+    let stat = |task: String| {
+        let text = std::fs::read(proc.join(task + "/stat")).ok()?;
+        process::stat(&text).map(|stat| (stat.state, stat.threads_count, stat.has_memory()))
+    };
+    if !matches!(stat(pid.to_string()), Some((b'Z', 2.., _))) {
+        return Ok(process);
+    }
+    for tid in other_threads(open(".".to_owned())?.as_fd(), pid)? {
+        let thread = open(tid.to_string());
+        // The id is that of the thread as long as this lives.
+        match (thread, stat(format!("{pid}/task/{tid}"))) {
+            (Ok(thread), Some((_, _, true))) => return Ok(thread),
+            (Ok(_) | Err(_), _) => {}
+        }
+    }
+    Ok(process)
 }
 
 /// The ids that a directory lists.

@@ -430,7 +430,7 @@ impl Worker {
         if !is_last && found.lacks_a_file(&self.buffer) {
             return Err(Lost::Gone);
         }
-        let live = self.read_live(place, pass, plan, with, &found)?;
+        let live = self.read_live(place, pass, plan, with, is_last, &found)?;
         let Worker {
             buffer,
             encoder,
@@ -462,6 +462,7 @@ impl Worker {
         pass: &Pass,
         plan: &Plan,
         with: &With<'_>,
+        is_last: bool,
         found: &Collected,
     ) -> Result<Option<Collected>, Lost> {
         if !place.is_process || !plan.reads_shared() || !found.may_have_ended(&self.buffer) {
@@ -487,7 +488,10 @@ impl Worker {
             }
         }
         // If the process ended meanwhile, its id may have passed to another one.
-        if look(&mut self.buffer, place)?.start_ticks != start_ticks {
+        let stat = look(&mut self.buffer, place)?;
+        // All threads that were listed may have ended, and others live.
+        let has_others = live.is_none() && stat.threads_count > 1 && !is_last;
+        if stat.start_ticks != start_ticks || has_others {
             return Err(Lost::Gone);
         }
         Ok(live)
