@@ -64,7 +64,7 @@ impl MemoryIdentity {
         let object = Object::of(record)?;
         viewer.sight(&object)?;
         Some(MemoryIdentity {
-            tid: object.access().tid.get(),
+            tid: record.header().tid.get(),
             start_ns: record.header().start_ns.get(),
             exec_id: object.access().exec_id.get(),
             mm: object.access().mm.get(),

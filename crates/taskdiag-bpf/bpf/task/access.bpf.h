@@ -97,8 +97,6 @@ static __noinline void read_access(struct td_reader *reader, struct task_struct 
 	}
 	out->dumpable = dumpable(task, mm);
 	out->flags = changing ? 0 : TD_ACCESS_STABLE;
-	out->tid = task_tid_nr(reader, task);
-	out->reserved = 0;
 }
 
 static __always_inline void begin_access(struct td_reader *reader, struct task_struct *task)

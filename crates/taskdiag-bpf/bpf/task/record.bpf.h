@@ -180,6 +180,16 @@ PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
 #endif
 
 /*
+ * Whether what other threads of a process have is left to procfs: by a program that can't look for
+ * them, and for the broker. Another thread may be somebody else's, so the client reads it by its own
+ * rights.
+ */
+static __always_inline bool leaves_live(struct td_reader *reader)
+{
+	return !TD_WALKS || reader->config.groups & TD_GROUP_ACCESS;
+}
+
+/*
  * Writes the record of a task, `filled` bytes after the start of scratch. Returns its length, or 0
  * if the task is not asked for. `number` is its thread id or process id in the reader's pid
  * namespace.
@@ -205,14 +215,17 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	reader->deferred = 0;
 #if TD_WALKS
 	reader->walk.live = at;
-	if (is_survived(reader, task))
-		find_live(at);
-#else
-	if (is_survived(reader, task)) {
-		defer(reader, groups & TD_GROUPS_OF_LIVE);
-		groups &= ~TD_GROUPS_OF_LIVE;
-	}
 #endif
+	if (is_survived(reader, task)) {
+		if (leaves_live(reader)) {
+			defer(reader, groups & TD_GROUPS_OF_LIVE);
+			groups &= ~TD_GROUPS_OF_LIVE;
+		}
+#if TD_WALKS
+		else
+			find_live(at);
+#endif
+	}
 	record->flags = 0;
 	record->pid = reader->config.threads ? task_tgid_nr(reader, task) : number;
 	record->tid = number;
@@ -221,7 +234,7 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		record->flags |= TD_KERNEL_THREAD;
 
 	if (td_groups & groups & TD_GROUP_ACCESS)
-		PUT_LIVE(part_access);
+		PUT(part_access);
 	if (td_groups & groups & TD_GROUP_VIEW)
 		PUT(part_view);
 	if (td_groups & groups & TD_GROUP_BASE)
@@ -262,11 +275,11 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		PUT_LIVE(part_layout);
 		PUT(part_personality);
 	}
+	if (td_groups & groups & TD_GROUP_ACCESS)
+		end_access(reader, record, task);
 #if TD_WALKS
 	task = task_at(*(volatile __u64 *)&reader->walk.live);
 #endif
-	if (td_groups & groups & TD_GROUP_ACCESS)
-		end_access(reader, record, task);
 	if (reader->deferred) {
 		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
 
@@ -278,7 +291,7 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	 * Checked last, because it explains missing values. An mm that is gone does not come
 	 * back.
 	 */
-	if (!own_mm(task) && (TD_WALKS || !is_survived(reader, task)))
+	if (!own_mm(task) && !(leaves_live(reader) && is_survived(reader, task)))
 		record->flags |= TD_NO_MM;
 #if TD_WALKS
 	/* The thread that was read has ended. Another may have what it had. */

@@ -374,9 +374,6 @@ structures! {
         /// One of `dumpable`.
         dumpable: U32,
         flags: U32,
-        /// The task that this is about: if the first thread of a process has ended, one that lives.
-        tid: U32,
-        reserved: U32,
     }
 
     struct td_user_ns as UserNs {

@@ -276,44 +276,18 @@ pub fn same_values(broker: &mut Handle, scope: Scope) -> usize {
         paths.any(|field| wrong.contains(&format!(" {field}: absent (unsupported) instead of")))
     };
     report.wrong.retain(|wrong| !(lacks_paths && is_path(wrong)));
-    // The files of a thread that has ended belong to root, so `/proc` denies them to its user. If
-    // the process lives on, the broker asks for the right to trace a thread that lives.
-    let is_survived = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let words: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        words[0] == "Z" && words[17] != "1"
-    };
-    let pid = |wrong: &str| wrong.split([' ', '/']).nth(2).and_then(|pid| pid.parse().ok());
-    let is_of_root = |wrong: &str| wrong.contains(" instead of absent (denied) before and absent (denied) after");
-    report
-        .wrong
-        .retain(|wrong| !(is_of_root(wrong) && pid(wrong).is_some_and(is_survived)));
     assert!(report.wrong.is_empty(), "{scope:?}:\n{}", report.wrong.join("\n"));
     report.tasks
 }
 
 /// The text of a process's `maps`, which this process opens itself. Empty if it has no memory.
 fn own_maps(pid: u32) -> Result<Vec<u8>, ErrorKind> {
-    let read = |path: &str| {
-        std::fs::read(path).or_else(|error| match error.raw_os_error() {
-            Some(libc::ESRCH) => Ok(Vec::new()),
-            Some(libc::ENOENT) => Err(ErrorKind::NoSuchTask),
-            Some(libc::EACCES | libc::EPERM) => Err(ErrorKind::Denied),
-            _ => panic!("{path}: {error}"),
-        })
-    };
-    let own = read(&format!("/proc/{pid}/maps"));
-    // If the first thread has ended, the others may have memory.
-    let threads = taskdiag_testkit::text::threads_of(pid)
-        .into_iter()
-        .filter(|id| id.tid != pid);
-    let mut others = threads.map(|id| read(&format!("/proc/{pid}/task/{}/maps", id.tid)));
-    match own {
-        Ok(text) if text.is_empty() => others
-            .find(|text| !matches!(text, Ok(text) if text.is_empty()) && *text != Err(ErrorKind::NoSuchTask))
-            .unwrap_or(Ok(text)),
-        own => own,
-    }
+    std::fs::read(format!("/proc/{pid}/maps")).or_else(|error| match error.raw_os_error() {
+        Some(libc::ESRCH) => Ok(Vec::new()),
+        Some(libc::ENOENT) => Err(ErrorKind::NoSuchTask),
+        Some(libc::EACCES | libc::EPERM) => Err(ErrorKind::Denied),
+        _ => panic!("/proc/{pid}/maps: {error}"),
+    })
 }
 
 /// The text of a process's `maps`, which the broker opens.
