@@ -656,3 +656,28 @@ fn the_command_is_no_owner_that_is_looked_for() {
     assert_eq!(found(&["comm == 'taskdiag'"]), 0);
     assert_eq!(found(&["fd == 1"]), 1);
 }
+
+/// Check that in a pid namespace of one's own, processes outside are not taken for nobody, though the
+/// network is the same: their numbers are not known there.
+#[test]
+fn owners_outside_are_not_nobody() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    for source in ["bpf", "procfs"] {
+        let mut inside = std::process::Command::new("unshare");
+        inside.args([
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            env!("CARGO_BIN_EXE_taskdiag"),
+            "sockets",
+            "--port",
+            &port,
+        ]);
+        inside.args(["-o", "local_port,owners", "--jsonl", "--source", source]);
+        let run = Run::new(inside.output().expect("unshare is part of Debian"));
+        assert!(run.json()["absent"]["owners"] == "denied", "{source}: {run:?}");
+    }
+    let outside = run(&["sockets", "--port", &port, "-o", "owners", "--jsonl"]).json();
+    assert_eq!(outside["owners"][0]["pid"], std::process::id(), "{outside}");
+}

@@ -29,6 +29,14 @@ pub fn is_initial_user_namespace() -> bool {
     rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL)
 }
 
+/// Whether this process is in the initial pid namespace, from which all processes of the machine can
+/// be seen. True where that can't be determined.
+pub fn is_initial_pid_namespace() -> bool {
+    /// `PROC_PID_INIT_INO`, since Linux 3.8.
+    const INITIAL: u64 = 0xEFFF_FFFC;
+    rustix::fs::stat("/proc/self/ns/pid").map_or(true, |namespace| namespace.st_ino == INITIAL)
+}
+
 /// The time of a clock, in nanoseconds. The clock must not go below 0.
 pub fn now_ns(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, getgroups};
 use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace};
 use taskdiag_core::support::{Fact, Support};
-use taskdiag_sys::host::{kernel_version, tasks};
+use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
 
 use crate::pagecache;
@@ -162,6 +162,9 @@ fn procfs_complete(proc: &Path) -> Fact {
             format!("{shown} is mounted with {option}: it has only the directories of tasks"),
             "nothing is lost for tasks; mount another /proc for the rest",
         ),
+        None if !is_initial_pid_namespace() => Fact::yes(format!(
+            "{shown} shows every task of its pid namespace; others are outside of it"
+        )),
         None => Fact::yes(format!("{shown} shows every task")),
     }
 }

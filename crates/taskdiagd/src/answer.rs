@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustix::io::Errno;
-use taskdiag_core::record::{Record, NO_MM};
+use taskdiag_core::record::Record;
 use taskdiag_protocol::access::Object;
 use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
 
@@ -69,6 +69,12 @@ impl MemoryIdentity {
             exec_id: object.access().exec_id.get(),
             mm: object.access().mm.get(),
         })
+    }
+
+    /// Whether the task itself has memory. If the first thread of a process has ended, its record does
+    /// not say that there is none: others may have some.
+    fn has_memory(&self) -> bool {
+        self.mm != 0
     }
 
     /// Whether the task is still the same and may still be seen. If so, everything read since
@@ -361,7 +367,7 @@ impl Answer {
             let kinds = self.kinds_to_read(record);
             // Only one file is opened.
             let is_second_file = self.request.show & show::OPENED != 0 && !steps.is_empty();
-            let identity = MemoryIdentity::of(record, &self.viewer).filter(|_| !record.has(NO_MM));
+            let identity = MemoryIdentity::of(record, &self.viewer).filter(MemoryIdentity::has_memory);
             let Some(identity) = identity.filter(|_| !kinds.is_empty() && !is_second_file) else {
                 // This record's message is made when its turn comes.
                 break;
@@ -547,8 +553,8 @@ impl Answer {
         let mut without_memory = None;
         let mut rest = bytes;
         while let Some((record, behind)) = Record::split_first(rest) {
-            if MemoryIdentity::of(record, &self.viewer).is_some() {
-                if !record.has(NO_MM) {
+            if let Some(identity) = MemoryIdentity::of(record, &self.viewer) {
+                if identity.has_memory() {
                     self.at = bytes.len() - rest.len();
                     return;
                 }

@@ -12,6 +12,8 @@ use super::cell::{Cell, OwnedValue, Reason};
 use super::page::{Facts, OfKind};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
+use taskdiag_sys::host::is_initial_pid_namespace;
+
 use crate::outcome::Failure;
 use crate::source::SourceOptions;
 use crate::{maps, proc};
@@ -150,7 +152,10 @@ impl<'a> Inspector<'a> {
         let filter = Filter::parse(&format!("uid == {uid}")).map_err(|_| "unsupported")?;
         let query = Query::threads().filter(filter);
         let threads = self.query(query, Field::Tid | Field::Uid)?;
-        // A caller who does not see all threads can't count them.
+        // A caller who does not see all threads can't count them. The user may have others outside.
+        if !is_initial_pid_namespace() {
+            return Err("denied");
+        }
         let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
         if is_by(SourceId::Bpf) {
             return Ok(threads.len() as u64);

@@ -3,6 +3,7 @@
 use taskdiag_core::error::Result;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::Verdict;
+use taskdiag_sys::host::is_initial_pid_namespace;
 
 use super::Handle;
 use crate::files::{self, Answer, Each, OtherEnds, Request};
@@ -22,6 +23,10 @@ impl Handle {
 
     /// Whether this source hides some processes.
     pub(crate) fn hides_processes(&mut self, source: SourceId) -> bool {
+        // Those outside of the pid namespace have no number in it.
+        if !is_initial_pid_namespace() && !self.sources.proc().is_outer() {
+            return true;
+        }
         match source {
             SourceId::Broker => !self.sources.broker().is_ok_and(|broker| broker.sees_all()),
             SourceId::Procfs => self.facts().procfs_complete.verdict == Verdict::No,
