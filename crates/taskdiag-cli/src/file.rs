@@ -154,7 +154,7 @@ mod tests {
         );
         rustix::fs::mknodat(
             rustix::fs::CWD,
-            &shared.join("pipe"),
+            shared.join("pipe"),
             rustix::fs::FileType::Fifo,
             0o600.into(),
             0,

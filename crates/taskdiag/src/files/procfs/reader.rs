@@ -110,9 +110,10 @@ impl<'a> Reader<'a> {
             let mut own = Set::NONE;
             for (part, uses) in [(Part::Files, Set::from(Use::Fd)), (Part::Fs, Use::Cwd | Use::Root)] {
                 // The ids may be those of another namespace.
-                let shares = match self.unit.proc.is_outer() {
-                    true => Err(Errno::NOSYS),
-                    false => shares(first, tid, part),
+                let shares = if self.unit.proc.is_outer() {
+                    Err(Errno::NOSYS)
+                } else {
+                    shares(first, tid, part)
                 };
                 let differs = match shares {
                     Ok(shares) => !shares,

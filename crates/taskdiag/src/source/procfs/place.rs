@@ -218,9 +218,8 @@ pub(crate) fn live_directory(proc: &Proc, pid: u32) -> Result<OwnedFd, Errno> {
     for tid in other_threads(open(".".to_owned())?.as_fd(), pid)? {
         let thread = open(tid.to_string());
         // The id is that of the thread as long as this lives.
-        match (thread, stat(format!("{pid}/task/{tid}"))) {
-            (Ok(thread), Some((_, _, true))) => return Ok(thread),
-            (Ok(_) | Err(_), _) => {}
+        if let (Ok(thread), Some((_, _, true))) = (thread, stat(format!("{pid}/task/{tid}"))) {
+            return Ok(thread);
         }
     }
     Ok(process)
