@@ -104,8 +104,8 @@ impl Namespaces {
 
     /// Adds a way, which is a path below the procfs.
     fn add_in_proc(&mut self, inode: u64, way: std::fmt::Arguments<'_>) {
-        let path = self.proc.join(way.to_string()).into_os_string().into_vec();
-        self.add(inode, || path);
+        let proc = self.proc.clone();
+        self.add(inode, || proc.join(way.to_string()).into_os_string().into_vec());
     }
 
     fn add(&mut self, inode: u64, way: impl FnOnce() -> Vec<u8>) {
