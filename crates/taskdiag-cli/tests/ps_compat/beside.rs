@@ -60,7 +60,7 @@ pub fn parent(pid: u32) -> u32 {
 
 /// All but the process whose first thread has ended: ps does not look at its other threads.
 pub fn animals() -> BTreeSet<u32> {
-    let alike = zoo().iter().filter(|animal| animal.name != "dead-leader");
+    let alike = zoo().iter().filter(|animal| !animal.name.ends_with("dead-leader"));
     alike.map(|animal| animal.pid.unsigned_abs()).collect()
 }
 
