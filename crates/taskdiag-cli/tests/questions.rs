@@ -483,7 +483,7 @@ fn files_agree() {
             // The formats of the answers differ: see tests/sockets/peers.rs of the library, and
             // tests/files.rs.
             "who is at the other end of pipes and sockets?",
-            "what does an epoll wait for, what is in an eventfd?",
+            "what does an epoll wait for, what is in an eventfd, which process is a pidfd?",
             "who has most files open?",
             "how many are there of each kind?",
             "again and again",
