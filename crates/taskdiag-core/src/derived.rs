@@ -218,6 +218,8 @@ pub fn of_cgroup<'a, T>(
         return Ok(Some(found));
     }
     let lines = text(Field::Cgroups)?;
+    // The lines may be of a later moment than the path of an event, which they do not replace.
+    let hierarchies = |lines| hierarchies(lines).filter(|(name, _)| unified.is_err() || !name.is_empty());
     let of_systemd = |&(name, _): &(&[u8], &[u8])| name == b"name=systemd";
     let others = hierarchies(lines).filter(|hierarchy| !of_systemd(hierarchy));
     let mut paths = hierarchies(lines).filter(of_systemd).chain(others);
