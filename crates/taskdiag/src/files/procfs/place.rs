@@ -14,7 +14,7 @@ use taskdiag_sys::descriptors::Part;
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
-use crate::source::procfs::{is_exhausted, Proc};
+use crate::source::procfs::{is_exhausted, Proc, OTHER_THREADS};
 
 /// Why a value is missing after a failed system call.
 pub(in crate::files) fn absent(errno: Errno) -> Absent {
@@ -89,9 +89,6 @@ pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, 
     // Its threads end as fast as they are listed.
     Err(Errno::SRCH)
 }
-
-/// A process can keep any number of threads that have ended, by tracing them.
-const OTHER_THREADS: usize = 512;
 
 /// How often the threads of a process are listed to find one that lives.
 const LISTINGS: usize = 32;

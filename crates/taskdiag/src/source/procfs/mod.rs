@@ -39,7 +39,7 @@ pub(crate) use lost::is_exhausted;
 use lost::Lost;
 pub use mount::Proc;
 pub(crate) use mount::{namespaces, SHARE};
-pub(crate) use place::{live_directory, other_threads};
+pub(crate) use place::{live_directory, other_threads, OTHER_THREADS};
 use place::{Listing, Place};
 use spread::{Meant, Share, Spread, Target, PART};
 use task::{Only, Pass, Test, With, Worker};

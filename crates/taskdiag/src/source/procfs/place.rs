@@ -188,7 +188,7 @@ impl<'a> Place<'a> {
 
 /// A process can keep any number of threads that have ended, by tracing them: no more are looked at
 /// for one that lives. BPF programs have the same limit (`TD_THREADS_MAX`).
-const OTHER_THREADS: usize = 512;
+pub(crate) const OTHER_THREADS: usize = 512;
 
 /// Threads of a process other than the first.
 pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {

@@ -421,12 +421,7 @@ impl Worker {
             self.buffer.used = 0;
         }
 
-        let files = plan.files_but(with.held);
-        let mut found = Collected::NOTHING;
-        self.read_files(place, pass, plan, with, &mut found)?;
-        with.mark(place.tid, NO_FILE);
-        self.read_links(place, pass, plan, &mut found)?;
-        self.read_anchor(place, files, with, &mut found)?;
+        let found = self.collect(place, pass, plan, with)?;
         if !is_last && found.lacks_a_file(&self.buffer) {
             return Err(Lost::Gone);
         }
@@ -465,7 +460,7 @@ impl Worker {
         is_last: bool,
         found: &Collected,
     ) -> Result<Option<Collected>, Lost> {
-        if !place.is_process || !plan.reads_shared() || !found.may_have_ended(&self.buffer) {
+        if !place.is_process || !plan.reads_shared || !found.may_have_ended(&self.buffer) {
             return Ok(None);
         }
         let stat = look(&mut self.buffer, place)?;
@@ -505,15 +500,22 @@ impl Worker {
         plan: &Plan,
         with: &With<'_>,
     ) -> Result<Option<Collected>, Lost> {
-        let mut found = Collected::NOTHING;
         if !look(&mut self.buffer, place)?.has_memory() {
             return Ok(None);
         }
-        self.read_files(place, pass, plan, with, &mut found)?;
-        self.read_links(place, pass, plan, &mut found)?;
-        self.read_anchor(place, plan.files_but(with.held), with, &mut found)?;
+        let found = self.collect(place, pass, plan, with)?;
         let has_memory = look(&mut self.buffer, place)?.has_memory();
         Ok(has_memory.then_some(found))
+    }
+
+    /// Reads all that the plan asks for.
+    fn collect(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, with: &With<'_>) -> Result<Collected, Lost> {
+        let mut found = Collected::NOTHING;
+        self.read_files(place, pass, plan, with, &mut found)?;
+        with.mark(place.tid, NO_FILE);
+        self.read_links(place, pass, plan, &mut found)?;
+        self.read_anchor(place, plan.files_but(with.held), with, &mut found)?;
+        Ok(found)
     }
 
     /// Opens the anchor, and reads the other files.

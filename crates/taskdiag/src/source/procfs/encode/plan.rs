@@ -46,6 +46,8 @@ pub struct Plan {
     pub namespaces: u16,
     /// The lines of `status` to parse.
     pub(super) lines: Lines,
+    /// Some of the fields are of what the threads of a process share.
+    pub reads_shared: bool,
     /// The caller ensures that the task is the intended one.
     is_sure: bool,
 }
@@ -84,6 +86,7 @@ impl Plan {
             files,
             namespaces,
             lines,
+            reads_shared: fields.iter().any(Field::is_shared_by_threads),
             is_sure,
         }
     }
@@ -96,11 +99,6 @@ impl Plan {
         } else {
             files.anchored()
         }
-    }
-
-    /// Whether it reads what the threads of a process share.
-    pub fn reads_shared(&self) -> bool {
-        self.fields.iter().any(Field::is_shared_by_threads)
     }
 
     /// Whether the first file is an anchor: see [`task`](super::super::task).
