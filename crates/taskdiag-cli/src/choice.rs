@@ -1,8 +1,9 @@
 //! The `-o` and `--sort` options, for the rows of any command.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::io;
-use std::ops::ControlFlow;
+
+use taskdiag::{CpuSet, Ids, Limits, Value};
 
 use crate::outcome::Failure;
 
@@ -100,109 +101,80 @@ impl<T> SortBy<T> {
     }
 }
 
-/// Rows that arrive one by one, up to a limit. They are written at once, or kept until they can be
-/// sorted.
+/// What a value is compared by.
 #[derive(Debug)]
-pub struct InOrder<K> {
-    is_sorted: bool,
-    limit: usize,
-    written: usize,
-    kept: Vec<K>,
-    failure: Option<io::Error>,
+pub enum Key<'a> {
+    /// A number, by its value.
+    Number(i128),
+    /// A number with a fraction, by its value.
+    Float(f64),
+    /// Text, by its bytes.
+    Text(Cow<'a, [u8]>),
+    /// A list, by its members.
+    Ids(Ids<'a>),
+    /// A set, by its members.
+    Cpus(CpuSet<'a>),
+    /// Limits, one after the other.
+    Limits(Limits<'a>),
 }
 
-impl<K> InOrder<K> {
-    /// No rows yet. Without a limit, all rows are written.
-    pub fn new(is_sorted: bool, limit: Option<usize>) -> InOrder<K> {
-        InOrder {
-            is_sorted,
-            limit: limit.unwrap_or(usize::MAX),
-            written: 0,
-            kept: Vec::new(),
-            failure: None,
+impl Key<'_> {
+    /// The order of two values of one column.
+    pub fn compare(&self, other: &Key<'_>) -> Ordering {
+        match (self, other) {
+            (Key::Number(a), Key::Number(b)) => a.cmp(b),
+            (Key::Float(a), Key::Float(b)) => a.total_cmp(b),
+            (Key::Text(a), Key::Text(b)) => a.cmp(b),
+            (Key::Ids(a), Key::Ids(b)) => a.iter().cmp(b.iter()),
+            (Key::Cpus(a), Key::Cpus(b)) => a.iter().cmp(b.iter()),
+            (Key::Limits(a), Key::Limits(b)) => a.iter().cmp(b.iter()),
+            _ => Ordering::Equal,
         }
-    }
-
-    /// Takes a row; `keep` makes the value to sort. Breaks when no more rows are needed.
-    pub fn take(&mut self, keep: impl FnOnce() -> K, write: impl FnOnce() -> io::Result<()>) -> ControlFlow<()> {
-        if self.is_sorted {
-            self.kept.push(keep());
-            return ControlFlow::Continue(());
-        }
-        if self.written < self.limit {
-            self.written += 1;
-            self.failure = write().err();
-        }
-        if self.has_failed() || self.written == self.limit {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    }
-
-    /// Whether a row could not be written.
-    pub fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
-    /// Writes the kept rows, or returns the error of the row that could not be written.
-    pub fn finish(
-        mut self,
-        compare: impl FnMut(&K, &K) -> Ordering,
-        write: impl FnMut(K) -> io::Result<()>,
-    ) -> io::Result<()> {
-        if let Some(error) = self.failure {
-            return Err(error);
-        }
-        self.kept.sort_by(compare);
-        self.kept.into_iter().take(self.limit).try_for_each(write)
     }
 }
 
-/// The key that sums are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumKey {
-    /// One of the numbers, by its index.
-    Number(usize),
-    /// The name of the group.
-    Name,
+impl<'a> From<Value<'a>> for Key<'a> {
+    fn from(value: Value<'a>) -> Key<'a> {
+        match value {
+            Value::Unsigned(value) | Value::Mask(value) => Key::Number(value.into()),
+            Value::Signed(value) => Key::Number(value.into()),
+            Value::Float(value) => Key::Float(value),
+            Value::Flag(value) => Key::Number(value.into()),
+            Value::Letter(letter) => Key::Number(u32::from(letter).into()),
+            Value::Text(bytes) => Key::Text(bytes.into()),
+            Value::Texts(texts) => Key::Text(texts.as_bytes().into()),
+            Value::Ids(ids) => Key::Ids(ids),
+            Value::Cpus(cpus) => Key::Cpus(cpus),
+            Value::Limits(limits) => Key::Limits(limits),
+            _ => Key::Text(Cow::Borrowed(b"")),
+        }
+    }
 }
 
-/// The keys that `--sort` options name for sums. The key of the groups is called `name`; `numbers`
-/// are the other keys. Without options, the keys are `usual`.
-pub fn sum_keys(
-    lists: &[String],
-    usual: &str,
-    name: &str,
-    numbers: &[&'static str],
-) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    let usual = [usual.to_owned()];
-    let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |key| match numbers.iter().position(|number| *number == key) {
-        Some(index) => Ok(SumKey::Number(index)),
-        None if key == name => Ok(SumKey::Name),
-        None => Err(unknown(
-            "key of sums",
-            key,
-            [name].into_iter().chain(numbers.iter().copied()),
-        )),
-    })
-}
-
-/// Sorts sums. A sum without a value comes last; equal sums are sorted by name.
-pub fn sort_sums<N: Ord, S, E: Copy, const COUNT: usize>(
-    sums: &mut [(N, S)],
-    orders: &[SortBy<SumKey>],
-    numbers: impl Fn(&S) -> [Result<u64, E>; COUNT],
-) {
-    sums.sort_by(|(a, a_sum), (b, b_sum)| {
-        let by_key = |by: &SortBy<SumKey>| match by.key {
-            SumKey::Number(index) => by.compare(numbers(a_sum)[index], numbers(b_sum)[index], Ord::cmp),
-            SumKey::Name => by.compare(Ok::<_, E>(a), Ok(b), Ord::cmp),
-        };
-        let order = orders.iter().map(by_key).find(|order| order.is_ne());
-        order.unwrap_or_else(|| a.cmp(b))
+/// The indices of rows in order. `key_of` gives a key of a row; a row without one comes last, and
+/// rows that are equal by all keys keep their order.
+pub fn order<'k, K: Copy, E>(
+    rows: usize,
+    by: &[SortBy<K>],
+    mut key_of: impl FnMut(usize, K) -> Result<Key<'k>, E>,
+) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rows).collect();
+    if by.is_empty() {
+        return order;
+    }
+    let mut keys = Vec::with_capacity(rows * by.len());
+    for row in 0..rows {
+        keys.extend(by.iter().map(|by| key_of(row, by.key)));
+    }
+    let keys_of = |row: usize| &keys[row * by.len()..][..by.len()];
+    order.sort_by(|&a, &b| {
+        let pairs = by.iter().zip(keys_of(a).iter().zip(keys_of(b)));
+        pairs
+            .map(|(by, (a, b))| by.compare(a.as_ref(), b.as_ref(), |a, b| a.compare(b)))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
     });
+    order
 }
 
 /// The failure for an unknown name, with the known ones.
@@ -246,36 +218,6 @@ mod tests {
         );
     }
 
-    /// Check that rows are written at once or sorted, that the limit applies to both, and that
-    /// nothing is written after a failure.
-    #[test]
-    fn rows_come_in_order() {
-        let run = |is_sorted: bool, limit: Option<usize>, fails_at: usize| {
-            let mut rows = InOrder::new(is_sorted, limit);
-            let mut written = Vec::new();
-            let mut write = |row: usize| {
-                written.push(row);
-                if row == fails_at {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                Ok(())
-            };
-            let taken = [3, 1, 2].into_iter().take_while(|&row| {
-                let flow = rows.take(|| row, || write(row));
-                flow.is_continue()
-            });
-            let taken = taken.count();
-            let result = rows.finish(usize::cmp, &mut write);
-            (written, taken, result.is_ok())
-        };
-        assert_eq!(run(false, None, 9), (vec![3, 1, 2], 3, true));
-        assert_eq!(run(false, Some(2), 9), (vec![3, 1], 1, true));
-        assert_eq!(run(false, None, 1), (vec![3, 1], 1, false));
-        assert_eq!(run(true, None, 9), (vec![1, 2, 3], 3, true));
-        assert_eq!(run(true, Some(2), 9), (vec![1, 2], 3, true));
-        assert_eq!(run(true, None, 2), (vec![1, 2], 3, false));
-    }
-
     /// Check the order of values, and that rows without a value come last in either direction.
     #[test]
     fn rows_without_a_value_come_last() {
@@ -294,5 +236,20 @@ mod tests {
             assert_eq!(compare(by, Ok(2), Err(())), Ordering::Less);
             assert_eq!(compare(by, Err(()), Err(())), Ordering::Equal);
         }
+    }
+
+    /// Check that values are compared by what they are: numbers and fractions by value, lists and
+    /// sets by their members.
+    #[test]
+    fn values_have_an_order() {
+        let key = |value: Value<'static>| Key::from(value);
+        let order = |a, b| key(a).compare(&key(b));
+        assert_eq!(order(Value::Unsigned(9), Value::Unsigned(10)), Ordering::Less);
+        assert_eq!(order(Value::Signed(-1), Value::Unsigned(0)), Ordering::Less);
+        assert_eq!(order(Value::Float(0.5), Value::Float(0.25)), Ordering::Greater);
+        assert_eq!(order(Value::Text(b"a"), Value::Text(b"b")), Ordering::Less);
+        let (nine, ten) = ([9_u8, 0, 0, 0], [10_u8, 0, 0, 0, 1, 0, 0, 0]);
+        let ids = |bytes: &[u8]| Key::Ids(Ids::new(bytes)).compare(&Key::Ids(Ids::new(&ten)));
+        assert_eq!((ids(&nine), ids(&ten)), (Ordering::Less, Ordering::Equal));
     }
 }

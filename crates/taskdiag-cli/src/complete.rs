@@ -15,8 +15,8 @@ use taskdiag::{EventField, Field, Group, Handle, Kind, Query, Value};
 use taskdiag_core::names;
 
 use crate::outcome::{Failure, Outcome};
-use crate::output::named::RowKey;
-use crate::output::{text, Key as _, Output};
+use crate::output::relation::ColumnInfo;
+use crate::output::{text, Output};
 use crate::ps::specifiers;
 use crate::watch::Rate;
 use crate::{cache, fields, files, maps, normalize, sockets, users};
@@ -240,24 +240,21 @@ fn with_values(command: Command) -> Command {
 
 /// The names that `-o` and `--sort` of a command take.
 fn columns(command: &str) -> Vec<(String, String)> {
-    let of_rows = |keys: &[RowKey]| {
-        let candidate = |key: &RowKey| (key.name.to_owned(), key.meaning.to_owned());
+    let of_rows = |keys: &[ColumnInfo]| {
+        let candidate = |key: &ColumnInfo| (key.name.to_owned(), key.meaning.to_owned());
         keys.iter().map(candidate).collect()
     };
     match command {
-        "cache" => {
-            let candidate = |column: &cache::Column| (column.name().to_owned(), column.meaning().to_owned());
-            cache::Column::ALL.iter().map(candidate).collect()
-        }
+        "cache" => of_rows(&cache::RELATION),
         "events" => {
             let candidate = |field: &EventField| (field.name().to_owned(), first_sentence(field.meaning()));
             EventField::ALL.iter().map(candidate).collect()
         }
-        "files" => of_rows(&files::KEYS),
-        "maps" => of_rows(&maps::KEYS),
-        "normalize" => of_rows(&normalize::KEYS),
-        "sockets" => of_rows(&sockets::KEYS),
-        "fields" => of_rows(&fields::KEYS),
+        "files" => of_rows(&files::RELATION),
+        "maps" => of_rows(&maps::RELATION),
+        "normalize" => of_rows(&normalize::RELATION),
+        "sockets" => of_rows(&sockets::RELATION),
+        "fields" => of_rows(&fields::RELATION),
         _ => {
             let mut all = task_fields();
             let named = |name: &str, help: String| (name.to_owned(), help);

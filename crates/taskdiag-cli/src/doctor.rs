@@ -10,10 +10,10 @@ use taskdiag::{Absent, Fact, Field, Fields, Group, Kind, Query, Snapshot, Source
 use crate::listing::{Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::{member, Head};
-use crate::output::named::{key, RowKey, Rows};
+use crate::output::relation::{column, Cell, ColumnInfo, NONE};
+use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
-use crate::output::Cell;
 use crate::output::{json, people, Output};
 use crate::proc;
 use crate::source::SourceOptions;
@@ -30,12 +30,12 @@ pub struct Args {
     no_header: bool,
 }
 
-/// The keys of rows.
-pub const KEYS: [RowKey; 4] = [
-    key("fact", Kind::Text, "A fact about this host."),
-    key("verdict", Kind::Text, "`yes`, `no` or `unknown`."),
-    key("why", Kind::Text, "How this is known, or why it does not hold."),
-    key(
+/// The columns of rows.
+pub const RELATION: [ColumnInfo; 4] = [
+    column("fact", Kind::Text, "A fact about this host."),
+    column("verdict", Kind::Text, "`yes`, `no` or `unknown`."),
+    column("why", Kind::Text, "How this is known, or why it does not hold."),
+    column(
         "remedy",
         Kind::Text,
         "What to do about it; absent if there is nothing to do.",
@@ -231,7 +231,7 @@ fn two_columns(output: &mut Output, rows: &[[String; 2]]) -> std::io::Result<()>
 
 fn cell(text: &str) -> Cell<'_> {
     if text.is_empty() {
-        Err("none")
+        Err(NONE)
     } else {
         Ok(Value::Text(text.as_bytes()))
     }
@@ -242,9 +242,14 @@ fn write_rows(report: &Report, machine: Machine, header: bool) -> std::io::Resul
     let answered = answered.filter_map(|(group, answer)| Some((group.name(), answer.as_ref().ok()?.name())));
     let tasks = report.tasks.map(|tasks| ("tasks", tasks as u64));
     let head = Head::new("doctor", answered.collect(), tasks);
-    let mut rows = Rows::begin(machine, &head, KEYS.map(|key| key.name).to_vec(), header);
+    let options = RowOptions {
+        header,
+        ..RowOptions::default()
+    };
+    let mut rows = Rows::begin(machine, &head, RELATION, options);
     for (name, fact) in &report.facts {
-        rows.row(&[name, fact.verdict.as_str(), &fact.why, &fact.remedy].map(cell))?;
+        let cells = [name, fact.verdict.as_str(), &fact.why, &fact.remedy].map(cell);
+        rows.row(|column| cells[column])?;
     }
     rows.finish_with(|out| {
         member(out, "version", |out| json::string(out, env!("CARGO_PKG_VERSION")));

@@ -8,12 +8,12 @@ use taskdiag::{Field, Group, Kind, Value};
 use taskdiag_core::field::{files_of, Files};
 use taskdiag_core::proc_values::{self, Coverage};
 
-use crate::listing::{Format, Formats};
+use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
+use crate::output::cell::Cells;
 use crate::output::document::Head;
-use crate::output::named::{self, key, RowKey, Rows};
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::Cell;
+use crate::output::listing::{Form, Layout, Listing, Shown, Usual};
+use crate::output::relation::{column, Cell, ColumnInfo, Row, NONE};
 use crate::output::Output;
 
 /// List all fields: their names, groups, units, and where /proc has them
@@ -40,31 +40,28 @@ pub struct Args {
     no_header: bool,
 }
 
-/// The keys of rows.
-pub const KEYS: [RowKey; 7] = [
-    key("name", Kind::Text, "The name, everywhere."),
-    key("group", Kind::Text, "The group: fields that are read together."),
-    key("kind", Kind::Text, "The kind of the values, with their unit."),
-    key(
+/// The columns of rows.
+pub const RELATION: [ColumnInfo; 7] = [
+    column("name", Kind::Text, "The name, everywhere."),
+    column("group", Kind::Text, "The group: fields that are read together."),
+    column("kind", Kind::Text, "The kind of the values, with their unit."),
+    column(
         "origin",
         Kind::Text,
         "Where /proc/PID has the value as text, or the fields that it is derived from.",
     ),
-    key(
+    column(
         "since",
         Kind::Text,
         "The first kernel version that has it there; absent if all supported kernels do.",
     ),
-    key(
+    column(
         "access",
         Kind::Text,
         "The right needed to see it for another user's task; absent if none.",
     ),
-    key("meaning", Kind::Text, "What it means."),
+    column("meaning", Kind::Text, "What it means."),
 ];
-
-/// The columns of the table without `-o`: name, group, kind and meaning.
-const USUAL: [usize; 4] = [0, 1, 2, 6];
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
@@ -74,51 +71,58 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         output.finish()?;
         return Ok(Outcome::Complete);
     }
-    let chosen = named::chosen(&args.fields, &KEYS)?;
-    let sort = named::sort_keys(&args.sort, &KEYS)?;
-    let mut fields = Field::ALL.to_vec();
-    fields.sort_by(|a, b| named::compare(&sort, a, b, cell));
-    fields.truncate(args.limit.unwrap_or(usize::MAX));
-    let header = !args.no_header;
-    match args.formats.format() {
-        Format::Table if args.fields.is_empty() => write_table(&fields, header)?,
-        Format::Table => {
-            let shown = chosen.keys(&USUAL);
-            let keys: Vec<RowKey> = shown.iter().map(|&index| KEYS[index]).collect();
-            let rows = fields
-                .iter()
-                .map(|field| shown.iter().map(|&index| cell(field, index)).collect());
-            named::write_table(&keys, rows, false, header)?;
+    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];
+    let table = headings.map(|(heading, column)| {
+        if args.fields.is_empty() {
+            Shown::column(heading, column)
+        } else {
+            of(column)
         }
-        Format::Machine(machine) => {
-            let shown = chosen.keys(&(0..KEYS.len()).collect::<Vec<usize>>());
-            let keys = shown.iter().map(|&index| KEYS[index].name).collect();
-            let mut rows = Rows::begin(machine, &Head::new("fields", Vec::new(), []), keys, header);
-            for field in &fields {
-                let cells: Vec<Cell<'_>> = shown.iter().map(|&index| cell(field, index)).collect();
-                rows.row(&cells)?;
-            }
-            rows.finish()?;
+    });
+    let usual = Usual {
+        table: table.to_vec(),
+        rows: (0..RELATION.len()).collect(),
+    };
+    let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, of)?;
+    let form = Form {
+        format: args.formats.format(),
+        cells: Cells::new(false, false),
+        header: !args.no_header,
+        named: false,
+        streams: false,
+    };
+    let mut listing = Listing::begin(&layout, form, &Head::new("fields", Vec::new(), []));
+    if args.fields.is_empty() {
+        listing.wrap();
+    }
+    for &field in Field::ALL {
+        if listing.row(&FieldRow(field)).is_break() {
+            break;
         }
     }
+    listing.finish(|_| {})?;
     Ok(Outcome::Complete)
 }
 
-/// The value of a field under one of [`KEYS`].
-fn cell(field: &Field, index: usize) -> Cell<'_> {
-    let info = field.info();
-    let parts = [
-        info.name,
-        info.group.name(),
-        info.kind.as_str(),
-        origin(*field),
-        info.since,
-        access(*field),
-        info.meaning,
-    ];
-    match parts[index] {
-        "" => Err("none"),
-        text => Ok(Value::Text(text.as_bytes())),
+struct FieldRow(Field);
+
+impl Row for FieldRow {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        let info = self.0.info();
+        let parts = [
+            info.name,
+            info.group.name(),
+            info.kind.as_str(),
+            origin(self.0),
+            info.since,
+            access(self.0),
+            info.meaning,
+        ];
+        match parts[column] {
+            "" => Err(NONE),
+            text => Ok(Value::Text(text.as_bytes())),
+        }
     }
 }
 
@@ -163,25 +167,6 @@ fn origin(field: Field) -> &'static str {
         [] => field.info().origin,
         _ => &MADE_OF[field as usize],
     }
-}
-
-/// The table for people. Long meanings continue on the next line.
-fn write_table(fields: &[Field], header: bool) -> std::io::Result<()> {
-    let mut table = Table::new(USUAL.map(|_| Align::Left), fields.len()).wrapping();
-    if header {
-        table.headings(["NAME", "GROUP", "KIND", "MEANING"]);
-    }
-    for field in fields {
-        for index in USUAL {
-            table.cell(|out| match cell(field, index) {
-                Ok(Value::Text(text)) => out.extend_from_slice(text),
-                _ => out.push(b'-'),
-            });
-        }
-    }
-    let mut output = Output::new();
-    table.write(&mut output, terminal_width())?;
-    output.finish()
 }
 
 /// The introduction of `docs/fields.md`.

@@ -1,63 +1,175 @@
-//! Grouping of sums: by user, program, unit, container or cgroup.
+//! Sums of rows, by what their processes have in common or by something of their own.
 
-use taskdiag::{Absent, Field, Task, Value};
+use std::collections::HashMap;
+use std::io;
 
+use clap::builder::TypedValueParser;
+use taskdiag::sockets::{Family, State};
+use taskdiag::{Absent, Field, Fields, Kind, Known, Task, Value};
+
+use crate::choice::{unknown, SortBy};
+use crate::outcome::Failure;
+use crate::output::document::{Head, Sample};
+use crate::output::format::Format;
+use crate::output::listing::Form;
 use crate::output::names::Names;
-use crate::output::text;
-use crate::output::Cell;
+use crate::output::relation::{column, Cell, ColumnInfo};
+use crate::output::rows::{write_total, RowOptions, Rows};
+use crate::output::table::{Align, Table};
+use crate::output::{people, text, Output};
+use crate::source::{parser, Choices};
 
-/// A grouping of sums.
+/// What rows are added up by.
 #[derive(Debug)]
 pub struct Grouping {
     /// The name for `--sort`.
     pub name: &'static str,
-    /// The keys in JSON and CSV.
-    pub keys: &'static [&'static str],
     /// The heading in tables.
     pub heading: &'static str,
+    /// The columns of the names for programs.
+    pub columns: &'static [ColumnInfo],
     /// The fields of processes that determine the group; none if something else does.
     pub fields: &'static [Field],
+    /// The group of a process.
+    pub of: fn(&Task<'_>) -> Result<Name, Absent>,
 }
 
-/// Effective user: [`Name::User`].
-pub static USER: Grouping = Grouping {
-    name: "user",
-    keys: &["euid", "user"],
-    heading: "USER",
-    fields: &[Field::Euid],
-};
+const fn of_process(
+    heading: &'static str,
+    columns: &'static [ColumnInfo],
+    fields: &'static [Field],
+    of: fn(&Task<'_>) -> Result<Name, Absent>,
+) -> Grouping {
+    Grouping {
+        name: columns[columns.len() - 1].name,
+        heading,
+        columns,
+        fields,
+        of,
+    }
+}
+
+impl Grouping {
+    /// Something that is not of a process, under its columns.
+    pub const fn own(heading: &'static str, columns: &'static [ColumnInfo]) -> Grouping {
+        of_process(heading, columns, &[], |_| Err(Absent::Unsupported))
+    }
+
+    /// Whether the group is that of a process.
+    pub fn is_of_process(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
+    /// The group of a process, or why it is unknown.
+    pub fn name_of(&self, task: &Task<'_>) -> Name {
+        (self.of)(task).unwrap_or_else(|reason| Name::None(reason.as_str()))
+    }
+}
+
+/// A choice of groupings for `--by`, with their help.
+pub type Groupings = Choices<&'static Grouping>;
+
+/// The parser of `--by`, which takes several with commas between them.
+pub fn by_parser(groupings: &'static Groupings) -> impl TypedValueParser<Value = &'static Grouping> {
+    parser(groupings)
+}
+
+/// The fields of processes that groupings need.
+pub fn fields(by: &[&Grouping]) -> Fields {
+    by.iter().flat_map(|by| by.fields).copied().collect()
+}
+
+fn text_of(name: Result<&[u8], Absent>) -> Result<Name, Absent> {
+    Ok(Name::Text(name?.to_vec()))
+}
+
+/// Effective user.
+pub static USER: Grouping = of_process(
+    "USER",
+    &[
+        column("euid", Kind::User, "The effective user id."),
+        column("user", Kind::Text, "The name of that user."),
+    ],
+    &[Field::Euid],
+    |task| Ok(Name::User(task.euid()?)),
+);
 
 /// [`program`].
-pub static PROGRAM: Grouping = Grouping {
-    name: "program",
-    keys: &["program"],
-    heading: "PROGRAM",
-    fields: &[Field::Exe, Field::Comm],
-};
+pub static PROGRAM: Grouping = of_process(
+    "PROGRAM",
+    &[column(
+        "program",
+        Kind::Text,
+        "The file name of the executable; the name of the process where that is denied.",
+    )],
+    &[Field::Exe, Field::Comm],
+    |task| text_of(program(task)),
+);
+
+/// [`script`].
+static SCRIPT: Grouping = of_process(
+    "SCRIPT",
+    &[column(
+        "script",
+        Kind::Text,
+        "The file name of the script that an interpreter runs; of other processes the program.",
+    )],
+    &[Field::Exe, Field::Comm, Field::Cmdline],
+    |task| text_of(script(task)),
+);
 
 /// [`unit()`].
-pub static UNIT: Grouping = Grouping {
-    name: "unit",
-    keys: &["unit"],
-    heading: "UNIT",
-    fields: &[Field::Unit, Field::UserUnit],
-};
+pub static UNIT: Grouping = of_process(
+    "UNIT",
+    &[column(
+        "unit",
+        Kind::Text,
+        "The systemd unit, of the system or of a user.",
+    )],
+    &[Field::Unit, Field::UserUnit],
+    |task| text_of(unit(task)),
+);
 
 /// [`container`].
-pub static CONTAINER: Grouping = Grouping {
-    name: "container",
-    keys: &["container"],
-    heading: "CONTAINER",
-    fields: &[Field::ContainerName, Field::ContainerId],
-};
+pub static CONTAINER: Grouping = of_process(
+    "CONTAINER",
+    &[column("container", Kind::Text, "The name of the container, or its id.")],
+    &[Field::ContainerName, Field::ContainerId],
+    |task| text_of(container(task)),
+);
 
-/// Cgroup of the unified hierarchy.
-pub static CGROUP: Grouping = Grouping {
-    name: "cgroup",
-    keys: &["cgroup"],
-    heading: "CGROUP",
-    fields: &[Field::Cgroup],
-};
+static POD: Grouping = of_process(
+    "POD",
+    &[column("pod", Kind::Text, "The UID of the Kubernetes pod.")],
+    &[Field::PodUid],
+    |task| text_of(task.pod_uid()),
+);
+
+static CGROUP: Grouping = of_process(
+    "CGROUP",
+    &[column("cgroup", Kind::Text, "The cgroup of the unified hierarchy.")],
+    &[Field::Cgroup],
+    |task| text_of(task.cgroup()),
+);
+
+/// What every sum of processes can be by.
+pub const OF_PROCESSES: [(&str, &Grouping, &str); 7] = [
+    (
+        "program",
+        &PROGRAM,
+        "File name of the executable; the name of the process where that is denied",
+    ),
+    (
+        "script",
+        &SCRIPT,
+        "File name of the script that an interpreter runs; otherwise the program",
+    ),
+    ("user", &USER, "Effective user"),
+    ("unit", &UNIT, "The systemd unit, of the system or of a user"),
+    ("container", &CONTAINER, "The container: its name, or its id"),
+    ("pod", &POD, "The Kubernetes pod, by its UID"),
+    ("cgroup", &CGROUP, "Cgroup of the unified hierarchy"),
+];
 
 /// The file name of a process's executable; the name of the process where that is denied.
 pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
@@ -67,6 +179,24 @@ pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
         Err(_) => return task.comm(),
     };
     Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+}
+
+/// The names of programs that run scripts begin with one of these.
+const INTERPRETERS: [&[u8]; 9] = [
+    b"python", b"perl", b"ruby", b"node", b"php", b"bash", b"dash", b"sh", b"lua",
+];
+
+/// The file name of the script that a process runs: for an interpreter its first argument that is no
+/// option, for others the program.
+fn script<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
+    let program = program(task)?;
+    if !INTERPRETERS.iter().any(|name| program.starts_with(name)) {
+        return Ok(program);
+    }
+    let mut arguments = task.cmdline()?.iter().skip(1);
+    let first = arguments.find(|argument| !argument.is_empty());
+    let path = first.filter(|argument| !argument.starts_with(b"-"));
+    Ok(path.map_or(program, |path| path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)))
 }
 
 /// The user unit or system unit of a process.
@@ -92,20 +222,33 @@ pub enum Name {
     User(u32),
     /// Any bytes.
     Text(Vec<u8>),
-    /// The name is not known.
-    None(Absent),
+    /// A protocol and a port.
+    Port(String, u32),
+    /// A family and a state of sockets.
+    State(Family, State),
+    /// There is no name, or it is unknown; the reason.
+    None(&'static str),
 }
 
 impl Name {
-    /// The values under the keys of `grouping`, for machine-readable output.
-    pub fn cells<'a>(&'a self, grouping: &Grouping, names: &'a mut Names) -> Vec<Cell<'a>> {
+    /// Calls `each` with the values under the columns of `grouping`.
+    fn cells<'a>(&'a self, grouping: &Grouping, names: &'a mut Names, mut each: impl FnMut(Cell<'a>)) {
+        let word = |word: &'static str| Ok(Value::Text(word.as_bytes()));
         match self {
             Name::User(uid) => {
-                let name = names.user_name(*uid).map(Value::Text).ok_or("no name");
-                vec![Ok(Value::Unsigned((*uid).into())), name]
+                each(Ok(Value::Unsigned((*uid).into())));
+                each(names.user_name(*uid).map(Value::Text).ok_or("no name"));
             }
-            Name::Text(name) => vec![Ok(Value::Text(name))],
-            Name::None(reason) => grouping.keys.iter().map(|_| Err(reason.as_str())).collect(),
+            Name::Text(name) => each(Ok(Value::Text(name))),
+            Name::Port(protocol, port) => {
+                each(Ok(Value::Text(protocol.as_bytes())));
+                each(Ok(Value::Unsigned((*port).into())));
+            }
+            Name::State(family, state) => {
+                each(word(family.name()));
+                each(word(state.name()));
+            }
+            Name::None(reason) => grouping.columns.iter().for_each(|_| each(Err(reason))),
         }
     }
 
@@ -113,18 +256,204 @@ impl Name {
     pub fn write(&self, out: &mut Vec<u8>, names: &mut Names) {
         match self {
             Name::User(uid) => text::escape(out, names.user(*uid)),
-            Name::Text(name) => write_text(out, name),
+            Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
+            Name::Text(name) => text::escape(out, name),
+            Name::Port(protocol, port) => {
+                out.extend_from_slice(protocol.as_bytes());
+                out.push(b':');
+                people::number(out, *port);
+            }
+            Name::State(family, state) => out.extend_from_slice(format!("{state} {family}").as_bytes()),
             Name::None(_) => out.push(b'-'),
         }
     }
 }
 
-/// Appends the name of a group that is a text, for people.
-pub fn write_text(out: &mut Vec<u8>, name: &[u8]) {
-    if name.is_empty() {
-        out.extend_from_slice(b"\"\"");
-    } else {
-        text::escape(out, name);
+/// Something added up.
+pub trait Sum: Default {
+    /// The columns of its numbers, and their headings in tables; without one, a table has no such
+    /// column.
+    const COLUMNS: &'static [(ColumnInfo, &'static str)];
+
+    /// The numbers, in the order of the columns.
+    fn numbers(&self) -> Vec<Known<u64>>;
+
+    /// Appends a number for people.
+    fn write(&self, out: &mut Vec<u8>, column: usize, form: &mut Form) {
+        let number = self.numbers()[column];
+        let cell = number.map(Value::Unsigned).map_err(Absent::as_str);
+        form.cells.cell(out, &Self::COLUMNS[column].0, cell);
+    }
+
+    /// Whether tables have a column, with this sum of all rows.
+    fn has(&self, column: usize) -> bool {
+        !Self::COLUMNS[column].1.is_empty()
+    }
+
+    /// The columns of its numbers.
+    fn columns() -> Vec<ColumnInfo> {
+        Self::COLUMNS.iter().map(|(column, _)| *column).collect()
+    }
+
+    /// The numbers for programs.
+    fn cells(&self) -> Vec<Cell<'static>> {
+        let cell = |number: Known<u64>| number.map(Value::Unsigned).map_err(Absent::as_str);
+        self.numbers().into_iter().map(cell).collect()
+    }
+}
+
+/// What sums are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SumKey {
+    /// One of the numbers, by its index.
+    Number(usize),
+    /// The name of one of the groups, by its index.
+    Name(usize),
+}
+
+/// Which sums to make, and how to write them.
+#[derive(Debug)]
+pub struct SumLayout {
+    by: Vec<&'static Grouping>,
+    sort: Vec<SortBy<SumKey>>,
+    limit: usize,
+}
+
+impl SumLayout {
+    /// What options choose. Without `--sort`, the keys are `usual`.
+    pub fn new<S: Sum>(
+        by: &[&'static Grouping],
+        sort: &[String],
+        usual: &str,
+        limit: Option<usize>,
+    ) -> Result<SumLayout, Failure> {
+        let mut each: Vec<&'static Grouping> = Vec::new();
+        for &by in by {
+            if !each.iter().any(|other| std::ptr::eq(*other, by)) {
+                each.push(by);
+            }
+        }
+        let by = each;
+        let usual = [usual.to_owned()];
+        let sort = if sort.is_empty() { &usual } else { sort };
+        let names = || by.iter().map(|by| by.name);
+        let numbers = || S::COLUMNS.iter().map(|(column, _)| column.name);
+        let sort = SortBy::parse(sort, |key| {
+            let number = numbers().position(|number| number == key).map(SumKey::Number);
+            let name = || names().position(|name| name == key).map(SumKey::Name);
+            number
+                .or_else(name)
+                .ok_or_else(|| unknown("key of sums", key, names().chain(numbers())))
+        })?;
+        Ok(SumLayout {
+            by,
+            sort,
+            limit: limit.unwrap_or(usize::MAX),
+        })
+    }
+
+    /// The groupings.
+    pub fn by(&self) -> &[&'static Grouping] {
+        &self.by
+    }
+
+    /// The names of the groups of a process. `own` names those that are not of a process.
+    pub fn names(&self, task: &Task<'_>, own: impl Fn(&Grouping) -> Name) -> Vec<Name> {
+        let name = |by: &&Grouping| if by.is_of_process() { by.name_of(task) } else { own(by) };
+        self.by.iter().map(name).collect()
+    }
+
+    /// Sorts sums: one without a value comes last; equal ones are in the order of their names. Without
+    /// groups there is only the total.
+    pub fn sort<S: Sum>(&self, sums: HashMap<Vec<Name>, S>) -> Vec<(Vec<Name>, S)> {
+        let sums = sums.into_iter().filter(|_| !self.by.is_empty());
+        let mut sums: Vec<_> = sums.map(|(name, sum)| (name, sum.numbers(), sum)).collect();
+        sums.sort_by(|(a, a_numbers, _), (b, b_numbers, _)| {
+            let by_key = |by: &SortBy<SumKey>| match by.key {
+                SumKey::Number(index) => by.compare(a_numbers[index], b_numbers[index], Ord::cmp),
+                SumKey::Name(index) => by.compare(Ok::<_, ()>(&a[index]), Ok(&b[index]), |a, b| a.cmp(b)),
+            };
+            let order = self.sort.iter().map(by_key).find(|order| order.is_ne());
+            order.unwrap_or_else(|| a.cmp(b))
+        });
+        sums.truncate(self.limit);
+        sums.into_iter().map(|(name, _, sum)| (name, sum)).collect()
+    }
+
+    /// Writes sums and their total. `end` appends more members of a JSON document.
+    pub fn write<S: Sum>(
+        &self,
+        sums: HashMap<Vec<Name>, S>,
+        total: &S,
+        mut form: Form,
+        head: &Head<'_>,
+        sample: Option<Sample<'_>>,
+        end: impl FnOnce(&mut Vec<u8>),
+    ) -> io::Result<()> {
+        let sums = self.sort(sums);
+        let Format::Machine(machine) = form.format else {
+            let mut output = Output::new();
+            self.table(&sums, total, &mut form).write(&mut output, form.width())?;
+            return output.finish();
+        };
+        let of_names = self.by.iter().flat_map(|by| by.columns.iter().copied());
+        let options = RowOptions {
+            header: form.header,
+            named: false,
+            samples: sample.is_some(),
+        };
+        let mut rows = Rows::begin(machine, head, of_names.chain(S::columns()), options);
+        if let Some(sample) = sample {
+            rows.sample(sample, if self.by.is_empty() { 1 } else { sums.len() })?;
+        }
+        if self.by.is_empty() {
+            let cells = total.cells();
+            rows.row(|index| cells[index])?;
+        }
+        let mut names: Vec<Names> = self.by.iter().map(|_| Names::default()).collect();
+        for (name, sum) in &sums {
+            let mut cells: Vec<Cell<'_>> = Vec::new();
+            for ((name, by), names) in name.iter().zip(&self.by).zip(&mut names) {
+                name.cells(by, names, |cell| cells.push(cell));
+            }
+            cells.extend(sum.cells());
+            rows.row(|index| cells[index])?;
+        }
+        rows.finish_with(|out| {
+            end(out);
+            if !self.by.is_empty() {
+                write_total(out, Some((&S::columns(), &total.cells())));
+            }
+        })
+    }
+
+    /// The table of sums; the last row is the total.
+    pub fn table<S: Sum>(&self, sums: &[(Vec<Name>, S)], total: &S, form: &mut Form) -> Table {
+        let shown: Vec<usize> = (0..S::COLUMNS.len()).filter(|&column| total.has(column)).collect();
+        let aligns = shown.iter().map(|_| Align::Right);
+        // Without groups, a column still says that it is the total.
+        let columns = self.by.len().max(1);
+        let aligns = aligns.chain((0..columns).map(|_| Align::Left));
+        let mut table = Table::new(aligns, sums.len() + 1);
+        if form.header {
+            let numbers = shown.iter().map(|&column| S::COLUMNS[column].1);
+            let names = (0..columns).map(|index| self.by.get(index).map_or("", |by| by.heading));
+            table.headings(numbers.chain(names));
+        }
+        let mut names = Names::default();
+        for (name, sum) in sums.iter().map(|(name, sum)| (Some(name), sum)).chain([(None, total)]) {
+            for &column in &shown {
+                table.cell(|out| sum.write(out, column, form));
+            }
+            for index in 0..columns {
+                table.cell(|out| match name {
+                    Some(name) => name[index].write(out, &mut names),
+                    None if index == 0 => out.extend_from_slice(b"total"),
+                    None => {}
+                });
+            }
+        }
+        table
     }
 }
 

@@ -5,15 +5,17 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use taskdiag::{Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
+use taskdiag::{
+    Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Kind, Query, Scope, Snapshot, Task, Value,
+};
 use taskdiag_core::plan::BpfWay;
 
 use crate::history;
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
-use crate::output::document::{self, Document, Head, Sample};
-use crate::output::named::{write_total, Total};
-use crate::output::names::Names;
-use crate::output::{csv, json, Absences, Extra, NoValues, Output};
+use crate::output::document::{Head, Sample};
+use crate::output::relation::{column, Absences, ColumnInfo};
+use crate::output::rows::{write_total, RowOptions, Rows, Total};
+use crate::output::tasks;
 use crate::source::SourceOptions;
 
 pub use crate::output::format::{Format, Formats, Machine};
@@ -266,39 +268,30 @@ impl Answers {
         listing: Listing<'_>,
         absences: &mut Absences,
     ) -> io::Result<()> {
-        let mut output = Output::new();
         let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
-        let columns = || {
-            let fields = csv::columns(listing.fields, listing.names);
-            fields.into_iter().chain(listing.extra_names().map(str::to_owned))
+        let columns = listing.fields.iter().map(|&field| tasks::RELATION[field as usize]);
+        let options = RowOptions {
+            header: listing.header,
+            named: listing.names,
+            samples: listing.sample.is_some(),
         };
-        let mut document = Document::begin(output.buffer(), machine, &head, listing.header.then(columns));
-        let mut names = listing.names.then(Names::default);
-        let mut rows = json::Rows::new(listing.fields, listing.names);
-        match (listing.sample, machine) {
-            (Some(sample), Machine::Jsonl) => document::sample(output.buffer(), sample, listing.tasks.len()),
-            (Some(_), Machine::Csv) if listing.tasks.is_empty() => {
-                let (extras, none) = (listing.extras(0), NoValues::default());
-                document.row(output.buffer(), |out| {
-                    csv::row(out, listing.fields, &none, &extras, names.as_mut(), absences)
-                });
-            }
-            _ => {}
+        let columns = columns.chain(listing.depths.map(|_| DEPTH));
+        let mut rows = Rows::begin(machine, &head, columns, options);
+        if let Some(sample) = listing.sample {
+            rows.sample(sample, listing.tasks.len())?;
         }
         for (index, task) in listing.tasks.iter().enumerate() {
-            let extras = listing.extras(index);
-            document.row(output.buffer(), |out| match machine {
-                Machine::Csv => csv::row(out, listing.fields, task, &extras, names.as_mut(), absences),
-                Machine::Json => rows.write(out, task, &extras, absences),
-                // The line that starts the sample has the time.
-                Machine::Jsonl => rows.write(out, task, &extras[..extras.len().min(1)], absences),
-            });
-            output.row_ended()?;
+            rows.row(|column| match listing.fields.get(column) {
+                Some(&field) => absences.value(task, field),
+                None => Ok(Value::Unsigned(listing.depths.map_or(0, |depths| depths[index].into()))),
+            })?;
         }
-        document.end(output.buffer(), |out| write_total(out, listing.total));
-        output.finish()
+        rows.finish_with(|out| write_total(out, listing.total))
     }
 }
+
+/// The depth of a task in a tree.
+pub const DEPTH: ColumnInfo = column("depth", Kind::Count, "The number of its ancestors in the tree.");
 
 /// What to write in machine-readable output.
 #[derive(Clone, Copy, Debug)]
@@ -319,30 +312,21 @@ pub struct Listing<'a> {
     pub names: bool,
 }
 
-impl<'a> Listing<'a> {
-    /// The cells after the fields of a row.
-    fn extras(&self, index: usize) -> Vec<(&'static str, Result<Extra<'a>, &'static str>)> {
-        let depth = self.depths.and_then(|depths| depths.get(index));
-        match (self.sample, depth) {
-            (Some(sample), _) => sample.extras().to_vec(),
-            (None, Some(&depth)) => vec![("depth", Ok(Extra::Count(depth.into())))],
-            (None, None) => Vec::new(),
-        }
-    }
-
-    fn extra_names(&self) -> impl Iterator<Item = &'static str> {
-        let sample = self.sample.map(|_| ["sample", "time"]);
-        let depth = self.depths.map(|_| "depth");
-        sample.into_iter().flatten().chain(depth)
-    }
-}
-
 /// Reports missing values. Each element of `absences` comes with the number of tasks that it
 /// counts, or 0 where that number means nothing.
 pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
     let mut outcome = Outcome::Complete;
     for (absences, tasks) in absences {
         for (fields, reason, count) in absences.summary() {
+            // Behind the fields are rates: what they lack is told by the fields that they grow from.
+            let fields: Vec<Field> = fields
+                .iter()
+                .filter_map(|&field| Field::ALL.get(field))
+                .copied()
+                .collect();
+            if fields.is_empty() {
+                continue;
+            }
             let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
             let of = match (*tasks, count as usize) {
                 (0 | 1, _) => String::new(),

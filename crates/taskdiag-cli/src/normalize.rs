@@ -6,15 +6,14 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
 
-use crate::listing::Format;
 use crate::maps::{address, build_id_cell, SourceOptions};
 use crate::outcome::{say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
-use crate::output::named::{self, key, RowKey, Rows};
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::Cell;
-use crate::output::{cell, text, Output};
+use crate::output::listing::{Form, Layout, Listing, Made, Shown, Usual};
+use crate::output::relation::{column, Cell, ColumnInfo, Row};
+use crate::output::table::Align;
+use crate::output::{cell, text};
 use crate::quantity;
 
 /// Turn addresses of a process into file offsets, with the files' build ids
@@ -43,30 +42,36 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// The keys of rows.
-pub const KEYS: [RowKey; 7] = [
-    key("addr", Kind::Address, "The address."),
-    key("file_offset", Kind::Bytes, "The offset of the address in the file."),
-    key(
+/// The columns of rows.
+pub const RELATION: [ColumnInfo; 7] = [
+    column("addr", Kind::Address, "The address."),
+    column("file_offset", Kind::Bytes, "The offset of the address in the file."),
+    column(
         "name",
         Kind::Text,
         "The path of the file, without \" (deleted)\"; [vdso] for the kernel's library.",
     ),
-    key("build_id", Kind::Text, "Build id of the file, in hexadecimal."),
-    key("deleted", Kind::Flag, "Whether the file is deleted."),
-    key(
+    column("build_id", Kind::Text, "Build id of the file, in hexadecimal."),
+    column("deleted", Kind::Flag, "Whether the file is deleted."),
+    column(
         "elf_address",
         Kind::Address,
         "The address in the file's own terms, as its symbols and debug information have it.",
     ),
-    key(
+    column(
         "segment_address",
         Kind::Address,
         "The first such address of the segment that it is in.",
     ),
 ];
 
-/// The index of the first key for which the segments of the file are read.
+// The indexes of columns.
+const ADDRESS: usize = 0;
+const OFFSET: usize = 1;
+const NAME: usize = 2;
+const BUILD_ID: usize = 3;
+const DELETED: usize = 4;
+/// The first column for which the segments of the file are read.
 const ELF_ADDRESS: usize = 5;
 
 /// The addresses that the arguments give.
@@ -92,12 +97,21 @@ fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) 
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let chosen = named::chosen(&args.fields, &KEYS)?;
-    let shown = chosen.keys(&[0, 1, 2, 3, 4]);
+    let usual = Usual {
+        table: vec![
+            Shown::column("ADDR", ADDRESS),
+            Shown::made("OFFSET", &HEX_OFFSET),
+            Shown::column("BUILD-ID", BUILD_ID),
+            Shown::made("NAME", &NAME_OR_REASON),
+        ],
+        rows: vec![ADDRESS, OFFSET, NAME, BUILD_ID, DELETED],
+    };
+    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let layout = Layout::new(&RELATION, &args.fields, &[], None, usual, of)?;
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
     let mut handle = args.from.handle()?;
     let normalized = handle.maps(args.pid).and_then(|mut maps| {
-        let segments = shown.iter().any(|&key| key >= ELF_ADDRESS);
+        let segments = layout.rows.iter().any(|&column| column >= ELF_ADDRESS);
         Normalizer::new().segments(segments).normalize(&mut maps, &addresses)
     });
     let normalized = normalized.map_err(|error| {
@@ -117,34 +131,18 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         .iter()
         .filter(|place| **place == Place::Unmapped)
         .count();
-    match args.output.format() {
-        Format::Table if args.fields.is_empty() => write_table(&args, rows())?,
-        Format::Table => {
-            let rows: Vec<AddressRow<'_>> = rows().collect();
-            let keys: Vec<RowKey> = shown.iter().map(|&key| KEYS[key]).collect();
-            let cells = rows
-                .iter()
-                .map(|row| shown.iter().map(|&key| row.cells()[key]).collect());
-            named::write_table(&keys, cells, args.output.bytes, !args.output.no_header)?;
-        }
-        Format::Machine(machine) => {
-            let counters = [
-                ("addresses", addresses.len() as u64),
-                ("unmapped", unmapped as u64),
-                ("mappings", normalized.mappings as u64),
-                ("files", normalized.files.len() as u64),
-            ];
-            let head = Head::new("normalize", vec![("maps", normalized.source.name())], counters);
-            let keys = shown.iter().map(|&key| KEYS[key].name).collect();
-            let mut output = Rows::begin(machine, &head, keys, !args.output.no_header);
-            for row in rows() {
-                let cells = row.cells();
-                let cells: Vec<Cell<'_>> = shown.iter().map(|&key| cells[key]).collect();
-                output.row(&cells)?;
-            }
-            output.finish()?;
-        }
+    let counters = [
+        ("addresses", addresses.len() as u64),
+        ("unmapped", unmapped as u64),
+        ("mappings", normalized.mappings as u64),
+        ("files", normalized.files.len() as u64),
+    ];
+    let head = Head::new("normalize", vec![("maps", normalized.source.name())], counters);
+    let mut listing = Listing::begin(&layout, Form::new(args.output), &head);
+    for row in rows() {
+        let _ = listing.row(&row);
     }
+    listing.finish(|_| {})?;
     let lacking = |reason| rows().filter(|row| row.build_id == Err(reason)).count();
     let (denied, silent) = (lacking(Absent::Denied), lacking(Absent::NoAnswer));
     let truncated = lacking(Absent::Truncated);
@@ -234,64 +232,51 @@ impl<'a> AddressRow<'a> {
         }
         row
     }
+}
 
-    /// The cells of [`KEYS`].
-    fn cells(&self) -> [Cell<'_>; KEYS.len()] {
-        [
-            Ok(Value::Mask(self.address)),
-            self.file_offset.map(Value::Unsigned),
-            self.name.map(Value::Text),
-            match (self.name, self.build_id) {
+impl Row for AddressRow<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        match column {
+            ADDRESS => Ok(Value::Mask(self.address)),
+            OFFSET => self.file_offset.map(Value::Unsigned),
+            NAME => self.name.map(Value::Text),
+            BUILD_ID => match (self.name, self.build_id) {
                 (Err(reason), Ok(None)) => Err(reason),
                 _ => build_id_cell(self.build_id, &self.written_build_id),
             },
-            self.deleted.map(Value::Flag),
-            self.elf_address.map(|(address, _)| Value::Mask(address)),
-            self.elf_address.map(|(_, first)| Value::Mask(first)),
-        ]
+            DELETED => self.deleted.map(Value::Flag),
+            ELF_ADDRESS => self.elf_address.map(|(address, _)| Value::Mask(address)),
+            _ => self.elf_address.map(|(_, first)| Value::Mask(first)),
+        }
     }
 }
 
-/// The table for people.
-fn write_table<'a>(args: &Args, rows: impl Iterator<Item = AddressRow<'a>>) -> io::Result<()> {
-    let headings = [
-        ("ADDR", Align::Right),
-        ("OFFSET", Align::Right),
-        ("BUILD-ID", Align::Left),
-        ("NAME", Align::Left),
-    ];
-    let mut table = Table::new(headings.map(|(_, align)| align), 0);
-    if !args.output.no_header {
-        table.headings(headings.map(|(heading, _)| heading));
-    }
-    for row in rows {
-        table.cell(|out| cell::formatted(out, format_args!("{:#x}", row.address)));
-        table.cell(|out| match row.file_offset {
-            Ok(offset) if args.output.bytes => cell::formatted(out, format_args!("{offset}")),
-            Ok(offset) => cell::formatted(out, format_args!("{offset:#x}")),
-            Err(_) => out.push(b'-'),
-        });
-        table.cell(|out| {
-            if row.written_build_id.is_empty() {
-                out.push(b'-')
-            } else {
-                out.extend_from_slice(row.written_build_id.as_bytes())
-            }
-        });
-        table.cell(|out| match row.name {
-            Ok(name) => {
+/// The offset in the file, in hexadecimal like the addresses.
+static HEX_OFFSET: Made = Made {
+    align: Align::Right,
+    needs: &[OFFSET],
+    write: |out, row, cells| match row.cell(OFFSET) {
+        Ok(Value::Unsigned(offset)) if !cells.exact() => cell::formatted(out, format_args!("{offset:#x}")),
+        other => cells.cell(out, &RELATION[OFFSET], other),
+    },
+};
+
+/// The name of the file, or why the address is in none.
+static NAME_OR_REASON: Made = Made {
+    align: Align::Left,
+    needs: &[NAME, DELETED],
+    write: |out, row, _| match row.cell(NAME) {
+        Ok(name) => {
+            if let Value::Text(name) = name {
                 text::escape(out, name);
-                if row.deleted == Ok(true) {
-                    out.extend_from_slice(b" (deleted)");
-                }
             }
-            Err(reason) => cell::formatted(out, format_args!("({reason})")),
-        });
-    }
-    let mut output = Output::new();
-    table.write(&mut output, terminal_width())?;
-    output.finish()
-}
+            if row.cell(DELETED) == Ok(Value::Flag(true)) {
+                out.extend_from_slice(b" (deleted)");
+            }
+        }
+        Err(reason) => cell::formatted(out, format_args!("({reason})")),
+    },
+};
 
 #[cfg(test)]
 mod tests {

@@ -2,20 +2,19 @@
 //!
 //! They are made from the same tables as the documents: fields, events, and the keys of other rows.
 
-use clap::{Args as ClapArgs, ValueEnum as _};
+use clap::Args as ClapArgs;
 use serde_json::{json, Map, Value};
 use taskdiag::{EventField, Field, Kind};
 
-use crate::cache::{Column, RunKey};
 use crate::choice::unknown;
+use crate::grouping::{self, Grouping, Sum};
 use crate::inspect::{self, Shape};
-use crate::mem::{self, By, Sum};
 use crate::outcome::{Failure, Outcome};
-use crate::output::named::RowKey;
-use crate::output::names::{name_key, NameKind};
-use crate::output::{Key, Output};
+use crate::output::names::NameKind;
+use crate::output::relation::ColumnInfo;
+use crate::output::Output;
 use crate::watch::Rate;
-use crate::{doctor, fields, files, maps, normalize, sockets};
+use crate::{cache, doctor, fields, files, maps, mem, normalize, sockets};
 
 /// Print a JSON Schema, or the names of all schemas
 #[derive(Debug, ClapArgs)]
@@ -54,26 +53,32 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let mut mem_members = Map::new();
     mem_members.insert(
         "total".to_owned(),
-        of_row(sum_keys(), "The sum of all processes, including those beyond --limit."),
+        of_row(
+            sum_keys::<mem::Sum>(),
+            "The sum of all processes, including those beyond --limit.",
+        ),
     );
     let mut files_members = Map::new();
     files_members.insert(
         "total".to_owned(),
         of_row(
-            file_sum_keys(),
+            sum_keys::<files::Sum>(),
             "The sum of all files, including those beyond --limit; with --by and --deleted.",
         ),
     );
     let with = |command, row, members: &Map<String, Value>| document(&[command], row, members.clone());
     let plain = |command, row| document(&[command], row, Map::new());
-    let files = of_row(keys_with_descriptors(&files::KEYS), "A row.");
-    let sockets = of_row(keys_with_descriptors(&sockets::KEYS), "A socket.");
+    let files = of_row(keys_with_descriptors(&files::RELATION), "A row.");
+    let sockets = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
     vec![
         ("tasks", document(&["ps", "tree", "mem"], tasks, mem_members.clone())),
         (
             "cache",
-            plain("cache", of_row(cache_keys(), "A file, or a directory with its files.")),
+            plain(
+                "cache",
+                of_row(of_columns(&cache::RELATION), "A file, or a directory with its files."),
+            ),
         ),
         (
             "cache-map",
@@ -82,29 +87,40 @@ fn schemas() -> Vec<(&'static str, Value)> {
                 of_row(run_keys(), "Consecutive pages of a file in the same state."),
             ),
         ),
-        ("doctor", with("doctor", of_keys(&doctor::KEYS), &doctor_members())),
+        ("doctor", with("doctor", of_keys(&doctor::RELATION), &doctor_members())),
         ("events", plain("events", of_row(event_keys(), "An event."))),
-        ("fields", plain("fields", of_keys(&fields::KEYS))),
+        ("fields", plain("fields", of_keys(&fields::RELATION))),
         ("files", with("files", files, &files_members)),
         (
             "files-by",
-            with("files", of_row(file_group_keys(), "Files added up."), &files_members),
+            with(
+                "files",
+                of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up."),
+                &files_members,
+            ),
         ),
         ("inspect", plain("inspect", of_row(inspect_keys(), "A process."))),
-        ("maps", plain("maps", of_keys(&maps::KEYS))),
+        ("maps", plain("maps", of_keys(&maps::RELATION))),
         (
             "mem-by",
-            with("mem", of_row(group_keys(), "Processes added up."), &mem_members),
+            with(
+                "mem",
+                of_row(group_keys::<mem::Sum>(&[]), "Processes added up."),
+                &mem_members,
+            ),
         ),
-        ("mem-system", plain("mem", of_keys(&mem::SYSTEM_KEYS))),
-        ("normalize", plain("normalize", of_keys(&normalize::KEYS))),
+        ("mem-system", plain("mem", of_keys(&mem::SYSTEM_RELATION))),
+        ("normalize", plain("normalize", of_keys(&normalize::RELATION))),
         ("sample", sample()),
         ("sockets", plain("sockets", sockets)),
         (
             "sockets-by",
             with(
                 "sockets",
-                of_row(socket_group_keys(), "Sockets added up."),
+                of_row(
+                    group_keys::<sockets::Sum>(&[&sockets::PORT, &sockets::STATE]),
+                    "Sockets added up.",
+                ),
                 &socket_members(),
             ),
         ),
@@ -113,9 +129,8 @@ fn schemas() -> Vec<(&'static str, Value)> {
 
 /// The members of `sockets --by --json` other than its rows.
 fn socket_members() -> Map<String, Value> {
-    let keys = sockets::Sum::KEYS.into_iter().map(|key| count(key, ""));
     let total = of_row(
-        keys.collect(),
+        sum_keys::<sockets::Sum>(),
         "The sum of all sockets, including those beyond --limit.",
     );
     Map::from_iter([("total".to_owned(), total)])
@@ -257,9 +272,13 @@ fn of_row(properties: Vec<Property>, description: &str) -> Value {
     })
 }
 
-fn of_keys(keys: &[RowKey]) -> Value {
-    let property = |key: &RowKey| (key.name.to_owned(), of_kind(key.kind, key.meaning));
-    of_row(keys.iter().map(property).collect(), "A row.")
+fn of_keys(columns: &[ColumnInfo]) -> Value {
+    of_row(of_columns(columns), "A row.")
+}
+
+fn of_columns(columns: &[ColumnInfo]) -> Vec<Property> {
+    let property = |column: &ColumnInfo| (column.name.to_owned(), of_kind(column.kind, column.meaning));
+    columns.iter().map(property).collect()
 }
 
 /// The keys of fields, and the other keys of task rows.
@@ -267,7 +286,7 @@ fn task_keys() -> Vec<Property> {
     let mut keys = Vec::new();
     for &field in Field::ALL {
         keys.push(of_field(field.name(), field.info().kind, field.info().meaning));
-        keys.extend(names(field));
+        keys.extend(names(&ColumnInfo::of_task(field)));
     }
     keys.extend([
         count("depth", "The number of its ancestors in the tree."),
@@ -284,75 +303,52 @@ fn event_keys() -> Vec<Property> {
     let mut keys = Vec::new();
     for &field in EventField::ALL {
         keys.push(of_field(field.name(), field.kind(), field.meaning()));
-        keys.extend(names(field));
+        keys.extend(names(&ColumnInfo::of_event(field)));
     }
     keys
 }
 
 /// The key of the names of a field.
-fn names(field: impl Key) -> Option<Property> {
-    let schema = match field.named()? {
+fn names(column: &ColumnInfo) -> Option<Property> {
+    let schema = match column.names()? {
         NameKind::User | NameKind::Group => json!({"$ref": "#/$defs/text"}),
         NameKind::Groups | NameKind::Capabilities | NameKind::Signals => {
             json!({"type": "array", "items": {"type": "string"}})
         }
     };
-    Some((name_key(field)?, described(schema, "With --names.")))
-}
-
-fn cache_keys() -> Vec<Property> {
-    let key = |column: &Column| {
-        let kind = if *column == Column::Path {
-            Kind::Text
-        } else {
-            Kind::Count
-        };
-        (column.name().to_owned(), of_kind(kind, column.meaning()))
-    };
-    Column::ALL.iter().map(key).collect()
+    Some((column.names_column()?, described(schema, "With --names.")))
 }
 
 fn run_keys() -> Vec<Property> {
-    let key = |key: &RunKey| {
-        let schema = match key {
-            RunKey::State => json!({"enum": ["uncached", "cached", "clean", "dirty", "writeback", "mixed"]}),
-            _ => of_kind(Kind::Bytes, ""),
-        };
-        (key.name().to_owned(), schema)
-    };
-    RunKey::ALL.iter().map(key).collect()
-}
-
-fn sum_keys() -> Vec<Property> {
-    Sum::keys().into_iter().map(|key| count(key, "")).collect()
-}
-
-fn group_keys() -> Vec<Property> {
-    let mut keys = sum_keys();
-    keys.push(number_of_sample());
-    for key in By::value_variants().iter().flat_map(|by| by.grouping().keys) {
-        let kind = if *key == "euid" { Kind::User } else { Kind::Text };
-        keys.push(((*key).to_owned(), of_kind(kind, "")));
+    let mut keys = of_columns(&cache::RUN_RELATION);
+    for (name, schema) in &mut keys {
+        if name == "state" {
+            *schema = json!({"enum": ["uncached", "cached", "clean", "dirty", "writeback", "mixed"]});
+        }
     }
     keys
 }
 
-fn file_sum_keys() -> Vec<Property> {
-    files::Sum::KEYS.into_iter().map(|key| count(key, "")).collect()
+fn sum_keys<S: Sum>() -> Vec<Property> {
+    of_columns(&S::columns())
 }
 
-fn file_group_keys() -> Vec<Property> {
-    let mut keys = file_sum_keys();
-    for key in files::By::value_variants().iter().flat_map(|by| by.grouping().keys) {
-        let kind = if *key == "euid" { Kind::User } else { Kind::Text };
-        keys.push(((*key).to_owned(), of_kind(kind, "")));
-    }
+/// The keys of sums by anything that processes have in common, or by one of these.
+fn group_keys<S: Sum>(own: &[&Grouping]) -> Vec<Property> {
+    let mut keys = sum_keys::<S>();
+    keys.push(number_of_sample());
+    let of_processes = grouping::OF_PROCESSES.iter().map(|(_, by, _)| *by);
+    keys.extend(
+        of_processes
+            .chain(own.iter().copied())
+            .flat_map(|by| of_columns(by.columns)),
+    );
     keys
 }
 
 /// Keys of rows, some of which are lists of descriptors.
-fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
-    let property = |key: &RowKey| {
+fn keys_with_descriptors(keys: &[ColumnInfo]) -> Vec<Property> {
+    let property = |key: &ColumnInfo| {
         let schema = match key.name {
             "owners" | "peers" => {
                 let owner = json!({
@@ -379,7 +375,7 @@ fn inspect_keys() -> Vec<Property> {
         let property = |field: &Field| of_field(field.name(), field.info().kind, field.info().meaning);
         of_row(fields.iter().map(property).collect(), meaning)
     };
-    let of_keys = |keys: &[RowKey], meaning: &str| {
+    let of_keys = |keys: &[ColumnInfo], meaning: &str| {
         let mut properties = keys_with_descriptors(keys);
         for (name, schema) in &mut properties {
             if inspect::LIMITED.contains(&name.as_str()) {
@@ -401,15 +397,6 @@ fn inspect_keys() -> Vec<Property> {
         (info.key.to_owned(), schema)
     };
     inspect::SECTIONS.iter().map(property).collect()
-}
-
-fn socket_group_keys() -> Vec<Property> {
-    let mut keys: Vec<Property> = sockets::Sum::KEYS.into_iter().map(|key| count(key, "")).collect();
-    for key in sockets::By::value_variants().iter().flat_map(|by| by.grouping().keys) {
-        let kind = if *key == "local_port" { Kind::Id } else { Kind::Text };
-        keys.push(((*key).to_owned(), of_kind(kind, "")));
-    }
-    keys
 }
 
 fn number_of_sample() -> Property {

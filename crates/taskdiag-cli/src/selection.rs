@@ -1,18 +1,16 @@
 //! The options of a listing: which fields, which order, which processes.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args as ClapArgs;
-use taskdiag::{CpuSet, Field, Filter, Handle, Ids, Kind, Limits, ParseError, Query, Task, Value};
+use taskdiag::{Field, Filter, Handle, Kind, ParseError, Query, Task};
 use taskdiag_core::field::{named, with_made_of, UnknownField};
 
-use crate::choice::Chosen;
+use crate::choice::{order, Chosen, Key, SortBy};
 use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::Absences;
+use crate::output::relation::Absences;
 use crate::proc;
 use crate::ps::specifiers::field_of;
 use crate::quantity;
@@ -35,37 +33,20 @@ fn unknown(error: &UnknownField) -> Failure {
     Failure::Unanswered(format!("{error}\n`taskdiag fields` lists all fields and groups"))
 }
 
-/// One field to sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SortKey {
-    /// The field.
-    pub field: Field,
-    /// Whether the largest comes first.
-    pub descending: bool,
-}
-
 /// The fields that `--sort` options name.
-pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
-    let names = lists.iter().flat_map(|list| list.split(','));
-    names
-        .map(|name| {
-            let descending = name.starts_with('-');
-            let field = name.strip_prefix(['-', '+']).unwrap_or(name).parse();
-            Ok(SortKey {
-                field: field.map_err(|error| unknown(&error))?,
-                descending,
-            })
-        })
-        .collect()
+pub fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<Field>>, Failure> {
+    SortBy::parse(lists, |name| name.parse().map_err(|error| unknown(&error)))
 }
 
 /// Sorts tasks by fields: numbers by value, text by bytes. A task without a value comes last. Equal
 /// tasks keep their order.
-pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortKey], absences: &mut Absences, counted: impl Fn(Field) -> bool) {
-    let descending: Vec<bool> = by.iter().map(|key| key.descending).collect();
-    sort_by(tasks, &descending, |task, index| {
-        key(task, by[index].field, absences, &counted)
-    });
+pub fn sort<'a>(
+    tasks: &mut Vec<Task<'a>>,
+    by: &[SortBy<Field>],
+    absences: &mut Absences,
+    counted: impl Fn(Field) -> bool,
+) {
+    sort_by(tasks, by, |task, field| key(task, field, absences, &counted));
 }
 
 /// The sort key of a task for a field. A missing value counts as an absence if `counted` says so.
@@ -77,94 +58,20 @@ pub fn key<'a>(
 ) -> Option<Key<'a>> {
     let value = task.value(field);
     if let (Err(reason), true) = (value, counted(field)) {
-        absences.count(field, reason);
+        absences.count(field, reason.as_str());
     }
     value.ok().map(Key::from)
 }
 
-/// Sorts tasks by several keys. `descending` has the direction of each; `key_of` gives the key of a
-/// task with an index. A task without a key comes last; equal tasks keep their order.
-pub fn sort_by<'a>(
+/// Sorts tasks by several keys. `key_of` gives the key of a task. A task without a key comes last;
+/// equal tasks keep their order.
+pub fn sort_by<'a, K: Copy>(
     tasks: &mut Vec<Task<'a>>,
-    descending: &[bool],
-    mut key_of: impl FnMut(&Task<'a>, usize) -> Option<Key<'a>>,
+    by: &[SortBy<K>],
+    mut key_of: impl FnMut(&Task<'a>, K) -> Option<Key<'a>>,
 ) {
-    if descending.is_empty() {
-        return;
-    }
-    let mut keys = Vec::with_capacity(tasks.len() * descending.len());
-    for task in tasks.iter() {
-        keys.extend((0..descending.len()).map(|index| key_of(task, index)));
-    }
-    let keys_of = |index: usize| &keys[index * descending.len()..][..descending.len()];
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by(|&a, &b| {
-        let pairs = descending.iter().zip(keys_of(a).iter().zip(keys_of(b)));
-        pairs
-            .map(|(&descending, (a, b))| compare(a, b, descending))
-            .find(|order| order.is_ne())
-            .unwrap_or(Ordering::Equal)
-    });
+    let order = order(tasks.len(), by, |index, key| key_of(&tasks[index], key).ok_or(()));
     *tasks = order.into_iter().map(|index| tasks[index]).collect();
-}
-
-fn compare(a: &Option<Key<'_>>, b: &Option<Key<'_>>, descending: bool) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) if descending => b.compare(a),
-        (Some(a), Some(b)) => a.compare(b),
-        // A missing key comes last in either direction.
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    }
-}
-
-/// A sort key of a task.
-#[derive(Debug)]
-pub enum Key<'a> {
-    /// A number, by its value.
-    Number(i128),
-    /// A number with a fraction, by its value.
-    Float(f64),
-    /// Text, by its bytes.
-    Text(Cow<'a, [u8]>),
-    /// A list, by its members.
-    Ids(Ids<'a>),
-    /// A set, by its members.
-    Cpus(CpuSet<'a>),
-    /// Limits, one after the other.
-    Limits(Limits<'a>),
-}
-
-impl Key<'_> {
-    /// The order of two values of one field.
-    pub fn compare(&self, other: &Key<'_>) -> Ordering {
-        match (self, other) {
-            (Key::Number(a), Key::Number(b)) => a.cmp(b),
-            (Key::Float(a), Key::Float(b)) => a.total_cmp(b),
-            (Key::Text(a), Key::Text(b)) => a.cmp(b),
-            (Key::Ids(a), Key::Ids(b)) => a.iter().cmp(b.iter()),
-            (Key::Cpus(a), Key::Cpus(b)) => a.iter().cmp(b.iter()),
-            (Key::Limits(a), Key::Limits(b)) => a.iter().cmp(b.iter()),
-            _ => Ordering::Equal,
-        }
-    }
-}
-
-impl<'a> From<Value<'a>> for Key<'a> {
-    fn from(value: Value<'a>) -> Key<'a> {
-        match value {
-            Value::Unsigned(value) | Value::Mask(value) => Key::Number(value.into()),
-            Value::Signed(value) => Key::Number(value.into()),
-            Value::Float(value) => Key::Float(value),
-            Value::Flag(value) => Key::Number(value.into()),
-            Value::Letter(letter) => Key::Number(u32::from(letter).into()),
-            Value::Text(bytes) => Key::Text(bytes.into()),
-            Value::Texts(texts) => Key::Text(texts.as_bytes().into()),
-            Value::Ids(ids) => Key::Ids(ids),
-            Value::Cpus(cpus) => Key::Cpus(cpus),
-            Value::Limits(limits) => Key::Limits(limits),
-            _ => Key::Text(Cow::Borrowed(b"")),
-        }
-    }
 }
 
 /// The options of [`Processes`], for arguments that do not go together with them.
@@ -480,33 +387,11 @@ mod tests {
     #[test]
     fn sort_keys_have_directions() {
         let keys = sort_keys(&["-rss_bytes,+comm".to_owned(), "pid".to_owned()]).expect("fields");
-        let keys: Vec<_> = keys.iter().map(|key| (key.field, key.descending)).collect();
+        let keys: Vec<_> = keys.iter().map(|by| (by.key, by.descending)).collect();
         assert_eq!(
             keys,
             [(Field::RssBytes, true), (Field::Comm, false), (Field::Pid, false)]
         );
-    }
-
-    /// Check that numbers are sorted by value and text by bytes, and that tasks without a value
-    /// come last in either direction.
-    #[test]
-    fn missing_values_come_last() {
-        let key = |value: u64| Some(Key::from(Value::Unsigned(value)));
-        assert_eq!(compare(&key(9), &key(10), false), Ordering::Less);
-        assert_eq!(compare(&key(9), &key(10), true), Ordering::Greater);
-        assert_eq!(
-            compare(
-                &Some(Key::from(Value::Text(b"b"))),
-                &Some(Key::from(Value::Text(b"ab"))),
-                false
-            ),
-            Ordering::Greater
-        );
-        for descending in [false, true] {
-            assert_eq!(compare(&None, &key(0), descending), Ordering::Greater);
-            assert_eq!(compare(&key(0), &None, descending), Ordering::Less);
-            assert_eq!(compare(&None, &None, descending), Ordering::Equal);
-        }
     }
 
     /// Check that the lists of options have all of them.

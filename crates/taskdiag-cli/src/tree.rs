@@ -5,15 +5,19 @@ use taskdiag::{Field, Fields, Task};
 use taskdiag_core::field::TREE_FIELDS;
 use taskdiag_core::forest::{Forest, Line};
 
+use crate::choice::SortBy;
 use crate::history::PastOptions;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::cell::{self, label, Cells, Column, Show};
+use crate::output::cell::{self, Cells};
+use crate::output::listing::{Content, Shown};
+use crate::output::relation::Absences;
 use crate::output::table::terminal_width;
+use crate::output::tasks::{self, shown_as};
 use crate::output::text::locale_is_utf8;
-use crate::output::{Absences, Output};
+use crate::output::Output;
 use crate::quantity;
-use crate::selection::{self, Selection, SortKey};
+use crate::selection::{self, Selection};
 
 /// Show processes below their parents
 ///
@@ -53,15 +57,15 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let chosen = selection::chosen_fields(&options.fields)?;
     let (columns, fields) = (columns(chosen.items()), chosen.keys(&TREE_FIELDS));
     let asked: Fields = match options.format() {
-        Format::Table => columns.iter().flat_map(Column::fields).copied().collect(),
+        Format::Table => tasks::fields(&columns),
         Format::Machine(_) => fields.iter().copied().collect(),
     };
     let mut sort = selection::sort_keys(&args.sort)?;
-    sort.push(SortKey {
-        field: Field::Pid,
+    sort.push(SortBy {
+        key: Field::Pid,
         descending: false,
     });
-    let sorted_by: Fields = sort.iter().map(|key| key.field).collect();
+    let sorted_by: Fields = sort.iter().map(|by| by.key).collect();
     let query = args
         .selection
         .query(false, args.past.is_given())?
@@ -126,25 +130,23 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 /// Writes the tree as a table.
 fn write_table(
     options: &Options,
-    columns: &[Column],
+    columns: &[Shown],
     branches: &Branches,
-    tasks: &[Task<'_>],
+    all: &[Task<'_>],
     lines: &[Line],
     missing: &mut Absences,
 ) -> Result<(), Failure> {
-    let mut table = Column::table(columns, lines.len(), !options.no_header);
+    let mut table = tasks::table(columns, lines.len(), !options.no_header);
     let mut cells = Cells::new(options.bytes, options.names);
     let mut drawing = Drawing::default();
     for line in lines {
-        let task = &tasks[line.task];
-        for &column in columns {
-            match column.show {
-                Show::Command => table.cell(|out| {
+        for shown in columns {
+            table.cell(|out| {
+                if shown.content == Content::Made(&tasks::COMMAND) {
                     drawing.line(out, line, branches);
-                    cell::command(out, task, missing);
-                }),
-                _ => table.cell(|out| cells.write(out, column, task, missing)),
-            }
+                }
+                tasks::write(out, shown, &all[line.task], &mut cells, missing);
+            });
         }
     }
     let mut output = Output::new();
@@ -153,14 +155,14 @@ fn write_table(
 }
 
 /// The columns of the table: the id, the chosen fields, and the tree itself.
-fn columns(chosen: &[Field]) -> Vec<Column> {
-    let id = label("PID", Show::Field(Field::Pid));
-    let tree = label("COMMAND", Show::Command);
+fn columns(chosen: &[Field]) -> Vec<Shown> {
+    let id = shown_as("PID", Field::Pid);
+    let tree = Shown::made("COMMAND", &tasks::COMMAND);
     let chosen = chosen
         .iter()
         .copied()
         .filter(|&field| field != Field::Pid)
-        .map(Column::of);
+        .map(tasks::shown);
     std::iter::once(id).chain(chosen).chain([tree]).collect()
 }
 

@@ -782,3 +782,56 @@ fn with_small_stack(mut command: Command) -> Run {
     };
     Run::new(command.output().expect("the binary runs"))
 }
+
+/// Check that sums by several keys are the parts of the sums by one, in every command that adds up,
+/// and that a script has its own name.
+#[test]
+fn sums_have_several_keys() {
+    let place = taskdiag_testkit::temporary::Directory::new("sums");
+    let path = place.join("greets.sh");
+    std::fs::write(&path, "read line\n").expect("a file");
+    let _listener = UnixListener::bind(place.join("socket")).expect("a socket");
+    let mut script = Command::new("sh")
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let pids = format!("{},{}", std::process::id(), script.id());
+    let input = script.stdin.take();
+    let program = std::env::current_exe().expect("it runs");
+    let program = program.file_name().expect("a name").to_string_lossy().into_owned();
+    for (by_command, count, own) in [
+        (&["mem"][..], "processes_count", "cgroup"),
+        (&["files"], "opens_count", "path"),
+        (&["sockets", "--unix"], "sockets_count", "state"),
+    ] {
+        let rows = |by: &str| {
+            let args = [by_command, &["-p", &pids, "--by", by, "--json"]].concat();
+            run(&args).json()["rows"].as_array().expect("rows").clone()
+        };
+        let number = |row: &serde_json::Value| row[count].as_u64().expect("a number");
+        let whole = rows("script");
+        let parts = rows(&format!("script,{own},user,script"));
+        for group in &whole {
+            let of_group = parts.iter().filter(|part| part["script"] == group["script"]);
+            let sum: u64 = of_group.map(number).sum();
+            assert_eq!(sum, number(group), "{by_command:?}: {whole:?} {parts:?}");
+        }
+        assert!(parts.iter().all(|part| part["euid"] == 0), "{parts:?}");
+        assert!(
+            whole.iter().any(|group| group["script"] == program.as_str()),
+            "{whole:?}"
+        );
+        if by_command != ["sockets", "--unix"] {
+            assert!(whole.iter().any(|group| group["script"] == "greets.sh"), "{whole:?}");
+        }
+        let table = run(&[by_command, &["-p", &pids, "--by", "script,user"]].concat()).text();
+        let heading = table.lines().next().expect("a heading");
+        assert!(
+            heading.trim_end().ends_with("USER") && heading.contains("SCRIPT"),
+            "{table}"
+        );
+    }
+    drop(input);
+    script.wait().expect("our child");
+}

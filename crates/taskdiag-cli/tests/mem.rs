@@ -430,7 +430,7 @@ fn samples_have_ages() {
     );
     let csv = run(&[&fixed[..], &["--csv"]].concat()).complete();
     assert!(
-        csv.starts_with("pid,pss_bytes,sample,time\n,,0,20") && csv.lines().count() == 3,
+        csv.starts_with("sample,time,pid,pss_bytes\n0,20") && csv.lines().count() == 3,
         "{csv}"
     );
     let json = run(&["mem", "--watch", "1", "--json"]);

@@ -109,10 +109,11 @@ fn watching_shows_rates() {
     }
     let csv = run(&[&args[..], &["--csv"]].concat()).complete();
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!((lines[0], lines.len()), ("pid,comm,sample,time,cpu_percent", 4));
+    // The sample, and what -o names in its order.
+    assert_eq!((lines[0], lines.len()), ("sample,time,pid,cpu_percent,comm", 4));
     let cells: Vec<&str> = lines[1].split(',').collect();
-    assert_eq!((&cells[..3], cells[4]), (&[pid.as_str(), "sh", "0"][..], ""));
-    assert!(cells[3].ends_with('Z'), "{csv}");
+    assert_eq!((cells[0], &cells[2..]), ("0", &[pid.as_str(), "", "sh"][..]));
+    assert!(cells[1].ends_with('Z'), "{csv}");
     let table = run(&[&args[..], &["--no-header"]].concat()).complete();
     let first: Vec<&str> = table.lines().next().expect("a row").split_whitespace().collect();
     assert_eq!(first, [&pid, "-", "sh"]);
@@ -156,12 +157,12 @@ fn empty_samples_are_announced() {
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         (lines[0], lines.len()),
-        ("pid,comm,sample,time,cpu_percent", 3),
+        ("sample,time,pid,cpu_percent,comm", 3),
         "{csv}"
     );
     for (index, line) in lines[1..].iter().enumerate() {
         assert!(
-            line.starts_with(&format!(",,{index},20")) && line.ends_with("Z,"),
+            line.starts_with(&format!("{index},20")) && line.ends_with("Z,,,"),
             "{csv}"
         );
     }

@@ -152,8 +152,11 @@ impl Serialize for Snapshot {
 
 impl Serialize for Event<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let cell = |&field: &EventField| Some((field.name(), self.value(field)?.map_err(Absent::as_str)));
-        row(serializer, EventField::ALL.iter().filter_map(cell))
+        let cell = |&field: &EventField| {
+            let value = self.value(field).map(|value| value.map_err(Absent::as_str));
+            (field.name(), value.unwrap_or(Err("none")))
+        };
+        row(serializer, EventField::ALL.iter().map(cell))
     }
 }
 

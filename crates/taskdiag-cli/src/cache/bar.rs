@@ -5,72 +5,41 @@ use std::path::Path;
 
 use rustix::fs::{open, seek, stat, FileType, Mode, OFlags, SeekFrom};
 use taskdiag::pagecache::{map, ByteRange, Quantity, Run, Source, State};
-use taskdiag::{Absent, Error, ErrorKind, Value};
+use taskdiag::{Absent, Error, ErrorKind, Kind, Value};
 
-use super::report::{head, size, Style};
+use super::report::{head, Style};
 use crate::listing::{Format, Machine};
 use crate::outcome::{Failure, Outcome, WhoMay};
-use crate::output::document::{counters, Document};
+use crate::output::document::counters;
+use crate::output::relation::{column, Cell, ColumnInfo};
+use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
-use crate::output::{cell, csv, json, Absences, HasValues, Key, Output};
+use crate::output::{cell, Output};
 
 /// The length of the bar if the output is not a terminal, including brackets.
 const WIDTH: usize = 80;
 
-/// The keys of a run of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RunKey {
-    Offset,
-    Size,
-    State,
-    Cached,
-    Dirty,
-    Writeback,
-}
+/// The columns of a run of pages.
+pub const RUN_RELATION: [ColumnInfo; 6] = [
+    column("offset_bytes", Kind::Bytes, ""),
+    column("size_bytes", Kind::Bytes, ""),
+    column("state", Kind::Text, ""),
+    column("cached_bytes", Kind::Bytes, ""),
+    column("dirty_bytes", Kind::Bytes, ""),
+    column("writeback_bytes", Kind::Bytes, ""),
+];
 
-impl Key for RunKey {
-    const ALL: &'static [RunKey] = &[
-        RunKey::Offset,
-        RunKey::Size,
-        RunKey::State,
-        RunKey::Cached,
-        RunKey::Dirty,
-        RunKey::Writeback,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            RunKey::Offset => "offset_bytes",
-            RunKey::Size => Quantity::Size.name(),
-            RunKey::State => "state",
-            RunKey::Cached => Quantity::Cached.name(),
-            RunKey::Dirty => Quantity::Dirty.name(),
-            RunKey::Writeback => Quantity::Writeback.name(),
-        }
-    }
-}
-
-struct RunRow(Run);
-
-impl HasValues for RunRow {
-    type Key = RunKey;
-
-    fn value(&self, key: RunKey) -> Result<Value<'_>, Absent> {
-        let bytes = |quantity| self.0.bytes(quantity).map(Value::Unsigned);
-        match key {
-            RunKey::Offset => Ok(Value::Unsigned(self.0.first_page * rustix::param::page_size() as u64)),
-            RunKey::Size => bytes(Quantity::Size),
-            RunKey::State => Ok(Value::Text(self.0.state.name().as_bytes())),
-            RunKey::Cached => bytes(Quantity::Cached),
-            RunKey::Dirty => bytes(Quantity::Dirty),
-            RunKey::Writeback => bytes(Quantity::Writeback),
-        }
+/// The value of a run in a column.
+fn cell_of(run: &Run, column: usize) -> Cell<'static> {
+    let bytes = |quantity| run.bytes(quantity).map(Value::Unsigned).map_err(Absent::as_str);
+    match column {
+        0 => Ok(Value::Unsigned(run.first_page * rustix::param::page_size() as u64)),
+        1 => bytes(Quantity::Size),
+        2 => Ok(Value::Text(run.state.name().as_bytes())),
+        3 => bytes(Quantity::Cached),
+        4 => bytes(Quantity::Dirty),
+        _ => bytes(Quantity::Writeback),
     }
 }
 
@@ -101,32 +70,29 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
             let drawing = Drawing::new(style.range, size_bytes, style.source);
             drawing.draw(path, &file, style, output.buffer()).map_err(refused)?;
         }
-        Format::Machine(machine) => write_runs(&file, style, machine, &mut output)?.map_err(refused)?,
+        Format::Machine(machine) => write_runs(&file, style, machine)?.map_err(refused)?,
     }
     output.finish()?;
     Ok(Outcome::Complete)
 }
 
 /// Writes runs in machine-readable output, each as soon as it is known.
-fn write_runs(file: &File, style: &Style, machine: Machine, output: &mut Output) -> std::io::Result<Result<(), Error>> {
-    let mut rows = json::Rows::new(RunKey::ALL, false);
-    let mut absences = Absences::new();
-    let header = style.header.then(|| RunKey::ALL.iter().map(|key| key.name()));
-    let mut document = Document::begin(output.buffer(), machine, &head(style.source), header);
+fn write_runs(file: &File, style: &Style, machine: Machine) -> std::io::Result<Result<(), Error>> {
+    let options = RowOptions {
+        header: style.header,
+        ..RowOptions::default()
+    };
+    let mut rows = Rows::begin(machine, &head(style.source), RUN_RELATION, options);
     let mut written = Ok(());
     let answer = map(style.source, file, style.range, 1, &mut |run| {
-        let row = RunRow(run);
-        document.row(output.buffer(), |out| match machine {
-            Machine::Csv => csv::row(out, RunKey::ALL, &row, &[], None, &mut absences),
-            Machine::Json | Machine::Jsonl => rows.write(out, &row, &[], &mut absences),
-        });
         if written.is_ok() {
-            written = output.row_ended();
+            written = rows.row(|column| cell_of(&run, column));
         }
     });
     written?;
+    // Nothing is written of a file that the kernel refuses to tell about.
     if answer.is_ok() {
-        document.end(output.buffer(), |out| counters(out, &[]));
+        rows.finish_with(|out| counters(out, &[]))?;
     }
     Ok(answer)
 }
@@ -169,7 +135,8 @@ impl Drawing {
         })?;
         let signs = if locale_is_utf8() { &UTF8 } else { &ASCII };
         let page_size = rustix::param::page_size() as u64;
-        let amount = |out: &mut Vec<u8>, bytes| size(out, bytes, style.unit);
+        let cells = style.cells();
+        let amount = |out: &mut Vec<u8>, bytes| cells.size(out, bytes);
         escape(out, path.as_os_str().as_encoded_bytes());
         out.extend_from_slice(b": ");
         amount(out, cached);

@@ -15,12 +15,14 @@ use taskdiag::pagecache::{ByteRange, Source};
 
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
+use crate::output::cell::Scale;
+use crate::output::listing::{Layout, Shown};
 use crate::quantity;
 use crate::source::{parser, Choices, Only, Patience};
-pub use bar::RunKey;
+pub use bar::RUN_RELATION;
 pub use directories::Directories;
-use report::{Style, Unit};
-pub use row::Column;
+use report::Style;
+pub use row::RELATION;
 use scan::Scan;
 
 /// Show how much of files and directories is in the page cache
@@ -143,30 +145,32 @@ fn source(chosen: Only<Source>) -> Result<Source, Failure> {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let options = &args.options;
-    let mut style = Style {
+    let source = source(options.source)?;
+    let usual = row::usual(source, args.summarize || args.depth.is_some());
+    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let (sort, limit) = match args.top {
+        Some(count) => (vec!["-cached_bytes".to_owned()], Some(count)),
+        None => (args.sort.clone(), args.limit),
+    };
+    let mut layout = Layout::new(&RELATION, &options.fields, &[], limit, usual, of)?;
+    layout.sort = row::sort_keys(&sort)?;
+    let style = Style {
         format: options.formats.format(),
-        chosen: Column::chosen(&options.fields)?,
-        sums: args.summarize || args.depth.is_some(),
-        unit: match options {
-            Options { bytes: true, .. } => Unit::Bytes,
-            Options { pages: true, .. } => Unit::Pages,
-            _ => Unit::People,
+        layout,
+        scale: match options {
+            Options { bytes: true, .. } => Some(Scale::Bytes),
+            Options { pages: true, .. } => Some(Scale::Pages),
+            _ => None,
         },
         header: !options.no_header,
-        source: source(options.source)?,
+        source,
         range: args.range.unwrap_or(ByteRange::ALL),
-        sort: row::sort_keys(&args.sort)?,
-        limit: args.limit.unwrap_or(usize::MAX),
         min_cached: args.min,
     };
     if let Some(path) = &args.map {
         return bar::run(path, &style);
     }
-    if let Some(count) = args.top {
-        style.sort = vec![row::MOST_CACHED];
-        style.limit = count;
-    }
-    let mut scan = Scan::new(&args, style)?;
+    let mut scan = Scan::new(&args, &style)?;
     if args.top.is_some() {
         scan.all_processes()?;
     }

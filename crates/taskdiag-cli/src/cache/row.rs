@@ -1,16 +1,17 @@
 //! Rows about the page cache: files, and directories with the sums of their files.
 
-use std::cmp::Ordering;
-
 use taskdiag::pagecache::{ByteRange, Quantity, Source, Sum, Usage};
-use taskdiag::{Absent, Value};
+use taskdiag::{Absent, Kind, Value};
 
-use crate::choice::{unknown, Chosen, SortBy};
+use crate::choice::SortBy;
 use crate::outcome::Failure;
+use crate::output::cell::formatted;
+use crate::output::listing::{self, Content, Made, Shown, Usual};
+use crate::output::people;
+use crate::output::relation::{column, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
-use crate::output::{HasValues, Key};
 
-/// The keys of a row.
+/// The columns of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The name of the file.
@@ -23,8 +24,8 @@ pub enum Column {
     Missing,
 }
 
-impl Key for Column {
-    const ALL: &'static [Column] = &[
+impl Column {
+    const ALL: [Column; RELATION.len()] = [
         Column::Path,
         Column::Bytes(Quantity::Size),
         Column::Bytes(Quantity::Cached),
@@ -36,72 +37,109 @@ impl Key for Column {
         Column::Missing,
     ];
 
-    fn index(self) -> usize {
-        match self {
-            Column::Path => 0,
-            Column::Bytes(quantity) => 1 + quantity as usize,
-            Column::Files => 7,
-            Column::Missing => 8,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Column::Path => "path",
-            Column::Bytes(quantity) => quantity.name(),
-            Column::Files => "files_count",
-            Column::Missing => "missing_count",
-        }
+    /// The column with this index.
+    pub fn of(index: usize) -> Column {
+        Column::ALL[index]
     }
 }
 
-impl Column {
-    /// The keys for programs without `-o`: for sums, or for files.
-    pub fn usual(is_sum: bool) -> Vec<Column> {
-        let is_usual = |column: &Column| is_sum || !matches!(column, Column::Files | Column::Missing);
-        Column::ALL.iter().copied().filter(is_usual).collect()
-    }
+/// The columns of a row.
+pub const RELATION: [ColumnInfo; 9] = [
+    column(
+        "path",
+        Kind::Text,
+        "The name as given or found; for a file that a process holds, as the kernel reports it.",
+    ),
+    column(
+        "size_bytes",
+        Kind::Bytes,
+        "The size of the file, or the sum of the sizes of the files.",
+    ),
+    column("cached_bytes", Kind::Bytes, "Pages in the cache, in any state."),
+    column(
+        "dirty_bytes",
+        Kind::Bytes,
+        "Cached pages that are not yet written to disk.",
+    ),
+    column("writeback_bytes", Kind::Bytes, "Cached pages that are being written."),
+    column(
+        "evicted_bytes",
+        Kind::Bytes,
+        "Pages that were in the cache and were evicted.",
+    ),
+    column(
+        "recently_evicted_bytes",
+        Kind::Bytes,
+        "Evicted pages that would be active at once if read again.",
+    ),
+    column("files_count", Kind::Count, "The number of files in the row."),
+    column(
+        "missing_count",
+        Kind::Count,
+        "The number of files that are missing from the other numbers, except from the size.",
+    ),
+];
 
-    /// The alignment of the column.
-    pub fn align(self) -> Align {
-        match self {
-            Column::Path => Align::Left,
-            _ => Align::Right,
-        }
-    }
+// The indexes of columns.
+const PATH: usize = 0;
+const SIZE: usize = 1;
+pub const CACHED: usize = 2;
+const FILES: usize = 7;
+const MISSING: usize = 8;
+/// The cached share in tenths of a percent, which only the table has.
+const PERMILLE: usize = RELATION.len();
 
-    /// The columns that `-o` options name.
-    pub fn chosen(lists: &[String]) -> Result<Chosen<Column>, Failure> {
-        Chosen::parse(lists, |name| match name {
-            "all" => Ok(Column::ALL.to_vec()),
-            name => Ok(vec![Column::parse(name)?]),
-        })
-    }
-
-    /// Its meaning.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Column::Path => "The name as given or found; for a file that a process holds, as the kernel reports it.",
-            Column::Bytes(Quantity::Size) => "The size of the file, or the sum of the sizes of the files.",
-            Column::Bytes(Quantity::Cached) => "Pages in the cache, in any state.",
-            Column::Bytes(Quantity::Dirty) => "Cached pages that are not yet written to disk.",
-            Column::Bytes(Quantity::Writeback) => "Cached pages that are being written.",
-            Column::Bytes(Quantity::Evicted) => "Pages that were in the cache and were evicted.",
-            Column::Bytes(Quantity::RecentlyEvicted) => "Evicted pages that would be active at once if read again.",
-            Column::Bytes(_) => "Bytes, as the library has them.",
-            Column::Files => "The number of files in the row.",
-            Column::Missing => "The number of files that are missing from the other numbers, except from the size.",
-        }
-    }
-
-    fn parse(name: &str) -> Result<Column, Failure> {
-        Column::ALL
-            .iter()
-            .copied()
-            .find(|column| column.name() == name)
-            .ok_or_else(|| unknown("field", name, Column::ALL.iter().map(|column| column.name())))
+/// What is shown without `-o`: of what `source` gives, for sums or for files.
+pub fn usual(source: Source, sums: bool) -> Usual {
+    let is_answered = |shown: &Shown| match shown.content {
+        Content::Column(column) => match Column::of(column) {
+            Column::Bytes(quantity) => source.gives(quantity),
+            _ => true,
+        },
+        content => sums || content != Content::Made(&COUNT),
+    };
+    let table = [
+        Shown::column("CACHED", CACHED),
+        Shown::made("%", &PERCENT),
+        Shown::column("DIRTY", 3),
+        Shown::column("WRITEBACK", 4),
+        Shown::column("EVICTED", 5),
+        Shown::column("RECENTLY", 6),
+        Shown::made("FILES", &COUNT),
+        Shown::column("SIZE", SIZE),
+        Shown::column("PATH", PATH),
+    ];
+    Usual {
+        table: table.into_iter().filter(is_answered).collect(),
+        rows: (0..if sums { RELATION.len() } else { FILES }).collect(),
     }
 }
+
+/// The cached part of the file.
+static PERCENT: Made = Made {
+    align: Align::Right,
+    needs: &[PERMILLE],
+    write: |out, row, _| match row.cell(PERMILLE) {
+        Ok(Value::Unsigned(permille)) => {
+            people::number(out, permille / 10);
+            out.extend_from_slice(&[b'.', b'0' + (permille % 10) as u8]);
+        }
+        _ => out.push(b'-'),
+    },
+};
+
+/// The number of files in the sums, and the number of all files if that differs.
+static COUNT: Made = Made {
+    align: Align::Right,
+    needs: &[FILES, MISSING],
+    write: |out, row, _| match (row.cell(FILES), row.cell(MISSING)) {
+        (Ok(Value::Unsigned(files)), Ok(Value::Unsigned(missing @ 1..))) => {
+            formatted(out, format_args!("{} of {files}", files - missing));
+        }
+        (Ok(Value::Unsigned(files)), _) => people::number(out, files),
+        _ => out.push(b'-'),
+    },
+};
 
 /// A file or a directory.
 #[derive(Clone, Copy, Debug)]
@@ -150,14 +188,6 @@ impl Entry<'_> {
         }
     }
 
-    /// The number of files in the sums, and the number of all files if that differs.
-    pub fn count(&self) -> String {
-        match self.missing {
-            0 => self.files.to_string(),
-            missing => format!("{} of {}", self.files - missing, self.files),
-        }
-    }
-
     /// The cached share of the pages in `range`, in tenths of a percent: 1000 only if all are
     /// cached, 0 only if none is. `None` if some files are missing.
     pub fn permille(&self, range: ByteRange) -> Option<u64> {
@@ -174,99 +204,49 @@ impl Entry<'_> {
     }
 }
 
-impl HasValues for Entry<'_> {
-    type Key = Column;
+/// An entry, whose files were asked about this part.
+pub struct EntryRow<'a>(pub Entry<'a>, pub ByteRange);
 
-    fn value(&self, column: Column) -> Result<Value<'_>, Absent> {
-        match column {
-            Column::Path => Ok(Value::Text(self.path)),
-            Column::Bytes(quantity) => self.bytes(quantity).map(Value::Unsigned),
-            Column::Files => Ok(Value::Unsigned(self.files)),
-            Column::Missing => Ok(Value::Unsigned(self.missing)),
+impl Row for EntryRow<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        let EntryRow(entry, range) = self;
+        if column == PERMILLE {
+            return entry.permille(*range).map(Value::Unsigned).ok_or(NONE);
+        }
+        match Column::of(column) {
+            Column::Path => Ok(Value::Text(entry.path)),
+            Column::Bytes(quantity) => entry.bytes(quantity).map(Value::Unsigned).map_err(Absent::as_str),
+            Column::Files => Ok(Value::Unsigned(entry.files)),
+            Column::Missing => Ok(Value::Unsigned(entry.missing)),
         }
     }
 }
 
-/// An entry that owns its path.
-#[derive(Clone, Debug)]
-pub struct OwnedEntry {
-    path: Vec<u8>,
-    size_bytes: Result<u64, Absent>,
-    usage: Result<Usage, Absent>,
-    files: u64,
-    missing: u64,
-}
-
-impl OwnedEntry {
-    /// A copy of an entry.
-    pub fn new(entry: &Entry<'_>) -> OwnedEntry {
-        OwnedEntry {
-            path: entry.path.to_vec(),
-            size_bytes: entry.size_bytes,
-            usage: entry.usage,
-            files: entry.files,
-            missing: entry.missing,
-        }
+/// The order of rows: rows are found in no particular order, so equal ones are in the order of their
+/// paths.
+pub fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<usize>>, Failure> {
+    let mut keys = listing::sort_keys(lists, &RELATION)?;
+    if !keys.is_empty() {
+        keys.push(SortBy {
+            key: PATH,
+            descending: false,
+        });
     }
-
-    /// The entry.
-    pub fn entry(&self) -> Entry<'_> {
-        Entry {
-            path: &self.path,
-            size_bytes: self.size_bytes,
-            usage: self.usage,
-            files: self.files,
-            missing: self.missing,
-        }
-    }
-}
-
-/// A column to sort by.
-pub type SortKey = SortBy<Column>;
-
-/// Rows with the most cached bytes first.
-pub const MOST_CACHED: SortKey = SortBy {
-    key: Column::Bytes(Quantity::Cached),
-    descending: true,
-};
-
-/// The columns that `--sort` options name.
-pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
-    SortBy::parse(lists, Column::parse)
-}
-
-/// The order of rows by these keys, and by path where those are equal, because rows are found in no
-/// particular order.
-pub fn compare(keys: &[SortKey], a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
-    let by_key = |by: &SortKey| match by.key {
-        Column::Path => by.compare(Ok::<_, Absent>(a.path), Ok(b.path), Ord::cmp),
-        Column::Bytes(quantity) => by.compare(a.bytes(quantity), b.bytes(quantity), Ord::cmp),
-        Column::Files => by.compare(Ok::<_, Absent>(a.files), Ok(b.files), Ord::cmp),
-        Column::Missing => by.compare(Ok::<_, Absent>(a.missing), Ok(b.missing), Ord::cmp),
-    };
-    keys.iter()
-        .map(by_key)
-        .find(|order| order.is_ne())
-        .unwrap_or_else(|| a.path.cmp(b.path))
+    Ok(keys)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::cell::Cells;
 
-    fn entry(path: &[u8], size_bytes: Result<u64, Absent>) -> Entry<'_> {
-        Entry::file(path, size_bytes, Err(Absent::Denied))
-    }
-
-    /// Check that columns are found by name, without duplicates, and that each has its index.
+    /// Check that each column has its index, and that quantities are named as in the library.
     #[test]
     fn columns_have_names() {
-        let all = Column::chosen(&["cached_bytes,path".to_owned(), "all".to_owned()]).expect("names");
-        assert_eq!(all.items().len(), Column::ALL.len());
-        assert_eq!(all.items()[..2], [Column::Bytes(Quantity::Cached), Column::Path]);
-        assert!(Column::chosen(&["cached".to_owned()]).is_err());
-        for (index, column) in Column::ALL.iter().enumerate() {
-            assert_eq!(column.index(), index);
+        for (index, info) in RELATION.iter().enumerate() {
+            if let Column::Bytes(quantity) = Column::of(index) {
+                assert_eq!(info.name, quantity.name());
+            }
         }
     }
 
@@ -277,7 +257,14 @@ mod tests {
         let mut sum = Sum::default();
         let permille = |sum: &Sum| {
             let entry = Entry::directory(b"a", sum, Source::Cachestat);
-            (entry.count(), entry.permille(ByteRange::ALL))
+            let permille = entry.permille(ByteRange::ALL);
+            let mut count = Vec::new();
+            (COUNT.write)(
+                &mut count,
+                &EntryRow(entry, ByteRange::ALL),
+                &mut Cells::new(false, false),
+            );
+            (String::from_utf8(count).expect("digits"), permille)
         };
         assert_eq!(permille(&sum), ("0".to_owned(), None));
         for count in ["0 of 1", "0 of 2"] {
@@ -290,20 +277,5 @@ mod tests {
             .or_else(|_| Source::Mincore.ask(&file, ByteRange::ALL));
         sum.add(Ok(4096), Ok(known.expect("it is ours")));
         assert_eq!(permille(&sum), ("1 of 3".to_owned(), None));
-    }
-
-    /// Check that rows without a value come last in both directions, and that equal rows are in the
-    /// order of their paths.
-    #[test]
-    fn rows_without_a_value_come_last() {
-        let (small, large) = (entry(b"b", Ok(1)), entry(b"a", Ok(2)));
-        let none = entry(b"0", Err(Absent::Denied));
-        for (name, first) in [("size_bytes", Ordering::Less), ("-size_bytes", Ordering::Greater)] {
-            let keys = sort_keys(&[name.to_owned()]).expect("a name");
-            assert_eq!(compare(&keys, &small, &large), first);
-            assert_eq!(compare(&keys, &none, &small), Ordering::Greater);
-            assert_eq!(compare(&keys, &large, &none), Ordering::Less);
-            assert_eq!(compare(&keys, &entry(b"a", Ok(1)), &small), Ordering::Less);
-        }
     }
 }

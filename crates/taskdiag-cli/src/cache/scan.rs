@@ -19,19 +19,20 @@ use super::row::{Column, Entry};
 use super::Args;
 use crate::host::MemInfo;
 use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
-use crate::output::{people, text, Key as _};
+use crate::output::{people, text};
 use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
 const MOST_SAID: u64 = 20;
 
 /// The questions of one run, and the results so far.
-pub struct Scan {
+pub struct Scan<'a> {
     source: Source,
     walk: Walk,
     /// The level of the deepest directories that have rows; `None` if files have rows.
     depth: Option<usize>,
-    report: Report,
+    /// `None` when all rows are written.
+    report: Option<Report<'a>>,
     /// The columns that were chosen, if any were.
     columns: Vec<Column>,
     totals: Totals,
@@ -55,23 +56,29 @@ pub struct Scan {
     explains: bool,
 }
 
-impl Scan {
+impl<'a> Scan<'a> {
     /// A run that has not started.
-    pub fn new(args: &Args, style: Style) -> Result<Scan, Failure> {
+    pub fn new(args: &Args, style: &'a Style) -> Result<Scan<'a>, Failure> {
         let cancel = Arc::new(AtomicBool::new(false));
         // The first Ctrl-C sets the flag and the second ends the program: handlers run in the order
         // of their registration.
         signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
         let depth = if args.summarize { Some(0) } else { args.depth };
-        let columns = style.chosen.items().to_vec();
+        let columns = style
+            .layout
+            .chosen()
+            .items()
+            .iter()
+            .map(|&column| Column::of(column))
+            .collect();
         let walk = Walk::new()
             .source(style.source)
             .range(style.range)
             .one_file_system(args.one_file_system)
             .each_file(depth.is_none());
         // Rows that are written continuously already show the progress.
-        let streams = style.sort.is_empty() && depth.is_none();
+        let streams = style.layout.sort.is_empty() && depth.is_none();
         Ok(Scan {
             finder: Some(
                 Finder::new(style.source, style.range, args.options.patience.patience)
@@ -82,7 +89,7 @@ impl Scan {
             source: style.source,
             walk,
             depth,
-            report: Report::new(style),
+            report: Some(Report::new(style)),
             columns,
             totals: Totals::default(),
             seen: Seen::default(),
@@ -159,9 +166,9 @@ impl Scan {
             Found::Directory { path, depth, sum, .. } => directories.add(path, depth, sum),
             Found::Failed { path, error, .. } => self.failed(path, &why(error)),
             Found::Tick(files) => {
-                if self.report.is_due() {
+                if let Some(report) = self.report.as_mut().filter(|report| report.is_due()) {
                     self.progress.clear();
-                    if let Err(error) = self.report.flush() {
+                    if let Err(error) = report.flush() {
                         self.ended = Some(Err(error));
                     }
                 }
@@ -179,10 +186,11 @@ impl Scan {
         if self.ended.is_some() {
             return;
         }
-        match self.report.row(entry) {
-            Ok(ControlFlow::Continue(())) => {}
-            Ok(ControlFlow::Break(())) => self.ended = Some(Ok(())),
-            Err(error) => self.ended = Some(Err(error)),
+        let Some(report) = &mut self.report else { return };
+        match report.row(entry) {
+            ControlFlow::Continue(()) => {}
+            // The report has the error of a row that could not be written.
+            ControlFlow::Break(()) => self.ended = Some(Ok(())),
         }
     }
 
@@ -263,10 +271,10 @@ impl Scan {
         if let Some(bytes) = machine {
             counters.push(("machine_cached_bytes", bytes));
         }
-        self.report.finish(&counters)?;
+        let shown = self.report.take().map(|report| report.finish(&counters)).transpose()?;
         self.say_missing();
         if self.explains {
-            self.say_explained(machine);
+            self.say_explained(machine, shown.unwrap_or_default());
         }
         if stats {
             self.say_stats(started);
@@ -359,7 +367,11 @@ impl Scan {
             _ => false,
         };
         let chosen = self.columns.iter().filter(|column| is_lacking(column));
-        let lacking: Vec<&str> = chosen.map(|column| column.name()).collect();
+        let name = |column: &Column| match column {
+            Column::Bytes(quantity) => quantity.name(),
+            _ => "",
+        };
+        let lacking: Vec<&str> = chosen.map(name).collect();
         if !lacking.is_empty() {
             let lacking = lacking.join(", ");
             match source {
@@ -374,7 +386,7 @@ impl Scan {
     }
 
     /// Reports the files' share of the machine's page cache.
-    fn say_explained(&self, machine: Option<u64>) {
+    fn say_explained(&self, machine: Option<u64>, shown: Cached) {
         let sum = self.totals.sum;
         let explained = |cached: Cached| {
             let of_machine = match machine {
@@ -387,7 +399,6 @@ impl Scan {
                 _ => format!("{} cached{of_machine}", human(cached.bytes)),
             }
         };
-        let shown = self.report.written();
         let all = Cached {
             files: sum.files,
             known: sum.answered,

@@ -14,11 +14,10 @@ use clap::{Args as ClapArgs, ValueEnum};
 use taskdiag::events::{EventSource, Lost, Options};
 use taskdiag::{Absent, EventField, EventKind};
 
-use crate::choice::Chosen;
 use crate::history::RangeOptions;
 use crate::listing::Formats;
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::{Absences, Output};
+use crate::output::relation::Absences;
 use crate::proc;
 use crate::quantity;
 use crate::selection::Selection;
@@ -26,7 +25,6 @@ use crate::source::{parser, Choices, Only};
 pub use cgroups::Cgroups;
 use filter::Filter;
 pub use stop::Stop;
-use writer::Writer;
 
 /// Show processes as they start (fork), run another program (exec) and end (exit), until Ctrl-C
 ///
@@ -113,24 +111,14 @@ const SOURCES: &Choices<Only<EventSource>> = &[
     ("connector", Only(Some(EventSource::Connector)), "The proc connector"),
 ];
 
-fn chosen(lists: &[String]) -> Result<Chosen<EventField>, Failure> {
-    Chosen::parse(lists, |name| match name {
-        "all" => Ok(EventField::ALL.to_vec()),
-        name => Ok(vec![name
-            .parse()
-            .map_err(|error| Failure::Unanswered(format!("{error}")))?]),
-    })
-}
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     #[cfg(feature = "history")]
     if let Some(path) = args.past.history() {
         return recorded::run(&args, path);
     }
-    let chosen = chosen(&args.fields)?;
+    let layout = writer::layout(&args)?;
     let mut filter = Filter::new(&args)?;
-    let mut writer = Writer::new(&args, &chosen);
     let stop = Stop::new()?;
     let mut events = proc::events(
         &Options::default()
@@ -141,22 +129,21 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     filter.find_family()?;
     let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let most = args.count.unwrap_or(u64::MAX);
-    let mut output = Output::new();
     let mut told = 0;
-    writer.begin(&mut output, events.source())?;
+    let mut listing = writer::begin(&args, &layout, events.source())?;
     loop {
         // Read before the last batch, so that the batch contains all events up to now.
         let is_over = stop.was_asked()? || end.is_some_and(|end| end <= Instant::now());
         for event in events.read()? {
             if filter.admits(&event) {
-                writer.row(&mut output, &event)?;
+                writer::row(&mut listing, &event)?;
                 told += 1;
             }
             if told == most || filter.has_nobody() {
                 break;
             }
         }
-        writer.flush(&mut output)?;
+        listing.flush()?;
         if is_over || told == most || filter.has_nobody() {
             break;
         }
@@ -164,16 +151,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         events.wait(rest, Some(stop.as_fd()))?;
     }
     let lost = events.lost();
-    let absences = writer.end(&mut output, told, lost)?;
+    let absences = writer::end(listing, told, lost)?;
     let lost_by = format!("lost ({})", events.source());
     Ok(report(told, lost, &lost_by, &filter, &absences))
 }
 
 /// Reports how many events were shown, and what is missing. `lost_by` says what the lost ones are.
-fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Absences<EventField>) -> Outcome {
+fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Absences) -> Outcome {
     let mut outcome = filter.outcome;
     for (fields, reason, count) in absences.summary() {
-        let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+        let names: Vec<&str> = fields.iter().map(|&field| EventField::ALL[field].name()).collect();
         let next_step = match reason {
             Absent::Unsupported => " (only tracepoints have it: --source bpf says why they can't be used)",
             Absent::Truncated => " (longer than there was room for)",

@@ -9,22 +9,20 @@ use taskdiag::Event;
 use taskdiag_history::decode::{text, End};
 
 use super::filter::Filter;
-use super::writer::Writer;
-use super::{chosen, report, Args, Kind};
+use super::{report, writer, Args, Kind};
 use crate::history::library::{torn, Library, Segment};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
+use crate::output::listing::Listing;
 use crate::output::text::escaped;
-use crate::output::Output;
 
 /// Says why a recording counts more events than it has: a sample holds a maximum number of them.
 const NOT_RECORDED: &str = "not recorded (lost, or too many at once)";
 
 /// The state of the output.
-struct Shown {
+struct Shown<'a> {
     filter: Filter,
-    writer: Writer,
-    output: Output,
+    listing: Listing<'a>,
     told: u64,
     most: u64,
     lost: Lost,
@@ -33,7 +31,7 @@ struct Shown {
 
 /// Shows the recorded events of a period.
 pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
-    let chosen = chosen(&args.fields)?;
+    let layout = writer::layout(args)?;
     let filter = Filter::new(args)?;
     if filter.looks_at_machine() {
         return Err(Failure::Unanswered(
@@ -88,16 +86,14 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         )));
     };
     let mut shown = Shown {
-        writer: Writer::new(args, &chosen),
+        listing: writer::begin(args, &layout, source)?,
         filter,
-        output: Output::new(),
         told: 0,
         most: args.count.unwrap_or(u64::MAX),
         lost: Lost::default(),
         times,
     };
     shown.lost.is_exact = true;
-    shown.writer.begin(&mut shown.output, source)?;
     let mut outcome = Outcome::Complete;
     for segment in segments {
         if let Err(what) = shown.segment(&library, segment, &boot_id)? {
@@ -107,13 +103,12 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     }
     let Shown {
         filter,
-        writer,
-        mut output,
+        listing,
         told,
         lost,
         ..
     } = shown;
-    let absences = writer.end(&mut output, told, lost)?;
+    let absences = writer::end(listing, told, lost)?;
     Ok(outcome.and(report(told, lost, NOT_RECORDED, &filter, &absences)))
 }
 
@@ -127,7 +122,7 @@ fn first_sample(library: &Library, segment: &Segment) -> Result<Option<Recorded>
     Ok(end.is_none().then_some(recorded))
 }
 
-impl Shown {
+impl Shown<'_> {
     /// Shows the events of a segment. The inner error says what is missing.
     fn segment(&mut self, library: &Library, segment: &Segment, boot_id: &str) -> Result<Result<(), String>, Failure> {
         let decoder = match library.decoder(segment) {
@@ -159,11 +154,11 @@ impl Shown {
             for event in happened.events.iter().filter_map(|bytes| Event::decode(bytes)) {
                 let wall_ns = boot_ns.saturating_add_unsigned(event.time_ns());
                 if self.told < self.most && self.times.contains(&wall_ns) && self.filter.admits(&event) {
-                    self.writer.row(&mut self.output, &event)?;
+                    writer::row(&mut self.listing, &event)?;
                     self.told += 1;
                 }
             }
-            self.writer.flush(&mut self.output)?;
+            self.listing.flush()?;
             // What follows happened after this sample.
             if recorded.moment().time.wall_ns >= self.times.end {
                 return Ok(Ok(()));

@@ -1,56 +1,59 @@
 //! Writes events, row by row as they arrive.
 
 use std::io;
+use std::sync::LazyLock;
 
 use taskdiag::events::{EventSource, Lost};
-use taskdiag::{Event, EventField, EventKind, Kind, Value};
+use taskdiag::{Event, EventField, Kind, Value};
 
 use super::Args;
-use crate::choice::Chosen;
-use crate::listing::{Format, Machine};
-use crate::output::cell::{self, is_number, Cells};
-use crate::output::document::{counters, Document, Head};
-use crate::output::names::Names;
-use crate::output::people::Clock;
-use crate::output::table::{terminal_width, Align, Table};
+use crate::outcome::Failure;
+use crate::output::cell::{formatted, Cells};
+use crate::output::document::{counters, Head};
+use crate::output::listing::{Content, Form, Layout, Listing, Made, Shown, Usual};
+use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
+use crate::output::table::Align;
 use crate::output::terminal::Style;
-use crate::output::{csv, json, text, Absences, Output};
+use crate::output::text;
 
-/// A column of the table. Rows are written before later ones are known, so a column starts with a
-/// typical width.
-#[derive(Clone, Copy, Debug)]
-struct EventColumn {
-    heading: &'static str,
-    show: Show,
-    width: usize,
+/// The columns of events: [`EventField::ALL`].
+pub fn relation() -> &'static [ColumnInfo] {
+    static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
+        EventField::ALL
+            .iter()
+            .map(|&field| ColumnInfo::of_event(field))
+            .collect()
+    });
+    &RELATION
 }
 
-/// The content of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Show {
-    Field(EventField),
-    /// The time of day.
-    Time,
-    /// The name of the effective user.
-    User,
-    /// The main values of this kind of event.
-    Detail,
+const fn column(heading: &'static str, field: EventField, width: usize) -> Shown {
+    Shown {
+        width,
+        ..Shown::column(heading, field as usize)
+    }
 }
 
-const fn column(heading: &'static str, show: Show, width: usize) -> EventColumn {
-    EventColumn { heading, show, width }
-}
-
-/// The table without `-o`. With `--threads`, it also has thread ids.
-const COLUMNS: [EventColumn; 8] = [
-    column("TIME", Show::Time, 12),
-    column("EVENT", Show::Field(EventField::Event), 5),
-    column("PID", Show::Field(EventField::Pid), 7),
-    column("TID", Show::Field(EventField::Tid), 7),
-    column("PPID", Show::Field(EventField::Ppid), 7),
-    column("USER", Show::User, 8),
-    column("NAME", Show::Field(EventField::Comm), 15),
-    column("DETAIL", Show::Detail, 0),
+/// The table without `-o`. With `--threads`, it also has thread ids. Rows are written before later
+/// ones are known, so a column starts with a typical width.
+const COLUMNS: [Shown; 8] = [
+    Shown {
+        width: 12,
+        ..Shown::made("TIME", &TIME)
+    },
+    column("EVENT", EventField::Event, 5),
+    column("PID", EventField::Pid, 7),
+    column("TID", EventField::Tid, 7),
+    column("PPID", EventField::Ppid, 7),
+    Shown {
+        width: 8,
+        ..Shown::made("USER", &USER)
+    },
+    column("NAME", EventField::Comm, 15),
+    Shown {
+        style: detail_style,
+        ..Shown::made("DETAIL", &DETAIL)
+    },
 ];
 
 /// The fields for programs without `-o`.
@@ -71,250 +74,153 @@ const FIELDS: [EventField; 14] = [
     EventField::PeakRssBytes,
 ];
 
-impl EventColumn {
-    fn of(field: EventField) -> EventColumn {
-        let width = match field.kind() {
-            Kind::Nanoseconds => 19,
-            Kind::Text => 15,
-            Kind::Bytes => 9,
-            _ => 7,
-        };
-        column(field.name(), Show::Field(field), width.max(field.name().len()))
-    }
+/// The column of a field that `-o` names.
+fn shown(index: usize) -> Shown {
+    let field = EventField::ALL[index];
+    let width = match field.kind() {
+        Kind::Nanoseconds => 19,
+        Kind::Text => 15,
+        Kind::Bytes => 9,
+        _ => 7,
+    };
+    with_style(column(field.name(), field, width.max(field.name().len())))
+}
 
-    fn align(&self) -> Align {
-        match self.show {
-            Show::Field(field) if is_number(field.kind()) => Align::Right,
-            // Like numbers, times are never cut.
-            Show::Time => Align::Right,
-            _ => Align::Left,
-        }
-    }
-
-    fn style(&self) -> fn(&[u8]) -> Style {
-        match self.show {
-            Show::Field(EventField::Event) => |kind| match kind {
-                b"fork" => Style::Green,
-                b"exec" => Style::Cyan,
-                _ => Style::Dim,
-            },
-            Show::Detail => |detail| match detail {
-                b"code 0" => Style::Plain,
-                _ if detail.starts_with(b"code ") => Style::Yellow,
-                _ if detail.starts_with(b"signal ") => Style::Red,
-                _ => Style::Plain,
-            },
-            _ => |_| Style::Plain,
-        }
+fn with_style(shown: Shown) -> Shown {
+    let style: fn(&[u8]) -> Style = |kind| match kind {
+        b"fork" => Style::Green,
+        b"exec" => Style::Cyan,
+        _ => Style::Dim,
+    };
+    match shown.content {
+        Content::Column(column) if column == EventField::Event as usize => Shown { style, ..shown },
+        _ => shown,
     }
 }
 
-/// Writes rows as they arrive.
-pub struct Writer {
-    form: Form,
-    /// Missing values of fields that this kind of event has.
-    pub absences: Absences<EventField>,
-}
-
-enum Form {
-    Table(Box<TableWriter>),
-    Machine(Box<MachineWriter>),
-}
-
-struct TableWriter {
-    table: Table,
-    columns: Vec<EventColumn>,
-    /// The number of rows that are not written yet.
-    waiting: usize,
-    exact: bool,
-    clock: Clock,
-    cells: Cells,
-    users: Names,
-}
-
-struct MachineWriter {
-    machine: Machine,
-    fields: Vec<EventField>,
-    rows: json::Rows<EventField>,
-    names: Option<Names>,
-    header: bool,
-    document: Option<Document>,
-}
-
-impl Writer {
-    /// A writer for the chosen fields.
-    pub fn new(args: &Args, chosen: &Chosen<EventField>) -> Writer {
-        let form = match args.formats.format() {
-            Format::Table => Form::Table(Box::new(TableWriter::new(args, chosen))),
-            Format::Machine(machine) => {
-                let fields = chosen.keys(&FIELDS);
-                Form::Machine(Box::new(MachineWriter {
-                    machine,
-                    rows: json::Rows::new(&fields, args.names),
-                    fields,
-                    names: args.names.then(Names::default),
-                    header: !args.no_header,
-                    document: None,
-                }))
-            }
-        };
-        Writer {
-            form,
-            absences: Absences::new(),
-        }
-    }
-
-    /// Writes the text before the rows.
-    pub fn begin(&mut self, output: &mut Output, source: EventSource) -> io::Result<()> {
-        if let Form::Machine(writer) = &mut self.form {
-            let name = source.to_string();
-            let head = Head::streaming("events", vec![("events", name.as_str())]);
-            let header = writer
-                .header
-                .then(|| csv::columns(&writer.fields, writer.names.is_some()));
-            writer.document = Some(Document::begin(output.buffer(), writer.machine, &head, header));
-        }
-        self.flush(output)
-    }
-
-    /// Takes a row.
-    pub fn row(&mut self, output: &mut Output, event: &Event<'_>) -> io::Result<()> {
-        match &mut self.form {
-            Form::Table(writer) => writer.row(output, event, &mut self.absences),
-            Form::Machine(writer) => writer.row(output, event, &mut self.absences),
-        }
-    }
-
-    /// Writes the pending rows.
-    pub fn flush(&mut self, output: &mut Output) -> io::Result<()> {
-        if let Form::Table(writer) = &mut self.form {
-            writer.write(output)?;
-        }
-        output.flush()
-    }
-
-    /// Writes the text after the rows.
-    pub fn end(mut self, output: &mut Output, told: u64, lost: Lost) -> io::Result<Absences<EventField>> {
-        self.flush(output)?;
-        if let Form::Machine(writer) = self.form {
-            if let Some(document) = writer.document {
-                let counted = [
-                    ("events", Value::Unsigned(told)),
-                    ("lost", Value::Unsigned(lost.count)),
-                    ("lost_is_exact", Value::Flag(lost.is_exact)),
-                ];
-                document.end(output.buffer(), |out| counters(out, &counted));
-            }
-        }
-        output.flush()?;
-        Ok(self.absences)
+fn detail_style(detail: &[u8]) -> Style {
+    match detail {
+        b"code 0" => Style::Plain,
+        _ if detail.starts_with(b"code ") => Style::Yellow,
+        _ if detail.starts_with(b"signal ") => Style::Red,
+        _ => Style::Plain,
     }
 }
 
-impl MachineWriter {
-    fn row(&mut self, output: &mut Output, event: &Event<'_>, absences: &mut Absences<EventField>) -> io::Result<()> {
-        let Some(document) = &mut self.document else {
-            return Ok(());
-        };
-        document.row(output.buffer(), |out| match self.machine {
-            Machine::Csv => csv::row(out, &self.fields, event, &[], self.names.as_mut(), absences),
-            Machine::Json | Machine::Jsonl => self.rows.write(out, event, &[], absences),
-        });
-        output.row_ended()
-    }
+/// What options choose.
+pub fn layout(args: &Args) -> Result<Layout, Failure> {
+    let is_usual = |shown: &Shown| args.threads || shown.content != Content::Column(EventField::Tid as usize);
+    let usual = Usual {
+        table: COLUMNS.into_iter().map(with_style).filter(is_usual).collect(),
+        rows: FIELDS.iter().map(|&field| field as usize).collect(),
+    };
+    Layout::new(relation(), &args.fields, &[], None, usual, shown)
 }
 
-impl TableWriter {
-    fn new(args: &Args, chosen: &Chosen<EventField>) -> TableWriter {
-        let is_meant = |column: &EventColumn| args.threads || column.show != Show::Field(EventField::Tid);
-        let columns = chosen.columns(COLUMNS.into_iter().filter(is_meant), EventColumn::of);
-        let mut table = Table::new(columns.iter().map(EventColumn::align), 64);
-        for (index, column) in columns.iter().enumerate() {
-            table.widen(index, column.width);
-            table.style(index, column.style());
-        }
-        if !args.no_header {
-            table.headings(columns.iter().map(|column| column.heading));
-        }
-        TableWriter {
-            table,
-            columns,
-            waiting: 0,
-            exact: args.bytes,
-            clock: Clock::new(),
-            cells: Cells::new(args.bytes, args.names),
-            users: Names::default(),
-        }
-    }
-
-    fn row(&mut self, output: &mut Output, event: &Event<'_>, absences: &mut Absences<EventField>) -> io::Result<()> {
-        /// The number of rows that are written together.
-        const PIECE: usize = 1000;
-
-        let (clock, cells, users) = (&mut self.clock, &mut self.cells, &mut self.users);
-        for column in &self.columns {
-            self.table.cell(|out| match column.show {
-                Show::Time if self.exact => cell::plain(out, Value::Unsigned(event.time_ns()), b','),
-                Show::Time => clock.time_of_day(out, event.time_ns() as i64),
-                Show::User => match absences.value(event, EventField::Euid) {
-                    Ok(Value::Unsigned(uid)) => text::escape(out, users.user(uid as u32)),
-                    _ => out.push(b'-'),
-                },
-                Show::Detail => detail(out, event, absences),
-                Show::Field(field) => match absences.value(event, field) {
-                    Ok(value) => show(out, field, value, clock, cells, self.exact),
-                    _ => out.push(b'-'),
-                },
-            });
-        }
-        self.waiting += 1;
-        if self.waiting == PIECE {
-            self.write(output)?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, output: &mut Output) -> io::Result<()> {
-        self.waiting = 0;
-        self.table.write(output, terminal_width())?;
-        self.table.clear();
-        Ok(())
-    }
+fn cell(row: &dyn Row, field: EventField) -> Cell<'_> {
+    row.cell(field as usize)
 }
 
-/// Appends a value for people.
-fn show(out: &mut Vec<u8>, field: EventField, value: Value<'_>, clock: &mut Clock, cells: &mut Cells, exact: bool) {
-    match (field, value, field.of_tasks()) {
-        (EventField::TimeNs, Value::Unsigned(ns), _) if !exact => clock.time_of_day(out, ns as i64),
-        (_, value, Some(field)) => cells.value(out, field, value),
-        (_, Value::Text(bytes), None) => text::escape(out, bytes),
-        (_, value, None) => cell::plain(out, value, b','),
-    }
-}
+/// The time of day.
+static TIME: Made = Made {
+    // Like numbers, times are never cut.
+    align: Align::Right,
+    needs: &[EventField::TimeNs as usize],
+    write: |out, row, cells| {
+        cells.cell(
+            out,
+            &relation()[EventField::TimeNs as usize],
+            cell(row, EventField::TimeNs),
+        )
+    },
+};
 
-/// Appends the main values of this kind of event.
-fn detail(out: &mut Vec<u8>, event: &Event<'_>, absences: &mut Absences<EventField>) {
-    match event.kind() {
-        EventKind::Fork => {
-            if let (Some(Ok(caller)), Ok(ppid)) = (event.caller_pid(), event.ppid()) {
-                if caller != ppid && !event.is_thread() {
-                    cell::formatted(out, format_args!("called by {caller}"));
+/// The name of the effective user.
+static USER: Made = Made {
+    align: Align::Left,
+    needs: &[EventField::Euid as usize],
+    write: |out, row, cells| match cell(row, EventField::Euid) {
+        Ok(Value::Unsigned(uid)) => text::escape(out, cells.names().user(uid as u32)),
+        _ => out.push(b'-'),
+    },
+};
+
+/// The main values of this kind of event.
+static DETAIL: Made = Made {
+    align: Align::Left,
+    needs: &[EventField::Filename as usize],
+    write: detail,
+};
+
+fn detail(out: &mut Vec<u8>, row: &dyn Row, _: &mut Cells) {
+    let number = |field| match cell(row, field) {
+        Ok(Value::Unsigned(number)) => Some(number as i64),
+        Ok(Value::Signed(number)) => Some(number),
+        _ => None,
+    };
+    let is = |field| cell(row, field) == Ok(Value::Flag(true));
+    match cell(row, EventField::Event) {
+        Ok(Value::Text(b"fork")) => {
+            let (caller, parent) = (number(EventField::CallerPid), number(EventField::Ppid));
+            let is_thread = is(EventField::Thread);
+            if let (Some(caller), Some(parent), false) = (caller, parent, is_thread) {
+                if caller != parent {
+                    formatted(out, format_args!("called by {caller}"));
                 }
             }
         }
-        EventKind::Exec => match absences.value(event, EventField::Filename) {
+        Ok(Value::Text(b"exec")) => match cell(row, EventField::Filename) {
             Ok(Value::Text(name)) => text::escape(out, name),
             _ => out.push(b'-'),
         },
-        EventKind::Exit => match (event.exit_code(), event.term_signal(), event.core_dumped()) {
-            (Some(code), ..) => cell::formatted(out, format_args!("code {code}")),
-            (None, Some(signal), Some(true)) => cell::formatted(out, format_args!("signal {signal}, core dumped")),
-            (None, Some(signal), _) if event.oom_killed() == Some(Ok(true)) => {
-                cell::formatted(out, format_args!("signal {signal} of the OOM killer"));
+        Ok(Value::Text(b"exit")) => match (number(EventField::ExitCode), number(EventField::TermSignal)) {
+            (Some(code), _) => formatted(out, format_args!("code {code}")),
+            (None, Some(signal)) => {
+                formatted(out, format_args!("signal {signal}"));
+                if is(EventField::CoreDumped) {
+                    out.extend_from_slice(b", core dumped");
+                } else if is(EventField::OomKilled) {
+                    out.extend_from_slice(b" of the OOM killer");
+                }
             }
-            (None, Some(signal), _) => cell::formatted(out, format_args!("signal {signal}")),
-            (None, None, _) => out.push(b'-'),
+            (None, None) => out.push(b'-'),
         },
         _ => out.push(b'-'),
     }
+}
+
+/// The form of the rows.
+fn form(args: &Args) -> Form {
+    Form {
+        format: args.formats.format(),
+        cells: Cells::new(args.bytes, args.names),
+        header: !args.no_header,
+        named: args.names,
+        streams: true,
+    }
+}
+
+/// Begins to write events of a source.
+pub fn begin<'a>(args: &Args, layout: &'a Layout, source: EventSource) -> io::Result<Listing<'a>> {
+    let name = source.to_string();
+    let head = Head::streaming("events", vec![("events", name.as_str())]);
+    let mut listing = Listing::begin(layout, form(args), &head);
+    listing.flush()?;
+    Ok(listing)
+}
+
+/// Writes the text after the rows. Returns the missing values of fields that events have.
+pub fn end(listing: Listing<'_>, told: u64, lost: Lost) -> io::Result<Absences> {
+    let counted = [
+        ("events", Value::Unsigned(told)),
+        ("lost", Value::Unsigned(lost.count)),
+        ("lost_is_exact", Value::Flag(lost.is_exact)),
+    ];
+    listing.finish(|out| counters(out, &counted))
+}
+
+/// Writes an event. Fails if it could not be written.
+pub fn row(listing: &mut Listing<'_>, event: &Event<'_>) -> io::Result<()> {
+    let _ = listing.row(event);
+    listing.failed()
 }

@@ -9,23 +9,19 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use taskdiag::files::{FileField, KernelUse, Kind, PathMatch, Request, Use};
-use taskdiag::{Field, Fields, Query, Set, Snapshot, Value};
+use taskdiag::{Field, Fields, Query, Set, Snapshot};
 
-use crate::choice::{Chosen, SortBy, SumKey};
+use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::cell::{self, is_number};
 use crate::output::format::OutputOptions;
-use crate::output::named::{self, write_value};
-use crate::output::table::Align;
-use crate::output::Cell;
+use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
 use crate::source::SourceOptions;
 use report::Report;
-use row::Cells;
-pub use row::KEYS;
-pub use sums::{By, Sum};
+pub use row::RELATION;
+pub use sums::{Sum, PATH};
 
 /// List what processes have open: descriptors, directories, programs, mapped files
 ///
@@ -61,9 +57,9 @@ pub struct Args {
     /// files]
     #[arg(long = "use", value_name = "USE,…", value_delimiter = ',', value_parser = str::parse::<Set<Use>>)]
     uses: Vec<Set<Use>>,
-    /// Add up by this
-    #[arg(long, value_enum)]
-    by: Option<By>,
+    /// Add up by these
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
+    by: Vec<&'static Grouping>,
     /// Sort by these fields; a minus in front puts the largest first [default: by process]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
     sort: Vec<String>,
@@ -82,168 +78,91 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// What to show.
-enum Shown {
-    /// Files: the columns of a table, or the keys for machine-readable output.
-    Files {
-        columns: Vec<Column>,
-        keys: Vec<usize>,
-        sort: Vec<SortBy<usize>>,
-    },
-    /// Sums.
-    Sums(By, Vec<SortBy<SumKey>>),
-}
-
-/// A column of the table.
-#[derive(Clone, Copy, Debug)]
-struct Column {
-    heading: &'static str,
-    show: Show,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Show {
-    Key(usize),
-    /// The descriptor number, or the use; after the thread, if it is only that thread's.
-    FdOrUse,
-    /// The kind; for a kernel object, which one.
-    ObjectOrKind,
-    /// Both numbers of the device.
-    Device,
-}
-
-impl Column {
-    fn of(key: usize) -> Column {
-        Column {
-            heading: KEYS[key].name,
-            show: Show::Key(key),
-        }
-    }
-
-    fn align(&self) -> Align {
-        match self.show {
-            Show::Key(key) if !is_number(KEYS[key].kind) => Align::Left,
-            Show::ObjectOrKind => Align::Left,
-            _ => Align::Right,
-        }
-    }
-
-    fn keys(&self) -> &'static [usize] {
-        const EACH: [usize; KEYS.len()] = {
-            let mut each = [0; KEYS.len()];
-            let mut key = 0;
-            while key < each.len() {
-                each[key] = key;
-                key += 1;
-            }
-            each
-        };
-        match self.show {
-            Show::Key(key) => &EACH[key..=key],
-            Show::FdOrUse => &[row::USE, row::FD, row::TID],
-            Show::ObjectOrKind => &[row::KIND, row::ANON_KIND],
-            Show::Device => &[row::MAJOR, row::MINOR],
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>, cells: &Cells<'_>, exact: bool) {
-        if matches!(self.show, Show::FdOrUse) && cells[row::TID].is_ok() {
-            write_value(out, &KEYS[row::TID], cells[row::TID], exact);
-            out.push(b'/');
-        }
-        let mut write = |key: usize, value: Cell<'_>| write_value(out, &KEYS[key], value, exact);
-        match self.show {
-            Show::FdOrUse => write(row::USE, row::fd_or_use(cells)),
-            Show::ObjectOrKind => write(row::KIND, row::object_or_kind(cells)),
-            Show::Device => match (cells[row::MAJOR], cells[row::MINOR]) {
-                (Ok(Value::Unsigned(major)), Ok(Value::Unsigned(minor))) => {
-                    cell::formatted(out, format_args!("{major}:{minor}"));
-                }
-                _ => out.push(b'-'),
-            },
-            Show::Key(key) => match cells[key] {
-                Ok(Value::Text(lines)) if key == row::DETAIL => {
-                    let words = detail::words(lines);
-                    write(key, Ok(Value::Text(words.as_deref().map_or(lines, str::as_bytes))));
-                }
-                value => write(key, value),
-            },
-        }
-    }
-}
-
-/// The default columns.
-fn usual_columns(deleted: bool) -> Vec<Column> {
-    let column = |heading, show| Column { heading, show };
-    vec![
-        column("PID", Show::Key(row::PID)),
-        column("COMMAND", Show::Key(row::COMM)),
-        column("FD", Show::FdOrUse),
-        column("ACCESS", Show::Key(row::ACCESS)),
-        column("KIND", Show::ObjectOrKind),
-        if deleted {
-            column("HELD", Show::Key(row::ALLOCATED))
-        } else {
-            column("SIZE", Show::Key(row::SIZE))
-        },
-        column("DEV", Show::Device),
-        column("INODE", Show::Key(row::INODE)),
-        column("NAME", Show::Key(row::NAME)),
+/// What `--by` takes.
+const GROUPINGS: &Groupings = &{
+    let [program, script, user, unit, container, pod, cgroup] = grouping::OF_PROCESSES;
+    [
+        program,
+        script,
+        user,
+        unit,
+        container,
+        pod,
+        cgroup,
+        ("path", &sums::PATH, "Name of the file"),
     ]
+};
+
+/// What to show.
+enum Content {
+    Files(Layout),
+    Sums(SumLayout),
 }
 
-/// The default keys for machine-readable output.
-fn usual_keys(deleted: bool) -> Vec<usize> {
-    let mut usual = Request::default().fields;
+/// What is shown without `-o`.
+fn usual(deleted: bool) -> Usual {
+    let mut fields = Request::default().fields;
     if deleted {
-        usual |= FileField::AllocatedBytes;
+        fields |= FileField::AllocatedBytes;
     }
-    usual.iter().map(|field| field as usize).collect()
+    Usual {
+        table: vec![
+            Shown::column("PID", row::PID),
+            Shown::column("COMMAND", row::COMM),
+            Shown::made("FD", &row::FD_OR_USE),
+            Shown::column("ACCESS", row::ACCESS),
+            Shown::made("KIND", &row::OBJECT_OR_KIND),
+            if deleted {
+                Shown::column("HELD", row::ALLOCATED)
+            } else {
+                Shown::column("SIZE", row::SIZE)
+            },
+            Shown::made("DEV", &row::DEVICE),
+            Shown::column("INODE", row::INODE),
+            Shown::column("NAME", row::NAME),
+        ],
+        rows: fields.iter().map(|field| field as usize).collect(),
+    }
 }
 
-impl Shown {
-    fn new(args: &Args) -> Result<Shown, Failure> {
-        if let Some(by) = args.by {
+impl Content {
+    fn new(args: &Args) -> Result<Content, Failure> {
+        if !args.by.is_empty() {
             if !args.fields.is_empty() {
                 return Err(Failure::Unanswered(
                     "-o chooses fields of files; --by always shows the same sums".to_owned(),
                 ));
             }
-            return Ok(Shown::Sums(by, sums::sort_keys(&args.sort, by)?));
+            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-opens_count", args.limit)?;
+            return Ok(Content::Sums(layout));
         }
-        let chosen: Chosen<usize> = named::chosen(&args.fields, &KEYS)?;
-        Ok(Shown::Files {
-            columns: chosen.columns(usual_columns(args.deleted), Column::of),
-            keys: chosen.keys(&usual_keys(args.deleted)),
-            sort: named::sort_keys(&args.sort, &KEYS)?,
-        })
+        let usual = usual(args.deleted);
+        let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, row::shown)?;
+        Ok(Content::Files(layout))
     }
 
-    /// The keys to read.
-    fn keys(&self, format: Format) -> Vec<usize> {
+    /// The fields of files to read.
+    fn needs(&self, format: Format) -> Set<FileField> {
         match self {
-            Shown::Sums(..) => vec![row::SIZE, row::ALLOCATED],
-            Shown::Files { columns, keys, sort } => {
-                let shown: Vec<usize> = match format {
-                    Format::Table => columns.iter().flat_map(Column::keys).copied().collect(),
-                    Format::Machine(_) => keys.clone(),
-                };
-                shown.into_iter().chain(sort.iter().map(|by| by.key)).collect()
+            Content::Sums(layout) if layout.by().iter().any(|by| !by.is_of_process()) => {
+                FileField::SizeBytes | FileField::AllocatedBytes | FileField::Name
             }
+            Content::Sums(_) => FileField::SizeBytes | FileField::AllocatedBytes,
+            Content::Files(layout) => layout
+                .needs(format)
+                .into_iter()
+                .map(|column| FileField::ALL[column])
+                .collect(),
         }
     }
 
     /// The fields of processes to read.
     fn fields(&self, format: Format) -> Fields {
-        let fields = Fields::from(Field::StartNs);
-        match self {
-            Shown::Sums(by, _) => fields | by.grouping().fields.iter().copied().collect::<Fields>(),
-            Shown::Files { .. } => {
-                let keys = self.keys(format);
-                let of_tasks = |&key: &usize| FileField::ALL[key].of_tasks();
-                fields | keys.iter().filter_map(of_tasks).collect::<Fields>()
+        Field::StartNs
+            | match self {
+                Content::Sums(layout) => grouping::fields(layout.by()),
+                Content::Files(_) => self.needs(format).iter().filter_map(FileField::of_tasks).collect(),
             }
-        }
     }
 }
 
@@ -256,14 +175,9 @@ impl Args {
         }
     }
 
-    fn request(&self, shown: &Shown) -> Result<(Request, Outcome), Failure> {
-        let format = self.output.format();
+    fn request(&self, content: &Content) -> Result<(Request, Outcome), Failure> {
         let mut request = Request::default();
-        let fields = shown.keys(format).into_iter().map(|key| FileField::ALL[key]);
-        request.fields = fields.collect();
-        if matches!(shown, Shown::Sums(By::Path, _)) {
-            request.fields |= FileField::Name;
-        }
+        request.fields = content.needs(self.output.format());
         if self.deleted {
             request.fields |= FileField::Nlink | FileField::AllocatedBytes;
         }
@@ -316,22 +230,19 @@ fn say_kernel_uses(path: &Path, uses: &[KernelUse]) {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let shown = Shown::new(&args)?;
+    let content = Content::new(&args)?;
     let format = args.output.format();
-    let query = args.query()?.fields(shown.fields(format));
+    let query = args.query()?.fields(content.fields(format));
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their files: report that before querying. This also
     // reports a missing /proc, which looking up paths needs.
     handle.prepare_files(&Snapshot::default())?;
-    let (request, outcome) = args.request(&shown)?;
+    let (request, outcome) = args.request(&content)?;
     let processes = Answers::ask(&mut handle, &query)?;
     let mut report = Report::new(&args, &request, &processes);
-    let answer = match &shown {
-        Shown::Files { columns, keys, sort } => match format {
-            Format::Table => report.table(&mut handle, columns, sort)?,
-            Format::Machine(machine) => report.rows(&mut handle, machine, keys, sort)?,
-        },
-        Shown::Sums(by, sort) => report.sums(&mut handle, format, *by, sort)?,
+    let answer = match &content {
+        Content::Files(layout) => report.files(&mut handle, layout)?,
+        Content::Sums(layout) => report.sums(&mut handle, layout)?,
     };
     let outcome = outcome
         .and(processes.report(&[]))
@@ -343,10 +254,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
 
-    /// Check the default keys, and that each is a column.
+    /// Check that only what is cheap is shown without `-o`.
     #[test]
-    fn usual_keys_are_what_is_cheap() {
-        let keys = usual_keys(false);
+    fn usual_columns_are_cheap() {
+        let rows = usual(false).rows;
         let without = [
             FileField::AllocatedBytes,
             FileField::Detail,
@@ -355,11 +266,8 @@ mod tests {
             FileField::User,
             FileField::Peers,
         ];
-        assert_eq!(keys.len(), KEYS.len() - without.len());
-        assert!(without.iter().all(|&field| !keys.contains(&(field as usize))));
-        assert_eq!(usual_keys(true).len(), keys.len() + 1);
-        for (key, known) in KEYS.iter().enumerate() {
-            assert_eq!(Column::of(key).keys(), [key], "{}", known.name);
-        }
+        assert_eq!(rows.len(), RELATION.len() - without.len());
+        assert!(without.iter().all(|&field| !rows.contains(&(field as usize))));
+        assert_eq!(usual(true).rows.len(), rows.len() + 1);
     }
 }

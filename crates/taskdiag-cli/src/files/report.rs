@@ -1,23 +1,22 @@
 //! The output of `taskdiag files`: rows or sums, and what is missing.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use taskdiag::files::{Answer, OpenFile, Request};
+use taskdiag::files::{Answer, OpenFile, Request, Row};
 use taskdiag::{Absent, Handle, Value};
 
-use super::row::{self, Cells, OwnedCells, KEYS};
-use super::sums::{By, Sum, Sums};
-use super::{Args, Column, Show};
-use crate::choice::{InOrder, SortBy, SumKey};
-use crate::grouping::Name;
-use crate::listing::{Answers, Format, Machine};
+use super::row::{self, RELATION};
+use super::sums::{own_name, Sum};
+use super::Args;
+use crate::grouping::{Name, Sum as _, SumLayout};
+use crate::listing::Answers;
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::output::cell;
 use crate::output::document::{self, Head};
-use crate::output::named::{self, write_total, write_value, Rows, Total};
-use crate::output::names::Names;
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::Cell;
-use crate::output::{cell, people, Output};
+use crate::output::listing::{Content, Form, Layout, Listing, Shown};
+use crate::output::rows::write_total;
+use crate::output::table::Table;
 
 /// The number of values missing in the written rows, by reason.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,67 +67,45 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Passes rows to `each` until it stops: in the order of processes, or sorted.
-    fn each_row(
-        &mut self,
-        handle: &mut Handle,
-        sort: &[SortBy<usize>],
-        mut each: impl FnMut(&Cells<'_>) -> std::io::Result<()>,
-    ) -> Result<Answer, Failure> {
+    /// Writes the files, in the order of processes or sorted.
+    pub(super) fn files(&mut self, handle: &mut Handle, layout: &Layout) -> Result<Answer, Failure> {
         let needs_total = self.args.deleted;
-        let mut rows = InOrder::new(!sort.is_empty(), self.args.limit);
+        let head = self.head(handle)?;
+        let mut listing = Listing::begin(layout, Form::new(self.args.output), &head);
         let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
             if needs_total {
                 self.total.add(task, file);
             }
             self.missing.count(file);
-            let cells = row::cells(task, file);
-            match rows.take(|| OwnedCells::new(&cells), || each(&cells)) {
-                ControlFlow::Break(()) if needs_total && !rows.has_failed() => ControlFlow::Continue(()),
+            match listing.row(&Row::new(task, file)) {
+                ControlFlow::Break(()) if needs_total && !listing.has_failed() => ControlFlow::Continue(()),
                 flow => flow,
             }
         })?;
-        rows.finish(
-            |a, b| named::compare(sort, a, b, OwnedCells::compared),
-            |row| each(&row.cells()),
-        )?;
-        Ok(answer)
-    }
-
-    pub(super) fn table(
-        &mut self,
-        handle: &mut Handle,
-        columns: &[Column],
-        sort: &[SortBy<usize>],
-    ) -> Result<Answer, Failure> {
-        let (exact, header, deleted) = (self.args.output.bytes, !self.args.output.no_header, self.args.deleted);
-        let mut table = Table::new(columns.iter().map(Column::align), 0);
-        if header {
-            table.headings(columns.iter().map(|column| column.heading));
+        if let (Some(table), true) = (listing.end_rows(|_| {})?, needs_total) {
+            self.total_row(table, &layout.table);
         }
-        let answer = self.each_row(handle, sort, |cells| {
-            for column in columns {
-                table.cell(|out| column.write(out, cells, exact));
+        listing.finish(|out| {
+            document::counts(out, answer.named());
+            if needs_total {
+                write_total(out, Some((&Sum::columns(), &self.total.cells())));
             }
-            Ok(())
         })?;
-        if deleted {
-            self.total_row(&mut table, columns);
-        }
-        let mut output = Output::new();
-        table.write(&mut output, terminal_width())?;
-        output.finish()?;
         Ok(answer)
     }
 
     /// The last row of a table of deleted files. Each file counts once, no matter how often it is
     /// open.
-    fn total_row(&self, table: &mut Table, columns: &[Column]) {
+    fn total_row(&self, table: &mut Table, columns: &[Shown]) {
         let [_, processes, _, files] = self.total.counts();
-        for (index, column) in columns.iter().enumerate() {
-            table.cell(|out| match column.show {
-                Show::Key(row::ALLOCATED) => self.deleted_bytes(out, &self.total),
-                Show::Key(row::NAME) => {
+        let mut cells = Form::new(self.args.output).cells;
+        for (index, shown) in columns.iter().enumerate() {
+            table.cell(|out| match shown.content {
+                Content::Column(row::ALLOCATED) => {
+                    let bytes = self.total.deleted_bytes().map(Value::Unsigned);
+                    cells.cell(out, &RELATION[row::ALLOCATED], bytes.map_err(Absent::as_str));
+                }
+                Content::Column(row::NAME) => {
                     cell::formatted(
                         out,
                         format_args!("{}, held by {}", counted(files, "file"), counted(processes, "process")),
@@ -140,100 +117,26 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Appends the space of deleted files.
-    fn deleted_bytes(&self, out: &mut Vec<u8>, sum: &Sum) {
-        let bytes = sum.deleted_bytes().map(Value::Unsigned).map_err(Absent::as_str);
-        write_value(out, &KEYS[row::ALLOCATED], bytes, self.args.output.bytes);
-    }
-
-    pub(super) fn rows(
-        &mut self,
-        handle: &mut Handle,
-        machine: Machine,
-        keys: &[usize],
-        sort: &[SortBy<usize>],
-    ) -> Result<Answer, Failure> {
-        let names = keys.iter().map(|&key| KEYS[key].name).collect();
-        let head = self.head(handle)?;
-        let mut output = Rows::begin(machine, &head, names, !self.args.output.no_header);
-        let answer = self.each_row(handle, sort, |cells| {
-            let row: Vec<Cell<'_>> = keys.iter().map(|&key| cells[key]).collect();
-            output.row(&row)
-        })?;
-        let total = self.args.deleted.then(|| self.total.cells());
-        let total: Total<'_> = total.as_ref().map(|cells| (&Sum::KEYS[..], &cells[..]));
-        output.finish_with(|out| {
-            document::counts(out, answer.named());
-            write_total(out, total);
-        })?;
-        Ok(answer)
-    }
-
     fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
         let source = handle.prepare_files(self.processes.snapshot())?;
         Ok(Head::streaming("files", vec![("files", source.name())]))
     }
 
-    pub(super) fn sums(
-        &mut self,
-        handle: &mut Handle,
-        format: Format,
-        by: By,
-        sort: &[SortBy<SumKey>],
-    ) -> Result<Answer, Failure> {
+    /// Writes sums.
+    pub(super) fn sums(&mut self, handle: &mut Handle, layout: &SumLayout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
-        let mut sums = Sums::new(by);
+        let mut sums: HashMap<Vec<Name>, Sum> = HashMap::new();
         let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
             self.total.add(task, file);
             self.missing.count(file);
-            sums.add(task, file);
+            let names = layout.names(task, |_| own_name(file));
+            sums.entry(names).or_default().add(task, file);
             ControlFlow::Continue(())
         })?;
-        let mut sums = sums.sorted(sort);
-        sums.truncate(self.args.limit.unwrap_or(usize::MAX));
-        let mut names = Names::default();
-        match format {
-            Format::Table => self.sum_table(by, &sums, &mut names)?,
-            Format::Machine(machine) => {
-                let keys = by.grouping().keys.iter().copied().chain(Sum::KEYS).collect();
-                let mut rows = Rows::begin(machine, &head, keys, !self.args.output.no_header);
-                for (name, sum) in &sums {
-                    let mut cells = name.cells(by.grouping(), &mut names);
-                    cells.extend(sum.cells());
-                    rows.row(&cells)?;
-                }
-                let total = self.total.cells();
-                rows.finish_with(|out| {
-                    document::counts(out, answer.named());
-                    write_total(out, Some((&Sum::KEYS, &total)));
-                })?;
-            }
-        }
+        layout.write(sums, &self.total, Form::new(self.args.output), &head, None, |out| {
+            document::counts(out, answer.named());
+        })?;
         Ok(answer)
-    }
-
-    fn sum_table(&self, by: By, sums: &[(Name, Sum)], names: &mut Names) -> Result<(), Failure> {
-        let headings = ["OPEN", "PROCESSES", "FILES", "DELETED", "HELD"];
-        let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
-        let mut table = Table::new(aligns, sums.len() + 1);
-        if !self.args.output.no_header {
-            table.headings(headings.into_iter().chain([by.grouping().heading]));
-        }
-        let numbers = |table: &mut Table, sum: &Sum| {
-            for count in sum.counts() {
-                table.cell(|out| people::number(out, count));
-            }
-            table.cell(|out| self.deleted_bytes(out, sum));
-        };
-        for (name, sum) in sums {
-            numbers(&mut table, sum);
-            table.cell(|out| name.write(out, names));
-        }
-        numbers(&mut table, &self.total);
-        table.cell(|out| out.extend_from_slice(b"total"));
-        let mut output = Output::new();
-        table.write(&mut output, terminal_width())?;
-        Ok(output.finish()?)
     }
 
     /// Reports what is missing.

@@ -1,84 +1,99 @@
 //! Rows of open files.
 
-use taskdiag::files::{FileField, OpenFile, Row, Use};
-use taskdiag::{Absent, Task, Value};
+use taskdiag::files::{FileField, Row as FileRow, Use};
+use taskdiag::{Absent, Value};
 
-use crate::output::named::{self, keys_of, sorted_by, RowKey};
-use crate::output::Cell;
+use super::detail;
+use crate::output::cell::{formatted, Cells};
+use crate::output::listing::{Made, Shown};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::table::Align;
 
-/// The keys of a row: [`FileField::ALL`].
-pub const KEYS: [RowKey; FileField::ALL.len()] = keys_of!(FileField);
+/// The columns of a row: [`FileField::ALL`].
+pub const RELATION: [ColumnInfo; FileField::ALL.len()] = columns_of!(FileField);
 
-// The indexes of keys in tables.
+// The indexes of columns in tables.
 pub const PID: usize = FileField::Pid as usize;
 pub const COMM: usize = FileField::Comm as usize;
-pub const USE: usize = FileField::Use as usize;
-pub const FD: usize = FileField::Fd as usize;
-pub const KIND: usize = FileField::Kind as usize;
-pub const ANON_KIND: usize = FileField::AnonKind as usize;
+const USE: usize = FileField::Use as usize;
+const FD: usize = FileField::Fd as usize;
+const KIND: usize = FileField::Kind as usize;
+const ANON_KIND: usize = FileField::AnonKind as usize;
 pub const ACCESS: usize = FileField::Access as usize;
 pub const SIZE: usize = FileField::SizeBytes as usize;
 pub const ALLOCATED: usize = FileField::AllocatedBytes as usize;
-pub const MAJOR: usize = FileField::DevMajor as usize;
-pub const MINOR: usize = FileField::DevMinor as usize;
+const MAJOR: usize = FileField::DevMajor as usize;
+const MINOR: usize = FileField::DevMinor as usize;
 pub const INODE: usize = FileField::Inode as usize;
-pub const DETAIL: usize = FileField::Detail as usize;
-pub const TID: usize = FileField::Tid as usize;
+const DETAIL: usize = FileField::Detail as usize;
+const TID: usize = FileField::Tid as usize;
 pub const NAME: usize = FileField::Name as usize;
 
-/// The values of a row, one for each of [`KEYS`].
-pub type Cells<'a> = [Cell<'a>; KEYS.len()];
-
-/// The values for a file of a process.
-pub fn cells<'a>(task: &Task<'a>, file: &OpenFile<'a>) -> Cells<'a> {
-    let row = Row::new(task, file);
-    std::array::from_fn(|key| {
-        let found = row.value(FileField::ALL[key]).map_err(Absent::as_str)?;
+impl Row for FileRow<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
         // Without a reason, the value does not apply: it is not a descriptor, or not a kernel
         // object.
-        found.ok_or("none")
-    })
-}
-
-/// The values of a row kept for sorting.
-pub struct OwnedCells(Vec<Result<named::OwnedValue, &'static str>>);
-
-impl OwnedCells {
-    /// Copies a row.
-    pub fn new(cells: &Cells<'_>) -> OwnedCells {
-        OwnedCells(cells.iter().map(|cell| cell.map(named::OwnedValue::new)).collect())
-    }
-
-    /// The value to compare for one of [`KEYS`].
-    pub fn compared(&self, key: usize) -> Cell<'_> {
-        sorted_by(self.cell(key)?)
-    }
-
-    fn cell(&self, key: usize) -> Cell<'_> {
-        let kept = self.0[key].as_ref();
-        kept.map(named::OwnedValue::value).map_err(|reason| *reason)
-    }
-
-    /// All values.
-    pub fn cells(&self) -> Cells<'_> {
-        std::array::from_fn(|key| self.cell(key))
+        self.value(FileField::ALL[column]).map_err(Absent::as_str)?.ok_or(NONE)
     }
 }
 
-/// The column that shows how a file is used: the descriptor number, or the use.
-pub fn fd_or_use<'a>(cells: &Cells<'a>) -> Cell<'a> {
-    let is_fd = cells[USE] == Ok(Value::Text(Use::Fd.name().as_bytes()));
-    if is_fd {
-        cells[FD]
-    } else {
-        cells[USE]
+/// The column of a table for a column that `-o` names.
+pub fn shown(column: usize) -> Shown {
+    match column {
+        DETAIL => Shown::made(RELATION[DETAIL].name, &DETAIL_WORDS),
+        column => Shown::column(RELATION[column].name, column),
     }
 }
 
-/// The column that shows what a file is: the kernel object, if it is one.
-pub fn object_or_kind<'a>(cells: &Cells<'a>) -> Cell<'a> {
-    match cells[ANON_KIND] {
-        Ok(Value::Text(b"other")) | Err(_) => cells[KIND],
-        anon => anon,
-    }
+/// Appends the cell of a column.
+fn write(out: &mut Vec<u8>, row: &dyn Row, column: usize, cells: &mut Cells) {
+    cells.cell(out, &RELATION[column], row.cell(column));
 }
+
+/// The descriptor number, or the use; after the thread, if it is only that thread's.
+pub static FD_OR_USE: Made = Made {
+    align: Align::Right,
+    needs: &[USE, FD, TID],
+    write: |out, row, cells| {
+        if row.cell(TID).is_ok() {
+            write(out, row, TID, cells);
+            out.push(b'/');
+        }
+        let is_fd = row.cell(USE) == Ok(Value::Text(Use::Fd.name().as_bytes()));
+        write(out, row, if is_fd { FD } else { USE }, cells);
+    },
+};
+
+/// The kind; for a kernel object, which one.
+pub static OBJECT_OR_KIND: Made = Made {
+    align: Align::Left,
+    needs: &[KIND, ANON_KIND],
+    write: |out, row, cells| {
+        let is_named = !matches!(row.cell(ANON_KIND), Ok(Value::Text(b"other")) | Err(_));
+        write(out, row, if is_named { ANON_KIND } else { KIND }, cells);
+    },
+};
+
+/// Both numbers of the device.
+pub static DEVICE: Made = Made {
+    align: Align::Right,
+    needs: &[MAJOR, MINOR],
+    write: |out, row, _| match (row.cell(MAJOR), row.cell(MINOR)) {
+        (Ok(major), Ok(minor)) => formatted(out, format_args!("{major}:{minor}")),
+        _ => out.push(b'-'),
+    },
+};
+
+/// What there is to say about a kernel object, in words.
+static DETAIL_WORDS: Made = Made {
+    align: Align::Left,
+    needs: &[DETAIL],
+    write: |out, row, cells| match row.cell(DETAIL) {
+        Ok(Value::Text(lines)) => {
+            let words = detail::words(lines);
+            let text = words.as_deref().map_or(lines, str::as_bytes);
+            cells.value(out, &RELATION[DETAIL], Value::Text(text));
+        }
+        other => cells.cell(out, &RELATION[DETAIL], other),
+    },
+};

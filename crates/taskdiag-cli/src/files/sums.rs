@@ -1,59 +1,25 @@
-//! Sums of files: by user, program, unit, container or path, and of deleted files.
+//! Sums of files: by what their processes have in common or by path, and of deleted files.
 
 use std::collections::{HashMap, HashSet};
 
-use clap::ValueEnum;
-use taskdiag::files::{Device, OpenFile};
-use taskdiag::{Absent, Known, Task, Value};
+use taskdiag::files::{Device, FileField, OpenFile};
+use taskdiag::{Kind, Known, Task};
 
-use crate::choice::{self, SortBy, SumKey};
+use super::RELATION;
 use crate::grouping::{self, Grouping, Name};
-use crate::outcome::Failure;
-use crate::output::Cell;
+use crate::output::relation::{column, ColumnInfo};
 
-/// The ways to group files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// Effective user of the process
-    User,
-    /// File name of the process's executable; the name of the process where that is denied
-    Program,
-    /// The process's systemd unit, of the system or of a user
-    Unit,
-    /// The process's container
-    Container,
-    /// Name of the file
-    Path,
-}
+/// Name of the file.
+pub static PATH: Grouping = {
+    const COLUMNS: &[ColumnInfo] = &[RELATION[FileField::Name as usize]];
+    Grouping::own("NAME", COLUMNS)
+};
 
-impl By {
-    /// How rows name their group.
-    pub fn grouping(self) -> &'static Grouping {
-        static PATH: Grouping = Grouping {
-            name: "name",
-            keys: &["name"],
-            heading: "NAME",
-            fields: &[],
-        };
-        match self {
-            By::User => &grouping::USER,
-            By::Program => &grouping::PROGRAM,
-            By::Unit => &grouping::UNIT,
-            By::Container => &grouping::CONTAINER,
-            By::Path => &PATH,
-        }
-    }
-
-    /// The group of a process's file.
-    fn of(self, task: &Task<'_>, file: &OpenFile<'_>) -> Result<Name, Absent> {
-        let text = match self {
-            By::User => return Ok(Name::User(task.euid()?)),
-            By::Unit => grouping::unit(task),
-            By::Container => grouping::container(task),
-            By::Path => file.name,
-            By::Program => grouping::program(task),
-        };
-        Ok(Name::Text(text?.to_vec()))
+/// The group of a file that is not of a process: its name.
+pub fn own_name(file: &OpenFile<'_>) -> Name {
+    match file.name {
+        Ok(name) => Name::Text(name.to_vec()),
+        Err(reason) => Name::None(reason.as_str()),
     }
 }
 
@@ -72,15 +38,6 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The keys of a sum's numbers.
-    pub const KEYS: [&'static str; 5] = [
-        "opens_count",
-        "processes_count",
-        "files_count",
-        "deleted_count",
-        "deleted_bytes",
-    ];
-
     /// Adds a file.
     pub fn add(&mut self, task: &Task<'_>, file: &OpenFile<'_>) {
         self.opens += 1;
@@ -115,18 +72,6 @@ impl Sum {
         spaces.try_fold(0, |sum: u64, space| Ok(sum.saturating_add((*space)?)))
     }
 
-    /// The numbers for [`Sum::KEYS`].
-    fn numbers(&self) -> [Known<u64>; 5] {
-        let [opens, processes, files, deleted] = self.counts().map(Ok);
-        [opens, processes, files, deleted, self.deleted_bytes()]
-    }
-
-    /// The numbers as cells of machine-readable output.
-    pub fn cells(&self) -> [Cell<'static>; 5] {
-        self.numbers()
-            .map(|number| number.map(Value::Unsigned).map_err(Absent::as_str))
-    }
-
     /// The number of uses of files whose device and inode number are unknown. Only the first two
     /// numbers include them.
     pub fn unknown(&self) -> u64 {
@@ -134,43 +79,46 @@ impl Sum {
     }
 }
 
-/// Sums by group.
-pub struct Sums {
-    by: By,
-    groups: HashMap<Name, Sum>,
-}
+impl grouping::Sum for Sum {
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = &[
+        (
+            column("opens_count", Kind::Count, "The number of descriptors and other uses."),
+            "OPEN",
+        ),
+        (
+            column("processes_count", Kind::Count, "The number of processes."),
+            "PROCESSES",
+        ),
+        (
+            column(
+                "files_count",
+                Kind::Count,
+                "The number of files, each once, no matter how often it is open.",
+            ),
+            "FILES",
+        ),
+        (
+            column("deleted_count", Kind::Count, "The number of those that are deleted."),
+            "DELETED",
+        ),
+        (
+            column("deleted_bytes", Kind::Bytes, "The space that the deleted files hold."),
+            "HELD",
+        ),
+    ];
 
-impl Sums {
-    /// Creates empty sums.
-    pub fn new(by: By) -> Sums {
-        Sums {
-            by,
-            groups: HashMap::new(),
-        }
+    fn numbers(&self) -> Vec<Known<u64>> {
+        let counts = self.counts().map(Ok);
+        counts.into_iter().chain([self.deleted_bytes()]).collect()
     }
-
-    /// Adds a file to its group.
-    pub fn add(&mut self, task: &Task<'_>, file: &OpenFile<'_>) {
-        let name = self.by.of(task, file).unwrap_or_else(Name::None);
-        self.groups.entry(name).or_default().add(task, file);
-    }
-
-    /// The groups, sorted.
-    pub fn sorted(self, orders: &[SortBy<SumKey>]) -> Vec<(Name, Sum)> {
-        let mut sums: Vec<(Name, Sum)> = self.groups.into_iter().collect();
-        choice::sort_sums(&mut sums, orders, Sum::numbers);
-        sums
-    }
-}
-
-/// Parses `--sort` options. By default, the group with the most uses comes first.
-pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    choice::sum_keys(lists, "-opens_count", by.grouping().name, &Sum::KEYS)
 }
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Absent;
+
     use super::*;
+    use crate::grouping::SumLayout;
 
     const FILE: (Device, u64) = (Device { major: 8, minor: 1 }, 2);
 
@@ -196,23 +144,23 @@ mod tests {
     /// Check the order of sums, and that unknown keys are errors.
     #[test]
     fn sums_are_sorted() {
-        let text = |name: &str| Name::Text(name.into());
-        let sorted = |orders: &[&str]| -> Vec<Name> {
+        let layout = |orders: &[&str]| {
             let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
-            let sums = Sums {
-                by: By::Program,
-                groups: HashMap::from([
-                    (text("a"), sum(1, Ok(9))),
-                    (text("b"), sum(2, Err(Absent::Denied))),
-                    (text("c"), sum(2, Ok(1))),
-                ]),
-            };
-            let sorted = sums.sorted(&sort_keys(&orders, By::Program).expect("keys"));
+            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &orders, "-opens_count", None)
+        };
+        let text = |name: &str| vec![Name::Text(name.into())];
+        let sorted = |orders: &[&str]| -> Vec<Vec<Name>> {
+            let sums = HashMap::from([
+                (text("a"), sum(1, Ok(9))),
+                (text("b"), sum(2, Err(Absent::Denied))),
+                (text("c"), sum(2, Ok(1))),
+            ]);
+            let sorted = layout(orders).expect("keys").sort(sums);
             sorted.into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(sorted(&[]), ["b", "c", "a"].map(text));
         assert_eq!(sorted(&["-deleted_bytes"]), ["a", "c", "b"].map(text));
         assert_eq!(sorted(&["-program"]), ["c", "b", "a"].map(text));
-        assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
+        assert!(layout(&["comm"]).is_err());
     }
 }

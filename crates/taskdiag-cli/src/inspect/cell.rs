@@ -2,7 +2,7 @@
 
 use taskdiag::Value;
 
-pub use crate::output::named::OwnedValue;
+pub use crate::output::owned::OwnedValue;
 
 /// Why something is missing, as a word.
 pub type Reason = &'static str;

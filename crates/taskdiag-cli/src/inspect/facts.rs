@@ -15,6 +15,7 @@ use super::{cgroup, unit};
 use taskdiag_sys::host::is_initial_pid_namespace;
 
 use crate::outcome::Failure;
+use crate::output::relation;
 use crate::source::SourceOptions;
 use crate::{maps, proc};
 
@@ -246,7 +247,7 @@ impl<'a> Inspector<'a> {
         let mut rows: Vec<Vec<Cell>> = Vec::new();
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);
-            let cell = |field: SocketField| crate::sockets::cell(&row, field).map(OwnedValue::new);
+            let cell = |field: SocketField| relation::Row::cell(&row, field as usize).map(OwnedValue::new);
             rows.push(SOCKET_FIELDS.map(cell).into());
             ControlFlow::Continue(())
         });

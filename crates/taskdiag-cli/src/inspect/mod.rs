@@ -17,7 +17,8 @@ use taskdiag::{Absent, Task};
 use crate::listing::{self, Machine};
 use crate::outcome::{say, say_denied, Failure, Outcome};
 use crate::output::document::{Document, Head};
-use crate::output::{Absences, Output};
+use crate::output::relation::Absences;
+use crate::output::Output;
 use crate::quantity;
 use crate::source::SourceOptions;
 use facts::Inspector;
@@ -113,7 +114,7 @@ fn report(parts: &[PagePart<'_>]) -> Outcome {
         for &field in part.section.fields() {
             if let Err(reason) = task.value(field) {
                 if reason != Absent::Unsupported {
-                    absences.count(field, reason);
+                    absences.count(field, reason.as_str());
                 }
             }
         }

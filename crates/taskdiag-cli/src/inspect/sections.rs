@@ -3,7 +3,7 @@
 use taskdiag::sockets::SocketField;
 use taskdiag::{Field, Fields, Kind};
 
-use crate::output::named::{key, RowKey};
+use crate::output::relation::{column, ColumnInfo};
 
 /// What is known about a section before a process is queried.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +26,9 @@ pub enum Shape {
     /// Fields of other tasks, one row each.
     Tasks(&'static [Field]),
     /// Values with their own keys.
-    Values(&'static [RowKey]),
+    Values(&'static [ColumnInfo]),
     /// Rows of values with their own keys.
-    List(&'static [RowKey]),
+    List(&'static [ColumnInfo]),
 }
 
 /// The sections.
@@ -299,27 +299,27 @@ pub const NAMESPACES: [(&str, Field); 9] = [
     ("time", Field::NsTime),
 ];
 
-const UNIT: [RowKey; 4] = [
-    key("setting", Kind::Text, "The setting, as systemd.exec(5) has it."),
-    key("asked", Kind::Text, "What the unit's files say."),
-    key("actual", Kind::Text, "What the process has."),
-    key(
+const UNIT: [ColumnInfo; 4] = [
+    column("setting", Kind::Text, "The setting, as systemd.exec(5) has it."),
+    column("asked", Kind::Text, "What the unit's files say."),
+    column("actual", Kind::Text, "What the process has."),
+    column(
         "agrees",
         Kind::Flag,
         "Whether the process has what was requested, and no additional rights.",
     ),
 ];
 
-const LIMITS: [RowKey; 5] = [
-    key("limit", Kind::Text, "The limit."),
-    key("soft", Kind::Count, "The limit in force, or unlimited."),
-    key(
+const LIMITS: [ColumnInfo; 5] = [
+    column("limit", Kind::Text, "The limit."),
+    column("soft", Kind::Count, "The limit in force, or unlimited."),
+    column(
         "hard",
         Kind::Count,
         "The maximum to which the process may raise it, or unlimited.",
     ),
-    key("used", Kind::Count, "The use, in the limit's unit, if known."),
-    key("used_percent", Kind::Percent, "The use in percent of the soft limit."),
+    column("used", Kind::Count, "The use, in the limit's unit, if known."),
+    column("used_percent", Kind::Percent, "The use in percent of the soft limit."),
 ];
 
 /// Values that can be `unlimited`, which is not a number.
@@ -334,90 +334,90 @@ pub const LIMITED: [&str; 7] = [
 ];
 
 /// The figures of a cgroup. [`super::cgroup`] has the source of each.
-pub const CGROUP_USE: [RowKey; 20] = [
-    key(
+pub const CGROUP_USE: [ColumnInfo; 20] = [
+    column(
         "frozen",
         Kind::Flag,
         "Whether all its tasks are frozen: cgroup.events, frozen.",
     ),
-    key("memory_bytes", Kind::Bytes, "memory.current"),
-    key("memory_peak_bytes", Kind::Bytes, "memory.peak"),
-    key(
+    column("memory_bytes", Kind::Bytes, "memory.current"),
+    column("memory_peak_bytes", Kind::Bytes, "memory.peak"),
+    column(
         "memory_high_bytes",
         Kind::Bytes,
         "memory.high: above it, processes are throttled.",
     ),
-    key(
+    column(
         "memory_max_bytes",
         Kind::Bytes,
         "memory.max: above, processes are killed.",
     ),
-    key("swap_bytes", Kind::Bytes, "memory.swap.current"),
-    key("swap_max_bytes", Kind::Bytes, "memory.swap.max"),
-    key("oom_kills_count", Kind::Count, "memory.events, oom_kill"),
-    key("cpu_ns", Kind::Nanoseconds, "cpu.stat, usage_usec"),
-    key("cpu_user_ns", Kind::Nanoseconds, "cpu.stat, user_usec"),
-    key("cpu_system_ns", Kind::Nanoseconds, "cpu.stat, system_usec"),
-    key("cpu_max_percent", Kind::Percent, "cpu.max, in percent of one processor"),
-    key("throttled_count", Kind::Count, "cpu.stat, nr_throttled"),
-    key("throttled_ns", Kind::Nanoseconds, "cpu.stat, throttled_usec"),
-    key("read_bytes", Kind::Bytes, "io.stat, rbytes of all devices"),
-    key("write_bytes", Kind::Bytes, "io.stat, wbytes of all devices"),
-    key("read_count", Kind::Count, "io.stat, rios of all devices"),
-    key("write_count", Kind::Count, "io.stat, wios of all devices"),
-    key("tasks_count", Kind::Count, "pids.current"),
-    key("tasks_max_count", Kind::Count, "pids.max"),
+    column("swap_bytes", Kind::Bytes, "memory.swap.current"),
+    column("swap_max_bytes", Kind::Bytes, "memory.swap.max"),
+    column("oom_kills_count", Kind::Count, "memory.events, oom_kill"),
+    column("cpu_ns", Kind::Nanoseconds, "cpu.stat, usage_usec"),
+    column("cpu_user_ns", Kind::Nanoseconds, "cpu.stat, user_usec"),
+    column("cpu_system_ns", Kind::Nanoseconds, "cpu.stat, system_usec"),
+    column("cpu_max_percent", Kind::Percent, "cpu.max, in percent of one processor"),
+    column("throttled_count", Kind::Count, "cpu.stat, nr_throttled"),
+    column("throttled_ns", Kind::Nanoseconds, "cpu.stat, throttled_usec"),
+    column("read_bytes", Kind::Bytes, "io.stat, rbytes of all devices"),
+    column("write_bytes", Kind::Bytes, "io.stat, wbytes of all devices"),
+    column("read_count", Kind::Count, "io.stat, rios of all devices"),
+    column("write_count", Kind::Count, "io.stat, wios of all devices"),
+    column("tasks_count", Kind::Count, "pids.current"),
+    column("tasks_max_count", Kind::Count, "pids.max"),
 ];
 
-const PRESSURE: [RowKey; 6] = [
-    key("resource", Kind::Text, "cpu, memory or io."),
-    key("waiting", Kind::Text, "some: any task waited; full: all tasks did."),
-    key("avg10_percent", Kind::Percent, "Of the last 10 seconds."),
-    key("avg60_percent", Kind::Percent, "Of the last minute."),
-    key("avg300_percent", Kind::Percent, "Of the last five minutes."),
-    key("total_ns", Kind::Nanoseconds, "In all."),
+const PRESSURE: [ColumnInfo; 6] = [
+    column("resource", Kind::Text, "cpu, memory or io."),
+    column("waiting", Kind::Text, "some: any task waited; full: all tasks did."),
+    column("avg10_percent", Kind::Percent, "Of the last 10 seconds."),
+    column("avg60_percent", Kind::Percent, "Of the last minute."),
+    column("avg300_percent", Kind::Percent, "Of the last five minutes."),
+    column("total_ns", Kind::Nanoseconds, "In all."),
 ];
 
-const NAMESPACE: [RowKey; 3] = [
-    key("namespace", Kind::Text, "Which namespace."),
-    key("inode", Kind::Id, "Its number, as in /proc/PID/ns."),
-    key("own", Kind::Flag, "Whether it is also the caller's."),
+const NAMESPACE: [ColumnInfo; 3] = [
+    column("namespace", Kind::Text, "Which namespace."),
+    column("inode", Kind::Id, "Its number, as in /proc/PID/ns."),
+    column("own", Kind::Flag, "Whether it is also the caller's."),
 ];
 
-const MAPPING: [RowKey; 6] = [
-    key(
+const MAPPING: [ColumnInfo; 6] = [
+    column(
         "rss_bytes",
         Kind::Bytes,
         "The resident part, without pages of hugetlbfs.",
     ),
-    key("size_bytes", Kind::Bytes, "Their size."),
-    key("dirty_bytes", Kind::Bytes, "The part that was written to."),
-    key("hugetlb_bytes", Kind::Bytes, "Resident pages of hugetlbfs."),
-    key("mappings_count", Kind::Count, "How many mappings."),
-    key(
+    column("size_bytes", Kind::Bytes, "Their size."),
+    column("dirty_bytes", Kind::Bytes, "The part that was written to."),
+    column("hugetlb_bytes", Kind::Bytes, "Resident pages of hugetlbfs."),
+    column("mappings_count", Kind::Count, "How many mappings."),
+    column(
         "name",
         Kind::Text,
         "The file, or the kernel's name for a mapping without one.",
     ),
 ];
 
-const FILES: [RowKey; 3] = [
-    key(
+const FILES: [ColumnInfo; 3] = [
+    column(
         "kind",
         Kind::Text,
         "The kind of file, or the object of the kernel: as in files, kind or anon_kind.",
     ),
-    key("descriptors_count", Kind::Count, "How many descriptors."),
-    key(
+    column("descriptors_count", Kind::Count, "How many descriptors."),
+    column(
         "deleted_count",
         Kind::Count,
         "The number of those whose file has no name.",
     ),
 ];
 
-const ENVIRON: [RowKey; 2] = [
-    key("name", Kind::Text, "The text before the first equals sign."),
-    key("value", Kind::Text, "The text after it; absent if there is none."),
+const ENVIRON: [ColumnInfo; 2] = [
+    column("name", Kind::Text, "The text before the first equals sign."),
+    column("value", Kind::Text, "The text after it; absent if there is none."),
 ];
 
 /// The fields shown for sockets.
@@ -440,12 +440,12 @@ pub const SOCKET_FIELDS: [SocketField; 16] = [
     SocketField::Peers,
 ];
 
-const SOCKET: [RowKey; SOCKET_FIELDS.len()] = {
-    let mut keys = [key("", Kind::Id, ""); SOCKET_FIELDS.len()];
+const SOCKET: [ColumnInfo; SOCKET_FIELDS.len()] = {
+    let mut keys = [column("", Kind::Id, ""); SOCKET_FIELDS.len()];
     let mut index = 0;
     while index < keys.len() {
         let field = SOCKET_FIELDS[index];
-        keys[index] = key(field.name(), field.kind(), field.meaning());
+        keys[index] = column(field.name(), field.kind(), field.meaning());
         index += 1;
     }
     keys

@@ -2,16 +2,18 @@
 
 use std::io;
 
-use taskdiag::{Field, Kind, Task, Value};
+use taskdiag::{Absent, Field, Kind, Task, Value};
 
 use super::cell::{Cell, OwnedValue};
 use super::page::{Body, PagePart};
 use super::sections::{Section, Shape};
-use crate::output::cell::{formatted, is_number, Cells, Column};
-use crate::output::named::{self, write_value, RowKey};
+use crate::output::cell::{formatted, is_number, Cells};
+use crate::output::listing::Shown;
+use crate::output::relation::{column, Absences, ColumnInfo};
+use crate::output::rows::object;
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
-use crate::output::{json, people, text, Absences, Output};
+use crate::output::{json, people, tasks, text, Output};
 
 /// How many rows of a list are shown to people.
 const MOST: usize = 12;
@@ -113,12 +115,12 @@ impl Writer {
 
     fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
         let mut named = Vec::new();
-        self.named.value(&mut named, field, value);
+        self.named.value(&mut named, &tasks::RELATION[field as usize], value);
         match field.info().kind {
             // Show both: names are not unique, and numbers alone say little.
             Kind::User | Kind::GroupId => {
                 let mut number = Vec::new();
-                self.plain.value(&mut number, field, value);
+                self.plain.value(&mut number, &tasks::RELATION[field as usize], value);
                 out.extend_from_slice(&number);
                 if named != number {
                     out.extend_from_slice(b" (");
@@ -139,18 +141,18 @@ impl Writer {
         }
     }
 
-    fn tasks(&mut self, tasks: &[Task<'_>], fields: &[Field]) -> Table {
-        let columns: Vec<Column> = fields.iter().map(|&field| Column::of(field)).collect();
+    fn tasks(&mut self, rows: &[Task<'_>], fields: &[Field]) -> Table {
+        let columns: Vec<Shown> = fields.iter().map(|&field| tasks::shown(field)).collect();
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-        let mut table = indented(columns.iter().map(Column::align), &names);
+        let mut table = indented(columns.iter().map(|shown| shown.align(&tasks::RELATION)), &names);
         let mut absences = Absences::new();
-        for task in tasks {
-            for (index, column) in columns.iter().enumerate() {
+        for task in rows {
+            for (index, shown) in columns.iter().enumerate() {
                 table.cell(|out| {
                     if index == 0 {
                         out.extend_from_slice(b"  ");
                     }
-                    self.named.write(out, *column, task, &mut absences);
+                    tasks::write(out, shown, task, &mut self.named, &mut absences);
                 });
             }
         }
@@ -208,21 +210,18 @@ fn indented(aligns: impl IntoIterator<Item = Align>, names: &[&str]) -> Table {
     table
 }
 
-fn write_cell(out: &mut Vec<u8>, key: &RowKey, cell: &Cell, exact: bool) {
+fn write_cell(out: &mut Vec<u8>, key: &ColumnInfo, cell: &Cell, exact: bool) {
     match cell {
         Err(reason) => missing_text(out, reason),
         Ok(kept) => match kept.value() {
-            Value::Unsigned(ns) if key.kind == Kind::Nanoseconds && !exact => {
-                people::exact_duration(out, ns);
-            }
             Value::Float(number) => formatted(out, format_args!("{number:.1}")),
-            value => write_value(out, key, Ok(value), exact),
+            value => Cells::new(exact, false).value(out, key, value),
         },
     }
 }
 
 /// Values, one per line, followed by what this kernel or this cgroup does not have.
-fn of_values(values: &[Cell], keys: &[RowKey], look: Look) -> Table {
+fn of_values(values: &[Cell], keys: &[ColumnInfo], look: Look) -> Table {
     const UNSUPPORTED: &str = "unsupported";
     let mut table = Table::new([Align::Left; 2], keys.len()).wrapping();
     let mut others = Vec::new();
@@ -241,7 +240,7 @@ fn of_values(values: &[Cell], keys: &[RowKey], look: Look) -> Table {
     table
 }
 
-fn align(key: &RowKey) -> Align {
+fn align(key: &ColumnInfo) -> Align {
     if is_number(key.kind) {
         Align::Right
     } else {
@@ -250,7 +249,7 @@ fn align(key: &RowKey) -> Align {
 }
 
 /// Writes a value of a list, under a key of its section.
-fn write_in_list(out: &mut Vec<u8>, section: Section, key: &RowKey, (row, cell): (&[Cell], &Cell), exact: bool) {
+fn write_in_list(out: &mut Vec<u8>, section: Section, key: &ColumnInfo, (row, cell): (&[Cell], &Cell), exact: bool) {
     let mut key = *key;
     let name = row.first().map(|name| name.as_ref().map(OwnedValue::value));
     let is_of_bytes = || IN_BYTES.iter().any(|known| name == Some(Ok(Value::Text(known))));
@@ -265,7 +264,7 @@ pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>
     let Shape::List(keys) = section.info().shape else {
         return (Vec::new(), Vec::new());
     };
-    let text = |row: &[Cell], (key, cell): (&RowKey, &Cell)| {
+    let text = |row: &[Cell], (key, cell): (&ColumnInfo, &Cell)| {
         let mut out = Vec::new();
         write_in_list(&mut out, section, key, (row, cell), false);
         String::from_utf8_lossy(&out).into_owned()
@@ -275,7 +274,7 @@ pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>
     (columns.collect(), rows.iter().map(of_row).collect())
 }
 
-fn of_list(rows: &[Vec<Cell>], keys: &[RowKey], section: Section, look: Look) -> Table {
+fn of_list(rows: &[Vec<Cell>], keys: &[ColumnInfo], section: Section, look: Look) -> Table {
     let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
     let mut table = indented(keys.iter().map(align), &names);
     for row in rows {
@@ -311,7 +310,9 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
             let at = super::sections::SOCKET_FIELDS.iter().position(|other| *other == field);
             match at.and_then(|at| row.get(at)) {
                 Some(Ok(kept)) => match kept.value() {
-                    Value::Owners(owners) => named::write_owners(out, owners),
+                    value @ Value::Owners(_) => {
+                        Cells::new(false, false).value(out, &column("", field.kind(), ""), value)
+                    }
                     Value::Text(bytes) => text::escape(out, bytes),
                     Value::Unsigned(bytes) if field.kind() == Kind::Bytes && !look.exact => {
                         people::size(out, bytes);
@@ -415,14 +416,13 @@ pub fn as_json(out: &mut Vec<u8>, parts: &[PagePart<'_>]) {
 }
 
 fn task_json(out: &mut Vec<u8>, task: &Task<'_>, fields: &[Field]) {
-    json::Rows::new(fields, false).write(out, task, &[], &mut Absences::new());
+    let columns: Vec<ColumnInfo> = fields.iter().map(|&field| ColumnInfo::of_task(field)).collect();
+    object(out, &columns, |index| task.value(fields[index]).map_err(Absent::as_str));
 }
 
-fn row_json(out: &mut Vec<u8>, keys: &[RowKey], row: &[Cell]) {
-    let names: Vec<&'static str> = keys.iter().map(|key| key.name).collect();
-    let cells: Vec<crate::output::Cell<'_>> = row
-        .iter()
-        .map(|cell| cell.as_ref().map(OwnedValue::value).map_err(|reason| *reason))
-        .collect();
-    json::named_row(out, &names, &cells);
+fn row_json(out: &mut Vec<u8>, keys: &[ColumnInfo], row: &[Cell]) {
+    object(out, keys, |index| match &row[index] {
+        Ok(value) => Ok(value.value()),
+        Err(reason) => Err(reason),
+    });
 }

@@ -10,18 +10,16 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
-use crate::choice::{Chosen, SortBy};
 use crate::listing::{self, Format};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
-use crate::output::named;
+use crate::output::listing::{Form, Layout, Listing};
 use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
 use crate::source::{self, parser, BrokerOptions, Choices, Only, Patience};
-pub use row::{build_id_cell, KEYS};
-use row::{write_machine, write_table};
+pub use row::{build_id_cell, RELATION};
 pub use sums::{by_file, FileSum};
 
 /// List the memory mappings of processes: addresses, permissions, files
@@ -162,8 +160,7 @@ pub fn address(word: &str) -> Result<u64, String> {
 
 /// The request that the options describe.
 struct Request {
-    chosen: Chosen<usize>,
-    sort: Vec<SortBy<usize>>,
+    layout: Layout,
     filter: Filter,
     fields: Set<MapField>,
 }
@@ -177,9 +174,15 @@ struct Answers {
 
 impl Request {
     fn new(args: &Args) -> Result<Request, Failure> {
-        let chosen = named::chosen(&args.fields, &KEYS)?;
-        let sort = named::sort_keys(&args.sort, &KEYS)?;
-        let is_asked = |key: usize| chosen.contains(key) || sort.iter().any(|by| by.key == key);
+        let layout = Layout::new(
+            &RELATION,
+            &args.fields,
+            &args.sort,
+            args.limit,
+            row::usual(args),
+            row::shown,
+        )?;
+        let is_asked = |column: usize| layout.names(column);
         let usage = args.usage || [row::RSS, row::DIRTY, row::HUGETLB].into_iter().any(is_asked);
         if args.is_all() && usage {
             return Err(Failure::Unanswered(
@@ -192,8 +195,7 @@ impl Request {
             ));
         }
         let for_programs = args.output.format() != Format::Table;
-        let keys = chosen.keys(&row::usual_keys(args));
-        let page_sizes = is_asked(row::PAGE_SIZE) || for_programs && keys.contains(&row::PAGE_SIZE);
+        let page_sizes = is_asked(row::PAGE_SIZE) || for_programs && layout.rows.contains(&row::PAGE_SIZE);
         let mut fields = Set::from(MapField::Name);
         let has_build_ids = args.build_id || is_asked(row::BUILD_ID);
         fields.extend(has_build_ids.then_some(MapField::BuildId));
@@ -204,12 +206,7 @@ impl Request {
         let mut filter = Filter::default();
         filter.perms.set(Perms::EXEC, args.exec);
         filter.file_backed = args.file;
-        Ok(Request {
-            chosen,
-            sort,
-            filter,
-            fields,
-        })
+        Ok(Request { layout, filter, fields })
     }
 }
 
@@ -407,32 +404,17 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let request = Request::new(&args)?;
     let mut handle = args.from.handle()?;
     let mut answers = args.ask(&mut handle, &request)?;
-    let limit = args.limit.unwrap_or(usize::MAX);
-    let rows = answers.rows().map(Row::new);
-    if request.sort.is_empty() {
-        write(&args, &request, &answers, rows.take(limit))?;
-    } else {
-        let mut rows: Vec<Row<'_>> = rows.collect();
-        rows.sort_by(|a, b| named::compare(&request.sort, a, b, row::found));
-        write(&args, &request, &answers, rows.into_iter().take(limit))?;
-    }
-    answers.report_missing();
-    Ok(answers.outcome)
-}
-
-fn write<'a>(
-    args: &Args,
-    request: &Request,
-    answers: &Answers,
-    rows: impl Iterator<Item = Row<'a>>,
-) -> std::io::Result<()> {
-    let Format::Machine(machine) = args.output.format() else {
-        return write_table(args, &request.chosen, rows);
-    };
     let name = answers.lists.first().map(|list| ("maps", list.source().name()));
     let head = Head::new("maps", name.into_iter().collect(), answers.counters.iter().copied());
-    let keys = request.chosen.keys(&row::usual_keys(args));
-    write_machine(machine, &head, &keys, rows, !args.output.no_header)
+    let mut listing = Listing::begin(&request.layout, Form::new(args.output), &head);
+    for mapping in answers.rows() {
+        if listing.row(&Row::new(mapping)).is_break() {
+            break;
+        }
+    }
+    listing.finish(|_| {})?;
+    answers.report_missing();
+    Ok(answers.outcome)
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! Rows of mappings, for people and in machine-readable output.
+//! Rows of mappings.
 
-use std::io;
-
-use taskdiag::maps::{BuildId, MapField, Row};
-use taskdiag::{Absent, Kind, Known, Value};
+use taskdiag::maps::{BuildId, MapField, Row as MapRow};
+use taskdiag::{Absent, Known, Value};
 
 use super::Args;
-use crate::choice::Chosen;
-use crate::listing::Machine;
-use crate::output::document::Head;
-use crate::output::named::{keys_of, write_value, RowKey, Rows};
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::Cell;
-use crate::output::{cell, Output};
+use crate::output::cell::formatted;
+use crate::output::listing::{Made, Shown, Usual};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::table::Align;
 
-/// The keys of rows: [`MapField::ALL`].
-pub const KEYS: [RowKey; MapField::ALL.len()] = keys_of!(MapField);
+/// The columns of rows: [`MapField::ALL`].
+pub const RELATION: [ColumnInfo; MapField::ALL.len()] = {
+    let mut columns = columns_of!(MapField);
+    // An anonymous mapping has no name.
+    columns[NAME].empty = "";
+    columns
+};
 
 const PID: usize = MapField::Pid as usize;
 const START: usize = MapField::Start as usize;
@@ -27,7 +27,7 @@ const MAJOR: usize = MapField::DevMajor as usize;
 const MINOR: usize = MapField::DevMinor as usize;
 const INODE: usize = MapField::Inode as usize;
 const NAME: usize = MapField::Name as usize;
-/// The index of the build id among [`KEYS`].
+/// The index of the build id among the columns.
 pub const BUILD_ID: usize = MapField::BuildId as usize;
 /// The index of the build id of Go.
 pub const GO_BUILD_ID: usize = MapField::GoBuildId as usize;
@@ -40,130 +40,74 @@ pub const DIRTY: usize = MapField::DirtyBytes as usize;
 /// The index of the resident size of huge pages.
 pub const HUGETLB: usize = MapField::HugetlbBytes as usize;
 
-/// The keys of machine-readable output without `-o`.
-pub fn usual_keys(args: &Args) -> Vec<usize> {
-    let mut keys = vec![PID, START, END, PERMS, OFFSET, MAJOR, MINOR, INODE, NAME];
-    keys.extend(args.build_id.then_some(BUILD_ID));
-    keys.push(PAGE_SIZE);
-    if args.usage {
-        keys.extend([RSS, DIRTY, HUGETLB]);
+impl Row for MapRow<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        self.value(MapField::ALL[column]).map_err(Absent::as_str)?.ok_or(NONE)
     }
-    keys
-}
-
-/// The value under one of [`KEYS`].
-pub fn found<'a>(row: &'a Row<'_>, key: usize) -> Cell<'a> {
-    row.value(MapField::ALL[key]).map_err(Absent::as_str)?.ok_or("none")
 }
 
 /// A build id, whose text is `written`.
 pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     match id {
         Ok(Some(_)) => Ok(Value::Text(written.as_bytes())),
-        Ok(None) => Err("none"),
+        Ok(None) => Err(NONE),
         Err(reason) => Err(reason.as_str()),
     }
 }
 
-/// Writes rows in machine-readable output.
-pub fn write_machine<'a>(
-    machine: Machine,
-    head: &Head<'_>,
-    keys: &[usize],
-    rows: impl Iterator<Item = Row<'a>>,
-    header: bool,
-) -> io::Result<()> {
-    let names = keys.iter().map(|&key| KEYS[key].name).collect();
-    let mut output = Rows::begin(machine, head, names, header);
-    for row in rows {
-        let cells: Vec<Cell<'_>> = keys.iter().map(|&key| found(&row, key)).collect();
-        output.row(&cells)?;
+/// The column of a table for a column that `-o` names.
+pub fn shown(column: usize) -> Shown {
+    match column {
+        OFFSET => Shown::made(RELATION[OFFSET].name, &HEX_OFFSET),
+        column => Shown::column(RELATION[column].name, column),
     }
-    output.finish()
 }
 
-/// A column of the table.
-#[derive(Clone, Copy)]
-struct MapColumn {
-    heading: &'static str,
-    show: Show,
-}
+/// The offset in the file, in hexadecimal like the addresses.
+static HEX_OFFSET: Made = Made {
+    align: Align::Right,
+    needs: &[OFFSET],
+    write: |out, row, _| match row.cell(OFFSET) {
+        Ok(Value::Unsigned(offset)) => formatted(out, format_args!("{offset:#x}")),
+        _ => out.push(b'-'),
+    },
+};
 
-#[derive(Clone, Copy)]
-enum Show {
-    Key(usize),
-    /// Both numbers of the device.
-    Device,
-}
-
-impl MapColumn {
-    fn of(key: usize) -> MapColumn {
-        MapColumn {
-            heading: KEYS[key].name,
-            show: Show::Key(key),
+/// Both numbers of the device.
+static DEVICE: Made = Made {
+    align: Align::Right,
+    needs: &[MAJOR, MINOR],
+    write: |out, row, _| {
+        if let (Ok(major), Ok(minor)) = (row.cell(MAJOR), row.cell(MINOR)) {
+            formatted(out, format_args!("{major}:{minor}"));
         }
-    }
+    },
+};
 
-    fn align(&self) -> Align {
-        match self.show {
-            Show::Key(key) if KEYS[key].kind == Kind::Text => Align::Left,
-            _ => Align::Right,
-        }
-    }
-}
-
-/// The table without `-o`.
-fn usual_columns(args: &Args) -> Vec<MapColumn> {
-    let column = |heading, key| MapColumn {
-        heading,
-        show: Show::Key(key),
-    };
-    let mut columns = Vec::new();
+/// What is shown without `-o`.
+pub fn usual(args: &Args) -> Usual {
+    let mut rows = vec![PID, START, END, PERMS, OFFSET, MAJOR, MINOR, INODE, NAME];
+    rows.extend(args.build_id.then_some(BUILD_ID));
+    rows.push(PAGE_SIZE);
+    let column = Shown::column;
+    let mut table = Vec::new();
     if args.named.len() != 1 {
-        columns.push(column("PID", PID));
+        table.push(column("PID", PID));
     }
-    columns.extend([column("START", START), column("END", END), column("SIZE", SIZE)]);
+    table.extend([column("START", START), column("END", END), column("SIZE", SIZE)]);
     if args.usage {
-        columns.extend([column("RSS", RSS), column("DIRTY", DIRTY), column("HUGETLB", HUGETLB)]);
+        rows.extend([RSS, DIRTY, HUGETLB]);
+        table.extend([column("RSS", RSS), column("DIRTY", DIRTY), column("HUGETLB", HUGETLB)]);
     }
-    columns.extend([column("PERMS", PERMS), column("OFFSET", OFFSET)]);
-    columns.push(MapColumn {
-        heading: "DEV",
-        show: Show::Device,
-    });
-    columns.push(column("INODE", INODE));
+    table.extend([
+        column("PERMS", PERMS),
+        Shown::made("OFFSET", &HEX_OFFSET),
+        Shown::made("DEV", &DEVICE),
+        column("INODE", INODE),
+    ]);
     if args.build_id {
-        columns.push(column("BUILD-ID", BUILD_ID));
+        table.push(column("BUILD-ID", BUILD_ID));
     }
-    columns.push(column("NAME", NAME));
-    columns
-}
-
-/// Writes the table for people.
-pub fn write_table<'a>(args: &Args, chosen: &Chosen<usize>, rows: impl Iterator<Item = Row<'a>>) -> io::Result<()> {
-    let columns = chosen.columns(usual_columns(args), MapColumn::of);
-    let mut table = Table::new(columns.iter().map(MapColumn::align), 0);
-    if !args.output.no_header {
-        table.headings(columns.iter().map(|column| column.heading));
-    }
-    for row in rows {
-        for column in &columns {
-            table.cell(|out| match column.show {
-                Show::Device => {
-                    if let (Ok(major), Ok(minor)) = (found(&row, MAJOR), found(&row, MINOR)) {
-                        cell::formatted(out, format_args!("{major}:{minor}"));
-                    }
-                }
-                Show::Key(key) => match (key, found(&row, key)) {
-                    (OFFSET, Ok(Value::Unsigned(offset))) => cell::formatted(out, format_args!("{offset:#x}")),
-                    // An anonymous mapping has no name.
-                    (NAME, Ok(Value::Text(b""))) => {}
-                    (_, found) => write_value(out, &KEYS[key], found, args.output.bytes),
-                },
-            });
-        }
-    }
-    let mut output = Output::new();
-    table.write(&mut output, terminal_width())?;
-    output.finish()
+    table.push(column("NAME", NAME));
+    Usual { table, rows }
 }

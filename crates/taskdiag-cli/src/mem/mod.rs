@@ -9,20 +9,25 @@ mod system;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Budget, Field, Fields, Query};
+use taskdiag::{Budget, Field, Fields, Query, Value};
 use taskdiag_core::field::MEMORY_FIELDS;
 
-use crate::choice::{SortBy, SumKey};
+use crate::choice::SortBy;
+use crate::grouping::{self, Grouping, SumLayout};
 use crate::history::PastOptions;
 use crate::listing::{Format, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{label, Cells, Column, Scale, Show};
+use crate::output::cell::{Cells, Scale};
+use crate::output::listing::{Form, Made, Shown};
+use crate::output::relation::Index as _;
+use crate::output::table::Align;
+use crate::output::tasks::{self, shown_as};
 use crate::quantity::{self, Limit};
 use crate::rhythm::Rhythm;
-use crate::selection::{self, Selection, SortKey, SELECTING};
+use crate::selection::{self, Selection, SELECTING};
 use report::Report;
-pub use sums::{By, Sum};
-pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_KEYS};
+pub use sums::Sum;
+pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, RELATION as SYSTEM_RELATION};
 
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
 ///
@@ -44,9 +49,10 @@ pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_K
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// One row per program, user or cgroup instead of per process
-    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "total")]
-    by: Option<By>,
+    /// One row for each of these instead of for each process
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', conflicts_with = "total",
+        value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
+    by: Vec<&'static Grouping>,
     /// Only the sum over all processes
     #[arg(long, conflicts_with_all = ["sort", "limit"])]
     total: bool,
@@ -102,60 +108,88 @@ impl Args {
         Ok(self.selection.query(false, self.past.is_given())?.budget(self.budget()))
     }
 
+    fn form(&self) -> Form {
+        Form {
+            format: self.options.format(),
+            cells: self.cells(),
+            header: !self.options.no_header,
+            named: false,
+            streams: false,
+        }
+    }
+
     fn cells(&self) -> Cells {
         Cells::new(self.options.bytes, self.options.names).in_scale(self.scale)
     }
 }
 
 /// The table without `-o`.
-const COLUMNS: [Column; 7] = [
-    label("PID", Show::Field(Field::Pid)),
-    label("USER", Show::User),
-    label("SWAP", Show::Field(Field::RollupSwapBytes)),
-    label("USS", Show::Field(Field::UssBytes)),
-    label("PSS", Show::Field(Field::PssBytes)),
-    label("RSS", Show::Field(Field::RollupRssBytes)),
-    label("COMMAND", Show::Command),
+const COLUMNS: [Shown; 7] = [
+    shown_as("PID", Field::Pid),
+    Shown::made("USER", &tasks::USER),
+    shown_as("SWAP", Field::RollupSwapBytes),
+    shown_as("USS", Field::UssBytes),
+    shown_as("PSS", Field::PssBytes),
+    shown_as("RSS", Field::RollupRssBytes),
+    Shown::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// In the table without `-o`, behind the sizes, if a process has pages of hugetlbfs.
-const HUGETLB: [Column; 2] = [
-    label("HUGETLB", Show::Field(Field::PrivateHugetlbBytes)),
-    label("SHARED-HUGETLB", Show::Field(Field::SharedHugetlbBytes)),
+const HUGETLB: [Shown; 2] = [
+    shown_as("HUGETLB", Field::PrivateHugetlbBytes),
+    shown_as("SHARED-HUGETLB", Field::SharedHugetlbBytes),
 ];
 
 /// In the table of `--watch` without `-o`, the column before the command.
-const AGE: Column = label("AGE", Show::Field(Field::RollupAgeNs));
+const AGE: Shown = Shown::made("AGE", &AGE_IN_SECONDS);
+
+/// The age of a process's values, in seconds.
+static AGE_IN_SECONDS: Made = Made {
+    align: Align::Right,
+    needs: &[Field::RollupAgeNs as usize],
+    write: |out, row, cells| match row.cell(Field::RollupAgeNs.index()) {
+        Ok(Value::Unsigned(ns)) if !cells.exact() => {
+            out.extend_from_slice(format!("{:.1}s", ns as f64 / 1e9).as_bytes());
+        }
+        other => cells.cell(out, &tasks::RELATION[Field::RollupAgeNs.index()], other),
+    },
+};
+
+/// The column of a field that `-o` names.
+fn shown(field: Field) -> Shown {
+    match field {
+        Field::RollupAgeNs => Shown::made(field.name(), &AGE_IN_SECONDS),
+        field => tasks::shown(field),
+    }
+}
 
 /// The kind of rows.
 enum RowKind {
     /// Processes: columns of a table, or fields of machine-readable output.
     Processes {
-        columns: Vec<Column>,
+        columns: Vec<Shown>,
         fields: Vec<Field>,
-        sort: Vec<SortKey>,
+        sort: Vec<SortBy<Field>>,
     },
-    Sums(By, Vec<SortBy<SumKey>>),
-    Total,
+    /// Sums, or only the total.
+    Sums(SumLayout),
 }
 
 impl RowKind {
     fn new(args: &Args) -> Result<RowKind, Failure> {
         let chosen = selection::chosen_fields(&args.options.fields)?;
-        if !chosen.items().is_empty() && (args.total || args.by.is_some()) {
+        if !chosen.items().is_empty() && (args.total || !args.by.is_empty()) {
             return Err(Failure::Unanswered(
                 "-o chooses fields of processes; --by and --total always show the same sums".to_owned(),
             ));
         }
-        if args.total {
-            return Ok(RowKind::Total);
-        }
-        if let Some(by) = args.by {
-            return Ok(RowKind::Sums(by, sums::sort_keys(&args.sort, by)?));
+        if args.total || !args.by.is_empty() {
+            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-pss_bytes", args.limit)?;
+            return Ok(RowKind::Sums(layout));
         }
         let sort = match args.sort.as_slice() {
-            [] => vec![SortKey {
-                field: Field::PssBytes,
+            [] => vec![SortBy {
+                key: Field::PssBytes,
                 descending: true,
             }],
             lists => selection::sort_keys(lists)?,
@@ -165,7 +199,7 @@ impl RowKind {
             columns.insert(columns.len() - 1, AGE);
         }
         Ok(RowKind::Processes {
-            columns: chosen.columns(columns, Column::of),
+            columns: chosen.columns(columns, shown),
             fields: chosen.keys(&MEMORY_FIELDS),
             sort,
         })
@@ -177,13 +211,12 @@ impl RowKind {
         match self {
             RowKind::Processes { columns, fields, sort } => {
                 match format {
-                    Format::Table => asked |= columns.iter().flat_map(Column::fields).copied().collect::<Fields>(),
+                    Format::Table => asked |= tasks::fields(columns),
                     Format::Machine(_) => asked |= fields.iter().copied().collect::<Fields>(),
                 }
-                asked |= sort.iter().map(|key| key.field).collect::<Fields>();
+                asked |= sort.iter().map(|by| by.key).collect::<Fields>();
             }
-            RowKind::Sums(by, _) => asked |= by.grouping().fields.iter().copied().collect::<Fields>(),
-            RowKind::Total => {}
+            RowKind::Sums(layout) => asked |= grouping::fields(layout.by()),
         }
         asked
     }

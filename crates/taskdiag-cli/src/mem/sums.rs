@@ -1,45 +1,12 @@
-//! Sums over processes: over all, or by program, user or cgroup.
+//! Sums over processes: over all, or over those of a group.
 
 use std::collections::HashMap;
 
-use clap::ValueEnum;
-use taskdiag::{Absent, Field, Task, Value};
+use taskdiag::{Absent, Field, Kind, Known, Task, Value};
 
-use crate::choice::{self, SortBy, SumKey};
-use crate::grouping::{self, Grouping, Name};
-use crate::outcome::Failure;
-use crate::output::Cell;
-
-/// The grouping of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// File name of the executable; the name of the process if reading the executable is denied
-    Program,
-    /// Effective user
-    User,
-    /// Cgroup of the unified hierarchy
-    Cgroup,
-}
-
-impl By {
-    /// The grouping's name, keys and fields.
-    pub fn grouping(self) -> &'static Grouping {
-        match self {
-            By::Program => &grouping::PROGRAM,
-            By::User => &grouping::USER,
-            By::Cgroup => &grouping::CGROUP,
-        }
-    }
-
-    /// The group of a process.
-    fn of(self, task: &Task<'_>) -> Result<Name, Absent> {
-        match self {
-            By::User => Ok(Name::User(task.euid()?)),
-            By::Cgroup => Ok(Name::Text(task.cgroup()?.to_vec())),
-            By::Program => Ok(Name::Text(grouping::program(task)?.to_vec())),
-        }
-    }
-}
+use crate::grouping::{self, Name, SumLayout};
+use crate::output::listing::Form;
+use crate::output::relation::{column, ColumnInfo};
 
 /// The fields that are added up. All come from the same walk of a process's page tables, so they
 /// are consistent. The kernel's counters (`rss_bytes`, `swap_bytes`) would be from another moment.
@@ -69,14 +36,6 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The keys of the numbers of a sum.
-    pub fn keys() -> [&'static str; 2 + FIELDS.len()] {
-        let mut keys = ["processes_count", "missing_count"]
-            .into_iter()
-            .chain(FIELDS.map(Field::name));
-        std::array::from_fn(|_| keys.next().expect("as many"))
-    }
-
     /// Adds a process, if it has memory.
     pub fn add(&mut self, task: &Task<'_>) {
         if !has_memory(task) {
@@ -110,18 +69,6 @@ impl Sum {
         self.bytes[SIZES..].iter().any(|&bytes| bytes > 0)
     }
 
-    /// The numbers under [`Sum::keys`].
-    fn numbers(&self) -> [Result<u64, Absent>; 2 + FIELDS.len()] {
-        let mut numbers = [Ok(self.processes), Ok(self.missing)].into_iter().chain(self.bytes());
-        std::array::from_fn(|_| numbers.next().expect("as many"))
-    }
-
-    /// The same numbers, for machine-readable output.
-    pub fn cells(&self) -> [Cell<'static>; 2 + FIELDS.len()] {
-        let cell = |number: Result<u64, Absent>| number.map(Value::Unsigned).map_err(Absent::as_str);
-        self.numbers().map(cell)
-    }
-
     /// The number of processes in the sums, followed by the total number if some are missing.
     pub fn count(&self) -> String {
         match self.missing {
@@ -131,29 +78,88 @@ impl Sum {
     }
 }
 
+impl grouping::Sum for Sum {
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = &[
+        (
+            column(
+                "processes_count",
+                Kind::Count,
+                "The number of processes that have memory.",
+            ),
+            "COUNT",
+        ),
+        (
+            column(
+                "missing_count",
+                Kind::Count,
+                "How many of them are missing from the sizes.",
+            ),
+            "",
+        ),
+        (column("rollup_swap_bytes", Kind::Bytes, "Swapped out."), "SWAP"),
+        (
+            column("uss_bytes", Kind::Bytes, "Pages that no other process has mapped."),
+            "USS",
+        ),
+        (
+            column(
+                "pss_bytes",
+                Kind::Bytes,
+                "Resident pages, each divided by the number of processes that have it mapped.",
+            ),
+            "PSS",
+        ),
+        (column("rollup_rss_bytes", Kind::Bytes, "Resident pages."), "RSS"),
+        (
+            column(
+                "private_hugetlb_bytes",
+                Kind::Bytes,
+                "Pages of hugetlbfs of one process.",
+            ),
+            "HUGETLB",
+        ),
+        (
+            column(
+                "shared_hugetlb_bytes",
+                Kind::Bytes,
+                "Pages of hugetlbfs of several processes.",
+            ),
+            "SHARED-HUGETLB",
+        ),
+    ];
+
+    fn numbers(&self) -> Vec<Known<u64>> {
+        let counts = [Ok(self.processes), Ok(self.missing)];
+        counts.into_iter().chain(self.bytes()).collect()
+    }
+
+    fn write(&self, out: &mut Vec<u8>, column: usize, form: &mut Form) {
+        match self.numbers()[column] {
+            _ if column == 0 => out.extend_from_slice(self.count().as_bytes()),
+            Ok(bytes) => form.cells.size(out, bytes),
+            Err(_) => out.push(b'-'),
+        }
+    }
+
+    /// The sizes of hugetlbfs stand there if a process has some.
+    fn has(&self, column: usize) -> bool {
+        !Self::COLUMNS[column].1.is_empty() && (column < 2 + SIZES || self.has_hugetlb())
+    }
+}
+
 /// Whether a task is a process with memory: not a kernel thread or zombie.
 pub fn has_memory(task: &Task<'_>) -> bool {
     task.pss_bytes() != Err(Absent::NoMemory)
 }
 
-/// The sums of all groups, unordered.
-pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
-    let mut sums: HashMap<Name, Sum> = HashMap::new();
+/// The sums of all groups.
+pub fn sums(tasks: &[Task<'_>], layout: &SumLayout) -> HashMap<Vec<Name>, Sum> {
+    let mut sums: HashMap<Vec<Name>, Sum> = HashMap::new();
     for task in tasks.iter().filter(|task| has_memory(task)) {
-        let name = by.of(task).unwrap_or_else(Name::None);
-        sums.entry(name).or_default().add(task);
+        let names = layout.names(task, |_| Name::None(Absent::Unsupported.as_str()));
+        sums.entry(names).or_default().add(task);
     }
-    sums.into_iter().collect()
-}
-
-/// The keys that `--sort` options name; by default, the largest proportional size comes first.
-pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    choice::sum_keys(lists, "-pss_bytes", by.grouping().name, &Sum::keys())
-}
-
-/// Sorts sums. A sum without a value comes last; equal sums are sorted by name.
-pub fn sort(sums: &mut [(Name, Sum)], orders: &[SortBy<SumKey>]) {
-    choice::sort_sums(sums, orders, Sum::numbers);
+    sums
 }
 
 #[cfg(test)]
@@ -181,23 +187,34 @@ mod tests {
     /// unknown keys are errors.
     #[test]
     fn sums_are_sorted() {
-        let name = |name: &str| Name::Text(name.into());
-        let mut sums = vec![
-            (name("d"), missing(9, 9)),
-            (name("b"), sum(1)),
-            (name("a"), sum(1)),
-            (name("c"), sum(2)),
-        ];
-        let mut sorted = |orders: &[&str]| -> Vec<Name> {
+        let name = |name: &str| vec![Name::Text(name.into())];
+        let layout = |orders: &[&str]| {
             let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
-            sort(&mut sums, &sort_keys(&orders, By::Program).expect("keys"));
-            sums.iter().map(|(name, _)| name.clone()).collect()
+            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &orders, "-pss_bytes", None)
+        };
+        let sorted = |orders: &[&str]| -> Vec<Vec<Name>> {
+            let sums = HashMap::from([
+                (name("d"), missing(9, 9)),
+                (name("b"), sum(1)),
+                (name("a"), sum(1)),
+                (name("c"), sum(2)),
+            ]);
+            let sorted = layout(orders).expect("keys").sort(sums);
+            sorted.into_iter().map(|(name, _)| name).collect()
         };
         assert_eq!(sorted(&[]), ["c", "a", "b", "d"].map(name));
         assert_eq!(sorted(&["pss_bytes,-program"]), ["b", "a", "c", "d"].map(name));
         assert_eq!(sorted(&["program"]), ["a", "b", "c", "d"].map(name));
         assert_eq!(sorted(&["-processes_count"]), ["d", "a", "b", "c"].map(name));
-        assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
+        assert!(layout(&["comm"]).is_err());
+    }
+
+    /// Check that the sizes of a sum are those fields.
+    #[test]
+    fn sizes_are_fields() {
+        let columns = <Sum as grouping::Sum>::columns();
+        let names = columns[2..].iter().map(|column| column.name);
+        assert!(names.eq(FIELDS.map(Field::name)));
     }
 
     /// Check that a sum is missing if no process could be read, that other sums show how many

@@ -12,19 +12,20 @@ use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
-use crate::output::named::{key, RowKey, Rows};
+use crate::output::relation::{column, Absences, ColumnInfo};
+use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{Absences, Output};
+use crate::output::Output;
 
 /// The keys of rows.
-pub const KEYS: [RowKey; 3] = [
-    key(
+pub const RELATION: [ColumnInfo; 3] = [
+    column(
         "item",
         Kind::Text,
         "What the memory is used for; the first row is total_bytes.",
     ),
-    key("bytes", Kind::Signed, "The size; the unexplained part can be negative."),
-    key(
+    column("bytes", Kind::Signed, "The size; the unexplained part can be negative."),
+    column(
         "part_of",
         Kind::Text,
         "The item that contains this one; empty for the first row.",
@@ -48,7 +49,10 @@ pub struct Tally {
 impl Tally {
     /// Adds a process.
     pub fn add(&mut self, task: &Task<'_>, missing: &mut Absences) {
-        match FIELDS.map(|field| missing.value(task, field)) {
+        for field in FIELDS {
+            let _ = missing.value(task, field);
+        }
+        match FIELDS.map(|field| task.value(field)) {
             [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {
                 self.read += 1;
                 self.processes.pss_anon_bytes += anon;
@@ -128,24 +132,29 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
             ]);
             let sources = answers.sources().chain([("system", "meminfo")]).collect();
             let head = Head::new("mem", sources, counters);
-            let keys = KEYS.map(|key| key.name).to_vec();
-            let mut rows = Rows::begin(machine, &head, keys, !args.options.no_header);
-            rows.row(&[
+            let options = RowOptions {
+                header: !args.options.no_header,
+                ..RowOptions::default()
+            };
+            let mut rows = Rows::begin(machine, &head, RELATION, options);
+            let total = [
                 Ok(Value::Text(b"total_bytes")),
                 Ok(Value::Unsigned(account.total_bytes)),
                 Ok(Value::Text(b"")),
-            ])?;
+            ];
+            rows.row(|column| total[column])?;
             for line in &account.lines {
                 let part_of = if line.part_of.is_empty() {
                     "total_bytes"
                 } else {
                     line.part_of
                 };
-                rows.row(&[
+                let cells = [
                     Ok(Value::Text(line.name.as_bytes())),
                     counts.bytes(line).map(Value::Signed).map_err(Absent::as_str),
                     Ok(Value::Text(part_of.as_bytes())),
-                ])?;
+                ];
+                rows.row(|column| cells[column])?;
             }
             rows.finish()?;
         }

@@ -3,40 +3,12 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use taskdiag::{Arguments, Field, Group, Kind, Value};
+use taskdiag::{Arguments, Kind, Value};
 
 use super::names::{Named, Names};
 use super::people::{self, Clock};
-use super::table::{Align, Table};
-use super::terminal::Style;
-use super::{text, Absences, HasValues, Key as _};
-
-/// A column of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// The heading: the name of the field, or a word in capitals for a column of a table without
-    /// `-o`.
-    pub heading: &'static str,
-    /// Its content.
-    pub show: Show,
-}
-
-/// The content of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
-    /// One field.
-    Field(Field),
-    /// The name of the effective user.
-    User,
-    /// The name of the controlling terminal.
-    Terminal,
-    /// The start time, in five characters.
-    Start,
-    /// Processor time.
-    Time,
-    /// The command line, or the name in brackets if there is none.
-    Command,
-}
+use super::relation::{Cell, ColumnInfo};
+use super::text;
 
 /// Whether values of a kind are numbers, which tables align right.
 pub fn is_number(kind: Kind) -> bool {
@@ -54,57 +26,7 @@ pub fn is_number(kind: Kind) -> bool {
     )
 }
 
-/// A column with a heading of its own.
-pub const fn label(heading: &'static str, show: Show) -> Column {
-    Column { heading, show }
-}
-
-impl Column {
-    /// A column for a field, with the field's name as heading.
-    pub fn of(field: Field) -> Column {
-        Column {
-            heading: field.name(),
-            show: Show::Field(field),
-        }
-    }
-
-    /// A table of these columns with room for about `rows` rows, with headings if `header`.
-    pub fn table(columns: &[Column], rows: usize, header: bool) -> Table {
-        let mut table = Table::new(columns.iter().map(Column::align), rows);
-        if header {
-            table.headings(columns.iter().map(|column| column.heading));
-        }
-        for (index, column) in columns.iter().enumerate() {
-            if column.show == Show::Field(Field::State) {
-                table.style(index, Style::of_state);
-            }
-        }
-        table
-    }
-
-    /// The fields that the column needs.
-    pub fn fields(&self) -> &'static [Field] {
-        match self.show {
-            Show::Field(field) => &Field::ALL[field as usize..=field as usize],
-            Show::User => &[Field::Euid],
-            Show::Terminal => &[Field::TtyNr],
-            Show::Start => &[Field::StartNs],
-            Show::Time => &[Field::UtimeNs, Field::StimeNs],
-            Show::Command => &[Field::Cmdline, Field::Comm, Field::State],
-        }
-    }
-
-    /// The alignment of the column.
-    pub fn align(&self) -> Align {
-        match self.show {
-            Show::Field(field) if is_number(field.info().kind) => Align::Right,
-            Show::Start | Show::Time => Align::Right,
-            _ => Align::Left,
-        }
-    }
-}
-
-/// Writes cells. A missing value is `-`, an empty text `""`.
+/// Writes the values of cells for people. A missing value is `-`.
 #[derive(Debug)]
 pub struct Cells {
     exact: bool,
@@ -130,6 +52,9 @@ pub enum Scale {
     /// GiB
     #[value(name = "G")]
     Gibibytes,
+    /// Pages, rounded up
+    #[value(skip)]
+    Pages,
 }
 
 impl Scale {
@@ -140,6 +65,7 @@ impl Scale {
             Scale::Kibibytes => (10, b'K'),
             Scale::Mebibytes => (20, b'M'),
             Scale::Gibibytes => (30, b'G'),
+            Scale::Pages => return people::number(out, bytes.div_ceil(rustix::param::page_size() as u64)),
         };
         let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
         formatted(out, format_args!("{}.{}", tenths / 10, tenths % 10));
@@ -175,78 +101,70 @@ impl Cells {
         }
     }
 
-    /// Appends the cell of `row` in `column`.
-    pub fn write(
-        &mut self,
-        out: &mut Vec<u8>,
-        column: Column,
-        row: &impl HasValues<Key = Field>,
-        absences: &mut Absences,
-    ) {
-        match column.show {
-            Show::Field(field) => match absences.value(row, field) {
-                Ok(value) => self.value(out, field, value),
-                Err(_) => out.push(b'-'),
-            },
-            Show::User => match absences.value(row, Field::Euid) {
-                Ok(Value::Unsigned(uid)) => text::escape(out, self.names.user(uid as u32)),
-                _ => out.push(b'-'),
-            },
-            Show::Terminal => match absences.value(row, Field::TtyNr) {
-                Ok(Value::Unsigned(device)) => people::terminal(out, device as u32),
-                _ => out.push(b'-'),
-            },
-            Show::Start => match absences.value(row, Field::StartNs) {
-                Ok(Value::Unsigned(ns)) if self.exact => people::number(out, ns),
-                Ok(Value::Unsigned(ns)) => self.clock().short_date(out, ns as i64),
-                Ok(Value::Signed(ns)) => self.clock().short_date(out, ns),
-                _ => out.push(b'-'),
-            },
-            Show::Time => match (absences.value(row, Field::UtimeNs), absences.value(row, Field::StimeNs)) {
-                (Ok(Value::Unsigned(user)), Ok(Value::Unsigned(system))) => {
-                    if self.exact {
-                        people::number(out, user.saturating_add(system))
-                    } else {
-                        people::duration(out, user.saturating_add(system))
-                    }
-                }
-                _ => out.push(b'-'),
-            },
-            Show::Command => command(out, row, absences),
+    /// Whether sizes and times are written exactly.
+    pub fn exact(&self) -> bool {
+        self.exact
+    }
+
+    /// Appends what a row has in a column.
+    #[inline]
+    pub fn cell(&mut self, out: &mut Vec<u8>, column: &ColumnInfo, cell: Cell<'_>) {
+        match cell {
+            Ok(value) => self.value(out, column, value),
+            Err(_) => out.push(b'-'),
         }
     }
 
-    /// Appends a value of this field. An empty text is written as `""`.
-    pub fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
+    /// Appends a value of this column.
+    pub fn value(&mut self, out: &mut Vec<u8>, column: &ColumnInfo, value: Value<'_>) {
         let before = out.len();
         if self.named {
-            if let Some(named) = field.named().and_then(|kind| self.names.of(kind, &value)) {
+            if let Some(named) = column.names().and_then(|kind| self.names.of(kind, &value)) {
                 return name(out, &named);
             }
         }
         match value {
             Value::Unsigned(value) if self.exact => people::number(out, value),
-            Value::Unsigned(value) => match field.info().kind {
+            Value::Unsigned(value) => match column.kind {
                 Kind::Bytes => self.size(out, value),
-                Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value as i64),
-                Kind::Nanoseconds => people::exact_duration(out, value),
+                Kind::Nanoseconds => self.time(out, column, value as i64),
                 Kind::Mode => formatted(out, format_args!("{value:04o}")),
                 _ => people::number(out, value),
             },
-            Value::Signed(ns) if !self.exact && field == Field::StartNs => self.clock().date(out, ns),
+            Value::Signed(ns) if !self.exact && column.kind == Kind::Nanoseconds => self.time(out, column, ns),
+            Value::Float(value) if !self.exact && column.kind == Kind::Bytes => self.size(out, value as u64),
             Value::Float(value) if !self.exact => formatted(out, format_args!("{value:.1}")),
             Value::Text(bytes) => text::escape(out, bytes),
             Value::Texts(arguments) => command_line(out, arguments),
+            Value::Owners([]) => out.push(b'-'),
+            Value::Owners(_) => {
+                let mut owners = Vec::new();
+                plain(&mut owners, value, b',');
+                text::escape(out, &owners);
+            }
             other => plain(out, other, b','),
         }
         if out.len() == before {
-            // A derived field has an empty text for a task without a terminal, unit or container.
-            let is_derived = field.group() == Group::Derived;
-            out.extend_from_slice(if is_derived { b"-" } else { b"\"\"" });
+            out.extend_from_slice(column.empty.as_bytes());
         }
     }
 
-    fn clock(&mut self) -> &mut Clock {
+    /// Appends a date, a time of day, or a time span.
+    fn time(&mut self, out: &mut Vec<u8>, column: &ColumnInfo, ns: i64) {
+        match column.name {
+            "start_ns" => self.clock().date(out, ns),
+            "time_ns" => self.clock().time_of_day(out, ns),
+            _ => people::exact_duration(out, ns as u64),
+        }
+    }
+
+    /// Names of users and groups.
+    pub fn names(&mut self) -> &mut Names {
+        &mut self.names
+    }
+
+    /// The wall clock.
+    pub fn clock(&mut self) -> &mut Clock {
         self.clock.get_or_insert_with(Clock::new)
     }
 }
@@ -260,26 +178,8 @@ fn name(out: &mut Vec<u8>, named: &Named) {
     }
 }
 
-/// Appends the command line; for a task without one, the name in brackets, like ps.
-pub fn command(out: &mut Vec<u8>, row: &impl HasValues<Key = Field>, absences: &mut Absences) {
-    if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
-        if arguments.as_bytes().iter().any(|&byte| byte != 0) {
-            return command_line(out, arguments);
-        }
-    }
-    out.push(b'[');
-    match absences.value(row, Field::Comm) {
-        Ok(Value::Text(name)) => text::escape(out, name),
-        _ => out.push(b'?'),
-    }
-    out.push(b']');
-    if matches!(row.value(Field::State), Ok(Value::Letter('Z'))) {
-        out.extend_from_slice(b" <defunct>");
-    }
-}
-
 /// Appends arguments, escaped, separated by spaces.
-fn command_line(out: &mut Vec<u8>, arguments: Arguments<'_>) {
+pub fn command_line(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     let start = out.len();
     arguments.join(out);
     // A space is not part of any escape, so escaping the whole equals escaping the parts.
@@ -340,47 +240,7 @@ pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::Absent;
-
-    use super::super::tests::Made;
     use super::*;
-
-    fn shown(column: Column, exact: bool, row: &Made<'_>) -> String {
-        let mut out = Vec::new();
-        Cells::new(exact, false).write(&mut out, column, row, &mut Absences::new());
-        String::from_utf8(out).expect("cells are UTF-8")
-    }
-
-    /// Check that sizes and times are for people unless exact values are asked for, and that a
-    /// missing value is not a number.
-    #[test]
-    fn values_are_for_people_or_exact() {
-        let row = Made(vec![
-            (Field::RssBytes, Ok(Value::Unsigned(12_900_000))),
-            (Field::UtimeNs, Ok(Value::Unsigned(1_500_000_000))),
-            (Field::CapEffective, Ok(Value::Mask(0x1ff))),
-            (Field::Comm, Ok(Value::Text(b"\x1b]0;owned\x07"))),
-            (Field::Cgroup, Ok(Value::Text(b""))),
-            (Field::SwapBytes, Err(Absent::NoMemory)),
-            (Field::CpuPercent, Ok(Value::Float(12.345))),
-            (Field::Unit, Ok(Value::Text(b""))),
-            (Field::StartTime, Ok(Value::Text(b"2026-11-23T03:12:05Z"))),
-        ]);
-        for (field, people, exact) in [
-            (Field::RssBytes, "12.3M", "12900000"),
-            (Field::UtimeNs, "00:00:01.500", "1500000000"),
-            (Field::CapEffective, "0x1ff", "0x1ff"),
-            (Field::Comm, "\\x1b]0;owned\\x07", "\\x1b]0;owned\\x07"),
-            (Field::Cgroup, "\"\"", "\"\""),
-            (Field::SwapBytes, "-", "-"),
-            (Field::CpuPercent, "12.3", "12.345"),
-            (Field::Unit, "-", "-"),
-            (Field::StartTime, "2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
-        ] {
-            assert_eq!(shown(Column::of(field), false, &row), people);
-            assert_eq!(shown(Column::of(field), true, &row), exact);
-        }
-    }
 
     /// Check that all sizes are in the chosen unit, and are rounded once.
     #[test]
@@ -395,25 +255,5 @@ mod tests {
         assert_eq!(shown(Scale::Mebibytes, 1_048_575), "1.0M");
         assert_eq!(shown(Scale::Gibibytes, 0), "0.0G");
         assert_eq!(shown(Scale::Gibibytes, u64::MAX), "17179869184.0G");
-    }
-
-    /// Check what is shown for tasks with a command line, without one, and with an erased one.
-    #[test]
-    fn commands_are_like_those_of_ps() {
-        let column = Column {
-            heading: "COMMAND",
-            show: Show::Command,
-        };
-        let mut row = Made(vec![
-            (Field::Cmdline, Ok(Value::Texts(Arguments::new(b"cat\0a b\0\n\0")))),
-            (Field::Comm, Ok(Value::Text(b"cat"))),
-            (Field::State, Ok(Value::Letter('S'))),
-        ]);
-        assert_eq!(shown(column, false, &row), "cat a b \\n");
-        row.0[0].1 = Ok(Value::Texts(Arguments::new(b"\0\0\0")));
-        assert_eq!(shown(column, false, &row), "[cat]");
-        row.0[0].1 = Err(Absent::NoMemory);
-        row.0[2].1 = Ok(Value::Letter('Z'));
-        assert_eq!(shown(column, false, &row), "[cat] <defunct>");
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use taskdiag::Value;
 
 use super::format::Machine;
-use super::{csv, json, people, Extra};
+use super::{csv, json, people};
 use crate::history;
 
 /// What a JSON document says about its rows. The other members are the same for all commands.
@@ -165,16 +165,6 @@ pub struct Sample<'a> {
     pub number: u64,
     /// When it was taken, in the format of [`now`].
     pub time: &'a str,
-}
-
-impl<'a> Sample<'a> {
-    /// The extra cells of a sample's rows in CSV. Lines of JSON have only the number.
-    pub fn extras(self) -> [(&'static str, Result<Extra<'a>, &'static str>); 2] {
-        [
-            ("sample", Ok(Extra::Count(self.number))),
-            ("time", Ok(Extra::Text(self.time))),
-        ]
-    }
 }
 
 /// Appends the line before the rows of a sample, in lines of JSON. No row has a key `rows`.

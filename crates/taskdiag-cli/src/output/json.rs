@@ -6,138 +6,8 @@ use taskdiag::files::Owner;
 use taskdiag::Value;
 
 use super::cell::{formatted, plain};
-use super::names::{name_key, NameKind, Named, Names};
+use super::people;
 use super::text::{all, changes_the_display};
-use super::{people, Absences, Cell, Extras, HasValues, Key};
-
-/// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons for
-/// the other fields.
-#[derive(Debug)]
-pub struct Rows<K> {
-    keys: Vec<RowKey<K>>,
-    /// Set if numbers are written with their names.
-    names: Option<Names>,
-    absent: Vec<(&'static str, &'static str)>,
-}
-
-/// A field and its key as written in a row, colon included.
-#[derive(Debug)]
-struct RowKey<K> {
-    field: K,
-    key: Vec<u8>,
-    /// The key for the names of its values, with comma and colon.
-    names: Option<(NameKind, Vec<u8>)>,
-}
-
-impl<K: Key> Rows<K> {
-    /// A writer of rows with these fields.
-    pub fn new(fields: &[K], named: bool) -> Rows<K> {
-        let key = |&field: &K| RowKey {
-            field,
-            key: format!("\"{}\":", field.name()).into_bytes(),
-            names: field
-                .named()
-                .zip(name_key(field))
-                .filter(|_| named)
-                .map(|(kind, key)| (kind, format!(",\"{key}\":").into_bytes())),
-        };
-        Rows {
-            keys: fields.iter().map(key).collect(),
-            names: named.then(Names::default),
-            absent: Vec::new(),
-        }
-    }
-
-    /// Appends a row. Extras have their own keys, after the fields.
-    pub fn write(
-        &mut self,
-        out: &mut Vec<u8>,
-        row: &impl HasValues<Key = K>,
-        extras: Extras<'_>,
-        absences: &mut Absences<K>,
-    ) {
-        self.absent.clear();
-        let mut before = b'{';
-        for RowKey { field, key, names } in &self.keys {
-            match absences.value(row, *field) {
-                Ok(value) => {
-                    out.push(before);
-                    before = b',';
-                    out.extend_from_slice(key);
-                    write_value(out, value);
-                    if let (Some(known), Some((kind, key))) = (&mut self.names, names) {
-                        if let Some(named) = known.of(*kind, &value) {
-                            out.extend_from_slice(key);
-                            write_named(out, &named);
-                        }
-                    }
-                }
-                Err(_) if row.is_without(*field) => {}
-                Err(reason) => self.absent.push((field.name(), reason.as_str())),
-            }
-        }
-        for &(name, extra) in extras {
-            match extra {
-                Ok(extra) => {
-                    out.push(before);
-                    before = b',';
-                    string(out, name);
-                    out.push(b':');
-                    extra.write_json(out);
-                }
-                Err(reason) => self.absent.push((name, reason)),
-            }
-        }
-        if !self.absent.is_empty() {
-            out.push(before);
-            before = b',';
-            out.extend_from_slice(b"\"absent\":");
-            object(out, &self.absent, |&(name, reason)| {
-                (name, move |out: &mut Vec<u8>| string(out, reason))
-            });
-        }
-        if before == b'{' {
-            out.push(b'{');
-        }
-        out.push(b'}');
-    }
-}
-
-fn write_named(out: &mut Vec<u8>, named: &Named) {
-    match named {
-        Named::One(name) => text(out, name),
-        Named::Members(names) => list(out, names.iter(), |out, name| string(out, name)),
-    }
-}
-
-/// Appends a row of named values: a key for each existing value, and `absent` with the reasons for
-/// the others.
-pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
-    let pairs = || keys.iter().zip(cells);
-    let mut before = b'{';
-    for (key, cell) in pairs() {
-        if let Ok(value) = cell {
-            out.push(before);
-            before = b',';
-            string(out, key);
-            out.push(b':');
-            write_value(out, *value);
-        }
-    }
-    let absent = || pairs().filter_map(|(key, cell)| Some((*key, cell.err()?)));
-    if absent().next().is_some() {
-        out.push(before);
-        before = b',';
-        out.extend_from_slice(b"\"absent\":");
-        object(out, absent(), |(key, reason)| {
-            (key, move |out: &mut Vec<u8>| string(out, reason))
-        });
-    }
-    if before == b'{' {
-        out.push(b'{');
-    }
-    out.push(b'}');
-}
 
 /// Appends a value.
 pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
@@ -256,57 +126,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::Arguments;
-    use taskdiag::{Absent, Field};
-
-    use super::super::tests::Made;
-    use super::super::Extra;
     use super::*;
-
-    fn written(made: Made<'_>, depth: Option<u32>) -> serde_json::Value {
-        let fields: Vec<Field> = made.0.iter().map(|(field, _)| *field).collect();
-        let mut out = Vec::new();
-        let depth = depth.map(|depth| ("depth", Ok(Extra::Count(depth.into()))));
-        Rows::new(&fields, false).write(&mut out, &made, depth.as_slice(), &mut Absences::new());
-        serde_json::from_slice(&out).expect("rows are JSON")
-    }
-
-    /// Check the form of every kind of value, and that a missing value has a reason in place of a
-    /// key.
-    #[test]
-    fn rows_have_values_or_reasons() {
-        let made = Made(vec![
-            (Field::Pid, Ok(Value::Unsigned(u64::MAX))),
-            (Field::Nice, Ok(Value::Signed(-5))),
-            (Field::KernelThread, Ok(Value::Flag(true))),
-            (Field::State, Ok(Value::Letter('S'))),
-            (Field::CapEffective, Ok(Value::Mask(0x1ff))),
-            (Field::Comm, Ok(Value::Text(b"\xff\x00"))),
-            (
-                Field::Cmdline,
-                Ok(Value::Texts(Arguments::new("é \"\\\n\0\0\u{1}\0".as_bytes()))),
-            ),
-            (Field::RssBytes, Err(Absent::NoMemory)),
-            (Field::CpuPercent, Ok(Value::Float(12.345))),
-        ]);
-        let expected = serde_json::json!({
-            "pid": u64::MAX, "nice": -5, "kernel_thread": true, "state": "S", "cap_effective": "0x1ff",
-            "comm": {"base64": "/wA="}, "cmdline": ["é \"\\\n", "", "\u{1}"], "depth": 2,
-            "absent": {"rss_bytes": "no memory"}, "cpu_percent": 12.345,
-        });
-        assert_eq!(written(made, Some(2)), expected);
-        assert_eq!(written(Made(vec![]), None), serde_json::json!({}));
-        let extras = [
-            ("sample", Ok(Extra::Count(1))),
-            ("cpu_percent", Err("no earlier sample")),
-        ];
-        let mut out = Vec::new();
-        Rows::new(&[], false).write(&mut out, &Made(vec![]), &extras, &mut Absences::new());
-        assert_eq!(
-            out,
-            b"{\"sample\":1,\"absent\":{\"cpu_percent\":\"no earlier sample\"}}"
-        );
-    }
 
     /// Check that no text can control a terminal, and that programs still decode the same text.
     #[test]
@@ -318,28 +138,5 @@ mod tests {
         let expected = r#"é\u009b31m\u001b[2J\u007f\u202e\udb40\udc01日\\\""#;
         assert_eq!(written, format!("\"{expected}\""));
         assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);
-    }
-
-    /// Check that names are written next to numbers, which keep their types, and that a number
-    /// without a name has no such key.
-    #[test]
-    fn names_stand_beside_numbers() {
-        let fields = [Field::Uid, Field::Gid, Field::CapEffective, Field::Pid];
-        let made = Made(vec![
-            (Field::Uid, Ok(Value::Unsigned(0))),
-            (Field::Gid, Ok(Value::Unsigned(4_000_000_000))),
-            (Field::CapEffective, Ok(Value::Mask(1))),
-            (Field::Pid, Ok(Value::Unsigned(1))),
-        ]);
-        let mut out = Vec::new();
-        Rows::new(&fields, true).write(&mut out, &made, &[], &mut Absences::new());
-        let expected = serde_json::json!({
-            "uid": 0, "uid_name": "root", "gid": 4_000_000_000_u32, "cap_effective": "0x1",
-            "cap_effective_names": ["cap_chown"], "pid": 1,
-        });
-        assert_eq!(
-            serde_json::from_slice::<serde_json::Value>(&out).expect("JSON"),
-            expected
-        );
     }
 }

@@ -11,7 +11,6 @@ use taskdiag::Value;
 use taskdiag_core::names::{CAPABILITIES, SIGNALS};
 use taskdiag_sys::lookup::{local_name, Lookup, Worker};
 
-use super::Key;
 use crate::history;
 use crate::outcome::say;
 use crate::users;
@@ -29,15 +28,6 @@ pub enum NameKind {
     Capabilities,
     /// A set of signals.
     Signals,
-}
-
-/// The key for the names of a field's numbers, if they have names.
-pub fn name_key(key: impl Key) -> Option<String> {
-    let suffix = match key.named()? {
-        NameKind::User | NameKind::Group => "name",
-        NameKind::Groups | NameKind::Capabilities | NameKind::Signals => "names",
-    };
-    Some(format!("{}_{suffix}", key.name()))
 }
 
 /// The name of a number, or the names of a set.
@@ -183,7 +173,7 @@ fn members(set: u64, name: impl Fn(usize) -> Cow<'static, str>) -> Named {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::{Field, Ids};
+    use taskdiag::Ids;
 
     use super::*;
 
@@ -211,17 +201,5 @@ mod tests {
         assert_eq!(names.user(0), b"root");
         assert_eq!(names.user(123_456_789), b"123456789");
         assert_eq!(names.user_name(123_456_789), None);
-    }
-
-    /// Check the keys of names, and that none of them is the name of a field.
-    #[test]
-    fn names_have_keys() {
-        assert_eq!(name_key(Field::Uid).as_deref(), Some("uid_name"));
-        assert_eq!(name_key(Field::SigCaught).as_deref(), Some("sig_caught_names"));
-        assert_eq!(name_key(Field::Groups).as_deref(), Some("groups_names"));
-        assert_eq!(name_key(Field::Pid), None);
-        for key in Field::ALL.iter().filter_map(|&field| name_key(field)) {
-            assert!(key.parse::<Field>().is_err(), "{key}");
-        }
     }
 }

@@ -59,8 +59,21 @@ pub fn duration(out: &mut Vec<u8>, ns: u64) {
     padded(out, seconds % 60, 2);
 }
 
-/// Appends a time span as `[dd-]hh:mm:ss.mmm`.
+/// Appends a time span as `[dd-]hh:mm:ss.mmm`; below a millisecond as `0.mmmms`, below a microsecond
+/// in nanoseconds, so that only nothing looks like nothing.
 pub fn exact_duration(out: &mut Vec<u8>, ns: u64) {
+    match ns {
+        0 | 1_000_000.. => {}
+        1..1_000 => {
+            number(out, ns);
+            return out.extend_from_slice(b"ns");
+        }
+        _ => {
+            out.extend_from_slice(b"0.");
+            padded(out, ns / 1000, 3);
+            return out.extend_from_slice(b"ms");
+        }
+    }
     duration(out, ns);
     out.push(b'.');
     padded(out, ns % SECOND / 1_000_000, 3);

@@ -87,8 +87,13 @@ impl Table {
 
     /// Makes long text in the last column wrap at the width of the terminal.
     pub fn wrapping(mut self) -> Table {
-        self.wraps = true;
+        self.wrap();
         self
+    }
+
+    /// The same for a table that is being filled.
+    pub fn wrap(&mut self) {
+        self.wraps = true;
     }
 
     /// Styles the cells of a column: `style` chooses a style by their text.

@@ -10,8 +10,9 @@ use super::lines::ColumnLayout;
 use super::options::Meant;
 use super::specifiers::{Justify, Specifier, Width};
 use crate::outcome::Failure;
-use crate::output::cell;
+use crate::output::listing::Shown;
 use crate::output::table::Align;
+use crate::output::tasks;
 use crate::selection;
 
 /// The meaning of a name that is both a specifier and a field.
@@ -29,7 +30,7 @@ pub enum Shows {
     /// What ps shows for a specifier.
     Specifier(&'static Specifier),
     /// The content of a column in other tables of taskdiag.
-    Ours(cell::Column),
+    Native(Shown),
 }
 
 impl Shows {
@@ -37,7 +38,7 @@ impl Shows {
     pub fn needs(&self) -> Fields {
         match self {
             Shows::Specifier(specifier) => specifier.needs().collect(),
-            Shows::Ours(column) => column.fields().iter().copied().collect(),
+            Shows::Native(shown) => tasks::fields([shown]),
         }
     }
 }
@@ -56,9 +57,9 @@ pub struct Column {
 }
 
 /// A column of this project's own tables.
-impl From<cell::Column> for Column {
-    fn from(column: cell::Column) -> Column {
-        Column::of(Shows::Ours(column))
+impl From<Shown> for Column {
+    fn from(shown: Shown) -> Column {
+        Column::of(Shows::Native(shown))
     }
 }
 
@@ -67,7 +68,7 @@ impl Column {
         Column {
             header: match shows {
                 Shows::Specifier(specifier) => specifier.header.to_owned(),
-                Shows::Ours(column) => column.heading.to_owned(),
+                Shows::Native(shown) => shown.heading.to_owned(),
             },
             width: None,
             shows,
@@ -95,8 +96,8 @@ impl Column {
                     width: Some(width.max(least)),
                 }
             }
-            Shows::Ours(column) => ColumnLayout {
-                justify: match column.align() {
+            Shows::Native(shown) => ColumnLayout {
+                justify: match shown.align(&tasks::RELATION) {
                     Align::Left => Justify::Left,
                     Align::Right => Justify::Right,
                 },
@@ -195,7 +196,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
     let field = name
         .parse::<Field>()
         .ok()
-        .map(|field| Shows::Ours(cell::Column::of(field)));
+        .map(|field| Shows::Native(tasks::shown(field)));
     let one = match vocabulary {
         Vocabulary::Ps => specifier.or(field),
         Vocabulary::Fields => field.or(specifier),
@@ -206,7 +207,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
             let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
             Ok(fields
                 .into_iter()
-                .map(|field| Shows::Ours(cell::Column::of(field)))
+                .map(|field| Shows::Native(tasks::shown(field)))
                 .collect())
         }
     }
@@ -299,10 +300,10 @@ pub fn fields(columns: &[Column]) -> Vec<Field> {
     let mut fields = Vec::new();
     for column in columns {
         let of_column = match &column.shows {
-            Shows::Specifier(specifier) => specifier.stands_for,
-            Shows::Ours(column) => column.fields(),
+            Shows::Specifier(specifier) => specifier.stands_for.to_vec(),
+            Shows::Native(shown) => shown.content.needs().map(|column| Field::ALL[column]).collect(),
         };
-        for &field in of_column {
+        for field in of_column {
             if !fields.contains(&field) {
                 fields.push(field);
             }

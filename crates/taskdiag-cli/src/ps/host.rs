@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::param::page_size;
 use rustix::time::ClockId;
-use taskdiag::{Absent, Identity};
+use taskdiag::Identity;
 use taskdiag_core::identity::TICK_NS;
 use taskdiag_sys::host::now_ns;
 
@@ -86,7 +86,7 @@ impl Host {
     }
 
     /// What a process did in the selected time of a recording, if there is one.
-    pub fn life(&self, process: impl FnOnce() -> Result<Identity, Absent>) -> Result<Option<Life>, Absent> {
+    pub fn life(&self, process: impl FnOnce() -> Result<Identity, &'static str>) -> Result<Option<Life>, &'static str> {
         match self.past.as_ref().filter(|moment| moment.span.is_some()) {
             Some(moment) => Ok(moment.life(process()?)),
             None => Ok(None),

@@ -6,42 +6,44 @@ use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
 use super::columns::{self, Shows, Vocabulary};
 use super::sort::{self, PsKey};
 use super::{query, Args};
+use crate::choice::SortBy;
 use crate::listing::{Format, Machine};
 use crate::outcome::Failure;
-use crate::output::cell::{label, Column, Show};
+use crate::output::listing::Shown;
+use crate::output::tasks::{self, shown_as};
 
 /// The table without `-o`.
-const PROCESSES: [Column; 10] = [
-    label("USER", Show::User),
-    label("PID", Show::Field(Field::Pid)),
-    label("PPID", Show::Field(Field::Ppid)),
-    label("STATE", Show::Field(Field::State)),
-    label("TTY", Show::Terminal),
-    label("START", Show::Start),
-    label("TIME", Show::Time),
-    label("RSS", Show::Field(Field::RssBytes)),
-    label("VSIZE", Show::Field(Field::VsizeBytes)),
-    label("COMMAND", Show::Command),
+const PROCESSES: [Shown; 10] = [
+    Shown::made("USER", &tasks::USER),
+    shown_as("PID", Field::Pid),
+    shown_as("PPID", Field::Ppid),
+    shown_as("STATE", Field::State),
+    Shown::made("TTY", &tasks::TERMINAL),
+    Shown::made("START", &tasks::START),
+    Shown::made("TIME", &tasks::TIME),
+    shown_as("RSS", Field::RssBytes),
+    shown_as("VSIZE", Field::VsizeBytes),
+    Shown::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// The table of threads without `-o`.
-const THREADS: [Column; 9] = [
-    label("USER", Show::User),
-    label("PID", Show::Field(Field::Pid)),
-    label("TID", Show::Field(Field::Tid)),
-    label("STATE", Show::Field(Field::State)),
-    label("TTY", Show::Terminal),
-    label("START", Show::Start),
-    label("TIME", Show::Time),
-    label("NAME", Show::Field(Field::Comm)),
-    label("COMMAND", Show::Command),
+const THREADS: [Shown; 9] = [
+    Shown::made("USER", &tasks::USER),
+    shown_as("PID", Field::Pid),
+    shown_as("TID", Field::Tid),
+    shown_as("STATE", Field::State),
+    Shown::made("TTY", &tasks::TERMINAL),
+    Shown::made("START", &tasks::START),
+    Shown::made("TIME", &tasks::TIME),
+    shown_as("NAME", Field::Comm),
+    Shown::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// The layout of the answer.
 #[derive(Debug)]
 pub enum TaskLayout {
     /// A table of this project's own columns.
-    Table(Vec<Column>),
+    Table(Vec<Shown>),
     /// Lines in the layout of ps.
     Lines(Vec<columns::Column>),
     /// For programs.
@@ -53,7 +55,7 @@ impl TaskLayout {
     pub fn new(args: &Args) -> Result<TaskLayout, Failure> {
         let (options, meant) = (&args.options, &args.meant);
         let is_threads = args.threads;
-        let ours = || {
+        let default_columns = || {
             if is_threads {
                 THREADS.to_vec()
             } else {
@@ -64,13 +66,13 @@ impl TaskLayout {
         lists.splice(..0, meant.preset.preloaded.clone());
         let usual = |vocabulary| match vocabulary {
             Vocabulary::Ps if meant.is_given => columns::preset(meant),
-            Vocabulary::Ps => ours().into_iter().map(columns::Column::from).collect(),
+            Vocabulary::Ps => default_columns().into_iter().map(columns::Column::from).collect(),
             Vocabulary::Fields if meant.preset.is_format() => columns::preset(meant),
             Vocabulary::Fields => {
                 let fields: &[Field] = if is_threads { &THREAD_FIELDS } else { &PROCESS_FIELDS };
                 fields
                     .iter()
-                    .map(|&field| columns::Column::from(Column::of(field)))
+                    .map(|&field| columns::Column::from(tasks::shown(field)))
                     .collect()
             }
         };
@@ -86,12 +88,12 @@ impl TaskLayout {
         if let Format::Machine(machine) = options.format() {
             return Ok(TaskLayout::Machine(machine, columns::fields(&columns)));
         }
-        let ours = |column: &columns::Column| match column.shows {
-            Shows::Ours(ours) if column.width.is_none() && column.header == ours.heading => Some(ours),
+        let native = |column: &columns::Column| match column.shows {
+            Shows::Native(shown) if column.width.is_none() && column.header == shown.heading => Some(shown),
             _ => None,
         };
-        let layout = match columns.iter().map(ours).collect() {
-            Some(ours) if meant.forest.is_none() => TaskLayout::Table(ours),
+        let layout = match columns.iter().map(native).collect() {
+            Some(native) if meant.forest.is_none() => TaskLayout::Table(native),
             _ => TaskLayout::Lines(columns),
         };
         Ok(layout)
@@ -100,7 +102,7 @@ impl TaskLayout {
     /// The fields that it shows.
     pub fn fields(&self) -> Fields {
         match self {
-            TaskLayout::Table(columns) => columns.iter().flat_map(Column::fields).copied().collect(),
+            TaskLayout::Table(columns) => tasks::fields(columns),
             TaskLayout::Lines(columns) => columns
                 .iter()
                 .fold(Fields::NONE, |fields, column| fields | column.shows.needs()),
@@ -115,7 +117,7 @@ pub struct PsRequest {
     /// The query.
     pub query: Query,
     /// The order of the rows.
-    pub sort: Vec<PsKey>,
+    pub sort: Vec<SortBy<PsKey>>,
     /// The maximum number of rows.
     pub limit: usize,
     /// What is shown about them.
@@ -131,7 +133,7 @@ impl PsRequest {
             TaskLayout::Table(_) | TaskLayout::Lines(_) => Vocabulary::Ps,
         };
         let sort = sort::keys(&args.sort, vocabulary)?;
-        let mut fields = sort.iter().fold(shown.fields(), |fields, key| fields | key.needs());
+        let mut fields = sort.iter().fold(shown.fields(), |fields, by| fields | by.key.needs());
         let meant = &args.meant;
         if meant.forest.is_some() {
             fields |= Field::Ppid | Field::StartNs;

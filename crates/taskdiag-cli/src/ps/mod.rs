@@ -28,9 +28,12 @@ use taskdiag_core::identity::TICK_NS;
 
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{Cells, Column};
+use crate::output::cell::Cells;
+use crate::output::listing::Shown;
+use crate::output::relation::Absences;
 use crate::output::table::terminal_width;
-use crate::output::{Absences, Output};
+use crate::output::tasks;
+use crate::output::Output;
 use crate::selection::within_cgroup;
 use crate::version;
 
@@ -171,17 +174,12 @@ fn arrange(
 }
 
 /// Writes a table of this project's own columns.
-fn write_table(
-    options: &Options,
-    columns: &[Column],
-    tasks: &[Task<'_>],
-    missing: &mut Absences,
-) -> Result<(), Failure> {
-    let mut table = Column::table(columns, tasks.len(), !options.no_header);
+fn write_table(options: &Options, columns: &[Shown], rows: &[Task<'_>], missing: &mut Absences) -> Result<(), Failure> {
+    let mut table = tasks::table(columns, rows.len(), !options.no_header);
     let mut cells = Cells::new(options.bytes, options.names);
-    for task in tasks {
-        for &column in columns {
-            table.cell(|out| cells.write(out, column, task, missing));
+    for task in rows {
+        for shown in columns {
+            table.cell(|out| tasks::write(out, shown, task, &mut cells, missing));
         }
     }
     let mut output = Output::new();

@@ -13,8 +13,10 @@ use super::Args;
 use crate::listing::Answers;
 use crate::outcome::{self, Failure};
 use crate::output::cell::Cells;
+use crate::output::relation::Absences;
 use crate::output::table::terminal_width;
-use crate::output::{Absences, Output};
+use crate::output::tasks;
+use crate::output::Output;
 
 /// A line to write.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ pub fn write_lines(
     for row in rows {
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
-                Shows::Ours(ours) => cells.write(out, ours, &row.task, missing),
+                Shows::Native(shown) => tasks::write(out, &shown, &row.task, &mut cells, missing),
                 Shows::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
                 Shows::Specifier(specifier) => (specifier.show)(&mut Cell {
                     out,

@@ -6,22 +6,18 @@ use super::cell::Cell;
 use super::columns::{unknown, Vocabulary};
 use super::host::Host;
 use super::specifiers::{Order, Specifier};
+use crate::choice::{Key, SortBy};
 use crate::outcome::Failure;
-use crate::output::Absences;
-use crate::selection::{self, Key};
+use crate::output::relation::Absences;
+use crate::selection;
 
 /// What tasks are sorted by.
 #[derive(Clone, Copy, Debug)]
-enum By {
+pub enum PsKey {
+    /// A column of ps.
     Specifier(&'static Specifier),
+    /// A field.
     Field(Field),
-}
-
-/// A sort key.
-#[derive(Clone, Copy, Debug)]
-pub struct PsKey {
-    by: By,
-    is_descending: bool,
 }
 
 /// The one-letter keys of ps's option `O`.
@@ -84,37 +80,31 @@ pub fn short_keys(letters: &str) -> Option<String> {
 }
 
 /// The keys that `--sort` options name.
-pub fn keys(lists: &[String], vocabulary: Vocabulary) -> Result<Vec<PsKey>, Failure> {
-    let mut keys = Vec::new();
-    for list in lists {
-        for name in list.strip_suffix(',').unwrap_or(list).split(',') {
-            let is_descending = name.starts_with('-');
-            let by = by(name.strip_prefix(['-', '+']).unwrap_or(name), vocabulary)?;
-            keys.push(PsKey { by, is_descending });
-        }
-    }
-    Ok(keys)
+pub fn keys(lists: &[String], vocabulary: Vocabulary) -> Result<Vec<SortBy<PsKey>>, Failure> {
+    let whole = |list: &String| list.strip_suffix(',').unwrap_or(list).to_owned();
+    let lists: Vec<String> = lists.iter().map(whole).collect();
+    SortBy::parse(&lists, |name| key(name, vocabulary))
 }
 
-fn by(name: &str, vocabulary: Vocabulary) -> Result<By, Failure> {
-    let specifier = Specifier::named(name).map(By::Specifier);
+fn key(name: &str, vocabulary: Vocabulary) -> Result<PsKey, Failure> {
+    let specifier = Specifier::named(name).map(PsKey::Specifier);
     let field = name.parse::<Field>();
     let found = match (vocabulary, &field) {
-        (Vocabulary::Ps, _) => specifier.or(field.as_ref().ok().map(|&field| By::Field(field))),
-        (Vocabulary::Fields, Ok(field)) => Some(By::Field(*field)),
+        (Vocabulary::Ps, _) => specifier.or(field.as_ref().ok().map(|&field| PsKey::Field(field))),
+        (Vocabulary::Fields, Ok(field)) => Some(PsKey::Field(*field)),
         (Vocabulary::Fields, Err(_)) => specifier,
     };
     let only_sorted_by = || {
         ONLY_SORTED_BY
             .iter()
             .find(|(has, _)| *has == name)
-            .map(|&(_, field)| By::Field(field))
+            .map(|&(_, field)| PsKey::Field(field))
     };
     match found.or_else(only_sorted_by) {
         Some(by) => Ok(by),
         None => {
             let keys = selection::sort_keys(&[name.to_owned()]).map_err(unknown)?;
-            Ok(By::Field(keys[0].field))
+            Ok(PsKey::Field(keys[0].key))
         }
     }
 }
@@ -122,9 +112,9 @@ fn by(name: &str, vocabulary: Vocabulary) -> Result<By, Failure> {
 impl PsKey {
     /// The fields that it needs.
     pub fn needs(&self) -> Fields {
-        match self.by {
-            By::Specifier(specifier) => specifier.needs().collect(),
-            By::Field(field) => field.into(),
+        match self {
+            PsKey::Specifier(specifier) => specifier.needs().collect(),
+            PsKey::Field(field) => (*field).into(),
         }
     }
 }
@@ -133,17 +123,16 @@ impl PsKey {
 /// memory are 0 for kernel threads and zombies, which have none. Equal tasks keep their order.
 pub fn sort<'a>(
     tasks: &mut Vec<Task<'a>>,
-    keys: &[PsKey],
+    by: &[SortBy<PsKey>],
     host: &mut Host,
     absences: &mut Absences,
     is_counted: impl Fn(Field) -> bool,
 ) {
-    let by: Vec<bool> = keys.iter().map(|key| key.is_descending).collect();
-    selection::sort_by(tasks, &by, |task, index| {
+    selection::sort_by(tasks, by, |task, key| {
         let field = |field, absences: &mut Absences| selection::key(task, field, absences, &is_counted);
-        let specifier = match keys[index].by {
-            By::Field(by) => return field(by, absences),
-            By::Specifier(specifier) => specifier,
+        let specifier = match key {
+            PsKey::Field(by) => return field(by, absences),
+            PsKey::Specifier(specifier) => specifier,
         };
         let mut text = Vec::new();
         let mut cell = Cell {
@@ -197,7 +186,7 @@ mod tests {
     fn keys_have_directions() {
         let keys_of = |lists: &[&str]| {
             let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
-            keys(&lists, Vocabulary::Ps).map(|keys| keys.iter().map(|key| key.is_descending).collect::<Vec<_>>())
+            keys(&lists, Vocabulary::Ps).map(|keys| keys.iter().map(|by| by.descending).collect::<Vec<_>>())
         };
         assert_eq!(keys_of(&["-rss,+pid", "%cpu,"]).expect("names"), [true, false, false]);
         assert!(keys_of(&["rss_bytes"]).is_ok());

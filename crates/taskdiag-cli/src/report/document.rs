@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use serde_json::{json, Value};
-use taskdiag::Absent;
 use taskdiag_history::events::Sum;
 
 use super::cached::Tree;
@@ -14,6 +13,7 @@ use super::reading::{Point, Read};
 use super::series::{Amounts, Chosen, Groups, MOST_SERIES};
 use crate::grouping::Name;
 use crate::outcome::counted;
+use crate::output::relation::NONE;
 use crate::output::text;
 
 /// How many processes are shown individually. Others are summed by group.
@@ -120,7 +120,7 @@ fn of_moment(present: &Present) -> [Groups; 3] {
             match &process.groups[index] {
                 Name::Text(text) => (Ok(&text[..]), amounts),
                 Name::None(why) => (Err(*why), amounts),
-                Name::User(_) => (Err(Absent::Unsupported), amounts),
+                _ => (Err(NONE), amounts),
             }
         });
         groups.add(0, used);
@@ -152,8 +152,7 @@ fn name(name: &Name) -> Value {
     match name {
         Name::Text(text) if text.is_empty() => Value::Null,
         Name::Text(text) => shown(text).into(),
-        Name::User(uid) => uid.to_string().into(),
-        Name::None(_) => false.into(),
+        _ => false.into(),
     }
 }
 
@@ -443,7 +442,7 @@ mod tests {
             1,
             [(Ok(&b"a\n"[..]), used(1.25, 8.0)), (Ok(&b""[..]), used(0.0, 1.0))].into_iter(),
         );
-        groups.add(3, [(Err(Absent::Denied), used(1.5, 0.5))].into_iter());
+        groups.add(3, [(Err("denied"), used(1.5, 0.5))].into_iter());
         let value = over_time("program", groups.choose(4, 1), &points);
         assert_eq!(value["names"], json!(["a\\n"]));
         assert_eq!(value["rest_count"], json!(2));
@@ -455,7 +454,7 @@ mod tests {
         assert_eq!(value["unattributed"], json!([null, 2.25, null, 0.0]));
         let names = [
             Name::Text(Vec::new()),
-            Name::None(Absent::Gone),
+            Name::None("gone"),
             Name::Text(b"false".to_vec()),
         ];
         assert_eq!(names.map(|one| name(&one)), [Value::Null, json!(false), json!("false")]);

@@ -5,7 +5,7 @@ use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 use crate::grouping::{self, Name};
 use crate::host::MemInfo;
 use crate::mem::{SystemTally, SYSTEM_FIELDS};
-use crate::output::Absences;
+use crate::output::relation::Absences;
 
 /// How the memory of a process is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,9 @@ impl Memory {
 pub const GROUPINGS: [&grouping::Grouping; 3] = [&grouping::PROGRAM, &grouping::UNIT, &grouping::CONTAINER];
 
 /// The name of a process's group in each of [`GROUPINGS`].
-pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], Absent>; 3] {
-    [grouping::program(task), grouping::unit(task), grouping::container(task)]
+pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], &'static str>; 3] {
+    let names = [grouping::program(task), grouping::unit(task), grouping::container(task)];
+    names.map(|name| name.map_err(Absent::as_str))
 }
 
 /// The fields that determine the groups of processes.

@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use taskdiag::Absent;
-
 use crate::grouping::Name;
 
 /// How many groups have their own series: as many as there are colours that can be distinguished.
@@ -64,12 +62,12 @@ pub struct Chosen {
 }
 
 /// The name of a process's group, and what the process used.
-pub type Used<'a> = (Result<&'a [u8], Absent>, Amounts);
+pub type Used<'a> = (Result<&'a [u8], &'static str>, Amounts);
 
 impl Groups {
     /// Adds what processes used at a point. Points must come in order.
     pub fn add<'a>(&mut self, point: usize, used: impl Iterator<Item = Used<'a>>) {
-        let mut sums: HashMap<Result<&[u8], Absent>, Amounts> = HashMap::new();
+        let mut sums: HashMap<Result<&[u8], &'static str>, Amounts> = HashMap::new();
         for (name, amounts) in used {
             sums.entry(name).or_default().add(amounts);
         }
@@ -176,7 +174,7 @@ mod tests {
             (Ok(b"busy"), amounts(1.0, 1.0)),
             (Ok(b"fat"), amounts(0.0, 100.0)),
             (Ok(b""), amounts(0.1, 2.0)),
-            (Err(Absent::Denied), amounts(0.2, 3.0)),
+            (Err("denied"), amounts(0.2, 3.0)),
         ];
         groups.add(0, first.into_iter());
         groups.add(2, [(Ok(&b"busy"[..]), amounts(1.0, 0.0))].into_iter());

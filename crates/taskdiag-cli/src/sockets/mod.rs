@@ -5,24 +5,22 @@ mod row;
 mod sums;
 
 use clap::Args as ClapArgs;
-use taskdiag::sockets::{Filter, Kind, Request, Row, Socket, SocketField, State};
-use taskdiag::{Field, Fields, Query, Set, Snapshot};
+use taskdiag::sockets::{Filter, Kind, Request, SocketField, State};
+use taskdiag::{Field, Query, Set, Snapshot};
 use taskdiag_core::socket::state_named;
 
-use crate::choice::{Chosen, SortBy, SumKey};
+use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::is_number;
 use crate::output::format::OutputOptions;
-use crate::output::named::{self, write_value};
-use crate::output::table::Align;
+use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
 use crate::selection::{own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
-pub use row::{cell, KEYS};
-pub use sums::{By, Sum};
+pub use row::RELATION;
+pub use sums::{Sum, PORT, STATE};
 
 /// List the sockets of the machine, in all network namespaces, with the processes that have them
 ///
@@ -63,9 +61,9 @@ pub struct Args {
     /// What TCP knows of the connections, too: round trip times, windows, what was sent again
     #[arg(long, conflicts_with = "by")]
     info: bool,
-    /// Add up by this
-    #[arg(long, value_enum)]
-    by: Option<By>,
+    /// Add up by these
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
+    by: Vec<&'static Grouping>,
     /// Sort by these fields; a minus in front puts the largest first [default: as the kernel lists
     /// them]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
@@ -125,159 +123,79 @@ impl KindOptions {
     }
 }
 
+/// What `--by` takes.
+const GROUPINGS: &Groupings = &{
+    let [program, script, user, unit, container, pod, cgroup] = grouping::OF_PROCESSES;
+    [
+        program,
+        script,
+        user,
+        unit,
+        container,
+        pod,
+        cgroup,
+        ("port", &sums::PORT, "Local port, with the protocol"),
+        ("state", &sums::STATE, "State, with the family"),
+    ]
+};
+
 /// What to show.
-enum Shown {
-    /// Sockets: the columns of a table, or the keys for machine-readable output.
-    Sockets {
-        columns: Vec<Column>,
-        keys: Vec<usize>,
-        sort: Vec<SortBy<usize>>,
-    },
-    /// Sums.
-    Sums(By, Vec<SortBy<SumKey>>),
+enum Content {
+    Sockets(Layout),
+    Sums(SumLayout),
 }
 
-/// A column of the table.
-#[derive(Clone, Copy, Debug)]
-struct Column {
-    heading: &'static str,
-    show: Show,
-    /// Omitted if there is only one network namespace.
-    is_for_many: bool,
-}
+/// The column that is left out if there is only one network namespace.
+const NETNS: Shown = row::shown_as("NETNS", SocketField::Netns);
 
-#[derive(Clone, Copy, Debug)]
-enum Show {
-    Key(usize),
-    /// The protocol, or the family with type or protocol.
-    Protocol,
-    /// The receive queue: unread bytes, or the number of waiting connections.
-    RecvQueue,
-    /// The send queue: unacknowledged bytes, or the maximum number of waiting connections.
-    SendQueue,
-    /// The local address.
-    Local,
-    /// The peer's address.
-    Peer,
-}
-
-const fn key_of(field: SocketField) -> usize {
-    field as usize
-}
-
-impl Column {
-    const fn new(heading: &'static str, show: Show) -> Column {
-        Column {
-            heading,
-            show,
-            is_for_many: false,
-        }
-    }
-
-    fn of(key: usize) -> Column {
-        Column::new(KEYS[key].name, Show::Key(key))
-    }
-
-    fn align(&self) -> Align {
-        match self.show {
-            Show::Key(key) if is_number(KEYS[key].kind) => Align::Right,
-            Show::RecvQueue | Show::SendQueue => Align::Right,
-            _ => Align::Left,
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>, exact: bool) {
-        match self.show {
-            Show::Protocol => row::protocol(out, socket),
-            Show::RecvQueue => row::recv_queue(out, socket),
-            Show::SendQueue => row::send_queue(out, socket),
-            Show::Local => row::local(out, row, socket),
-            Show::Peer => row::peer(out, socket),
-            Show::Key(key) => match row::cell(row, SocketField::ALL[key]) {
-                Ok(taskdiag::Value::Unsigned(ns)) if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact => {
-                    row::duration(out, ns);
-                }
-                value => write_value(out, &KEYS[key], value, exact),
-            },
-        }
-    }
-}
-
-/// The default columns.
-fn usual_columns(info: bool) -> Vec<Column> {
-    const INFO: [(&str, SocketField); 5] = [
-        ("RTT", SocketField::RttNs),
-        ("CWND", SocketField::CwndCount),
-        ("RETRANS", SocketField::RetransmittedCount),
-        ("SENT", SocketField::SentBytes),
-        ("RECEIVED", SocketField::ReceivedBytes),
-    ];
-    let mut columns = vec![
-        Column::new("PROTO", Show::Protocol),
-        Column::new("STATE", Show::Key(key_of(SocketField::State))),
-        Column::new("RECV-Q", Show::RecvQueue),
-        Column::new("SEND-Q", Show::SendQueue),
-        Column::new("LOCAL", Show::Local),
-        Column::new("PEER", Show::Peer),
+/// What is shown without `-o`.
+fn usual(info: bool) -> Usual {
+    let mut table = vec![
+        Shown::made("PROTO", &row::PROTOCOL),
+        row::shown_as("STATE", SocketField::State),
+        Shown::made("RECV-Q", &row::RECV_QUEUE),
+        Shown::made("SEND-Q", &row::SEND_QUEUE),
+        Shown::made("LOCAL", &row::LOCAL),
+        Shown::made("PEER", &row::PEER),
     ];
     if info {
-        columns.extend(INFO.map(|(heading, field)| Column::new(heading, Show::Key(key_of(field)))));
+        table.extend(row::INFO);
     }
-    columns.push(Column {
-        is_for_many: true,
-        ..Column::new("NETNS", Show::Key(key_of(SocketField::Netns)))
-    });
-    columns.push(Column::new("OWNERS", Show::Key(key_of(SocketField::Owners))));
-    columns
+    table.extend([NETNS, row::shown_as("OWNERS", SocketField::Owners)]);
+    let cheap = Request::default().fields;
+    let is_usual = |field: &&SocketField| cheap.contains(**field) || info && field.is_of_tcp();
+    let rows = SocketField::ALL.iter().filter(is_usual);
+    Usual {
+        table,
+        rows: rows.map(|&field| field as usize).collect(),
+    }
 }
 
-/// The default keys for machine-readable output.
-fn usual_keys(info: bool) -> Vec<usize> {
-    let usual = Request::default().fields;
-    let is_usual = |&key: &usize| {
-        let field = SocketField::ALL[key];
-        usual.contains(field) || info && field.is_of_tcp()
-    };
-    (0..KEYS.len()).filter(is_usual).collect()
-}
-
-impl Shown {
-    fn new(args: &Args) -> Result<Shown, Failure> {
-        if let Some(by) = args.by {
+impl Content {
+    fn new(args: &Args) -> Result<Content, Failure> {
+        if !args.by.is_empty() {
             if !args.fields.is_empty() {
                 return Err(Failure::Unanswered(
                     "-o chooses fields of sockets; --by always shows the same sums".to_owned(),
                 ));
             }
-            return Ok(Shown::Sums(by, sums::sort_keys(&args.sort, by)?));
+            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-sockets_count", args.limit)?;
+            return Ok(Content::Sums(layout));
         }
-        let chosen: Chosen<usize> = named::chosen(&args.fields, &KEYS)?;
-        Ok(Shown::Sockets {
-            columns: chosen.columns(usual_columns(args.info), Column::of),
-            keys: chosen.keys(&usual_keys(args.info)),
-            sort: named::sort_keys(&args.sort, &KEYS)?,
-        })
+        let usual = usual(args.info);
+        let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, row::shown)?;
+        Ok(Content::Sockets(layout))
     }
 
-    /// The fields that are shown or sorted by.
-    fn fields(&self, format: Format) -> Set<SocketField> {
-        let Shown::Sockets { columns, keys, sort } = self else {
-            return SocketField::Owners.into();
-        };
-        let of_column = |column: &Column| match column.show {
-            Show::Key(key) => Some(key),
-            _ => None,
-        };
-        let shown: Vec<usize> = match format {
-            Format::Table => columns.iter().filter_map(of_column).collect(),
-            Format::Machine(_) => keys.clone(),
-        };
-        let sorted = sort.iter().map(|by| by.key);
-        shown
-            .into_iter()
-            .chain(sorted)
-            .map(|key| SocketField::ALL[key])
-            .collect()
+    /// The fields to read.
+    fn needs(&self, format: Format) -> Set<SocketField> {
+        match self {
+            Content::Sums(_) => SocketField::Owners.into(),
+            Content::Sockets(layout) => {
+                let needs = layout.needs(format).into_iter();
+                needs.map(|column| SocketField::ALL[column]).collect()
+            }
+        }
     }
 }
 
@@ -288,10 +206,10 @@ impl Args {
 
     /// The query for processes that may be owners. A filter that reads their names does not find
     /// this command.
-    fn query(&self, shown: &Shown, request: &Request) -> Result<Query, Failure> {
+    fn query(&self, content: &Content, request: &Request) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
-        if let Shown::Sums(by, _) = shown {
-            fields |= by.grouping().fields.iter().copied().collect::<Fields>();
+        if let Content::Sums(layout) = content {
+            fields |= grouping::fields(layout.by());
         }
         let query = if self.named.is_empty() {
             let looks_at = request.filter.as_ref().map(Filter::fields).unwrap_or_default();
@@ -339,10 +257,9 @@ impl Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let shown = Shown::new(&args)?;
-    let format = args.output.format();
-    let request = args.request(shown.fields(format))?;
-    let query = args.query(&shown, &request)?;
+    let content = Content::new(&args)?;
+    let request = args.request(content.needs(args.output.format()))?;
+    let query = args.query(&content, &request)?;
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their descriptors: report that before querying.
     handle.prepare_files(&Snapshot::default())?;
@@ -352,12 +269,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Answers::default()
     };
     let mut report = Report::new(&args, &request, &processes);
-    let answer = match &shown {
-        Shown::Sockets { columns, keys, sort } => match format {
-            Format::Table => report.table(&mut handle, columns, sort)?,
-            Format::Machine(machine) => report.rows(&mut handle, machine, keys, sort)?,
-        },
-        Shown::Sums(by, sort) => report.sums(&mut handle, format, *by, sort)?,
+    let answer = match &content {
+        Content::Sockets(layout) => report.sockets(&mut handle, layout)?,
+        Content::Sums(layout) => report.sums(&mut handle, layout)?,
     };
     let outcome = processes
         .report(&[])
@@ -372,27 +286,21 @@ mod tests {
     /// Check that only fields that are shown or sorted by are read.
     #[test]
     fn only_what_is_shown_is_asked_for() {
-        let shown = |fields: &[usize], sort: &[usize]| Shown::Sockets {
-            columns: usual_columns(false),
-            keys: fields.to_vec(),
-            sort: sort.iter().map(|&key| SortBy { key, descending: false }).collect(),
+        let needs = |fields: &str, sort: &[String], format| {
+            let fields: Vec<String> = fields.split_whitespace().map(str::to_owned).collect();
+            let layout = Layout::new(&RELATION, &fields, sort, None, usual(false), row::shown);
+            Content::Sockets(layout.expect("columns")).needs(format)
         };
         let json = Format::Machine(crate::listing::Machine::Json);
-        let fields = [
-            SocketField::State,
-            SocketField::Owners,
-            SocketField::RttNs,
-            SocketField::Peers,
-        ];
-        let [state, owners, rtt, peers] = fields.map(key_of);
-        assert_eq!(shown(&[state], &[]).fields(json), fields[0].into());
-        assert_eq!(shown(&[state], &[rtt]).fields(json), fields[0] | fields[2]);
-        assert_eq!(shown(&[owners], &[]).fields(json), fields[1].into());
-        assert_eq!(shown(&[state, peers], &[]).fields(json), fields[0] | fields[3]);
-        assert!(!usual_keys(true).contains(&peers));
-        let table = shown(&[state], &[]).fields(Format::Table);
+        let rtt = SocketField::RttNs;
+        assert_eq!(needs("state", &[], json), SocketField::State.into());
+        assert_eq!(needs("state", &["rtt_ns".to_owned()], json), SocketField::State | rtt);
+        assert_eq!(needs("owners", &[], json), SocketField::Owners.into());
+        assert_eq!(needs("state,peers", &[], json), SocketField::State | SocketField::Peers);
+        let table = needs("", &[], Format::Table);
         assert!(table.contains(SocketField::Owners) && !table.contains(SocketField::Peers));
         assert!(!table.iter().any(SocketField::is_of_tcp));
-        assert!(!usual_keys(false).contains(&rtt) && usual_keys(true).contains(&rtt));
+        let has = |info, field: SocketField| usual(info).rows.contains(&(field as usize));
+        assert!(!has(true, SocketField::Peers) && !has(false, rtt) && has(true, rtt));
     }
 }

@@ -2,153 +2,222 @@
 
 use std::io::Write as _;
 
-use taskdiag::sockets::{Address, Endpoint, Family, Queues, Row, Socket, SocketField};
+use taskdiag::sockets::{Family, Row as SocketRow, SocketField};
 use taskdiag::{Absent, Value};
 
-use crate::output::named::{self, keys_of, OwnedValue, RowKey};
-use crate::output::Cell;
+use crate::output::listing::{Made, Shown};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::table::Align;
 use crate::output::{people, text};
 
-/// The keys of a row: [`SocketField::ALL`].
-pub const KEYS: [RowKey; SocketField::ALL.len()] = keys_of!(SocketField);
+/// The columns of a row: [`SocketField::ALL`].
+pub const RELATION: [ColumnInfo; SocketField::ALL.len()] = columns_of!(SocketField);
 
-/// The value shown where a field does not apply.
-const NONE: &str = "none";
-
-/// The value of a field.
-pub fn cell<'a>(row: &'a Row<'a>, field: SocketField) -> Cell<'a> {
-    row.value(field).map_err(Absent::as_str)?.ok_or(NONE)
+impl Row for SocketRow<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        self.value(SocketField::ALL[column])
+            .map_err(Absent::as_str)?
+            .ok_or(NONE)
+    }
 }
 
-/// The value of a field to sort by.
-pub fn sorted_by(row: &Row<'_>, field: SocketField) -> Result<OwnedValue, &'static str> {
-    Ok(OwnedValue::new(named::sorted_by(cell(row, field)?)?))
+/// The column of a field, with its name as heading.
+pub fn shown(column: usize) -> Shown {
+    Shown::column(RELATION[column].name, column)
 }
 
-/// Appends the kind of a socket: the protocol, or the family with type or protocol.
-pub fn protocol(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    // Writing to memory does not fail.
-    let _ = match (socket.family, socket.protocol) {
-        (Family::Inet | Family::Inet6, Some(protocol)) => write!(out, "{protocol}"),
-        (Family::Netlink, Some(protocol)) => write!(out, "{}/{protocol}", socket.family),
-        (family, _) => write!(out, "{family}/{}", socket.socket_type),
-    };
+/// The column of a field under another heading.
+pub const fn shown_as(heading: &'static str, field: SocketField) -> Shown {
+    Shown::column(heading, field as usize)
 }
 
-/// Appends the number of unread bytes; for a listening socket, the number of waiting connections.
-pub fn recv_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    match socket.queues {
-        Ok(Queues::Data { recv_bytes, .. }) => people::number(out, recv_bytes),
-        Ok(Queues::Backlog { count, .. }) => people::number(out, count),
+fn cell(row: &dyn Row, field: SocketField) -> Cell<'_> {
+    row.cell(field as usize)
+}
+
+fn is_of(row: &dyn Row, family: Family) -> bool {
+    cell(row, SocketField::Family) == Ok(Value::Text(family.name().as_bytes()))
+}
+
+/// Appends a text, escaped, or a number.
+fn write(out: &mut Vec<u8>, value: Cell<'_>) {
+    match value {
+        Ok(Value::Text(bytes)) => text::escape(out, bytes),
+        Ok(Value::Unsigned(number)) => people::number(out, number),
+        _ => out.push(b'*'),
+    }
+}
+
+const FAMILY: usize = SocketField::Family as usize;
+
+/// The protocol, or the family with type or protocol.
+pub static PROTOCOL: Made = Made {
+    align: Align::Left,
+    needs: &[FAMILY, SocketField::Protocol as usize, SocketField::Type as usize],
+    write: |out, row, _| {
+        let protocol = cell(row, SocketField::Protocol);
+        let is_ip = is_of(row, Family::Inet) || is_of(row, Family::Inet6);
+        if is_ip && protocol.is_ok() {
+            return write(out, protocol);
+        }
+        write(out, row.cell(FAMILY));
+        out.push(b'/');
+        let is_netlink = is_of(row, Family::Netlink) && protocol.is_ok();
+        write(
+            out,
+            if is_netlink {
+                protocol
+            } else {
+                cell(row, SocketField::Type)
+            },
+        );
+    },
+};
+
+/// The receive queue: unread bytes; for a listening socket, the number of waiting connections.
+pub static RECV_QUEUE: Made = Made {
+    align: Align::Right,
+    needs: &[SocketField::RecvQueueBytes as usize, SocketField::BacklogCount as usize],
+    write: |out, row, _| queue(out, row, SocketField::RecvQueueBytes, SocketField::BacklogCount),
+};
+
+/// The send queue: unacknowledged bytes; for a listening socket, the maximum number of waiting
+/// connections.
+pub static SEND_QUEUE: Made = Made {
+    align: Align::Right,
+    needs: &[
+        SocketField::SendQueueBytes as usize,
+        SocketField::BacklogLimitCount as usize,
+    ],
+    write: |out, row, _| queue(out, row, SocketField::SendQueueBytes, SocketField::BacklogLimitCount),
+};
+
+fn queue(out: &mut Vec<u8>, row: &dyn Row, data: SocketField, backlog: SocketField) {
+    match cell(row, data).or(cell(row, backlog)) {
+        Ok(Value::Unsigned(number)) => people::number(out, number),
         _ => out.push(b'-'),
     }
 }
 
-/// Appends the number of unacknowledged bytes; for a listening socket, the maximum number of
-/// waiting connections.
-pub fn send_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    match socket.queues {
-        Ok(Queues::Data { send_bytes, .. }) => people::number(out, send_bytes),
-        Ok(Queues::Backlog { limit, .. }) => people::number(out, limit),
-        _ => out.push(b'-'),
-    }
-}
-
-/// Appends the local address of a socket.
-pub fn local(out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>) {
-    match socket.family {
-        Family::Unix => match row.value(SocketField::Path) {
-            Ok(Some(Value::Text(path))) => text::escape(out, path),
-            _ => out.push(b'*'),
-        },
-        Family::Netlink => port(out, socket.local.port),
-        Family::Packet => match socket.interface {
-            Ok(Some(name)) => text::escape(out, name),
-            _ => out.push(b'*'),
-        },
-        _ => {
-            // Any address, of IPv4 too.
-            match (socket.local.addr, socket.ipv6_only) {
-                (Some(Address::Ip(addr)), Ok(Some(false))) if addr.is_unspecified() => out.push(b'*'),
-                _ => address(out, socket.local),
-            }
-            if let Ok(Some(name)) = socket.interface {
-                out.push(b'%');
-                text::escape(out, name);
-            }
-            if socket.local.port.is_some() {
-                out.push(b':');
-                port(out, socket.local.port);
-            }
+/// The local address.
+pub static LOCAL: Made = Made {
+    align: Align::Left,
+    needs: &[
+        FAMILY,
+        SocketField::Path as usize,
+        SocketField::Interface as usize,
+        SocketField::LocalAddr as usize,
+        SocketField::LocalPort as usize,
+        SocketField::Ipv6Only as usize,
+    ],
+    write: |out, row, _| {
+        let interface = cell(row, SocketField::Interface);
+        if is_of(row, Family::Unix) {
+            return write(out, cell(row, SocketField::Path));
         }
-    }
-}
-
-/// Appends the peer of a socket; for UNIX sockets, the inode number.
-pub fn peer(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    match (socket.family, socket.peer_inode) {
-        (Family::Unix, Some(inode)) => people::number(out, inode),
-        (_, _) if socket.remote.addr.is_some() => {
-            address(out, socket.remote);
-            if socket.remote.port.is_some() {
-                out.push(b':');
-                port(out, socket.remote.port);
-            }
+        if is_of(row, Family::Netlink) {
+            return port(out, cell(row, SocketField::LocalPort));
         }
-        _ => match socket.remote.port {
-            Some(number) => people::number(out, number),
-            None => out.push(b'*'),
-        },
-    }
-}
+        if is_of(row, Family::Packet) {
+            return write(out, interface);
+        }
+        let addr = cell(row, SocketField::LocalAddr);
+        // Any address, of IPv4 too.
+        let takes_both = cell(row, SocketField::Ipv6Only) == Ok(Value::Flag(false));
+        if takes_both && addr == Ok(Value::Text(b"::")) {
+            out.push(b'*');
+        } else {
+            address(out, addr);
+        }
+        if interface.is_ok() {
+            out.push(b'%');
+            write(out, interface);
+        }
+        if let local @ Ok(_) = cell(row, SocketField::LocalPort) {
+            out.push(b':');
+            port(out, local);
+        }
+    },
+};
 
-fn address(out: &mut Vec<u8>, end: Endpoint) {
-    let Some(addr) = end.addr else {
-        out.push(b'*');
-        return;
-    };
+/// The peer's address; for UNIX sockets, the inode number.
+pub static PEER: Made = Made {
+    align: Align::Left,
+    needs: &[
+        FAMILY,
+        SocketField::PeerInode as usize,
+        SocketField::RemoteAddr as usize,
+        SocketField::RemotePort as usize,
+    ],
+    write: |out, row, _| {
+        let (addr, remote) = (cell(row, SocketField::RemoteAddr), cell(row, SocketField::RemotePort));
+        match cell(row, SocketField::PeerInode) {
+            Ok(inode) if is_of(row, Family::Unix) => write(out, Ok(inode)),
+            _ if addr.is_ok() => {
+                address(out, addr);
+                if remote.is_ok() {
+                    out.push(b':');
+                    port(out, remote);
+                }
+            }
+            _ => write(out, remote),
+        }
+    },
+};
+
+/// Appends an address, in brackets if it has colons.
+fn address(out: &mut Vec<u8>, addr: Cell<'_>) {
     let begin = out.len();
-    // Writing to memory does not fail.
-    let _ = write!(out, "{addr}");
+    match addr {
+        Ok(Value::Text(addr)) => out.extend_from_slice(addr),
+        Ok(other) => drop(write!(out, "{other}")),
+        Err(_) => out.push(b'*'),
+    }
     if out[begin..].contains(&b':') {
         out.insert(begin, b'[');
         out.push(b']');
     }
 }
 
-/// Appends a duration: short ones in milliseconds, others in whole seconds.
-pub fn duration(out: &mut Vec<u8>, ns: u64) {
-    const SECOND: u64 = 1_000_000_000;
-    // Writing to memory does not fail.
-    let _ = if ns < SECOND {
-        write!(out, "{}.{:03}ms", ns / 1_000_000, ns / 1000 % 1000)
-    } else {
-        write!(out, "{}s", ns / SECOND)
-    };
-}
-
 /// Appends a port; 0 means any.
-fn port(out: &mut Vec<u8>, port: Option<u32>) {
+fn port(out: &mut Vec<u8>, port: Cell<'_>) {
     match port {
-        Some(0) | None => out.push(b'*'),
-        Some(number) => people::number(out, number),
+        Ok(Value::Unsigned(number @ 1..)) => people::number(out, number),
+        _ => out.push(b'*'),
     }
 }
 
-/// A kept value, for comparison.
-pub fn kept_cell<'a>(kept: &'a Result<OwnedValue, &'static str>) -> Cell<'a> {
-    kept.as_ref().map(OwnedValue::value).map_err(|reason| *reason)
-}
+/// The columns whose values only TCP has, in the table of `--info`.
+pub const INFO: [Shown; 5] = [
+    shown_as("RTT", SocketField::RttNs),
+    shown_as("CWND", SocketField::CwndCount),
+    shown_as("RETRANS", SocketField::RetransmittedCount),
+    shown_as("SENT", SocketField::SentBytes),
+    shown_as("RECEIVED", SocketField::ReceivedBytes),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that each field has a key at the same index.
+    /// Check that each field has a column at the same index.
     #[test]
-    fn keys_are_fields() {
+    fn columns_are_fields() {
         for (index, field) in SocketField::ALL.iter().enumerate() {
-            assert_eq!((KEYS[index].name, *field as usize), (field.name(), index));
+            assert_eq!((RELATION[index].name, *field as usize), (field.name(), index));
         }
+    }
+
+    /// Check that an address with colons is in brackets, and that port 0 is any.
+    #[test]
+    fn addresses_are_told_from_ports() {
+        let written = |addr: &'static str, number| {
+            let mut out = Vec::new();
+            address(&mut out, Ok(Value::Text(addr.as_bytes())));
+            port(&mut out, Ok(Value::Unsigned(number)));
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(written("::1", 80), "[::1]80");
+        assert_eq!(written("127.0.0.1", 0), "127.0.0.1*");
     }
 }

@@ -424,7 +424,6 @@ impl<'a> App<'a> {
             details: self.details.as_deref(),
             failure: self.failure.as_deref(),
             is_selected: self.is_selected,
-            exact: self.start.exact,
             palette: self.start.palette,
         };
         let drawn = draw::draw(&mut canvas, &scene, &layout, &mut self.memory);

@@ -4,16 +4,18 @@ use taskdiag::{Field, Fields, Group};
 
 use crate::choice::unknown;
 use crate::outcome::Failure;
-use crate::output::cell::{is_number, label, Column, Show as Cell};
+use crate::output::cell::is_number;
+use crate::output::listing::{Content, Made, Shown};
 use crate::output::table::Align;
+use crate::output::tasks::{self, shown_as};
 use crate::selection;
 use crate::watch::Rate;
 
 /// The content of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Show {
     /// A value of the task.
-    Cell(Column),
+    Cell(Shown),
     /// A rate of the task.
     Rate(Rate),
     /// Processor time in the last samples, as a sparkline.
@@ -50,13 +52,13 @@ const HEADINGS: &[(Field, &str)] = &[
 ];
 
 /// Names of columns that are not fields, with their contents.
-const WORDS: [(&str, Show); 3] = [
-    ("time", Show::Cell(label("TIME", Cell::Time))),
-    ("command", COMMAND),
+static WORDS: [(&str, Show); 3] = [
+    ("time", Show::Cell(Shown::made("TIME", &tasks::TIME))),
+    ("command", Show::Cell(Shown::made("COMMAND", &tasks::COMMAND))),
     ("trend", Show::Trend),
 ];
 
-const COMMAND: Show = Show::Cell(label("COMMAND", Cell::Command));
+static COMMAND: Show = Show::Cell(Shown::made("COMMAND", &tasks::COMMAND));
 
 impl Show {
     /// The column of a field, with a short heading.
@@ -67,7 +69,7 @@ impl Show {
         }
         let short = HEADINGS.iter().find(|(known, _)| *known == field);
         let heading = short.map_or(field.name(), |(_, heading)| heading);
-        Show::Cell(label(heading, Cell::Field(field)))
+        Show::Cell(shown_as(heading, field))
     }
 
     /// What a name refers to: a field, a group of fields, a rate, or a word of this command.
@@ -88,10 +90,10 @@ impl Show {
     pub fn name(self) -> &'static str {
         match self {
             Show::Rate(rate) => rate.name(),
-            Show::Cell(Column {
-                show: Cell::Field(field),
+            Show::Cell(Shown {
+                content: Content::Column(column),
                 ..
-            }) => field.name(),
+            }) => Field::ALL[column].name(),
             show => WORDS
                 .iter()
                 .find(|(_, known)| *known == show)
@@ -102,7 +104,7 @@ impl Show {
     /// Its heading.
     pub fn heading(self) -> &'static str {
         match self {
-            Show::Cell(column) => column.heading,
+            Show::Cell(shown) => shown.heading,
             Show::Rate(rate) => rate.heading(),
             Show::Trend => "TREND",
         }
@@ -111,7 +113,7 @@ impl Show {
     /// The fields that its cells need.
     pub fn fields(self) -> Fields {
         match self {
-            Show::Cell(column) => column.fields().iter().copied().collect(),
+            Show::Cell(shown) => tasks::fields([&shown]),
             Show::Rate(rate) => rate.fields().iter().copied().collect(),
             Show::Trend => Fields::NONE,
         }
@@ -120,7 +122,7 @@ impl Show {
     /// The side on which it is aligned.
     pub fn align(self) -> Align {
         match self {
-            Show::Cell(column) => column.align(),
+            Show::Cell(shown) => shown.align(&tasks::RELATION),
             // The last sample is on the right.
             Show::Rate(_) | Show::Trend => Align::Right,
         }
@@ -131,15 +133,25 @@ impl Show {
         match self {
             Show::Rate(rate) => SortKey::Rate(rate),
             Show::Trend => SortKey::Rate(Rate::Cpu),
-            Show::Cell(column) => match column.show {
-                Cell::Field(field) => SortKey::Field(field),
-                Cell::Time => SortKey::Time,
-                Cell::User => SortKey::Field(Field::Euid),
-                Cell::Terminal => SortKey::Field(Field::TtyNr),
-                Cell::Start => SortKey::Field(Field::StartNs),
-                Cell::Command => SortKey::Field(Field::Comm),
+            Show::Cell(shown) => match shown.content {
+                Content::Column(column) => SortKey::Field(Field::ALL[column]),
+                Content::Made(made) => sort_key_of(made),
             },
         }
+    }
+}
+
+/// The sort key of something made: by its time, or its first field that names it.
+fn sort_key_of(made: &'static Made) -> SortKey {
+    let key = Content::Made(made);
+    if key == Content::Made(&tasks::TIME) {
+        SortKey::Time
+    } else if key == Content::Made(&tasks::COMMAND) {
+        SortKey::Field(Field::Comm)
+    } else {
+        made.needs
+            .first()
+            .map_or(SortKey::Time, |&field| SortKey::Field(Field::ALL[field]))
     }
 }
 

@@ -12,10 +12,10 @@ use super::rates::{LastSurvey, Rates};
 use super::rows::{Id, Rows, Target};
 use super::trend::{tenths, Tenths, Trends};
 use super::view::{Table, View};
-use crate::choice::SortBy;
+use crate::choice::{Key, SortBy};
 use crate::output::names::Names;
-use crate::output::{Absences, HasValues};
-use crate::selection::{self, Key};
+use crate::output::relation::{Absences, Cell, Row};
+use crate::selection;
 use crate::watch::{is_true_of, Rate, SampleTime};
 
 /// Tasks by their state.
@@ -115,14 +115,12 @@ pub struct ShownTask<'a> {
     pub line: &'a Line,
 }
 
-impl HasValues for ShownTask<'_> {
-    type Key = Field;
-
-    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
-        match (self.task.value(field), &self.look) {
+impl Row for ShownTask<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        match (self.task.value(Field::ALL[column]), &self.look) {
             // The values that rows are sorted by are those that are shown.
-            (Err(Absent::NotAsked), Some(look)) => look.value(field),
-            (value, _) => value,
+            (Err(Absent::NotAsked), Some(look)) => look.cell(column),
+            (value, _) => value.map_err(Absent::as_str),
         }
     }
 }
@@ -424,7 +422,7 @@ impl Table for Model {
             tid: header.tid.get(),
             identity: Identity::of(header),
             name: row.task.comm().unwrap_or_default().to_vec(),
-            nice: match row.value(Field::Nice) {
+            nice: match row.cell(Field::Nice as usize) {
                 Ok(Value::Signed(nice)) => Some(nice),
                 _ => None,
             },
@@ -449,7 +447,7 @@ impl Table for Model {
             return true;
         }
         let names = [Field::Comm, Field::Cmdline, Field::User];
-        names.into_iter().any(|field| match row.value(field) {
+        names.into_iter().any(|field| match row.cell(field as usize) {
             Ok(Value::Text(bytes)) => has(bytes),
             Ok(Value::Texts(arguments)) => has(&arguments
                 .as_bytes()

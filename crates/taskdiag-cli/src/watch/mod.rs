@@ -3,25 +3,26 @@
 mod rates;
 mod screen;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Filter, Handle, Identity, Query, Scope, Task};
+use taskdiag::{Field, Fields, Filter, Handle, Identity, Query, Scope, Task, Value};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{label, Column, Show};
-use crate::output::document;
-use crate::output::Absences;
+use crate::output::listing::Shown;
+use crate::output::relation::{Cell, ColumnInfo, Row};
+use crate::output::tasks::{self, shown_as};
+use crate::output::{document, owned};
 use crate::ps;
 use crate::quantity;
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
 use rates::Rates;
 pub use rates::{is_true_of, take_filter, Activity, History, Rate, SampleTime, Total};
-pub use screen::write_rate;
 use screen::Screen;
 
 /// Watch what tasks do: processor time, page faults, input and output per second
@@ -107,32 +108,47 @@ pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
     })
 }
 
-/// A column: a field, or a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchColumn {
-    Column(Column),
-    Rate(Rate),
+/// The columns of tasks with their rates: the fields, then the rates.
+static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
+    let rates = Rate::ALL.into_iter().map(Rate::info);
+    tasks::RELATION.iter().copied().chain(rates).collect()
+});
+
+/// A task and its rates.
+struct RatedTask<'a> {
+    task: Task<'a>,
+    rates: Rates,
+}
+
+impl Row for RatedTask<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        match column.checked_sub(Field::ALL.len()) {
+            // One decimal is as much as a sample can tell.
+            Some(rate) => self.rates[rate].map(|rate| Value::Float((rate * 10.0).round() / 10.0)),
+            None => self.task.cell(column),
+        }
+    }
 }
 
 /// The table without `-o`.
-fn usual(threads: bool) -> Vec<WatchColumn> {
-    let label = |heading, show| WatchColumn::Column(label(heading, show));
+fn usual(threads: bool) -> Vec<Shown> {
+    let rate = |rate: Rate| Shown::column(rate.heading(), rate.column());
     let mut shown = vec![
-        label("USER", Show::User),
-        label("PID", Show::Field(Field::Pid)),
-        WatchColumn::Rate(Rate::Cpu),
-        label("RSS", Show::Field(Field::RssBytes)),
-        WatchColumn::Rate(Rate::ReadBytes),
-        WatchColumn::Rate(Rate::WriteBytes),
-        WatchColumn::Rate(Rate::MinFaults),
-        label("TIME", Show::Time),
-        label("COMMAND", Show::Command),
+        Shown::made("USER", &tasks::USER),
+        shown_as("PID", Field::Pid),
+        rate(Rate::Cpu),
+        shown_as("RSS", Field::RssBytes),
+        rate(Rate::ReadBytes),
+        rate(Rate::WriteBytes),
+        rate(Rate::MinFaults),
+        Shown::made("TIME", &tasks::TIME),
+        Shown::made("COMMAND", &tasks::COMMAND),
     ];
     if threads {
-        shown.insert(2, label("TID", Show::Field(Field::Tid)));
+        shown.insert(2, shown_as("TID", Field::Tid));
         // The threads of a process have the same command line but their own names.
         shown.pop();
-        shown.push(label("NAME", Show::Field(Field::Comm)));
+        shown.push(shown_as("NAME", Field::Comm));
     }
     shown
 }
@@ -150,47 +166,50 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::Comm,
 ];
 
-/// The columns that `-o` options name, or the default columns.
-fn shown(options: &Options, threads: bool) -> Result<Vec<WatchColumn>, Failure> {
-    let chosen = Chosen::parse(&options.fields, |name| match Rate::named(name) {
-        Some(rate) => Ok(vec![WatchColumn::Rate(rate)]),
-        None => {
-            let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
-            Ok(fields
-                .into_iter()
-                .map(|field| match field {
-                    // A group of fields includes it. While watching, it refers to the time since
-                    // the previous sample.
-                    Field::CpuPercent => WatchColumn::Rate(Rate::Cpu),
-                    field => WatchColumn::Column(Column::of(field)),
-                })
-                .collect())
-        }
-    })?;
-    if options.format() == Format::Table {
-        return Ok(chosen.columns(usual(threads), |column| column));
+/// The columns that a name of `-o` or `--sort` stands for.
+fn named(name: &str) -> Result<Vec<usize>, Failure> {
+    if let Some(rate) = Rate::named(name) {
+        return Ok(vec![rate.column()]);
     }
-    let fields = USUAL_FIELDS.map(|field| WatchColumn::Column(Column::of(field)));
-    let usual: Vec<WatchColumn> = fields.into_iter().chain(Rate::ALL.map(WatchColumn::Rate)).collect();
-    Ok(chosen.keys(&usual))
+    let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
+    let column = |field: Field| match field {
+        // A group of fields includes it. While watching, it refers to the time since the previous
+        // sample.
+        Field::CpuPercent => Rate::Cpu.column(),
+        field => field as usize,
+    };
+    Ok(fields.into_iter().map(column).collect())
 }
 
-/// The sort key of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SortKey {
-    Rate(Rate),
-    Field(Field),
+/// The columns that `-o` options name, or the default columns.
+fn shown(options: &Options, threads: bool) -> Result<Vec<Shown>, Failure> {
+    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let chosen = Chosen::parse(&options.fields, named)?;
+    if options.format() == Format::Table {
+        return Ok(chosen.columns(usual(threads), of));
+    }
+    let fields = USUAL_FIELDS.iter().map(|&field| field as usize);
+    let usual: Vec<usize> = fields.chain(Rate::ALL.map(Rate::column)).collect();
+    Ok(chosen.keys(&usual).into_iter().map(of).collect())
 }
 
 /// The keys that `--sort` options name. By default, the busiest task comes first.
-fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<SortKey>>, Failure> {
+fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<usize>>, Failure> {
     let usual = ["-cpu_percent".to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |name| match (Rate::named(name), name.parse()) {
-        (Some(rate), _) => Ok(SortKey::Rate(rate)),
-        (None, Ok(field)) => Ok(SortKey::Field(field)),
+    SortBy::parse(lists, |name| match (Rate::named(name), name.parse::<Field>()) {
+        (Some(rate), _) => Ok(rate.column()),
+        (None, Ok(field)) => Ok(field as usize),
         (None, Err(error)) => Err(unknown(Failure::Unanswered(format!("{error}")))),
     })
+}
+
+/// The fields that a column needs: those of a rate are what it grows from.
+fn fields_of(column: usize) -> Fields {
+    match column.checked_sub(Field::ALL.len()) {
+        Some(rate) => Rate::ALL[rate].fields().iter().copied().collect(),
+        None => Field::ALL[column].into(),
+    }
 }
 
 /// Adds the rates to the message about an unknown name.
@@ -207,16 +226,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     options.check_endless()?;
     let shown = shown(options, threads)?;
     let sort = sort_keys(request.sort)?;
-    let mut fields: Fields = shown.iter().fold(Fields::NONE, |fields, shown| match shown {
-        WatchColumn::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
-        WatchColumn::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
-    });
-    for by in &sort {
-        match by.key {
-            SortKey::Rate(rate) => fields |= rate.fields().iter().copied().collect::<Fields>(),
-            SortKey::Field(field) => fields |= field,
-        }
-    }
+    let needs = shown.iter().flat_map(|shown| shown.content.needs());
+    let needs = needs.chain(sort.iter().map(|by| by.key));
+    let mut fields = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
     // These identify a task and show whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
     let mut query = request.query;
@@ -288,15 +300,12 @@ fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failur
         .collect())
 }
 
-/// A task and its rates.
-type RatedTask<'a> = (Task<'a>, Rates);
-
 /// The tasks that did something and for which a filter over rates is true, in order.
 fn ordered<'a>(
     answers: &'a Answers,
     activities: &[Activity],
     filter: Option<&Filter>,
-    sort: &[SortBy<SortKey>],
+    sort: &[SortBy<usize>],
     limit: usize,
 ) -> Vec<RatedTask<'a>> {
     let tasks = answers.snapshot().tasks().zip(activities);
@@ -304,30 +313,12 @@ fn ordered<'a>(
         filter.is_none_or(|filter| is_true_of(filter, task, rates[Rate::Cpu as usize].ok()))
     };
     let busy = tasks.filter(|(task, activity)| activity.is_busy && is_wanted(task, &activity.rates));
-    let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
-    // Sorting keeps the order of equal rows, so the first key is applied last.
-    for by in sort.iter().rev() {
-        match by.key {
-            SortKey::Rate(rate) => {
-                let key = |row: &RatedTask<'_>| row.1[rate as usize];
-                rows.sort_by(|a, b| by.compare(key(a), key(b), f64::total_cmp));
-            }
-            SortKey::Field(field) => {
-                let key = selection::SortKey {
-                    field,
-                    descending: by.descending,
-                };
-                let rates = |row: &RatedTask<'_>| (row.0.record().header().tid.get(), row.1);
-                let rates: HashMap<u32, Rates> = rows.iter().map(rates).collect();
-                let mut tasks: Vec<Task<'a>> = rows.into_iter().map(|(task, _)| task).collect();
-                selection::sort(&mut tasks, &[key], &mut Absences::new(), |_| false);
-                let rated = |task: Task<'a>| (task, rates[&task.record().header().tid.get()]);
-                rows = tasks.into_iter().map(rated).collect();
-            }
-        }
-    }
-    rows.truncate(limit);
-    rows
+    let row = |(task, activity): (Task<'a>, &Activity)| RatedTask {
+        task,
+        rates: activity.rates,
+    };
+    let rows: Vec<RatedTask<'a>> = busy.map(row).collect();
+    owned::sorted(rows, sort, limit)
 }
 
 #[cfg(test)]
@@ -340,12 +331,8 @@ mod tests {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
         assert_eq!(Rate::named("cpu"), None);
         let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()]).expect("a rate and a field");
-        let keys: Vec<(SortKey, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
-        let expected = [
-            (SortKey::Rate(Rate::WriteBytes), true),
-            (SortKey::Field(Field::Pid), false),
-        ];
-        assert_eq!(keys, expected);
+        let keys: Vec<(usize, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
+        assert_eq!(keys, [(Rate::WriteBytes.column(), true), (Field::Pid as usize, false)]);
         let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()]));
         assert!(wrong.contains("rates are cpu_percent, min_faults_per_s"), "{wrong}");
     }

@@ -11,10 +11,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rustix::time::ClockId;
-use taskdiag::{Absent, Field, Fields, Filter, Query, Snapshot, Task, Value};
+use taskdiag::{Absent, Field, Fields, Filter, Kind, Query, Snapshot, Task, Value};
 use taskdiag_core::filter::HasFields;
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_sys::host::now_ns;
+
+use crate::output::cell::{formatted, Cells};
+use crate::output::relation::{column, ColumnInfo};
 
 taskdiag_core::named_enum! {
     /// A rate of a task, per second.
@@ -54,6 +57,29 @@ impl Rate {
             Rate::MajFaults => "MAJOR/s",
             Rate::ReadBytes => "READ/s",
             Rate::WriteBytes => "WRITE/s",
+        }
+    }
+
+    /// Its column: behind the fields of tasks.
+    pub fn column(self) -> usize {
+        Field::ALL.len() + self as usize
+    }
+
+    /// What is known about its column.
+    pub fn info(self) -> ColumnInfo {
+        let kind = match self {
+            Rate::ReadBytes | Rate::WriteBytes => Kind::Bytes,
+            Rate::Cpu | Rate::MinFaults | Rate::MajFaults => Kind::Percent,
+        };
+        column(self.name(), kind, "Since the last sample.")
+    }
+
+    /// Appends it for people; `-` if there is none.
+    pub fn write(self, out: &mut Vec<u8>, value: Option<f64>, cells: &mut Cells) {
+        match value {
+            Some(bytes) if self.info().kind == Kind::Bytes && !cells.exact() => cells.size(out, bytes as u64),
+            Some(rate) => formatted(out, format_args!("{rate:.1}")),
+            None => out.push(b'-'),
         }
     }
 

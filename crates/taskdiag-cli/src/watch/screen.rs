@@ -2,116 +2,77 @@
 
 use taskdiag::Field;
 
-use super::rates::{Rate, Rates};
-use super::{RatedTask, WatchColumn};
+use super::{fields_of, RatedTask, RELATION};
 use crate::host::Host;
-use crate::listing::{report_absences, Format, Machine, Options};
+use crate::listing::{report_absences, Format, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{Cells, Column, Show};
-use crate::output::document::{self, Sample};
-use crate::output::names::Names;
-use crate::output::table::{Align, Table};
-use crate::output::{csv, json, people, terminal, Absences, Extra, NoValues, Output};
+use crate::output::cell::Cells;
+use crate::output::document::{Head, Sample};
+use crate::output::listing::Shown;
+use crate::output::relation::Absences;
+use crate::output::rows::{RowOptions, Rows};
+use crate::output::table::Table;
+use crate::output::{people, terminal, Output};
 
 /// Where samples are shown.
 pub struct Screen<'a> {
     options: &'a Options,
-    shown: Vec<WatchColumn>,
-    fields: Vec<Field>,
-    rates: Vec<Rate>,
+    shown: Vec<Shown>,
     missing: Absences,
     cells: Cells,
-    names: Names,
-    rows: json::Rows<Field>,
+    /// Set for programs.
+    rows: Option<Rows>,
     /// The machine at the previous sample.
     before: Option<Host>,
 }
 
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
-    pub fn new(options: &'a Options, shown: Vec<WatchColumn>) -> Screen<'a> {
-        let fields: Vec<Field> = shown
-            .iter()
-            .filter_map(|shown| match shown {
-                WatchColumn::Column(Column {
-                    show: Show::Field(field),
-                    ..
-                }) => Some(*field),
-                _ => None,
-            })
-            .collect();
-        let rates = shown.iter().filter_map(|shown| match shown {
-            WatchColumn::Rate(rate) => Some(*rate),
-            WatchColumn::Column(_) => None,
-        });
+    pub fn new(options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
+        let columns = shown.iter().flat_map(|shown| shown.content.needs());
+        let row_options = RowOptions {
+            header: !options.no_header,
+            named: options.names,
+            samples: true,
+        };
+        let head = Head::streaming("watch", Vec::new());
+        let rows = match options.format() {
+            Format::Table => None,
+            Format::Machine(machine) => {
+                let columns = columns.map(|column| RELATION[column]);
+                Some(Rows::begin(machine, &head, columns, row_options))
+            }
+        };
         Screen {
             options,
-            rates: rates.collect(),
             missing: Absences::new(),
             cells: Cells::new(options.bytes, options.names),
-            names: Names::default(),
-            rows: json::Rows::new(&fields, options.names),
-            fields,
+            rows,
             shown,
             before: None,
         }
     }
 
-    /// The extra cells of a row, after its fields: its sample, and the rates.
-    fn extras<'b>(&self, sample: Sample<'b>, rates: &Rates) -> Vec<(&'static str, Result<Extra<'b>, &'static str>)> {
-        let rate = |rate: &Rate| (rate.name(), rates[*rate as usize].map(Extra::Rate));
-        sample.extras().into_iter().chain(self.rates.iter().map(rate)).collect()
-    }
-
     /// Shows a sample.
-    pub fn show(&mut self, sample: Sample<'_>, rows: &[RatedTask<'_>]) -> Result<(), Failure> {
-        for field in self.rates.iter().flat_map(|rate| rate.fields()) {
-            for (task, _) in rows {
-                let _ = self.missing.value(task, *field);
+    pub fn show(&mut self, sample: Sample<'_>, tasks: &[RatedTask<'_>]) -> Result<(), Failure> {
+        let needs = self.shown.iter().flat_map(|shown| shown.content.needs());
+        let of_rates = needs.filter(|&column| column >= Field::ALL.len());
+        for field in of_rates.flat_map(|column| fields_of(column).iter()) {
+            for row in tasks {
+                let _ = self.missing.value(&row.task, field);
             }
         }
-        let mut output = Output::new();
-        match self.options.format() {
-            Format::Table => self.table(sample, rows, &mut output)?,
-            Format::Machine(Machine::Csv) => self.csv(sample, rows, &mut output)?,
-            Format::Machine(Machine::Json | Machine::Jsonl) => {
-                document::sample(output.buffer(), sample, rows.len());
-                for (task, rates) in rows {
-                    let mut extras = self.extras(sample, rates);
-                    // The line above contains the time.
-                    extras.retain(|(name, _)| *name != "time");
-                    self.rows.write(output.buffer(), task, &extras, &mut self.missing);
-                    output.buffer().push(b'\n');
-                    output.row_ended()?;
-                }
-            }
+        let Some(rows) = &mut self.rows else {
+            let mut output = Output::new();
+            self.table(sample, tasks, &mut output)?;
+            return Ok(output.finish()?);
+        };
+        let columns: Vec<usize> = self.shown.iter().flat_map(|shown| shown.content.needs()).collect();
+        rows.sample(sample, tasks.len())?;
+        for row in tasks {
+            rows.row(|index| self.missing.value(row, columns[index]))?;
         }
-        Ok(output.finish()?)
-    }
-
-    fn csv(&mut self, sample: Sample<'_>, rows: &[RatedTask<'_>], output: &mut Output) -> Result<(), Failure> {
-        let named = self.options.names;
-        if sample.number == 0 && !self.options.no_header {
-            let fields = csv::columns(&self.fields, named);
-            let extras = self.extras(sample, &[Err(""); Rate::ALL.len()]);
-            let extras = extras.iter().map(|(name, _)| (*name).to_owned());
-            csv::header(output.buffer(), fields.into_iter().chain(extras));
-        }
-        if rows.is_empty() {
-            let extras = self.extras(sample, &[Err(""); Rate::ALL.len()]);
-            let names = named.then_some(&mut self.names);
-            let none = NoValues::<Field>::default();
-            csv::row(output.buffer(), &self.fields, &none, &extras, names, &mut self.missing);
-            output.buffer().push(b'\n');
-        }
-        for (task, rates) in rows {
-            let extras = self.extras(sample, rates);
-            let names = named.then_some(&mut self.names);
-            csv::row(output.buffer(), &self.fields, task, &extras, names, &mut self.missing);
-            output.buffer().push(b'\n');
-            output.row_ended()?;
-        }
-        Ok(())
+        Ok(rows.flush()?)
     }
 
     /// A table for each sample. On a terminal it replaces the previous one, and is no longer than
@@ -136,25 +97,14 @@ impl<'a> Screen<'a> {
                 .extend_from_slice(&summary.as_bytes()[..summary.len().min(width)]);
             output.buffer().push(b'\n');
         }
-        let aligns = self.shown.iter().map(|shown| match shown {
-            WatchColumn::Column(column) => column.align(),
-            WatchColumn::Rate(_) => Align::Right,
-        });
+        let aligns = self.shown.iter().map(|shown| shown.align(&RELATION));
         let mut table = Table::new(aligns, rows.len());
         if !self.options.no_header {
-            let named = !self.options.fields.is_empty();
-            table.headings(self.shown.iter().map(|shown| match shown {
-                WatchColumn::Column(column) => column.heading,
-                WatchColumn::Rate(rate) if named => rate.name(),
-                WatchColumn::Rate(rate) => rate.heading(),
-            }));
+            table.headings(self.shown.iter().map(|shown| shown.heading));
         }
-        for (task, rates) in rows {
+        for row in rows {
             for shown in &self.shown {
-                table.cell(|out| match shown {
-                    WatchColumn::Column(column) => self.cells.write(out, *column, task, &mut self.missing),
-                    WatchColumn::Rate(rate) => write_rate(out, *rate, rates[*rate as usize].ok(), self.options.bytes),
-                });
+                table.cell(|out| shown.write(out, &RELATION, row, &mut self.cells, &mut self.missing));
             }
         }
         Ok(table.write(output, size.map(|size| size.columns))?)
@@ -187,14 +137,5 @@ impl<'a> Screen<'a> {
     /// Reports the values that were missing in any sample.
     pub fn outcome(&self) -> Outcome {
         report_absences(&[(&self.missing, 0)])
-    }
-}
-
-/// Appends a rate; `-` if there is none.
-pub fn write_rate(out: &mut Vec<u8>, rate: Rate, value: Option<f64>, exact: bool) {
-    match value {
-        None => out.push(b'-'),
-        Some(bytes) if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !exact => people::size(out, bytes as u64),
-        Some(rate) => Extra::Rate(rate).write(out),
     }
 }

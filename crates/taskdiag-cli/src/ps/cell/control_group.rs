@@ -1,6 +1,6 @@
 //! Cells of cgroups, and of the containers that they indicate.
 
-use taskdiag::{Field, Value};
+use taskdiag::{Absent, Field, Value};
 use taskdiag_core::cgroup::{self, Runtime};
 use taskdiag_core::derived;
 
@@ -26,8 +26,8 @@ impl<'a> Cell<'a> {
     /// What the path of the task's cgroup tells, in the first hierarchy where it does.
     pub(super) fn of_cgroup<T>(&mut self, find: impl Fn(&'a [u8]) -> Option<T>) -> Option<T> {
         let task = self.task;
-        let has_cgroup1 = task.value(Field::Cgroups).is_ok();
-        derived::of_cgroup(|field| task.value(field), has_cgroup1, find)
+        let value = |field: Field| task.cell(field as usize).map_err(|_| Absent::Unsupported);
+        derived::of_cgroup(value, value(Field::Cgroups).is_ok(), find)
             .ok()
             .flatten()
     }

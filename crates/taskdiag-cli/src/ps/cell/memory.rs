@@ -4,12 +4,13 @@ use taskdiag::{Absent, Field, Value};
 
 use super::Cell;
 use crate::output::people;
+use crate::output::relation::Index as _;
 
 impl Cell<'_> {
     /// An amount of memory in bytes. Kernel threads and zombies have no memory: 0.
-    pub(super) fn memory(&mut self, field: Field) -> Result<u64, Absent> {
+    pub(super) fn memory(&mut self, field: Field) -> Result<u64, &'static str> {
         match self.unsigned(field) {
-            Err(Absent::NoMemory) => Ok(0),
+            Err(reason) if reason == Absent::NoMemory.as_str() => Ok(0),
             value => value,
         }
     }
@@ -27,7 +28,7 @@ impl Cell<'_> {
     }
 
     /// The sum of two amounts of memory, in bytes.
-    pub fn sum(&mut self, a: Field, b: Field) -> Result<u64, Absent> {
+    pub fn sum(&mut self, a: Field, b: Field) -> Result<u64, &'static str> {
         let a = self.memory(a)?;
         Ok(a.saturating_add(self.memory(b)?))
     }
@@ -46,8 +47,11 @@ impl Cell<'_> {
 
     /// The size of the code in bytes. Its addresses can be read only with the right to trace the
     /// task; without that, the size is known in whole pages.
-    fn code_bytes(&mut self) -> Result<u64, Absent> {
-        match (self.task.value(Field::StartCode), self.task.value(Field::EndCode)) {
+    fn code_bytes(&mut self) -> Result<u64, &'static str> {
+        match (
+            self.task.cell(Field::StartCode.index()),
+            self.task.cell(Field::EndCode.index()),
+        ) {
             (Ok(Value::Mask(start)), Ok(Value::Mask(end))) => Ok(end.saturating_sub(start)),
             _ => self.memory(Field::TextBytes),
         }

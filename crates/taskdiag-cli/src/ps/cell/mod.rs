@@ -15,12 +15,12 @@ mod users;
 
 use std::io::Write as _;
 
-use taskdiag::{Absent, Field, Kind, Value};
+use taskdiag::{Field, Kind, Value};
 
 use super::host::Host;
 use crate::output::people;
+use crate::output::relation::{Absences, Index as _, Row, NONE};
 use crate::output::text::{all, changes_the_display};
-use crate::output::{Absences, HasValues};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -29,7 +29,7 @@ pub struct Cell<'a> {
     /// The buffer to append its text to.
     pub out: &'a mut Vec<u8>,
     /// The task.
-    pub task: &'a dyn HasValues<Key = Field>,
+    pub task: &'a dyn Row,
     /// Facts about the host, and the modifiers.
     pub host: &'a mut Host,
     /// Counts missing values, if they are to be reported.
@@ -38,33 +38,33 @@ pub struct Cell<'a> {
     pub branches: &'a [u8],
 }
 impl<'a> Cell<'a> {
-    fn value(&mut self, field: Field) -> Result<Value<'a>, Absent> {
-        let value = self.task.value(field);
+    fn value(&mut self, field: Field) -> Result<Value<'a>, &'static str> {
+        let value = self.task.cell(field.index());
         if let (Err(reason), Some(missing)) = (value, self.missing.as_deref_mut()) {
             missing.count(field, reason);
         }
         value
     }
 
-    fn unsigned(&mut self, field: Field) -> Result<u64, Absent> {
+    fn unsigned(&mut self, field: Field) -> Result<u64, &'static str> {
         match self.value(field)? {
             Value::Unsigned(value) | Value::Mask(value) => Ok(value),
-            _ => Err(Absent::Unsupported),
+            _ => Err(NONE),
         }
     }
 
-    fn signed(&mut self, field: Field) -> Result<i64, Absent> {
+    fn signed(&mut self, field: Field) -> Result<i64, &'static str> {
         match self.value(field)? {
             Value::Signed(value) => Ok(value),
             Value::Unsigned(value) => Ok(value as i64),
-            _ => Err(Absent::Unsupported),
+            _ => Err(NONE),
         }
     }
 
-    fn letter(&mut self, field: Field) -> Result<char, Absent> {
+    fn letter(&mut self, field: Field) -> Result<char, &'static str> {
         match self.value(field)? {
             Value::Letter(letter) => Ok(letter),
-            _ => Err(Absent::Unsupported),
+            _ => Err(NONE),
         }
     }
 
@@ -77,7 +77,7 @@ impl<'a> Cell<'a> {
         let _ = self.out.write_fmt(arguments);
     }
 
-    fn number_or_dash(&mut self, value: Result<impl itoa::Integer, Absent>) {
+    fn number_or_dash(&mut self, value: Result<impl itoa::Integer, &'static str>) {
         match value {
             Ok(value) => people::number(self.out, value),
             Err(_) => self.dash(),

@@ -1,9 +1,9 @@
 //! Tests of the cells.
 
-use taskdiag::Arguments;
+use taskdiag::{Absent, Arguments};
 
 use super::*;
-use crate::output::tests::Made;
+use crate::output::relation::tests::Made;
 use crate::ps::host::Modifiers;
 use crate::ps::specifiers::Specifier;
 

@@ -1,6 +1,6 @@
 //! Cells of processor time, and of the time since a task started.
 
-use taskdiag::{Absent, Field, Identity};
+use taskdiag::{Field, Identity};
 
 use super::{Cell, SECOND};
 use crate::history::Life;
@@ -9,11 +9,11 @@ use crate::output::people;
 impl Cell<'_> {
     /// Processor time in clock ticks, with user and system time each rounded down as in the
     /// kernel's text.
-    pub fn cpu_time(&mut self) -> Result<u64, Absent> {
+    pub fn cpu_time(&mut self) -> Result<u64, &'static str> {
         self.cpu_time_with(self.host.modifiers.cumulative)
     }
 
-    fn cpu_time_with(&mut self, dead_children: bool) -> Result<u64, Absent> {
+    fn cpu_time_with(&mut self, dead_children: bool) -> Result<u64, &'static str> {
         let parts = [Field::UtimeNs, Field::StimeNs, Field::CutimeNs, Field::CstimeNs];
         let mut ticks = 0_u64;
         for part in &parts[..if dead_children { 4 } else { 2 }] {
@@ -22,26 +22,26 @@ impl Cell<'_> {
         Ok(ticks)
     }
 
-    fn cpu_seconds(&mut self) -> Result<u64, Absent> {
+    fn cpu_seconds(&mut self) -> Result<u64, &'static str> {
         let ticks = self.cpu_time()?;
         Ok(ticks / (SECOND / self.host.tick_ns))
     }
 
     /// The time since it started, in nanoseconds. The start is in whole clock ticks.
-    pub fn elapsed_ns(&mut self) -> Result<u64, Absent> {
+    pub fn elapsed_ns(&mut self) -> Result<u64, &'static str> {
         let start = self.start_ns()?;
         let seen_ns = self.life()?.map_or(self.host.now_ns, |life| life.last_ns);
         Ok(since(start, seen_ns))
     }
 
     /// What it did in the selected time of a recording, if there is one.
-    fn life(&mut self) -> Result<Option<Life>, Absent> {
+    fn life(&mut self) -> Result<Option<Life>, &'static str> {
         let (pid, start_ns) = (self.unsigned(Field::Pid), self.signed(Field::StartNs));
         // A process id has no more bits than this.
         self.host.life(|| Ok(Identity::new(pid? as u32, start_ns? as u64)))
     }
 
-    fn start_ns(&mut self) -> Result<i64, Absent> {
+    fn start_ns(&mut self) -> Result<i64, &'static str> {
         let start = self.signed(Field::StartNs)?;
         // The kernel divides negative numbers as unsigned ones.
         Ok(start - (start as u64 % self.host.tick_ns) as i64)
@@ -49,11 +49,11 @@ impl Cell<'_> {
 
     /// Processor time divided by the time since the start, in parts of `whole`. For a time range of
     /// a recording, both are those within the range.
-    pub fn cpu_share(&mut self, whole: u64) -> Result<u64, Absent> {
+    pub fn cpu_share(&mut self, whole: u64) -> Result<u64, &'static str> {
         self.cpu_share_with(whole, self.host.modifiers.cumulative)
     }
 
-    fn cpu_share_with(&mut self, whole: u64, dead_children: bool) -> Result<u64, Absent> {
+    fn cpu_share_with(&mut self, whole: u64, dead_children: bool) -> Result<u64, &'static str> {
         let mut used = u128::from(self.cpu_time_with(dead_children)?) * u128::from(self.host.tick_ns);
         let mut elapsed = u128::from(self.elapsed_ns()?);
         if let Some(life) = self.life()? {

@@ -9,7 +9,8 @@ use super::{Palette, Scene};
 use crate::inspect::{self, Section, Shape, NAMESPACES, SECTIONS};
 use crate::maps::FileSum;
 use crate::output::cell::{formatted, Cells};
-use crate::output::{text, Absences, Extra};
+use crate::output::relation::Absences;
+use crate::output::{tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Reason};
 use crate::top::page::Page;
@@ -122,7 +123,10 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
         lines.push(vec![((*section).to_owned(), palette.value())]);
         for &field in fields {
             let (value, style) = match task.value(field) {
-                Ok(value) => (written(|out| cells.value(out, field, value)), Style::new()),
+                Ok(value) => (
+                    written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
+                    Style::new(),
+                ),
                 Err(reason) => (format!("- ({reason})"), palette.dim()),
             };
             lines.push(vec![
@@ -217,11 +221,11 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
     for (percent, task) in rows {
         let mut absences = Absences::new();
         let mut value = |field: Field| match absences.value(&task, field) {
-            Ok(value) => written(|out| cells.value(out, field, value)),
+            Ok(value) => written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
             Err(_) => "-".to_owned(),
         };
         let percent = if percent.is_finite() {
-            written(|out| Extra::Rate(percent).write(out))
+            format!("{percent:.1}")
         } else {
             "-".to_owned()
         };

@@ -45,8 +45,6 @@ pub struct Scene<'a> {
     pub failure: Option<&'a str>,
     /// Whether the rows are a selection of all tasks.
     pub is_selected: bool,
-    /// Whether sizes are exact.
-    pub exact: bool,
     pub palette: Palette,
 }
 

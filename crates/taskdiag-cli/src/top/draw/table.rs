@@ -6,9 +6,11 @@ use super::header::{size, written};
 use super::layout::Layout;
 use super::pen::Pen;
 use super::{Palette, Scene};
-use crate::output::cell::{self, Cells, Show as Cell};
+use crate::output::cell::Cells;
+use crate::output::listing::Content;
+use crate::output::relation::{Absences, Row as _};
 use crate::output::table::Align;
-use crate::output::{people, terminal, text, Absences, Extra, HasValues as _};
+use crate::output::{people, tasks, terminal, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
 use crate::top::groups::{drawn, Group, Name};
@@ -17,7 +19,7 @@ use crate::top::rows::Rows;
 use crate::top::trend::sparkline;
 use crate::top::view::Table as _;
 use crate::tree::{Drawing, ASCII, UTF8};
-use crate::watch::{write_rate, Rate};
+use crate::watch::Rate;
 
 /// What is kept from one picture to the next.
 #[derive(Debug)]
@@ -217,25 +219,21 @@ fn task_cells(
         let mut out = Vec::new();
         let out = &mut out;
         match show {
-            Show::Rate(rate) => write_rate(out, *rate, row.rates.get(*rate), scene.exact),
+            Show::Rate(rate) => rate.write(out, row.rates.get(*rate), &mut memory.cells),
             Show::Trend => {
                 let identity = Identity::of(row.task.record().header());
                 let values = scene.model.trend(identity, TREND_WIDTH);
                 sparkline(out, &values, 1000, scene.palette.utf8);
             }
             // The value arrives with the close look, a moment later.
-            Show::Cell(column)
-                if row.look.is_none() && column.fields().iter().all(|&field| is_not_asked(row, field)) => {}
-            Show::Cell(column) => {
+            Show::Cell(shown)
+                if row.look.is_none() && shown.content.needs().all(|column| is_not_asked(row, column)) => {}
+            Show::Cell(shown) => {
                 let is_last = scene.shown.last() == Some(show);
                 if let (true, Some(drawing)) = (is_last, branches.as_deref_mut()) {
                     drawing.line(out, row.line, if scene.palette.utf8 { &UTF8 } else { &ASCII });
                 }
-                if column.show == Cell::Command {
-                    cell::command(out, row, &mut absences);
-                } else {
-                    memory.cells.write(out, *column, row, &mut absences);
-                }
+                tasks::write(out, shown, row, &mut memory.cells, &mut absences);
             }
         }
         // Lossy, because the cut may be within a character.
@@ -245,13 +243,13 @@ fn task_cells(
     scene.shown.iter().map(cell).collect()
 }
 
-fn is_not_asked(row: &ShownTask<'_>, field: Field) -> bool {
-    row.value(field) == Err(Absent::NotAsked)
+fn is_not_asked(row: &ShownTask<'_>, column: usize) -> bool {
+    row.cell(column) == Err(Absent::NotAsked.as_str())
 }
 
 fn task_styles(row: &ShownTask<'_>, shown: &[Show], palette: Palette) -> Vec<Style> {
     let style = |show: &Show| match show {
-        Show::Cell(column) if column.show == Cell::Field(Field::State) => {
+        Show::Cell(shown) if shown.content == Content::Column(Field::State as usize) => {
             let state = row.task.state().unwrap_or(' ');
             palette.of(terminal::Style::of_state(state.encode_utf8(&mut [0; 4]).as_bytes()))
         }
@@ -276,10 +274,9 @@ fn is_sorted_sum(column: SumColumn, key: SortKey) -> bool {
 fn sum_cells(group: &Group, columns: &[(&str, SumColumn, Align)], scene: &Scene<'_>) -> Vec<String> {
     let cell = |column: SumColumn| match column {
         SumColumn::Processes => group.processes.to_string(),
-        SumColumn::Cpu => group.cpu.map_or_else(
-            || "-".to_owned(),
-            |percent| written(|out| Extra::Rate(percent).write(out)),
-        ),
+        SumColumn::Cpu => group
+            .cpu
+            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
         SumColumn::Trend => {
             let values = scene.model.group_trend(&group.name, TREND_WIDTH);
             written(|out| sparkline(out, &values, 1000, scene.palette.utf8))

@@ -58,7 +58,6 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
         details,
         failure: None,
         is_selected: false,
-        exact: false,
         palette: Palette {
             colored: true,
             utf8: true,

@@ -1,0 +1,266 @@
+//! Relations: what the rows of all listings have in common.
+//!
+//! A relation is a table of columns. A row has a value in each column, or a word that says why not.
+
+use taskdiag::{Absent, Event, EventField, Field, Group, Kind, Task, Value};
+
+use super::names::NameKind;
+
+/// What is known about a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// The key in JSON, the heading in CSV and with `-o`, the name for `-o` and `--sort`.
+    pub name: &'static str,
+    /// The kind of the values.
+    pub kind: Kind,
+    /// Their meaning.
+    pub meaning: &'static str,
+    /// What stands for an empty text in tables.
+    pub empty: &'static str,
+}
+
+/// A column.
+pub const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> ColumnInfo {
+    ColumnInfo {
+        name,
+        kind,
+        meaning,
+        empty: "\"\"",
+    }
+}
+
+/// The columns of rows whose fields are in a table of the library.
+macro_rules! columns_of {
+    ($fields:ident) => {{
+        let mut columns = [$crate::output::relation::column("", $fields::ALL[0].kind(), ""); $fields::ALL.len()];
+        let mut index = 0;
+        while index < columns.len() {
+            let field = $fields::ALL[index];
+            columns[index] = $crate::output::relation::column(field.name(), field.kind(), field.meaning());
+            index += 1;
+        }
+        columns
+    }};
+}
+pub(crate) use columns_of;
+
+impl ColumnInfo {
+    /// The column of a task's field.
+    pub fn of_task(field: Field) -> ColumnInfo {
+        let info = field.info();
+        ColumnInfo {
+            // A derived field has an empty text for a task without a terminal, unit or container.
+            empty: if field.group() == Group::Derived { "-" } else { "\"\"" },
+            ..column(field.name(), info.kind, info.meaning)
+        }
+    }
+
+    /// The column of an event's field.
+    pub fn of_event(field: EventField) -> ColumnInfo {
+        column(field.name(), field.kind(), field.meaning())
+    }
+
+    /// The kind of names that the values have, if they have names.
+    pub fn names(&self) -> Option<NameKind> {
+        match self.kind {
+            Kind::User => Some(NameKind::User),
+            Kind::GroupId => Some(NameKind::Group),
+            Kind::Capabilities => Some(NameKind::Capabilities),
+            Kind::Signals => Some(NameKind::Signals),
+            _ if self.name == Field::Groups.name() => Some(NameKind::Groups),
+            _ => None,
+        }
+    }
+
+    /// The name of the column for these names.
+    pub fn names_column(&self) -> Option<String> {
+        let suffix = match self.names()? {
+            NameKind::User | NameKind::Group => "name",
+            NameKind::Groups | NameKind::Capabilities | NameKind::Signals => "names",
+        };
+        Some(format!("{}_{suffix}", self.name))
+    }
+}
+
+/// A value of a row, or a word that says why it is missing.
+pub type Cell<'a> = Result<Value<'a>, &'static str>;
+
+/// The word for a value that does not apply to a row.
+pub const NONE: &str = "none";
+
+/// A row of a relation.
+pub trait Row {
+    /// The value in a column, by the column's index in the relation.
+    fn cell(&self, column: usize) -> Cell<'_>;
+}
+
+impl Row for Task<'_> {
+    #[inline]
+    fn cell(&self, column: usize) -> Cell<'_> {
+        self.value(Field::ALL[column]).map_err(Absent::as_str)
+    }
+}
+
+impl Row for Event<'_> {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        match self.value(EventField::ALL[column]) {
+            Some(value) => value.map_err(Absent::as_str),
+            None => Err(NONE),
+        }
+    }
+}
+
+/// The cells of all columns.
+impl Row for &[Cell<'_>] {
+    fn cell(&self, column: usize) -> Cell<'_> {
+        self[column]
+    }
+}
+
+/// The index of a column.
+pub trait Index: Copy {
+    /// The index.
+    fn index(self) -> usize;
+}
+
+impl Index for usize {
+    fn index(self) -> usize {
+        self
+    }
+}
+
+impl Index for Field {
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Index for EventField {
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Counts missing values by column and reason while rows are written.
+#[derive(Clone, Debug, Default)]
+pub struct Absences {
+    counts: Vec<[u32; REASONS.len()]>,
+}
+
+/// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
+/// end.
+const REASONS: [Absent; 6] = [
+    Absent::Denied,
+    Absent::Unsupported,
+    Absent::Truncated,
+    Absent::OverBudget,
+    Absent::NoAnswer,
+    Absent::NoThread,
+];
+
+impl Absences {
+    /// Nothing counted yet.
+    pub fn new() -> Absences {
+        Absences::default()
+    }
+
+    /// The value in a column. Counts a missing value.
+    #[inline]
+    pub fn value<'a, R: Row + ?Sized>(&mut self, row: &'a R, column: impl Index) -> Cell<'a> {
+        let cell = row.cell(column.index());
+        if let Err(reason) = cell {
+            self.count(column, reason);
+        }
+        cell
+    }
+
+    /// Counts a missing value.
+    #[cold]
+    pub fn count(&mut self, column: impl Index, reason: &'static str) {
+        if let Some(index) = REASONS.iter().position(|reported| reported.as_str() == reason) {
+            let column = column.index();
+            if self.counts.len() <= column {
+                self.counts.resize(column + 1, [0; REASONS.len()]);
+            }
+            self.counts[column][index] += 1;
+        }
+    }
+
+    /// Adds the counts of `other`, except for some fields of tasks.
+    pub fn add_others(&mut self, other: &Absences, but: &[Field]) {
+        let longest = self.counts.len().max(other.counts.len());
+        self.counts.resize(longest, [0; REASONS.len()]);
+        for (column, (mine, theirs)) in self.counts.iter_mut().zip(&other.counts).enumerate() {
+            if !but.iter().any(|field| field.index() == column) {
+                mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+            }
+        }
+    }
+
+    /// Columns that are missing for the same reason in the same number of rows, with that reason
+    /// and number.
+    pub fn summary(&self) -> Vec<(Vec<usize>, Absent, u32)> {
+        let mut summary: Vec<(Vec<usize>, Absent, u32)> = Vec::new();
+        for (column, counts) in self.counts.iter().enumerate() {
+            for (reason, &count) in REASONS.into_iter().zip(counts) {
+                if count == 0 {
+                    continue;
+                }
+                match summary.iter_mut().find(|entry| (entry.1, entry.2) == (reason, count)) {
+                    Some((columns, ..)) => columns.push(column),
+                    None => summary.push((vec![column], reason, count)),
+                }
+            }
+        }
+        summary
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A task with values from a test.
+    pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
+
+    impl Row for Made<'_> {
+        fn cell(&self, column: usize) -> Cell<'_> {
+            let found = self.0.iter().find(|(has, _)| has.index() == column);
+            let value = found.map_or(Err(Absent::NotAsked), |(_, value)| *value);
+            value.map_err(Absent::as_str)
+        }
+    }
+
+    /// Check that a summary has only reasons that are reported, and joins fields with the same
+    /// reason and number.
+    #[test]
+    fn absences_are_summarised_by_reason_and_count() {
+        let mut absences = Absences::new();
+        let row = Made(vec![
+            (Field::NsNet, Err(Absent::Denied)),
+            (Field::NsMnt, Err(Absent::Denied)),
+            (Field::Cmdline, Err(Absent::NoMemory)),
+            (Field::Pid, Ok(Value::Unsigned(1))),
+        ]);
+        for field in [Field::NsNet, Field::NsMnt, Field::Cmdline, Field::Pid] {
+            let _ = absences.value(&row, field);
+        }
+        assert_eq!(
+            absences.summary(),
+            [(vec![Field::NsMnt.index(), Field::NsNet.index()], Absent::Denied, 1)]
+        );
+    }
+
+    /// Check the columns of names, and that none of them has the name of a field.
+    #[test]
+    fn names_have_columns() {
+        let names = |field| ColumnInfo::of_task(field).names_column();
+        assert_eq!(names(Field::Uid).as_deref(), Some("uid_name"));
+        assert_eq!(names(Field::SigCaught).as_deref(), Some("sig_caught_names"));
+        assert_eq!(names(Field::Groups).as_deref(), Some("groups_names"));
+        assert_eq!(names(Field::Pid), None);
+        for name in Field::ALL.iter().filter_map(|&field| names(field)) {
+            assert!(name.parse::<Field>().is_err(), "{name}");
+        }
+    }
+}

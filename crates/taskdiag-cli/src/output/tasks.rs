@@ -1,0 +1,207 @@
+//! The relation of tasks: its columns, and what tables of tasks make of them.
+
+use std::sync::LazyLock;
+
+use taskdiag::{Arguments, Field, Fields, Value};
+
+use super::cell::{command_line, Cells};
+use super::listing::{Content, Made, Shown};
+use super::relation::{Absences, ColumnInfo, Index as _, Row};
+use super::table::{Align, Table};
+use super::terminal::Style;
+use super::{people, text};
+
+/// The columns: [`Field::ALL`].
+pub static RELATION: LazyLock<Vec<ColumnInfo>> =
+    LazyLock::new(|| Field::ALL.iter().map(|&field| ColumnInfo::of_task(field)).collect());
+
+/// The column of a field, with its name as heading.
+pub fn shown(field: Field) -> Shown {
+    shown_as(field.name(), field)
+}
+
+/// The column of a field under another heading.
+pub const fn shown_as(heading: &'static str, field: Field) -> Shown {
+    Shown::column(heading, field as usize)
+}
+
+/// The fields that columns need.
+pub fn fields<'a>(columns: impl IntoIterator<Item = &'a Shown>) -> Fields {
+    let needs = columns.into_iter().flat_map(|shown| shown.content.needs());
+    needs.map(|column| Field::ALL[column]).collect()
+}
+
+/// The field that a column shows, if it shows one.
+pub fn field_of(shown: &Shown) -> Option<Field> {
+    match shown.content {
+        Content::Column(column) => Some(Field::ALL[column]),
+        Content::Made(_) => None,
+    }
+}
+
+/// A table of these columns with room for about `rows` rows, with headings if `header`.
+pub fn table(columns: &[Shown], rows: usize, header: bool) -> Table {
+    let mut table = Table::new(columns.iter().map(|shown| shown.align(&RELATION)), rows);
+    if header {
+        table.headings(columns.iter().map(|shown| shown.heading));
+    }
+    for (index, shown) in columns.iter().enumerate() {
+        if shown.content == Content::Column(Field::State as usize) {
+            table.style(index, Style::of_state);
+        }
+    }
+    table
+}
+
+/// The value of a field, if there is one.
+fn value(row: &dyn Row, field: Field) -> Option<Value<'_>> {
+    row.cell(field.index()).ok()
+}
+
+/// The name of the effective user.
+pub static USER: Made = Made {
+    align: Align::Left,
+    needs: &[Field::Euid as usize],
+    write: |out, row, cells| match value(row, Field::Euid) {
+        Some(Value::Unsigned(uid)) => text::escape(out, cells.names().user(uid as u32)),
+        _ => out.push(b'-'),
+    },
+};
+
+/// The name of the controlling terminal.
+pub static TERMINAL: Made = Made {
+    align: Align::Left,
+    needs: &[Field::TtyNr as usize],
+    write: |out, row, _| match value(row, Field::TtyNr) {
+        Some(Value::Unsigned(device)) => people::terminal(out, device as u32),
+        _ => out.push(b'-'),
+    },
+};
+
+/// The start time, in five characters.
+pub static START: Made = Made {
+    align: Align::Right,
+    needs: &[Field::StartNs as usize],
+    write: |out, row, cells| match value(row, Field::StartNs) {
+        Some(Value::Unsigned(ns)) if cells.exact() => people::number(out, ns),
+        Some(Value::Unsigned(ns)) => cells.clock().short_date(out, ns as i64),
+        Some(Value::Signed(ns)) => cells.clock().short_date(out, ns),
+        _ => out.push(b'-'),
+    },
+};
+
+/// Processor time.
+pub static TIME: Made = Made {
+    align: Align::Right,
+    needs: &[Field::UtimeNs as usize, Field::StimeNs as usize],
+    write: |out, row, cells| match (value(row, Field::UtimeNs), value(row, Field::StimeNs)) {
+        (Some(Value::Unsigned(user)), Some(Value::Unsigned(system))) => {
+            let sum = user.saturating_add(system);
+            if cells.exact() {
+                people::number(out, sum)
+            } else {
+                people::duration(out, sum)
+            }
+        }
+        _ => out.push(b'-'),
+    },
+};
+
+/// The command line, or the name in brackets if there is none.
+pub static COMMAND: Made = Made {
+    align: Align::Left,
+    needs: &[Field::Cmdline as usize, Field::Comm as usize, Field::State as usize],
+    write: |out, row, _| command(out, row),
+};
+
+/// Appends the command line; for a task without one, the name in brackets, like ps.
+fn command(out: &mut Vec<u8>, row: &dyn Row) {
+    let has_text = |arguments: &Arguments<'_>| arguments.as_bytes().iter().any(|&byte| byte != 0);
+    match value(row, Field::Cmdline) {
+        Some(Value::Texts(arguments)) if has_text(&arguments) => return command_line(out, arguments),
+        _ => {}
+    }
+    out.push(b'[');
+    match value(row, Field::Comm) {
+        Some(Value::Text(name)) => text::escape(out, name),
+        _ => out.push(b'?'),
+    }
+    out.push(b']');
+    if value(row, Field::State) == Some(Value::Letter('Z')) {
+        out.extend_from_slice(b" <defunct>");
+    }
+}
+
+/// Appends the cell of a task in a column.
+#[inline]
+pub fn write(out: &mut Vec<u8>, shown: &Shown, row: &dyn Row, cells: &mut Cells, absences: &mut Absences) {
+    shown.write(out, &RELATION, row, cells, absences);
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag::Absent;
+
+    use super::super::relation::tests::Made as MadeRow;
+    use super::*;
+
+    fn text(shown: &Shown, exact: bool, row: &MadeRow<'_>) -> String {
+        let mut out = Vec::new();
+        write(
+            &mut out,
+            shown,
+            row,
+            &mut Cells::new(exact, false),
+            &mut Absences::new(),
+        );
+        String::from_utf8(out).expect("cells are UTF-8")
+    }
+
+    /// Check that sizes and times are for people unless exact values are asked for, and that a
+    /// missing value is not a number.
+    #[test]
+    fn values_are_for_people_or_exact() {
+        let row = MadeRow(vec![
+            (Field::RssBytes, Ok(Value::Unsigned(12_900_000))),
+            (Field::UtimeNs, Ok(Value::Unsigned(1_500_000_000))),
+            (Field::CapEffective, Ok(Value::Mask(0x1ff))),
+            (Field::Comm, Ok(Value::Text(b"\x1b]0;owned\x07"))),
+            (Field::Cgroup, Ok(Value::Text(b""))),
+            (Field::SwapBytes, Err(Absent::NoMemory)),
+            (Field::CpuPercent, Ok(Value::Float(12.345))),
+            (Field::Unit, Ok(Value::Text(b""))),
+            (Field::StartTime, Ok(Value::Text(b"2026-11-23T03:12:05Z"))),
+        ]);
+        for (field, people, exact) in [
+            (Field::RssBytes, "12.3M", "12900000"),
+            (Field::UtimeNs, "00:00:01.500", "1500000000"),
+            (Field::CapEffective, "0x1ff", "0x1ff"),
+            (Field::Comm, "\\x1b]0;owned\\x07", "\\x1b]0;owned\\x07"),
+            (Field::Cgroup, "\"\"", "\"\""),
+            (Field::SwapBytes, "-", "-"),
+            (Field::CpuPercent, "12.3", "12.345"),
+            (Field::Unit, "-", "-"),
+            (Field::StartTime, "2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
+        ] {
+            assert_eq!(text(&shown(field), false, &row), people);
+            assert_eq!(text(&shown(field), true, &row), exact);
+        }
+    }
+
+    /// Check what is shown for tasks with a command line, without one, and with an erased one.
+    #[test]
+    fn commands_are_like_those_of_ps() {
+        let column = Shown::made("COMMAND", &COMMAND);
+        let mut row = MadeRow(vec![
+            (Field::Cmdline, Ok(Value::Texts(Arguments::new(b"cat\0a b\0\n\0")))),
+            (Field::Comm, Ok(Value::Text(b"cat"))),
+            (Field::State, Ok(Value::Letter('S'))),
+        ]);
+        assert_eq!(text(&column, false, &row), "cat a b \\n");
+        row.0[0].1 = Ok(Value::Texts(Arguments::new(b"\0\0\0")));
+        assert_eq!(text(&column, false, &row), "[cat]");
+        row.0[0].1 = Err(Absent::NoMemory);
+        row.0[2].1 = Ok(Value::Letter('Z'));
+        assert_eq!(text(&column, false, &row), "[cat] <defunct>");
+    }
+}
