@@ -157,7 +157,7 @@ fn empty_samples_are_announced() {
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         (lines[0], lines.len()),
-        ("sample,time,pid,cpu_percent,comm", 3),
+        ("sample,time,pid,comm,cpu_percent", 3),
         "{csv}"
     );
     for (index, line) in lines[1..].iter().enumerate() {
