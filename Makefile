@@ -105,7 +105,7 @@ check: ## Check what every commit needs, as any user: formatting, lints, unit te
 
 features: ## Check builds of the command without some or all features, and of the library without BPF
 	@dev/setup.sh check
-	@for feature in '' history metrics top; do \
+	@for feature in '' arrow history metrics top; do \
 		$(CARGO) clippy --quiet --package taskdiag-cli --no-default-features --features "$$feature" -- --deny warnings || exit; \
 	done
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings

@@ -53,14 +53,17 @@ impl Options {
         self.formats.format()
     }
 
-    /// Fails if the format is a single JSON document, which needs an end.
+    /// Fails if the format is a single document or file, which needs an end.
     pub fn check_endless(&self) -> Result<(), Failure> {
-        if self.format() != Format::Machine(Machine::Json) {
-            return Ok(());
-        }
-        Err(Failure::Unanswered(
-            "watching never ends, but a JSON document must: use --jsonl".to_owned(),
-        ))
+        let what = match self.format() {
+            Format::Machine(machine) if !machine.is_endless() => machine,
+            _ => return Ok(()),
+        };
+        Err(Failure::Unanswered(if what == Machine::Json {
+            "watching never ends, but a JSON document must: use --jsonl".to_owned()
+        } else {
+            "watching never ends, but a Parquet file must: use --arrow".to_owned()
+        }))
     }
 }
 

@@ -64,7 +64,7 @@ impl Document {
         match (machine, header) {
             (Machine::Json, _) => begin_document(out, head),
             (Machine::Csv, Some(names)) => csv::header(out, names),
-            (Machine::Csv | Machine::Jsonl, _) => {}
+            _ => {}
         }
         Document {
             machine,

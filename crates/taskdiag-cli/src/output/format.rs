@@ -20,6 +20,14 @@ pub struct Formats {
     /// apostrophe
     #[arg(long, value_name = "TEXTS", num_args = 0..=1, require_equals = true, default_missing_value = "exact")]
     csv: Option<Texts>,
+    /// A Parquet file on standard output: missing values are null, with a reason in "absent"
+    #[cfg(feature = "arrow")]
+    #[arg(long)]
+    parquet: bool,
+    /// A stream of Arrow's IPC on standard output, with the same columns
+    #[cfg(feature = "arrow")]
+    #[arg(long)]
+    arrow: bool,
 }
 
 /// The texts of CSV.
@@ -70,6 +78,31 @@ pub enum Machine {
     Jsonl,
     /// Comma-separated values.
     Csv,
+    /// Columns of bytes.
+    #[cfg(feature = "arrow")]
+    Columnar(Columnar),
+}
+
+/// A form of columns.
+#[cfg(feature = "arrow")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columnar {
+    /// A file of Parquet.
+    Parquet,
+    /// A stream of Arrow.
+    Arrow,
+}
+
+impl Machine {
+    /// Whether rows can be written without an end.
+    pub fn is_endless(self) -> bool {
+        match self {
+            Machine::Jsonl | Machine::Csv => true,
+            Machine::Json => false,
+            #[cfg(feature = "arrow")]
+            Machine::Columnar(form) => form == Columnar::Arrow,
+        }
+    }
 }
 
 impl Formats {
@@ -82,6 +115,10 @@ impl Formats {
                 csv::choose_safe_texts(texts == Texts::Safe);
                 Format::Machine(Machine::Csv)
             }
+            #[cfg(feature = "arrow")]
+            Formats { parquet: true, .. } => Format::Machine(Machine::Columnar(Columnar::Parquet)),
+            #[cfg(feature = "arrow")]
+            Formats { arrow: true, .. } => Format::Machine(Machine::Columnar(Columnar::Arrow)),
             _ => Format::Table,
         }
     }

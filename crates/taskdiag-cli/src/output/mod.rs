@@ -2,6 +2,8 @@
 
 pub mod cell;
 mod closed;
+#[cfg(feature = "arrow")]
+pub mod columnar;
 pub mod csv;
 pub mod document;
 pub mod format;

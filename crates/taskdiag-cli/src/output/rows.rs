@@ -4,10 +4,12 @@ use std::io;
 
 use taskdiag::{Kind, Value};
 
+#[cfg(feature = "arrow")]
+use super::columnar::ColumnarWriter;
 use super::document::{self, member, Document, Head, Sample};
 use super::format::Machine;
 use super::names::{NameKind, Named, Names};
-use super::relation::{column, Cell, ColumnInfo};
+use super::relation::{column, Cell, ColumnInfo, NONE};
 use super::{csv, json, Output};
 
 /// The number of a sample, before the other columns of its rows.
@@ -68,7 +70,7 @@ impl RowWriter {
     pub fn write<'a>(&mut self, out: &mut Vec<u8>, cell: impl FnMut(usize) -> Cell<'a>) {
         match self.machine {
             Machine::Csv => self.write_csv(out, cell),
-            Machine::Json | Machine::Jsonl => self.write_json(out, cell),
+            _ => self.write_json(out, cell),
         }
     }
 
@@ -150,11 +152,21 @@ pub struct RowOptions {
 /// Rows while they are being written to standard output.
 #[derive(Debug)]
 pub struct Rows {
-    writer: RowWriter,
-    document: Document,
-    output: Output,
+    machine: Machine,
+    sink: Sink,
     /// The values of the first columns, which all rows of a sample share.
     sample: Vec<SampleCell>,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Text {
+        writer: RowWriter,
+        document: Document,
+        output: Output,
+    },
+    #[cfg(feature = "arrow")]
+    Columns(io::Result<Box<ColumnarWriter>>),
 }
 
 /// A value that all rows of a sample share.
@@ -183,18 +195,30 @@ impl Rows {
     ) -> Rows {
         let of_sample: &[ColumnInfo] = match machine {
             _ if !options.samples => &[],
-            Machine::Csv => &[SAMPLE, TIME],
             Machine::Json | Machine::Jsonl => &[SAMPLE],
+            _ => &[SAMPLE, TIME],
         };
         let columns = of_sample.iter().copied().chain(columns);
+        #[cfg(feature = "arrow")]
+        if let Machine::Columnar(form) = machine {
+            let writer = ColumnarWriter::new(form, columns, options.named);
+            return Rows {
+                machine,
+                sink: Sink::Columns(writer.map(Box::new)),
+                sample: Vec::new(),
+            };
+        }
         let writer = RowWriter::new(machine, columns, options.named);
         let mut output = Output::new();
         let header = options.header.then(|| writer.header());
         let document = Document::begin(output.buffer(), machine, head, header);
         Rows {
-            writer,
-            document,
-            output,
+            machine,
+            sink: Sink::Text {
+                writer,
+                document,
+                output,
+            },
             sample: Vec::new(),
         }
     }
@@ -202,14 +226,13 @@ impl Rows {
     /// Begins a sample with this many rows. A sample without rows is a line of CSV.
     pub fn sample(&mut self, sample: Sample<'_>, rows: usize) -> io::Result<()> {
         self.sample = vec![SampleCell::Number(sample.number)];
-        match self.writer.machine {
-            Machine::Jsonl => document::sample(self.output.buffer(), sample, rows),
-            Machine::Json => {}
-            Machine::Csv => {
-                self.sample.push(SampleCell::Time(sample.time.to_owned()));
-                if rows == 0 {
-                    self.row(|_| Err(""))?;
-                }
+        if let (Machine::Jsonl, Sink::Text { output, .. }) = (self.machine, &mut self.sink) {
+            document::sample(output.buffer(), sample, rows);
+        }
+        if !matches!(self.machine, Machine::Json | Machine::Jsonl) {
+            self.sample.push(SampleCell::Time(sample.time.to_owned()));
+            if rows == 0 {
+                self.row(|_| Err(NONE))?;
             }
         }
         Ok(())
@@ -217,23 +240,36 @@ impl Rows {
 
     /// Writes a row. `cell` gives the value in each column.
     #[inline]
-    pub fn row<'a>(&mut self, mut cell: impl FnMut(usize) -> Cell<'a>) -> io::Result<()> {
-        let (writer, sample) = (&mut self.writer, &self.sample);
-        self.document.row(self.output.buffer(), |out| match sample.len() {
-            0 => writer.write(out, cell),
-            before => writer.write(out, |index| match sample.get(index) {
-                // The row borrows neither of both.
-                Some(SampleCell::Number(number)) => Ok(Value::Unsigned(*number)),
-                Some(time) => time.cell(),
-                None => cell(index - before),
-            }),
-        });
-        self.output.row_ended()
+    pub fn row<'a>(&mut self, cell: impl FnMut(usize) -> Cell<'a>) -> io::Result<()> {
+        let sample = &self.sample;
+        match &mut self.sink {
+            Sink::Text {
+                writer,
+                document,
+                output,
+            } => {
+                document.row(output.buffer(), |out| match sample.len() {
+                    0 => writer.write(out, cell),
+                    _ => writer.write(out, with_sample(sample, cell)),
+                });
+                output.row_ended()
+            }
+            #[cfg(feature = "arrow")]
+            Sink::Columns(Ok(writer)) => writer.row(with_sample(sample, cell)),
+            #[cfg(feature = "arrow")]
+            Sink::Columns(failed) => take(failed),
+        }
     }
 
     /// Writes what has been collected.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.output.flush()
+        match &mut self.sink {
+            Sink::Text { output, .. } => output.flush(),
+            #[cfg(feature = "arrow")]
+            Sink::Columns(Ok(writer)) => writer.flush(),
+            #[cfg(feature = "arrow")]
+            Sink::Columns(failed) => take(failed),
+        }
     }
 
     /// Writes the end of the output.
@@ -242,10 +278,39 @@ impl Rows {
     }
 
     /// Writes the end. `write` appends more members of a JSON document, each preceded by a comma.
-    pub fn finish_with(mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        self.document.end(self.output.buffer(), write);
-        self.output.finish()
+    pub fn finish_with(self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        match self.sink {
+            Sink::Text {
+                document, mut output, ..
+            } => {
+                document.end(output.buffer(), write);
+                output.finish()
+            }
+            #[cfg(feature = "arrow")]
+            Sink::Columns(writer) => writer?.finish(),
+        }
     }
+}
+
+/// The cells of a row, behind those of its sample.
+fn with_sample<'s, 'a: 's>(
+    sample: &'s [SampleCell],
+    mut cell: impl FnMut(usize) -> Cell<'a>,
+) -> impl FnMut(usize) -> Cell<'s> {
+    move |index| match sample.get(index) {
+        Some(own) => own.cell(),
+        None => cell(index - sample.len()),
+    }
+}
+
+/// The error of a writer that could not begin.
+#[cfg(feature = "arrow")]
+fn take(failed: &mut io::Result<Box<ColumnarWriter>>) -> io::Result<()> {
+    let error = failed
+        .as_ref()
+        .err()
+        .map(|error| io::Error::new(error.kind(), error.to_string()));
+    error.map_or(Ok(()), Err)
 }
 
 /// Appends the totals of rows as a member of their document.
@@ -369,7 +434,10 @@ mod tests {
                         .expect("nothing is written yet");
                 }
             }
-            String::from_utf8(std::mem::take(rows.output.buffer())).expect("made of UTF-8")
+            let Sink::Text { output, .. } = &mut rows.sink else {
+                panic!("it is text");
+            };
+            String::from_utf8(std::mem::take(output.buffer())).expect("made of UTF-8")
         };
         assert_eq!(written(Machine::Csv), "sample,time,a\n0,now,5\n1,now,\n");
         let lines = "{\"sample\":0,\"time\":\"now\",\"rows\":1}\n{\"sample\":0,\"a\":5}\n\
