@@ -161,7 +161,7 @@ pub struct Rows {
 #[derive(Debug)]
 enum Sink {
     Text {
-        writer: RowWriter,
+        writer: Box<RowWriter>,
         document: Document,
         output: Output,
     },
@@ -215,7 +215,7 @@ impl Rows {
         Rows {
             machine,
             sink: Sink::Text {
-                writer,
+                writer: Box::new(writer),
                 document,
                 output,
             },
