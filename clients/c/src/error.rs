@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use taskdiag::{ErrorKind, ParseError, UnknownField};
+use taskdiag_core::escape;
 
 /// The codes of `td_code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,18 +72,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error with this message, in one line without control characters.
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        // A path or a name in it may have any characters.
-        let mut line = String::new();
-        for letter in message.into().chars() {
-            if letter.is_control() {
-                line.extend(letter.escape_default());
-            } else {
-                line.push(letter);
-            }
-        }
         Error {
             code,
-            message: CString::new(line).unwrap_or_default(),
+            // A path or a name in it may have any characters.
+            message: CString::new(escape::line(&message.into())).unwrap_or_default(),
         }
     }
 

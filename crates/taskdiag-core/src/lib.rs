@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod counters;
 pub mod derived;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod field;
 pub mod filter;

@@ -28,6 +28,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use taskdiag_core::escape;
 
 use crate::credentials::{find_landlock_word, Finder, SecurityModules};
 use crate::helpers::{Keeper, Pool};
@@ -69,6 +70,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
         }
         Err(error) => {
+            let error = escape::line(&error.to_string());
             eprintln!("taskdiagd: {error} (--help lists the options)");
             ExitCode::from(2)
         }

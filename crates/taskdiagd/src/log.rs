@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::event::PollFlags;
+use taskdiag_core::escape;
 
 use crate::sys;
 
@@ -56,6 +57,8 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
     }
+    // It may quote arguments of the command line, or names of others.
+    let message = escape::line(&message.to_string());
     let mut line = if IS_JOURNAL.load(Ordering::Relaxed) {
         format!("<{}>{message}", level as u8)
     } else {

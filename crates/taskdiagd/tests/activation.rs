@@ -6,6 +6,7 @@ mod daemon;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag_protocol::wire::{show, Message, Messages, Request, Strategy};
@@ -72,4 +73,20 @@ fn a_socket_of_another_type_is_refused() {
     stderr.read_to_string(&mut messages).expect("text");
     assert!(messages.contains("ListenSequentialPacket="), "{messages}");
     let _ = std::fs::remove_dir_all(directory);
+}
+
+/// Check that a broker that can't start says why, and quotes nothing that controls a terminal.
+#[test]
+fn a_broker_that_cannot_start_says_why() {
+    let broker = || Command::new(env!("CARGO_BIN_EXE_taskdiagd"));
+    let said = |command: &mut Command| {
+        let output = command.output().expect("the broker runs");
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(!said.trim_end().contains(char::is_control), "{said:?}");
+        said
+    };
+    let said_of = |args: &[&str]| said(broker().args(args));
+    assert!(said_of(&["--\x1b[31m"]).contains("--\\x1b[31m"));
+    assert!(said_of(&["--socket", "/dev/null/\x1b]0;\n\u{202e}/x"]).contains("\\n\\u{202e}/x"));
 }
