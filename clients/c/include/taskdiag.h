@@ -87,7 +87,9 @@ typedef enum td_code TD_ENUM {
 	/* Another thread was asking when this process was forked, or the events are the parent's. */
 	TD_FORKED = 9,
 	/* A defect of this library. */
-	TD_INTERNAL = 10
+	TD_INTERNAL = 10,
+	/* No thread or process can be started to read what may wait. */
+	TD_NO_THREAD = 11
 } td_code;
 
 /* What rows are about. */

@@ -21,10 +21,11 @@ pub enum Code {
     System = 8,
     Forked = 9,
     Internal = 10,
+    NoThread = 11,
 }
 
 impl Code {
-    const ALL: [Code; 11] = [
+    const ALL: [Code; 12] = [
         Code::Ok,
         Code::NoSuchTask,
         Code::NoMemory,
@@ -36,6 +37,7 @@ impl Code {
         Code::System,
         Code::Forked,
         Code::Internal,
+        Code::NoThread,
     ];
 
     /// The code in words. Kinds of errors of the library have the library's names.
@@ -53,6 +55,7 @@ impl Code {
             Code::System => c"system error",
             Code::Forked => c"forked",
             Code::Internal => c"internal error",
+            Code::NoThread => c"no thread",
         })
     }
 }
@@ -98,6 +101,7 @@ impl From<taskdiag::Error> for Error {
             ErrorKind::Denied => Code::Denied,
             ErrorKind::Unsupported => Code::Unsupported,
             ErrorKind::NoAnswer => Code::NoAnswer,
+            ErrorKind::NoThread => Code::NoThread,
             ErrorKind::Malformed => Code::Malformed,
             ErrorKind::InvalidInput => Code::InvalidInput,
             _ => Code::System,
@@ -162,6 +166,7 @@ mod tests {
             ErrorKind::Denied,
             ErrorKind::Unsupported,
             ErrorKind::NoAnswer,
+            ErrorKind::NoThread,
             ErrorKind::Malformed,
             ErrorKind::InvalidInput,
             ErrorKind::System,

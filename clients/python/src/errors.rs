@@ -41,6 +41,7 @@ pub fn of(error: &Error) -> PyErr {
         ErrorKind::Denied => "Denied",
         ErrorKind::Unsupported => "Unsupported",
         ErrorKind::NoAnswer => "NoAnswer",
+        ErrorKind::NoThread => "NoThread",
         ErrorKind::Malformed => "Malformed",
         ErrorKind::InvalidInput => "InvalidInput",
         _ => "Error",

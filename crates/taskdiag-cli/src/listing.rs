@@ -135,7 +135,15 @@ impl Answers {
             partial(format_args!("pid {pid}: no such process"));
         }
         let counters = self.snapshot.counters();
-        match counters.undecided {
+        let unread = counters.undecided_no_thread;
+        if unread > 0 {
+            let tasks = counted(unread, "task");
+            let lost = Error::NO_THREAD;
+            partial(format_args!(
+                "{tasks} left out: a value that the filter needs was not read: {lost}"
+            ));
+        }
+        match counters.undecided - unread {
             0 => {}
             count => partial(format_args!(
                 "{count} task{} left out: a value that the filter needs may not be seen ({}), or is not available \
@@ -161,11 +169,7 @@ impl Answers {
             count => say_denied(format_args!("{count} tasks left out: you may not see them")),
         };
         let outcome = outcome.and(denied).and(report_absences(absences));
-        let lacks_thread = |task: &&Task<'_>| {
-            let mut fields = self.snapshot.fields().iter();
-            fields.any(|field| task.value(field) == Err(Absent::NoThread))
-        };
-        match tasks.iter().filter(lacks_thread).count() as u64 {
+        match lacking_thread(&self.snapshot, tasks.iter().copied()) {
             // Values that only ps' columns show are in no absences.
             count @ 1.. if outcome == Outcome::Complete => {
                 say(format_args!(
@@ -315,6 +319,15 @@ pub struct Listing<'a> {
     pub names: bool,
 }
 
+/// How many of these tasks of a snapshot lack a value because no thread could be started.
+pub fn lacking_thread<'a>(snapshot: &Snapshot, tasks: impl Iterator<Item = Task<'a>>) -> u64 {
+    let is_lacking = |task: &Task<'_>| {
+        let mut fields = snapshot.fields().iter();
+        fields.any(|field| task.value(field) == Err(Absent::NoThread))
+    };
+    tasks.filter(is_lacking).count() as u64
+}
+
 /// Reports missing values. Each element of `absences` comes with the number of tasks that it
 /// counts, or 0 where that number means nothing.
 pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
@@ -367,6 +380,7 @@ fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
         Absent::Denied => return None,
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
+        Absent::NoThread if is_past => "the recorder could start no thread to read it",
         Absent::NoThread => Error::NO_THREAD,
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",

@@ -10,16 +10,23 @@ use std::os::unix::net::UnixListener;
 use common::{command, Run, Sleeper};
 use serde_json::json;
 use taskdiag_testkit::child::without_threads;
+use taskdiag_testkit::temporary::Directory;
 use taskdiag_zoo::Zoo;
 
 fn run(args: &[&str]) -> Run {
     Run::new(without_threads(&mut command(args)).output().expect("the binary runs"))
 }
 
-/// Check that each command answers what needs no thread, or says why not, and that none panics.
+/// Check that each command answers what needs no thread, or says why not and nothing else, and that
+/// none panics.
 #[test]
 fn each_command_says_what_is_missing() {
     const THREAD: &str = "can't start a thread";
+    let scratch = Directory::new("no-thread-commands");
+    // A name that nobody has looked up yet.
+    let uncached = scratch.join("name").display().to_string();
+    let recording = scratch.join("recording").display().to_string();
+    let recording = recording.as_str();
     let sleeper = Sleeper::new("sleep");
     let pid = sleeper.pid();
     let pid = pid.as_str();
@@ -42,17 +49,32 @@ fn each_command_says_what_is_missing() {
         (&["sockets", pid, "--source", "procfs"], 1, THREAD),
         (&["files", pid, "--source", "procfs"], 1, THREAD),
         (&["files", "--path", "/etc"], 1, THREAD),
+        (&["files", "--deleted"], 1, THREAD),
+        (&["files", "--path", &uncached], 2, THREAD),
+        (&["cache", "--top", "3"], 1, THREAD),
+        (&["ps", "--where", "cmdline ~ 'x'"], 1, THREAD),
+        (
+            &["record", "--dir", recording, "--every", "0.1s", "--count", "1"],
+            1,
+            THREAD,
+        ),
+        (&["ps", "--history", recording], 1, "could start no thread"),
         (&["doctor"], 0, ""),
     ] {
         let run = run(args);
         assert_eq!(run.code, Some(code), "{args:?}: {}", run.stderr);
         assert!(run.stderr.contains(said), "{args:?}: {}", run.stderr);
         assert!(!run.stderr.contains("panicked"), "{args:?}: {}", run.stderr);
-        assert!(
-            !run.stderr.contains("keeps its memory locked"),
-            "{args:?}: {}",
-            run.stderr
-        );
+        let other = [
+            "keeps its memory locked",
+            "has no answer",
+            "may not be seen",
+            "did not come in time",
+            "leads to a file",
+            "system error",
+        ];
+        let said = other.into_iter().find(|reason| run.stderr.contains(reason));
+        assert_eq!(said, None, "{args:?}: {}", run.stderr);
     }
 }
 
@@ -104,7 +126,7 @@ fn sockets_and_files_are_found() {
 fn unread_descriptors_are_not_none() {
     let own = std::process::id().to_string();
     let page = run(&["inspect", &own, "--json", "--source", "procfs"]).json();
-    for section in ["files", "sockets"] {
+    for section in ["files", "sockets", "mappings"] {
         assert_eq!(page["rows"][0]["absent"][section], json!("no thread"), "{page}");
     }
 }

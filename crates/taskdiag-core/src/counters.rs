@@ -30,8 +30,10 @@ pub struct Counters {
     /// not counted.
     pub candidates: u64,
     /// Tasks left out because the filter looks at a value that is denied, unsupported, truncated,
-    /// over budget or without an answer.
+    /// over budget, without an answer or without a thread.
     pub undecided: u64,
+    /// Those of `undecided` for which no thread could be started: [`Absent::NoThread`].
+    pub undecided_no_thread: u64,
     /// Tasks whose arguments were not read again, because the process has not run since an earlier
     /// snapshot.
     pub remembered: u64,
@@ -72,6 +74,7 @@ impl Counters {
             ("hidden", Some(self.hidden)),
             ("candidates", Some(self.candidates)),
             ("undecided", Some(self.undecided)),
+            ("undecided_no_thread", Some(self.undecided_no_thread)),
             ("remembered", Some(self.remembered)),
             ("no_answer", Some(self.no_answer)),
             ("over_budget", Some(self.over_budget)),

@@ -35,6 +35,8 @@ crate::named_enum! {
         Unsupported => "unsupported",
         /// A process kept its reader waiting longer than the patience.
         NoAnswer => "no answer",
+        /// No thread or process can be started to read what may wait.
+        NoThread => "no thread",
         /// A source sent invalid data.
         Malformed => "malformed",
         /// The caller asked for something that does not exist, such as an unknown field or a file
@@ -91,7 +93,7 @@ impl Error {
     #[doc(hidden)]
     pub fn not_read(pid: Option<u32>, reason: Absent) -> Error {
         match reason {
-            Absent::NoThread => Error::new(ErrorKind::System, Error::NO_THREAD),
+            Absent::NoThread => Error::new(ErrorKind::NoThread, Error::NO_THREAD),
             _ => Error::no_answer(pid),
         }
     }

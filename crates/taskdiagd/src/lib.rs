@@ -95,7 +95,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let (user, group) = user.unwrap_or(FALLBACK_USER);
     sandbox::become_user(user, group).map_err(|error| format!("can't become user {user}: {error}"))?;
     // While this process has one thread, and nothing that a helper must not have.
-    let keeper = Keeper::start(options.is_confined)?;
+    let keeper = Keeper::start(options.is_confined).map_err(|error| {
+        format!("can't start the process that starts helpers: {error} (TasksMax=, ulimit -u, pids.max)")
+    })?;
     let (stop, stopping) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::low_level::pipe::register(signal, stopping.try_clone()?)?;

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag_protocol::wire::{show, Message, Messages, Request, Strategy};
+use taskdiag_testkit::child::without_threads;
 
 use daemon::{activate, connect};
 
@@ -78,6 +79,7 @@ fn a_socket_of_another_type_is_refused() {
 /// Check that a broker that can't start says why, and quotes nothing that controls a terminal.
 #[test]
 fn a_broker_that_cannot_start_says_why() {
+    let directory = directory("no-start");
     let broker = || Command::new(env!("CARGO_BIN_EXE_taskdiagd"));
     let said = |command: &mut Command| {
         let output = command.output().expect("the broker runs");
@@ -87,6 +89,13 @@ fn a_broker_that_cannot_start_says_why() {
         said
     };
     let said_of = |args: &[&str]| said(broker().args(args));
+    let path = directory.join("socket");
+    let without = said(without_threads(broker().arg("--socket").arg(&path)));
+    assert!(
+        without.contains("can't start the process that starts helpers"),
+        "{without}"
+    );
     assert!(said_of(&["--\x1b[31m"]).contains("--\\x1b[31m"));
     assert!(said_of(&["--socket", "/dev/null/\x1b]0;\n\u{202e}/x"]).contains("\\n\\u{202e}/x"));
+    let _ = std::fs::remove_dir_all(directory);
 }

@@ -37,6 +37,12 @@ class NoAnswer(Error, TimeoutError):
     kind = "no answer"
 
 
+class NoThread(Error):
+    """No thread or process can be started to read what may wait."""
+
+    kind = "no thread"
+
+
 class Malformed(Error):
     """A source sent invalid data."""
 

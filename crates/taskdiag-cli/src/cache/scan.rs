@@ -52,6 +52,9 @@ pub struct Scan<'a> {
     silent: Vec<u32>,
     /// How many files gave no answer in time.
     silent_files: u64,
+    /// Processes whose mappings could not be read because no thread could be started, and files.
+    unread: u64,
+    unread_files: u64,
     /// Whether to report the files' share of the machine's page cache.
     explains: bool,
 }
@@ -86,6 +89,8 @@ impl<'a> Scan<'a> {
             ),
             silent: Vec::new(),
             silent_files: 0,
+            unread: 0,
+            unread_files: 0,
             source: style.source,
             walk,
             depth,
@@ -226,6 +231,7 @@ impl<'a> Scan<'a> {
                 Ok(()) | Err((ErrorKind::NoSuchTask, _)) => {}
                 Err((ErrorKind::Denied, _)) => self.denied_processes += 1,
                 Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
+                Err((ErrorKind::NoThread, _)) => self.unread += 1,
                 Err((_, message)) => self.complain(format_args!("{message}")),
             }
         }
@@ -237,6 +243,7 @@ impl<'a> Scan<'a> {
         match self.held(pid) {
             Ok(()) => {}
             Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
+            Err((ErrorKind::NoThread, _)) => self.unread += 1,
             Err((ErrorKind::Denied, message)) => self.denied(format_args!("{message}")),
             Err((_, message)) => self.complain(format_args!("{message}")),
         }
@@ -254,6 +261,7 @@ impl<'a> Scan<'a> {
 
     fn held_file(&mut self, held: &pagecache::File<'_>) {
         self.silent_files += u64::from(held.usage == Err(Absent::NoAnswer));
+        self.unread_files += u64::from(held.usage == Err(Absent::NoThread));
         self.totals.sum.add(held.size_bytes, held.usage);
         self.progress.show(self.totals.sum.files);
         self.row(&Entry::file(held.path, held.size_bytes, held.usage));
@@ -297,7 +305,7 @@ impl<'a> Scan<'a> {
             ("files", sum.files),
             ("directories", directories),
             ("denied", sum.denied),
-            ("unsupported", sum.files - sum.answered - sum.denied - self.silent_files),
+            ("unsupported", self.unsupported()),
             ("gone", gone),
             ("failed", failed),
             ("linked", linked),
@@ -305,9 +313,16 @@ impl<'a> Scan<'a> {
             ("other_file_systems", other_file_systems),
             ("denied_processes", self.denied_processes),
             ("no_answer", self.silent_files + self.silent.len() as u64),
+            ("no_thread", self.unread_files + self.unread),
         ];
         counters.extend(self.cached_bytes().map(|bytes| ("cached_bytes", bytes)));
         counters
+    }
+
+    /// How many files the kernel does not answer for.
+    fn unsupported(&self) -> u64 {
+        let sum = self.totals.sum;
+        sum.files - sum.answered - sum.denied - self.silent_files - self.unread_files
     }
 
     /// The cached bytes of all files together, if any could be queried.
@@ -343,7 +358,14 @@ impl<'a> Scan<'a> {
             let from = no_answer_from(&self.silent);
             self.complain(format_args!("{from}: the files that they map are missing"));
         }
-        let unsupported = sum.files - sum.answered - sum.denied - self.silent_files;
+        let of_files = format!("{} of {}", self.unread_files, files(sum.files));
+        let of_processes = format!("files mapped by {}", counted(self.unread, "process"));
+        for (count, what) in [(self.unread_files, of_files), (self.unread, of_processes)] {
+            if count > 0 {
+                self.complain(format_args!("{what} not read: {}", Error::NO_THREAD));
+            }
+        }
+        let unsupported = self.unsupported();
         if unsupported > 0 {
             self.complain(format_args!(
                 "{unsupported} of {}: on a file system for which the kernel has no answer, such as hugetlbfs",

@@ -204,7 +204,7 @@ impl Args {
             }
         }
         if request.paths.is_empty() && !self.paths.is_empty() {
-            return Err(Failure::Unanswered("none of the paths leads to a file".to_owned()));
+            return Err(Failure::Unanswered("no path is left to ask about".to_owned()));
         }
         Ok((request, outcome))
     }

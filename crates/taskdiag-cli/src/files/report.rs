@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use taskdiag::files::{Answer, OpenFile, Request, Row};
-use taskdiag::{Absent, Handle, Value};
+use taskdiag::{Absent, Error, Handle, Value};
 
 use super::row::{self, RELATION};
 use super::sums::{own_name, Sum};
@@ -155,12 +155,23 @@ impl<'a> Report<'a> {
                 "files of {processes} missing: can't start a thread to read them"
             ));
         }
-        if answer.undecided > 0 {
+        if answer.undecided_no_thread > 0 {
+            let files = counted(answer.undecided_no_thread, "file");
+            lacks(format!(
+                "{files} left out: can't start a thread to read what the filter tests"
+            ));
+        }
+        let undecided = answer.undecided - answer.undecided_no_thread;
+        if undecided > 0 {
             lacks(format!(
                 "{} left out: what the filter tests may not be seen ({}), is too long, or did not come in time",
-                counted(answer.undecided, "file"),
+                counted(undecided, "file"),
                 WhoMay::see_denied()
             ));
+        }
+        if answer.namespaces_no_thread > 0 {
+            let lists = counted(answer.namespaces_no_thread, "list");
+            lacks(format!("{lists} of UNIX sockets not read: {}", Error::NO_THREAD));
         }
         if answer.namespaces_unread > 0 {
             let lists = counted(answer.namespaces_unread, "list");

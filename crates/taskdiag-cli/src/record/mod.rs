@@ -14,7 +14,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::time::{clock_gettime, ClockId};
-use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
+use taskdiag::{Budget, Error, Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_core::field::with_made_of;
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::{add_answers, Sample};
@@ -26,6 +26,7 @@ use taskdiag_sys::host::now_ns;
 use taskdiag_sys::signals::signalfd;
 
 use crate::events::Stop;
+use crate::listing::lacking_thread;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::document::boot_id;
 use crate::quantity;
@@ -215,6 +216,7 @@ struct Recording {
     cgroups: CgroupFigures,
     tally: Option<Tally>,
     snapshot: Snapshot,
+    is_unread_said: bool,
 }
 
 /// Runs the command.
@@ -249,6 +251,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         cgroups: CgroupFigures::default(),
         tally,
         snapshot: Snapshot::default(),
+        is_unread_said: false,
     };
     let most = args.count.unwrap_or(u64::MAX);
     let mut outcome = Outcome::Complete;
@@ -297,7 +300,11 @@ impl Recording {
             happened: &happened,
         };
         let notices = self.recorder.record(&sample, is_last);
-        let mut outcome = Outcome::Complete;
+        let mut outcome = if self.is_unread_said {
+            Outcome::Partial
+        } else {
+            Outcome::Complete
+        };
         for notice in notices {
             outcome = outcome.and(tell(&notice));
         }
@@ -318,7 +325,18 @@ impl Recording {
         self.handle.query_into(&self.query, &mut self.snapshot)?;
         self.answers.clear();
         add_answers(&self.snapshot, &mut self.answers);
+        self.say_unread();
         Ok((now(), false))
+    }
+
+    /// Says once that no thread could be started to read some values, and notes it in the recording.
+    fn say_unread(&mut self) {
+        if !self.is_unread_said && lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0 {
+            let note = format!("values are missing: {}", Error::NO_THREAD);
+            say(&note);
+            self.recorder.add_note(note);
+            self.is_unread_said = true;
+        }
     }
 
     /// Waits until a time of the monotonic clock, and counts events meanwhile. Returns whether a

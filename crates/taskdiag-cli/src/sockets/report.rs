@@ -112,7 +112,16 @@ impl<'a> Report<'a> {
             verb(self.without_info, "has", "have")
         );
         for (count, one, rest) in [
-            (answer.undecided, "socket", undecided.as_str()),
+            (
+                answer.undecided - answer.undecided_no_thread,
+                "socket",
+                undecided.as_str(),
+            ),
+            (
+                answer.undecided_no_thread,
+                "socket",
+                "left out: can't start a process to read what they are filtered by",
+            ),
             (answer.silent, "list", "did not come in time (--patience waits longer)"),
             (answer.no_thread, "list", "not read: can't start a thread or a process"),
             (self.without_info, "socket", &without_info),

@@ -226,6 +226,8 @@ impl Filter {
                 )
             };
             counters.undecided += u64::from(self.fields().iter().any(is_kept_back));
+            let lacks_thread = |field| row.value(field) == Err(Absent::NoThread);
+            counters.undecided_no_thread += u64::from(self.fields().iter().any(lacks_thread));
             false
         })
     }

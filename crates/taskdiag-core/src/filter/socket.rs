@@ -62,17 +62,18 @@ impl SocketFilter {
         decided
     }
 
-    /// Whether a value that it reads is absent for a reason that the caller may be able to remove.
+    /// Why a value that it reads is absent, if the caller may be able to remove the reason.
     #[doc(hidden)]
-    pub fn is_kept_back(&self, socket: &Socket<'_>) -> bool {
+    pub fn kept_back(&self, socket: &Socket<'_>) -> Option<Absent> {
         let row = Row::new(socket);
-        let reasons = self.fields().into_iter().map(|field| row.value(field).err());
-        reasons.flatten().any(|reason| {
+        let reasons = self.fields().into_iter().filter_map(|field| row.value(field).err());
+        let removable = reasons.filter(|reason| {
             matches!(
                 reason,
                 Absent::Denied | Absent::NoAnswer | Absent::NoThread | Absent::Truncated
             )
-        })
+        });
+        removable.max()
     }
 }
 
@@ -243,7 +244,7 @@ mod tests {
             owners: Err(Absent::Denied),
             ..listener()
         };
-        assert!(filter("pid == 1").is_kept_back(&socket));
-        assert!(!filter("remote_port == 1").is_kept_back(&socket));
+        assert_eq!(filter("pid == 1").kept_back(&socket), Some(Absent::Denied));
+        assert_eq!(filter("remote_port == 1").kept_back(&socket), None);
     }
 }

@@ -193,6 +193,7 @@ impl Snapshot {
             denied,
             candidates,
             undecided,
+            undecided_no_thread,
             no_answer,
             malformed,
             ..
@@ -202,6 +203,7 @@ impl Snapshot {
         counters.denied += denied;
         counters.candidates += candidates;
         counters.undecided += undecided;
+        counters.undecided_no_thread += undecided_no_thread;
         counters.no_answer += no_answer;
         counters.malformed += malformed;
     }

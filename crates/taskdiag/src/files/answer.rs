@@ -23,9 +23,13 @@ pub struct Answer {
     pub changed: u64,
     /// Files left out because a value that decides about the filter is not known.
     pub undecided: u64,
+    /// Those of `undecided` for which no thread or process could be started.
+    pub undecided_no_thread: u64,
     /// Network namespaces that the caller may not enter. UNIX sockets there that are bound to files of
     /// the request's paths are missing.
     pub namespaces_denied: u64,
+    /// Lists of UNIX sockets that were not read, because no thread or process could be started.
+    pub namespaces_no_thread: u64,
     /// Lists of UNIX sockets that were not read for another reason.
     pub namespaces_unread: u64,
     /// Invalid answers of the kernel. Anything but 0 is a defect.
@@ -52,7 +56,9 @@ impl Answer {
             gone: 0,
             changed: 0,
             undecided: 0,
+            undecided_no_thread: 0,
             namespaces_denied: 0,
+            namespaces_no_thread: 0,
             namespaces_unread: 0,
             malformed: 0,
             deferred: 0,
@@ -72,7 +78,9 @@ impl Answer {
             ("gone", Some(self.gone)),
             ("changed", Some(self.changed)),
             ("undecided", Some(self.undecided)),
+            ("undecided_no_thread", Some(self.undecided_no_thread)),
             ("namespaces_denied", Some(self.namespaces_denied)),
+            ("namespaces_no_thread", Some(self.namespaces_no_thread)),
             ("namespaces_unread", Some(self.namespaces_unread)),
             ("malformed", Some(self.malformed)),
             ("deferred", Some(self.deferred)),

@@ -594,8 +594,9 @@ impl Pass<'_> {
                 (self.each)(&task, &file)
             }
             Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
-            Err(_) => {
+            Err(reason) => {
                 self.answer.undecided += 1;
+                self.answer.undecided_no_thread += u64::from(reason == Absent::NoThread);
                 ControlFlow::Continue(())
             }
         }

@@ -57,7 +57,8 @@ impl PathMatch {
     ///
     /// [`System`](ErrorKind::System) or [`Denied`](ErrorKind::Denied) if the path can't be
     /// resolved, [`NoAnswer`](ErrorKind::NoAnswer) if a file system does not respond within the
-    /// patience.
+    /// patience, [`NoThread`](ErrorKind::NoThread) if no process can be started and the kernel does
+    /// not have the path in its cache.
     pub fn new(path: impl AsRef<Path>, patience: Duration) -> Result<PathMatch> {
         let path = path.as_ref();
         // A thread that walks a path may wait for a server, and then not even a fatal signal ends

@@ -2,9 +2,7 @@
 
 use std::ops::ControlFlow;
 
-#[cfg(doc)]
-use taskdiag_core::error::ErrorKind;
-use taskdiag_core::error::Result;
+use taskdiag_core::error::{ErrorKind, Result};
 #[cfg(doc)]
 use taskdiag_core::field::Field;
 use taskdiag_core::mapping::Device;
@@ -57,9 +55,10 @@ impl Handle {
         match lists {
             Ok(lists) => {
                 answer.namespaces_denied = lists.namespaces_denied;
-                answer.namespaces_unread =
-                    lists.failed + lists.silent + lists.no_thread + lists.unsupported.len() as u64;
+                answer.namespaces_no_thread = lists.no_thread;
+                answer.namespaces_unread = lists.failed + lists.silent + lists.unsupported.len() as u64;
             }
+            Err(error) if error.kind() == ErrorKind::NoThread => answer.namespaces_no_thread = 1,
             Err(_) => answer.namespaces_unread = 1,
         }
         Ok(answer)

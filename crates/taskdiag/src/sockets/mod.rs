@@ -181,6 +181,8 @@ pub struct Answer {
     pub processes_denied: u64,
     /// Sockets left out because a value that the filter tests is not known.
     pub undecided: u64,
+    /// Those of `undecided` for which no thread or process could be started.
+    pub undecided_no_thread: u64,
     /// Lists that may be incomplete, according to the kernel, at every attempt.
     pub interrupted: u64,
     /// Lists that ended with an error, and namespaces that could not be entered although they were
@@ -224,6 +226,7 @@ impl Answer {
             ("processes_hidden", self.processes_hidden),
             ("processes_denied", self.processes_denied),
             ("undecided", self.undecided),
+            ("undecided_no_thread", self.undecided_no_thread),
             ("interrupted", self.interrupted),
             ("failed", self.failed),
             ("no_answer", self.silent),
@@ -622,7 +625,10 @@ impl Pass<'_> {
                 Err(Failed::Silent) => self.answer.silent += 1,
                 // Then no other namespace can be read either.
                 Err(Failed::Errno(errno)) if namespace.is_own || is_exhausted(errno) => {
-                    self.failure = Some(Error::io("can't ask the kernel about sockets (sock_diag)", errno));
+                    self.failure = Some(match errno {
+                        Errno::AGAIN => Error::not_read(None, Absent::NoThread),
+                        errno => Error::io("can't ask the kernel about sockets (sock_diag)", errno),
+                    });
                     return ControlFlow::Break(());
                 }
                 Err(Failed::Errno(errno)) if is_denied(errno) => self.answer.namespaces_denied += 1,
@@ -750,7 +756,9 @@ impl Pass<'_> {
                 Some(true) => {}
                 Some(false) => return ControlFlow::Continue(()),
                 None => {
-                    answer.undecided += u64::from(filter.is_kept_back(&socket));
+                    let reason = filter.kept_back(&socket);
+                    answer.undecided += u64::from(reason.is_some());
+                    answer.undecided_no_thread += u64::from(reason == Some(Absent::NoThread));
                     return ControlFlow::Continue(());
                 }
             }

@@ -31,7 +31,7 @@ pub fn find_domain_word(programs: &mut Programs) -> Option<usize> {
 fn enter_and_compare(programs: &mut Programs) -> Option<u64> {
     let (tell, told) = mpsc::channel();
     let (go, may_go) = mpsc::channel::<()>();
-    let thread = thread::spawn(move || {
+    let thread = thread::Builder::new().spawn(move || {
         tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).ok()?;
         may_go.recv().ok()?;
         // Both affect this thread alone.
@@ -40,6 +40,7 @@ fn enter_and_compare(programs: &mut Programs) -> Option<u64> {
         tell.send(u32::from(entered)).ok()?;
         may_go.recv().ok()
     });
+    let thread = thread.ok()?;
     let tid = told.recv().ok()?;
     let before = security_words(programs, tid);
     go.send(()).ok()?;

@@ -159,8 +159,8 @@ impl Walk {
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is something else than a regular file, a
     /// block device or a directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System)
-    /// if it can't be opened or does not exist. A part of the tree that can't be read is not an
-    /// error but [`Found::Failed`].
+    /// if it can't be opened or does not exist; [`NoThread`](ErrorKind::NoThread) if no thread can be
+    /// started. A part of the tree that can't be read is not an error but [`Found::Failed`].
     pub fn run(
         &self,
         path: &Path,
@@ -178,7 +178,7 @@ impl Walk {
                 let root = openat(CWD, path, ROOT_FLAGS, Mode::empty()).map_err(failed)?;
                 let walked = self.tree(root, name, seen, cancel, visit).map_err(failed)?;
                 let no_thread = || std::io::Error::other(Error::NO_THREAD);
-                walked.ok_or_else(|| Error::new(ErrorKind::System, path.display().to_string()).caused_by(no_thread()))
+                walked.ok_or_else(|| Error::new(ErrorKind::NoThread, path.display().to_string()).caused_by(no_thread()))
             }
             _ if has_pages(&stat) => self.file(name, seen, visit).map_err(failed),
             _ => Err(Error::new(
