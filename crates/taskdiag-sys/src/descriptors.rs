@@ -2,8 +2,9 @@
 
 use std::ffi::c_uint;
 use std::io;
-use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
+use rustix::fs::{fstat, FileType};
 use rustix::io::Errno;
 
 /// Gives the calling thread an empty descriptor table of its own. False if the kernel can't (before
@@ -89,4 +90,20 @@ fn close_run(run: &[RawFd]) {
         // SAFETY: we own it, and close it only here.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
+}
+
+/// The network namespace of a socket: `SIOCGSKNS` (Linux 4.10), which needs `CAP_NET_ADMIN` there.
+pub fn namespace_of(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // Another kind of file may have an ioctl with this number.
+    if FileType::from_raw_mode(fstat(socket)?.st_mode) != FileType::Socket {
+        return Err(Errno::NOTSOCK);
+    }
+    const SIOCGSKNS: u32 = 0x894C;
+    // SAFETY: for a socket, the call has no argument.
+    let namespace = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
+    if namespace < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    }
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(namespace) })
 }

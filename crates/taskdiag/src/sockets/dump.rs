@@ -106,20 +106,23 @@ impl Dumper {
     /// Enters a namespace by the first of its ways that still leads there.
     pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Failed> {
         if namespace.is_own {
-            let entered = self.enter_by(namespace, b"");
+            let entered = self.enter_by(namespace, b"", 0);
             if entered != Err(Errno::AGAIN.into()) || !self.lists_wait_for_nobody {
                 return entered;
             }
             // No process can be started.
             self.errands.stay_here();
-            return self.enter_by(namespace, b"");
+            return self.enter_by(namespace, b"", 0);
         }
         if self.errands.is_here() {
             return Err(Errno::AGAIN.into());
         }
+        if let Some((pid, fd)) = namespace.socket {
+            return self.enter_by(namespace, b"", work::socket_number(pid, fd));
+        }
         let (mut denied, mut result) = (0, Err(Errno::SRCH.into()));
         for way in &namespace.ways {
-            match self.enter_by(namespace, way) {
+            match self.enter_by(namespace, way, 0) {
                 Err(Failed::Errno(errno)) if is_exhausted(errno) => return Err(errno.into()),
                 entered @ (Ok(()) | Err(Failed::Silent)) => return entered,
                 Err(Failed::Errno(errno @ (Errno::ACCESS | Errno::PERM))) => {
@@ -136,9 +139,17 @@ impl Dumper {
         result
     }
 
-    fn enter_by(&mut self, namespace: &Namespace, way: &[u8]) -> Result<(), Failed> {
+    /// The inode number of the network namespace of a process's socket with this inode number.
+    pub(super) fn namespace_of(&mut self, inode: u64, pid: u32, fd: u32) -> Result<u64, Failed> {
+        let numbers = [work::socket_number(pid, fd), inode, 0];
+        let found = self.errands.run(work::namespace, numbers, c"", None)?;
+        let [namespace] = errands::numbers(found).ok_or(Errno::IO)?;
+        Ok(namespace)
+    }
+
+    fn enter_by(&mut self, namespace: &Namespace, way: &[u8], socket: u64) -> Result<(), Failed> {
         let path = CString::new(way).map_err(|_| Errno::NOENT)?;
-        let numbers = [namespace.device, namespace.inode, 0];
+        let numbers = [namespace.device, namespace.inode, socket];
         let entered = self.errands.run(work::enter, numbers, &path, None)?;
         let [inode] = errands::numbers(entered).ok_or(Errno::IO)?;
         self.asking = Some(inode);

@@ -376,6 +376,9 @@ impl<'a> Listing<'a> {
                 break;
             }
         }
+        if request.is_about_all() && !is_ended && may_enter() {
+            is_ended = pass.dump_namespaces_of_sockets(&mut dumper, &mut namespaces).is_break();
+        }
         if let Some(failure) = pass.failure {
             return Err(failure);
         }
@@ -610,7 +613,7 @@ impl Pass<'_> {
                 break;
             }
             // If nothing leads there at all, nothing keeps it alive.
-            namespace.is_done = !namespace.is_own && namespace.ways.is_empty();
+            namespace.is_done = !namespace.is_own && namespace.ways.is_empty() && namespace.socket.is_none();
             if namespace.is_done {
                 continue;
             }
@@ -636,6 +639,34 @@ impl Pass<'_> {
                 // The task behind the way has left or ended. Other ways may still exist.
                 Err(Failed::Errno(_)) => self.answer.failed += u64::from(is_last),
             }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Passes on the sockets of the namespaces that nothing but sockets of the processes is known to
+    /// keep alive.
+    fn dump_namespaces_of_sockets(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces) -> ControlFlow<()> {
+        let Some(owners) = &self.owners else {
+            return ControlFlow::Continue(());
+        };
+        let mut is_found = false;
+        for socket in unlisted(&namespaces.proc, owners, &self.listed, self.request.kinds) {
+            let Some(Owner { pid, fd, .. }) = socket.owners.first() else {
+                continue;
+            };
+            match dumper.namespace_of(socket.inode, *pid, *fd) {
+                Ok(namespace) => is_found |= namespaces.add_of_socket(namespace, *pid, *fd),
+                Err(Failed::Silent) => {
+                    self.answer.silent += 1;
+                    break;
+                }
+                Err(Failed::Errno(errno)) if is_denied(errno) => self.answer.namespaces_denied += 1,
+                // The process has ended or closed it, or another procfs has other ids.
+                Err(Failed::Errno(_)) => {}
+            }
+        }
+        if is_found {
+            return self.dump_all(dumper, namespaces, true);
         }
         ControlFlow::Continue(())
     }

@@ -28,6 +28,8 @@ pub(super) struct Namespace {
     pub(super) is_own: bool,
     /// The shortest ways first; no file system can block these.
     pub(super) ways: Vec<Vec<u8>>,
+    /// The process and the descriptor of a socket in it, if nothing else is known to keep it alive.
+    pub(super) socket: Option<(u32, u32)>,
     /// Nothing is left to do.
     pub(super) is_done: bool,
 }
@@ -96,6 +98,7 @@ impl Namespaces {
                 inode,
                 is_own: false,
                 ways: Vec::new(),
+                socket: None,
                 is_done: false,
             });
             self.found.len() - 1
@@ -188,6 +191,17 @@ impl Namespaces {
                 self.add(inode, || path);
             }
         }
+    }
+
+    /// Adds the namespace of a socket. Returns whether it was not known.
+    pub(super) fn add_of_socket(&mut self, inode: u64, pid: u32, fd: u32) -> bool {
+        let known = self.found.len();
+        let place = self.place(inode);
+        let is_new = self.found.len() > known;
+        if is_new {
+            self.found[place].socket = Some((pid, fd));
+        }
+        is_new
     }
 
     /// Adds the namespace of a descriptor of a process, or of a file, by the name of that file.

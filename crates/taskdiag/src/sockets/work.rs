@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io::{IoSliceMut, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{fstat, openat, Mode, OFlags, CWD};
 use rustix::io::{read, retry_on_intr, Errno};
@@ -16,23 +16,32 @@ use rustix::net::{
     recvmsg, send, socket_with, AddressFamily, Protocol, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags,
     SocketFlags, SocketType,
 };
+use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use taskdiag_core::socket::diag::REQUEST;
+use taskdiag_sys::descriptors::namespace_of;
 use taskdiag_sys::isolated::WorkFiles;
 
 use crate::errands;
 
 /// An errand: enters a network namespace, opens a socket there that answers about sockets, and
-/// writes the inode number of that socket. The numbers are device and inode of the namespace.
-/// Without a path, it stays where it is.
+/// writes the inode number of that socket. The numbers are device and inode of the namespace, and a
+/// [`socket_number`] or 0. Without a path and a socket, it stays where it is.
 pub(super) fn enter(
     files: &mut WorkFiles,
-    [device, inode, _]: [u64; 3],
+    [device, inode, socket]: [u64; 3],
     path: &CStr,
     room: &mut [u8],
 ) -> Result<usize, Errno> {
     (files.path, files.file) = (None, None);
-    if !path.is_empty() {
+    if socket != 0 {
+        let namespace = namespace_of(socket_of(socket)?.as_fd())?;
+        let stat = fstat(&namespace)?;
+        if (stat.st_dev, stat.st_ino) != (device, inode) {
+            return Err(Errno::SRCH);
+        }
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    } else if !path.is_empty() {
         let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&found)?;
         // The path may lead elsewhere by now. Another user can make it lead to a device, and
@@ -50,6 +59,34 @@ pub(super) fn enter(
     let inode = fstat(&socket)?.st_ino;
     files.file = Some(socket);
     Ok(errands::put_numbers([inode], room))
+}
+
+/// A descriptor of a process, as one number.
+pub(super) fn socket_number(pid: u32, fd: u32) -> u64 {
+    u64::from(pid) << 32 | u64::from(fd)
+}
+
+/// A copy of a descriptor of a process (Linux 5.6).
+fn socket_of(number: u64) -> Result<OwnedFd, Errno> {
+    let pid = Pid::from_raw((number >> 32) as i32).ok_or(Errno::SRCH)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    pidfd_getfd(process, number as u32 as i32, PidfdGetfdFlags::empty())
+}
+
+/// An errand: writes the inode number of the network namespace of a socket. The numbers are a
+/// [`socket_number`] and the inode number of the socket.
+pub(super) fn namespace(
+    _: &mut WorkFiles,
+    [socket, inode, _]: [u64; 3],
+    _: &CStr,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let socket = socket_of(socket)?;
+    if fstat(&socket)?.st_ino != inode {
+        return Err(Errno::NOENT);
+    }
+    let namespace = fstat(namespace_of(socket.as_fd())?)?.st_ino;
+    Ok(errands::put_numbers([namespace], room))
 }
 
 /// The request of sock_diag(7) for [`ask`], which takes text: in hexadecimal.
