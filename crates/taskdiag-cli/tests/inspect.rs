@@ -182,6 +182,24 @@ fn threads_of_the_user_are_counted() {
     assert_eq!(row(&page["limits"], "limit", "nproc")["used"], 3);
 }
 
+/// Check that threads of the same user in another user namespace are not counted, which the kernel
+/// counts apart (Linux 5.14).
+#[test]
+fn threads_of_other_user_namespaces_are_not_counted() {
+    let _outside = Sleeper::start(Command::new("sleep").uid(OTHER_USER + 1));
+    let mut inside = Command::new("unshare");
+    let inside = Sleeper::run(inside.args(["-U", "sleep", "1000"]).uid(OTHER_USER + 1));
+    // Until unshare(1) has become sleep.
+    let comm = format!("/proc/{}/comm", inside.pid());
+    while fs::read_to_string(&comm).expect("it lives") != "sleep\n" {
+        std::thread::yield_now();
+    }
+    for source in ["procfs", "bpf"] {
+        let page = inspect(&[&inside.pid(), "--source", source]);
+        assert_eq!(row(&page["limits"], "limit", "nproc")["used"], 1, "{source}");
+    }
+}
+
 /// Check kinds of descriptors, and sockets with their peers.
 #[test]
 fn descriptors_and_sockets_are_there() {

@@ -22,11 +22,12 @@ pub fn tasks() -> Option<u32> {
     from_loadavg().or_else(|| Some(threads().into()))
 }
 
+/// The inode number of the initial user namespace: `PROC_USER_INIT_INO`, since Linux 3.8.
+pub const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
 /// Whether this process is in the initial user namespace. True where that can't be determined.
 pub fn is_initial_user_namespace() -> bool {
-    /// `PROC_USER_INIT_INO`, since Linux 3.8.
-    const INITIAL: u64 = 0xEFFF_FFFD;
-    rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL)
+    rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL_USER_NAMESPACE)
 }
 
 /// Whether this process is in the initial pid namespace, from which all processes of the machine can

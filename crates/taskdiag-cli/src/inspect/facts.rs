@@ -12,7 +12,7 @@ use super::cell::{Cell, OwnedValue, Reason};
 use super::page::{Facts, OfKind};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
-use taskdiag_sys::host::is_initial_pid_namespace;
+use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, INITIAL_USER_NAMESPACE};
 
 use crate::outcome::Failure;
 use crate::output::relation;
@@ -150,9 +150,20 @@ impl<'a> Inspector<'a> {
     /// How many threads the process's real user has. The limit `nproc` counts these.
     fn user_threads(&mut self, task: &Task<'_>) -> Result<u64, Reason> {
         let uid = task.uid().map_err(Absent::as_str)?;
-        let filter = Filter::parse(&format!("uid == {uid}")).map_err(|_| "unsupported")?;
+        let namespace = task.ns_user().map_err(Absent::as_str)?;
+        let mut filter = format!("uid == {uid}");
+        // Each user namespace has its own counts (Linux 5.14). What a user has in those below also
+        // counts: all others are below the initial one.
+        let counts_apart = kernel_version().is_none_or(|version| version >= (5, 14));
+        if counts_apart && namespace != INITIAL_USER_NAMESPACE {
+            filter += &format!(" and ns_user == {namespace}");
+        }
+        let filter = Filter::parse(&filter).map_err(|_| "unsupported")?;
         let query = Query::threads().filter(filter);
         let threads = self.query(query, Field::Tid | Field::Uid)?;
+        if threads.counters().undecided > 0 {
+            return Err("denied");
+        }
         // A caller who does not see all threads can't count them. The user may have others outside.
         if !is_initial_pid_namespace() && !proc::chosen().is_outer() {
             return Err("denied");
