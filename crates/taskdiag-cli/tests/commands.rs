@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use common::{check_closed_pipe, command, free_pid, run, run_as_nobody, Run, Sleeper};
 use rustix::process::{setrlimit, Resource, Rlimit};
-use serde_json::json;
+use serde_json::{json, Value};
+use taskdiag_testkit::cgroup::MemoryGroup;
 
 /// Check that a process is below its parent, in the table and in JSON.
 #[test]
@@ -661,6 +662,33 @@ fn first_threads_that_ended_hide_no_process() {
         inspect.contains("dead-leader") && !inspect.contains("no memory"),
         "{inspect}"
     );
+}
+
+/// Check that the cgroup of a process whose first thread has ended is that of `/proc`, where the first
+/// thread was, and that its other threads have theirs after a move.
+#[test]
+fn first_threads_that_ended_keep_their_cgroup() {
+    let group = MemoryGroup::new("first-thread");
+    let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
+    let animal = zoo.start("dead-leader").expect("it starts");
+    let pid = animal.pid.to_string();
+    std::fs::write(group.processes(), &pid).expect("moving it");
+    let of_file = |tid: u64| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).expect("its cgroups");
+        json!(text.trim_end())
+    };
+    for source in ["bpf", "procfs"] {
+        let fields = ["-o", "tid,cgroups", "--jsonl", "--source", source];
+        let process = run(&[&["ps", "-p", &pid][..], &fields].concat()).json();
+        assert_eq!(process["cgroups"], of_file(animal.pid as u64), "{source}");
+        let threads = run(&[&["ps", "-L", "-p", &pid][..], &fields].concat()).complete();
+        let threads: Vec<Value> = threads.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let moved = threads.iter().filter(|thread| {
+            assert_eq!(thread["cgroups"], of_file(thread["tid"].as_u64().expect("a number")), "{source}");
+            thread["cgroups"] != process["cgroups"]
+        });
+        assert_eq!(moved.count(), 3, "{source} {threads:?}");
+    }
 }
 
 /// Check that no command passes control characters of names on to a terminal, nor do its errors.
