@@ -218,11 +218,12 @@ others: the first path that names a unit, a slice, a container or a pod decides.
 of each process is read from `/proc`, also where BPF programs answer the rest.
 
 A process whose first thread has ended while others live is in state `Z`, as in `/proc`, and its
-`threads_count` is above 1. What the threads share is then that of one that lives: memory, arguments
-and environment, addresses, paths, open files and namespaces. The files of the process in `/proc` are
-those of the first thread, and have nothing of this. Its cgroup, and so unit and container, is that
-of the first thread, as in `/proc/PID/cgroup`: where it was when it ended. The kernel moves only living
-threads to another cgroup; `ps -L` has the cgroup of each.
+`threads_count` is above 1. What the threads share is then that of one that lives, if possible one
+that the reader may trace: memory, arguments and environment, addresses, paths, open files and
+namespaces. The files of the process in `/proc` are those of the first thread, and have nothing of
+this. Its cgroup, and so unit and container, is that of the first thread, as in `/proc/PID/cgroup`:
+where it was when it ended. The kernel moves only living threads to another cgroup; `ps -L` has the
+cgroup of each.
 ";
 
 /// The introduction of the list of the kernel's values.

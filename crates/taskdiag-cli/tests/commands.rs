@@ -10,6 +10,7 @@ use common::{check_closed_pipe, command, free_pid, run, run_as_nobody, Run, Slee
 use rustix::process::{setrlimit, Resource, Rlimit};
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup::MemoryGroup;
+use taskdiag_testkit::temporary::Killed;
 
 /// Check that a process is below its parent, in the table and in JSON.
 #[test]
@@ -664,6 +665,59 @@ fn first_threads_that_ended_hide_no_process() {
     );
 }
 
+/// A process of root whose first thread has ended. Of the others, only the last is of the user nobody.
+fn first_thread_ended_and_last_is_of_nobody() -> Killed {
+    let script = "import ctypes, os, sys, threading\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        gate = threading.Barrier(3)\n\
+        def last():\n    \
+            libc.syscall(116, 0, 0) and sys.exit(1)\n    \
+            libc.syscall(119, 65534, 65534, 65534) and sys.exit(1)\n    \
+            libc.syscall(117, 65534, 65534, 65534) and sys.exit(1)\n    \
+            libc.prctl(4, 1)\n    \
+            gate.wait()\n    \
+            threading.Event().wait()\n\
+        def other():\n    \
+            gate.wait()\n    \
+            threading.Event().wait()\n\
+        for work in [other, last]: threading.Thread(target=work).start()\n\
+        gate.wait()\n\
+        libc.syscall(60, 0)\n";
+    let child = Command::new("python3").args(["-c", script]).spawn().expect("python3");
+    let child = Killed(child);
+    let stat = format!("/proc/{}/stat", child.0.id());
+    while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z ")) {
+        std::thread::yield_now();
+    }
+    child
+}
+
+/// Check that a user who may see one thread of a process whose first thread has ended sees what its
+/// threads share, even if another thread is not the user's.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn any_thread_that_may_be_seen_answers() {
+    let child = first_thread_ended_and_last_is_of_nobody();
+    let pid = child.0.id().to_string();
+    let fields = "exe,cwd,rss_bytes,fd_count,environ,ns_net,read_chars,pss_bytes";
+    let Some(run) = run_as_nobody(&["ps", "-p", &pid, "-o", fields, "--jsonl"]) else {
+        return;
+    };
+    let task = run.json();
+    assert_eq!(task["absent"], json!({"read_chars": "denied"}), "{task}");
+    for args in [
+        &["files", &pid, "--source", "procfs"][..],
+        &["maps", &pid],
+        &["cache", "--of-process", &pid],
+        &["mem", "-p", &pid],
+    ] {
+        let run = run_as_nobody(args).expect("as before");
+        let rows = String::from_utf8_lossy(&run.stdout).lines().count();
+        let is_denied = run.stderr.contains("you may not see") && args[0] != "files";
+        assert!(rows > 1 && !is_denied, "{args:?} {}", run.stderr);
+    }
+}
+
 /// Check that the cgroup of a process whose first thread has ended is that of `/proc`, where the first
 /// thread was, and that its other threads have theirs after a move.
 #[test]
@@ -682,9 +736,16 @@ fn first_threads_that_ended_keep_their_cgroup() {
         let process = run(&[&["ps", "-p", &pid][..], &fields].concat()).json();
         assert_eq!(process["cgroups"], of_file(animal.pid as u64), "{source}");
         let threads = run(&[&["ps", "-L", "-p", &pid][..], &fields].concat()).complete();
-        let threads: Vec<Value> = threads.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let threads: Vec<Value> = threads
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
         let moved = threads.iter().filter(|thread| {
-            assert_eq!(thread["cgroups"], of_file(thread["tid"].as_u64().expect("a number")), "{source}");
+            assert_eq!(
+                thread["cgroups"],
+                of_file(thread["tid"].as_u64().expect("a number")),
+                "{source}"
+            );
             thread["cgroups"] != process["cgroups"]
         });
         assert_eq!(moved.count(), 3, "{source} {threads:?}");

@@ -770,7 +770,7 @@ fn what_is_missing_is_said() {
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(
             run.stderr
-                .contains("processes left out: you may not see their files (root may: try sudo)"),
+                .contains("processes missing: you may not see them (root may: try sudo)"),
             "{run:?}"
         );
         assert!(run.json()["counters"]["denied"].as_u64() > Some(1));

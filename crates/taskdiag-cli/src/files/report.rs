@@ -221,12 +221,11 @@ impl<'a> Report<'a> {
                 lacks(message);
             }
         }
-        let whose = if answer.denied == 1 { "its" } else { "their" };
         for (count, message) in [
             (
                 answer.denied,
                 format!(
-                    "{} left out: you may not see {whose} files",
+                    "files of {} missing: you may not see them",
                     counted(answer.denied, "process")
                 ),
             ),

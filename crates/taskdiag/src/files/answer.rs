@@ -10,7 +10,7 @@ pub struct Answer {
     pub source: SourceId,
     /// Files that were passed on.
     pub files: u64,
-    /// Processes whose files the caller may not see.
+    /// Processes whose files the caller may not see, or those of one of their threads.
     pub denied: u64,
     /// Processes whose mapped files the caller may not see, although it may see their other files.
     pub maps_denied: u64,

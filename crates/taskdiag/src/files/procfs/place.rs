@@ -78,12 +78,21 @@ pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, 
             return Ok((directory, (stat.threads_count > 1).then_some(pid)));
         }
         // A thread that has ended has no files.
+        let mut denied = None;
         for tid in threads(proc, pid)?.take(OTHER_THREADS) {
             match open_thread(proc, pid, tid) {
-                Ok(thread) if has_files(thread.as_fd()) => return Ok((thread, Some(tid))),
+                Ok(thread) => match cwd(thread.as_fd()) {
+                    Err(Errno::NOENT | Errno::SRCH) => {}
+                    // Another may be of another user.
+                    Err(Errno::ACCESS | Errno::PERM) => denied = denied.or(Some((thread, Some(tid)))),
+                    Ok(()) | Err(_) => return Ok((thread, Some(tid))),
+                },
                 Err(errno) if is_exhausted(errno) => return Err(errno),
-                Ok(_) | Err(_) => {}
+                Err(_) => {}
             }
+        }
+        if let Some(denied) = denied {
+            return Ok(denied);
         }
     }
     // Its threads end as fast as they are listed.
@@ -95,8 +104,11 @@ const LISTINGS: usize = 32;
 
 /// Whether a task has files, and so has not ended. True if the caller may not know.
 pub(super) fn has_files(task: BorrowedFd<'_>) -> bool {
-    let cwd = rustix::fs::readlinkat_raw(task, c"cwd", &mut [0; 8][..]);
-    !matches!(cwd, Err(Errno::NOENT | Errno::SRCH))
+    !matches!(cwd(task), Err(Errno::NOENT | Errno::SRCH))
+}
+
+fn cwd(task: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::readlinkat_raw(task, c"cwd", &mut [0; 8][..]).map(|_| ())
 }
 
 /// The names of what a task has, each with the number of the descriptor.

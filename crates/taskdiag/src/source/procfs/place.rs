@@ -190,7 +190,8 @@ impl<'a> Place<'a> {
 /// for one that lives. BPF programs have the same limit (`TD_THREADS_MAX`).
 pub(crate) const OTHER_THREADS: usize = 512;
 
-/// Threads of a process other than the first.
+/// Threads of a process other than the first. Those that the caller may trace come first: each thread
+/// can have a user of its own.
 pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
     let path = Path::EMPTY.number(pid).text("/task");
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -199,6 +200,11 @@ pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, 
     listing.all(directory.as_fd())?;
     listing.ids.retain(|&tid| tid != pid);
     listing.ids.truncate(OTHER_THREADS);
+    let is_denied = |tid: &u32| {
+        let thread = Place::thread(proc, pid, *tid);
+        matches!(thread.namespace(NAMESPACE_LINKS[0]), Err(Errno::ACCESS | Errno::PERM))
+    };
+    listing.ids.sort_by_cached_key(is_denied);
     Ok(listing.ids)
 }
 
