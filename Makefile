@@ -47,7 +47,7 @@ endif
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -126,6 +126,12 @@ test-procps: ## Run procps' own tests of ps, pgrep and pkill on Debian's program
 	@dev/setup.sh test
 	@dev/build.sh
 	@dev/procps.sh
+
+test-task-diag: ## Compare task_diag_all of task_diag's patches with taskdiag, as root: make test-task-diag TASK_DIAG_ALL=PATH
+	@test -x "$(TASK_DIAG_ALL)" || { echo "TASK_DIAG_ALL=PATH: a built task_diag_all of the patches" >&2; exit 2; }
+	@dev/setup.sh test
+	@dev/build.sh
+	@TASK_DIAG_ALL="$(TASK_DIAG_ALL)" $(CARGO) test --quiet --workspace --test self_test -- --ignored
 
 test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
 	@dev/setup.sh test

@@ -4,7 +4,9 @@ use taskdiag_core::field::Groups;
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{show, MessageHeader, TaskDiagPid, ALL_BITS, FILES_REQUEST, FLAG_REQUEST, REQUEST_MAX, TASK_DIAG};
+use super::{
+    show, AttributeHeader, MessageHeader, TaskDiagPid, ALL_BITS, FILES_REQUEST, FLAG_REQUEST, REQUEST_MAX, TASK_DIAG,
+};
 
 /// Which tasks a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,14 +154,21 @@ impl Request {
             return bad(0, libc::EINVAL);
         };
         let seq = header.seq.get();
-        if header.kind.get() != TASK_DIAG || header.flags.get() & FLAG_REQUEST == 0 {
-            return bad(seq, libc::EINVAL);
-        }
         // C pads the structure with four bytes. A client may leave them out.
         const FULL: usize = size_of::<TaskDiagPid>();
         const SHORT: usize = FULL - 4;
         const WITH_FILES: usize = FULL + size_of::<Files>();
-        if header.len.get() as usize != packet.len() || !matches!(body.len(), FULL | SHORT | WITH_FILES) {
+        // The test program of task_diag's patches counts the header of an attribute too, writes
+        // none, and leaves type and flags 0.
+        const OF_PATCHES: usize = FULL + size_of::<AttributeHeader>();
+        if header.len.get() as usize != packet.len() || !matches!(body.len(), FULL | SHORT | WITH_FILES | OF_PATCHES) {
+            return bad(seq, libc::EINVAL);
+        }
+        let (kind, flags) = (header.kind.get(), header.flags.get());
+        let is_of_patches = body.len() == OF_PATCHES;
+        let has_type = kind == TASK_DIAG && flags & FLAG_REQUEST != 0;
+        let has_none = is_of_patches && kind == 0 && flags == 0;
+        if !has_type && !has_none {
             return bad(seq, libc::EINVAL);
         }
         let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("the range has eight bytes"));
@@ -168,7 +177,7 @@ impl Request {
         let Some(strategy) = Strategy::from_wire(word(8)) else {
             return bad(seq, libc::EINVAL);
         };
-        if show & !ALL_BITS != 0 {
+        if show & !(if is_of_patches { show::TASK_DIAG } else { ALL_BITS }) != 0 {
             return bad(seq, libc::EINVAL);
         }
         let may_be_opened = show.count_ones() == 1 && matches!(strategy, Strategy::One | Strategy::Thread);

@@ -246,6 +246,72 @@ fn requests_decode() {
     assert_eq!(Request::parse(&packet[..36]), Ok(request()));
 }
 
+/// A request as the test program of task_diag's patches writes it: `nlmsg_total_size(0) +
+/// nla_total_size(sizeof(struct task_diag_pid))` bytes, of which it leaves type, flags, sequence
+/// number, port, and all after the pid as they were on its stack.
+fn of_patches(show: u64, strategy: u64, pid: u32) -> Vec<u8> {
+    let mut packet = vec![0; 44];
+    packet[0] = 44;
+    packet[8] = 7;
+    packet[16..24].copy_from_slice(&show.to_ne_bytes());
+    packet[24..32].copy_from_slice(&strategy.to_ne_bytes());
+    packet[32..36].copy_from_slice(&pid.to_ne_bytes());
+    packet[36..].fill(0xa5);
+    packet
+}
+
+/// Check that what the test program of task_diag's patches sends is served, for all its commands
+/// and options, with and without a type; and that nothing else of that length is.
+#[test]
+fn requests_of_the_patches_decode() {
+    for (number, strategy) in (0..5).zip([
+        Strategy::All,
+        Strategy::One,
+        Strategy::AllThreads,
+        Strategy::Children,
+        Strategy::Thread,
+    ]) {
+        // It knows no more than the bits 0 to 6.
+        for show in 1..0x80 {
+            let pid = if matches!(number, 0 | 2) { 0 } else { 42 };
+            let mut packet = of_patches(show, number, pid);
+            let asked = Request {
+                seq: 7,
+                show,
+                strategy,
+                pid,
+            };
+            assert_eq!(Request::parse(&packet), Ok(asked));
+            packet[4..8].copy_from_slice(&[0x01, 0xd1, 1, 0]);
+            assert_eq!(Request::parse(&packet), Ok(asked));
+        }
+    }
+    let refused = |packet: &[u8]| assert_eq!(Request::parse(packet).unwrap_err().errno, libc::EINVAL, "{packet:?}");
+    for (at, value) in [
+        (4, 1),
+        (5, 0xd1),
+        (6, 1),
+        (7, 1),
+        (0, 43),
+        (0, 45),
+        (24, 5),
+        (31, 1),
+        (16, 0x81),
+        (18, 1),
+        (23, 0x80),
+    ] {
+        let mut packet = of_patches(1, 1, 42);
+        packet[at] = value;
+        refused(&packet);
+    }
+    for len in [36, 40, 43, 45, 48, 184] {
+        let mut packet = of_patches(1, 1, 42);
+        packet.resize(len, 0);
+        packet[0] = len as u8;
+        refused(&packet);
+    }
+}
+
 /// Check that requests with a wrong length, type, strategy, bit or pid are refused, with the
 /// request's sequence number if it has one.
 #[test]

@@ -6,8 +6,6 @@ use taskdiag_protocol::wire::{Vma, VmaStat};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
-use crate::encode::page_size;
-
 /// The longest payload of one attribute. Further mappings go into another one.
 const MAX_PAYLOAD: usize = 48 << 10;
 
@@ -90,7 +88,8 @@ impl VmaEncoder {
         match parse_mapping(line) {
             Some(mapping) => {
                 self.put_mapping(emit)?;
-                self.mapping = Some(mapping);
+                // Only the text has the page of the kernel. It is no mapping of the process.
+                self.mapping = Some(mapping).filter(|mapping| mapping.name != text::VSYSCALL);
             }
             None => {
                 if let Some(mapping) = &mut self.mapping {
@@ -155,7 +154,8 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
             end: U64::new(line.end),
             // The bits for read, write, execute and shared are the same.
             vm_flags: U64::new(line.perms.bits().into()),
-            pgoff: U64::new(line.offset_bytes / page_size()),
+            // Bytes: the patches shift the kernel's vm_pgoff.
+            pgoff: U64::new(line.offset_bytes),
             major: U32::new(line.device.major),
             minor: U32::new(line.device.minor),
             inode: U64::new(line.inode),
@@ -234,9 +234,11 @@ mod tests {
     const TEXT: &[u8] = b"00400000-0048b000 r-xp 00001000 fd:01 1234       /tmp/a b\\012c (deleted)\n\
         Rss:                 100 kB\nPss:                  50 kB\nAnonHugePages:         0 kB\nVmFlags: rd ex mr mw me sd \n\
         7ffc0000-7ffd0000 rw-p 00000000 00:00 0                          [stack]\nRss: 8 kB\n\
-        7fff0000-7fff2000 r-xp 00000000 00:00 0                          [vdso]\n";
+        7fff0000-7fff2000 r-xp 00000000 00:00 0                          [vdso]\n\
+        ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\nRss: 4 kB\n";
 
-    /// Check names, sizes and flags of mappings, and that each mapping links to the next.
+    /// Check names, sizes, offsets and flags of mappings, that each mapping links to the next, and
+    /// that the kernel's page for old system calls is none.
     #[test]
     fn mappings_are_encoded() {
         let payloads = payloads(TEXT, true, TEXT.len());
@@ -252,7 +254,7 @@ mod tests {
         let (vma, stat, name) = &found[0];
         assert_eq!(
             (vma.start.get(), vma.pgoff.get(), vma.major.get(), vma.minor.get()),
-            (0x400000, 1, 0xfd, 1)
+            (0x400000, 0x1000, 0xfd, 1)
         );
         assert_eq!(name, b"/tmp/a b\nc (deleted)\0");
         assert_eq!((stat.resident.get(), stat.pss.get()), (100 << 10, 50 << 22));
