@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Runs the tests of procps for ps, pgrep and pkill on Debian's programs and on taskdiag through links
-# with these names: dev/procps.sh. Fails if a test passes with Debian's and not with taskdiag.
+# with these names: dev/procps.sh [RELEASE]. Fails if a test passes with Debian's and not with taskdiag.
 #
-# The tests are those of Debian 12's source package procps, which is kept in target/procps.
+# The tests are those of the source package procps of Debian 12, or of another release of Debian, such
+# as trixie or sid, whose tests may need newer programs. The source is kept in target/procps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-work=${CARGO_TARGET_DIR:-$PWD/target}/procps
+release=${1:-bookworm}
+work=${CARGO_TARGET_DIR:-$PWD/target}/procps/$release
 program=${CARGO_TARGET_DIR:-$PWD/target}/debug/taskdiag
 mkdir -p "$work/lists/partial"
 command -v runtest >/dev/null || { apt-get update && apt-get install --yes dejagnu; } >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 if [ ! -d "$work/source" ]; then
-    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main" >"$work/sources.list"
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $release main" >"$work/sources.list"
     apt=(apt-get -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$work/lists")
-    (cd "$work" && "${apt[@]}" update && "${apt[@]}" source procps && mv procps-4.0.2 source) >"$work/log" 2>&1 ||
+    (cd "$work" && "${apt[@]}" update && "${apt[@]}" source procps && mv procps-4.* source) >"$work/log" 2>&1 ||
         { cat "$work/log" >&2; exit 1; }
 fi
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -17,6 +18,7 @@ use crate::file;
 use crate::listing::Answers;
 use crate::outcome::{self, message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
+use crate::pkill;
 use crate::proc;
 use crate::ps;
 use crate::selection;
@@ -72,7 +74,28 @@ pub struct Criteria {
     /// Match the whole name or command line
     #[arg(short = 'x', long)]
     exact: bool,
-    /// Only the process whose id is in this file
+    /// Only these processes
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "PID,…",
+        value_delimiter = ',',
+        conflicts_with = "pidfile"
+    )]
+    pid: Vec<u32>,
+    /// Only those started with one of these environment variables, or with this value of it
+    #[arg(long, value_name = "NAME[=VALUE],…", value_delimiter = ',')]
+    env: Vec<OsString>,
+    /// Only those that have a handler for the signal
+    #[arg(short = 'H', long)]
+    require_handler: bool,
+    /// The signal, by name or number; pkill sends it and also takes -NAME and -NUMBER
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    pub signal: String,
+    /// Print names and command lines in quotes for a shell: with -l, -a or -e
+    #[arg(short = 'Q', long)]
+    shell_quote: bool,
+    /// Only the process whose id is in this file; - for standard input
     #[arg(short = 'F', long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
     /// Fail if no process has locked that file, as the running process should
@@ -116,10 +139,10 @@ pub struct Match {
     pub identity: Identity,
     /// When it started, in nanoseconds since boot.
     pub start_ns: i64,
-    /// Its name.
+    /// Its name, escaped or in quotes.
     pub name: Vec<u8>,
-    /// The command line; or the name in brackets, if the task has no command line or none was
-    /// requested.
+    /// The command line, escaped or in quotes; or the name in brackets, if the task has no command
+    /// line or none was requested.
     pub cmdline: Vec<u8>,
 }
 
@@ -132,8 +155,6 @@ pub struct Wanted {
     pub threads: bool,
     /// Command lines.
     pub cmdline: bool,
-    /// Only those that catch this signal.
-    pub catches: Option<u32>,
 }
 
 /// The kernel keeps at most this many bytes of a name, except for kernel threads.
@@ -155,9 +176,15 @@ impl Criteria {
         self.from.handle()
     }
 
+    /// The number of the signal.
+    pub fn signal(&self) -> Result<u32, Failure> {
+        pkill::signal(&self.signal)
+    }
+
     /// The matching tasks, in order of their ids.
     pub fn matches(&self, handle: &mut Handle, wanted: &Wanted) -> Result<Vec<Match>, Failure> {
         let pattern = self.pattern()?;
+        let signal = self.signal()?;
         let pid = match &self.pidfile {
             Some(path) => match pid_in(path, self.logpidfile) {
                 Ok(pid) => Some(pid),
@@ -179,7 +206,8 @@ impl Criteria {
             None => Vec::new(),
         };
         let filter = self.filter(handle, pid, namespaces)?;
-        if pattern.is_none() && filter.is_none() && !self.newest && !self.oldest {
+        let is_any = self.newest || self.oldest || self.require_handler || !self.env.is_empty();
+        if pattern.is_none() && filter.is_none() && !is_any {
             let message = "no matching criteria specified: give a pattern, or an option such as -u";
             return Err(Failure::Unanswered(message.to_owned()));
         }
@@ -187,8 +215,11 @@ impl Criteria {
         if self.full || wanted.cmdline {
             fields |= Field::Cmdline | Field::State;
         }
-        if wanted.catches.is_some() {
+        if self.require_handler {
             fields |= Field::SigCaught;
+        }
+        if !self.env.is_empty() {
+            fields |= Field::Environ;
         }
         let is_of_all = wanted.pids.is_empty();
         let mut query = match wanted.threads {
@@ -217,10 +248,15 @@ impl Criteria {
                 _ => true,
             };
             let by_pattern = pattern.as_ref().is_none_or(|pattern| self.has(pattern, task));
-            let catches = wanted.catches.is_none_or(|signal| has_handler(task, signal));
-            catches && !left_out.contains(&pid) && (by_filter && by_pattern) != self.inverse
+            let by_signal = !self.require_handler || has_handler(task, signal);
+            let is_found = by_filter && by_pattern && by_signal && self.by_environment(task);
+            !left_out.contains(&pid) && is_found != self.inverse
         };
-        let mut matches: Vec<Match> = tasks.iter().filter(is_match).map(Match::of).collect();
+        let mut matches: Vec<Match> = tasks
+            .iter()
+            .filter(is_match)
+            .map(|task| Match::of(task, self.shell_quote))
+            .collect();
         let by_start = |found: &Match| (found.start_ns, found.tid);
         if self.newest && is_of_all {
             matches = matches.into_iter().max_by_key(by_start).into_iter().collect();
@@ -270,6 +306,20 @@ impl Criteria {
         task.comm().is_ok_and(|name| pattern.is_match(name))
     }
 
+    /// Whether the task was started with one of the environment variables.
+    fn by_environment(&self, task: &Task<'_>) -> bool {
+        let Ok(Value::Texts(variables)) = task.value(Field::Environ) else {
+            return self.env.is_empty();
+        };
+        let is_wanted = |variable: &[u8]| {
+            self.env.iter().any(|wanted| {
+                let rest = variable.strip_prefix(wanted.as_bytes());
+                rest.is_some_and(|rest| rest.is_empty() || !wanted.as_bytes().contains(&b'=') && rest[0] == b'=')
+            })
+        };
+        self.env.is_empty() || variables.iter().any(is_wanted)
+    }
+
     /// The filter for all criteria except the pattern. `None` if there are none. `pid` is the id
     /// from the pid file; `expressions` are the filters of --ns.
     fn filter(
@@ -305,7 +355,7 @@ impl Criteria {
         };
         let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(terminal).collect();
         one_of(Field::TtyNr, terminals.map_err(wrong)?);
-        one_of(Field::Pid, pid.into_iter().collect());
+        one_of(Field::Pid, pid.into_iter().chain(self.pid.iter().copied()).collect());
         expressions.extend(self.runstates.as_deref().map(in_states).transpose().map_err(wrong)?);
         if let Some(seconds) = self.older {
             let now = now_ns(ClockId::Boottime) / 1_000_000_000;
@@ -326,17 +376,64 @@ impl Criteria {
 }
 
 impl Match {
-    fn of(task: &Task<'_>) -> Match {
+    fn of(task: &Task<'_>, quoted: bool) -> Match {
         let header = task.record().header();
+        let (mut name, mut line) = (Vec::new(), Vec::new());
+        let comm = task.comm().unwrap_or_default();
+        match (quoted, task.value(Field::Cmdline)) {
+            (false, _) => {
+                text::escape(&mut name, comm);
+                text::escape(&mut line, &cmdline(task));
+            }
+            (true, arguments) => {
+                shell_quote(&mut name, comm);
+                if let Ok(Value::Texts(arguments)) = arguments {
+                    for argument in arguments.iter() {
+                        if !line.is_empty() {
+                            line.push(b' ');
+                        }
+                        shell_quote(&mut line, argument);
+                    }
+                }
+                // As in pgrep.
+                if line.is_empty() {
+                    line.push(b'-');
+                }
+            }
+        }
         Match {
             pid: header.pid.get(),
             tid: header.tid.get(),
             identity: Identity::of(header),
             start_ns: header.start_ns.get() as i64,
-            name: task.comm().unwrap_or_default().to_vec(),
-            cmdline: cmdline(task),
+            name,
+            cmdline: line,
         }
     }
+}
+
+/// Appends a word in quotes for a shell, if it needs some: `'…'` as in pgrep, and `$'…'` with escapes
+/// for what a terminal might not show.
+fn shell_quote(out: &mut Vec<u8>, word: &[u8]) {
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+:,./-".contains(byte);
+    if !word.is_empty() && word.iter().all(is_safe) {
+        return out.extend_from_slice(word);
+    }
+    let mut escaped = Vec::new();
+    text::escape(&mut escaped, word);
+    let backslashes = word.iter().filter(|&&byte| byte == b'\\').count();
+    let is_plain = escaped.len() == word.len() + backslashes;
+    out.extend_from_slice(if is_plain { b"'" } else { b"$'" });
+    for &byte in word {
+        match byte {
+            b'\'' if is_plain => out.extend_from_slice(b"'\\''"),
+            b'\'' | b'\\' if !is_plain => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ if is_plain => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'\'');
 }
 
 /// Whether a task catches a signal. Nothing catches signal 0.
@@ -369,9 +466,17 @@ fn cmdline(task: &Task<'_>) -> Vec<u8> {
 /// Reads the id in a file. With `must_be_locked`, fails unless another process has locked the file.
 fn pid_in(path: &Path, must_be_locked: bool) -> Result<u32, String> {
     let refused = |reason: String| format!("--pidfile {path:?}: {reason}");
+    let is_input = path.as_os_str() == "-";
     let mut options = fs::OpenOptions::new();
-    let file = file::open(path, options.read(true)).map_err(|error| refused(message(&error)))?;
-    if is_unnamed_pipe(&file) {
+    let file = if is_input {
+        io::stdin().as_fd().try_clone_to_owned().map(fs::File::from)
+    } else {
+        file::open(path, options.read(true))
+    };
+    let file = file.map_err(|error| refused(message(&error)))?;
+    if is_input {
+        // What the caller wants to be read.
+    } else if is_unnamed_pipe(&file) {
         // What the caller writes to it may be late.
         rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(|errno| refused(message(&errno)))?;
     } else if !file.metadata().is_ok_and(|about| about.is_file()) {
@@ -530,7 +635,7 @@ pub struct Args {
     #[arg(short = 'w', long)]
     lightweight: bool,
     /// Print nothing: the exit status says whether any matches
-    #[arg(short = 'Q', long)]
+    #[arg(long)]
     quiet: bool,
     #[command(flatten)]
     criteria: Criteria,
@@ -542,7 +647,6 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let wanted = Wanted {
         threads: args.lightweight,
         cmdline: args.list_full,
-        catches: None,
         ..Wanted::default()
     };
     if args.criteria.print_version()? {
@@ -600,7 +704,7 @@ impl Match {
         out.extend_from_slice(self.tid.to_string().as_bytes());
         if name || cmdline {
             out.push(b' ');
-            text::escape(out, if cmdline { &self.cmdline } else { &self.name });
+            out.extend_from_slice(if cmdline { &self.cmdline } else { &self.name });
         }
     }
 }

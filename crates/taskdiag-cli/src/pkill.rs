@@ -1,8 +1,9 @@
 //! `taskdiag pkill`.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clap::Args as ClapArgs;
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ use taskdiag_core::names;
 use taskdiag_sys::signals;
 
 use crate::outcome::{self, say, Failure, Outcome};
-use crate::output::{text, Output};
+use crate::output::Output;
 use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
 use crate::proc;
 
@@ -32,18 +33,15 @@ use crate::proc;
     taskdiag pkill --yes -f 'python.*worker'"
 )]
 pub struct Args {
-    /// The signal, by name or number; -NAME and -NUMBER also work
-    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
-    signal: String,
     /// Print the name and id of each process that is signalled
     #[arg(short = 'e', long)]
     echo: bool,
     /// Queue the signal with this number, as sigqueue(3) does
     #[arg(short = 'q', long, value_name = "NUMBER", allow_hyphen_values = true)]
     queue: Option<i32>,
-    /// Only processes that have a handler for the signal
-    #[arg(short = 'H', long)]
-    require_handler: bool,
+    /// Free the memory of the process at once, after the signal that ends it
+    #[arg(short = 'm', long)]
+    mrelease: bool,
     /// Print what would be signalled, but send no signal
     #[arg(long)]
     dry_run: bool,
@@ -55,7 +53,12 @@ pub struct Args {
 }
 
 /// The number of a signal. 0 is EXIT, as for pkill(1): nobody gets it.
-fn signal(name: &str) -> Option<u32> {
+pub fn signal(name: &str) -> Result<u32, Failure> {
+    let wrong = || Failure::Unanswered(format!("--signal: {name:?} is not a signal: `kill -l` lists them"));
+    by_name(name).ok_or_else(wrong)
+}
+
+fn by_name(name: &str) -> Option<u32> {
     let upper = name.to_ascii_uppercase();
     let short = upper.strip_prefix("SIG").unwrap_or(&upper);
     let is_zero = !short.is_empty() && short.bytes().all(|byte| byte == b'0');
@@ -83,7 +86,7 @@ pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
         // signal.
         let is_value = arguments[index - 1] == "-q" || arguments[index - 1] == "--queue";
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_name = name.len() > 1 && signal(name).is_some();
+        let is_name = name.len() > 1 && by_name(name).is_some();
         if !is_value && (is_number || is_name) {
             arguments[index] = format!("--signal={name}").into();
             break;
@@ -100,16 +103,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.criteria.print_version()? {
         return Ok(Outcome::Complete);
     }
-    let number = signal(&args.signal).ok_or_else(|| {
-        Failure::Unanswered(format!(
-            "--signal: {:?} is not a signal: `kill -l` lists them",
-            args.signal
-        ))
-    })?;
-    let wanted = Wanted {
-        catches: args.require_handler.then_some(number),
-        ..Wanted::default()
-    };
+    let number = args.criteria.signal()?;
+    let wanted = Wanted::default();
     if !args.dry_run {
         proc::chosen().check_ids("signals can't be sent")?;
     }
@@ -133,29 +128,46 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         && !args.yes
         && !outcome::is_procps()
         && isatty(io::stdin())
-        && !confirms(&matches, &args.signal)?
+        && !confirms(&matches, &args.criteria.signal)?
     {
         say("nothing was signalled");
         return Ok(Outcome::Partial);
     }
+    let is_kept = Cell::new(false);
+    let deliver = |found: &Match, process: BorrowedFd<'_>| {
+        signals::send(process, number as i32, args.queue)?;
+        match args.mrelease.then(|| signals::release(process)) {
+            Some(Err(errno)) if errno != Errno::SRCH => {
+                say(format_args!(
+                    "pid {}: its memory could not be freed: {errno}",
+                    found.pid
+                ));
+                is_kept.set(true);
+            }
+            _ => {}
+        }
+        Ok(())
+    };
     let mut signalled = Vec::new();
     for matches in matches.chunks(AT_ONCE) {
         let again = |pids| args.criteria.matches(&mut handle, &Wanted { pids, ..wanted.clone() });
-        signalled.extend(send(matches, again, number as i32, args.queue)?);
+        signalled.extend(send(matches, again, deliver)?);
     }
     if args.echo {
         print(&signalled, "killed")?;
     }
+    if is_kept.get() {
+        return Ok(Outcome::Partial);
+    }
     Ok(found_any(&signalled))
 }
 
-/// Sends the signal to the matching processes that still exist and match: `again` finds those among
-/// some processes. Returns those that got it.
+/// Sends the signal with `deliver` to the matching processes that still exist and match: `again`
+/// finds those among some processes. Returns those that got it.
 fn send(
     matches: &[Match],
     again: impl FnOnce(Vec<u32>) -> Result<Vec<Match>, Failure>,
-    number: i32,
-    value: Option<i32>,
+    deliver: impl Fn(&Match, BorrowedFd<'_>) -> Result<(), Errno>,
 ) -> Result<Vec<Match>, Failure> {
     let open = |found: &Match| -> Option<(Match, OwnedFd)> {
         let pid = Pid::from_raw(found.pid as i32)?;
@@ -181,7 +193,7 @@ fn send(
         if !is_same(&found) {
             continue;
         }
-        match signals::send(process.as_fd(), number, value) {
+        match deliver(&found, process.as_fd()) {
             Ok(()) => reached.push(found),
             Err(Errno::SRCH) => {}
             Err(Errno::PERM) => say(format_args!("pid {}: you may not signal it", found.pid)),
@@ -195,7 +207,7 @@ fn print(matches: &[Match], what: &str) -> Result<(), Failure> {
     let mut output = Output::new();
     for found in matches {
         let out = output.buffer();
-        text::escape(out, &found.name);
+        out.extend_from_slice(&found.name);
         out.extend_from_slice(format!(" {what} (pid {})\n", found.pid).as_bytes());
         output.row_ended()?;
     }
@@ -257,15 +269,16 @@ mod tests {
             cmdline: Vec::new(),
         };
         let (found, earlier) = (started_at(start_ns), started_at(start_ns - TICK_NS as i64));
+        let kill = |_: &Match, process: BorrowedFd<'_>| signals::send(process, libc::SIGKILL, None);
         let signalled = |found: &Match| {
             let is_there = std::fs::read(format!("/proc/{}/stat", found.pid)).is_ok();
             let again = |_| Ok(is_there.then(|| started_at(start_ns)).into_iter().collect());
-            send(std::slice::from_ref(found), again, libc::SIGKILL, None)
+            send(std::slice::from_ref(found), again, kill)
         };
         assert_eq!(signalled(&earlier).expect("an answer"), []);
         let nothing = |_| Ok(Vec::new());
         let matches = std::slice::from_ref(&found);
-        assert_eq!(send(matches, nothing, libc::SIGKILL, None).expect("an answer"), []);
+        assert_eq!(send(matches, nothing, kill).expect("an answer"), []);
         assert!(child.try_wait().expect("a child").is_none());
         assert_eq!(
             signalled(&found).expect("an answer").as_slice(),

@@ -257,7 +257,7 @@ fn other_criteria_narrow_down() {
         assert!(gone.stderr.contains("4000000000"), "{}", gone.stderr);
     }
 
-    let quiet = ours(&["-Q", name]);
+    let quiet = ours(&["--quiet", name]);
     assert_eq!((quiet.code, quiet.stdout.len()), (Some(0), 0));
     let mut searcher = common::command(&["pgrep", "-f", "-v", "td-nothing"]);
     let searcher = searcher.stdout(Stdio::piped()).spawn().expect("it runs");
@@ -267,6 +267,99 @@ fn other_criteria_narrow_down() {
     let here = std::process::id();
     assert!(numbers(&ours(&["-f", "pgrep"])).contains(&here));
     assert!(!numbers(&ours(&["-A", "-f", "pgrep"])).contains(&here));
+}
+
+/// Check the options of procps 4.0.6 that Debian's pgrep does not have yet: processes by id and by
+/// environment, those with a handler, quotes for a shell, and the pid file of standard input.
+#[test]
+fn options_of_later_versions_work() {
+    let name = &unique("'n\\");
+    let mut named = Named::start(name, 0);
+    let start = |arguments: &[&str], (variable, value): (&str, &str)| {
+        let mut command = Command::new("bash");
+        let script = format!(
+            "trap : USR1; exec -a \"$0\" '{}' 1000",
+            named.program.display().to_string().replace('\'', r"'\''")
+        );
+        command.args(["-c", &script]).args(arguments).env(variable, value);
+        common::with_usual_signals(&mut command).spawn().expect("bash")
+    };
+    let children = vec![
+        start(&["it's \x1b[31m"], ("TD_LATER", "one")),
+        start(&["a b"], ("TD_LATER_TOO", "two")),
+    ];
+    for child in &children {
+        while std::fs::read_to_string(format!("/proc/{}/comm", child.id()))
+            .expect("it is there")
+            .trim()
+            != name
+        {
+            std::thread::yield_now();
+        }
+    }
+    named.children = children;
+    let pids = named.pids();
+    let (first, both) = (BTreeSet::from([pids[0]]), BTreeSet::from([pids[0], pids[1]]));
+    let list = format!("{},{},4000000000", pids[0], pids[1]);
+    assert_eq!(numbers(&ours(&["-p", &list])), both);
+    assert_eq!(
+        numbers(&ours(&["--pid", &pids[0].to_string(), "-x", "nobody"])),
+        BTreeSet::new()
+    );
+    assert_eq!(numbers(&ours(&["--env", "TD_LATER"])), first);
+    assert_eq!(numbers(&ours(&["--env", "TD_LATER=one,NO_SUCH"])), first);
+    assert_eq!(numbers(&ours(&["--env", "TD_LATER=on"])), BTreeSet::new());
+    assert_eq!(numbers(&ours(&["--env", "TD_LATER,TD_LATER_TOO=two"])), both);
+    // exec resets handlers.
+    assert!(numbers(&ours(&["-H", "--signal", "USR1", "-p", &list])).is_empty());
+    let mut trap = Command::new("sh")
+        .args(["-c", "trap : USR1; echo; read x"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    std::io::Read::read_exact(trap.stdout.as_mut().expect("a pipe"), &mut [0]).expect("its line");
+    let its_pid = trap.id().to_string();
+    assert_eq!(
+        numbers(&ours(&["-H", "--signal", "USR1", "-p", &its_pid])),
+        BTreeSet::from([trap.id()])
+    );
+    assert!(numbers(&ours(&["-H", "--signal", "USR2", "-p", &its_pid])).is_empty());
+    drop(trap.stdin.take());
+    trap.wait().expect("it ends");
+    let one = &pids[0].to_string();
+    let text = |args: &[&str]| String::from_utf8_lossy(&ours(args).stdout).into_owned();
+    let quoted = name.replace('\'', r"'\''");
+    assert_eq!(text(&["-l", "-Q", "-p", one]), format!("{one} '{quoted}'\n"));
+    assert_eq!(
+        text(&["-a", "-Q", "-p", one]),
+        format!("{one} $'it\\'s \\x1b[31m' 1000\n")
+    );
+    assert_eq!(
+        text(&["-aQ", "-p", &pids[1].to_string()]),
+        format!("{} 'a b' 1000\n", pids[1])
+    );
+    assert_eq!(text(&["-Q", "-p", one]), format!("{one}\n"));
+    // A kernel thread has no command line.
+    assert_eq!(text(&["-aQ", "-p", "2"]), "2 -\n");
+    let mut input = command(&["pgrep", "-F", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    std::io::Write::write_all(&mut input.stdin.take().expect("a pipe"), one.as_bytes()).expect("room");
+    assert_eq!(numbers(&Run::new(input.wait_with_output().expect("it ends"))), first);
+    // Memory is freed only of a process that is ending.
+    let kept = run(&["pkill", "-0", "-m", "-p", one]);
+    assert_eq!(kept.code, Some(1), "{kept:?}");
+    assert!(kept.stderr.contains("memory"), "{kept:?}");
+    let killed = run(&["pkill", "-KILL", "-m", "-e", "-Q", "-p", one]);
+    assert_eq!((killed.code, killed.stderr.as_str()), (Some(0), ""));
+    assert_eq!(
+        String::from_utf8_lossy(&killed.stdout),
+        format!("'{quoted}' killed (pid {one})\n")
+    );
+    assert_eq!(named.ended(), [Some(9)]);
 }
 
 /// Check that 0 means the command's own session and process group, also if their leaders are
@@ -325,6 +418,9 @@ fn what_is_wrong_is_said() {
         ("-v -n x", "--newest"),
         ("-o -v x", "--oldest"),
         ("-v --inverse -n x", "--newest"),
+        ("-p 1 -F x", "--pid"),
+        ("-p x", "x"),
+        ("--signal nosuch -H", "nosuch"),
     ] {
         let args: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
         let run = ours(&args);

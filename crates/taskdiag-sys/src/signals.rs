@@ -114,6 +114,16 @@ union SignalInfo {
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
+/// Frees the memory of the process of a pidfd that a signal is ending, with process_mrelease(2)
+/// (Linux 5.15).
+pub fn release(process: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: numbers only.
+    match unsafe { libc::syscall(libc::SYS_process_mrelease, process.as_raw_fd(), 0) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
 /// Sends a signal to the process of a pidfd, with pidfd_send_signal(2) (Linux 5.1). With `value`
 /// the signal is queued, as by sigqueue(3). Signal 0 only checks whether a signal could be sent.
 ///
