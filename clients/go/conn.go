@@ -3,9 +3,12 @@ package taskdiag
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -36,6 +39,8 @@ const (
 	maxFilePacket = 4 << 10
 	// The maximum number of packets of the answer about bits. The broker sends one.
 	maxBitsPackets = 4
+	// What an answer may have before the number of tasks is looked up.
+	smallAnswer = 1 << 20
 	// How long to wait while the broker has many connections to accept.
 	fullPause = 10 * time.Millisecond
 	// How long to wait for a refusal that was sent before the connection was closed.
@@ -268,7 +273,7 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 	if err != nil {
 		return c.explain(err, pid)
 	}
-	began, first := time.Now(), len(t.bytes)
+	began, first, most := time.Now(), len(t.bytes), smallAnswer
 	for {
 		start := len(t.bytes)
 		if t.bytes, err = c.receive(t.bytes); err != nil {
@@ -284,6 +289,12 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 		if done {
 			return nil
 		}
+		if len(t.bytes)-first > most {
+			// More tasks may start meanwhile.
+			if most = mostBytes(uint32(show>>groupsShift), which); len(t.bytes)-first > most {
+				return c.explain(malformed("more than all tasks of this machine can have"), pid)
+			}
+		}
 		earned := time.Duration(len(t.bytes)-first) * (time.Second / minRate)
 		if time.Since(began) > patience+earned {
 			return c.explain(os.ErrDeadlineExceeded, pid)
@@ -292,6 +303,34 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 			return c.explain(errEnded, pid)
 		}
 	}
+}
+
+// mostBytes returns how large an answer can be: the fixed values of a task take less than 4 KiB, a
+// path at most 1 KiB, and a record at most 32 KiB.
+func mostBytes(groups uint32, which strategy) int {
+	tasks, kib := 1, 4
+	if which != oneProcess {
+		text, _ := os.ReadFile("/proc/loadavg")
+		var load, all string
+		if n, _ := fmt.Sscan(string(text), &load, &load, &load, &all); n < 4 {
+			return maxAnswer
+		}
+		_, all, _ = strings.Cut(all, "/")
+		running, err := strconv.Atoi(all)
+		if err != nil {
+			return maxAnswer
+		}
+		tasks = 2*running + 1000
+	}
+	for group, size := range map[uint32]int{groupGroups: 2, groupCgroup: 2, groupPaths: 4, groupArgs: 28, groupText: 28} {
+		if groups&group != 0 {
+			kib += size
+		}
+	}
+	if most := tasks*kib<<10 + smallAnswer; most < maxAnswer {
+		return most
+	}
+	return maxAnswer
 }
 
 // answerLimit returns the maximum size of a table: a quarter of this machine's memory.

@@ -401,7 +401,7 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	endless := func(conn net.Conn) {
+	endless := func(conn net.Conn, pause time.Duration) {
 		defer conn.Close()
 		request := make([]byte, requestSize)
 		var p packets
@@ -416,15 +416,17 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 			if _, err := conn.Write(p.bytes); err != nil {
 				return
 			}
+			time.Sleep(pause)
 		}
 	}
 	go func() {
-		for {
+		// The first one is slow enough not to end by its size.
+		for pause := time.Millisecond; ; pause = 0 {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go endless(conn)
+			go endless(conn, pause)
 		}
 	}()
 	client := connectTo(t, path)
@@ -440,6 +442,23 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 	_, err = client.Processes(context.Background(), []Field{PID})
 	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "quarter of this machine's memory") {
 		t.Errorf("%v", err)
+	}
+	client = connectTo(t, path)
+	_, err = client.Processes(context.Background(), []Field{PID})
+	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "than all tasks of this machine") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Check how large an answer can be.
+func TestAnAnswerIsNoLargerThanItsTasksCanMakeIt(t *testing.T) {
+	base := uint32(groupBase)
+	one, all := mostBytes(base, oneProcess), mostBytes(base, allProcesses)
+	if one > 2<<20 || all < 1000*4<<10 || all >= answerLimit() {
+		t.Errorf("%d for one process, %d for all, %d in any case", one, all, answerLimit())
+	}
+	if with := mostBytes(base|groupArgs, allThreads); with < 8*1000*4<<10 {
+		t.Errorf("%d with arguments", with)
 	}
 }
 

@@ -44,6 +44,26 @@ const MIN_RATE: usize = 1 << 20;
 /// An answer may use at most this machine's memory divided by this number.
 const MEMORY_DIVISOR: u64 = 4;
 
+/// What an answer may have before the number of tasks is looked up.
+const SMALL_ANSWER: u64 = 1 << 20;
+
+/// The most bytes of an answer about so many tasks: the fixed values of a task take less than 4 KiB,
+/// a path at most 1 KiB, and a record at most 32 KiB.
+fn most_bytes(groups: Groups, tasks: u64) -> u64 {
+    let texts = [
+        (Group::Groups, 2),
+        (Group::Cgroup, 2),
+        (Group::Paths, 4),
+        (Group::Args, 28),
+        (Group::Text, 28),
+    ];
+    let of_texts = texts
+        .iter()
+        .filter(|(group, _)| groups.contains(*group))
+        .map(|(_, kib)| kib);
+    tasks * (4 + of_texts.sum::<u64>()) * 1024 + SMALL_ANSWER
+}
+
 /// The most packets to read for the answer about bits. The broker sends one.
 const MAX_BITS_PACKETS: usize = 4;
 
@@ -218,12 +238,12 @@ impl Broker {
         let show = u64::from(groups.0) << show::GROUPS_SHIFT;
         self.check_groups(show)?;
         let before = snapshot.mark();
-        let result = match self.ask(show, strategy, pid, snapshot) {
+        let result = match self.ask(groups, strategy, pid, snapshot) {
             Err(Refusal::Errno(Errno::PIPE)) => {
                 self.reconnect()?;
                 self.check_groups(show)?;
                 snapshot.rewind(before);
-                self.ask(show, strategy, pid, snapshot)
+                self.ask(groups, strategy, pid, snapshot)
             }
             result => result,
         };
@@ -452,17 +472,18 @@ impl Broker {
 
     fn ask(
         &mut self,
-        show: u64,
+        groups: Groups,
         strategy: Strategy,
         pid: u32,
         snapshot: &mut Snapshot,
     ) -> std::result::Result<(), Refusal> {
-        let seq = self.send(show, strategy, pid)?;
+        let seq = self.send(u64::from(groups.0) << show::GROUPS_SHIFT, strategy, pid)?;
         match strategy {
             Strategy::One | Strategy::Thread => self.busy_poll.begin(),
             _ => self.busy_poll.end(),
         }
         let (began, first) = (Instant::now(), snapshot.records.len());
+        let mut most = SMALL_ANSWER;
         loop {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
@@ -470,9 +491,22 @@ impl Broker {
             if add_rows(snapshot, start, seq)? {
                 return Ok(());
             }
-            self.limits.check(began, snapshot.records.len() - first)?;
+            let received = snapshot.records.len() - first;
+            self.limits.check(began, received)?;
+            if received as u64 > most {
+                // More tasks may start meanwhile.
+                most = most_bytes(groups, if strategy == Strategy::One { 1 } else { most_tasks() });
+                if received as u64 > most {
+                    return Err(Refusal::Malformed("more than all tasks of this machine can have"));
+                }
+            }
         }
     }
+}
+
+/// The most tasks that an answer may be about.
+fn most_tasks() -> u64 {
+    2 * u64::from(host::tasks().unwrap_or(u32::MAX)) + 1000
 }
 
 /// The error in the packet that is sent to a refused client.

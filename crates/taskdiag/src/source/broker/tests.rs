@@ -93,6 +93,41 @@ fn an_answer_without_end_ends() {
     assert!(matches!(broker.ask_bits(), Err(Refusal::Malformed(_))));
 }
 
+/// Check that an answer ends long before it has a quarter of the memory if the tasks of this machine
+/// can't have as much as it has: the limit follows from what was asked for.
+#[test]
+fn an_answer_is_no_larger_than_its_tasks_can_make_it() {
+    let without = Limits {
+        patience: PATIENCE,
+        bytes: u64::MAX,
+    };
+    let base = Groups(1 << Group::Base as u32);
+    let with_texts = Groups(base.0 | 1 << Group::Args as u32);
+    for (strategy, groups, most) in [
+        (Strategy::One, base, 2 << 20),
+        (Strategy::One, with_texts, 2 << 20),
+        (Strategy::All, base, most_bytes(base, most_tasks() + 1000)),
+        (
+            Strategy::AllThreads,
+            with_texts,
+            most_bytes(with_texts, most_tasks() + 1000),
+        ),
+    ] {
+        let mut broker = endless(Duration::ZERO, without);
+        let mut snapshot = Snapshot::default();
+        let error = broker.read(strategy, 1, groups, &mut snapshot).expect_err("an end");
+        assert!(error.to_string().contains("than all tasks of this machine"), "{error}");
+        let received = snapshot.records.len() as u64;
+        assert!(
+            received <= most + wire::PACKET as u64,
+            "{strategy:?}: {received} of {most}"
+        );
+        assert!(!broker.is_ours(), "it would be used again");
+    }
+    // What real answers have is far from it.
+    assert!(most_bytes(base, 1) > 4 << 10 && most_bytes(Groups::ALL, 1) - SMALL_ANSWER > 64 << 10);
+}
+
 fn answer() -> Vec<u8> {
     let mut bytes = Vec::new();
     for pid in 1..4_u32 {
