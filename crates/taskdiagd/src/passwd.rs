@@ -1,6 +1,8 @@
-//! Users and groups by name, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
+//! Users and groups, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 
 use std::fs;
+
+use crate::quotas::Users;
 
 /// The id of a group, given by its id or name.
 pub fn group(name: &str) -> Option<u32> {
@@ -23,4 +25,11 @@ pub fn user(name: &str) -> Option<(u32, u32)> {
         let (user, group) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
         is_meant.then_some((user, group))
     })
+}
+
+/// Whose account each id belongs to.
+pub fn users() -> Users {
+    let [passwd, subuid, nsswitch] = ["passwd", "subuid", "nsswitch.conf"]
+        .map(|name| fs::read_to_string(format!("/etc/{name}")).unwrap_or_default());
+    Users::parse(&passwd, &subuid, &nsswitch)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 pub const MAX_ARRIVALS: usize = 32;
 
 /// The user whom a client's use is charged to. A client in a user namespace is charged to the user
-/// who made the outermost one: subordinate ids have no account of their own, because every user can
-/// have thousands.
+/// who made the outermost one. Subordinate ids have no account of their own, in a namespace or
+/// outside, because every user can have thousands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Account {
     /// A user id of the initial user namespace.
@@ -21,20 +21,73 @@ pub enum Account {
 }
 
 impl Account {
-    /// The account of a client: its user, and the owner of its outermost user namespace if it is in
-    /// one. In namespaces that root made (containers), clients count by their own user id.
-    pub fn of(user: u32, owner: Option<u32>) -> Account {
-        match owner {
-            Some(owner) if owner != 0 => Account::User(owner),
-            // Root of a container is not root.
-            Some(_) if user == 0 => Account::Unknown,
-            _ => Account::User(user),
-        }
-    }
-
     /// Whether it is root's account. Some connections are reserved for root.
     pub fn is_root(self) -> bool {
         self == Account::User(0)
+    }
+}
+
+/// Ids from here on are users only if something names them: containers and subordinate ids have
+/// them. Systemd's services have ids below that no file names.
+const FIRST_UNKNOWN: u32 = 65_536;
+
+/// Whose account an id belongs to. A process with a subordinate id (subuid(5)) may be in no user
+/// namespace: any user can make a set-uid program with such an owner.
+#[derive(Debug, Default)]
+pub struct Users {
+    named: HashSet<u32>,
+    /// The first id, the count, and the user.
+    subordinate: Vec<[u32; 3]>,
+    /// Other services than files name users, too (nsswitch.conf(5)).
+    has_more: bool,
+}
+
+impl Users {
+    /// Parses the texts of passwd(5), subuid(5) and nsswitch.conf(5).
+    pub fn parse(passwd: &str, subuid: &str, nsswitch: &str) -> Users {
+        let user = |line: &str| -> Option<(String, u32)> {
+            let mut fields = line.split(':');
+            Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+        };
+        let users: HashMap<String, u32> = passwd.lines().filter_map(user).collect();
+        let range = |line: &str| -> Option<[u32; 3]> {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let user = users.get(name).copied().or_else(|| name.parse().ok())?;
+            Some([fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, user])
+        };
+        let services = nsswitch.lines().filter_map(|line| line.strip_prefix("passwd:"));
+        let mut services = services.flat_map(str::split_ascii_whitespace);
+        Users {
+            // What root's containers use is not root's.
+            subordinate: subuid.lines().filter_map(range).filter(|range| range[2] != 0).collect(),
+            named: users.into_values().collect(),
+            has_more: services
+                .any(|word| !word.contains('=') && !["files", "compat", "altfiles", "systemd"].contains(&word)),
+        }
+    }
+
+    /// The account of a client: its user's, or that of the owner of its outermost user namespace if
+    /// it is in one. In namespaces that root made (containers), clients count by their own user id.
+    pub fn account(&self, user: u32, owner: Option<u32>) -> Account {
+        match owner {
+            Some(owner) if owner != 0 => self.account_of(owner),
+            // Root of a container is not root.
+            Some(_) if user == 0 => Account::Unknown,
+            _ => self.account_of(user),
+        }
+    }
+
+    fn account_of(&self, id: u32) -> Account {
+        let has = |range: &&[u32; 3]| id.checked_sub(range[0]).is_some_and(|offset| offset < range[1]);
+        if self.named.contains(&id) {
+            return Account::User(id);
+        }
+        match self.subordinate.iter().find(has) {
+            Some(range) => Account::User(range[2]),
+            None if id >= FIRST_UNKNOWN && !self.has_more => Account::Unknown,
+            None => Account::User(id),
+        }
     }
 }
 
@@ -232,15 +285,35 @@ mod tests {
         connections
     }
 
-    /// Check that subordinate ids count for their owner, and that root of a container is not root.
+    /// Check that subordinate ids count for their owner, in user namespaces and outside, and that
+    /// root of a container is not root.
     #[test]
-    fn namespaces_count_for_their_owner() {
-        assert_eq!(Account::of(1000, None), Account::User(1000));
-        assert_eq!(Account::of(100_007, Some(1000)), Account::User(1000));
-        assert_eq!(Account::of(0, Some(1000)), Account::User(1000));
-        assert_eq!(Account::of(100_007, Some(0)), Account::User(100_007));
-        assert_eq!(Account::of(0, Some(0)), Account::Unknown);
-        assert!(Account::of(0, None).is_root());
+    fn subordinate_ids_count_for_their_owner() {
+        let passwd = "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nfar:x:100005:7::/:/bin/sh\n";
+        let subuid = "alice:100000:65536\n1001:165536:65536\nroot:1000000:65536\n#\nnobody:\n:5:7\n";
+        let users = Users::parse(passwd, subuid, "group: ldap\npasswd: files [NOTFOUND=return] systemd\n");
+        let is = |user, owner, account| assert_eq!(users.account(user, owner), account, "{user} {owner:?}");
+        is(0, None, ROOT);
+        is(0, Some(0), Account::Unknown);
+        is(0, Some(1000), ALICE);
+        is(100_007, Some(1000), ALICE);
+        is(100_000, None, ALICE);
+        is(165_535, None, ALICE);
+        is(165_536, None, BOB);
+        is(165_536, Some(0), BOB);
+        is(1002, Some(165_536), BOB);
+        is(231_072, None, Account::Unknown);
+        // A container of root's.
+        is(1_000_000, Some(0), Account::Unknown);
+        // An account, although the file gives its id away.
+        is(100_005, None, Account::User(100_005));
+        // A service of systemd's.
+        is(65_519, None, Account::User(65_519));
+        // An id of another service may be an account.
+        let more = Users::parse(passwd, subuid, "passwd: files sss\n");
+        assert_eq!(more.account(231_072, None), Account::User(231_072));
+        assert_eq!(more.account(100_000, None), ALICE);
+        assert_eq!(Users::default().account(u32::MAX, None), Account::Unknown);
     }
 
     /// Check that charges never exceed the limit, and that dropping a charge returns it.

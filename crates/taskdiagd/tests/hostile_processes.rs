@@ -105,13 +105,14 @@ fn execs_that_do_not_end_delay_nobody() {
     }
 }
 
-/// Maps a file with a long name `mappings` times, and sleeps.
-fn map(mappings: usize) -> ! {
-    let directory = std::env::temp_dir().join("long".repeat(50));
-    let _ = std::fs::create_dir(&directory);
-    let path = directory.join(format!("{}{}", "name".repeat(50), std::process::id()));
+/// Maps a file with a long name `mappings` times.
+fn map(mappings: usize) {
+    let own = std::process::id();
+    let directory = std::env::temp_dir().join(format!("{}{own}", "long".repeat(50)));
+    std::fs::create_dir(&directory).expect("a directory");
+    let path = directory.join("name".repeat(50));
     let file = std::fs::File::create_new(&path).expect("a file");
-    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_file(&path).and_then(|()| std::fs::remove_dir(&directory));
     for index in 0..mappings {
         // Neighbours with the same protection would become one mapping.
         let protection = if index % 2 == 0 {
@@ -123,6 +124,9 @@ fn map(mappings: usize) -> ! {
         // SAFETY: a new mapping, which nothing else uses.
         unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0) };
     }
+}
+
+fn sleep() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(1000));
     }
@@ -149,6 +153,7 @@ fn many_mappings_delay_nobody() {
     const MAPPINGS: usize = 50_000;
     if is_part("mapped") {
         map(MAPPINGS);
+        sleep();
     }
     let broker = Broker::start(&[]);
     let mapped = start_and_map(test_name!(), MAPPINGS);
@@ -177,6 +182,53 @@ fn many_mappings_delay_nobody() {
         .expect("its file");
 }
 
+/// How long a request takes that needs a reader, in the median, beside clients with these user ids
+/// who ask for many mappings without end, and do not read them.
+fn median_beside(test: &str, broker: &Broker, users: impl Iterator<Item = u32>) -> Duration {
+    let mut attackers: Vec<Attacker> = users.map(|id| Attacker::start(test, "lazy", user(id))).collect();
+    std::thread::sleep(Duration::from_secs(3));
+    attackers.iter_mut().for_each(Attacker::check_runs);
+    let connection = connect(&broker.socket);
+    let mut took: Vec<Duration> = (0..15)
+        .map(|_| {
+            let began = Instant::now();
+            let own = connection.ask(show::CMDLINE, Strategy::One, std::process::id());
+            assert_eq!(own.map(|tasks| tasks.len()), Ok(1));
+            began.elapsed()
+        })
+        .collect();
+    took.sort();
+    took[took.len() / 2]
+}
+
+/// Check that a user's many subordinate ids get no more than the user: beside them, a request takes
+/// no longer than beside as many clients of one user. Set-uid programs have these ids, outside of
+/// any user namespace.
+#[test]
+fn subordinate_ids_get_what_one_user_gets() {
+    const CLIENTS: u32 = 30;
+    let _turn = turn();
+    let test = test_name!();
+    if is_part("lazy") {
+        map(5000);
+        loop {
+            let connection = connect(&daemon::socket());
+            connection.try_send(&daemon::request(show::VMA, Strategy::One, std::process::id()));
+            let mut polled = [PollFd::new(&connection.socket, PollFlags::RDHUP)];
+            let _ = poll(&mut polled, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+        }
+    }
+    let broker = Broker::start(&[]);
+    daemon::publish(&broker);
+    let of_one = median_beside(test, &broker, (0..CLIENTS).map(|_| USER));
+    let of_many = median_beside(test, &broker, (0..CLIENTS).map(|index| 100_000 + index));
+    println!("beside one user {of_one:?}, beside {CLIENTS} ids {of_many:?}");
+    assert!(
+        of_many < 3 * of_one,
+        "beside one user {of_one:?}, beside {CLIENTS} ids {of_many:?}"
+    );
+}
+
 /// Check that an answer says that mappings are missing if its reader is lost in the middle of them,
 /// and that the next answer is complete.
 #[test]
@@ -187,6 +239,7 @@ fn missing_mappings_are_announced() {
     const SHOW: u64 = show::VMA | show::VMA_STAT;
     if is_part("mapped") {
         map(MAPPINGS);
+        sleep();
     }
     let broker = Broker::start(&[]);
     let mapped = start_and_map(test_name!(), MAPPINGS);
@@ -364,9 +417,7 @@ fn hold() -> ! {
         let fd = unsafe { libc::dup(file.as_raw_fd()) };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
     }
-    loop {
-        std::thread::sleep(Duration::from_secs(1000));
-    }
+    sleep()
 }
 
 /// Check that processes with very many descriptors delay nobody, however often their user asks

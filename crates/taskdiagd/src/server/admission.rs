@@ -97,7 +97,7 @@ impl Server {
                 return self.close(socket, may_send_descriptors, Account::Unknown);
             }
         };
-        let (account, pid) = (Account::User(peer.uid), peer.pid);
+        let (account, pid) = (self.users.account(peer.uid, None), peer.pid);
         let id = self.clients.insert(Client {
             account,
             socket,
@@ -152,7 +152,7 @@ impl Server {
         let found = self.finder.find(&mut self.programs, &client.peer);
         client.before = found.and_then(|facts| facts_at_connect(facts, &client.peer));
         client.account = match &client.before {
-            Ok(facts) => Account::of(client.peer.uid, facts.owner),
+            Ok(facts) => self.users.account(client.peer.uid, facts.owner),
             Err(_) => Account::Unknown,
         };
         let account = client.account;

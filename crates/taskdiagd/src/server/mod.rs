@@ -38,7 +38,8 @@ use crate::helpers::Pool;
 use crate::log::{log, Level};
 use crate::notify::Notify;
 use crate::passes::Programs;
-use crate::quotas::{Account, Connections, Limits, Usage, UsageByAccount};
+use crate::passwd;
+use crate::quotas::{Account, Connections, Limits, Usage, UsageByAccount, Users};
 use crate::slots::{SlotId, Slots};
 use crate::sys;
 
@@ -113,6 +114,7 @@ pub struct Server {
     pool: Pool,
     notify: Notify,
     limits: Limits,
+    users: Users,
     clients: Slots<Client>,
     connections: Connections,
     /// Clients that were refused and are still connected, the oldest first.
@@ -178,6 +180,7 @@ impl Server {
             pool,
             notify,
             limits,
+            users: passwd::users(),
             clients: Slots::default(),
             connections: Connections::default(),
             refused: VecDeque::new(),
