@@ -19,6 +19,7 @@ mod fuse;
 mod helper;
 mod keeper;
 pub mod passing;
+mod priority;
 mod racer;
 mod species;
 mod sys;
@@ -33,6 +34,7 @@ use std::time::Duration;
 pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
+pub use priority::{run_first, run_normally};
 pub use racer::{Race, Racers};
 pub use species::cgroup_mount;
 

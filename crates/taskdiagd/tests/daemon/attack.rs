@@ -21,9 +21,11 @@ pub const USERS: [(&str, u32); 3] = [("user", USER), ("other", OTHER), ("nobody"
 /// The bit of the group base.
 pub const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// Held by each test of a file, so that one attack runs at a time and its cost can be measured.
+/// Held by each test of a file, so that one attack runs at a time and its cost can be measured. The
+/// broker and bystanders run before all else, except attackers: what they wait for is the attack.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
+    taskdiag_zoo::run_first();
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -84,7 +86,7 @@ impl Attacker {
     /// Starts the part `name` of a test.
     pub fn start(test: &str, name: &str, world: World) -> Attacker {
         let mut command = child::command(test, name, world);
-        command.stdin(Stdio::null());
+        taskdiag_zoo::run_normally(command.stdin(Stdio::null()));
         Attacker(command.spawn().expect("a process"))
     }
 
