@@ -171,6 +171,12 @@ impl Pool {
         }
     }
 
+    /// Whether a reader works that does not wait for the loop.
+    pub fn has_jobs_at_work(&self) -> bool {
+        let works = |helper: &Helper| matches!(helper.work, Work::Job { .. }) && helper.deadline.is_some();
+        self.helpers.values().any(works)
+    }
+
     /// The reader that works for a client.
     pub fn reader_of(&self, client: ClientId) -> Option<HelperId> {
         let works_for = |helper: &Helper| matches!(helper.work, Work::Job { client: of, .. } if of == client);

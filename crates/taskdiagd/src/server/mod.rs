@@ -60,6 +60,10 @@ const OF_HELPER: u64 = 1 << 31;
 /// item that was begun in time is finished.
 const SLICE: Duration = Duration::from_millis(4);
 
+/// How long after a pass over many tasks the next one waits for readers. Most need less, and their
+/// clients would wait for the pass.
+const READERS_FIRST: Duration = Duration::from_millis(2);
+
 /// How long memory for passes is kept after the last one.
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
@@ -136,6 +140,8 @@ pub struct Server {
     /// Waits for the next request of a client that asked about a single process: it is likely to
     /// ask about another one soon.
     busy_poll: BusyPoll,
+    /// When the last pass over many tasks ended.
+    pass_ended: Instant,
     /// When the memory for passes is freed.
     free_memory_at: Option<Instant>,
     /// Until when no further warning about connections that can't be accepted is logged.
@@ -193,6 +199,7 @@ impl Server {
             is_listening: true,
             listen_again_at: None,
             busy_poll: BusyPoll::default(),
+            pass_ended: Instant::now(),
             free_memory_at: None,
             no_warning_until: None,
             counters: Counters::default(),
@@ -230,9 +237,13 @@ impl Server {
             }
             self.check_deadlines();
             self.admit_arrivals();
-            self.serve_requests();
+            self.serve_small();
             self.continue_answers();
+            // Helpers work during the pass.
             self.assign_helpers();
+            if self.readers_first().is_none() {
+                self.serve_large();
+            }
         }
     }
 
@@ -242,8 +253,17 @@ impl Server {
     }
 
     fn has_work(&self) -> bool {
-        let has_large = self.large.keys().any(|account| !self.has_late_clients(account));
-        has_large || !self.small.is_empty() || !self.arrivals.is_empty() || !self.ready.is_empty()
+        let has_large = || self.large.keys().any(|account| !self.has_late_clients(account));
+        self.readers_first().is_none() && has_large()
+            || !self.small.is_empty()
+            || !self.arrivals.is_empty()
+            || !self.ready.is_empty()
+    }
+
+    /// Until when the next pass over many tasks waits for readers.
+    fn readers_first(&self) -> Option<Instant> {
+        let until = self.pass_ended + READERS_FIRST;
+        (Instant::now() < until && self.pool.has_jobs_at_work()).then_some(until)
     }
 
     /// How long the loop may sleep if no event comes.
@@ -254,6 +274,7 @@ impl Server {
         }
         let clients = self.clients.values().map(|client| client.deadline);
         let others = [
+            self.readers_first(),
             self.free_memory_at,
             self.listen_again_at,
             self.pool.next_deadline(),

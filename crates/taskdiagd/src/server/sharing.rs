@@ -43,9 +43,8 @@ pub(super) struct Sharer {
 }
 
 impl Server {
-    /// Answers requests: some about few tasks, and one about many tasks with all that share its
-    /// pass.
-    pub(super) fn serve_requests(&mut self) {
+    /// Answers some requests about few tasks.
+    pub(super) fn serve_small(&mut self) {
         let began = Instant::now();
         while let Some(first) = self.small.pop() {
             self.serve(first);
@@ -53,11 +52,16 @@ impl Server {
                 break;
             }
         }
+    }
+
+    /// Answers one request about many tasks, and all that share its pass.
+    pub(super) fn serve_large(&mut self) {
         let mut large = std::mem::take(&mut self.large);
         let first = large.pop_where(|account| !self.has_late_clients(account));
         self.large = large;
         if let Some(first) = first {
             self.serve(first);
+            self.pass_ended = Instant::now();
         }
     }
 
