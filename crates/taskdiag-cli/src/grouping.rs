@@ -49,6 +49,14 @@ const fn of_process(
     }
 }
 
+impl PartialEq for Grouping {
+    fn eq(&self, other: &Grouping) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Grouping {}
+
 impl Grouping {
     /// Something that is not of a process, under its columns.
     pub const fn own(heading: &'static str, columns: &'static [ColumnInfo]) -> Grouping {
@@ -329,7 +337,7 @@ impl SumLayout {
     ) -> Result<SumLayout, Failure> {
         let mut each: Vec<&'static Grouping> = Vec::new();
         for &by in by {
-            if !each.iter().any(|other| std::ptr::eq(*other, by)) {
+            if !each.contains(&by) {
                 each.push(by);
             }
         }

@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Budget, Query, Snapshot};
 use taskdiag_history::decode::Decoder;
 use taskdiag_sys::host::now_ns;
 
 use crate::file::{self, Unfinished};
-use crate::grouping::{CONTAINER, PROGRAM, UNIT};
+use crate::grouping::{self, Grouping, Groupings};
 use crate::history::library::Library;
 use crate::history::past::{MachineState, Recorded};
 use crate::history::{exact, shown_time, RangeOptions};
@@ -57,8 +57,8 @@ pub struct Args {
     #[command(flatten)]
     past: RangeOptions,
     /// The initial grouping of processes; the page offers all three
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "program")]
-    by: By,
+    #[arg(long, value_name = "WHAT", default_value = "program", value_parser = grouping::by_parser(GROUPINGS))]
+    by: &'static Grouping,
     /// Also show the current page cache of the files below this directory and of the directories in
     /// it
     #[arg(long, value_name = "DIR")]
@@ -67,26 +67,11 @@ pub struct Args {
     from: SourceOptions,
 }
 
-/// The grouping of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    /// File name of the executable; the name of the process if reading the executable is denied
-    Program,
-    /// systemd unit
-    Unit,
-    /// Container
-    Container,
-}
-
-impl By {
-    fn name(self) -> &'static str {
-        match self {
-            By::Program => PROGRAM.name,
-            By::Unit => UNIT.name,
-            By::Container => CONTAINER.name,
-        }
-    }
-}
+/// The groupings of a page.
+const GROUPINGS: &Groupings = &{
+    let [program, _, _, unit, container, ..] = grouping::OF_PROCESSES;
+    [program, unit, container]
+};
 
 /// How long to walk the page tables of processes for their proportional set sizes.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -141,7 +126,7 @@ fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
     let contents = Contents {
         about,
         notes,
-        by: args.by.name(),
+        by: args.by.name,
         read: None,
         commands: commands::of(None, present.memory, caches),
         present,
@@ -210,7 +195,7 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     let contents = Contents {
         about: about(&read, first, last, &moment),
         notes,
-        by: args.by.name(),
+        by: args.by.name,
         commands: commands::of(Some(&past), present.memory, caches),
         present,
         caches: Vec::new(),

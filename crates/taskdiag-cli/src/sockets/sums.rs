@@ -21,7 +21,7 @@ pub static STATE: Grouping = Grouping::own("STATE", &[of(SocketField::Family), o
 
 /// The group of a socket that is not of a process.
 fn own_name(by: &Grouping, socket: &Socket<'_>) -> Name {
-    if std::ptr::eq(by, &STATE) {
+    if by == &STATE {
         return Name::State(socket.family, socket.state);
     }
     let protocol = socket.protocol.map(|protocol| protocol.to_string());

@@ -2,92 +2,67 @@
 
 use std::collections::HashMap;
 
-use clap::ValueEnum;
-use taskdiag::{Absent, Field, Fields, Task};
+use taskdiag::{Field, Fields, Task};
 
 use super::rates::Rates;
-use crate::grouping::program;
+use crate::grouping::{self, Grouping, CONTAINER, PROGRAM, UNIT, USER};
 use crate::output::names::Names;
+use crate::output::relation::NONE;
 use crate::watch::Rate;
 
-taskdiag_core::named_enum! {
-    /// The ways to group processes.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-    pub enum By {
-        /// The systemd unit
-        Unit => "unit",
-        /// The container
-        Container => "container",
-        /// The effective user
-        User => "user",
-        /// The file name of the executable
-        Program => "program",
-    }
-    /// All of them, in the order in which a key cycles through them.
-    pub const ALL;
-    /// Its name.
-    pub fn name;
+/// The groupings that a key cycles through.
+pub static CYCLE: [&Grouping; 4] = [&UNIT, &CONTAINER, &USER, &PROGRAM];
+
+/// The fields that determine the group of a process.
+pub fn fields(by: &'static Grouping) -> Fields {
+    let kernel = if by == &PROGRAM {
+        Field::KernelThread.into()
+    } else {
+        Fields::NONE
+    };
+    grouping::fields(&[by]) | kernel
 }
 
-impl By {
-    /// The heading of the names.
-    pub fn heading(self) -> &'static str {
-        match self {
-            By::Unit => "UNIT",
-            By::Container => "CONTAINER",
-            By::User => "USER",
-            By::Program => "PROGRAM",
-        }
+/// The group of a process; empty for a process that belongs to none.
+fn name_of(by: &'static Grouping, task: &Task<'_>, names: &mut Names) -> Name {
+    if by == &PROGRAM && task.kernel_thread() == Ok(true) {
+        return Name::Known(KERNEL.to_vec());
     }
+    match by.name_of(task) {
+        grouping::Name::User(uid) => Name::Known(names.user(uid).to_vec()),
+        grouping::Name::Text(name) => Name::Known(name),
+        grouping::Name::None(reason) => Name::Absent(reason),
+        _ => Name::Absent(NONE),
+    }
+}
 
-    /// The fields that determine the group of a process.
-    pub fn fields(self) -> Fields {
-        match self {
-            By::Unit => Field::Unit.into(),
-            By::Container => Field::ContainerName | Field::ContainerId,
-            By::User => Field::Euid.into(),
-            By::Program => Field::Exe | Field::Comm | Field::KernelThread,
-        }
+/// A filter that selects the processes of a group. `None` if no expression can.
+pub fn expression(by: &'static Grouping, name: &Name) -> Option<String> {
+    let Name::Known(bytes) = name else { return None };
+    if by == &PROGRAM && bytes == KERNEL {
+        return Some("kernel_thread".to_owned());
     }
-
-    /// The group of a process; empty for a process that belongs to none.
-    fn of(self, task: &Task<'_>, names: &mut Names) -> Result<Vec<u8>, Absent> {
-        Ok(match self {
-            By::Unit => task.unit()?.to_vec(),
-            By::User => names.user(task.euid()?).to_vec(),
-            By::Program if task.kernel_thread()? => KERNEL.to_vec(),
-            By::Program => program(task)?.to_vec(),
-            By::Container => match task.container_name() {
-                Ok(name) if !name.is_empty() => name.to_vec(),
-                _ => task.container_id()?.to_vec(),
-            },
-        })
+    let text = std::str::from_utf8(bytes).ok()?;
+    if text.contains(['\'', '\\', '*', '?', '[', '\n']) {
+        return None;
     }
-
-    /// A filter that selects the processes of a group. `None` if no expression can.
-    pub fn expression(self, name: &Name) -> Option<String> {
-        let Name::Known(bytes) = name else { return None };
-        if self == By::Program && bytes == KERNEL {
-            return Some("kernel_thread".to_owned());
-        }
-        let text = std::str::from_utf8(bytes).ok()?;
-        if text.contains(['\'', '\\', '*', '?', '[', '\n']) {
-            return None;
-        }
-        Some(match self {
-            By::Unit => format!("unit == '{text}'"),
-            By::User => format!("euid == '{text}'"),
-            By::Container if text.is_empty() => "container_id == ''".to_owned(),
-            By::Container => format!("container_name == '{text}' or container_id == '{text}'"),
-            By::Program => format!("exe ~* '*/{text}' or exe ~* '*/{text} (deleted)' or comm == '{text}'"),
-        })
-    }
+    Some(match by.name {
+        "unit" if text.is_empty() => "unit == '' and user_unit == ''".to_owned(),
+        "unit" => format!("unit == '{text}' or user_unit == '{text}'"),
+        "user" => format!("euid == '{text}'"),
+        "container" if text.is_empty() => "container_id == ''".to_owned(),
+        "container" => format!("container_name == '{text}' or container_id == '{text}'"),
+        "program" => format!("exe ~* '*/{text}' or exe ~* '*/{text} (deleted)' or comm == '{text}'"),
+        "pod" => format!("pod_uid == '{text}'"),
+        "cgroup" => format!("cgroup == '{text}'"),
+        _ => return None,
+    })
 }
 
 /// A name as it is drawn: of the long id of a container, what other commands show. Ids of other
 /// forms, such as those of Amazon ECS, may begin with the same characters.
-pub fn drawn(by: By, name: &[u8]) -> &[u8] {
-    let is_long_id = by == By::Container && name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit);
+pub fn drawn<'a>(by: &'static Grouping, name: &'a [u8]) -> &'a [u8] {
+    let is_long_id = by == &CONTAINER && name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit);
     if is_long_id {
         &name[..12]
     } else {
@@ -130,13 +105,15 @@ pub struct Group {
 }
 
 /// Adds up the tasks of an answer.
-pub fn groups<'a>(by: By, tasks: impl Iterator<Item = (Task<'a>, &'a Rates)>, names: &mut Names) -> Vec<Group> {
+pub fn groups<'a>(
+    by: &'static Grouping,
+    tasks: impl Iterator<Item = (Task<'a>, &'a Rates)>,
+    names: &mut Names,
+) -> Vec<Group> {
     let mut places: HashMap<Name, usize> = HashMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for (task, rates) in tasks {
-        let name = by
-            .of(&task, names)
-            .map_or_else(|reason| Name::Absent(reason.as_str()), Name::Known);
+        let name = name_of(by, &task, names);
         let place = *places.entry(name).or_insert_with_key(|name| {
             groups.push(Group {
                 name: name.clone(),
@@ -180,8 +157,8 @@ mod tests {
     /// Check that each process is in exactly one group, for every kind of sums.
     #[test]
     fn groups_have_all_processes() {
-        for by in By::ALL {
-            let query = Query::processes().fields(by.fields() | summed() | Field::StartNs);
+        for (_, by, _) in grouping::OF_PROCESSES {
+            let query = Query::processes().fields(fields(by) | summed() | Field::StartNs);
             let (snapshot, moment) = SampleTime::of(|| Handle::new().query(&query).expect("an answer"));
             let rates = LastSurvey::default().add(&snapshot, moment);
             let groups = groups(by, snapshot.tasks().zip(&rates), &mut Names::default());
@@ -195,26 +172,27 @@ mod tests {
     #[test]
     fn long_ids_are_drawn_in_part() {
         let long = [b'a'; 64];
-        assert_eq!(drawn(By::Container, &long), [b'a'; 12]);
-        assert_eq!(drawn(By::Program, &long), long);
+        assert_eq!(drawn(&CONTAINER, &long), [b'a'; 12]);
+        assert_eq!(drawn(&PROGRAM, &long), long);
         let task = b"0123456789abcdef0123456789abcdef-1234567890";
-        assert_eq!(drawn(By::Container, task), task);
+        assert_eq!(drawn(&CONTAINER, task), task);
     }
 
     /// Check that the expression of a group is a valid filter, and that there is none for names
     /// that would be misread in an expression.
     #[test]
     fn groups_have_filters() {
-        for by in By::ALL {
-            let known = |text: &str| by.expression(&Name::Known(text.into()));
-            for text in ["ssh.service", "root"] {
+        for (_, by, _) in grouping::OF_PROCESSES {
+            let known = |text: &str| expression(by, &Name::Known(text.into()));
+            // No field has the name of a script.
+            for text in ["ssh.service", "root"].into_iter().filter(|_| by.name != "script") {
                 let expression = known(text).expect("a plain name");
                 let users = |_, _: &[u8]| Some(0);
                 Filter::parse_with_names(&expression, &users).expect("a filter");
             }
             assert_eq!(known("it's"), None);
             assert_eq!(known("a*"), None);
-            assert_eq!(by.expression(&Name::Absent("denied")), None);
+            assert_eq!(expression(by, &Name::Absent("denied")), None);
         }
     }
 }

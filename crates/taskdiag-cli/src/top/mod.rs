@@ -38,6 +38,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use rustix::termios::isatty;
 
+use crate::grouping::{self, Grouping};
 use crate::history::MomentOptions;
 use crate::outcome::{no_thread, Failure, Outcome};
 use crate::output::terminal::is_colored;
@@ -49,7 +50,6 @@ use app::{App, Start};
 use column::Order;
 use details::{Inspector, System};
 use draw::Palette;
-use groups::By;
 use machine::Machine;
 use rows::Rows;
 use sampler::Sampler;
@@ -99,9 +99,9 @@ pub struct Args {
     /// Processes below their parents
     #[arg(long, conflicts_with = "by")]
     tree: bool,
-    /// One row for each unit, container, user or program
-    #[arg(long, value_enum, value_name = "WHAT")]
-    by: Option<By>,
+    /// One row for each of these
+    #[arg(long, value_name = "KEY", value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
+    by: Option<&'static Grouping>,
     /// Sort by this field or rate; a minus in front puts the largest first [default: -cpu_percent]
     #[arg(long, value_name = "[-]FIELD", allow_hyphen_values = true)]
     sort: Option<String>,

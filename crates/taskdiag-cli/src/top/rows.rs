@@ -2,7 +2,8 @@
 
 use taskdiag::Identity;
 
-use super::groups::{By, Name};
+use super::groups::{Name, CYCLE};
+use crate::grouping::{Grouping, OF_PROCESSES};
 
 /// The kind of the table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub enum Rows {
     /// Threads.
     Threads,
     /// Sums of processes.
-    By(By),
+    By(&'static Grouping),
 }
 
 impl Rows {
@@ -25,14 +26,14 @@ impl Rows {
             Rows::Processes => "processes",
             Rows::Tree => "tree",
             Rows::Threads => "threads",
-            Rows::By(by) => by.name(),
+            Rows::By(by) => by.name,
         }
     }
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Rows> {
         let others = [Rows::Processes, Rows::Tree, Rows::Threads];
-        others.into_iter().chain(By::ALL.map(Rows::By))
+        others.into_iter().chain(OF_PROCESSES.map(|(_, by, _)| Rows::By(by)))
     }
 
     /// Switches to these rows, or back to processes if they are already shown.
@@ -47,9 +48,9 @@ impl Rows {
     /// The next kind of sums.
     pub fn next_by(self) -> Rows {
         let Rows::By(by) = self else {
-            return Rows::By(By::ALL[0]);
+            return Rows::By(CYCLE[0]);
         };
-        let next = By::ALL.iter().skip_while(|&&other| other != by).nth(1);
+        let next = CYCLE.iter().skip_while(|&&other| other != by).nth(1);
         next.map_or(Rows::Processes, |&by| Rows::By(by))
     }
 }

@@ -222,13 +222,12 @@ pub fn save(path: &Path, view: &View) -> Result<(), String> {
 mod tests {
     use taskdiag_testkit::temporary::Directory;
 
-    use super::super::groups::By;
     use super::*;
 
     fn changed() -> View {
         View {
             delay: Duration::from_millis(500),
-            rows: Rows::By(By::Unit),
+            rows: Rows::By(&crate::grouping::UNIT),
             order: Order::parse("-rss_bytes").expect("an order"),
             set: Set::Memory,
             columns: "pid,comm".to_owned(),

@@ -54,7 +54,7 @@ impl Spec {
         let mut look = always();
         match view.rows {
             Rows::By(by) => {
-                survey |= by.fields() | groups::summed();
+                survey |= groups::fields(by) | groups::summed();
                 if view.set == Set::Memory {
                     survey |= Field::PssBytes;
                 }
@@ -155,7 +155,7 @@ mod tests {
         view.set = Set::Memory;
         let spec = Spec::of(&view);
         assert!(spec.look.contains(Field::PssBytes) && !spec.survey.contains(Field::PssBytes));
-        view.rows = Rows::By(groups::By::Unit);
+        view.rows = Rows::By(&crate::grouping::UNIT);
         let spec = Spec::of(&view);
         assert!(spec.survey.contains(Field::PssBytes) && spec.survey.contains(Field::Unit));
     }

@@ -110,7 +110,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         Rows::Processes => {}
         Rows::Tree => words.push(("tree".to_owned(), Style::new())),
         Rows::Threads => words.push(("threads".to_owned(), Style::new())),
-        Rows::By(by) => words.push((format!("by {}", by.name()), Style::new())),
+        Rows::By(by) => words.push((format!("by {}", by.name), Style::new())),
     }
     if !view.filter.is_empty() {
         words.push((format!("filter {}", view.filter), palette.warning()));

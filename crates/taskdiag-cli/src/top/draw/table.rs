@@ -98,7 +98,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
             .iter()
             .map(|&(heading, column, align)| (heading, align, is_sorted_sum(column, key)))
             .collect();
-        named.push((by.heading(), Align::Left, false));
+        named.push((by.heading, Align::Left, false));
         columns = named;
         for group in (first..end).filter_map(|index| scene.model.group(index)) {
             rows.push(sum_cells(group, &shown, scene));

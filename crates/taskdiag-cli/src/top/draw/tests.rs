@@ -6,7 +6,6 @@ use taskdiag::{Handle, Query, Snapshot};
 
 use super::super::column::{Order, Set};
 use super::super::details::{Inquiry, Inspector, System};
-use super::super::groups::By;
 use super::super::input::{Code, Key};
 use super::super::page::Page;
 use super::super::prompt::Line;
@@ -14,6 +13,7 @@ use super::super::rows::Rows;
 use super::super::spec::Spec;
 use super::super::view::{Prompt, Question, Screen, Table as _};
 use super::*;
+use crate::grouping::{PROGRAM, USER};
 use crate::selection::Selection;
 use crate::watch::{Activity, Rate, SampleTime};
 
@@ -98,7 +98,7 @@ fn every_size_has_a_table() {
 fn all_rows_are_drawn() {
     for rows in Rows::all() {
         // Walking page tables takes long.
-        let sets = if rows == Rows::By(By::User) {
+        let sets = if rows == Rows::By(&USER) {
             &[Set::Usual, Set::Memory][..]
         } else {
             &[Set::Usual]
@@ -115,7 +115,7 @@ fn all_rows_are_drawn() {
                 let lines = drawn(&mut view, &mut model, None, size);
                 assert_eq!(lines.len(), usize::from(size.1));
                 if size.0 >= 40 {
-                    let by = if let Rows::By(by) = rows { by.heading() } else { "PID" };
+                    let by = if let Rows::By(by) = rows { by.heading } else { "PID" };
                     assert!(lines.iter().any(|line| line.contains(by)), "{rows:?}: {lines:#?}");
                 }
             }
@@ -252,7 +252,7 @@ fn pages_are_drawn() {
 #[test]
 fn sums_are_in_order() {
     let mut view = View {
-        rows: Rows::By(By::Program),
+        rows: Rows::By(&PROGRAM),
         order: Order::parse("-rss_bytes").expect("an order"),
         ..View::default()
     };
@@ -268,7 +268,7 @@ fn sums_are_in_order() {
 fn a_sum_is_opened_within_the_filter() {
     let own = format!("pid == {}", std::process::id());
     let mut view = View {
-        rows: Rows::By(By::Program),
+        rows: Rows::By(&PROGRAM),
         filter: own.clone(),
         ..View::default()
     };

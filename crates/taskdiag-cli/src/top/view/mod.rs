@@ -6,6 +6,7 @@ use std::time::Duration;
 use taskdiag_core::names;
 
 use super::column::{usual, Order, Set, Show, SortKey};
+use super::groups::expression;
 use super::input::Key;
 use super::keys::{self, Action, Motion, Typed};
 use super::page::Page;
@@ -384,7 +385,7 @@ impl View {
         let (Rows::By(by), Some(Id::Group(name))) = (self.rows, table.id(self.cursor)) else {
             return;
         };
-        match by.expression(&name) {
+        match expression(by, &name) {
             Some(expression) => {
                 self.filter = if self.filter.is_empty() {
                     expression
