@@ -7,7 +7,7 @@ use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
 use super::page::Page;
 use super::rows::Target;
 use crate::maps::{by_file, FileSum};
-use crate::watch::{Activity, History, SampleTime};
+use crate::watch::{Activity, LastSamples, SampleTime};
 
 /// What to examine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ const REST: u32 = 20;
 /// What is remembered about the examined process.
 struct Subject {
     identity: Identity,
-    history: History,
-    threads: History,
+    history: LastSamples,
+    threads: LastSamples,
     maps: Option<(Instant, Result<Vec<FileSum>, Reason>)>,
 }
 
@@ -108,8 +108,8 @@ impl Inspector {
         if self.subject.as_ref().is_none_or(|subject| subject.identity != identity) {
             self.subject = Some(Subject {
                 identity,
-                history: History::new(false),
-                threads: History::new(false),
+                history: LastSamples::new(false),
+                threads: LastSamples::new(false),
                 maps: None,
             });
         }
@@ -159,7 +159,7 @@ fn is_of(snapshot: &Snapshot, target: &Target) -> bool {
         .any(|task| target.tid != target.pid || task.identity() == Ok(target.identity))
 }
 
-fn threads(ask: Ask<'_>, pid: u32, history: &mut History) -> Result<(Snapshot, Vec<Activity>), Reason> {
+fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<(Snapshot, Vec<Activity>), Reason> {
     let (answer, moment) = ask(&Query::threads_of(pid).fields(thread_fields()));
     let snapshot = answer.map_err(|error| format!("{error:#}"))?;
     let activities = history.add(&snapshot, moment);

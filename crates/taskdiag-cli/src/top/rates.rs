@@ -100,7 +100,7 @@ mod tests {
     use taskdiag::{Field, Fields, Handle, Query};
 
     use super::*;
-    use crate::watch::History;
+    use crate::watch::LastSamples;
 
     fn busy() -> Child {
         let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
@@ -119,7 +119,7 @@ mod tests {
         let mut children = [busy(), busy(), busy()];
         let [a, b, c] = [0, 1, 2].map(|index: usize| children[index].id());
         let cpu: Fields = Field::UtimeNs | Field::StimeNs;
-        let (mut last, mut history) = (LastSurvey::default(), History::new(false));
+        let (mut last, mut history) = (LastSurvey::default(), LastSamples::new(false));
         let mut seen = 0;
         for (pids, fields) in [
             (vec![a, b], cpu),

@@ -55,7 +55,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "rows",
-        about: "processes, tree, threads, unit, container, user or program",
+        about: "processes, tree, threads, or sums: what --by takes",
         get: |view| view.rows.name().to_owned(),
         set: |view, text| {
             let all = Rows::all().map(|rows| (rows.name(), rows));
@@ -260,7 +260,7 @@ mod tests {
             ),
             ("delay", 1, "\"delay\" is not KEY = VALUE"),
             ("delay = 0", 1, "delay: the shortest time"),
-            ("rows = x", 1, "known are processes, tree, threads, unit"),
+            ("rows = x", 1, "known are processes, tree, threads, program"),
             ("filter = uid =", 1, "filter: "),
             ("columns = pid,,", 1, "columns: "),
             ("processors = 3", 1, "known are each, all"),

@@ -22,7 +22,7 @@ use crate::quantity;
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
 use rates::Rates;
-pub use rates::{is_true_of, take_filter, Activity, History, Rate, SampleTime, Total};
+pub use rates::{is_true_of, take_filter, Activity, LastSamples, Rate, SampleTime, Total};
 use screen::Screen;
 
 /// Watch what tasks do: processor time, page faults, input and output per second
@@ -247,7 +247,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
 
     let mut handle = options.from.handle_for_many();
     let mut answers = Answers::default();
-    let mut history = History::new(lacks_idle);
+    let mut history = LastSamples::new(lacks_idle);
     let mut screen = Screen::new(options, shown);
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(request.delay);
@@ -275,23 +275,23 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
                 .report(&[])
                 .and(request.selection.check_cgroup(&handle, &answers));
         }
-        if has_nobody(&query, &answers) {
+        if all_listed_ended(&query, &answers) {
             break;
         }
         if lacks_idle && sample.number % PRUNED_AFTER == PRUNED_AFTER - 1 {
-            history.retain(&there(&mut handle, threads)?);
+            history.retain(&existing_tasks(&mut handle, threads)?);
         }
     }
     Ok(outcome.and(screen.outcome()))
 }
 
 /// Whether all processes that the query names have ended.
-fn has_nobody(query: &Query, answers: &Answers) -> bool {
+fn all_listed_ended(query: &Query, answers: &Answers) -> bool {
     query.scope.is_listed() && answers.snapshot().missing().len() == query.pids.len()
 }
 
 /// All tasks that exist.
-fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failure> {
+fn existing_tasks(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failure> {
     let query = if threads { Query::threads() } else { Query::processes() };
     let snapshot = handle.query(&query.fields(Field::StartNs))?;
     Ok(snapshot

@@ -217,17 +217,17 @@ type Totals = [Result<Total, Absent>; Rate::ALL.len()];
 
 /// The totals of earlier samples, from which rates are computed.
 #[derive(Debug)]
-pub struct History {
+pub struct LastSamples {
     known: HashMap<Identity, Totals>,
     before: Option<SampleTime>,
     lacks_idle: bool,
 }
 
-impl History {
+impl LastSamples {
     /// A history without samples. `lacks_idle` means that samples leave out exactly the tasks that
     /// did nothing, so that what is known about a missing task remains valid.
-    pub fn new(lacks_idle: bool) -> History {
-        History {
+    pub fn new(lacks_idle: bool) -> LastSamples {
+        LastSamples {
             known: HashMap::new(),
             before: None,
             lacks_idle,
@@ -363,7 +363,7 @@ mod tests {
             [SourceId::Bpf, SourceId::Bpf],
         ] {
             for lacks_idle in [false, true] {
-                let mut history = History::new(lacks_idle);
+                let mut history = LastSamples::new(lacks_idle);
                 let [first, second] = sources.map(|source| {
                     let (snapshot, moment) = SampleTime::of(|| stopped.sample(source));
                     let activities = history.add(&snapshot, moment);
@@ -384,7 +384,7 @@ mod tests {
     fn who_was_left_out_has_no_rates() {
         let stopped = Stopped::new();
         for lacks_idle in [false, true] {
-            let mut history = History::new(lacks_idle);
+            let mut history = LastSamples::new(lacks_idle);
             let activities = [true, false, true].map(|is_in| {
                 let take = || {
                     if is_in {
@@ -404,7 +404,7 @@ mod tests {
     /// Check that the whole life of a task counts exactly if it started after the last sample.
     #[test]
     fn who_is_new_has_rates() {
-        let mut history = History::new(false);
+        let mut history = LastSamples::new(false);
         let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
         let stopped = Stopped::new();
@@ -414,7 +414,7 @@ mod tests {
         let expected = Rate::Cpu.of(life, now.since(&before));
         assert!(percent == expected && percent > 0.0, "{percent} {expected}");
 
-        let mut history = History::new(false);
+        let mut history = LastSamples::new(false);
         std::thread::sleep(Duration::from_millis(20));
         let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
