@@ -257,6 +257,8 @@ impl Criteria {
             .filter(is_match)
             .map(|task| Match::of(task, self.shell_quote))
             .collect();
+        // Threads behind their process, as in pgrep; BPF returns all in the order of their ids.
+        matches.sort_by_key(|found| found.pid);
         let by_start = |found: &Match| (found.start_ns, found.tid);
         if self.newest && is_of_all {
             matches = matches.into_iter().max_by_key(by_start).into_iter().collect();
@@ -382,8 +384,15 @@ impl Match {
         let comm = task.comm().unwrap_or_default();
         match (quoted, task.value(Field::Cmdline)) {
             (false, _) => {
-                text::escape(&mut name, comm);
-                text::escape(&mut line, &cmdline(task));
+                write_text(&mut name, comm);
+                // procps prints an argument of several lines in one.
+                let text = cmdline(task);
+                let is_break = |byte: &u8| *byte == b'\n' && outcome::is_procps();
+                let text: Vec<u8> = text
+                    .iter()
+                    .map(|byte| if is_break(byte) { b' ' } else { *byte })
+                    .collect();
+                write_text(&mut line, &text);
             }
             (true, arguments) => {
                 shell_quote(&mut name, comm);
@@ -409,6 +418,15 @@ impl Match {
             name,
             cmdline: line,
         }
+    }
+}
+
+/// Appends text that a process chose; through a link, as procps prints it.
+fn write_text(out: &mut Vec<u8>, bytes: &[u8]) {
+    if outcome::is_procps() {
+        ps::plain(out, bytes, text::locale_is_utf8());
+    } else {
+        text::escape(out, bytes);
     }
 }
 

@@ -763,6 +763,7 @@ fn names_do_not_control_the_terminal() {
         &["ps", "-p", &pid, "-o", "pid,comm,args"],
         &["ps", "-p", &pid, "-o", "pid,comm,cmdline", "--csv"],
         &["ps", "-p", &pid, "-o", "pid,comm,cmdline", "--json"],
+        &["ps", "-p", &pid, "-o", "pid=\x1b[31m"],
         &["pgrep", "-l", "."],
         &["pgrep", "-a", "."],
         &["tree", &pid],

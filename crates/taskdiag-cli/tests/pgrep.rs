@@ -3,8 +3,10 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -591,4 +593,54 @@ fn a_terminal_is_asked() {
     let wrong = script(format!("{} -0garbage x", link.display()));
     let said = String::from_utf8_lossy(&wrong.stdout).into_owned();
     assert!(said.starts_with("pkill: invalid option -- '0'"), "{said}");
+}
+
+/// Check that a link named pgrep prints names, arguments and threads as pgrep(1) does, in its order.
+#[test]
+fn a_link_called_pgrep_prints_as_pgrep() {
+    let zoo = Zoo::new().expect("a zoo");
+    let names = [
+        "comm-control",
+        "comm-backslash",
+        "comm-not-utf8",
+        "comm-newline",
+        "threads-5",
+    ];
+    let animals = names.map(|name| zoo.start(name).expect("an animal"));
+    let parent = |animal: &taskdiag_zoo::Animal| {
+        let stat = std::fs::read(format!("/proc/{}/stat", animal.pid)).expect("its stat");
+        let stat = String::from_utf8_lossy(&stat);
+        let fields = stat.rsplit(") ").next().map(|rest| rest.split(' '));
+        fields
+            .and_then(|mut fields| fields.nth(1))
+            .expect("a parent")
+            .to_owned()
+    };
+    let keepers: Vec<String> = animals.iter().map(parent).collect();
+    let keepers = keepers.join(",");
+    let odd = OsStr::from_bytes(b"a\\b\x1b \t\nc\xff\x1b\xc3\xb6");
+    let _titled = Sleeper::start(Command::new("sleep").arg0(odd));
+    let place = taskdiag_testkit::temporary::Directory::new("pgrep");
+    let link = place.join("pgrep");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_taskdiag"), &link).expect("a link");
+    let (of_keepers, titled) = (["-P", &keepers], ["-a", "-f", r"^a.b", "-P"].map(str::to_owned));
+    let own = std::process::id().to_string();
+    for locale in ["C.UTF-8", "C"] {
+        let run = |program: &Path, args: &[&str]| {
+            let mut command = Command::new(program);
+            let command = command.args(args).env("LC_ALL", locale);
+            let output = command.output().expect("it runs");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let titled: Vec<&str> = titled.iter().map(String::as_str).chain([own.as_str()]).collect();
+        for args in [&["-l"][..], &["-a"], &["-wl"], &["-w", "-d,"], &["-wa"]] {
+            let args = [args, &of_keepers[..]].concat();
+            let theirs = run("/usr/bin/pgrep".as_ref(), &args);
+            assert!(theirs.len() > 40, "{args:?} {theirs}");
+            assert_eq!(run(&link, &args), theirs, "{args:?} {locale}");
+        }
+        let theirs = run("/usr/bin/pgrep".as_ref(), &titled);
+        assert!(theirs.contains(r"a\b"), "{theirs}");
+        assert_eq!(run(&link, &titled), theirs, "{locale}");
+    }
 }

@@ -8,11 +8,12 @@ use taskdiag::{Field, Fields};
 use super::host::pid_digits;
 use super::lines::ColumnLayout;
 use super::options::Meant;
-use super::specifiers::{Justify, Specifier, Width};
-use crate::outcome::Failure;
+use super::specifiers::{Justify, Specifier, Width, SET};
+use crate::outcome::{is_procps, Failure};
 use crate::output::listing::Shown;
 use crate::output::table::Align;
 use crate::output::tasks;
+use crate::output::text::line;
 use crate::selection;
 
 /// The meaning of a name that is both a specifier and a field.
@@ -76,24 +77,29 @@ impl Column {
         }
     }
 
+    /// Whether it shows a set of signals.
+    pub fn is_of_signals(&self) -> bool {
+        matches!(self.shows, Shows::Specifier(specifier) if specifier.width == Width::Signals)
+    }
+
     /// Its place on a line.
     pub fn place(&self, meant: &Meant, pid_digits: usize) -> ColumnLayout {
         match self.shows {
             Shows::Specifier(specifier) => {
-                let (usual, least) = match specifier.width {
-                    Width::Fixed(width) => (width, 0),
-                    Width::AtLeast(width) => (width, width),
-                    Width::Pid => (pid_digits, 0),
+                let usual = match specifier.width {
+                    Width::Fixed(width) => width,
+                    Width::Signals => SET,
+                    Width::Pid => pid_digits,
                 };
                 let is_number = match specifier.justify {
                     Justify::Name => meant.modifiers.numeric,
-                    Justify::Right => true,
+                    Justify::Right | Justify::RightIn(_) => true,
                     Justify::Left | Justify::Whole => false,
                 };
                 let width = self.width.unwrap_or(usual.max(self.header.chars().count()));
                 ColumnLayout {
                     justify: if is_number { Justify::Right } else { specifier.justify },
-                    width: Some(width.max(least)),
+                    width: Some(width),
                 }
             }
             Shows::Native(shown) => ColumnLayout {
@@ -179,7 +185,7 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
     let columns = shown.into_iter().map(|shows| {
         let mut column = Column::of(shows);
         if let Some(header) = header {
-            column.header = header.to_owned();
+            column.header = if is_procps() { header.to_owned() } else { line(header) };
         }
         column.width = width;
         column
@@ -402,7 +408,7 @@ mod tests {
         assert_eq!(width("pid"), Some(7));
         assert_eq!(width("comm"), Some(15));
         assert_eq!(width("comm:3"), Some(3));
-        assert_eq!(width("pending:3"), Some(16));
+        assert_eq!(width("pending"), Some(9));
         assert_eq!(width("pending:20"), Some(20));
         assert_eq!(width("policy=ABCDEFGHI"), Some(9));
         assert_eq!(width("policy:2=ABCDEFGHI"), Some(2));

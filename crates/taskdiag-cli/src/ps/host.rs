@@ -45,6 +45,8 @@ pub struct Host {
     clock: Option<Clock>,
     /// Whether the locale is UTF-8.
     pub is_utf8: bool,
+    /// Whether all bits of sets of signals are shown.
+    pub has_wide_sets: bool,
     /// Time since boot (`CLOCK_BOOTTIME`) after all values were read, in whole clock ticks as in
     /// `/proc/uptime`.
     pub now_ns: u64,
@@ -76,6 +78,7 @@ impl Host {
             sessions: Sessions::default(),
             clock: None,
             is_utf8: locale_is_utf8(),
+            has_wide_sets: true,
             now_ns: now_ns - now_ns % TICK_NS,
             tick_ns: TICK_NS,
             page_bytes: page_size() as u64,

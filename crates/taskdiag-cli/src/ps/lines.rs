@@ -38,6 +38,24 @@ pub enum Screen {
 }
 
 impl Screen {
+    /// Whether columns are wider by `more` in all where they need no more rows of the screen for it.
+    pub fn has_room(self, places: &[ColumnLayout], more: usize) -> bool {
+        let Some((last, before)) = places.split_last() else {
+            return true;
+        };
+        let last = match last.justify {
+            Justify::Left => LEAST,
+            _ => last.width.unwrap_or(0),
+        };
+        let width = before.iter().map(|place| place.width.unwrap_or(0) + 1).sum::<usize>() + last;
+        let room = match self {
+            Screen::Endless => usize::MAX,
+            Screen::Cuts(columns) => columns,
+            Screen::Wraps(columns) => width.div_ceil(columns.max(1)) * columns.max(1),
+        };
+        width + more <= room
+    }
+
     /// The column where the last column ends.
     fn end(self, widths: &[usize]) -> usize {
         match self {
@@ -160,6 +178,7 @@ impl Lines {
             };
             let begin = match column.justify {
                 Justify::Right => (place + width.saturating_sub(taken)).max(at),
+                Justify::RightIn(width) => (place + width.saturating_sub(taken)).max(at),
                 Justify::Left | Justify::Name | Justify::Whole => place.max(at),
             };
             out.resize(out.len() + begin - at, b' ');

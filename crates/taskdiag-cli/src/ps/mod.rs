@@ -36,6 +36,7 @@ use crate::output::tasks;
 use crate::output::Output;
 use crate::selection::within_cgroup;
 use crate::version;
+pub use cell::plain;
 
 pub use args::{Args, CommandLine, PsArgs};
 pub use options::{terminal, Meant};

@@ -8,7 +8,7 @@ use super::forest::Tree;
 use super::host::Host;
 use super::lines::{Lines, Screen};
 use super::options::{Branches, Meant};
-use super::specifiers::{Level, Specifier};
+use super::specifiers::{Justify, Level, Specifier, SET, WIDE_SETS};
 use super::Args;
 use crate::listing::Answers;
 use crate::outcome::{self, Failure};
@@ -85,7 +85,19 @@ pub fn write_lines(
 ) -> Result<(), Failure> {
     let (options, meant) = (&args.options, &args.meant);
     let has_header = !options.no_header && columns.iter().any(|column| !column.header.is_empty());
-    let places = columns::places(columns, meant);
+    let mut places = columns::places(columns, meant);
+    let screen = meant.screen();
+    let sets = columns.iter().filter(|column| column.is_of_signals()).count();
+    host.has_wide_sets = screen.has_room(&places, sets * WIDE_SETS);
+    let more = if host.has_wide_sets { WIDE_SETS } else { 0 };
+    for (place, _) in places
+        .iter_mut()
+        .zip(columns)
+        .filter(|(_, column)| column.is_of_signals())
+    {
+        place.width = place.width.map(|width| width + more);
+        place.justify = Justify::RightIn(SET + more);
+    }
     let mut rooms: Vec<usize> = places.iter().map(|place| place.width.unwrap_or(usize::MAX)).collect();
     if let Some(last) = rooms.last_mut() {
         *last = usize::MAX;
@@ -113,7 +125,7 @@ pub fn write_lines(
         }
     }
     let mut output = Output::new();
-    lines.write(&mut output, meant.screen(), meant.page())?;
+    lines.write(&mut output, screen, meant.page())?;
     Ok(output.finish()?)
 }
 

@@ -19,6 +19,8 @@ pub enum Justify {
     Whole,
     /// Right. A number that is too wide shifts the rest of the line.
     Right,
+    /// Right in this many characters, also if the column has others.
+    RightIn(usize),
 }
 
 /// Which rows have a value if threads are listed below their process.
@@ -37,11 +39,15 @@ pub enum Level {
 pub enum Width {
     /// This many characters.
     Fixed(usize),
-    /// At least this many characters, even if fewer are asked for.
-    AtLeast(usize),
+    /// A set of signals: [`WIDE_SETS`] more where the screen has room.
+    Signals,
     /// The digits of `kernel.pid_max`.
     Pid,
 }
+
+/// The width of a column with sets of signals, and how much wider it is if all bits are shown.
+pub const SET: usize = 9;
+pub const WIDE_SETS: usize = 7;
 
 /// How tasks are sorted by a specifier.
 #[derive(Clone, Copy, Debug)]
@@ -190,8 +196,8 @@ const fn signals(
     show: fn(&mut Cell<'_>),
 ) -> Specifier {
     Specifier {
-        width: Width::AtLeast(16),
-        ..number(name, header, 16, fields, show)
+        width: Width::Signals,
+        ..number(name, header, 0, fields, show)
     }
 }
 

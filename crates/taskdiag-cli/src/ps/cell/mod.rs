@@ -96,9 +96,13 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// A set of signals.
+    /// A set of signals. Where there is no room, the first 32, after a mark if there are others.
     pub fn mask(&mut self, field: Field) {
         match self.unsigned(field) {
+            Ok(bits) if !self.host.has_wide_sets => {
+                let mark = if bits >> 32 == 0 { "" } else { "<" };
+                self.write(format_args!("{mark}{:08x}", bits as u32));
+            }
             Ok(bits) => self.write(format_args!("{bits:016x}")),
             Err(_) => self.dash(),
         }
@@ -131,24 +135,27 @@ impl std::fmt::Debug for Cell<'_> {
     }
 }
 
-/// Appends text, with `?` for control characters, invisible characters and bytes that are not
-/// UTF-8.
-fn plain(out: &mut Vec<u8>, bytes: &[u8], is_utf8: bool) {
+/// Appends text, with `?` for control characters, invisible characters and bytes that are not UTF-8.
+/// As in ps, what follows such a byte is ASCII, in which control characters are dots, and so is all
+/// where the locale is not UTF-8.
+pub fn plain(out: &mut Vec<u8>, bytes: &[u8], is_utf8: bool) {
     if all(bytes, |byte| (b' '..=b'~').contains(&byte)) {
         return out.extend_from_slice(bytes);
     }
-    if !is_utf8 {
-        let is_shown = |byte: &u8| (b' '..=b'~').contains(byte);
-        return out.extend(bytes.iter().map(|byte| if is_shown(byte) { *byte } else { b'?' }));
-    }
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character.is_control() || changes_the_display(character) {
-                out.push(b'?');
-            } else {
-                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            }
+    let valid = match bytes.utf8_chunks().next() {
+        Some(chunk) if is_utf8 => chunk.valid(),
+        _ => "",
+    };
+    for character in valid.chars() {
+        if character.is_control() || changes_the_display(character) {
+            out.push(b'?');
+        } else {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
-        out.extend(chunk.invalid().iter().map(|_| b'?'));
     }
+    out.extend(bytes[valid.len()..].iter().map(|&byte| match byte {
+        b' '..=b'~' => byte,
+        _ if byte.is_ascii() => b'.',
+        _ => b'?',
+    }));
 }
