@@ -61,8 +61,27 @@ static __always_inline void put_directory(__u16 use, __u64 vfsmount, __u64 dentr
 	end_record(record);
 }
 
-/* The directories and the program of a process. False if they changed during the read. */
-static __always_inline bool put_links(__u64 task)
+/*
+ * Who may dump the memory of a process, plus one: the lowest two bits of mm_flags(). 0 without
+ * memory.
+ */
+static __always_inline __u32 dumpable(__u64 task)
+{
+	__u64 mm = POINTER(task_struct, task, mm);
+
+	if (!mm)
+		return 0;
+	if (bpf_core_field_exists(((struct mm_struct___bitmap *)0)->flags.__mm_flags))
+		return (GET(mm_struct___bitmap, mm, flags.__mm_flags[0]) & 3) + 1;
+	return (GET(mm_struct, mm, flags) & 3) + 1;
+}
+
+/*
+ * The directories and the program of a process. False if they changed during the read, or if the
+ * process is not dumpable as `before`: a directory may belong to a time in which it could not be
+ * traced.
+ */
+static __always_inline bool put_links(__u64 task, __u32 before)
 {
 	__u64 fs = POINTER(task_struct, task, fs), mm = 0, exe = 0, mnt, dentry;
 	struct td_file *record;
@@ -72,7 +91,7 @@ static __always_inline bool put_links(__u64 task)
 		dentry = POINTER(fs_struct, fs, pwd.dentry);
 		put_directory(TD_FILE_CWD, mnt, dentry);
 		read_barrier();
-		if (POINTER(fs_struct, fs, pwd.mnt) != mnt || POINTER(fs_struct, fs, pwd.dentry) != dentry)
+		if (POINTER(fs_struct, fs, pwd.mnt) != mnt || POINTER(fs_struct, fs, pwd.dentry) != dentry || dumpable(task) != before)
 			return false;
 	}
 	if (fs && walk.uses & (1u << TD_FILE_ROOT)) {
@@ -80,7 +99,7 @@ static __always_inline bool put_links(__u64 task)
 		dentry = POINTER(fs_struct, fs, root.dentry);
 		put_directory(TD_FILE_ROOT, mnt, dentry);
 		read_barrier();
-		if (POINTER(fs_struct, fs, root.mnt) != mnt || POINTER(fs_struct, fs, root.dentry) != dentry)
+		if (POINTER(fs_struct, fs, root.mnt) != mnt || POINTER(fs_struct, fs, root.dentry) != dentry || dumpable(task) != before)
 			return false;
 	}
 	read_barrier();
@@ -373,6 +392,7 @@ static long visit(__u32 index, void *nothing)
 {
 	struct td_file *record;
 	bool is_same;
+	__u32 before;
 	__u64 task, signal;
 
 	if (walk.next >= walk.listed)
@@ -394,6 +414,7 @@ static long visit(__u32 index, void *nothing)
 	if (!record)
 		return 1;
 	record->start_ns = start_ns(task);
+	before = record->open_flags = dumpable(task);
 	signal = POINTER(task_struct, task, signal);
 	/* A leader that has exited has no files, but its threads have. */
 	if (walk.attempts >= MAX_ATTEMPTS || (!POINTER(task_struct, task, files) && GET(signal_struct, signal, nr_threads) > 1)) {
@@ -405,7 +426,7 @@ static long visit(__u32 index, void *nothing)
 	end_record(record);
 	is_same = true;
 	if (!walk.has_links) {
-		is_same = put_links(task);
+		is_same = put_links(task, before);
 		walk.has_links = 1;
 	}
 	if (is_same && walk.uses & (1u << TD_FILE_FD))

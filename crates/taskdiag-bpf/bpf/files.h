@@ -54,7 +54,7 @@ struct td_file {
 	__u32 fd;
 	__u16 use;   /* enum td_file_use */
 	__u16 flags;
-	__u32 open_flags; /* of a descriptor, with O_CLOEXEC */
+	__u32 open_flags; /* of a descriptor, with O_CLOEXEC; of a process whether it is dumpable, plus 1 */
 	__u32 mnt_id;
 	__u64 offset; /* of a descriptor */
 	__u64 size, inode;

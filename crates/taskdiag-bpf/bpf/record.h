@@ -165,6 +165,8 @@ struct td_reader {
 	__u32 number;	/* the id by which the task was found, which selects its entry of `seen` */
 	__u32 steps;	/* of the current visit */
 	__u64 cred;	/* the credentials that td_access was read from */
+	__u32 dumpable; /* of td_access */
+	__u32 reserved;
 	struct td_counters counters;
 	/* The per-processor pointer that `offsets` were computed from; 0 if not yet */
 	__u64 per_cpu;

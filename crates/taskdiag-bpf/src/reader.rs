@@ -47,7 +47,7 @@ pub struct Config {
 const CPUS_MAX: usize = 512;
 
 /// The offset of `scratch` in `struct td_reader`.
-pub const BEFORE_SCRATCH: usize = size_of::<Config>() + 8 + 8 + 8 * 4 + 8 + (5 * 4 * 8 + 8) + 8 + CPUS_MAX * 8;
+pub const BEFORE_SCRATCH: usize = size_of::<Config>() + 8 + 8 + 8 * 4 + 8 + 2 * 4 + (5 * 4 * 8 + 8) + 8 + CPUS_MAX * 8;
 
 /// The size of `struct td_reader` of the program that the kernel calls for each task.
 pub const CALLED_SIZE: u32 = (BEFORE_SCRATCH + 0x8000 + 0x2000 + 1024 + 256 + 256) as u32;

@@ -267,7 +267,7 @@ pub fn put_process(
     let sight = before.and(after);
     let [first, second] = facts;
     let is_same = [first, second].map(|record| record.header().start_ns.get()) == [start_ns; 2]
-        && (viewer.sees_of_all().0 || has_same_facts(first, second));
+        && (viewer.sees_of_all().0 || has_same_facts(first, second) && was_as_dumpable(first, records));
     let task = TaskHeader {
         pid: second.header().tid,
         tgid: second.header().pid,
@@ -287,6 +287,9 @@ pub fn put_process(
             return;
         }
         let mut record = *record;
+        if record.used_as == used_as::PROCESS {
+            record.open_flags = 0;
+        }
         if lacks_names && record.name == files::name::NONE && record.used_as < used_as::PROCESS {
             record.flags |= files::DEFER_NAME;
         }
@@ -303,6 +306,19 @@ fn put_message(task: TaskHeader, payload: &[u8], out: &mut Vec<u8>) {
     let mut message = MessageWriter::task(out, 0, task);
     message.attribute(attribute::FILES, |out| out.extend_from_slice(payload));
     message.finish();
+}
+
+/// Whether a process was as dumpable while its files were read as before: it may have been something
+/// else in between, and be the same afterwards.
+fn was_as_dumpable(before: Record<'_>, records: &[u8]) -> bool {
+    let Some(object) = Object::of(before) else { return false };
+    let expected = object.access().dumpable.get() + 1;
+    let mut is_same = true;
+    let _ = files::decode(records, |record, _| {
+        is_same &=
+            record.used_as != used_as::PROCESS || matches!(record.open_flags, 0) || record.open_flags == expected;
+    });
+    is_same
 }
 
 /// Whether everything that decides access is the same and was not changing.

@@ -4,11 +4,12 @@
 mod daemon;
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::sync::Barrier;
 
-use taskdiag::{Field, Fields, Query, Snapshot};
+use taskdiag::{Field, Fields, Group, Query, Snapshot};
 use taskdiag_protocol::wire::{self, Request, Strategy};
 use taskdiag_testkit::{child, scaled, test_name};
 
@@ -107,6 +108,89 @@ fn check_files(name: &[u8]) {
     }
     println!("{shown} processes shown, {left} had changed");
     assert!(shown > scaled(5000), "{shown} processes");
+}
+
+/// A process that is dumpable in one directory, and not dumpable in another. It is killed when this
+/// is dropped.
+struct Hider(i32);
+
+impl Hider {
+    fn start(shown: &str, hidden: &str) -> Hider {
+        let [shown, hidden] = [shown, hidden].map(|path| CString::new(path).expect("a path"));
+        // SAFETY: this process has one thread, and the child makes only system calls.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::prctl(libc::PR_SET_DUMPABLE, 0);
+                    libc::chdir(hidden.as_ptr());
+                    libc::chdir(shown.as_ptr());
+                    libc::prctl(libc::PR_SET_DUMPABLE, 1);
+                }
+            }
+            Hider(pid)
+        }
+    }
+}
+
+impl Drop for Hider {
+    fn drop(&mut self) {
+        // SAFETY: numbers and a null pointer only; the child has not been waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Check that a working directory in which a process may not be traced is shown no more often than
+/// by the kernel's own link, which decides and then reads (1 in 5000): in records and lists of files.
+#[test]
+fn a_hidden_directory_is_not_shown() {
+    let _scene = scene();
+    child::run(test_name!(), "user", user(USER, 0), || {
+        let hidden = std::env::temp_dir().join(format!("hidden-{}", std::process::id()));
+        std::fs::create_dir_all(&hidden).expect("a directory");
+        let name = hidden.to_str().expect("a path");
+        let hider = Hider::start("/", name);
+        let pid = hider.0 as u32;
+        let connection = daemon::connect(&daemon::socket());
+        let paths = 1 << (wire::show::GROUPS_SHIFT + Group::Paths as u32);
+        let files = wire::Files {
+            uses: wire::uses::CWD.into(),
+            ..wire::Files::default()
+        };
+        let is_hidden = |text: &[u8]| text.windows(name.len()).any(|part| part == name.as_bytes());
+        let (mut leaks, mut answers) = ([0; 2], [0; 2]);
+        for round in 0..scaled(60_000) {
+            let texts: Vec<Vec<u8>> = if round % 3 == 0 {
+                let listed = connection.ask_files(Strategy::One, pid, &files).unwrap_or_default();
+                listed
+                    .into_values()
+                    .flat_map(|process| process.files.into_values().flatten())
+                    .collect()
+            } else {
+                let record = connection.ask(paths, Strategy::One, pid).unwrap_or_default();
+                let attributes = record.into_iter().flat_map(|task| task.attributes);
+                attributes
+                    .filter(|(kind, _)| *kind == wire::attribute::RECORD)
+                    .map(|(_, payload)| payload)
+                    .collect()
+            };
+            let of = usize::from(round % 3 == 0);
+            answers[of] += usize::from(!texts.is_empty());
+            leaks[of] += usize::from(texts.iter().any(|text| is_hidden(text)));
+        }
+        drop(hider);
+        std::fs::remove_dir(&hidden).expect("it is empty");
+        println!("hidden in {leaks:?} of {answers:?} records and lists");
+        assert!(answers.iter().all(|&count| count > scaled(500)), "{answers:?}");
+        assert!(
+            leaks.iter().sum::<usize>() <= answers.iter().sum::<usize>() / 1500,
+            "{leaks:?} of {answers:?}"
+        );
+    });
 }
 
 /// Check that only the process that connected is answered: its child gets `EPERM`.

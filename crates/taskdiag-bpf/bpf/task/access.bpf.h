@@ -95,7 +95,7 @@ static __noinline void read_access(struct td_reader *reader, struct task_struct 
 		out->mm_user_ns = mm->user_ns->ns.inum;
 		out->mm_user_ns_level = mm->user_ns->level;
 	}
-	out->dumpable = dumpable(task, mm);
+	reader->dumpable = out->dumpable = dumpable(task, mm);
 	out->flags = changing ? 0 : TD_ACCESS_STABLE;
 }
 
@@ -115,6 +115,16 @@ static __noinline bool access_is_unchanged(struct td_reader *reader, struct task
 
 	return address(reader, untrusted(task)->real_cred) == reader->cred && address(reader, mm) == before->mm &&
 	       task->self_exec_id == before->exec_id && dumpable(task, mm) == before->dumpable && !in_exec(task);
+}
+
+/*
+ * Whether a directory that was just read may belong to a time in which the task could not be
+ * traced. The whole record may take long enough for that time to begin and end.
+ */
+static __always_inline bool may_be_hidden(struct td_reader *reader, struct task_struct *task)
+{
+	return td_groups & TD_GROUP_ACCESS && reader->config.groups & TD_GROUP_ACCESS &&
+	       dumpable(task, untrusted(task)->mm) != reader->dumpable;
 }
 
 static __always_inline void end_access(struct td_reader *reader, struct td_record *record, struct task_struct *task)

@@ -3,6 +3,7 @@
 #ifndef TASKDIAG_TASK_PATHS_BPF_H
 #define TASKDIAG_TASK_PATHS_BPF_H
 
+#include "access.bpf.h"
 #include "reader.bpf.h"
 
 /*
@@ -144,7 +145,8 @@ static __always_inline void put_paths(struct td_reader *reader, struct task_stru
 	if (fs && done) {
 		umask = attribute(reader, TD_ATTR_UMASK, sizeof(*umask), 0);
 		*umask = fs->umask;
-		done = put_path(reader, TD_ATTR_CWD, &fs->pwd, root) && put_path(reader, TD_ATTR_ROOT, &fs->root, root) &&
+		done = put_path(reader, TD_ATTR_CWD, &fs->pwd, root) && !may_be_hidden(reader, task) &&
+		       put_path(reader, TD_ATTR_ROOT, &fs->root, root) && !may_be_hidden(reader, task) &&
 		       STILL_HAS(reader, task, fs, fs);
 	}
 	if (!done) {
