@@ -70,7 +70,8 @@ impl Screen {
     }
 }
 
-/// Lines that are collected cell by cell and written together.
+/// Lines that are collected cell by cell and written together, or as soon as they are long if no
+/// width depends on later ones.
 #[derive(Debug)]
 pub struct Lines {
     places: Vec<ColumnLayout>,
@@ -78,7 +79,12 @@ pub struct Lines {
     /// The end of each cell.
     ends: Vec<usize>,
     has_header: bool,
+    /// How many lines were written, without the header.
+    written: usize,
 }
+
+/// Lines of this many bytes are written if they can be: command lines may have megabytes each.
+const LONG: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
 impl Lines {
     /// Starts without lines. With `has_header`, the first line will be the header.
@@ -88,6 +94,7 @@ impl Lines {
             bytes: Vec::new(),
             ends: Vec::new(),
             has_header,
+            written: 0,
         }
     }
 
@@ -97,8 +104,21 @@ impl Lines {
         self.ends.push(self.bytes.len());
     }
 
+    /// Ends a line. Writes the lines if they are long and can be written.
+    pub fn end_line(&mut self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
+        if self.bytes.len() > LONG && self.places.iter().all(|place| place.width.is_some()) {
+            self.write_lines(output, screen, rows)?;
+        }
+        Ok(())
+    }
+
     /// Writes all lines. With `rows`, the header is repeated on each page of that many lines.
-    pub fn write(&self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
+    pub fn write(mut self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
+        self.write_lines(output, screen, rows)
+    }
+
+    /// Writes the lines so far, and keeps the header.
+    fn write_lines(&mut self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
         let widths = self.widths();
         let count = self.places.len();
         let cells_of = |line: usize| -> Vec<&[u8]> {
@@ -124,9 +144,10 @@ impl Lines {
         };
         let end = screen.end(&widths);
         for line in body..self.ends.len() / count {
+            let before = self.written + line - body;
             let starts_page = match page {
-                Some(page) => (line - body) % page == 0,
-                None => line == body,
+                Some(page) => before % page == 0,
+                None => before == 0,
             };
             if starts_page {
                 header(output);
@@ -136,9 +157,13 @@ impl Lines {
             out.push(b'\n');
             output.row_ended()?;
         }
-        if self.ends.len() == count * body {
+        let written = self.ends.len() / count - body;
+        if self.written + written == 0 {
             header(output);
         }
+        self.written += written;
+        self.ends.truncate(count * body);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
         Ok(())
     }
 
@@ -308,11 +333,11 @@ mod tests {
     /// Check that nothing is wider than a terminal, not even the header.
     #[test]
     fn terminals_cut_all_lines() {
-        let mut lines = Lines::new(vec![NUMBER, NUMBER, TEXT], true);
-        for text in ["PID", "PPID", "COMMAND", "1", "2", "日本語"] {
-            lines.cell(|out| out.extend_from_slice(text.as_bytes()));
-        }
         let written = |columns| {
+            let mut lines = Lines::new(vec![NUMBER, NUMBER, TEXT], true);
+            for text in ["PID", "PPID", "COMMAND", "1", "2", "日本語"] {
+                lines.cell(|out| out.extend_from_slice(text.as_bytes()));
+            }
             let mut output = Output::new();
             lines
                 .write(&mut output, Screen::Cuts(columns), None)
@@ -323,6 +348,48 @@ mod tests {
         assert_eq!(written(17), "  PID  PPID COMMA\n    1     2 日本\n");
         assert_eq!(written(8), "  PID  P\n    1   \n");
         assert_eq!(written(0), "\n\n");
+    }
+
+    /// Check that long lines are written when they come if their widths are known, with a header on
+    /// each page, and that what is written is the same as all at once.
+    #[test]
+    fn long_lines_are_not_kept() {
+        let long = "x".repeat(LONG / 3);
+        for (places, page, is_kept) in [
+            ([NUMBER, TEXT], None, false),
+            ([NUMBER, TEXT], Some(4), false),
+            (
+                [
+                    NUMBER,
+                    ColumnLayout {
+                        justify: Justify::Left,
+                        width: None,
+                    },
+                ],
+                None,
+                true,
+            ),
+        ] {
+            let mut all = vec!["PID".to_owned(), "COMMAND".to_owned()];
+            let (mut lines, mut output) = (Lines::new(places.to_vec(), true), Output::new());
+            all.iter()
+                .for_each(|text| lines.cell(|out| out.extend_from_slice(text.as_bytes())));
+            let mut most = 0;
+            for number in 0..20 {
+                for text in [number.to_string(), long.clone()] {
+                    lines.cell(|out| out.extend_from_slice(text.as_bytes()));
+                    all.push(text);
+                }
+                // Nothing reaches standard output.
+                lines.end_line(&mut output, Screen::Endless, page).expect("a buffer");
+                most = most.max(lines.bytes.len());
+            }
+            lines.write(&mut output, Screen::Endless, page).expect("a buffer");
+            let texts: Vec<&str> = all.iter().map(String::as_str).collect();
+            let at_once = written(&places, &texts, true, None, page);
+            assert!(std::mem::take(output.buffer()) == at_once.as_bytes(), "{page:?}");
+            assert_eq!(most > 2 * LONG, is_kept);
+        }
     }
 
     /// Check that the last column is not padded after its text, and that all other columns are

@@ -109,6 +109,7 @@ pub fn write_lines(
         }
     }
     let mut cells = Cells::new(options.bytes, options.names);
+    let (mut output, screen, page) = (Output::new(), meant.screen(), meant.page());
     for row in rows {
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
@@ -123,9 +124,9 @@ pub fn write_lines(
                 }),
             });
         }
+        lines.end_line(&mut output, screen, page)?;
     }
-    let mut output = Output::new();
-    lines.write(&mut output, screen, meant.page())?;
+    lines.write(&mut output, screen, page)?;
     Ok(output.finish()?)
 }
 
