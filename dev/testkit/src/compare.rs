@@ -15,6 +15,10 @@ const ROUNDS: usize = 40;
 const MISFITS: usize = 8;
 const MISFITS_OF: usize = 100;
 
+/// How often the text of a task that ran is read again for a value that it may have shown in
+/// between. Some tasks run between any two readings.
+const READINGS: usize = 300;
+
 /// How our value relates to the text before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
@@ -127,6 +131,15 @@ fn judge(nature: Nature, is_quiet: bool, before: &Said, ours: &Said, after: &Sai
     }
 }
 
+/// Whether the text of a task shows a value sooner or later. If not, the task did not have it between
+/// two readings either.
+fn is_shown(id: Id, start_ticks: u64, field: Field, value: &Said) -> bool {
+    (0..READINGS).any(|_| {
+        let text = Text::read(id, Side::After).filter(|text| text.start_ticks() == start_ticks);
+        text.is_some_and(|text| text.says(id, field) == *value)
+    })
+}
+
 /// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -136,8 +149,11 @@ pub struct Report {
     /// Values that the text denies this process and BPF gives.
     pub beyond_text: usize,
     /// For each field, the values that equalled the text neither before nor after, and may have
-    /// been correct in between. They are read again.
+    /// been correct in between. They are read again. If the task ran, a value that its text shows
+    /// at another time is none.
     pub misfits: BTreeMap<Field, Vec<String>>,
+    /// Such values.
+    pub moved: usize,
     pub wrong: Vec<String>,
     pub rounds: usize,
 }
@@ -148,8 +164,8 @@ impl Report {
         let values: usize = self.counts.values().map(|(values, _)| values).sum();
         let absent: usize = self.counts.values().map(|(_, absent)| absent).sum();
         println!(
-            "{what}: {} tasks, {values} values and {absent} absences compared, {} that the text denies, {} rounds",
-            self.tasks, self.beyond_text, self.rounds
+            "{what}: {} tasks, {values} values and {absent} absences compared, {} that the text denies, {} moved, {} rounds",
+            self.tasks, self.beyond_text, self.moved, self.rounds
         );
         for (field, (values, absent)) in &self.counts {
             let misfits = self.misfits.get(field).map_or(0, Vec::len);
@@ -384,7 +400,12 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                             _ => id.tid,
                         };
                         if !is_own && seen.insert((field, owner)) {
-                            report.misfits.entry(field).or_default().push(story.clone());
+                            let start_ticks = before.start_ticks();
+                            if nature == Nature::Moving && is_shown(id, start_ticks, field, &ours) {
+                                report.moved += 1;
+                            } else {
+                                report.misfits.entry(field).or_default().push(story.clone());
+                            }
                         }
                         last_seen.insert((id, field), story);
                         next.entry(id).or_default().insert(field);
@@ -457,5 +478,35 @@ fn check_set(
                 "{id:?}, which started at {start}, was not there at {began}, before the snapshot"
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a task that ran may have had what its text shows at another time, and nothing else.
+    #[test]
+    fn a_task_had_only_what_its_text_shows() {
+        let thread = std::thread::spawn(|| loop {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            let until = std::time::Instant::now() + std::time::Duration::from_micros(100);
+            while std::time::Instant::now() < until {}
+        });
+        let pid = std::process::id();
+        let shows = |tid: u32, state: char| {
+            let id = Id {
+                pid,
+                tid,
+                is_thread: true,
+            };
+            let start = Text::read(id, Side::Before).expect("our thread").start_ticks();
+            [start, start + 1].map(|start| is_shown(id, start, Field::State, &Ok(Plain::Letter(state))))
+        };
+        let moves = |tid: &u32| ['R', 'S'].map(|state| shows(*tid, state)) == [[true, false]; 2];
+        let tids = text::threads_of(pid).into_iter().map(|id| id.tid);
+        let moving: Vec<u32> = tids.filter(moves).collect();
+        assert!(!moving.is_empty() && !thread.is_finished());
+        assert!(moving.iter().all(|&tid| shows(tid, 'T') == [false; 2]));
     }
 }
