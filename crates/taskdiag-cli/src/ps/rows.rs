@@ -109,7 +109,7 @@ pub fn write_lines(
         }
     }
     let mut cells = Cells::new(options.bytes, options.names);
-    let (mut output, screen, page) = (Output::new(), meant.screen(), meant.page());
+    let (mut output, page) = (Output::new(), meant.page());
     for row in rows {
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
