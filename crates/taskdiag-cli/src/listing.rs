@@ -272,28 +272,30 @@ impl Answers {
         &self,
         command: &str,
         machine: Machine,
-        listing: Listing<'_>,
+        of_tasks: TaskRows<'_>,
         absences: &mut Absences,
     ) -> io::Result<()> {
         let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
-        let columns = listing.fields.iter().map(|&field| tasks::RELATION[field as usize]);
+        let columns = of_tasks.fields.iter().map(|&field| tasks::RELATION[field as usize]);
         let options = RowOptions {
-            header: listing.header,
-            named: listing.names,
-            samples: listing.sample.is_some(),
+            header: of_tasks.header,
+            named: of_tasks.names,
+            samples: of_tasks.sample.is_some(),
         };
-        let columns = columns.chain(listing.depths.map(|_| DEPTH));
+        let columns = columns.chain(of_tasks.depths.map(|_| DEPTH));
         let mut rows = Rows::begin(machine, &head, columns, options);
-        if let Some(sample) = listing.sample {
-            rows.sample(sample, listing.tasks.len())?;
+        if let Some(sample) = of_tasks.sample {
+            rows.sample(sample, of_tasks.tasks.len())?;
         }
-        for (index, task) in listing.tasks.iter().enumerate() {
-            rows.row(|column| match listing.fields.get(column) {
+        for (index, task) in of_tasks.tasks.iter().enumerate() {
+            rows.row(|column| match of_tasks.fields.get(column) {
                 Some(&field) => absences.value(task, field),
-                None => Ok(Value::Unsigned(listing.depths.map_or(0, |depths| depths[index].into()))),
+                None => Ok(Value::Unsigned(
+                    of_tasks.depths.map_or(0, |depths| depths[index].into()),
+                )),
             })?;
         }
-        rows.finish_with(|out| write_total(out, listing.total))
+        rows.finish_with(|out| write_total(out, of_tasks.total))
     }
 }
 
@@ -302,7 +304,7 @@ pub const DEPTH: ColumnInfo = column("depth", Kind::Count, "The number of its an
 
 /// What to write in machine-readable output.
 #[derive(Clone, Copy, Debug)]
-pub struct Listing<'a> {
+pub struct TaskRows<'a> {
     /// The fields, in order.
     pub fields: &'a [Field],
     /// The tasks, in order.

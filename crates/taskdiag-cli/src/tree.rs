@@ -7,7 +7,7 @@ use taskdiag_core::forest::{Forest, Line};
 
 use crate::choice::SortBy;
 use crate::history::PastOptions;
-use crate::listing::{Answers, Format, Listing, Options};
+use crate::listing::{Answers, Format, Options, TaskRows};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, Cells};
 use crate::output::listing::{Content, Shown};
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(machine) => {
             let tasks: Vec<Task<'_>> = lines.iter().map(|line| all[line.task]).collect();
             let depths: Vec<u32> = lines.iter().map(|line| line.depth).collect();
-            let listing = Listing {
+            let listing = TaskRows {
                 fields: &fields,
                 tasks: &tasks,
                 depths: Some(&depths),

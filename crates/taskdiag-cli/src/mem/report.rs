@@ -5,7 +5,7 @@ use taskdiag::{Field, Handle, Query, Task};
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
 use crate::grouping::Sum as _;
-use crate::listing::{Answers, Format, Listing, Machine};
+use crate::listing::{Answers, Format, Machine, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{self, Head, Sample};
@@ -165,7 +165,7 @@ impl Report<'_> {
                 selection::sort(processes, sort, missing, |_| false);
                 processes.truncate(self.limit());
                 let (columns, cells) = (Sum::columns(), total.cells());
-                let listing = Listing {
+                let listing = TaskRows {
                     fields,
                     tasks: processes,
                     depths: None,

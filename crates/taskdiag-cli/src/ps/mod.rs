@@ -26,7 +26,7 @@ use std::time::Duration;
 use taskdiag::{Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
-use crate::listing::{Answers, Format, Listing, Options};
+use crate::listing::{Answers, Format, Options, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::listing::Shown;
@@ -113,7 +113,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
             rows::write_lines(args, columns, &rows, &mut host, &mut missing)?;
         }
         TaskLayout::Machine(machine, fields) => {
-            let listing = Listing {
+            let listing = TaskRows {
                 fields,
                 tasks: &tasks,
                 depths: tree.as_ref().map(|tree| tree.depths.as_slice()),
