@@ -272,30 +272,28 @@ impl Answers {
         &self,
         command: &str,
         machine: Machine,
-        of_tasks: TaskRows<'_>,
+        listed: TaskRows<'_>,
         absences: &mut Absences,
     ) -> io::Result<()> {
         let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
-        let columns = of_tasks.fields.iter().map(|&field| tasks::RELATION[field as usize]);
+        let columns = listed.fields.iter().map(|&field| tasks::RELATION[field as usize]);
         let options = RowOptions {
-            header: of_tasks.header,
-            named: of_tasks.names,
-            samples: of_tasks.sample.is_some(),
+            header: listed.header,
+            named: listed.names,
+            samples: listed.sample.is_some(),
         };
-        let columns = columns.chain(of_tasks.depths.map(|_| DEPTH));
+        let columns = columns.chain(listed.depths.map(|_| DEPTH));
         let mut rows = Rows::begin(machine, &head, columns, options);
-        if let Some(sample) = of_tasks.sample {
-            rows.sample(sample, of_tasks.tasks.len())?;
+        if let Some(sample) = listed.sample {
+            rows.sample(sample, listed.tasks.len())?;
         }
-        for (index, task) in of_tasks.tasks.iter().enumerate() {
-            rows.row(|column| match of_tasks.fields.get(column) {
+        for (index, task) in listed.tasks.iter().enumerate() {
+            rows.row(|column| match listed.fields.get(column) {
                 Some(&field) => absences.value(task, field),
-                None => Ok(Value::Unsigned(
-                    of_tasks.depths.map_or(0, |depths| depths[index].into()),
-                )),
+                None => Ok(Value::Unsigned(listed.depths.map_or(0, |depths| depths[index].into()))),
             })?;
         }
-        rows.finish_with(|out| write_total(out, of_tasks.total))
+        rows.finish_with(|out| write_total(out, listed.total))
     }
 }
 
