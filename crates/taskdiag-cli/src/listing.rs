@@ -11,7 +11,7 @@ use taskdiag::{
 use taskdiag_core::plan::BpfWay;
 
 use crate::history;
-use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{Head, Sample};
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
@@ -132,7 +132,7 @@ impl Answers {
             outcome = Outcome::Partial;
         };
         for pid in &self.missing {
-            partial(format_args!("pid {pid}: no such process"));
+            partial(format_args!("{}", lacking(*pid)));
         }
         let counters = self.snapshot.counters();
         let unread = counters.undecided_no_thread;

@@ -7,7 +7,7 @@ use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
 
 use crate::maps::{address, build_id_cell, SourceOptions};
-use crate::outcome::{say, say_denied, Failure, Outcome};
+use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing, Made, Shown, Usual};
@@ -116,7 +116,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     });
     let normalized = normalized.map_err(|error| {
         Failure::Unanswered(match error.kind() {
-            ErrorKind::NoSuchTask => format!("pid {}: no such process", args.pid),
+            ErrorKind::NoSuchTask => lacking(args.pid),
             _ => format!("{error:#}"),
         })
     })?;

@@ -10,6 +10,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_sys::host::is_initial_user_namespace;
 
 use crate::output::text;
+use crate::{history, proc};
 
 /// How a command that could run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +146,19 @@ pub fn say_denied(message: impl fmt::Display) -> Outcome {
     match who {
         WhoMay::Nobody => Outcome::Complete,
         _ => Outcome::Partial,
+    }
+}
+
+/// What is said of a process that an answer lacks. The broker does not show what the caller may not
+/// trace, and `/proc` usually does.
+pub fn lacking(pid: u32) -> String {
+    let status = std::fs::read(proc::path(&format!("{pid}/status"))).unwrap_or_default();
+    let is_process = String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n"));
+    match WhoMay::see_denied() {
+        who if is_process && who != WhoMay::Nobody && history::shown().is_none() => {
+            format!("pid {pid}: you may not see it ({who})")
+        }
+        _ => format!("pid {pid}: no such process"),
     }
 }
 

@@ -16,7 +16,7 @@ use taskdiag_sys::host::now_ns;
 
 use crate::file;
 use crate::listing::Answers;
-use crate::outcome::{self, message, say, Failure, Outcome, WhoMay};
+use crate::outcome::{self, lacking, message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
 use crate::pkill;
 use crate::proc;
@@ -199,7 +199,7 @@ impl Criteria {
             Some(pid) => match same_namespaces(handle, pid, &self.nslist)? {
                 Some(expressions) => expressions,
                 None => {
-                    say(format_args!("--ns {pid}: no such process"));
+                    say(format_args!("--ns: {}", lacking(pid)));
                     return Ok(Vec::new());
                 }
             },

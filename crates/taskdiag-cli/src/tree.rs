@@ -8,7 +8,7 @@ use taskdiag_core::forest::{Forest, Line};
 use crate::choice::SortBy;
 use crate::history::PastOptions;
 use crate::listing::{Answers, Format, Options, TaskRows};
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{lacking, say, Failure, Outcome};
 use crate::output::cell::{self, Cells};
 use crate::output::listing::{Content, Shown};
 use crate::output::relation::Absences;
@@ -120,7 +120,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let outcome = whole.and(answers.report_on(&all, &[(&hidden, all.len()), (&missing, lines.len())]));
     match args.root {
         Some(pid) if is_missing => {
-            say(format_args!("pid {pid}: no such process"));
+            say(lacking(pid));
             Ok(Outcome::Partial)
         }
         _ => Ok(outcome.and(args.selection.check_cgroup(&handle, &answers))),

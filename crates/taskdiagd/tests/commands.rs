@@ -117,9 +117,32 @@ fn commands_print_the_same() {
     assert_eq!(of_sleeper.len(), own.lines().count() - 1, "{all}");
     let own_pid = std::process::id();
     assert!(!all.contains(&format!("\n{own_pid},")), "{all}");
-    let hidden = run(&["maps", &own_pid.to_string()], true);
-    assert_eq!(hidden.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
+    // `/proc` shows that these exist, and that there is no process with another id.
+    let own_pid = own_pid.to_string();
+    let tid = rustix::thread::gettid().as_raw_nonzero().to_string();
+    for args in [
+        &["maps", &own_pid][..],
+        &["ps", "-p", &own_pid],
+        &["tree", &own_pid],
+        &["inspect", &own_pid],
+        &["normalize", &own_pid, "1"],
+    ] {
+        let hidden = run(args, true);
+        let said = String::from_utf8_lossy(&hidden.stderr);
+        assert!(
+            !hidden.status.success() && said.contains("you may not see it (root may"),
+            "{args:?} {said}"
+        );
+        let of_thread: Vec<&str> = args
+            .iter()
+            .map(|&arg| if arg == own_pid { &tid } else { arg })
+            .collect();
+        let said = run(&of_thread, true).stderr;
+        assert!(
+            String::from_utf8_lossy(&said).contains("no such process"),
+            "{of_thread:?}"
+        );
+    }
 }
 
 /// Check that metrics through the broker cover exactly what the broker shows.
@@ -251,7 +274,7 @@ fn pages_are_there_through_the_broker() {
     }
     let hidden = inspect(std::process::id());
     assert_eq!((hidden.status.code(), hidden.stdout.len()), (Some(2), 0));
-    assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
+    assert!(String::from_utf8_lossy(&hidden.stderr).contains("you may not see it"));
 }
 
 /// Check that `watch` prints one sample after another.

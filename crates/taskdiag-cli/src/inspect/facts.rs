@@ -14,7 +14,7 @@ use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
 use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, INITIAL_USER_NAMESPACE};
 
-use crate::outcome::Failure;
+use crate::outcome::{lacking, Failure};
 use crate::output::relation;
 use crate::source::SourceOptions;
 use crate::{maps, proc};
@@ -120,7 +120,7 @@ impl<'a> Inspector<'a> {
             Some(process) if process != pid => {
                 format!("pid {pid}: it is a thread of process {process}: taskdiag inspect {process}")
             }
-            _ => format!("pid {pid}: no such process"),
+            _ => lacking(pid),
         })
     }
 

@@ -15,7 +15,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Absent, Task};
 
 use crate::listing::{self, Machine};
-use crate::outcome::{say, say_denied, Failure, Outcome};
+use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::relation::Absences;
 use crate::output::Output;
@@ -82,7 +82,7 @@ impl OutputOptions {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let facts = Inspector::new(&args.from, args.pid).facts(args.environ)?;
-    let parts = page(&facts).ok_or_else(|| Failure::Unanswered(format!("pid {}: no such process", args.pid)))?;
+    let parts = page(&facts).ok_or_else(|| Failure::Unanswered(lacking(args.pid)))?;
     match args.output.machine() {
         Some(machine) => write_document(machine, &facts, &parts)?,
         None => {

@@ -11,7 +11,7 @@ use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
 use crate::listing::{self, Format};
-use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome};
+use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing};
@@ -239,7 +239,7 @@ impl Args {
             match self.ask_one(pid, handle, request, answers) {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
-                    ErrorKind::NoSuchTask => answers.lacks(&format!("pid {pid}: no such process")),
+                    ErrorKind::NoSuchTask => answers.lacks(&lacking(pid)),
                     ErrorKind::Denied if !self.from.is_broker() => {
                         answers.denied(format_args!("pid {pid}: you may not see its mappings"))
                     }
