@@ -194,10 +194,14 @@ pub fn run_without_proc(args: &[&str]) -> Run {
 }
 
 /// A command that runs its arguments in a container: in a pid namespace with its own `/proc`, and
-/// with the host's at `proc`.
+/// with the host's at `proc`. Since Linux 6.14 each pid namespace has a `kernel.pid_max` of its own,
+/// which makes columns of ids wider: it gets the host's.
 pub fn in_container(proc: &Path) -> Command {
-    let script = r#"mount --bind /proc "$0" && mount -t proc proc /proc && exec "$@""#;
+    let script = r#"mount --bind /proc "$0" && mount -t proc proc /proc &&
+        echo "$PID_MAX" >/proc/sys/kernel/pid_max && exec "$@""#;
     let mut command = command_of("unshare");
+    let most = fs::read_to_string("/proc/sys/kernel/pid_max").expect("/proc is mounted");
+    command.env("PID_MAX", most.trim());
     command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]);
     command.arg(proc);
     command
