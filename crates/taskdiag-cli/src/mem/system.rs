@@ -16,6 +16,7 @@ use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::Output;
+use crate::proc;
 
 /// The keys of rows.
 pub const RELATION: [ColumnInfo; 3] = [
@@ -110,9 +111,11 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
     // Read after the processes, so that memory which they freed in between counts as free.
+    let path = proc::path("meminfo");
+    let path = path.display();
     let info = match history::shown() {
         Some(moment) => MemInfo::of(moment.numbers("meminfo")),
-        None => MemInfo::read().map_err(|error| Failure::Unanswered(format!("/proc/meminfo: {error}")))?,
+        None => MemInfo::read().map_err(|error| Failure::Unanswered(format!("{path}: {error}")))?,
     };
     drop(shown);
 
@@ -122,7 +125,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     tasks.iter().for_each(|task| counts.add(task, &mut missing));
     let account = counts
         .account(&info)
-        .ok_or_else(|| Failure::Unanswered("/proc/meminfo has no MemTotal".to_owned()))?;
+        .ok_or_else(|| Failure::Unanswered(format!("{path} has no MemTotal")))?;
     match args.options.format() {
         Format::Table => table(args, &account, &counts)?,
         Format::Machine(machine) => {
