@@ -63,7 +63,7 @@ def task_entries(fields: list[dict[str, str]], table: str) -> list[Entry]:
     missing = [field["name"] for field in fields if field["name"] not in variants]
     if missing:
         raise SystemExit(f"{TABLE}: clients/c/generate.py does not find the row of {', '.join(missing)}")
-    return [Entry(field["name"], f"Of::Task(Field::{variants[field['name']]})", field["meaning"]) for field in fields]
+    return [Entry(field["name"], f"FieldRef::Task(Field::{variants[field['name']]})", field["meaning"]) for field in fields]
 
 
 def row_entries(root: Path, path: str, kind: str, behind: int = 0) -> list[Entry]:
@@ -71,7 +71,7 @@ def row_entries(root: Path, path: str, kind: str, behind: int = 0) -> list[Entry
     of, entries = kind.removesuffix("Field"), []
     rows = re.findall(r'^    (\w+) "(\w+)" \w+ "((?:[^"\\]|\\.)*)";', (root / path).read_text(), re.MULTILINE)
     for variant, name, written in rows[: len(rows) - behind]:
-        source, meaning = f"Of::{of}({kind}::{variant})", json.loads(f'"{written}"')
+        source, meaning = f"FieldRef::{of}({kind}::{variant})", json.loads(f'"{written}"')
         if name in ("owners", "peers"):
             of_what = meaning.partition(":")[0]
             entries += [Entry(f"{name[:-1]}_{part}", source, f"{of_what}: {part}.", f"Some(Part::{one})") for part, one in PARTS.items()]
@@ -88,8 +88,8 @@ def cache_entries(root: Path) -> list[Entry]:
     names = re.findall(r'^        (\w+) => "(\w+)",$', quantities, re.MULTILINE)
     if [name for _, name in names] != list(CACHED):
         raise SystemExit(f"{CACHE}: clients/c/generate.py does not know what all quantities mean")
-    path = Entry("path", "Of::Cache(None)", "The path, beginning with the one asked about.")
-    return [path, *(Entry(name, f"Of::Cache(Some(Quantity::{variant}))", CACHED[name]) for variant, name in names)]
+    path = Entry("path", "FieldRef::Cache(None)", "The path, beginning with the one asked about.")
+    return [path, *(Entry(name, f"FieldRef::Cache(Some(Quantity::{variant}))", CACHED[name]) for variant, name in names)]
 
 
 def event_entries(root: Path) -> list[Entry]:
@@ -99,7 +99,7 @@ def event_entries(root: Path) -> list[Entry]:
     rows = re.findall(r'^    (\w+) (\w+): \w+,\s+"((?:[^"\\]|\\.)*)",', text, re.MULTILINE)
     if not rows:
         raise SystemExit(f"{EVENTS}: clients/c/generate.py finds no fields")
-    return [Entry(name, f"Of::Event(EventField::{variant})", json.loads(f'"{meaning}"')) for variant, name, meaning in rows]
+    return [Entry(name, f"FieldRef::Event(EventField::{variant})", json.loads(f'"{meaning}"')) for variant, name, meaning in rows]
 
 
 def all_reasons(root: Path) -> list[tuple[str, int, str, str]]:
@@ -192,7 +192,7 @@ def made(fields: list[dict[str, str]], root: Path) -> dict[Path, str]:
         for index, (prefix, rows, entries) in enumerate(parts)
     ]
     rust = [NOTE, "", "use std::ffi::CStr;", "", "use taskdiag::files::FileField;", "use taskdiag::maps::MapField;"]
-    rust += ["use taskdiag::pagecache::Quantity;", "use taskdiag::sockets::SocketField;", "use taskdiag::{EventField, Field};", "", "use crate::row::{Of, Part, Row};", ""]
+    rust += ["use taskdiag::pagecache::Quantity;", "use taskdiag::sockets::SocketField;", "use taskdiag::{EventField, Field};", "", "use crate::row::{FieldRef, Part, Row};", ""]
     rust += ["/// The tables of fields, each by ids from its first one on.", "#[rustfmt::skip]", "pub const TABLES: &[&[Option<Row>]] = &["]
     for index, table in enumerate(tables):
         rust += rust_table(table, TABLE_IDS * index)

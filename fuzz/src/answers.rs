@@ -8,8 +8,8 @@ use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::record::{self, attr, Record};
 use taskdiag_protocol::access::{OwnProcess, Subject, INITIAL_USER_NS};
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
-use taskdiagd::fuzz::{put_mappings, put_process, put_rest, put_task, split_packet};
-use taskdiagd::fuzz::{IdMap, ProcFacts, Rest, Viewer, VmaEncoder};
+use taskdiagd::fuzz::{put_mappings, put_process, put_remainder, put_task, split_packet};
+use taskdiagd::fuzz::{IdMap, ProcFacts, Remainder, Viewer, VmaEncoder};
 use zerocopy::native_endian::U32;
 use zerocopy::FromBytes as _;
 
@@ -250,12 +250,12 @@ fn exchange(input: &mut Unstructured<'_>) -> Result<(bool, bool)> {
         let payload = bytes(input, len)?;
         let is_first = input.arbitrary()?;
         put_mappings(&request, &viewer, record, &payload, is_first, &mut answer);
-        let rest = Rest {
+        let rest = Remainder {
             cmdline: Some(&payload),
             is_only: false,
             is_incomplete: input.arbitrary()?,
         };
-        put_rest(&request, &viewer, record, rest, &mut answer);
+        put_remainder(&request, &viewer, record, rest, &mut answer);
         put_files(input, &viewer, &record_bytes, &mut answer)?;
     }
     check(&answer);

@@ -4,7 +4,7 @@ use taskdiag::{Field, Group, Kind};
 
 use crate::error::{Error, Result};
 use crate::fields_gen::TABLES;
-use crate::row::{Of, Row};
+use crate::row::{FieldRef, Row};
 
 /// The number of ids reserved for each table of fields: those of tasks begin at 1, those of sockets
 /// here.
@@ -166,7 +166,7 @@ pub fn parse(scope: Scope, names: &str) -> Result<Vec<u32>> {
             Ok(id) => vec![id],
             Err(_) if name == "all" => of_scope(scope).map(|(id, _)| id).collect(),
             Err(error) => {
-                let is_in_group = |row: &Row| matches!(row.of, Of::Task(field) if Some(field.group()) == group);
+                let is_in_group = |row: &Row| matches!(row.of, FieldRef::Task(field) if Some(field.group()) == group);
                 let found = of_scope(scope).filter(|(_, row)| is_in_group(row));
                 let found: Vec<u32> = found.map(|(id, _)| id).collect();
                 if found.is_empty() {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     /// How many ids stand for a field of the library, and how many of them for a part of one.
-    fn count(scope: Scope, of: Of) -> (usize, usize) {
+    fn count(scope: Scope, of: FieldRef) -> (usize, usize) {
         let rows = || of_scope(scope).filter(|(_, row)| row.of == of);
         (rows().count(), rows().filter(|(_, row)| row.part.is_some()).count())
     }
@@ -203,28 +203,28 @@ mod tests {
     fn all_fields_have_an_id() {
         for &field in Field::ALL {
             let id = named(Scope::Threads, field.name()).expect("it has an id");
-            assert_eq!(row(id).expect("it has a row").of, Of::Task(field));
-            assert_eq!(count(Scope::Threads, Of::Task(field)), (1, 0));
+            assert_eq!(row(id).expect("it has a row").of, FieldRef::Task(field));
+            assert_eq!(count(Scope::Threads, FieldRef::Task(field)), (1, 0));
         }
         for &field in SocketField::ALL {
             let is_list = matches!(field, SocketField::Owners | SocketField::Peers);
             let expected = if is_list { (3, 3) } else { (1, 0) };
-            assert_eq!(count(Scope::Sockets, Of::Socket(field)), expected, "{field}");
+            assert_eq!(count(Scope::Sockets, FieldRef::Socket(field)), expected, "{field}");
         }
         for &field in FileField::ALL {
             let expected = if field == FileField::Peers { (3, 3) } else { (1, 0) };
-            assert_eq!(count(Scope::Files, Of::File(field)), expected, "{field}");
+            assert_eq!(count(Scope::Files, FieldRef::File(field)), expected, "{field}");
         }
         for &field in MapField::ALL {
-            assert_eq!(count(Scope::Maps, Of::Map(field)), (1, 0), "{field}");
+            assert_eq!(count(Scope::Maps, FieldRef::Map(field)), (1, 0), "{field}");
         }
         for quantity in Quantity::ALL {
-            let row = of_scope(Scope::Cache).find(|(_, row)| row.of == Of::Cache(Some(quantity)));
+            let row = of_scope(Scope::Cache).find(|(_, row)| row.of == FieldRef::Cache(Some(quantity)));
             assert_eq!(row.expect("it has an id").1.name.to_str(), Ok(quantity.name()));
         }
         for &field in EventField::ALL {
             let id = named(Scope::Events, field.name()).expect("it has an id");
-            assert_eq!(row(id).expect("it has a row").of, Of::Event(field));
+            assert_eq!(row(id).expect("it has a row").of, FieldRef::Event(field));
         }
     }
 

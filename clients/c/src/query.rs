@@ -13,7 +13,7 @@ use taskdiag_core::setting;
 
 use crate::error::{Error, Result};
 use crate::field::{self, Scope};
-use crate::row::Of;
+use crate::row::FieldRef;
 
 /// Which tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -353,15 +353,15 @@ impl Query {
     }
 
     /// The sources of the fields' values.
-    fn sources(&self) -> impl Iterator<Item = Of> + use<'_> {
+    fn sources(&self) -> impl Iterator<Item = FieldRef> + use<'_> {
         self.fields.iter().filter_map(|&id| Some(field::row(id)?.of))
     }
 
     fn task_fields(&self) -> Fields {
-        let field = |of: Of| match of {
-            Of::Task(field) => Some(field),
-            Of::File(field) => field.of_tasks(),
-            Of::Socket(_) | Of::Map(_) | Of::Cache(_) | Of::Event(_) => None,
+        let field = |of: FieldRef| match of {
+            FieldRef::Task(field) => Some(field),
+            FieldRef::File(field) => field.of_tasks(),
+            FieldRef::Socket(_) | FieldRef::Map(_) | FieldRef::Cache(_) | FieldRef::Event(_) => None,
         };
         let fields: Fields = self.sources().filter_map(field).collect();
         match self.scope {
@@ -377,7 +377,7 @@ impl Query {
     pub fn of_sockets(&self) -> sockets::Request {
         let mut request = sockets::Request::default();
         let field = |of| match of {
-            Of::Socket(field) => Some(field),
+            FieldRef::Socket(field) => Some(field),
             _ => None,
         };
         request.fields = self.sources().filter_map(field).collect();
@@ -402,7 +402,7 @@ impl Query {
     /// If it is not exactly one process.
     pub fn of_maps(&self) -> Result<(u32, Set<MapField>)> {
         let field = |of| match of {
-            Of::Map(field) => Some(field),
+            FieldRef::Map(field) => Some(field),
             _ => None,
         };
         match &self.tasks {
@@ -456,7 +456,7 @@ impl Query {
     pub fn of_files(&self, patience: Option<Duration>) -> Result<files::Request> {
         let mut request = files::Request::default();
         let field = |of| match of {
-            Of::File(field) => Some(field),
+            FieldRef::File(field) => Some(field),
             _ => None,
         };
         request.fields = self.sources().filter_map(field).collect();

@@ -56,7 +56,7 @@ pub enum Part {
 
 /// The source of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum FieldRef {
     /// A field of processes and threads.
     Task(Field),
     /// A field of sockets.
@@ -75,7 +75,7 @@ pub enum Of {
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The source of its values.
-    pub of: Of,
+    pub of: FieldRef,
     /// For a list of descriptors, the part of it.
     pub part: Option<Part>,
     /// Its name.
@@ -90,13 +90,13 @@ impl Row {
         match (self.part, self.of) {
             (Some(Part::Comms), _) => Kind::Texts,
             (Some(_), _) => Kind::Ids,
-            (None, Of::Task(field)) => field.info().kind,
-            (None, Of::Socket(field)) => field.kind(),
-            (None, Of::File(field)) => field.kind(),
-            (None, Of::Map(field)) => field.kind(),
-            (None, Of::Cache(None)) => Kind::Text,
-            (None, Of::Cache(Some(_))) => Kind::Bytes,
-            (None, Of::Event(field)) => field.kind(),
+            (None, FieldRef::Task(field)) => field.info().kind,
+            (None, FieldRef::Socket(field)) => field.kind(),
+            (None, FieldRef::File(field)) => field.kind(),
+            (None, FieldRef::Map(field)) => field.kind(),
+            (None, FieldRef::Cache(None)) => Kind::Text,
+            (None, FieldRef::Cache(Some(_))) => Kind::Bytes,
+            (None, FieldRef::Event(field)) => field.kind(),
         }
     }
 

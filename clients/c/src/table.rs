@@ -13,7 +13,7 @@ use taskdiag::{files, maps, pagecache, sockets, Absent, Events, Group, Handle, K
 use crate::column::{reason, Column};
 use crate::error::Result;
 use crate::field::{self, place};
-use crate::row::{Of, Row};
+use crate::row::{FieldRef, Row};
 
 /// An answer: `td_table`. It changes only when another answer is put into it.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Table {
     /// The name of the source of a field's values, or `None`.
     pub fn source(&self, id: u32) -> Option<&'static CStr> {
         self.column(id)?;
-        let Of::Task(field) = field::row(id)?.of else {
+        let FieldRef::Task(field) = field::row(id)?.of else {
             return self.source;
         };
         let (_, source) = self.sources.iter().find(|(group, _)| *group == field.group())?;
@@ -95,11 +95,11 @@ impl Table {
     /// Fills the table with the tasks of a snapshot.
     pub fn fill(&mut self, snapshot: &Snapshot, ids: &[u32]) {
         self.clear(ids);
-        let fields: Vec<Of> = rows(ids).into_iter().map(|row| row.of).collect();
+        let fields: Vec<FieldRef> = rows(ids).into_iter().map(|row| row.of).collect();
         for task in snapshot.tasks() {
             for (column, &of) in self.columns.iter_mut().zip(&fields) {
                 column.push(match of {
-                    Of::Task(field) => task.value(field).map_err(reason),
+                    FieldRef::Task(field) => task.value(field).map_err(reason),
                     _ => Err(reason(Absent::NotAsked)),
                 });
             }
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Appends a row. `find` returns what it has for a field.
-    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(Of) -> Known<Option<Value<'a>>>) {
+    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(FieldRef) -> Known<Option<Value<'a>>>) {
         for (column, row) in self.columns.iter_mut().zip(rows) {
             column.push_found(find(row.of), row.part);
         }
@@ -136,7 +136,7 @@ impl Table {
         let answer = handle.sockets(snapshot, request, |socket| {
             let socket = sockets::Row::new(socket);
             self.push(&rows, |of| match of {
-                Of::Socket(field) => socket.value(field),
+                FieldRef::Socket(field) => socket.value(field),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
@@ -163,7 +163,7 @@ impl Table {
         let answer = handle.files(snapshot, request, |task, file| {
             let file = files::Row::new(task, file);
             self.push(&rows, |of| match of {
-                Of::File(field) => file.value(field),
+                FieldRef::File(field) => file.value(field),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
@@ -181,7 +181,7 @@ impl Table {
         for mapping in mappings {
             let mapped = maps::Row::new(mapping);
             self.push(&rows, |of| match of {
-                Of::Map(field) => mapped.value(field),
+                FieldRef::Map(field) => mapped.value(field),
                 _ => Err(Absent::NotAsked),
             });
         }
@@ -215,9 +215,9 @@ impl Table {
             for (path, size_bytes, usage) in &files {
                 self.push(&rows, |of| {
                     Ok(Some(match of {
-                        Of::Cache(None) => Value::Text(path),
-                        Of::Cache(Some(Quantity::Size)) => Value::Unsigned((*size_bytes)?),
-                        Of::Cache(Some(quantity)) => Value::Unsigned((*usage)?.bytes(quantity)?),
+                        FieldRef::Cache(None) => Value::Text(path),
+                        FieldRef::Cache(Some(Quantity::Size)) => Value::Unsigned((*size_bytes)?),
+                        FieldRef::Cache(Some(quantity)) => Value::Unsigned((*usage)?.bytes(quantity)?),
                         _ => return Err(Absent::NotAsked),
                     }))
                 });
@@ -238,7 +238,7 @@ impl Table {
         let rows = rows(ids);
         for event in events.read()?.take(most) {
             self.push(&rows, |of| match of {
-                Of::Event(field) => event.value(field).transpose(),
+                FieldRef::Event(field) => event.value(field).transpose(),
                 _ => Err(Absent::NotAsked),
             });
         }

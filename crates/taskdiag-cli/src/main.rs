@@ -236,12 +236,12 @@ fn answer() -> ExitCode {
             color => color,
         });
         proc::choose(cli.proc.clone())?;
-        run(cli, line.meant)
+        run(cli, line.ps_options)
     });
     outcome::exit_code(result)
 }
 
-fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
+fn run(cli: Cli, ps_options: ps::PsOptions) -> Result<Outcome, Failure> {
     if cli.version {
         let mut output = Output::new();
         output.buffer().extend_from_slice(version::text().as_bytes());

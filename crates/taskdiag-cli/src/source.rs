@@ -15,7 +15,7 @@ pub type Choices<S> = [(&'static str, S, &'static str)];
 /// The one source that may answer; `None` leaves the choice to the library. Not an `Option`,
 /// because clap treats an `Option` as an optional argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Only<S>(pub Option<S>);
+pub struct ForcedSource<S>(pub Option<S>);
 
 /// The parser of `--source` in a command.
 pub fn parser<S: Copy + Send + Sync + 'static>(choices: &'static Choices<S>) -> impl TypedValueParser<Value = S> {
@@ -28,17 +28,17 @@ pub fn parser<S: Copy + Send + Sync + 'static>(choices: &'static Choices<S>) -> 
 }
 
 /// The sources of tasks.
-const TASK_SOURCES: &Choices<Only<SourceId>> = &[
-    ("auto", Only(None), "Whichever is fastest here"),
+const TASK_SOURCES: &Choices<ForcedSource<SourceId>> = &[
+    ("auto", ForcedSource(None), "Whichever is fastest here"),
     (
         "bpf",
-        Only(Some(SourceId::Bpf)),
+        ForcedSource(Some(SourceId::Bpf)),
         "BPF programs; needs CAP_BPF and CAP_PERFMON",
     ),
-    ("procfs", Only(Some(SourceId::Procfs)), "The files of /proc"),
+    ("procfs", ForcedSource(Some(SourceId::Procfs)), "The files of /proc"),
     (
         "broker",
-        Only(Some(SourceId::Broker)),
+        ForcedSource(Some(SourceId::Broker)),
         "taskdiagd, which shows what you may trace",
     ),
 ];
@@ -54,7 +54,7 @@ pub struct SourceOptions {
         default_value = "auto",
         default_value_if("socket", ArgPredicate::IsPresent, "broker")
     )]
-    source: Only<SourceId>,
+    source: ForcedSource<SourceId>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -92,7 +92,7 @@ impl SourceOptions {
 
     /// Whether the library chooses the source.
     pub fn is_choice_free(&self) -> bool {
-        self.source == Only(None)
+        self.source == ForcedSource(None)
     }
 
     /// A handle for many queries.
@@ -103,19 +103,19 @@ impl SourceOptions {
     /// A handle for mappings. The sources of tasks do not have all values of mappings, so only the
     /// broker is an obligatory source.
     pub fn handle_for_maps(&self) -> Handle {
-        let Only(source) = self.source;
+        let ForcedSource(source) = self.source;
         let source = source.filter(|&source| source == SourceId::Broker);
-        handle(Only(source), self.patience, &self.broker)
+        handle(ForcedSource(source), self.patience, &self.broker)
     }
 }
 
 /// A handle with the settings that options describe.
-pub fn handle(source: Only<SourceId>, patience: Patience, broker: &BrokerOptions) -> Handle {
+pub fn handle(source: ForcedSource<SourceId>, patience: Patience, broker: &BrokerOptions) -> Handle {
     let mut handle = proc::handle().with_patience(patience.patience);
     if let Some(path) = &broker.socket {
         handle = handle.with_socket(path);
     }
-    if let Only(Some(source)) = source {
+    if let ForcedSource(Some(source)) = source {
         handle = handle.with_source(source);
     }
     handle

@@ -10,7 +10,7 @@ use taskdiag_protocol::access::Object;
 use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
 
 use crate::credentials::Viewer;
-use crate::encode::{self, Rest};
+use crate::encode::{self, Remainder};
 use crate::files::{AnswerPart, Listing};
 use crate::helpers::messages::{Job, Kind, LAST, MAX_ITEMS, MORE};
 use crate::passes::{PassSpec, Programs, Records, Tasks};
@@ -326,11 +326,11 @@ impl Answer {
         self.at = bytes.len() - rest.len();
         let (request, viewer) = (&self.request, &self.viewer);
         self.has_task |= if is_incomplete {
-            let rest = Rest {
+            let rest = Remainder {
                 is_incomplete,
-                ..Rest::ONLY
+                ..Remainder::ONLY
             };
-            encode::put_rest(request, viewer, record, rest, &mut self.part)
+            encode::put_remainder(request, viewer, record, rest, &mut self.part)
         } else {
             encode::put_task(request, viewer, record, &mut self.part)
         };
@@ -513,12 +513,12 @@ impl Answer {
         reading.is_changed = false;
         if step.is_last {
             let cmdline = reading.cmdline.take();
-            let message = Rest {
+            let message = Remainder {
                 cmdline: cmdline.as_deref(),
                 is_only: !std::mem::take(&mut reading.is_record_begun),
                 is_incomplete: std::mem::take(&mut reading.is_incomplete),
             };
-            self.has_task |= encode::put_rest(&self.request, &self.viewer, record, message, &mut self.part);
+            self.has_task |= encode::put_remainder(&self.request, &self.viewer, record, message, &mut self.part);
             self.at = bytes.len() - rest.len();
         }
         reading.next += 1;

@@ -91,7 +91,7 @@ pub fn put_task(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mu
         put_copy(record, out);
         return true;
     }
-    put_rest(request, viewer, record, Rest::ONLY, out)
+    put_remainder(request, viewer, record, Remainder::ONLY, out)
 }
 
 /// Appends a message with part of a task's mappings, which the next message continues. With
@@ -118,7 +118,7 @@ pub fn put_mappings(
 
 /// What the only or last message about a task has in addition to its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Rest<'a> {
+pub struct Remainder<'a> {
     /// Its command line.
     pub cmdline: Option<&'a [u8]>,
     /// It is the only message, and also has the attributes before the mappings.
@@ -127,9 +127,9 @@ pub struct Rest<'a> {
     pub is_incomplete: bool,
 }
 
-impl Rest<'_> {
+impl Remainder<'_> {
     /// For a task that needed no reads.
-    pub const ONLY: Rest<'static> = Rest {
+    pub const ONLY: Remainder<'static> = Remainder {
         cmdline: None,
         is_only: true,
         is_incomplete: false,
@@ -137,7 +137,13 @@ impl Rest<'_> {
 }
 
 /// Appends the only or last message about a task, if the client may see it. Returns whether it may.
-pub fn put_rest(request: &Request, viewer: &Viewer, record: Record<'_>, rest: Rest<'_>, out: &mut Vec<u8>) -> bool {
+pub fn put_remainder(
+    request: &Request,
+    viewer: &Viewer,
+    record: Record<'_>,
+    rest: Remainder<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
     let Some(object) = Object::of(record) else {
         return false;
     };

@@ -43,7 +43,7 @@ use crate::server::Server;
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::credentials::{IdMap, ProcFacts, Viewer};
-    pub use crate::encode::{put_mappings, put_rest, put_task, Rest};
+    pub use crate::encode::{put_mappings, put_remainder, put_task, Remainder};
     pub use crate::files::put_process;
     pub use crate::helpers::messages::split_packet;
     pub use crate::helpers::VmaEncoder;

@@ -18,7 +18,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Scale;
 use crate::output::listing::{Layout, Shown};
 use crate::quantity;
-use crate::source::{parser, Choices, Only, Patience};
+use crate::source::{parser, Choices, ForcedSource, Patience};
 pub use bar::RUN_RELATION;
 pub use directories::Directories;
 use report::Style;
@@ -100,7 +100,7 @@ struct Options {
     fields: Vec<String>,
     /// The source to use; an error if it can't answer
     #[arg(long, value_name = "SOURCE", value_parser = parser(SOURCES), default_value = "auto")]
-    source: Only<Source>,
+    source: ForcedSource<Source>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -120,17 +120,21 @@ struct Options {
 }
 
 /// The sources.
-const SOURCES: &Choices<Only<Source>> = &[
-    ("auto", Only(None), "cachestat; mincore on kernels without it"),
-    ("cachestat", Only(Some(Source::Cachestat)), "cachestat(2), Linux 6.5"),
+const SOURCES: &Choices<ForcedSource<Source>> = &[
+    ("auto", ForcedSource(None), "cachestat; mincore on kernels without it"),
+    (
+        "cachestat",
+        ForcedSource(Some(Source::Cachestat)),
+        "cachestat(2), Linux 6.5",
+    ),
     (
         "mincore",
-        Only(Some(Source::Mincore)),
+        ForcedSource(Some(Source::Mincore)),
         "mincore(2): which pages are cached, and nothing else",
     ),
 ];
 
-fn source(chosen: Only<Source>) -> Result<Source, Failure> {
+fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
     match (chosen.0, Source::of_this_host()) {
         (None, source) => Ok(source),
         (Some(Source::Cachestat), Source::Mincore) => Err(Failure::Unanswered(

@@ -21,7 +21,7 @@ use crate::output::relation::Absences;
 use crate::proc;
 use crate::quantity;
 use crate::selection::Selection;
-use crate::source::{parser, Choices, Only};
+use crate::source::{parser, Choices, ForcedSource};
 pub use cgroups::Cgroups;
 use filter::Filter;
 pub use stop::Stop;
@@ -65,7 +65,7 @@ pub struct Args {
     fields: Vec<String>,
     /// The source to use; an error if it can't answer
     #[arg(long, value_name = "SOURCE", value_parser = parser(SOURCES), default_value = "auto")]
-    source: Only<EventSource>,
+    source: ForcedSource<EventSource>,
     #[command(flatten, next_help_heading = "Output")]
     formats: Formats,
     /// Exact numbers in tables: bytes and nanoseconds
@@ -101,14 +101,22 @@ impl From<Kind> for EventKind {
 }
 
 /// The sources.
-const SOURCES: &Choices<Only<EventSource>> = &[
-    ("auto", Only(None), "Tracepoints if allowed, else the proc connector"),
+const SOURCES: &Choices<ForcedSource<EventSource>> = &[
+    (
+        "auto",
+        ForcedSource(None),
+        "Tracepoints if allowed, else the proc connector",
+    ),
     (
         "bpf",
-        Only(Some(EventSource::Bpf)),
+        ForcedSource(Some(EventSource::Bpf)),
         "BPF programs on tracepoints; needs CAP_BPF and CAP_PERFMON",
     ),
-    ("connector", Only(Some(EventSource::Connector)), "The proc connector"),
+    (
+        "connector",
+        ForcedSource(Some(EventSource::Connector)),
+        "The proc connector",
+    ),
 ];
 
 /// Runs the command.

@@ -89,7 +89,7 @@ pub fn torn(bytes: usize) -> String {
 
 /// The outcome of reading a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum SegmentEnd {
     /// It was read to its end, or to the requested time.
     Whole,
     /// The last sample is incomplete; it has this many bytes.
@@ -237,7 +237,7 @@ impl Library {
                     }
                 };
                 let (decoder, has_sample, rest) = seek(decoder, wall_ns);
-                if let Rest::Broken(broken) = rest {
+                if let SegmentEnd::Broken(broken) = rest {
                     damages.push(format!("{}: {broken}", segment.name));
                 }
                 if !has_sample {
@@ -269,7 +269,7 @@ impl Library {
                     }
                 };
                 let (decoder, has_sample, rest) = seek(decoder, i64::MAX);
-                if let Rest::Broken(broken) = rest {
+                if let SegmentEnd::Broken(broken) = rest {
                     damages.push(format!("{}: {broken}", segment.name));
                 }
                 if !has_sample {
@@ -329,7 +329,7 @@ fn near_ns(decoder: &Decoder) -> i64 {
 }
 
 /// Reads a segment up to the last sample at or before a time. Returns whether there was one.
-pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Rest) {
+pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, SegmentEnd) {
     let mut has_sample = false;
     loop {
         // Times ascend within a segment.
@@ -337,13 +337,13 @@ pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Rest) {
             .next_time()
             .is_some_and(|Time { wall_ns: next, .. }| next > wall_ns)
         {
-            return (decoder, has_sample, Rest::Whole);
+            return (decoder, has_sample, SegmentEnd::Whole);
         }
         match decoder.advance() {
             Ok(None) => has_sample = true,
-            Ok(Some(End::Whole)) => return (decoder, has_sample, Rest::Whole),
-            Ok(Some(End::Torn(bytes))) => return (decoder, has_sample, Rest::Torn(bytes)),
-            Err(broken) => return (decoder, has_sample, Rest::Broken(broken)),
+            Ok(Some(End::Whole)) => return (decoder, has_sample, SegmentEnd::Whole),
+            Ok(Some(End::Torn(bytes))) => return (decoder, has_sample, SegmentEnd::Torn(bytes)),
+            Err(broken) => return (decoder, has_sample, SegmentEnd::Broken(broken)),
         }
     }
 }

@@ -12,7 +12,7 @@ pub struct Point {
 taskdiag_core::named_enum! {
     /// The resource of a spike.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Of {
+    pub enum SpikeResource {
         Processors => "processors",
         Memory => "memory",
     }
@@ -22,19 +22,19 @@ taskdiag_core::named_enum! {
     pub fn name;
 }
 
-impl Of {
+impl SpikeResource {
     /// The smallest rise over the usual value, as a share of the whole, that counts as a spike.
     fn least(self) -> f64 {
         match self {
-            Of::Processors => 0.10,
-            Of::Memory => 0.03,
+            SpikeResource::Processors => 0.10,
+            SpikeResource::Memory => 0.03,
         }
     }
 
     fn part(self, point: &Point) -> Option<f64> {
         match self {
-            Of::Processors => point.processors,
-            Of::Memory => point.memory,
+            SpikeResource::Processors => point.processors,
+            SpikeResource::Memory => point.memory,
         }
     }
 }
@@ -45,7 +45,7 @@ pub struct Spike {
     /// The index of the highest sample.
     pub index: usize,
     /// The resource.
-    pub of: Of,
+    pub of: SpikeResource,
     /// The share used at the highest sample.
     pub part: f64,
     /// The usual share: the median of the samples before.
@@ -70,7 +70,7 @@ const DISTANCES: f64 = 5.0;
 /// highest of them.
 pub fn spikes(points: &[Point]) -> Vec<Spike> {
     let mut spikes = Vec::new();
-    for of in Of::ALL {
+    for of in SpikeResource::ALL {
         let mut open: Option<Spike> = None;
         for (index, point) in points.iter().enumerate() {
             let before = &points[index.saturating_sub(BEFORE)..index];
@@ -98,7 +98,7 @@ pub fn spikes(points: &[Point]) -> Vec<Spike> {
 }
 
 /// The usual share, if this one is far above it.
-fn above(of: Of, part: f64, before: &[Point]) -> Option<f64> {
+fn above(of: SpikeResource, part: f64, before: &[Point]) -> Option<f64> {
     let parts: Vec<f64> = before.iter().filter_map(|point| of.part(point)).collect();
     if parts.len() < FEWEST {
         return None;
@@ -173,7 +173,7 @@ mod tests {
         all[10].memory = Some(0.56);
         all[12].processors = Some(1.0);
         all[15].processors = None;
-        let found: Vec<(usize, Of)> = spikes(&all).iter().map(|spike| (spike.index, spike.of)).collect();
-        assert_eq!(found, [(10, Of::Memory), (12, Of::Processors)]);
+        let found: Vec<(usize, SpikeResource)> = spikes(&all).iter().map(|spike| (spike.index, spike.of)).collect();
+        assert_eq!(found, [(10, SpikeResource::Memory), (12, SpikeResource::Processors)]);
     }
 }

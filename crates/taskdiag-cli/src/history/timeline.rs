@@ -11,7 +11,7 @@ use taskdiag_history::piece::Time;
 
 use super::library::{Library, Outline, Segment};
 use super::past::Recorded;
-use super::spikes::{spikes, Of, Point, Spike, BEFORE};
+use super::spikes::{spikes, Point, Spike, SpikeResource, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
 
 /// A sample.
@@ -36,7 +36,7 @@ impl SampleId {
 #[derive(Clone, Debug)]
 pub struct SpikeAt {
     pub place: SampleId,
-    pub of: Of,
+    pub of: SpikeResource,
     pub part: f64,
     pub usual: f64,
 }

@@ -18,7 +18,7 @@ use crate::output::listing::{Form, Layout, Listing};
 use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
-use crate::source::{self, parser, BrokerOptions, Choices, Only, Patience};
+use crate::source::{self, parser, BrokerOptions, Choices, ForcedSource, Patience};
 pub use row::{build_id_cell, RELATION};
 pub use sums::{by_file, FileSum};
 
@@ -88,7 +88,7 @@ pub struct SourceOptions {
         default_value = "auto",
         default_value_if("socket", ArgPredicate::IsPresent, "broker")
     )]
-    source: Only<SourceId>,
+    source: ForcedSource<SourceId>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -96,29 +96,29 @@ pub struct SourceOptions {
 }
 
 /// The sources.
-const SOURCES: &Choices<Only<SourceId>> = &[
-    ("auto", Only(None), "Whichever is fastest here"),
+const SOURCES: &Choices<ForcedSource<SourceId>> = &[
+    ("auto", ForcedSource(None), "Whichever is fastest here"),
     (
         "procmap",
-        Only(Some(SourceId::Procmap)),
+        ForcedSource(Some(SourceId::Procmap)),
         "The PROCMAP_QUERY ioctl, Linux 6.11",
     ),
     (
         "bpf",
-        Only(Some(SourceId::Bpf)),
+        ForcedSource(Some(SourceId::Bpf)),
         "BPF programs; needs CAP_BPF and CAP_PERFMON",
     ),
-    ("procfs", Only(Some(SourceId::Procfs)), "The files of /proc"),
+    ("procfs", ForcedSource(Some(SourceId::Procfs)), "The files of /proc"),
     (
         "broker",
-        Only(Some(SourceId::Broker)),
+        ForcedSource(Some(SourceId::Broker)),
         "The kernel, through files that taskdiagd opens",
     ),
 ];
 
 impl SourceOptions {
     fn is_broker(&self) -> bool {
-        self.source == Only(Some(SourceId::Broker))
+        self.source == ForcedSource(Some(SourceId::Broker))
     }
 
     /// A handle that finds processes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, FromArgMatches};
 
-use super::options::{self, Meant};
+use super::options::{self, PsOptions};
 use crate::history::PastOptions;
 use crate::listing::Options;
 use crate::outcome::Failure;
@@ -53,7 +53,7 @@ pub struct Args {
     pub options: Options,
     /// The options of ps(1).
     #[arg(skip)]
-    pub meant: Meant,
+    pub ps_options: PsOptions,
 }
 
 /// The arguments of `taskdiag ps` for clap: those that it parses, and those of ps(1), which it only
@@ -99,7 +99,7 @@ pub struct CommandLine {
     /// The other arguments, for clap.
     pub arguments: Vec<OsString>,
     /// The options of ps(1).
-    pub meant: Meant,
+    pub ps_options: PsOptions,
 }
 
 impl CommandLine {
@@ -109,7 +109,7 @@ impl CommandLine {
         let Some(command) = position_of_ps(&arguments) else {
             return Ok(CommandLine {
                 arguments,
-                meant: Meant::default(),
+                ps_options: PsOptions::default(),
             });
         };
         let own = Args::augment_args(clap::Command::new("ps"));
@@ -121,10 +121,10 @@ impl CommandLine {
             };
             GLOBAL.contains(&name) || arguments.any(takes)
         };
-        let (mut meant, left) = options::take(arguments.drain(command + 1..), takes_value, is_link)?;
-        meant.is_given |= is_link;
+        let (mut ps_options, left) = options::take(arguments.drain(command + 1..), takes_value, is_link)?;
+        ps_options.is_given |= is_link;
         arguments.extend(left);
-        Ok(CommandLine { arguments, meant })
+        Ok(CommandLine { arguments, ps_options })
     }
 }
 
@@ -149,27 +149,30 @@ fn position_of_ps(arguments: &[OsString]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn command_line(words: &[&str], is_link: bool) -> (String, Meant) {
+    fn command_line(words: &[&str], is_link: bool) -> (String, PsOptions) {
         let words = words.iter().map(|&word| OsString::from(word)).collect();
-        let CommandLine { arguments, meant } = CommandLine::new(words, is_link).expect("words");
+        let CommandLine { arguments, ps_options } = CommandLine::new(words, is_link).expect("words");
         let arguments: Vec<String> = arguments
             .into_iter()
             .map(|word| word.into_string().expect("UTF-8"))
             .collect();
-        (arguments.join(" "), meant)
+        (arguments.join(" "), ps_options)
     }
 
     /// Check that other commands are unaffected, and that a link called ps has the grammar of ps.
     #[test]
     fn only_ps_has_the_grammar_of_ps() {
-        let (arguments, meant) = command_line(&["taskdiag", "tree", "-aux"], false);
-        assert_eq!((arguments.as_str(), meant), ("taskdiag tree -aux", Meant::default()));
-        let (arguments, meant) = command_line(&["taskdiag", "ps", "-e", "--json"], true);
+        let (arguments, ps_options) = command_line(&["taskdiag", "tree", "-aux"], false);
+        assert_eq!(
+            (arguments.as_str(), ps_options),
+            ("taskdiag tree -aux", PsOptions::default())
+        );
+        let (arguments, ps_options) = command_line(&["taskdiag", "ps", "-e", "--json"], true);
         assert_eq!(arguments, "taskdiag ps --json");
-        assert!(meant.is_called_ps && meant.is_given && meant.choice.all);
-        let (arguments, meant) = command_line(&["taskdiag", "ps", "aux", "--where", "aux", "--limit=3"], false);
+        assert!(ps_options.is_called_ps && ps_options.is_given && ps_options.choice.all);
+        let (arguments, ps_options) = command_line(&["taskdiag", "ps", "aux", "--where", "aux", "--limit=3"], false);
         assert_eq!(arguments, "taskdiag ps --where aux --limit=3");
-        assert!(!meant.is_called_ps && meant.choice.own && meant.choice.on_terminals);
+        assert!(!ps_options.is_called_ps && ps_options.choice.own && ps_options.choice.on_terminals);
         for words in [
             &["taskdiag", "--color", "never", "ps", "-e"][..],
             &["taskdiag", "--color=never", "ps", "-e"],
@@ -177,14 +180,14 @@ mod tests {
         ] {
             assert!(command_line(words, false).1.choice.all, "{words:?}");
         }
-        let (arguments, meant) = command_line(&["taskdiag", "--color", "ps", "-e"], false);
+        let (arguments, ps_options) = command_line(&["taskdiag", "--color", "ps", "-e"], false);
         assert_eq!(
-            (arguments.as_str(), meant),
-            ("taskdiag --color ps -e", Meant::default())
+            (arguments.as_str(), ps_options),
+            ("taskdiag --color ps -e", PsOptions::default())
         );
-        let (arguments, meant) = command_line(&["taskdiag", "ps", "--color", "always", "-e"], false);
+        let (arguments, ps_options) = command_line(&["taskdiag", "ps", "--color", "always", "-e"], false);
         assert_eq!(
-            (arguments.as_str(), meant.choice.all),
+            (arguments.as_str(), ps_options.choice.all),
             ("taskdiag ps --color always", true)
         );
     }

@@ -7,7 +7,7 @@ use taskdiag::{Field, Fields};
 
 use super::host::pid_digits;
 use super::lines::ColumnLayout;
-use super::options::Meant;
+use super::options::PsOptions;
 use super::specifiers::{Justify, Specifier, Width, SET};
 use crate::outcome::{is_procps, Failure};
 use crate::output::listing::Shown;
@@ -83,7 +83,7 @@ impl Column {
     }
 
     /// Its place on a line.
-    pub fn place(&self, meant: &Meant, pid_digits: usize) -> ColumnLayout {
+    pub fn place(&self, ps_options: &PsOptions, pid_digits: usize) -> ColumnLayout {
         match self.shows {
             Shows::Specifier(specifier) => {
                 let usual = match specifier.width {
@@ -92,7 +92,7 @@ impl Column {
                     Width::Pid => pid_digits,
                 };
                 let is_number = match specifier.justify {
-                    Justify::Name => meant.modifiers.numeric,
+                    Justify::Name => ps_options.modifiers.numeric,
                     Justify::Right | Justify::RightIn(_) => true,
                     Justify::Left | Justify::Whole => false,
                 };
@@ -284,7 +284,7 @@ fn aix(letter: char) -> Option<&'static Specifier> {
 }
 
 /// The columns of the predefined format.
-pub fn preset(meant: &Meant) -> Vec<Column> {
+pub fn preset(ps_options: &PsOptions) -> Vec<Column> {
     let named = |(name, width): (&str, Option<usize>)| {
         let shows = Shows::Specifier(Specifier::named(name)?);
         Some(Column {
@@ -293,9 +293,9 @@ pub fn preset(meant: &Meant) -> Vec<Column> {
             ..Column::of(shows)
         })
     };
-    meant
+    ps_options
         .preset
-        .columns(meant.is_bsd)
+        .columns(ps_options.is_bsd)
         .into_iter()
         .filter_map(named)
         .collect()
@@ -319,9 +319,9 @@ pub fn fields(columns: &[Column]) -> Vec<Field> {
 }
 
 /// The places of columns on a line.
-pub fn places(columns: &[Column], meant: &Meant) -> Vec<ColumnLayout> {
+pub fn places(columns: &[Column], ps_options: &PsOptions) -> Vec<ColumnLayout> {
     let digits = pid_digits();
-    columns.iter().map(|column| column.place(meant, digits)).collect()
+    columns.iter().map(|column| column.place(ps_options, digits)).collect()
 }
 
 fn wrong(message: String) -> Failure {
@@ -335,7 +335,7 @@ mod tests {
     fn headers(lists: &[&str], vocabulary: Vocabulary) -> Result<Vec<String>, String> {
         let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
         let columns =
-            named(&lists, vocabulary, || preset(&Meant::default())).map_err(|failure| format!("{failure:?}"))?;
+            named(&lists, vocabulary, || preset(&PsOptions::default())).map_err(|failure| format!("{failure:?}"))?;
         Ok(columns.into_iter().map(|column| column.header).collect())
     }
 
@@ -403,7 +403,7 @@ mod tests {
     fn widths_make_room_for_headers_unless_they_are_given() {
         let width = |item: &str| {
             let columns = named(&[item.to_owned()], Vocabulary::Ps, Vec::new).expect("a column");
-            columns[0].place(&Meant::default(), 7).width
+            columns[0].place(&PsOptions::default(), 7).width
         };
         assert_eq!(width("pid"), Some(7));
         assert_eq!(width("comm"), Some(15));

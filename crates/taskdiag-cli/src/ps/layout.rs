@@ -53,7 +53,7 @@ pub enum TaskLayout {
 impl TaskLayout {
     /// The layout that the arguments choose.
     pub fn new(args: &Args) -> Result<TaskLayout, Failure> {
-        let (options, meant) = (&args.options, &args.meant);
+        let (options, ps_options) = (&args.options, &args.ps_options);
         let is_threads = args.threads;
         let default_columns = || {
             if is_threads {
@@ -63,11 +63,11 @@ impl TaskLayout {
             }
         };
         let mut lists = options.fields.clone();
-        lists.splice(..0, meant.preset.preloaded.clone());
+        lists.splice(..0, ps_options.preset.preloaded.clone());
         let usual = |vocabulary| match vocabulary {
-            Vocabulary::Ps if meant.is_given => columns::preset(meant),
+            Vocabulary::Ps if ps_options.is_given => columns::preset(ps_options),
             Vocabulary::Ps => default_columns().into_iter().map(columns::Column::from).collect(),
-            Vocabulary::Fields if meant.preset.is_format() => columns::preset(meant),
+            Vocabulary::Fields if ps_options.preset.is_format() => columns::preset(ps_options),
             Vocabulary::Fields => {
                 let fields: &[Field] = if is_threads { &THREAD_FIELDS } else { &PROCESS_FIELDS };
                 fields
@@ -93,7 +93,7 @@ impl TaskLayout {
             _ => None,
         };
         let layout = match columns.iter().map(native).collect() {
-            Some(native) if meant.forest.is_none() => TaskLayout::Table(native),
+            Some(native) if ps_options.forest.is_none() => TaskLayout::Table(native),
             _ => TaskLayout::Lines(columns),
         };
         Ok(layout)
@@ -134,11 +134,11 @@ impl PsRequest {
         };
         let sort = sort::keys(&args.sort, vocabulary)?;
         let mut fields = sort.iter().fold(shown.fields(), |fields, by| fields | by.key.needs());
-        let meant = &args.meant;
-        if meant.forest.is_some() {
+        let ps_options = &args.ps_options;
+        if ps_options.forest.is_some() {
             fields |= Field::Ppid | Field::StartNs;
         }
-        if meant.modifiers.environment {
+        if ps_options.modifiers.environment {
             fields |= Field::Environ;
         }
         if fields.contains(Field::Cgroup) && Handle::has_cgroup1() {

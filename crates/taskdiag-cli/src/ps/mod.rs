@@ -39,7 +39,7 @@ use crate::version;
 pub use cell::plain;
 
 pub use args::{Args, CommandLine, PsArgs};
-pub use options::{terminal, Meant};
+pub use options::{terminal, PsOptions};
 
 use forest::Tree;
 use host::{Host, Modifiers};
@@ -49,27 +49,29 @@ use specifiers::{Specifier, TABLE};
 
 /// The query that the arguments ask for.
 pub fn query(args: &Args) -> Result<Query, Failure> {
-    let Args { selection, meant, .. } = args;
+    let Args {
+        selection, ps_options, ..
+    } = args;
     let query = match selection.scope(args.threads)? {
-        Some(query) => meant.narrow(query, select::Caller::new)?,
-        None => meant.query(args.threads, select::Caller::new)?,
+        Some(query) => ps_options.narrow(query, select::Caller::new)?,
+        None => ps_options.query(args.threads, select::Caller::new)?,
     };
     selection.narrow(query, args.past.is_given(), within_cgroup)
 }
 
-/// Runs the command. `meant` holds the options that [`CommandLine`] took from the command line.
+/// Runs the command. `ps_options` holds the options that [`CommandLine`] took from the command line.
 /// `watch` runs it with `--watch SECONDS`.
 pub fn run(
     args: PsArgs,
-    meant: Meant,
+    ps_options: PsOptions,
     watch: impl FnOnce(&Args, Duration) -> Result<Outcome, Failure>,
 ) -> Result<Outcome, Failure> {
     let PsArgs(mut args) = args;
-    args.threads |= meant.threads == Threads::Rows;
-    args.meant = meant;
-    match args.meant.instead {
+    args.threads |= ps_options.threads == Threads::Rows;
+    args.ps_options = ps_options;
+    match args.ps_options.instead {
         Some(Instead::Specifiers) => return list_specifiers(),
-        Some(Instead::Version) => return print_version(args.meant.is_called_ps),
+        Some(Instead::Version) => return print_version(args.ps_options.is_called_ps),
         None => check(&args)?,
     }
     if let Some(delay) = args.watch {
@@ -91,7 +93,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     let answers = Answers::ask(&mut handle, &request.query)?;
     let mut host = Host::new(Modifiers {
         named: args.options.names,
-        ..args.meant.modifiers
+        ..args.ps_options.modifiers
     });
     let mut tasks = answers.tasks();
     let considered = tasks.len();
@@ -105,7 +107,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     match &request.shown {
         TaskLayout::Table(columns) => write_table(&args.options, columns, &tasks, &mut missing)?,
         TaskLayout::Lines(columns) => {
-            let threads = match args.meant.threads {
+            let threads = match args.ps_options.threads {
                 Threads::Below => Some(Answers::ask(&mut handle, &threads_of(&tasks, request.query.fields))?),
                 Threads::No | Threads::Rows => None,
             };
@@ -131,7 +133,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     if args.options.stats {
         answers.say_stats(tasks.len());
     }
-    if args.meant.is_called_ps {
+    if args.ps_options.is_called_ps {
         // As in ps, the exit status says whether any process matched, and nothing else is reported.
         return Ok(if considered > 0 {
             Outcome::Complete
@@ -142,7 +144,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     let outcome = whole.and(answers.report(&[(&hidden, considered), (&missing, tasks.len())]));
     let found = match considered {
         // Scripts rely on this: ps ends with status 1 if no process matches its options.
-        0 if args.meant.is_given && !args.selection.is_narrowed() => Outcome::Partial,
+        0 if args.ps_options.is_given && !args.selection.is_narrowed() => Outcome::Partial,
         _ => Outcome::Complete,
     };
     Ok(outcome.and(found).and(args.selection.check_cgroup(&handle, &answers)))
@@ -160,12 +162,12 @@ fn arrange(
         // BPF returns all threads in the order of their ids.
         tasks.sort_by_key(|task| (task.record().header().pid.get(), task.record().header().tid.get()));
     }
-    in_listed_order(tasks, &args.meant.choice.quick);
+    in_listed_order(tasks, &args.ps_options.choice.quick);
     let shown_fields = request.shown.fields();
     sort::sort(tasks, &request.sort, host, missing, |field| {
         !shown_fields.contains(field)
     });
-    args.meant.forest.map(|branches| {
+    args.ps_options.forest.map(|branches| {
         if request.sort.is_empty() {
             let start = |task: &Task<'_>| task.start_ns().unwrap_or(0).div_euclid(TICK_NS as i64);
             tasks.sort_by_key(|task| (task.ppid().unwrap_or(0), start(task), task.record().header().pid.get()));
@@ -190,16 +192,19 @@ fn write_table(options: &Options, columns: &[Shown], rows: &[Task<'_>], missing:
 
 /// Rejects arguments that exclude each other.
 fn check(args: &Args) -> Result<(), Failure> {
-    let Args { meant, options, .. } = args;
+    let Args {
+        ps_options, options, ..
+    } = args;
     let wrong = |message: &str| Err(Failure::Unanswered(message.to_owned()));
-    if args.threads && meant.forest.is_some() {
+    if args.threads && ps_options.forest.is_some() {
         return wrong("a forest has processes only: leave out either the forest or the threads");
     }
-    if meant.threads == Threads::Below && options.format() != Format::Table {
+    if ps_options.threads == Threads::Below && options.format() != Format::Table {
         return wrong("threads below their processes make no rows for programs: -L has a row for each thread");
     }
-    let shows_format = meant.preset.is_format() || meant.preset.preloaded.is_some() || meant.forest.is_some();
-    if args.watch.is_some() && (shows_format || meant.threads == Threads::Below) {
+    let shows_format =
+        ps_options.preset.is_format() || ps_options.preset.preloaded.is_some() || ps_options.forest.is_some();
+    if args.watch.is_some() && (shows_format || ps_options.threads == Threads::Below) {
         return wrong(
             "watching shows columns of its own: choose them with -o, and leave out formats and forests of ps",
         );

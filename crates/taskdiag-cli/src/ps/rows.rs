@@ -7,7 +7,7 @@ use super::columns::{self, Shows};
 use super::forest::Tree;
 use super::host::Host;
 use super::lines::{Lines, Screen};
-use super::options::{Branches, Meant};
+use super::options::{Branches, PsOptions};
 use super::specifiers::{Justify, Level, Specifier, SET, WIDE_SETS};
 use super::Args;
 use crate::listing::Answers;
@@ -35,8 +35,8 @@ impl PsRow<'_> {
     }
 
     /// The branches for a column of this width. Like ps, leaves out those that do not fit.
-    fn branches_in(&self, room: usize, meant: &Meant) -> &[u8] {
-        let width = meant.forest.map_or(1, Branches::width);
+    fn branches_in(&self, room: usize, ps_options: &PsOptions) -> &[u8] {
+        let width = ps_options.forest.map_or(1, Branches::width);
         let whole = room - room % width;
         let branches = self.branches.as_bytes();
         &branches[..branches.len().min(whole)]
@@ -83,10 +83,10 @@ pub fn write_lines(
     host: &mut Host,
     missing: &mut Absences,
 ) -> Result<(), Failure> {
-    let (options, meant) = (&args.options, &args.meant);
+    let (options, ps_options) = (&args.options, &args.ps_options);
     let has_header = !options.no_header && columns.iter().any(|column| !column.header.is_empty());
-    let mut places = columns::places(columns, meant);
-    let screen = meant.screen();
+    let mut places = columns::places(columns, ps_options);
+    let screen = ps_options.screen();
     let sets = columns.iter().filter(|column| column.is_of_signals()).count();
     host.has_wide_sets = screen.has_room(&places, sets * WIDE_SETS);
     let more = if host.has_wide_sets { WIDE_SETS } else { 0 };
@@ -109,7 +109,7 @@ pub fn write_lines(
         }
     }
     let mut cells = Cells::new(options.bytes, options.names);
-    let (mut output, page) = (Output::new(), meant.page());
+    let (mut output, page) = (Output::new(), ps_options.page());
     for row in rows {
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
@@ -120,7 +120,7 @@ pub fn write_lines(
                     task: &row.task,
                     host,
                     missing: column.is_named.then_some(&mut *missing),
-                    branches: row.branches_in(room, meant),
+                    branches: row.branches_in(room, ps_options),
                 }),
             });
         }
@@ -130,7 +130,7 @@ pub fn write_lines(
     Ok(output.finish()?)
 }
 
-impl Meant {
+impl PsOptions {
     /// How long lines are handled.
     fn screen(&self) -> Screen {
         let told = self.columns.or_else(|| from_environment("COLUMNS"));

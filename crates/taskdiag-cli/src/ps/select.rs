@@ -4,7 +4,7 @@ use rustix::process::geteuid;
 use taskdiag::{Filter, Query};
 use taskdiag_core::text::process;
 
-use super::options::{Choice, List, Meant, Threads};
+use super::options::{Choice, List, PsOptions, Threads};
 use crate::outcome::Failure;
 
 /// The calling process, as the options refer to it.
@@ -27,7 +27,7 @@ impl Caller {
     }
 }
 
-impl Meant {
+impl PsOptions {
     /// The query for the processes that the options select. If no option selects any: all
     /// processes, or with the name ps the caller's own.
     pub fn query(&self, is_threads: bool, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
@@ -57,11 +57,11 @@ impl Meant {
     pub fn narrow(&self, query: Query, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
         // The query has already selected processes. All of them are meant, whatever the name of the
         // command.
-        let meant = Meant {
+        let ps_options = PsOptions {
             is_called_ps: false,
             ..self.clone()
         };
-        match meant.expression(&caller) {
+        match ps_options.expression(&caller) {
             Some(expression) => Ok(query.filter(parsed(&expression)?)),
             None => Ok(query),
         }
@@ -207,21 +207,21 @@ mod tests {
     const CALLER: Caller = Caller { euid: 7, tty: 34_816 };
 
     fn expression(choice: Choice) -> Option<String> {
-        let meant = Meant {
+        let ps_options = PsOptions {
             choice,
-            ..Meant::default()
+            ..PsOptions::default()
         };
-        meant.expression(&|| CALLER)
+        ps_options.expression(&|| CALLER)
     }
 
     fn called_ps(is_bsd: bool, choice: Choice) -> Option<String> {
-        let meant = Meant {
+        let ps_options = PsOptions {
             choice,
             is_bsd,
             is_called_ps: true,
-            ..Meant::default()
+            ..PsOptions::default()
         };
-        meant.expression(&|| CALLER)
+        ps_options.expression(&|| CALLER)
     }
 
     /// Check that options add up, and that all processes are selected where no or every option is

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 
 use super::lists::{groups, ids, terminals};
-use super::meant::{Choice, Instead, List, Meant, Threads};
+use super::ps_options::{Choice, Instead, List, PsOptions, Threads};
 use crate::outcome::Failure;
 use crate::ps::{columns, presets, sort};
 
 /// The combined meaning of the options given so far.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    pub(super) meant: Meant,
+    pub(super) ps_options: PsOptions,
     /// The arguments that are left for clap.
     pub(super) left: Vec<OsString>,
     /// Whether columns were named.
@@ -24,15 +24,15 @@ impl Given {
     }
 
     pub(super) fn list(&mut self, list: List) -> Result<(), String> {
-        self.meant.choice.lists.push(list);
+        self.ps_options.choice.lists.push(list);
         Ok(())
     }
 
     pub(super) fn quick(&mut self, value: &str) -> Result<(), String> {
-        if !self.meant.choice.quick.is_empty() {
+        if !self.ps_options.choice.quick.is_empty() {
             return Err("it can be given once only: -p takes any number of lists".to_owned());
         }
-        self.meant.choice.quick = ids(value)?;
+        self.ps_options.choice.quick = ids(value)?;
         Ok(())
     }
 
@@ -52,12 +52,12 @@ impl Given {
     }
 
     pub(super) fn unix_format(&mut self, set: impl Fn(&mut presets::Unix)) -> Result<(), String> {
-        set(&mut self.meant.preset.unix);
+        set(&mut self.ps_options.preset.unix);
         Ok(())
     }
 
     pub(super) fn bsd_format(&mut self, format: presets::Bsd) -> Result<(), String> {
-        match self.meant.preset.bsd.replace(format) {
+        match self.ps_options.preset.bsd.replace(format) {
             Some(other) if other != format => {
                 Err(format!("there can be one such format only, and {other} is one already"))
             }
@@ -79,7 +79,7 @@ impl Given {
         if self.has_columns {
             return Err("it comes before other columns: -o can add some behind it".to_owned());
         }
-        self.meant.preset.preloaded = Some(format!("pid,{value},state,tname,time,{last}"));
+        self.ps_options.preset.preloaded = Some(format!("pid,{value},state,tname,time,{last}"));
         self.has_columns = true;
         Ok(())
     }
@@ -103,42 +103,42 @@ impl Given {
 
     pub(super) fn threads(&mut self, threads: Threads) -> Result<(), String> {
         // -L and -T add a column to the rows that -m makes.
-        if self.meant.threads != Threads::Below {
-            self.meant.threads = threads;
+        if self.ps_options.threads != Threads::Below {
+            self.ps_options.threads = threads;
         }
         Ok(())
     }
 
     pub(super) fn instead(&mut self, instead: Instead) -> Result<(), String> {
-        self.meant.instead = Some(instead);
+        self.ps_options.instead = Some(instead);
         Ok(())
     }
 
     /// Rejects options that exclude each other.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let meant = &self.meant;
-        if meant.forest.is_some() && meant.threads != Threads::No {
+        let ps_options = &self.ps_options;
+        if ps_options.forest.is_some() && ps_options.threads != Threads::No {
             return Err(wrong(
                 "a forest has processes only: leave out either the forest or the threads",
             ));
         }
         let quick = Choice {
-            quick: meant.choice.quick.clone(),
-            running: meant.choice.running,
+            quick: ps_options.choice.quick.clone(),
+            running: ps_options.choice.running,
             ..Choice::default()
         };
-        if !quick.quick.is_empty() && meant.choice != quick {
+        if !quick.quick.is_empty() && ps_options.choice != quick {
             return Err(wrong(
                 "-q can't be combined with other options that select processes: -p can",
             ));
         }
-        if self.has_columns && meant.preset.bsd.is_some() {
+        if self.has_columns && ps_options.preset.bsd.is_some() {
             return Err(wrong(format!(
                 "columns are named and there is the format {}: leave out either",
-                meant.preset.bsd.map_or(String::new(), |format| format.to_string())
+                ps_options.preset.bsd.map_or(String::new(), |format| format.to_string())
             )));
         }
-        meant.preset.check().map_err(wrong)
+        ps_options.preset.check().map_err(wrong)
     }
 }
 

@@ -6,13 +6,13 @@
 
 mod given;
 mod lists;
-mod meant;
 mod parser;
+mod ps_options;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use lists::terminal;
-pub use meant::{Branches, Choice, Instead, List, Meant, Threads};
 pub use parser::take;
+pub use ps_options::{Branches, Choice, Instead, List, PsOptions, Threads};
 pub use table::{bsd_help, for_clap, Takes, OPTIONS};

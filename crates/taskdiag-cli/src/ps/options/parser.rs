@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::given::{wrong, Given};
 use super::lists::{ids, terminals};
-use super::meant::{List, Meant};
+use super::ps_options::{List, PsOptions};
 use super::table::{PsOption, Takes, NOTHING, OPTIONS};
 use crate::outcome::Failure;
 
@@ -17,11 +17,11 @@ pub fn take(
     arguments: impl IntoIterator<Item = OsString>,
     takes_value: impl Fn(&str) -> bool,
     is_called_ps: bool,
-) -> Result<(Meant, Vec<OsString>), Failure> {
+) -> Result<(PsOptions, Vec<OsString>), Failure> {
     let mut given = Given::default();
-    given.meant.is_called_ps = is_called_ps;
+    given.ps_options.is_called_ps = is_called_ps;
     let personality = std::env::var("PS_PERSONALITY").unwrap_or_default();
-    given.meant.is_bsd = is_called_ps && ["bsd", "old"].contains(&personality.as_str());
+    given.ps_options.is_bsd = is_called_ps && ["bsd", "old"].contains(&personality.as_str());
     let mut rest: VecDeque<OsString> = arguments.into_iter().collect();
     while let Some(word) = rest.pop_front() {
         let bytes = word.as_bytes();
@@ -53,7 +53,7 @@ pub fn take(
         }
     }
     given.check()?;
-    Ok((given.meant, given.left))
+    Ok((given.ps_options, given.left))
 }
 
 /// Whether all letters of a cluster are BSD options. Only the last one may take a value, which is
@@ -136,9 +136,9 @@ impl Given {
     ) -> Result<(), Failure> {
         let cluster = text(cluster, &word.to_string_lossy())?;
         if cluster.starts_with(|first: char| first.is_ascii_digit()) {
-            (self.meant.is_given, self.meant.is_bsd) = (true, true);
+            (self.ps_options.is_given, self.ps_options.is_bsd) = (true, true);
             let pids = ids(&cluster).map_err(|message| wrong(format!("{word:?}: {message}")))?;
-            self.meant.choice.lists.push(List::Pids(pids));
+            self.ps_options.choice.lists.push(List::Pids(pids));
             return Ok(());
         }
         if cluster.is_empty() {
@@ -146,7 +146,7 @@ impl Given {
                 "{word:?} is neither an option nor a process id\n{SEE_HELP}"
             )));
         }
-        self.meant.is_bsd |= style == Style::Bsd;
+        self.ps_options.is_bsd |= style == Style::Bsd;
         for (at, letter) in cluster.char_indices() {
             let spelt = format!("{}{letter}", style.dash());
             let Some(option) = OPTIONS.iter().find(|option| style.letter(option) == Some(letter)) else {
@@ -186,7 +186,7 @@ impl Given {
         // These also exist in this command, and belong to its own table.
         let is_ours =
             option.long.contains(&"sort") || option.long.contains(&"no-headers") || option.long.contains(&"format");
-        self.meant.is_given |= !is_ours;
+        self.ps_options.is_given |= !is_ours;
         (option.does)(self, value).map_err(|message| wrong(format!("{spelt}: {message}")))
     }
 }

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction};
 
 use super::given::Given;
 use super::lists::{groups, ids, names, size, terminals, users};
-use super::meant::{Branches, Instead, List, Threads};
+use super::ps_options::{Branches, Instead, List, Threads};
 use crate::ps::presets;
 
 /// What an option of ps takes.
@@ -63,16 +63,16 @@ const NUMBER: Takes = Takes::Value("N");
 /// All options of ps.
 #[rustfmt::skip]
 pub static OPTIONS: &[PsOption] = &[
-    option('e', ' ', &[], NOTHING, "All processes", |g, _| { g.meant.choice.all = true; Ok(()) }),
-    option('A', ' ', &[], NOTHING, "All processes", |g, _| { g.meant.choice.all = true; Ok(()) }),
-    option('a', ' ', &[], NOTHING, "Processes on a terminal, leaders of sessions excepted", |g, _| { g.meant.choice.others_on_terminals = true; Ok(()) }),
-    option('d', ' ', &[], NOTHING, "All processes but leaders of sessions", |g, _| { g.meant.choice.others = true; Ok(()) }),
-    option(' ', 'a', &[], NOTHING, "Processes on a terminal; with x all", |g, _| { g.meant.choice.on_terminals = true; Ok(()) }),
-    option(' ', 'x', &[], NOTHING, "The caller's processes; with a all", |g, _| { g.meant.choice.own = true; Ok(()) }),
+    option('e', ' ', &[], NOTHING, "All processes", |g, _| { g.ps_options.choice.all = true; Ok(()) }),
+    option('A', ' ', &[], NOTHING, "All processes", |g, _| { g.ps_options.choice.all = true; Ok(()) }),
+    option('a', ' ', &[], NOTHING, "Processes on a terminal, leaders of sessions excepted", |g, _| { g.ps_options.choice.others_on_terminals = true; Ok(()) }),
+    option('d', ' ', &[], NOTHING, "All processes but leaders of sessions", |g, _| { g.ps_options.choice.others = true; Ok(()) }),
+    option(' ', 'a', &[], NOTHING, "Processes on a terminal; with x all", |g, _| { g.ps_options.choice.on_terminals = true; Ok(()) }),
+    option(' ', 'x', &[], NOTHING, "The caller's processes; with a all", |g, _| { g.ps_options.choice.own = true; Ok(()) }),
     option(' ', 'g', &[], NOTHING, "Leaders of sessions, too: they always are there", |_, _| Ok(())),
     option(' ', 'T', &[], NOTHING, "Processes on this terminal", |g, _| g.list(List::OwnTerminal)),
-    option(' ', 'r', &[], NOTHING, "Only those that run", |g, _| { g.meant.choice.running = true; Ok(()) }),
-    option('N', ' ', &["deselect"], NOTHING, "All but those that are selected", |g, _| { g.meant.choice.is_negated = true; Ok(()) }),
+    option(' ', 'r', &[], NOTHING, "Only those that run", |g, _| { g.ps_options.choice.running = true; Ok(()) }),
+    option('N', ' ', &["deselect"], NOTHING, "All but those that are selected", |g, _| { g.ps_options.choice.is_negated = true; Ok(()) }),
     option('p', 'p', &["pid"], LIST, "These processes, by id", |g, v| g.list(List::Pids(ids(v)?))),
     option('q', 'q', &["quick-pid"], LIST, "These processes, by id and in this order", |g, v| g.quick(v)),
     option(' ', ' ', &["ppid"], LIST, "Children of these processes", |g, v| g.list(List::Parents(ids(v)?))),
@@ -106,23 +106,23 @@ pub static OPTIONS: &[PsOption] = &[
     option('O', ' ', &[], Takes::Value("FORMAT"), "These columns among the usual ones", |g, v| g.preloaded(v, "command")),
     option(' ', 'O', &[], Takes::Value("ORDER"), "Like -O; or the order in letters", |g, v| g.order_or_preloaded(v)),
 
-    option('L', ' ', &[], NOTHING, "A row for each thread, with LWP", |g, _| { g.meant.preset.lwp = true; g.threads(Threads::Rows) }),
-    option('T', ' ', &[], NOTHING, "A row for each thread, with SPID", |g, _| { g.meant.preset.spid = true; g.threads(Threads::Rows) }),
+    option('L', ' ', &[], NOTHING, "A row for each thread, with LWP", |g, _| { g.ps_options.preset.lwp = true; g.threads(Threads::Rows) }),
+    option('T', ' ', &[], NOTHING, "A row for each thread, with SPID", |g, _| { g.ps_options.preset.spid = true; g.threads(Threads::Rows) }),
     option(' ', 'H', &[], NOTHING, "A row for each thread", |g, _| g.threads(Threads::Rows)),
     option('m', 'm', &[], NOTHING, "A row for each thread below its process", |g, _| g.threads(Threads::Below)),
 
-    option('H', ' ', &[], NOTHING, "Processes indented below their parents", |g, _| { g.meant.forest = Some(Branches::Indented); Ok(()) }),
-    option(' ', 'f', &["forest"], NOTHING, "Processes below their parents", |g, _| { g.meant.forest = Some(Branches::Drawn); Ok(()) }),
-    option(' ', 'c', &[], NOTHING, "Names instead of command lines", |g, _| { g.meant.modifiers.true_name = true; Ok(()) }),
-    option(' ', 'e', &[], NOTHING, "The environment behind the command line", |g, _| { g.meant.modifiers.environment = true; Ok(()) }),
-    option(' ', 'n', &[], NOTHING, "Users and groups by number", |g, _| { g.meant.modifiers.numeric = true; Ok(()) }),
-    option(' ', 'S', &["cumulative"], NOTHING, "Times and faults include those of children that have ended", |g, _| { g.meant.modifiers.cumulative = true; Ok(()) }),
+    option('H', ' ', &[], NOTHING, "Processes indented below their parents", |g, _| { g.ps_options.forest = Some(Branches::Indented); Ok(()) }),
+    option(' ', 'f', &["forest"], NOTHING, "Processes below their parents", |g, _| { g.ps_options.forest = Some(Branches::Drawn); Ok(()) }),
+    option(' ', 'c', &[], NOTHING, "Names instead of command lines", |g, _| { g.ps_options.modifiers.true_name = true; Ok(()) }),
+    option(' ', 'e', &[], NOTHING, "The environment behind the command line", |g, _| { g.ps_options.modifiers.environment = true; Ok(()) }),
+    option(' ', 'n', &[], NOTHING, "Users and groups by number", |g, _| { g.ps_options.modifiers.numeric = true; Ok(()) }),
+    option(' ', 'S', &["cumulative"], NOTHING, "Times and faults include those of children that have ended", |g, _| { g.ps_options.modifiers.cumulative = true; Ok(()) }),
     option(' ', 'k', &["sort"], Takes::Value("[-]SPEC,…"), "Sort by these", |g, v| g.sort(v)),
-    option('w', 'w', &[], NOTHING, "Wider lines; twice for lines of any length", |g, _| { g.meant.wider += 1; Ok(()) }),
-    option(' ', ' ', &["cols", "columns", "width"], NUMBER, "So many characters a line", |g, v| { g.meant.columns = Some(size(v)?); Ok(()) }),
-    option(' ', ' ', &["rows", "lines"], NUMBER, "So many lines a page", |g, v| { g.meant.rows = Some(size(v)?); Ok(()) }),
+    option('w', 'w', &[], NOTHING, "Wider lines; twice for lines of any length", |g, _| { g.ps_options.wider += 1; Ok(()) }),
+    option(' ', ' ', &["cols", "columns", "width"], NUMBER, "So many characters a line", |g, v| { g.ps_options.columns = Some(size(v)?); Ok(()) }),
+    option(' ', ' ', &["rows", "lines"], NUMBER, "So many lines a page", |g, v| { g.ps_options.rows = Some(size(v)?); Ok(()) }),
     option(' ', 'h', &["no-headers", "no-header", "no-heading", "no-headings", "noheaders", "noheader", "noheading", "noheadings"], NOTHING, "No header", |g, _| g.own("--no-header")),
-    option(' ', ' ', &["headers", "header", "heading", "headings"], NOTHING, "A header on each page", |g, _| { g.meant.has_pages = true; Ok(()) }),
+    option(' ', ' ', &["headers", "header", "heading", "headings"], NOTHING, "A header on each page", |g, _| { g.ps_options.has_pages = true; Ok(()) }),
     option(' ', 'L', &[], NOTHING, "List the format specifiers", |g, _| g.instead(Instead::Specifiers)),
     option('V', 'V', &["version"], NOTHING, "Print the version", |g, _| g.instead(Instead::Version)),
 ];

@@ -6,22 +6,22 @@ use super::*;
 use crate::outcome::Failure;
 use crate::ps::presets;
 
-fn parsed(words: &[&str]) -> Result<(Meant, Vec<String>), String> {
+fn parsed(words: &[&str]) -> Result<(PsOptions, Vec<String>), String> {
     let words = words.iter().map(|&word| OsString::from(word));
     let takes_value = |name: &str| ["where", "limit", "source"].contains(&name);
-    let (meant, left) = take(words, takes_value, false).map_err(|failure| match failure {
+    let (ps_options, left) = take(words, takes_value, false).map_err(|failure| match failure {
         Failure::Unanswered(message) => message,
         failure => format!("{failure:?}"),
     })?;
     Ok((
-        meant,
+        ps_options,
         left.into_iter()
             .map(|word| word.into_string().expect("UTF-8"))
             .collect(),
     ))
 }
 
-fn meant(words: &str) -> Meant {
+fn ps_options(words: &str) -> PsOptions {
     let words: Vec<&str> = words.split(' ').collect();
     parsed(&words).unwrap_or_else(|error| panic!("{words:?}: {error}")).0
 }
@@ -33,24 +33,24 @@ fn left(words: &[&str]) -> Vec<String> {
 /// Check that clusters mean the same in any order and style.
 #[test]
 fn clusters_are_options() {
-    assert_eq!(meant("aux"), meant("a u x"));
-    assert_eq!(meant("aux"), meant("axu"));
-    assert_eq!(meant("-ef"), meant("-e -f"));
-    assert_eq!(meant("-aux"), meant("aux"));
-    assert_eq!(meant("-ax"), meant("ax"));
-    assert_ne!(meant("-a"), meant("a"));
+    assert_eq!(ps_options("aux"), ps_options("a u x"));
+    assert_eq!(ps_options("aux"), ps_options("axu"));
+    assert_eq!(ps_options("-ef"), ps_options("-e -f"));
+    assert_eq!(ps_options("-aux"), ps_options("aux"));
+    assert_eq!(ps_options("-ax"), ps_options("ax"));
+    assert_ne!(ps_options("-a"), ps_options("a"));
     // ps has these only without a dash.
-    assert_eq!(meant("-r"), meant("r"));
-    assert_eq!(meant("-en"), meant("en"));
-    let aux = meant("aux");
+    assert_eq!(ps_options("-r"), ps_options("r"));
+    assert_eq!(ps_options("-en"), ps_options("en"));
+    let aux = ps_options("aux");
     assert!(aux.is_bsd && aux.is_given && aux.choice.own && aux.choice.on_terminals);
     assert_eq!(aux.preset.bsd, Some(presets::Bsd::User));
-    let axjf = meant("axjf");
+    let axjf = ps_options("axjf");
     assert_eq!(
         (axjf.preset.bsd, axjf.forest),
         (Some(presets::Bsd::Jobs), Some(Branches::Drawn))
     );
-    let full = meant("-eF");
+    let full = ps_options("-eF");
     assert!(full.preset.unix.full && full.preset.unix.extra && full.choice.all && !full.is_bsd);
 }
 
@@ -78,7 +78,7 @@ fn lists_can_be_given_in_many_ways() {
     assert_eq!(pids(&["t"]), [List::OwnTerminal]);
     assert_eq!(pids(&["t", "-"]), [List::Terminals(vec![0])]);
     assert_eq!(pids(&["t", "aux"]), [List::OwnTerminal]);
-    assert_eq!(meant("-q 3,1,3").choice.quick, [3, 1, 3]);
+    assert_eq!(ps_options("-q 3,1,3").choice.quick, [3, 1, 3]);
 }
 
 /// Check that columns, sort keys and the project's own options are left to clap, in their order.
@@ -103,7 +103,7 @@ fn what_is_ours_is_left() {
         ("axO rss", "pid,rss,state,tname,time,comm"),
         ("-eO rss", "pid,rss,state,tname,time,command"),
     ] {
-        assert_eq!(meant(words).preset.preloaded.as_deref(), Some(list), "{words}");
+        assert_eq!(ps_options(words).preset.preloaded.as_deref(), Some(list), "{words}");
     }
     assert_eq!(left(&["axO", "s"]), ["--sort=size"]);
     assert_eq!(left(&["axO-c"]), ["--sort=-cmd"]);
@@ -113,8 +113,8 @@ fn what_is_ours_is_left() {
 #[test]
 fn h_with_a_dash_is_for_links() {
     let words = ["-p1", "-h"].map(OsString::from);
-    let (meant, left) = take(words, |_| false, true).expect("options of ps");
-    assert!(meant.is_called_ps && meant.is_bsd);
+    let (ps_options, left) = take(words, |_| false, true).expect("options of ps");
+    assert!(ps_options.is_called_ps && ps_options.is_bsd);
     assert_eq!(left, ["--no-header"]);
 }
 
@@ -122,7 +122,7 @@ fn h_with_a_dash_is_for_links() {
 #[test]
 fn columns_of_threads_go_with_rows_below_processes() {
     for words in ["-e -m -L", "-e -L -m", "-eTm", "-emT"] {
-        assert_eq!(meant(words).threads, Threads::Below, "{words}");
+        assert_eq!(ps_options(words).threads, Threads::Below, "{words}");
     }
 }
 

@@ -41,8 +41,8 @@ pub use mount::Proc;
 pub(crate) use mount::{namespaces, SHARE};
 pub(crate) use place::{live_directory, other_threads, OTHER_THREADS};
 use place::{Listing, Place};
-use spread::{Meant, Share, Spread, Target, PART};
-use task::{Only, Pass, Test, With, Worker};
+use spread::{Expand, Share, Spread, Target, PART};
+use task::{Pass, TaskMatch, Test, With, Worker};
 
 /// Up to this many tasks are read by the calling thread, if reading them can't wait: waking a
 /// reader takes as long.
@@ -102,9 +102,9 @@ impl Procfs {
     ) -> Result<(), Error> {
         let scope = query.scope;
         let mut pass = match scope {
-            Scope::Process(_) | Scope::Listed => self.pass(fields, Files::STAT, Only::Leader)?,
-            Scope::ChildrenOf(pid) => self.pass(fields, Files::STAT, Only::ChildOf(pid))?,
-            _ => self.pass(fields, Files::NONE, Only::Any)?,
+            Scope::Process(_) | Scope::Listed => self.pass(fields, Files::STAT, TaskMatch::Leader)?,
+            Scope::ChildrenOf(pid) => self.pass(fields, Files::STAT, TaskMatch::ChildOf(pid))?,
+            _ => self.pass(fields, Files::NONE, TaskMatch::Any)?,
         };
         pass.filter = query.filter.as_ref().map(|filter| Test::new(filter, pass.only));
         let pids: &[u32] = match &scope {
@@ -122,17 +122,17 @@ impl Procfs {
         let ends = match (pids.len(), scope.is_threads()) {
             (1..=FEW, false) if !pass.waits() => self.read_here(pids, &pass, snapshot),
             _ => {
-                let meant = match scope {
-                    Scope::Threads => Meant::Threads,
+                let expand = match scope {
+                    Scope::Threads => Expand::Threads,
                     // The directory of any thread leads to all threads of its process, so check
                     // first whether this task is the leader.
-                    Scope::ThreadsOf(_) | Scope::ThreadsOfListed => Meant::ThreadsOfLeader,
-                    _ => Meant::Itself,
+                    Scope::ThreadsOf(_) | Scope::ThreadsOfListed => Expand::ThreadsOfLeader,
+                    _ => Expand::Itself,
                 };
                 let targets = pids.iter().enumerate().map(|(index, &pid)| Target::new(index, pid));
                 let reading = Reading {
                     passes: vec![pass],
-                    meant,
+                    expand,
                     targets: (scope.is_listed() || !pids.is_empty()).then(|| targets.collect()),
                 };
                 let mut ends = Vec::new();
@@ -188,7 +188,11 @@ impl Procfs {
 
     /// Lets readers read all processes, or some tasks.
     fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Share>, Error> {
-        let Reading { passes, meant, targets } = reading;
+        let Reading {
+            passes,
+            expand,
+            targets,
+        } = reading;
         let wait = Wait {
             patience,
             deadline: None,
@@ -205,7 +209,7 @@ impl Procfs {
             let job = Arc::new(Spread::new(
                 Arc::clone(&self.proc),
                 passes.clone(),
-                meant,
+                expand,
                 std::mem::take(&mut is_of_all),
                 self.ticks_per_second,
             ));
@@ -243,7 +247,7 @@ impl Procfs {
                     } else {
                         Plan::new(task.fields, Files::STAT)
                     };
-                    passes.push(self.pass_by(plan, Only::Any)?);
+                    passes.push(self.pass_by(plan, TaskMatch::Any)?);
                     kinds.len() - 1
                 }
             };
@@ -259,7 +263,7 @@ impl Procfs {
         }
         let reading = Reading {
             passes,
-            meant: Meant::Itself,
+            expand: Expand::Itself,
             targets: Some(targets),
         };
         let parts = self.run(reading, patience)?;
@@ -275,11 +279,11 @@ impl Procfs {
         Ok(supplements.collect())
     }
 
-    fn pass(&mut self, fields: Fields, also: Files, only: Only) -> Result<Pass, Error> {
+    fn pass(&mut self, fields: Fields, also: Files, only: TaskMatch) -> Result<Pass, Error> {
         self.pass_by(Plan::new(fields, also), only)
     }
 
-    fn pass_by(&mut self, plan: Plan, only: Only) -> Result<Pass, Error> {
+    fn pass_by(&mut self, plan: Plan, only: TaskMatch) -> Result<Pass, Error> {
         self.missing.probe(self.proc.as_fd(), &plan);
         let mount = if plan.fields.contains(Field::CgroupId) {
             Mount::find(self.proc.as_fd(), None)?.map(Arc::new)
@@ -303,7 +307,7 @@ type Ends = Vec<(usize, Result<(), Lost>)>;
 /// The work for readers.
 struct Reading {
     passes: Vec<Pass>,
-    meant: Meant,
+    expand: Expand,
     /// `None`: all processes.
     targets: Option<Vec<Target>>,
 }

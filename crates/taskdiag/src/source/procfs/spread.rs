@@ -60,7 +60,7 @@ impl Target {
 
 /// Which tasks a target stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum Expand {
     /// The process or thread itself.
     Itself,
     /// Each thread of the process.
@@ -87,7 +87,7 @@ pub(super) struct Share {
 pub(super) struct Spread {
     pub(super) proc: Arc<OwnedFd>,
     pub(super) passes: Vec<Pass>,
-    pub(super) meant: Meant,
+    pub(super) expand: Expand,
     /// The list of all processes, if all are to be read.
     listing: Option<Mutex<Listing>>,
     ticks_per_second: u64,
@@ -104,14 +104,14 @@ impl Spread {
     pub(super) fn new(
         proc: Arc<OwnedFd>,
         passes: Vec<Pass>,
-        meant: Meant,
+        expand: Expand,
         is_of_all: bool,
         ticks_per_second: u64,
     ) -> Spread {
         Spread {
             proc,
             passes,
-            meant,
+            expand,
             listing: is_of_all.then(Mutex::default),
             ticks_per_second,
             unlisted: Mutex::default(),
@@ -152,16 +152,16 @@ impl Spread {
             drop(done);
             own.clear(pass.plan.fields);
         };
-        let read = match self.meant {
-            Meant::Itself => {
+        let read = match self.expand {
+            Expand::Itself => {
                 let place = match target.tid {
                     0 => Place::process(proc, target.pid),
                     tid => Place::thread(proc, target.pid, tid),
                 };
                 worker.add(&place, pass, &with, own)
             }
-            Meant::Threads => worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over),
-            Meant::ThreadsOfLeader => worker
+            Expand::Threads => worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over),
+            Expand::ThreadsOfLeader => worker
                 .leader(proc, target.pid)
                 .and_then(|()| worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over)),
         };

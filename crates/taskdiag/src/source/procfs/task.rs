@@ -82,7 +82,7 @@ pub(super) fn held_with(file: usize) -> Files {
 #[derive(Clone, Debug)]
 pub(super) struct Pass {
     pub(super) plan: Plan,
-    pub(super) only: Only,
+    pub(super) only: TaskMatch,
     pub(super) missing: Missing,
     /// Ids are those of an outer pid namespace, and mean other tasks to system calls.
     pub(super) is_outer: bool,
@@ -107,9 +107,9 @@ pub(super) struct Test {
 }
 
 impl Test {
-    pub(super) fn new(filter: &Filter, only: Only) -> Test {
+    pub(super) fn new(filter: &Filter, only: TaskMatch) -> Test {
         let also = match only {
-            Only::Any => Files::NONE,
+            TaskMatch::Any => Files::NONE,
             _ => Files::STAT,
         };
         let first = filter.cheap_part().map(|part| {
@@ -123,9 +123,9 @@ impl Test {
     }
 }
 
-/// Which tasks are meant. All kinds but the first need `stat`.
+/// Which tasks are read. All kinds but the first need `stat`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Only {
+pub(super) enum TaskMatch {
     Any,
     /// Processes. The id of another thread leads to a directory too, though `/proc` does not list
     /// it.
@@ -137,13 +137,13 @@ pub(super) enum Only {
     Started(u64),
 }
 
-impl Only {
+impl TaskMatch {
     fn admits(self, stat: &Stat<'_>) -> bool {
         match self {
-            Only::Any => true,
-            Only::Leader => stat.is_leader(),
-            Only::ChildOf(pid) => stat.ppid == pid,
-            Only::Started(ticks) => stat.start_ticks == ticks,
+            TaskMatch::Any => true,
+            TaskMatch::Leader => stat.is_leader(),
+            TaskMatch::ChildOf(pid) => stat.ppid == pid,
+            TaskMatch::Started(ticks) => stat.start_ticks == ticks,
         }
     }
 }
@@ -336,7 +336,7 @@ impl Worker {
     /// Checks that an id is that of a process.
     pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
         self.buffer.used = 0;
-        if Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
+        if TaskMatch::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
             Ok(())
         } else {
             Err(Lost::Other)
@@ -370,7 +370,8 @@ impl Worker {
         const TRIES: usize = 16;
         let start = records.len();
         // Callers list numbers that nobody has. To open a file in vain takes much longer.
-        if matches!(pass.only, Only::Leader) && !pass.is_outer && !has_priority(place.tid) && !is_in_use(place.tid) {
+        if matches!(pass.only, TaskMatch::Leader) && !pass.is_outer && !has_priority(place.tid) && !is_in_use(place.tid)
+        {
             return Err(Lost::Gone);
         }
         for _ in 1..TRIES {
@@ -400,7 +401,7 @@ impl Worker {
         is_last: bool,
         records: &mut Vec<u8>,
     ) -> Result<bool, Lost> {
-        let only = with.started.map_or(pass.only, Only::Started);
+        let only = with.started.map_or(pass.only, TaskMatch::Started);
         self.buffer.used = 0;
         self.buffer.began = Instant::now();
         if with.held == Files::all() {
@@ -414,7 +415,7 @@ impl Worker {
         }
         with.mark(place.tid, NO_FILE);
         // Most processes are not children of that process: find this out before reading more.
-        if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
+        if matches!(only, TaskMatch::ChildOf(_)) && plan.files != Files::STAT {
             if !only.admits(&look(&mut self.buffer, place)?) {
                 return Err(Lost::Other);
             }
@@ -433,7 +434,7 @@ impl Worker {
             ..
         } = self;
         let mut raw = found.raw(buffer);
-        if !matches!(only, Only::Any) && !only.admits(&raw.stat().ok_or(Lost::Malformed)?) {
+        if !matches!(only, TaskMatch::Any) && !only.admits(&raw.stat().ok_or(Lost::Malformed)?) {
             return Err(Lost::Other);
         }
         if plan.fields.contains(Field::CgroupId) {

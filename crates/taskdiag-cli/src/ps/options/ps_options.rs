@@ -5,7 +5,7 @@ use crate::ps::presets;
 
 /// The options of ps(1) that were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Meant {
+pub struct PsOptions {
     /// Whether the command was called by the name `ps`.
     pub is_called_ps: bool,
     /// Whether any were given, so that the output is that of ps.
