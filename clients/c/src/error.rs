@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(code, Code::InvalidInput as u32);
         assert_eq!(
             Error::invalid("ä\0\n\x1b\u{85}b").message.as_c_str(),
-            c"ä\\u{0}\\n\\u{1b}\\u{85}b"
+            c"ä\\x00\\n\\x1b\\u{85}b"
         );
     }
 }

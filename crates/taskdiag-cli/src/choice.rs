@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use taskdiag::files::Owner;
 use taskdiag::{CpuSet, Ids, Limits, Value};
 
 use crate::outcome::Failure;
@@ -146,6 +147,11 @@ impl<'a> From<Value<'a>> for Key<'a> {
             Value::Ids(ids) => Key::Ids(ids),
             Value::Cpus(cpus) => Key::Cpus(cpus),
             Value::Limits(limits) => Key::Limits(limits),
+            // By their processes, then by the numbers of descriptors.
+            Value::Owners(owners) => {
+                let bytes = |owner: &Owner| [owner.pid, owner.fd].map(u32::to_be_bytes).concat();
+                Key::Text(Cow::Owned(owners.iter().flat_map(bytes).collect()))
+            }
             _ => Key::Text(Cow::Borrowed(b"")),
         }
     }

@@ -10,12 +10,12 @@ use taskdiag::{Absent, Field, Fields, Kind, Known, Task, Value};
 use crate::choice::{unknown, SortBy};
 use crate::outcome::Failure;
 use crate::output::document::{Head, Sample};
-use crate::output::format::Format;
+use crate::output::format::{Format, Machine};
 use crate::output::listing::Form;
 use crate::output::names::Names;
 use crate::output::relation::{column, Cell, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows};
-use crate::output::table::{Align, Table};
+use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{people, text, Output};
 use crate::source::{parser, Choices};
 
@@ -232,8 +232,8 @@ pub enum Name {
     Text(Vec<u8>),
     /// A protocol and a port.
     Port(String, u32),
-    /// A family and a state of sockets.
-    State(Family, State),
+    /// A state and a family of sockets.
+    State(State, Family),
     /// There is no name, or it is unknown; the reason.
     None(&'static str),
 }
@@ -252,7 +252,7 @@ impl Name {
                 each(Ok(Value::Text(protocol.as_bytes())));
                 each(Ok(Value::Unsigned((*port).into())));
             }
-            Name::State(family, state) => {
+            Name::State(state, family) => {
                 each(word(family.name()));
                 each(word(state.name()));
             }
@@ -271,7 +271,7 @@ impl Name {
                 out.push(b':');
                 people::number(out, *port);
             }
-            Name::State(family, state) => out.extend_from_slice(format!("{state} {family}").as_bytes()),
+            Name::State(state, family) => out.extend_from_slice(format!("{state} {family}").as_bytes()),
             Name::None(_) => out.push(b'-'),
         }
     }
@@ -395,22 +395,42 @@ impl SumLayout {
         total: &S,
         mut form: Form,
         head: &Head<'_>,
-        sample: Option<Sample<'_>>,
         end: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<()> {
-        let sums = self.sort(sums);
         let Format::Machine(machine) = form.format else {
             let mut output = Output::new();
-            self.table(&sums, total, &mut form).write(&mut output, form.width())?;
+            let mut table = self.table(&self.sort(sums), total, &mut form);
+            table.write(&mut output, terminal_width())?;
             return output.finish();
         };
+        let mut rows = self.begin::<S>(machine, form.header, head, false);
+        self.write_rows(sums, total, &mut rows, None)?;
+        rows.finish_with(|out| {
+            end(out);
+            self.write_total(total, out);
+        })
+    }
+
+    /// Begins to write sums for programs, of one sample or of several.
+    pub fn begin<S: Sum>(&self, machine: Machine, header: bool, head: &Head<'_>, samples: bool) -> Rows {
         let of_names = self.by.iter().flat_map(|by| by.columns.iter().copied());
         let options = RowOptions {
-            header: form.header,
+            header,
             named: false,
-            samples: sample.is_some(),
+            samples,
         };
-        let mut rows = Rows::begin(machine, head, of_names.chain(S::columns()), options);
+        Rows::begin(machine, head, of_names.chain(S::columns()), options)
+    }
+
+    /// Writes the sums of one sample. Without groups, the total is the only row.
+    pub fn write_rows<S: Sum>(
+        &self,
+        sums: HashMap<Vec<Name>, S>,
+        total: &S,
+        rows: &mut Rows,
+        sample: Option<Sample<'_>>,
+    ) -> io::Result<()> {
+        let sums = self.sort(sums);
         if let Some(sample) = sample {
             rows.sample(sample, if self.by.is_empty() { 1 } else { sums.len() })?;
         }
@@ -427,12 +447,14 @@ impl SumLayout {
             cells.extend(sum.cells());
             rows.row(|index| cells[index])?;
         }
-        rows.finish_with(|out| {
-            end(out);
-            if !self.by.is_empty() {
-                write_total(out, Some((&S::columns(), &total.cells())));
-            }
-        })
+        Ok(())
+    }
+
+    /// Appends the total as a member of a document, unless it is the only row.
+    pub fn write_total<S: Sum>(&self, total: &S, out: &mut Vec<u8>) {
+        if !self.by.is_empty() {
+            write_total(out, Some((&S::columns(), &total.cells())));
+        }
     }
 
     /// The table of sums; the last row is the total.

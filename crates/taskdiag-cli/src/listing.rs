@@ -275,6 +275,13 @@ impl Answers {
         listed: TaskRows<'_>,
         absences: &mut Absences,
     ) -> io::Result<()> {
+        let mut rows = self.begin(command, machine, listed);
+        listed.write(&mut rows, absences)?;
+        rows.finish_with(|out| write_total(out, listed.total))
+    }
+
+    /// Begins to write such rows, of one sample or of several.
+    pub fn begin(&self, command: &str, machine: Machine, listed: TaskRows<'_>) -> Rows {
         let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
         let columns = listed.fields.iter().map(|&field| tasks::RELATION[field as usize]);
         let options = RowOptions {
@@ -282,18 +289,23 @@ impl Answers {
             named: listed.names,
             samples: listed.sample.is_some(),
         };
-        let columns = columns.chain(listed.depths.map(|_| DEPTH));
-        let mut rows = Rows::begin(machine, &head, columns, options);
-        if let Some(sample) = listed.sample {
-            rows.sample(sample, listed.tasks.len())?;
+        Rows::begin(machine, &head, columns.chain(listed.depths.map(|_| DEPTH)), options)
+    }
+}
+
+impl TaskRows<'_> {
+    /// Writes the rows of one sample.
+    pub fn write(&self, rows: &mut Rows, absences: &mut Absences) -> io::Result<()> {
+        if let Some(sample) = self.sample {
+            rows.sample(sample, self.tasks.len())?;
         }
-        for (index, task) in listed.tasks.iter().enumerate() {
-            rows.row(|column| match listed.fields.get(column) {
+        for (index, task) in self.tasks.iter().enumerate() {
+            rows.row(|column| match self.fields.get(column) {
                 Some(&field) => absences.value(task, field),
-                None => Ok(Value::Unsigned(listed.depths.map_or(0, |depths| depths[index].into()))),
+                None => Ok(Value::Unsigned(self.depths.map_or(0, |depths| depths[index].into()))),
             })?;
         }
-        rows.finish_with(|out| write_total(out, listed.total))
+        Ok(())
     }
 }
 

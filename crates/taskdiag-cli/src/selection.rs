@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Filter, Handle, Kind, ParseError, Query, Task};
 use taskdiag_core::field::{named, with_made_of, UnknownField};
@@ -122,10 +123,10 @@ pub struct Processes {
     cgroup: Option<OsString>,
     /// Only tasks of this systemd unit, of the system or of a user; a name without a dot means a
     /// service
-    #[arg(long, value_name = "UNIT")]
+    #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
     unit: Option<String>,
     /// Only tasks in this container, by its name or the first digits of its id
-    #[arg(long, value_name = "CONTAINER")]
+    #[arg(long, value_name = "CONTAINER", value_parser = NonEmptyStringValueParser::new())]
     container: Option<String>,
 }
 

@@ -163,6 +163,13 @@ fn streams_and_files_have_their_limits() {
         column.values().to_vec()
     });
     assert_eq!(samples.collect::<Vec<u64>>(), [0, 1, 2]);
+    // Its documents have a sum, and its streams go on.
+    for more in [&["-o", "pid,pss_bytes"][..], &["--by", "user"], &["--total"]] {
+        let args = ["mem", "--watch", "0.05", "-n", "3", "-p", &own, "--arrow"];
+        let batches = arrow(&run(&[&args[..], more].concat()));
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!((batches.len(), rows), (3, 3), "{more:?}");
+    }
     let endless = run(&[&watch[..], &["--parquet"]].concat());
     assert_eq!(endless.code, Some(2));
     assert!(endless.stderr.contains("use --arrow"), "{}", endless.stderr);

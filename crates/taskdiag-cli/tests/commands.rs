@@ -925,3 +925,15 @@ fn sums_have_several_keys() {
     drop(input);
     script.wait().expect("our child");
 }
+
+/// Check that no name is no selection: with an empty variable, a script would get all processes.
+#[test]
+fn no_name_selects_nothing() {
+    for option in ["--container", "--unit"] {
+        for command in ["ps", "mem", "sockets"] {
+            let run = run(&[command, option, ""]);
+            assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{command} {option}");
+            assert!(run.stderr.contains(option), "{}", run.stderr);
+        }
+    }
+}

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use taskdiag::maps::{MapField, Perms};
+use taskdiag::pagecache;
 use taskdiag::{ErrorKind, Field, Fields, Filter, Handle, Query, Scope, Snapshot, SourceId};
 use taskdiag_testkit::{
     animal,
@@ -308,7 +311,25 @@ fn foreign_proc_is_noticed() {
             .with_source(SourceId::Procfs)
             .query(&Query::processes())
             .expect_err("a wrong /proc");
-        assert!(refused.to_string().contains("mount -t proc"), "{refused}");
+        let cached = pagecache::Source::of_this_host();
+        let mut finder = pagecache::Finder::new(cached, pagecache::ByteRange::ALL, Duration::from_secs(1));
+        let (mut seen, perms) = (pagecache::Seen::default(), Perms::EXEC);
+        // An id may be that of another process there.
+        let own = std::process::id();
+        let errors = [
+            refused,
+            Handle::new().maps(own).map(drop).expect_err("a wrong /proc"),
+            Handle::new()
+                .all_maps(perms, MapField::Name)
+                .map(drop)
+                .expect_err("a wrong /proc"),
+            finder
+                .held_files(own, &mut seen, &mut |_| {})
+                .expect_err("a wrong /proc"),
+        ];
+        for error in errors {
+            assert!(error.to_string().contains("mount -t proc"), "{error}");
+        }
         let mut bpf = handle(SourceId::Bpf);
         let snapshot = bpf
             .query(&Query::processes().fields(Field::Ppid | Field::StartNs))

@@ -127,6 +127,8 @@ impl Hider {
                     libc::chdir(hidden.as_ptr());
                     libc::chdir(shown.as_ptr());
                     libc::prctl(libc::PR_SET_DUMPABLE, 1);
+                    // Without a moment in which nothing changes, there are few answers.
+                    libc::usleep(20);
                 }
             }
             Hider(pid)

@@ -358,7 +358,7 @@ fn readers_wait_for_one_pass() {
     let broker = Broker::start(&[]);
     let (stop, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let own = std::process::id();
-    thread::scope(|scope| {
+    let counts = thread::scope(|scope| {
         for client in 0..8 {
             // Each asks for other groups: no two can have the same pass.
             let show = (0xffff ^ 1 << client) << show::GROUPS_SHIFT;
@@ -375,20 +375,27 @@ fn readers_wait_for_one_pass() {
         }
         thread::sleep(Duration::from_secs(1));
         let connection = connect(&broker.socket);
-        for show in [show::CMDLINE, show::VMA] {
-            let mut meanwhile: Vec<u64> = (0..31)
+        let counts = [show::CMDLINE, show::VMA].map(|show| {
+            let mut meanwhile: Vec<Option<u64>> = (0..7)
                 .map(|_| {
                     let before = answers.load(Ordering::Relaxed);
-                    connection.ask(show, Strategy::One, own).expect("an answer");
-                    answers.load(Ordering::Relaxed) - before
+                    connection.ask(show, Strategy::One, own).ok()?;
+                    Some(answers.load(Ordering::Relaxed) - before)
                 })
                 .collect();
             meanwhile.sort_unstable();
-            println!("{show}: {meanwhile:?}");
-            assert_eq!(meanwhile[15], 1, "{show}: {meanwhile:?}");
-        }
+            meanwhile
+        });
+        // Before anything is checked: a failure waits for all clients.
         stop.store(true, Ordering::Relaxed);
+        counts
     });
+    println!("{counts:?}");
+    // When a job went to a reader after a pass, and its result out after the next one, each request
+    // waited for several. A reader that must wait for a processor may do so still.
+    for meanwhile in &counts {
+        assert!(meanwhile[0].is_some() && meanwhile[2] <= Some(1), "{counts:?}");
+    }
 }
 
 /// Check that the connections of a killed broker end, and that handles reconnect to the next

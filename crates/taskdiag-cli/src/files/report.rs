@@ -133,7 +133,7 @@ impl<'a> Report<'a> {
             sums.entry(names).or_default().add(task, file);
             ControlFlow::Continue(())
         })?;
-        layout.write(sums, &self.total, Form::new(self.args.output), &head, None, |out| {
+        layout.write(sums, &self.total, Form::new(self.args.output), &head, |out| {
             document::counts(out, answer.named());
         })?;
         Ok(answer)

@@ -244,5 +244,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
         outcome = outcome.and(report.sample(&mut handle, &query, Some(sample))?);
     }
+    report.finish()?;
     Ok(outcome)
 }

@@ -9,8 +9,9 @@ use crate::listing::{Answers, Format, Machine, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{self, Head, Sample};
-use crate::output::listing::{Content, Form, Shown};
+use crate::output::listing::{Content, Shown};
 use crate::output::relation::Absences;
+use crate::output::rows::{write_total, Rows};
 use crate::output::table::Table;
 use crate::output::{tasks, terminal, Output};
 use crate::selection;
@@ -20,6 +21,8 @@ pub struct Report<'a> {
     args: &'a Args,
     kind: RowKind,
     cells: Cells,
+    /// Rows for programs, while more samples follow.
+    rows: Option<Rows>,
 }
 
 impl Report<'_> {
@@ -29,7 +32,13 @@ impl Report<'_> {
             args,
             kind,
             cells: args.cells(),
+            rows: None,
         }
+    }
+
+    /// Writes the end, after the last of several samples.
+    pub fn finish(self) -> Result<(), Failure> {
+        Ok(self.rows.map_or(Ok(()), Rows::finish)?)
     }
 
     /// Runs the query once and writes the answer. `sample` is the number of the sample, if there
@@ -157,15 +166,14 @@ impl Report<'_> {
         sample: Option<Sample<'_>>,
         missing: &mut Absences,
     ) -> Result<(), Failure> {
-        let header = !self.args.options.no_header && sample.is_none_or(|sample| sample.number == 0);
-        let counters = answers.snapshot().counters().named();
-        let head = Head::new("mem", answers.sources().collect(), counters);
-        match &self.kind {
+        let header = !self.args.options.no_header;
+        let begun = self.rows.take();
+        let rows = match &self.kind {
             RowKind::Processes { fields, sort, .. } => {
                 selection::sort(processes, sort, missing, |_| false);
                 processes.truncate(self.limit());
                 let (columns, cells) = (Sum::columns(), total.cells());
-                let listing = TaskRows {
+                let listed = TaskRows {
                     fields,
                     tasks: processes,
                     depths: None,
@@ -176,18 +184,29 @@ impl Report<'_> {
                 };
                 // The fields of the sums have been counted, for all processes.
                 let mut shown = Absences::new();
-                answers.write("mem", machine, listing, &mut shown)?;
+                let mut rows = begun.unwrap_or_else(|| answers.begin("mem", machine, listed));
+                listed.write(&mut rows, &mut shown)?;
                 missing.add_others(&shown, &sums::FIELDS);
+                if sample.is_none() {
+                    return Ok(rows.finish_with(|out| write_total(out, listed.total))?);
+                }
+                rows
             }
             RowKind::Sums(layout) => {
-                let form = Form {
-                    header,
-                    ..self.args.form()
+                let begin = || {
+                    let counters = answers.snapshot().counters().named();
+                    let head = Head::new("mem", answers.sources().collect(), counters);
+                    layout.begin::<Sum>(machine, header, &head, sample.is_some())
                 };
-                let sums = sums::sums(processes, layout);
-                layout.write(sums, total, form, &head, sample, |_| {})?;
+                let mut rows = begun.unwrap_or_else(begin);
+                layout.write_rows(sums::sums(processes, layout), total, &mut rows, sample)?;
+                if sample.is_none() {
+                    return Ok(rows.finish_with(|out| layout.write_total(total, out))?);
+                }
+                rows
             }
-        }
+        };
+        self.rows.insert(rows).flush()?;
         Ok(())
     }
 }

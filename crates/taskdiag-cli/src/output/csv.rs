@@ -37,7 +37,7 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     plain(out, value, b' ');
     if matches!(
         value,
-        Value::Text(_) | Value::Texts(_) | Value::Cpus(_) | Value::Limits(_) | Value::Owners([_, ..])
+        Value::Text(_) | Value::Texts(_) | Value::Ids(_) | Value::Cpus(_) | Value::Limits(_) | Value::Owners(_)
     ) {
         if !text::is_all_plain(&out[start..]) && terminal::size().is_some() {
             let value = out.split_off(start);

@@ -229,13 +229,6 @@ pub struct Form {
 }
 
 impl Form {
-    /// The width of tables.
-    pub fn width(&self) -> Option<usize> {
-        terminal_width()
-    }
-}
-
-impl Form {
     /// The form that these options choose.
     pub fn new(options: OutputOptions) -> Form {
         Form {

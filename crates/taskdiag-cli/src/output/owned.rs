@@ -3,7 +3,7 @@
 use taskdiag::files::Owner;
 use taskdiag::{Arguments, Ids, Value};
 
-use super::relation::{Cell, Row};
+use super::relation::{Cell, Row, NONE};
 use crate::choice::{order, Key, SortBy};
 
 /// A copy of a value of a row, for sorting.
@@ -88,20 +88,17 @@ impl Row for OwnedRow {
     }
 }
 
-/// What a value is sorted by: itself, or the process of its first descriptor.
-fn sorted_by(value: Value<'_>) -> Cell<'_> {
-    match value {
-        Value::Owners([first, ..]) => Ok(Value::Unsigned(first.pid.into())),
-        Value::Owners([]) => Err("none"),
-        value => Ok(value),
+/// What a cell is sorted by: nothing, if it is a list of no descriptor.
+fn key(cell: Cell<'_>) -> Result<Key<'_>, &'static str> {
+    match cell? {
+        Value::Owners([]) => Err(NONE),
+        value => Ok(Key::from(value)),
     }
 }
 
 /// The first rows in the order of these keys, at most `limit`.
 pub fn sorted<R: Row>(rows: Vec<R>, by: &[SortBy<usize>], limit: usize) -> Vec<R> {
-    let order = order(rows.len(), by, |row, column| {
-        rows[row].cell(column).and_then(sorted_by).map(Key::from)
-    });
+    let order = order(rows.len(), by, |row, column| key(rows[row].cell(column)));
     let mut rows: Vec<Option<R>> = rows.into_iter().map(Some).collect();
     order
         .into_iter()
@@ -135,5 +132,24 @@ mod tests {
         let rows = sorted(rows, &by, 2);
         let names = rows.iter().map(|row| row.cell(1).expect("a name").to_string());
         assert_eq!(names.collect::<String>(), "cb");
+    }
+
+    /// Check that lists of descriptors are compared whole, and that those of nobody come last.
+    #[test]
+    fn descriptors_have_an_order() {
+        let owner = |pid, fd| Owner::new(pid, fd, Ok(b"x"));
+        let lists = [vec![], vec![owner(300, 9)], vec![owner(2, 256)], vec![owner(300, 8)]];
+        let cells = lists.each_ref().map(|owners| [Ok(Value::Owners(owners))]);
+        let by = SortBy {
+            key: 0,
+            descending: false,
+        };
+        let rows: Vec<OwnedRow> = cells.iter().map(|row| OwnedRow::new(&&row[..], &[0])).collect();
+        let sorted = sorted(rows, &[by], 4);
+        let fds = sorted.iter().map(|row| match row.cell(0) {
+            Ok(Value::Owners([owner])) => Some(owner.fd),
+            _ => None,
+        });
+        assert_eq!(fds.collect::<Vec<_>>(), [Some(256), Some(8), Some(9), None]);
     }
 }

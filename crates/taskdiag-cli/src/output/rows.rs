@@ -327,7 +327,7 @@ pub fn object<'a>(out: &mut Vec<u8>, columns: &[ColumnInfo], cell: impl FnMut(us
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::{Absent, Arguments, Field};
+    use taskdiag::{Absent, Arguments, Field, Ids};
 
     use super::super::relation::tests::Made;
     use super::super::relation::Row as _;
@@ -385,10 +385,11 @@ mod tests {
             (Field::Cgroup, Ok(Value::Text(b""))),
             (Field::RssBytes, Err(Absent::NoMemory)),
             (Field::Cmdline, Ok(Value::Texts(Arguments::new(b"sh\0-c\0x\0")))),
+            (Field::Groups, Ok(Value::Ids(Ids::new(b"")))),
         ]);
         let (header, row) = written(Machine::Csv, &made, false);
-        assert_eq!(header, "pid,comm,cgroup,rss_bytes,cmdline");
-        assert_eq!(row, "1,\"a,\"\"b\"\"\n\",\"\",,sh -c x");
+        assert_eq!(header, "pid,comm,cgroup,rss_bytes,cmdline,groups");
+        assert_eq!(row, "1,\"a,\"\"b\"\"\n\",\"\",,sh -c x,\"\"");
     }
 
     /// Check that names stand beside numbers, which keep their types, in JSON only where a number

@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
             ControlFlow::Continue(())
         })?;
         let form = Form::new(self.args.output);
-        layout.write(sums.groups, &total, form, &head, None, |out| {
+        layout.write(sums.groups, &total, form, &head, |out| {
             document::counts(out, answer.named());
         })?;
         Ok(answer)

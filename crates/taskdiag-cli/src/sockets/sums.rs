@@ -22,7 +22,7 @@ pub static STATE: Grouping = Grouping::own("STATE", &[of(SocketField::Family), o
 /// The group of a socket that is not of a process.
 fn own_name(by: &Grouping, socket: &Socket<'_>) -> Name {
     if by == &STATE {
-        return Name::State(socket.family, socket.state);
+        return Name::State(socket.state, socket.family);
     }
     let protocol = socket.protocol.map(|protocol| protocol.to_string());
     match (socket.family, protocol, socket.local.port) {

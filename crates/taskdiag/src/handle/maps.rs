@@ -96,7 +96,11 @@ impl Handle {
     fn maps_settings(&mut self) -> Result<Settings> {
         let (forced, broker) = match self.forced_for_maps()? {
             Some(SourceId::Broker) => (None, Some(self.sources.file_opener()?)),
-            forced => (forced, None),
+            forced => {
+                // Its ids may be those of other processes.
+                self.sources.procfs()?;
+                (forced, None)
+            }
         };
         Ok(Settings {
             proc: self.proc().clone(),

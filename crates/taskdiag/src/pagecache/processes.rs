@@ -84,6 +84,8 @@ impl Finder {
             Errno::AGAIN => Error::not_read(Some(pid), Absent::NoThread),
             errno => Error::io(format!("pid {pid}: the files it holds"), errno),
         };
+        // Its ids may be those of other processes.
+        self.proc.open()?;
         let process = procfs::live_directory(&self.proc, pid).map_err(about)?;
         let mut holder = Holder {
             pid,
