@@ -74,6 +74,9 @@ impl Grouping {
     }
 }
 
+/// The word for `--by`, the grouping, and the help.
+pub type GroupingChoice = (&'static str, &'static Grouping, &'static str);
+
 /// A choice of groupings for `--by`, with their help.
 pub type Groupings = Choices<&'static Grouping>;
 
@@ -161,7 +164,7 @@ static CGROUP: Grouping = of_process(
 );
 
 /// What every sum of processes can be by.
-pub const OF_PROCESSES: [(&str, &Grouping, &str); 7] = [
+pub const OF_PROCESSES: [GroupingChoice; 7] = [
     (
         "program",
         &PROGRAM,
@@ -178,6 +181,21 @@ pub const OF_PROCESSES: [(&str, &Grouping, &str); 7] = [
     ("pod", &POD, "The Kubernetes pod, by its UID"),
     ("cgroup", &CGROUP, "Cgroup of the unified hierarchy"),
 ];
+
+/// The groupings of processes, and those of a command's own: `ALL` in all.
+pub const fn with<const ALL: usize>(own: &[GroupingChoice]) -> [GroupingChoice; ALL] {
+    assert!(ALL == OF_PROCESSES.len() + own.len(), "none may be lost");
+    let mut all = [OF_PROCESSES[0]; ALL];
+    let mut index = 0;
+    while index < ALL {
+        all[index] = match OF_PROCESSES.len() {
+            count if index < count => OF_PROCESSES[index],
+            count => own[index - count],
+        };
+        index += 1;
+    }
+    all
+}
 
 /// The file name of a process's executable; the name of the process where that is denied.
 pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {

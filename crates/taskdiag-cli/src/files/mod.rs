@@ -79,19 +79,7 @@ pub struct Args {
 }
 
 /// What `--by` takes.
-const GROUPINGS: &Groupings = &{
-    let [program, script, user, unit, container, pod, cgroup] = grouping::OF_PROCESSES;
-    [
-        program,
-        script,
-        user,
-        unit,
-        container,
-        pod,
-        cgroup,
-        ("path", &sums::PATH, "Name of the file"),
-    ]
-};
+const GROUPINGS: &Groupings = &grouping::with::<8>(&[("path", &sums::PATH, "Name of the file")]);
 
 /// What to show.
 enum Content {

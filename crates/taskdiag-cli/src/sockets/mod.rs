@@ -124,20 +124,10 @@ impl KindOptions {
 }
 
 /// What `--by` takes.
-const GROUPINGS: &Groupings = &{
-    let [program, script, user, unit, container, pod, cgroup] = grouping::OF_PROCESSES;
-    [
-        program,
-        script,
-        user,
-        unit,
-        container,
-        pod,
-        cgroup,
-        ("port", &sums::PORT, "Local port, with the protocol"),
-        ("state", &sums::STATE, "State, with the family"),
-    ]
-};
+const GROUPINGS: &Groupings = &grouping::with::<9>(&[
+    ("port", &sums::PORT, "Local port, with the protocol"),
+    ("state", &sums::STATE, "State, with the family"),
+]);
 
 /// What to show.
 enum Content {
