@@ -33,6 +33,8 @@ use crate::source::procfs::{self, Proc};
 #[derive(Debug)]
 pub struct Finder {
     proc: Proc,
+    /// Whether the ids of `proc` are known to be the caller's.
+    is_own_proc: bool,
     source: Source,
     range: ByteRange,
     patience: Duration,
@@ -45,6 +47,7 @@ impl Finder {
     pub fn new(source: Source, range: ByteRange, patience: Duration) -> Finder {
         Finder {
             proc: Proc::default(),
+            is_own_proc: false,
             source,
             range,
             patience,
@@ -55,6 +58,7 @@ impl Finder {
     /// Reads another procfs than `/proc`.
     pub fn with_proc(mut self, proc: Proc) -> Finder {
         self.proc = proc;
+        self.is_own_proc = false;
         self
     }
 
@@ -85,7 +89,10 @@ impl Finder {
             errno => Error::io(format!("pid {pid}: the files it holds"), errno),
         };
         // Its ids may be those of other processes.
-        self.proc.open()?;
+        if !self.is_own_proc {
+            self.proc.open()?;
+            self.is_own_proc = true;
+        }
         let process = procfs::live_directory(&self.proc, pid).map_err(about)?;
         let mut holder = Holder {
             pid,
