@@ -127,11 +127,11 @@ test-procps: ## Run procps' own tests of ps, pgrep and pkill on Debian's program
 	@dev/build.sh
 	@dev/procps.sh
 
-test-task-diag: ## Compare task_diag_all of task_diag's patches with taskdiag, as root: make test-task-diag TASK_DIAG_ALL=PATH
-	@test -x "$(TASK_DIAG_ALL)" || { echo "TASK_DIAG_ALL=PATH: a built task_diag_all of the patches" >&2; exit 2; }
+test-task-diag: ## Compare task_diag_all of task_diag's patches with taskdiag, as root; TASK_DIAG_ALL=PATH takes a built one
 	@dev/setup.sh test
 	@dev/build.sh
-	@TASK_DIAG_ALL="$(TASK_DIAG_ALL)" $(CARGO) test --quiet --workspace --test self_test -- --ignored
+	@TASK_DIAG_ALL=$${TASK_DIAG_ALL:-$$(dev/task_diag/build.sh)} && export TASK_DIAG_ALL && \
+		$(CARGO) test --quiet --workspace --test self_test -- --ignored
 
 test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
 	@dev/setup.sh test
@@ -216,7 +216,7 @@ bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 	@dev/setup.sh bench
 	@dev/bench.sh $(BENCH)
 
-lint: ## Check formatting, lints, oldest Rust, documentation, public API, dependencies, scripts
+lint: ## Check formatting, lints, documentation, public API, dependencies, scripts
 	@dev/setup.sh lint
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
@@ -234,8 +234,7 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 		check licenses bans sources >/dev/null
 	@test -z "$$(gofmt -l clients/go)" || { gofmt -d clients/go; exit 1; }
 	@cd clients/go && go vet ./...
-	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/c/*.sh clients/c/htop/*.sh clients/go/*.sh clients/python/*.sh .ci/run
-	@dev/msrv.sh
+	@shellcheck --external-sources dev/*.sh dev/task_diag/*.sh dev/vm/*.sh clients/c/*.sh clients/c/htop/*.sh clients/go/*.sh clients/python/*.sh .ci/run
 
 msrv: ## Check that the library and the programs build with the oldest supported Rust
 	@dev/setup.sh build
