@@ -85,6 +85,20 @@ pub(super) fn has_names(subject: Subject) -> bool {
     }
 }
 
+/// Whether it is the name of an account, which is no other text: `root` is one, and a field.
+pub(super) fn is_account(subject: Subject) -> bool {
+    matches!(subject, Subject::Field(Field::User | Field::Group))
+}
+
+/// The kind of a subject, for messages.
+pub(super) fn shown_kind(subject: Subject) -> &'static str {
+    if is_account(subject) {
+        "name"
+    } else {
+        subject.kind()
+    }
+}
+
 /// What kind of name [`has_names`] refers to.
 pub(super) fn named(subject: Subject) -> &'static str {
     match subject {

@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 
 use super::comparison::{Class, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
-use super::message::{compared_with, comparisons_of, has_names, named, or_near, ParseError};
+use super::message::{compared_with, comparisons_of, has_names, is_account, named, or_near, shown_kind, ParseError};
 use super::token::{self, Kind, Token};
 use super::{literal, network, Expression, Filter};
 use crate::field::{near, shortened, Field, UnknownField};
@@ -343,16 +343,25 @@ impl<'a> Parser<'a> {
 
     /// The operand for `subject` that is another value of the same task.
     fn other(&self, subject: Subject, word: &str) -> std::result::Result<Operand, String> {
+        let in_quotes = match subject.class() {
+            Class::Text => format!("; as text, write '{}' in quotes", shortened(word)),
+            _ if has_names(subject) && self.named(subject, word).is_some() => {
+                format!("; for the {} of that name, write '{word}' in quotes", named(subject))
+            }
+            _ => String::new(),
+        };
         let other = self
             .subject(word)
-            .map_err(|error| format!("{}: {error}", compared_with(subject)))?;
+            .map_err(|error| format!("{}: {error}{in_quotes}", compared_with(subject)))?;
         if other.is_list() {
             Err(format!("{other} is a list: it can only stand on the left"))
-        } else if other.class() == subject.class() {
+        } else if other.class() == subject.class() && is_account(other) == is_account(subject) {
             Ok(Operand::Value(other))
         } else {
-            let (mine, theirs) = (subject.kind(), other.kind());
-            Err(format!("{subject} ({mine}) can't be compared with {other} ({theirs})"))
+            let (mine, theirs) = (shown_kind(subject), shown_kind(other));
+            Err(format!(
+                "{subject} ({mine}) can't be compared with {other} ({theirs}){in_quotes}"
+            ))
         }
     }
 }
@@ -429,7 +438,17 @@ mod tests {
             ("utime_ns > 5X", "units of time", 11),
             ("uid == 99999999999999999999", "not a number of 64 bits", 7),
             ("rss == 5", "rss_bytes", 0),
-            ("comm == sshd", "text in quotes", 8),
+            (
+                "comm == sshd",
+                "near it are: sgid, suid; as text, write 'sshd' in quotes",
+                8,
+            ),
+            (
+                "user == root",
+                "user (name) can't be compared with root (text); as text, write 'root' in quotes",
+                8,
+            ),
+            ("exe == /bin/sh", "text stands in quotes", 7),
             ("comm ~ '('", "not a regular expression", 7),
             ("comm ~* '['", "not closed", 8),
             ("comm == 'a", "not closed", 8),

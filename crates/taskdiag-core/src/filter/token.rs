@@ -76,7 +76,7 @@ pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> 
         }
         '=' => Err((start, "`=` is not an operator: equality is `==`".to_owned())),
         '&' | '|' | '!' => Err((start, "use `and`, `or` and `not`".to_owned())),
-        _ => Err((start, format!("{first:?} has no meaning here"))),
+        _ => Err((start, format!("{first:?} has no meaning here: text stands in quotes"))),
     }
 }
 
