@@ -11,7 +11,7 @@ use taskdiag::{
 use taskdiag_core::plan::BpfWay;
 
 use crate::history;
-use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, say_undecided, Failure, Outcome, WhoMay};
 use crate::output::document::{Head, Sample};
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
@@ -135,23 +135,6 @@ impl Answers {
             partial(format_args!("{}", lacking(*pid)));
         }
         let counters = self.snapshot.counters();
-        let unread = counters.undecided_no_thread;
-        if unread > 0 {
-            let tasks = counted(unread, "task");
-            let lost = Error::NO_THREAD;
-            partial(format_args!(
-                "{tasks} left out: a value that the filter needs was not read: {lost}"
-            ));
-        }
-        match counters.undecided - unread {
-            0 => {}
-            count => partial(format_args!(
-                "{count} task{} left out: a value that the filter needs may not be seen ({}), or is not available \
-                 (`taskdiag doctor` says what is)",
-                if count == 1 { "" } else { "s" },
-                WhoMay::see_denied()
-            )),
-        }
         // A process that the filter left out was not asked for, or it is counted above.
         let silent = self.silent(tasks);
         if counters.no_answer > 0 && !silent.is_empty() {
@@ -168,7 +151,8 @@ impl Answers {
             1 => say_denied("1 task left out: you may not see it"),
             count => say_denied(format_args!("{count} tasks left out: you may not see them")),
         };
-        let outcome = outcome.and(denied).and(report_absences(absences));
+        let undecided = say_undecided(counters.undecided, "task");
+        let outcome = outcome.and(undecided).and(denied).and(report_absences(absences));
         match lacking_thread(&self.snapshot, tasks.iter().copied()) {
             // Values that only ps' columns show are in no absences.
             count @ 1.. if outcome == Outcome::Complete => {

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
+use taskdiag::{Absent, Error, Undecided};
 use taskdiag_sys::host::is_initial_user_namespace;
 
 use crate::output::text;
@@ -147,6 +148,39 @@ pub fn say_denied(message: impl fmt::Display) -> Outcome {
         WhoMay::Nobody => Outcome::Complete,
         _ => Outcome::Partial,
     }
+}
+
+/// Reports the rows, each a `noun`, that a filter left out because a value that it needs is absent.
+pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
+    let mut outcome = Outcome::Complete;
+    for reason in [
+        Absent::Unsupported,
+        Absent::Denied,
+        Absent::Truncated,
+        Absent::OverBudget,
+        Absent::NoAnswer,
+        Absent::NoThread,
+    ] {
+        let count = undecided.of(reason);
+        if count == 0 {
+            continue;
+        }
+        let left = format!("{} left out: a value that the filter needs", counted(count, noun));
+        let why = match reason {
+            Absent::Denied => {
+                outcome = outcome.and(say_denied(format_args!("{left} may not be seen")));
+                continue;
+            }
+            Absent::NoAnswer => "did not come in time (--patience waits longer)",
+            Absent::NoThread => &format!("was not read: {}", Error::NO_THREAD),
+            Absent::Truncated => "is too long to be read",
+            Absent::OverBudget => "would take longer than the limits allow",
+            _ => "is not available (`taskdiag doctor` says what is)",
+        };
+        say(format_args!("{left} {why}"));
+        outcome = Outcome::Partial;
+    }
+    outcome
 }
 
 /// What is said of a process that an answer lacks. The broker does not show what the caller may not

@@ -277,7 +277,16 @@ fn nobody_is_told_what_was_denied() {
 fn what_nobody_may_see_is_no_failure() {
     let ask = ["ps", "-p", "1", "-o", "pid,exe", "--source", "procfs"];
     let is_hidden = std::fs::read_link("/proc/1/exe").is_err();
-    for ask in [&ask[..], &["files", "1"], &["maps", "1"], &["maps", "-p", "1"]] {
+    for ask in [
+        &ask[..],
+        &["files", "1"],
+        &["maps", "1"],
+        &["maps", "-p", "1"],
+        &["ps", "-p", "1", "--where", "exe ~ 'no-such-program'"],
+        &["files", "-p", "1", "--where", "exe ~ 'no-such-program'"],
+        &["files", "1", "--deleted"],
+        &["files", "1", "--path", "/proc/sys"],
+    ] {
         let all = run(ask);
         assert_eq!(
             (all.code, all.stderr.contains("even to root")),

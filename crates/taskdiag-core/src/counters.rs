@@ -1,9 +1,57 @@
 //! Counts of what a query took and lost.
 
-#[cfg(doc)]
+use std::ops::AddAssign;
+
 use crate::absent::Absent;
 #[cfg(doc)]
 use crate::field::Group;
+
+/// How many rows a filter left out because a value that it needs is absent, by the reason of that.
+/// Where a row lacks several values, the last reason in the order of [`Absent`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undecided([u64; Absent::NoThread as usize + 1]);
+
+impl Undecided {
+    /// The rows left out for this reason.
+    pub fn of(&self, reason: Absent) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All rows left out.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Counts a row without values for these reasons. It was only undecided if the caller may be able
+    /// to remove one of them.
+    #[doc(hidden)]
+    pub fn count(&mut self, reasons: impl IntoIterator<Item = Absent>) {
+        let removable = reasons
+            .into_iter()
+            .filter(|reason| !matches!(reason, Absent::NotAsked | Absent::NoMemory | Absent::Gone));
+        if let Some(reason) = removable.max() {
+            self.0[reason as usize] += 1;
+        }
+    }
+
+    /// The total, and what of it could be removed in one way, with the names of counters.
+    #[doc(hidden)]
+    pub fn named(&self) -> [(&'static str, Option<u64>); 3] {
+        [
+            ("undecided", Some(self.total())),
+            ("undecided_denied", Some(self.of(Absent::Denied))),
+            ("undecided_no_thread", Some(self.of(Absent::NoThread))),
+        ]
+    }
+}
+
+impl AddAssign for Undecided {
+    fn add_assign(&mut self, other: Undecided) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+}
 
 /// Counts of what answering the query took, and of what was lost on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +79,7 @@ pub struct Counters {
     pub candidates: u64,
     /// Tasks left out because the filter looks at a value that is denied, unsupported, truncated,
     /// over budget, without an answer or without a thread.
-    pub undecided: u64,
-    /// Those of `undecided` for which no thread could be started: [`Absent::NoThread`].
-    pub undecided_no_thread: u64,
+    pub undecided: Undecided,
     /// Tasks whose arguments were not read again, because the process has not run since an earlier
     /// snapshot.
     pub remembered: u64,
@@ -64,6 +110,7 @@ impl Counters {
     /// The counters with their names, in the order of a report. Those that nobody counted are left
     /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let [undecided, undecided_denied, undecided_no_thread] = self.undecided.named();
         let named = [
             ("tasks", Some(self.tasks)),
             ("record_bytes", self.record_bytes),
@@ -73,8 +120,9 @@ impl Counters {
             ("deferred", Some(self.deferred)),
             ("hidden", Some(self.hidden)),
             ("candidates", Some(self.candidates)),
-            ("undecided", Some(self.undecided)),
-            ("undecided_no_thread", Some(self.undecided_no_thread)),
+            undecided,
+            undecided_denied,
+            undecided_no_thread,
             ("remembered", Some(self.remembered)),
             ("no_answer", Some(self.no_answer)),
             ("over_budget", Some(self.over_budget)),

@@ -137,6 +137,7 @@ mod source;
 
 pub use taskdiag_core::absent::{Absent, Known};
 pub use taskdiag_core::budget::Budget;
+pub use taskdiag_core::counters::Undecided;
 pub use taskdiag_core::error::{Error, ErrorKind, Result};
 pub use taskdiag_core::field::{Field, Fields, Group, Info, Kind, Mask, UnknownField};
 pub use taskdiag_core::filter::{Filter, ParseError};

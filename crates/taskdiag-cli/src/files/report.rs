@@ -11,7 +11,7 @@ use super::sums::{own_name, Sum};
 use super::Args;
 use crate::grouping::{Name, Sum as _, SumLayout};
 use crate::listing::Answers;
-use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, no_answer_from, say, say_denied, say_undecided, Failure, Outcome};
 use crate::output::cell;
 use crate::output::document::{self, Head};
 use crate::output::listing::{Content, Form, Layout, Listing, Shown};
@@ -155,20 +155,6 @@ impl<'a> Report<'a> {
                 "files of {processes} missing: can't start a thread to read them"
             ));
         }
-        if answer.undecided_no_thread > 0 {
-            let files = counted(answer.undecided_no_thread, "file");
-            lacks(format!(
-                "{files} left out: can't start a thread to read what the filter tests"
-            ));
-        }
-        let undecided = answer.undecided - answer.undecided_no_thread;
-        if undecided > 0 {
-            lacks(format!(
-                "{} left out: what the filter tests may not be seen ({}), is too long, or did not come in time",
-                counted(undecided, "file"),
-                WhoMay::see_denied()
-            ));
-        }
         if answer.namespaces_no_thread > 0 {
             let lists = counted(answer.namespaces_no_thread, "list");
             lacks(format!("{lists} of UNIX sockets not read: {}", Error::NO_THREAD));
@@ -221,6 +207,7 @@ impl<'a> Report<'a> {
                 lacks(message);
             }
         }
+        outcome = outcome.and(say_undecided(answer.undecided, "file"));
         for (count, message) in [
             (
                 answer.denied,

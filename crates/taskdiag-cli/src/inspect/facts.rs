@@ -161,7 +161,7 @@ impl<'a> Inspector<'a> {
         let filter = Filter::parse(&filter).map_err(|_| "unsupported")?;
         let query = Query::threads().filter(filter);
         let threads = self.query(query, Field::Tid | Field::Uid)?;
-        if threads.counters().undecided > 0 {
+        if threads.counters().undecided.total() > 0 {
             return Err("denied");
         }
         // A caller who does not see all threads can't count them. The user may have others outside.

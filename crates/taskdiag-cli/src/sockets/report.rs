@@ -10,7 +10,7 @@ use super::sums::{Sum, Sums};
 use super::{Args, NETNS};
 use crate::grouping::SumLayout;
 use crate::listing::Answers;
-use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, say, say_denied, say_undecided, Failure, Outcome};
 use crate::output::document::{self, Head};
 use crate::output::listing::{Form, Layout, Listing};
 
@@ -103,25 +103,12 @@ impl<'a> Report<'a> {
                 verb(denied, "does", "do")
             )));
         }
-        let undecided = format!(
-            "left out: what they are filtered by may not be seen ({}), or did not come in time",
-            WhoMay::see_denied()
-        );
+        outcome = outcome.and(say_undecided(answer.undecided, "socket"));
         let without_info = format!(
             "{} no values of TCP: they no longer existed, did not answer in time, or needed a process that can't be started",
             verb(self.without_info, "has", "have")
         );
         for (count, one, rest) in [
-            (
-                answer.undecided - answer.undecided_no_thread,
-                "socket",
-                undecided.as_str(),
-            ),
-            (
-                answer.undecided_no_thread,
-                "socket",
-                "left out: can't start a process to read what they are filtered by",
-            ),
             (answer.silent, "list", "did not come in time (--patience waits longer)"),
             (answer.no_thread, "list", "not read: can't start a thread or a process"),
             (self.without_info, "socket", &without_info),

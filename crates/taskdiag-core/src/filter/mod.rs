@@ -213,21 +213,8 @@ impl Filter {
     pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
         counters.candidates += 1;
         self.decide(row).unwrap_or_else(|| {
-            let is_kept_back = |field| {
-                let value = row.value(field);
-                matches!(
-                    value,
-                    Err(Absent::Denied
-                        | Absent::Unsupported
-                        | Absent::Truncated
-                        | Absent::OverBudget
-                        | Absent::NoAnswer
-                        | Absent::NoThread)
-                )
-            };
-            counters.undecided += u64::from(self.fields().iter().any(is_kept_back));
-            let lacks_thread = |field| row.value(field) == Err(Absent::NoThread);
-            counters.undecided_no_thread += u64::from(self.fields().iter().any(lacks_thread));
+            let reasons = self.fields().iter().filter_map(|field| row.value(field).err());
+            counters.undecided.count(reasons);
             false
         })
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{parse, Filter, HasFields, ParseError};
 use crate::absent::Absent;
+use crate::counters::Undecided;
 use crate::field::Field;
 use crate::socket::{Row, Socket, SocketField};
 use crate::value::Value;
@@ -62,18 +63,11 @@ impl SocketFilter {
         decided
     }
 
-    /// Why a value that it reads is absent, if the caller may be able to remove the reason.
+    /// Counts a socket about which absent values leave open whether it is true.
     #[doc(hidden)]
-    pub fn kept_back(&self, socket: &Socket<'_>) -> Option<Absent> {
+    pub fn count_undecided(&self, socket: &Socket<'_>, counts: &mut Undecided) {
         let row = Row::new(socket);
-        let reasons = self.fields().into_iter().filter_map(|field| row.value(field).err());
-        let removable = reasons.filter(|reason| {
-            matches!(
-                reason,
-                Absent::Denied | Absent::NoAnswer | Absent::NoThread | Absent::Truncated
-            )
-        });
-        removable.max()
+        counts.count(self.fields().into_iter().filter_map(|field| row.value(field).err()));
     }
 }
 
@@ -244,7 +238,12 @@ mod tests {
             owners: Err(Absent::Denied),
             ..listener()
         };
-        assert_eq!(filter("pid == 1").kept_back(&socket), Some(Absent::Denied));
-        assert_eq!(filter("remote_port == 1").kept_back(&socket), None);
+        let undecided = |text| {
+            let mut counts = Undecided::default();
+            filter(text).count_undecided(&socket, &mut counts);
+            (counts.total(), counts.of(Absent::Denied))
+        };
+        assert_eq!(undecided("pid == 1"), (1, 1));
+        assert_eq!(undecided("remote_port == 1"), (0, 0));
     }
 }

@@ -206,13 +206,18 @@ fn undecided_tasks_are_counted() {
     let mut counters = Counters::default();
     let mut admits = |text: &str, rss| {
         let admitted = Filter::parse(text).unwrap().admits(&row(rss), &mut counters);
-        (admitted, counters.candidates, counters.undecided)
+        (admitted, counters.candidates, counters.undecided.total())
     };
     assert_eq!(admits("pid == 7", Absent::Denied), (true, 1, 0));
     assert_eq!(admits("pid == 8", Absent::Denied), (false, 2, 0));
     assert_eq!(admits("rss_bytes > 1", Absent::Denied), (false, 3, 1));
     assert_eq!(admits("rss_bytes > 1", Absent::NoMemory), (false, 4, 1));
     assert_eq!(admits("rss_bytes > 1", Absent::NoAnswer), (false, 5, 2));
+    let of = |reason| counters.undecided.of(reason);
+    assert_eq!(
+        (of(Absent::Denied), of(Absent::NoAnswer), of(Absent::NoMemory)),
+        (1, 1, 0)
+    );
 }
 
 /// Check which fields a filter reads, and which parts do not read a group.

@@ -193,7 +193,6 @@ impl Snapshot {
             denied,
             candidates,
             undecided,
-            undecided_no_thread,
             no_answer,
             malformed,
             ..
@@ -203,7 +202,6 @@ impl Snapshot {
         counters.denied += denied;
         counters.candidates += candidates;
         counters.undecided += undecided;
-        counters.undecided_no_thread += undecided_no_thread;
         counters.no_answer += no_answer;
         counters.malformed += malformed;
     }

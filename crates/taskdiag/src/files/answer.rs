@@ -1,5 +1,6 @@
 //! What an answer about files reports besides the files.
 
+use taskdiag_core::counters::Undecided;
 use taskdiag_core::snapshot::SourceId;
 
 /// The source that answered, the number of files, and what is missing.
@@ -22,9 +23,7 @@ pub struct Answer {
     /// so that the values did not belong together.
     pub changed: u64,
     /// Files left out because a value that decides about the filter is not known.
-    pub undecided: u64,
-    /// Those of `undecided` for which no thread or process could be started.
-    pub undecided_no_thread: u64,
+    pub undecided: Undecided,
     /// Network namespaces that the caller may not enter. UNIX sockets there that are bound to files of
     /// the request's paths are missing.
     pub namespaces_denied: u64,
@@ -55,8 +54,7 @@ impl Answer {
             no_thread: 0,
             gone: 0,
             changed: 0,
-            undecided: 0,
-            undecided_no_thread: 0,
+            undecided: Undecided::default(),
             namespaces_denied: 0,
             namespaces_no_thread: 0,
             namespaces_unread: 0,
@@ -70,6 +68,7 @@ impl Answer {
     /// The counters with their names, in the order of a report. Those that nobody counted are left
     /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let [undecided, undecided_denied, undecided_no_thread] = self.undecided.named();
         let named = [
             ("files", Some(self.files)),
             ("denied", Some(self.denied)),
@@ -77,8 +76,9 @@ impl Answer {
             ("no_thread", Some(self.no_thread)),
             ("gone", Some(self.gone)),
             ("changed", Some(self.changed)),
-            ("undecided", Some(self.undecided)),
-            ("undecided_no_thread", Some(self.undecided_no_thread)),
+            undecided,
+            undecided_denied,
+            undecided_no_thread,
             ("namespaces_denied", Some(self.namespaces_denied)),
             ("namespaces_no_thread", Some(self.namespaces_no_thread)),
             ("namespaces_unread", Some(self.namespaces_unread)),

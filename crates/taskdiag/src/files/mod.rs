@@ -595,8 +595,7 @@ impl Pass<'_> {
             }
             Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
             Err(reason) => {
-                self.answer.undecided += 1;
-                self.answer.undecided_no_thread += u64::from(reason == Absent::NoThread);
+                self.answer.undecided.count([reason]);
                 ControlFlow::Continue(())
             }
         }

@@ -47,6 +47,7 @@ use rustix::io::Errno;
 use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::counters::Undecided;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
@@ -180,9 +181,7 @@ pub struct Answer {
     /// Processes that hide their descriptors. They may own sockets.
     pub processes_denied: u64,
     /// Sockets left out because a value that the filter tests is not known.
-    pub undecided: u64,
-    /// Those of `undecided` for which no thread or process could be started.
-    pub undecided_no_thread: u64,
+    pub undecided: Undecided,
     /// Lists that may be incomplete, according to the kernel, at every attempt.
     pub interrupted: u64,
     /// Lists that ended with an error, and namespaces that could not be entered although they were
@@ -225,8 +224,9 @@ impl Answer {
             ("namespaces_denied", self.namespaces_denied),
             ("processes_hidden", self.processes_hidden),
             ("processes_denied", self.processes_denied),
-            ("undecided", self.undecided),
-            ("undecided_no_thread", self.undecided_no_thread),
+            ("undecided", self.undecided.total()),
+            ("undecided_denied", self.undecided.of(Absent::Denied)),
+            ("undecided_no_thread", self.undecided.of(Absent::NoThread)),
             ("interrupted", self.interrupted),
             ("failed", self.failed),
             ("no_answer", self.silent),
@@ -787,9 +787,7 @@ impl Pass<'_> {
                 Some(true) => {}
                 Some(false) => return ControlFlow::Continue(()),
                 None => {
-                    let reason = filter.kept_back(&socket);
-                    answer.undecided += u64::from(reason.is_some());
-                    answer.undecided_no_thread += u64::from(reason == Some(Absent::NoThread));
+                    filter.count_undecided(&socket, &mut answer.undecided);
                     return ControlFlow::Continue(());
                 }
             }

@@ -145,7 +145,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
 /// What is missing from the rows although it was asked for.
 fn left_out(scene: &Scene<'_>) -> Option<String> {
     let counters = scene.model.snapshot().counters();
-    let count = counters.denied + counters.undecided;
+    let count = counters.denied + counters.undecided.total();
     (count > 0).then(|| format!("{count} left out: they may not be seen"))
 }
 
