@@ -11,7 +11,9 @@ use taskdiag::{
 use taskdiag_core::plan::BpfWay;
 
 use crate::history;
-use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, say_undecided, Failure, Outcome, WhoMay};
+use crate::outcome::{
+    counted, lacking, no_answer_from, say, say_denied, say_hidden, say_undecided, Failure, Outcome, WhoMay,
+};
 use crate::output::document::{Head, Sample};
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
@@ -73,6 +75,8 @@ pub struct Answers {
     snapshot: Snapshot,
     /// Process ids of the query that do not exist.
     missing: Vec<u32>,
+    /// The procfs hides tasks from the source that answered.
+    is_hiding: bool,
     elapsed: Duration,
 }
 
@@ -98,6 +102,7 @@ impl Answers {
             }
             (Err(error), _) => return Err(error.into()),
         }
+        self.is_hiding = handle.lacks_hidden(query);
         self.elapsed = started.elapsed();
         Ok(())
     }
@@ -151,8 +156,14 @@ impl Answers {
             1 => say_denied("1 task left out: you may not see it"),
             count => say_denied(format_args!("{count} tasks left out: you may not see them")),
         };
+        let hidden = if self.is_hiding {
+            say_hidden()
+        } else {
+            Outcome::Complete
+        };
         let undecided = say_undecided(counters.undecided, "task");
-        let outcome = outcome.and(undecided).and(denied).and(report_absences(absences));
+        let outcome = outcome.and(undecided).and(denied).and(hidden);
+        let outcome = outcome.and(report_absences(absences));
         match lacking_thread(&self.snapshot, tasks.iter().copied()) {
             // Values that only ps' columns show are in no absences.
             count @ 1.. if outcome == Outcome::Complete => {

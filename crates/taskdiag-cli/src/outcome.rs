@@ -183,15 +183,37 @@ pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
     outcome
 }
 
+/// What is said where the procfs hides tasks.
+pub fn hidden() -> Option<String> {
+    let path = proc::chosen().path().display();
+    proc::hidden_by()
+        .map(|option| format!("tasks of other users, if any, are left out: {path} is mounted with {option}"))
+}
+
+/// Reports that the procfs hides tasks, if it does. The programs of procps say nothing of them.
+pub fn say_hidden() -> Outcome {
+    match hidden() {
+        Some(message) if !is_procps() => say_denied(message),
+        _ => Outcome::Complete,
+    }
+}
+
 /// What is said of a process that an answer lacks. The broker does not show what the caller may not
 /// trace, and `/proc` usually does.
 pub fn lacking(pid: u32) -> String {
-    let status = std::fs::read(proc::path(&format!("{pid}/status"))).unwrap_or_default();
-    let is_process = String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n"));
-    match WhoMay::see_denied() {
-        who if is_process && who != WhoMay::Nobody && history::shown().is_none() => {
+    let is_process = match std::fs::read(proc::path(&format!("{pid}/status"))) {
+        Ok(status) => String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n")),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    };
+    let is_past = history::shown().is_some();
+    match (WhoMay::see_denied(), proc::hidden_by()) {
+        (who, _) if is_process && who != WhoMay::Nobody && !is_past => {
             format!("pid {pid}: you may not see it ({who})")
         }
+        (who, Some(option)) if !is_past => format!(
+            "pid {pid}: no such process, or {} ({option}) hides it ({who})",
+            proc::chosen().path().display()
+        ),
         _ => format!("pid {pid}: no such process"),
     }
 }

@@ -266,9 +266,11 @@ impl Criteria {
         if self.oldest && is_of_all {
             matches = matches.into_iter().min_by_key(by_start).into_iter().collect();
         }
-        // As in pgrep, the exit status only says whether anything matched.
-        if is_of_all {
-            answers.report(&[]);
+        // As in pgrep, the exit status only says whether anything matched, if that is known.
+        let is_unsure = is_of_all && answers.report(&[]) == Outcome::Partial;
+        if is_unsure && matches.is_empty() && !outcome::is_procps() {
+            let unknown = "none of the processes that could be read matches";
+            return Err(Failure::Fatal(unknown.to_owned()));
         }
         Ok(matches)
     }

@@ -47,6 +47,12 @@ pub fn own_pid() -> u32 {
     chosen().own_pid().unwrap_or(std::process::id())
 }
 
+/// The option of its mount that hides tasks of others from this process.
+pub fn hidden_by() -> Option<&'static str> {
+    static OPTION: OnceLock<Option<String>> = OnceLock::new();
+    OPTION.get_or_init(|| chosen().hidden_by()).as_deref()
+}
+
 /// Fails if events have other ids than the procfs.
 pub fn check_events() -> taskdiag::Result<()> {
     chosen().check_ids("events can't be read")

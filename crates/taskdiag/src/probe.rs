@@ -1,7 +1,7 @@
 //! Facts about this host, found out once by a few small reads.
 
 use std::fs;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 
 use rustix::fs::{access, Access};
@@ -24,7 +24,7 @@ pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Pa
     let status = fs::read(proc.join("self/status"));
     let mut support = Support::default();
     support.procfs = procfs(proc, status.as_deref().ok());
-    support.procfs_complete = procfs_complete(proc.path());
+    support.procfs_complete = procfs_complete(proc);
     support.may_trace = may_trace();
     support.bpf_built = bpf_built(built);
     support.btf = btf();
@@ -134,30 +134,23 @@ fn procfs(proc: &Proc, status: Option<&[u8]>) -> Fact {
     }
 }
 
-fn procfs_complete(proc: &Path) -> Fact {
-    let Ok(mounts) = fs::read("/proc/self/mountinfo") else {
-        return Fact::unknown("/proc/self/mountinfo can't be read");
+fn procfs_complete(proc: &Proc) -> Fact {
+    let shown = proc.path().display();
+    let options = match proc.mount_options() {
+        Ok(options) => options,
+        Err(error) => return Fact::unknown(format!("the mount options of {shown} can't be read: {error}")),
     };
-    let mounts = String::from_utf8_lossy(&mounts);
-    // The last mount on a mount point hides the others.
-    let options = mounts
-        .lines()
-        .filter(|line| line.split(' ').nth(4).map(Path::new) == Some(proc))
-        .filter_map(|line| line.split(" - ").nth(1)?.split(' ').nth(2))
-        .next_back()
-        .unwrap_or_default();
-    let (trusted, shown) = (may_trace().is_yes(), proc.display());
-    let hides = |option: &&str| match option.strip_prefix("hidepid=") {
-        Some("0" | "off") => false,
-        Some("4" | "ptraceable") => !trusted,
-        Some(_) => !trusted && !is_in_group_of_mount(options),
-        None => option.starts_with("subset=pid"),
-    };
-    match options.split(',').find(hides) {
-        Some(option) if option.starts_with("hidepid") => Fact::denied(
-            format!("{shown} is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
-            capability_remedy("run as root, or join the group of the mount's gid= option"),
-        ),
+    match options.split(',').find(|option| hides(option, &options)) {
+        Some(option) if option.starts_with("hidepid") => {
+            let others = match option {
+                "hidepid=4" | "hidepid=ptraceable" => "run as root",
+                _ => "run as root, or join the group of the mount's gid= option",
+            };
+            Fact::denied(
+                format!("{shown} is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
+                capability_remedy(others),
+            )
+        }
         Some(option) => Fact::no(
             format!("{shown} is mounted with {option}: it has only the directories of tasks"),
             "nothing is lost for tasks; mount another /proc for the rest",
@@ -166,6 +159,43 @@ fn procfs_complete(proc: &Path) -> Fact {
             "{shown} shows every task of its pid namespace; others are outside of it"
         )),
         None => Fact::yes(format!("{shown} shows every task")),
+    }
+}
+
+/// Whether an option of a mount hides something of a procfs from the caller.
+fn hides(option: &str, options: &str) -> bool {
+    let trusted = may_trace().is_yes();
+    match option.strip_prefix("hidepid=") {
+        Some("0" | "off") => false,
+        Some("4" | "ptraceable") => !trusted,
+        Some(_) => !trusted && !is_in_group_of_mount(options),
+        None => option.starts_with("subset=pid"),
+    }
+}
+
+impl Proc {
+    /// The option of its mount that leaves tasks of others out of its list: `hidepid=invisible`.
+    #[doc(hidden)]
+    pub fn hidden_by(&self) -> Option<String> {
+        let options = self.mount_options().ok()?;
+        let is_hiding = |option: &&str| {
+            let has_directories = matches!(*option, "hidepid=1" | "hidepid=noaccess");
+            option.starts_with("hidepid=") && !has_directories && hides(option, &options)
+        };
+        options.split(',').find(is_hiding).map(str::to_owned)
+    }
+
+    /// The options that the kernel lists behind the type of its mount.
+    fn mount_options(&self) -> std::io::Result<String> {
+        let directory = fs::File::open(self.path())?;
+        let about = self.join(format!("self/fdinfo/{}", directory.as_raw_fd()));
+        let about = fs::read_to_string(about)?;
+        let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        let mounts = fs::read(self.join("self/mountinfo"))?;
+        let mounts = String::from_utf8_lossy(&mounts);
+        let mount = mounts.lines().find(|line| line.split(' ').next() == id.map(str::trim));
+        let options = mount.and_then(|line| line.split(" - ").nth(1)?.split(' ').nth(2));
+        Ok(options.unwrap_or_default().to_owned())
     }
 }
 

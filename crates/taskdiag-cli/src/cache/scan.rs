@@ -18,7 +18,7 @@ use super::report::{Cached, Report, Style};
 use super::row::{Column, Entry};
 use super::Args;
 use crate::host::MemInfo;
-use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
+use crate::outcome::{counted, lacking, message, no_answer_from, say, say_denied, say_hidden, Failure, Outcome};
 use crate::output::{people, text};
 use crate::proc;
 
@@ -235,6 +235,8 @@ impl<'a> Scan<'a> {
                 Err((_, message)) => self.complain(format_args!("{message}")),
             }
         }
+        self.progress.clear();
+        self.outcome = self.outcome.and(say_hidden());
         Ok(())
     }
 
@@ -245,6 +247,7 @@ impl<'a> Scan<'a> {
             Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
             Err((ErrorKind::NoThread, _)) => self.unread += 1,
             Err((ErrorKind::Denied, message)) => self.denied(format_args!("{message}")),
+            Err((ErrorKind::NoSuchTask, _)) => self.complain(format_args!("{}", lacking(pid))),
             Err((_, message)) => self.complain(format_args!("{message}")),
         }
     }

@@ -11,7 +11,7 @@ use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
 use crate::listing::{self, Format};
-use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, Failure, Outcome};
+use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, say_hidden, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing};
@@ -316,6 +316,9 @@ impl Args {
 fn ask_all(handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
     let all = handle.all_maps(request.filter, request.fields)?;
     answers.left_out(all.denied, &all.silent);
+    if all.mappings.source() != SourceId::Bpf {
+        answers.outcome = answers.outcome.and(say_hidden());
+    }
     if all.malformed > 0 {
         answers.lacks(&format!(
             "{} invalid answers of the kernel were left out: please report this",

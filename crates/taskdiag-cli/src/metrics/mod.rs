@@ -30,13 +30,13 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
 use rustix::time::ClockId;
-use taskdiag::Handle;
+use taskdiag::{Handle, Query};
 use taskdiag_sys::host::now_ns;
 
 use crate::events::listener::Listening;
 use crate::events::stop::Stop;
 use crate::host::Stat;
-use crate::outcome::{message, no_thread, say, Failure, Outcome};
+use crate::outcome::{message, no_thread, say, say_hidden, Failure, Outcome};
 use crate::quantity;
 use crate::source::SourceOptions;
 use by::By;
@@ -209,6 +209,9 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     };
     let mut handle = args.from.handle_for_many();
     prepare(&mut handle, &args, &plan);
+    if handle.lacks_hidden(&Query::processes()) {
+        say_hidden();
+    }
     let shared = Arc::new(Shared::new(args.tracker()));
     let ended = Ended::new(shared.clone(), rules, args.by.clone(), plan.boot);
     let directories = Directories::begin(args.cache.clone(), args.cache_every).map_err(no_thread)?;

@@ -27,7 +27,7 @@ use taskdiag_sys::signals::signalfd;
 
 use crate::events::Stop;
 use crate::listing::lacking_thread;
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{hidden, say, Failure, Outcome};
 use crate::output::document::boot_id;
 use crate::quantity;
 use crate::rhythm::next_due;
@@ -231,6 +231,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let _ = handle.prepare(query.fields_read());
     let light = Light::new(&query, &mut handle);
     let mut about = about(&args, &query);
+    if let Some(note) = hidden().filter(|_| handle.lacks_hidden(&query)) {
+        say(&note);
+        about.notes.push(note);
+    }
     let tally = match Tally::open() {
         Ok(tally) => Some(tally),
         Err(reason) => {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -161,6 +162,19 @@ pub fn run_with_two_capabilities(args: &[&str]) -> Option<Run> {
 /// Runs the binary as nobody, with these capabilities.
 pub fn run_with_capabilities(args: &[&str], capabilities: u64) -> Option<Run> {
     run_copy(|command| child::in_world(command.args(args), child::nobody(capabilities)))
+}
+
+/// Runs the binary as nobody where `/proc` is mounted with these options, through a link if it has a
+/// name.
+pub fn run_with_proc(options: &'static CStr, link: Option<&str>, args: &[&str]) -> Option<Run> {
+    let world = World {
+        proc: Proc::New(options),
+        ..child::nobody(0)
+    };
+    run_copy(|command| {
+        link.map(|link| command.arg0(link));
+        child::in_world(command.args(args), world)
+    })
 }
 
 /// Runs a copy of the binary that every user can execute: the build directory may not be

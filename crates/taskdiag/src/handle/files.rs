@@ -1,8 +1,10 @@
 //! Which source answers about the files of processes.
 
-use taskdiag_core::error::Result;
+use taskdiag_core::error::{ErrorKind, Result};
+use taskdiag_core::field::Groups;
+use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
-use taskdiag_core::support::Verdict;
+use taskdiag_core::support::{refusal_kind, Support, Verdict};
 use taskdiag_sys::host::is_initial_pid_namespace;
 
 use super::Handle;
@@ -34,6 +36,26 @@ impl Handle {
         }
     }
 
+    /// Whether the source of a query about many tasks does not find those that the procfs hides from
+    /// the caller.
+    #[doc(hidden)]
+    pub fn lacks_hidden(&mut self, query: &Query) -> bool {
+        let is_of_many = !query.scope.is_listed() && !matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
+        let is_denied = |support: &Support| refusal_kind(&[&support.procfs_complete]) == ErrorKind::Denied;
+        is_of_many
+            && self.past.is_none()
+            && is_denied(self.facts())
+            && self.proc().hidden_by().is_some()
+            && match self.plan(query).map(|plan| plan.first().0) {
+                Ok(SourceId::Broker) => {
+                    let broker = self.sources.broker();
+                    !broker.is_ok_and(|broker| broker.sees_all() || broker.shows_of_all() != Groups::NONE)
+                }
+                Ok(source) => source == SourceId::Procfs,
+                Err(_) => false,
+            }
+    }
+
     /// Passes on the files of processes, like [`files`](Handle::files). `other_ends` is given if
     /// the request asks for them.
     pub(crate) fn read_files(
@@ -55,8 +77,6 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use taskdiag_core::query::Query;
 
     use super::*;
 

@@ -1,9 +1,12 @@
 //! The line of questions, messages and the current view, and the line of keys.
 
+use taskdiag::SourceId;
+
 use super::header::written;
 use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
+use crate::proc::hidden_by;
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
 use crate::top::rows::{Rows, Target};
@@ -144,9 +147,17 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
 
 /// What is missing from the rows although it was asked for.
 fn left_out(scene: &Scene<'_>) -> Option<String> {
-    let counters = scene.model.snapshot().counters();
-    let count = counters.denied + counters.undecided.total();
-    (count > 0).then(|| format!("{count} left out: they may not be seen"))
+    let snapshot = scene.model.snapshot();
+    let counters = snapshot.counters();
+    let mut sources = snapshot.answers();
+    let is_by_procfs =
+        scene.at.is_none() && sources.all(|(_, answer)| !matches!(answer, Ok(SourceId::Bpf | SourceId::Broker)));
+    match counters.denied + counters.undecided.total() {
+        0 => hidden_by()
+            .filter(|_| is_by_procfs)
+            .map(|option| format!("others left out: {option}")),
+        count => Some(format!("{count} left out: they may not be seen")),
+    }
 }
 
 /// How far reading proportional set sizes got within its budget.
