@@ -201,9 +201,10 @@ pub fn say_hidden() -> Outcome {
 /// What is said of a process that an answer lacks. The broker does not show what the caller may not
 /// trace, and `/proc` usually does.
 pub fn lacking(pid: u32) -> String {
+    let is_ours = proc::chosen().own_pid() == Some(proc::own_pid());
     let is_process = match std::fs::read(proc::path(&format!("{pid}/status"))) {
-        Ok(status) => String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n")),
-        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        Ok(status) => String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n")) && is_ours,
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && is_ours,
     };
     let is_past = history::shown().is_some();
     match (WhoMay::see_denied(), proc::hidden_by()) {

@@ -16,7 +16,7 @@ use taskdiag_sys::host::now_ns;
 
 use crate::file;
 use crate::listing::Answers;
-use crate::outcome::{self, lacking, message, say, Failure, Outcome, WhoMay};
+use crate::outcome::{self, counted, lacking, message, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
 use crate::pkill;
 use crate::proc;
@@ -236,9 +236,25 @@ impl Criteria {
         }
         let answers = Answers::ask(handle, &query).map_err(fatal)?;
         let tasks = answers.tasks();
+        let tested = [
+            (self.full || wanted.cmdline, Field::Cmdline, "command lines"),
+            (!self.env.is_empty(), Field::Environ, "environments"),
+            (self.require_handler, Field::SigCaught, "signal handlers"),
+        ];
+        let tested: Vec<_> = tested.into_iter().filter(|tested| tested.0).collect();
         // A part of the matches would look like all of them.
-        if self.full && tasks.iter().any(|task| task.cmdline().err() == Some(Absent::NoThread)) {
-            return Err(Failure::Fatal(format!("command lines: {}", taskdiag::Error::NO_THREAD)));
+        for &(_, field, what) in &tested {
+            let has = |reason| tasks.iter().any(|task| task.value(field).err() == Some(reason));
+            let mut groups = answers.snapshot().answers();
+            let why = if has(Absent::NoThread) {
+                taskdiag::Error::NO_THREAD.to_owned()
+            } else if groups.any(|(group, source)| group == field.group() && source.is_err()) {
+                let procfs = &handle.support().procfs;
+                [procfs.why.as_ref(), procfs.remedy.as_ref()].join(": ")
+            } else {
+                continue;
+            };
+            return Err(Failure::Fatal(format!("{what}: {why}")));
         }
         let left_out = selection::own(self.ignore_ancestors);
         let is_match = |task: &&Task<'_>| {
@@ -267,8 +283,26 @@ impl Criteria {
             matches = matches.into_iter().min_by_key(by_start).into_iter().collect();
         }
         // As in pgrep, the exit status only says whether anything matched, if that is known.
-        let is_unsure = is_of_all && answers.report(&[]) == Outcome::Partial;
-        if is_unsure && matches.is_empty() && !outcome::is_procps() {
+        let mut outcome = Outcome::Complete;
+        if is_of_all {
+            outcome = answers.report(&[]);
+            for &(_, field, what) in tested.iter().filter(|_| !outcome::is_procps()) {
+                let is_denied = |task: &&Task<'_>| {
+                    let is_named = self.full || pattern.as_ref().is_none_or(|pattern| self.has(pattern, task));
+                    is_named && task.value(field).err() == Some(Absent::Denied)
+                };
+                match tasks.iter().filter(is_denied).count() {
+                    0 => {}
+                    count => {
+                        outcome = outcome.and(say_denied(format_args!(
+                            "{what}: denied for {}",
+                            counted(count as u64, "task")
+                        )))
+                    }
+                }
+            }
+        }
+        if outcome == Outcome::Partial && matches.is_empty() && !outcome::is_procps() {
             let unknown = "none of the processes that could be read matches";
             return Err(Failure::Fatal(unknown.to_owned()));
         }

@@ -44,7 +44,9 @@ pub fn path(name: &str) -> PathBuf {
 
 /// The id of this process in it.
 pub fn own_pid() -> u32 {
-    chosen().own_pid().unwrap_or(std::process::id())
+    // The usual one may be that of another pid namespace; then it answers nothing.
+    let outer = chosen().own_pid().filter(|_| chosen().is_outer());
+    outer.unwrap_or(std::process::id())
 }
 
 /// The option of its mount that hides tasks of others from this process.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{command, run, Run, Sleeper};
+use common::{command, run, run_as_nobody, Run, Sleeper};
 use taskdiag_zoo::Zoo;
 
 /// A name that no process has but those which a test starts under it, and that is no part of
@@ -643,4 +643,19 @@ fn a_link_called_pgrep_prints_as_pgrep() {
         assert!(theirs.contains(r"a\b"), "{theirs}");
         assert_eq!(run(&link, &titled), theirs, "{locale}");
     }
+}
+
+/// Check that an environment that may not be read is mentioned, of processes that match otherwise.
+#[test]
+fn unread_environments_are_mentioned() {
+    let sleeper = Sleeper::new("unread-env");
+    let Some(run) = run_as_nobody(&["pgrep", "--env", "NO_SUCH=1", "-p", &sleeper.pid()]) else {
+        return;
+    };
+    assert!(
+        run.code == Some(3) && run.stderr.contains("environments: denied for 1 task"),
+        "{run:?}"
+    );
+    let named = run_as_nobody(&["pgrep", "--env", "NO_SUCH=1", "-x", "no-such-name"]).expect("root");
+    assert_eq!((named.code, &named.stderr[..]), (Some(1), ""));
 }

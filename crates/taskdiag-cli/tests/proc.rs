@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use common::{command, in_container, run, wait_until_it_sleeps, Recording, Run, Sleeper};
 use serde_json::Value;
+use taskdiag_testkit::child::{self, World};
 use taskdiag_testkit::temporary::{Directory, Killed};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_taskdiag");
@@ -198,6 +199,40 @@ fn ids_of_the_host_are_no_arguments() {
     );
     let dry = run_inside(&proc, &["pkill", "--dry-run", "-x", "-f", "unharmed 1000"]).complete();
     assert!(dry.contains(&pid), "{dry}");
+}
+
+/// Check that where `/proc` is that of an outer namespace, nothing is said to be found or not that only
+/// `/proc` knows, and that a process is compared with this command.
+#[test]
+fn the_usual_procfs_may_be_outer() {
+    let run_in = |args: &[&str]| {
+        let world = World {
+            pid_namespace: true,
+            ..World::default()
+        };
+        Run::new(child::in_world(&mut command(args), world).output().expect("it runs"))
+    };
+    for (args, what) in [
+        (&["pgrep", "-f", "no such line"][..], "command lines"),
+        (&["pgrep", "-a", "taskdiag"], "command lines"),
+        (&["pkill", "-0", "-f", "no such line"], "command lines"),
+        (&["pgrep", "--env", "NO_SUCH=1", "."], "environments"),
+    ] {
+        let run = run_in(args);
+        let said = format!("{what}: /proc shows an outer pid namespace, whose ids are not the caller's: mount one");
+        assert!(run.code == Some(3) && run.stderr.contains(&said), "{args:?}: {run:?}");
+    }
+    // It leaves out itself.
+    assert_eq!(run_in(&["pgrep", "."]).code, Some(1));
+    let page = &run_in(&["inspect", "1", "--json"]).json()["rows"][0];
+    let namespaces = page["namespaces"].as_array().expect("a list");
+    assert!(
+        !namespaces.is_empty() && namespaces.iter().all(|one| one["own"] == true),
+        "{page}"
+    );
+    let limits = page["limits"].as_array().expect("a list");
+    let nproc = limits.iter().find(|limit| limit["limit"] == "nproc").expect("a limit");
+    assert_eq!(nproc["absent"]["used"], "unsupported");
 }
 
 /// Check that a directory that is no procfs, or shows a namespace without this process, is an error

@@ -164,9 +164,10 @@ impl<'a> Inspector<'a> {
         if threads.counters().undecided.total() > 0 {
             return Err("denied");
         }
-        // A caller who does not see all threads can't count them. The user may have others outside.
+        // A caller who does not see all threads can't count them. The user may have others outside of
+        // the pid namespace, which no right shows in it.
         if !is_initial_pid_namespace() && !proc::chosen().is_outer() {
-            return Err("denied");
+            return Err("unsupported");
         }
         let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
         if is_by(SourceId::Bpf) {
