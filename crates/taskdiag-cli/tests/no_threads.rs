@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 
@@ -27,6 +27,8 @@ fn each_command_says_what_is_missing() {
     let uncached = scratch.join("name").display().to_string();
     let recording = scratch.join("recording").display().to_string();
     let recording = recording.as_str();
+    let page = scratch.join("page").display().to_string();
+    let page = page.as_str();
     let sleeper = Sleeper::new("sleep");
     let pid = sleeper.pid();
     let pid = pid.as_str();
@@ -59,6 +61,7 @@ fn each_command_says_what_is_missing() {
             THREAD,
         ),
         (&["ps", "--history", recording], 1, "could start no thread"),
+        (&["report", "-o", page], 1, THREAD),
         (&["doctor"], 0, ""),
     ] {
         let run = run(args);
@@ -94,17 +97,28 @@ fn sockets_and_files_are_found() {
         let line = String::from_utf8_lossy(&found.stdout);
         serde_json::from_str(line.trim()).unwrap_or_else(|error| panic!("{error}: {found:?}"))
     };
-    let found = run(&[
-        "sockets",
-        &own,
-        "--port",
-        &port.to_string(),
-        "--jsonl",
-        "-o",
-        "local_port,rtt_ns",
-    ]);
-    let expected = json!({"local_port": port, "absent": {"rtt_ns": "no thread"}});
-    assert_eq!((found.code, row(&found)), (Some(1), expected));
+    let _both = (
+        TcpStream::connect(("127.0.0.1", port)).expect("a connection"),
+        listener.accept(),
+    );
+    // A socket that listens has no round trips, with and without threads.
+    for (state, reason) in [("listen", "none"), ("estab", "no thread")] {
+        let expected = json!({"local_port": port, "absent": {"rtt_ns": reason}});
+        let filter = format!("local_port == {port}");
+        let args = [
+            "sockets",
+            &own,
+            "--state",
+            state,
+            "--where",
+            &filter,
+            "--jsonl",
+            "-o",
+            "local_port,rtt_ns",
+        ];
+        let found = run(&args);
+        assert_eq!((found.code, row(&found)), (Some(1), expected), "{found:?}");
+    }
     let path = scratch.to_str().expect("UTF-8");
     let found = run(&[
         "files", "-p", &own, "--use", "fd", "--path", path, "--jsonl", "-o", "fd",

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use rustix::time::{clock_gettime, ClockId};
-use taskdiag::{Budget, Query, Snapshot};
+use taskdiag::{Budget, Field, Query, Snapshot};
 use taskdiag_history::decode::Decoder;
 use taskdiag_sys::host::now_ns;
 
@@ -29,8 +29,10 @@ use crate::history::library::Library;
 use crate::history::past::{MachineState, Recorded};
 use crate::history::{exact, shown_time, RangeOptions};
 use crate::host::MemInfo;
+use crate::listing::Answers;
 use crate::outcome::{counted, message, say, Failure, Outcome};
 use crate::output::document::boot_id;
+use crate::output::relation::Absences;
 use crate::output::Output;
 use crate::source::SourceOptions;
 use document::Contents;
@@ -82,7 +84,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut caches = Vec::new();
     let (mut contents, title) = match args.past.history() {
         Some(directory) => of_recording(args, directory, &mut outcome)?,
-        None => of_now(args)?,
+        None => of_now(args, &mut outcome)?,
     };
     for path in &args.cache {
         let tree = cached::walk(path).map_err(|error| Failure::Unanswered(format!("{}: {error:#}", path.display())))?;
@@ -102,16 +104,21 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
 }
 
 /// A page about the present moment.
-fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
+fn of_now(args: &Args, outcome: &mut Outcome) -> Result<(Contents, String), Failure> {
     let mut handle = args.from.handle();
     let query = Query::processes()
         .fields(present::fields())
         .budget(Budget::default().deadline(Some(DEADLINE)));
-    let mut snapshot = Snapshot::default();
-    handle.query_into(&query, &mut snapshot)?;
+    let answers = Answers::ask(&mut handle, &query)?;
+    let tasks = answers.tasks();
+    let mut missing = Absences::new();
+    for task in &tasks {
+        let _ = missing.value(task, Field::PssBytes);
+    }
+    *outcome = answers.report(&[(&missing, tasks.len())]);
     let info = MemInfo::read().ok();
     let wall_ns = wall_ns();
-    let present = Present::new(&snapshot, info.as_ref(), wall_ns);
+    let present = Present::new(answers.snapshot(), info.as_ref(), wall_ns);
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy().into_owned();
     let mut notes = Vec::new();
@@ -178,10 +185,13 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     }
     let missing = read.points.iter().map(|point| point.missing).max().unwrap_or(0);
     if missing > 0 {
-        notes.push(format!(
+        let note = format!(
             "memory: up to {} missing from a sample, because their memory is not known",
             counted(missing, "process")
-        ));
+        );
+        say(&note);
+        notes.push(note);
+        *outcome = Outcome::Partial;
     }
     let past = commands::Past {
         directory,

@@ -215,7 +215,9 @@ fn a_moment_has_a_page() {
     let page = place.0.join("now.html");
     let mut command = super::common::command(&["report", "-o", page.to_str().expect("a path"), "--cache"]);
     let made = super::common::Run::new(command.arg(&odd).output().expect("it runs"));
-    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    // Some systems shield the memory of process 1 from everybody.
+    let is_usual = |line: &str| line.ends_with("(the kernel denies it even to root)");
+    assert!(made.code == Some(0) && made.stderr.lines().all(is_usual), "{made:?}");
     assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o600);
     let data = data(&page);
     assert_eq!(data["times"], json!([]));

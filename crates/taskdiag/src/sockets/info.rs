@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
 use taskdiag_core::socket::diag::{self, List};
-use taskdiag_core::socket::{Socket, TcpInfo};
+use taskdiag_core::socket::{Socket, State, TcpInfo};
 use taskdiag_sys::isolated::Failed;
 
 use super::dump::{Dumper, End, SocketSelection};
@@ -80,6 +80,8 @@ impl Infos {
     pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo>, Absent> {
         match self.by_cookie.get(&socket.cookie) {
             Some(told) => Ok(*told),
+            // The kernel has nothing about these, so nothing is missing.
+            None if matches!(socket.state, State::Listen | State::TimeWait | State::Unconn) => Ok(None),
             // The socket did not exist yet.
             None => Err(self.missing.unwrap_or(Absent::Gone)),
         }
