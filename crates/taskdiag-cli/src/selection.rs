@@ -40,25 +40,15 @@ pub fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<Field>>, Failure> {
 }
 
 /// Sorts tasks by fields: numbers by value, text by bytes. A task without a value comes last. Equal
-/// tasks keep their order.
-pub fn sort<'a>(
-    tasks: &mut Vec<Task<'a>>,
-    by: &[SortBy<Field>],
-    absences: &mut Absences,
-    counted: impl Fn(Field) -> bool,
-) {
-    sort_by(tasks, by, |task, field| key(task, field, absences, &counted));
+/// tasks keep their order. What the order lacks counts for all tasks, those beyond `--limit`, too.
+pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortBy<Field>], absences: &mut Absences) {
+    sort_by(tasks, by, |task, field| key(task, field, absences));
 }
 
-/// The sort key of a task for a field. A missing value counts as an absence if `counted` says so.
-pub fn key<'a>(
-    task: &Task<'a>,
-    field: Field,
-    absences: &mut Absences,
-    counted: &impl Fn(Field) -> bool,
-) -> Option<Key<'a>> {
+/// The sort key of a task for a field. A missing value counts as an absence.
+pub fn key<'a>(task: &Task<'a>, field: Field, absences: &mut Absences) -> Option<Key<'a>> {
     let value = task.value(field);
-    if let (Err(reason), true) = (value, counted(field)) {
+    if let Err(reason) = value {
         absences.count(field, reason.as_str());
     }
     value.ok().map(Key::from)

@@ -65,11 +65,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         key: Field::Pid,
         descending: false,
     });
-    let sorted_by: Fields = sort.iter().map(|by| by.key).collect();
+    let keys: Fields = sort.iter().map(|by| by.key).collect();
     let query = args
         .selection
         .query(false, args.past.is_given())?
-        .fields(asked | sorted_by | Field::Ppid);
+        .fields(asked | keys | Field::Ppid);
     let (mut handle, whole) = args.past.handle(|| options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
@@ -81,8 +81,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         all = family.iter().map(|line| all[line.task]).collect();
     }
     let is_missing = args.root.is_some() && all.is_empty();
-    let mut hidden = Absences::new();
-    selection::sort(&mut all, &sort, &mut hidden, |field| !asked.contains(field));
+    let mut sorted_by = Absences::new();
+    selection::sort(&mut all, &sort, &mut sorted_by);
     let forest = Forest::new(&all);
     let mut lines = match args.root {
         None => forest.lines(),
@@ -117,7 +117,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if options.stats {
         answers.say_stats(lines.len());
     }
-    let outcome = whole.and(answers.report_on(&all, &[(&hidden, all.len()), (&missing, lines.len())]));
+    let keys: Vec<Field> = sort.iter().map(|by| by.key).collect();
+    let shown = missing.without(&keys);
+    let outcome = whole.and(answers.report_on(&all, &[(&sorted_by, all.len()), (&shown, lines.len())]));
     match args.root {
         Some(pid) if is_missing => {
             say(lacking(pid));

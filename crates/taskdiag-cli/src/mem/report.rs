@@ -1,6 +1,6 @@
 //! Writes the answers of `taskdiag mem`.
 
-use taskdiag::{Field, Handle, Query, Task};
+use taskdiag::{Field, Fields, Handle, Query, Task};
 
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
@@ -56,18 +56,25 @@ impl Report<'_> {
         }
         let mut total = Sum::default();
         tasks.iter().for_each(|task| total.add(task));
+        // What is not shown may still be missing from the sums and from the order.
+        let mut of_all: Fields = sums::FIELDS.into_iter().collect();
+        if let RowKind::Processes { sort, .. } = &self.kind {
+            of_all |= sort.iter().map(|by| by.key).collect::<Fields>();
+        }
+        let of_all: Vec<Field> = of_all.iter().collect();
         let mut missing = Absences::new();
         for task in &tasks {
-            // Fields that are not shown may still be missing from the sums.
-            for field in sums::FIELDS {
+            for &field in &of_all {
                 let _ = missing.value(task, field);
             }
         }
         let count = tasks.len();
+        let mut shown = Absences::new();
         match self.args.options.format() {
-            Format::Table => self.table(&mut tasks, &total, sample, &mut missing)?,
-            Format::Machine(machine) => self.machine(machine, &answers, &mut tasks, &total, sample, &mut missing)?,
+            Format::Table => self.table(&mut tasks, &total, sample, &mut shown)?,
+            Format::Machine(machine) => self.machine(machine, &answers, &mut tasks, &total, sample, &mut shown)?,
         }
+        let shown = shown.without(&of_all);
         if self.args.options.stats {
             answers.say_stats(count);
         }
@@ -76,7 +83,7 @@ impl Report<'_> {
             return Ok(Outcome::Complete);
         }
         let cgroup = self.args.selection.check_cgroup(handle, &answers);
-        Ok(answers.report(&[(&missing, count)]).and(cgroup))
+        Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(cgroup))
     }
 
     fn limit(&self) -> usize {
@@ -115,16 +122,12 @@ impl Report<'_> {
                 ) {
                     columns.splice(rss + 1..rss + 1, HUGETLB);
                 }
-                // Missing values are counted when they are shown.
-                selection::sort(processes, sort, missing, |_| false);
+                selection::sort(processes, sort, &mut Absences::new());
                 processes.truncate(limit);
                 let mut table = tasks::table(&columns, processes.len() + 1, header);
-                let mut counted = Absences::new();
                 for task in &*processes {
                     for shown in &columns {
-                        let is_counted = tasks::field_of(shown).is_some_and(|field| sums::FIELDS.contains(&field));
-                        let absences = if is_counted { &mut counted } else { &mut *missing };
-                        table.cell(|out| tasks::write(out, shown, task, &mut self.cells, absences));
+                        table.cell(|out| tasks::write(out, shown, task, &mut self.cells, missing));
                     }
                 }
                 self.total_row(&mut table, &columns, total);
@@ -170,7 +173,7 @@ impl Report<'_> {
         let begun = self.rows.take();
         let rows = match &self.kind {
             RowKind::Processes { fields, sort, .. } => {
-                selection::sort(processes, sort, missing, |_| false);
+                selection::sort(processes, sort, &mut Absences::new());
                 processes.truncate(self.limit());
                 let (columns, cells) = (Sum::columns(), total.cells());
                 let listed = TaskRows {
@@ -182,11 +185,8 @@ impl Report<'_> {
                     header,
                     names: self.args.options.names,
                 };
-                // The fields of the sums have been counted, for all processes.
-                let mut shown = Absences::new();
                 let mut rows = begun.unwrap_or_else(|| answers.begin("mem", machine, listed));
-                listed.write(&mut rows, &mut shown)?;
-                missing.add_others(&shown, &sums::FIELDS);
+                listed.write(&mut rows, missing)?;
                 if sample.is_none() {
                     return Ok(rows.finish_with(|out| write_total(out, listed.total))?);
                 }

@@ -186,15 +186,14 @@ impl Absences {
         }
     }
 
-    /// Adds the counts of `other`, except for some fields of tasks.
-    pub fn add_others(&mut self, other: &Absences, but: &[Field]) {
-        let longest = self.counts.len().max(other.counts.len());
-        self.counts.resize(longest, [0; REASONS.len()]);
-        for (column, (mine, theirs)) in self.counts.iter_mut().zip(&other.counts).enumerate() {
-            if !but.iter().any(|field| field.index() == column) {
-                mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+    /// The counts, except for some fields of tasks.
+    pub fn without(mut self, fields: &[Field]) -> Absences {
+        for field in fields {
+            if let Some(counts) = self.counts.get_mut(field.index()) {
+                *counts = [0; REASONS.len()];
             }
         }
+        self
     }
 
     /// Columns that are missing for the same reason in the same number of rows, with that reason

@@ -23,7 +23,7 @@ pub mod specifiers;
 
 use std::time::Duration;
 
-use taskdiag::{Fields, Query, Task};
+use taskdiag::{Field, Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
 use crate::listing::{Answers, Format, Options, TaskRows};
@@ -97,10 +97,9 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     });
     let mut tasks = answers.tasks();
     let considered = tasks.len();
-    // Missing values that are shown are counted while they are written. Those that are only sorted
-    // by are counted here.
-    let mut hidden = Absences::new();
-    let tree = arrange(&mut tasks, args, &request, &mut host, &mut hidden);
+    // What is only shown is counted while it is written.
+    let mut sorted_by = Absences::new();
+    let tree = arrange(&mut tasks, args, &request, &mut host, &mut sorted_by);
     tasks.truncate(request.limit);
 
     let mut missing = Absences::new();
@@ -141,7 +140,13 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
             Outcome::Partial
         });
     }
-    let outcome = whole.and(answers.report(&[(&hidden, considered), (&missing, tasks.len())]));
+    let keys: Vec<Field> = request
+        .sort
+        .iter()
+        .flat_map(|by| by.key.needs().iter().collect::<Vec<_>>())
+        .collect();
+    let shown = missing.without(&keys);
+    let outcome = whole.and(answers.report(&[(&sorted_by, considered), (&shown, tasks.len())]));
     let found = match considered {
         // Scripts rely on this: ps ends with status 1 if no process matches its options.
         0 if args.ps_options.is_given && !args.selection.is_narrowed() => Outcome::Partial,
@@ -163,10 +168,7 @@ fn arrange(
         tasks.sort_by_key(|task| (task.record().header().pid.get(), task.record().header().tid.get()));
     }
     in_listed_order(tasks, &args.ps_options.choice.quick);
-    let shown_fields = request.shown.fields();
-    sort::sort(tasks, &request.sort, host, missing, |field| {
-        !shown_fields.contains(field)
-    });
+    sort::sort(tasks, &request.sort, host, missing);
     args.ps_options.forest.map(|branches| {
         if request.sort.is_empty() {
             let start = |task: &Task<'_>| task.start_ns().unwrap_or(0).div_euclid(TICK_NS as i64);

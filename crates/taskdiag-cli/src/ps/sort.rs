@@ -121,17 +121,10 @@ impl PsKey {
 
 /// Sorts tasks: numbers by value, text by its bytes, and tasks without a value last. Specifiers of
 /// memory are 0 for kernel threads and zombies, which have none. Equal tasks keep their order.
-pub fn sort<'a>(
-    tasks: &mut Vec<Task<'a>>,
-    by: &[SortBy<PsKey>],
-    host: &mut Host,
-    absences: &mut Absences,
-    is_counted: impl Fn(Field) -> bool,
-) {
+pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortBy<PsKey>], host: &mut Host, absences: &mut Absences) {
     selection::sort_by(tasks, by, |task, key| {
-        let field = |field, absences: &mut Absences| selection::key(task, field, absences, &is_counted);
         let specifier = match key {
-            PsKey::Field(by) => return field(by, absences),
+            PsKey::Field(by) => return selection::key(task, by, absences),
             PsKey::Specifier(specifier) => specifier,
         };
         let mut text = Vec::new();
@@ -139,14 +132,14 @@ pub fn sort<'a>(
             out: &mut text,
             task,
             host,
-            missing: None,
+            missing: Some(&mut *absences),
             branches: &[],
         };
         match specifier.order {
             Order::Field => specifier.fields.first().and_then(|&by| {
                 // The column shows 0 for tasks without memory.
                 let has_no_memory = task.value(by).err() == Some(Absent::NoMemory);
-                field(by, absences).or_else(|| has_no_memory.then_some(Key::Number(0)))
+                selection::key(task, by, absences).or_else(|| has_no_memory.then_some(Key::Number(0)))
             }),
             Order::Number(number) => number(&mut cell).map(Key::Number),
             Order::Text => {

@@ -82,9 +82,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Complete;
     let mut caches = Vec::new();
-    let (mut contents, title) = match args.past.history() {
-        Some(directory) => of_recording(args, directory, &mut outcome)?,
-        None => of_now(args, &mut outcome)?,
+    let ((mut contents, title), answers) = match args.past.history() {
+        Some(directory) => (of_recording(args, directory, &mut outcome)?, None),
+        None => of_now(args).map(|(page, answers)| (page, Some(answers)))?,
     };
     for path in &args.cache {
         let tree = cached::walk(path).map_err(|error| Failure::Unanswered(format!("{}: {error:#}", path.display())))?;
@@ -100,22 +100,26 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let page = page::page(&title, &document::document(contents));
     let page = page.map_err(|error| Failure::Unanswered(format!("random numbers: {error}")))?;
     write(&args.output, page.as_bytes())?;
-    Ok(outcome)
+    Ok(outcome.and(answers.map_or(Outcome::Complete, |answers| lacks(&answers))))
 }
 
-/// A page about the present moment.
-fn of_now(args: &Args, outcome: &mut Outcome) -> Result<(Contents, String), Failure> {
-    let mut handle = args.from.handle();
-    let query = Query::processes()
-        .fields(present::fields())
-        .budget(Budget::default().deadline(Some(DEADLINE)));
-    let answers = Answers::ask(&mut handle, &query)?;
+/// Reports what the page about the present moment lacks.
+fn lacks(answers: &Answers) -> Outcome {
     let tasks = answers.tasks();
     let mut missing = Absences::new();
     for task in &tasks {
         let _ = missing.value(task, Field::PssBytes);
     }
-    *outcome = answers.report(&[(&missing, tasks.len())]);
+    answers.report(&[(&missing, tasks.len())])
+}
+
+/// A page about the present moment.
+fn of_now(args: &Args) -> Result<((Contents, String), Answers), Failure> {
+    let mut handle = args.from.handle();
+    let query = Query::processes()
+        .fields(present::fields())
+        .budget(Budget::default().deadline(Some(DEADLINE)));
+    let answers = Answers::ask(&mut handle, &query)?;
     let info = MemInfo::read().ok();
     let wall_ns = wall_ns();
     let present = Present::new(answers.snapshot(), info.as_ref(), wall_ns);
@@ -140,7 +144,7 @@ fn of_now(args: &Args, outcome: &mut Outcome) -> Result<(Contents, String), Fail
         caches: Vec::new(),
         logged,
     };
-    Ok((contents, format!("{host}: processes and memory")))
+    Ok(((contents, format!("{host}: processes and memory")), answers))
 }
 
 /// A page about a time of a recording.

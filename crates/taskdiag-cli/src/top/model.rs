@@ -14,8 +14,7 @@ use super::trend::{tenths, Tenths, Trends};
 use super::view::{Table, View};
 use crate::choice::{Key, SortBy};
 use crate::output::names::Names;
-use crate::output::relation::{Absences, Cell, Row};
-use crate::selection;
+use crate::output::relation::{Cell, Row};
 use crate::watch::{is_true_of, Rate, SampleTime};
 
 /// Tasks by their state.
@@ -220,13 +219,12 @@ impl Model {
             key: (),
             descending: order.descending,
         };
-        let mut absences = Absences::new();
         let mut keys: Vec<(Option<Key<'_>>, usize)> = Vec::with_capacity(self.rates.len());
         for (index, (task, rates)) in self.snapshot.tasks().zip(&self.rates).enumerate() {
             if rated.is_none_or(|filter| is_true_of(filter, &task, rates.get(Rate::Cpu))) {
                 let key = match order.key {
                     SortKey::Rate(rate) => rates.get(rate).map(Key::Float),
-                    SortKey::Field(field) => selection::key(&task, field, &mut absences, &|_| false),
+                    SortKey::Field(field) => task.value(field).ok().map(Key::from),
                     SortKey::Time => time_ns(&task).map(|ns| Key::Number(ns.into())),
                 };
                 keys.push((key, index));

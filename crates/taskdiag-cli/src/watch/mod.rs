@@ -14,7 +14,7 @@ use crate::choice::{Chosen, SortBy};
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::listing::Shown;
-use crate::output::relation::{Cell, ColumnInfo, Row};
+use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
 use crate::output::{document, owned};
 use crate::ps;
@@ -260,7 +260,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         asked?;
         let activities = history.add(answers.snapshot(), moment);
         let limit = request.limit.unwrap_or(usize::MAX);
-        let rows = ordered(&answers, &activities, rated.as_ref(), &sort, limit);
+        let rows = ordered(&answers, &activities, rated.as_ref(), &sort, limit, &mut screen.missing);
         let sample = document::Sample {
             number: sample,
             time: &time,
@@ -307,6 +307,7 @@ fn ordered<'a>(
     filter: Option<&Filter>,
     sort: &[SortBy<usize>],
     limit: usize,
+    missing: &mut Absences,
 ) -> Vec<RatedTask<'a>> {
     let tasks = answers.snapshot().tasks().zip(activities);
     let is_wanted = |task: &Task<'_>, rates: &Rates| {
@@ -318,6 +319,11 @@ fn ordered<'a>(
         rates: activity.rates,
     };
     let rows: Vec<RatedTask<'a>> = busy.map(row).collect();
+    for field in sort.iter().flat_map(|by| fields_of(by.key).iter().collect::<Vec<_>>()) {
+        for row in &rows {
+            let _ = missing.value(&row.task, field);
+        }
+    }
     owned::sorted(rows, sort, limit)
 }
 

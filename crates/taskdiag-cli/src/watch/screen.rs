@@ -18,7 +18,8 @@ use crate::output::{people, terminal, Output};
 pub struct Screen<'a> {
     options: &'a Options,
     shown: Vec<Shown>,
-    missing: Absences,
+    /// What was missing in any sample.
+    pub missing: Absences,
     cells: Cells,
     /// Set for programs.
     rows: Option<Rows>,
