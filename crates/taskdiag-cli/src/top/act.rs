@@ -51,7 +51,7 @@ fn said(errno: Errno) -> String {
 
 /// Fails if the id belongs to another task by now. One that started in the same tick has, at least,
 /// the same name; those of kernel threads change with their work.
-fn check(target: &Target) -> Result<(), String> {
+pub fn check(target: &Target) -> Result<(), String> {
     let query = if target.tid == target.pid {
         Query::these([target.pid])
     } else {
@@ -88,6 +88,7 @@ mod tests {
             tid: child.id(),
             identity: snapshot.expect("an answer").task(0).identity().expect("a start time"),
             name: b"sleep".to_vec(),
+            user: Vec::new(),
             nice: None,
         };
         (child, target)

@@ -286,6 +286,10 @@ impl<'a> App<'a> {
         if tag.serial == self.ordered.serial {
             self.start.view.seek(&self.model);
         }
+        let refusal = self.start.view.target().and_then(|target| act::check(target).err());
+        if let (Some(prompt), Some(_)) = (&mut self.start.view.prompt, &refusal) {
+            prompt.refusal = refusal;
+        }
         // The rows must show values of this sample.
         self.ordered.look.clear();
         self.is_changed = true;

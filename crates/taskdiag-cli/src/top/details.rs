@@ -182,6 +182,7 @@ mod tests {
                 tid: pid,
                 identity: snapshot.task(0).identity().expect("a start time"),
                 name: b"test".to_vec(),
+                user: Vec::new(),
                 nice: None,
             },
             page,

@@ -420,6 +420,10 @@ impl Table for Model {
             tid: header.tid.get(),
             identity: Identity::of(header),
             name: row.task.comm().unwrap_or_default().to_vec(),
+            user: match row.cell(Field::User as usize) {
+                Ok(Value::Text(name)) => name.to_vec(),
+                _ => Vec::new(),
+            },
             nice: match row.cell(Field::Nice as usize) {
                 Ok(Value::Signed(nice)) => Some(nice),
                 _ => None,

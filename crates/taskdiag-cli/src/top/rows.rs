@@ -75,6 +75,8 @@ pub struct Target {
     pub identity: Identity,
     /// Its name.
     pub name: Vec<u8>,
+    /// The name of its user; empty if unknown.
+    pub user: Vec<u8>,
     /// Its nice value, if known.
     pub nice: Option<i64>,
 }

@@ -69,8 +69,8 @@ impl Spec {
                 if !view.search.is_empty() {
                     survey |= searched();
                 }
-                // A question about a new nice value shows the current one.
-                look |= Field::Nice;
+                // Questions about a process show its user and its nice value.
+                look |= Field::Nice | Field::User;
             }
         }
         if view.rows == Rows::Threads {

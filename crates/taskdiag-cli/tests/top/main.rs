@@ -181,9 +181,9 @@ fn signals_are_confirmed() {
     let mut top = Terminal::top(&["-d", "0.2", "-p", &pid]);
     top.wait_for("sleep 1000");
     top.press("k");
-    top.wait_for(&format!("signal for {pid} sleep: TERM"));
+    top.wait_for(&format!("signal for {pid} sleep (root): TERM"));
     top.press("\x15usr1\r");
-    top.wait_for(&format!("send SIGUSR1 to process {pid} sleep? [y/N]"));
+    top.wait_for(&format!("send SIGUSR1 to process {pid} sleep (root)? [y/N]"));
     top.press("n");
     top.wait_for("nothing was done");
     assert_eq!(child.try_wait().expect("a child"), None);
@@ -197,6 +197,33 @@ fn signals_are_confirmed() {
     top.wait_for("signal 9 was sent");
     let ended = child.wait().expect("a child");
     assert_eq!(ended.signal(), Some(9));
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that the cursor goes with the process that a search has found, whatever moves it away, that
+/// a question is about that process, and that it says when that has ended.
+#[test]
+fn the_cursor_goes_with_its_process() {
+    let sleepers = ["to-keep-a", "to-keep-b", "to-keep-c"].map(Sleeper::new);
+    let pids = [0, 1, 2].map(|index: usize| sleepers[index].pid());
+    let mut top = Terminal::top(&["-d", "0.2", "--sort", "nice", "-p", &pids.join(",")]);
+    top.wait_for("to-keep-c 1000");
+    top.press("/keep-a\r");
+    top.wait_for("following");
+    let renice = Command::new("renice").args(["-n", "15", "-p", &pids[0]]).output();
+    assert!(renice.expect("renice exists").status.success());
+    top.wait_until("it is last", |picture| {
+        let rows: Vec<&str> = picture.lines().filter(|line| line.contains("to-keep-")).collect();
+        rows.len() == 3 && rows[2].contains("to-keep-a")
+    });
+    top.press("k");
+    top.wait_for(&format!("signal for {} sleep (root): TERM", pids[0]));
+    drop(sleepers);
+    top.wait_for("it has ended");
+    // What is typed for the question is not taken for keys.
+    top.press("qq\r");
+    top.wait_until("no question", |picture| !picture.contains("signal for"));
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 }

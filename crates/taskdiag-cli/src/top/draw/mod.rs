@@ -91,7 +91,7 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
         }
     };
     if let Some(prompt) = &scene.view.prompt {
-        let line = if line == bottom && prompt.error.is_some() {
+        let line = if line == bottom && (prompt.error.is_some() || prompt.refusal.is_some()) {
             line.saturating_sub(1)
         } else {
             line

@@ -29,7 +29,7 @@ fn label(question: &Question) -> String {
 }
 
 fn who(target: &Target) -> String {
-    let name = written(|out| text::escape(out, &target.name));
+    let name = named(target);
     if target.tid == target.pid {
         format!("{} {name}", target.pid)
     } else {
@@ -37,16 +37,29 @@ fn who(target: &Target) -> String {
     }
 }
 
+/// The name of a process or thread, and its user.
+fn named(target: &Target) -> String {
+    written(|out| {
+        text::escape(out, &target.name);
+        if !target.user.is_empty() {
+            out.extend_from_slice(b" (");
+            text::escape(out, &target.user);
+            out.push(b')');
+        }
+    })
+}
+
 fn confirmation(effect: &Effect) -> String {
     match effect {
         Effect::Signal(target, number) => {
             let name = taskdiag_core::names::SIGNALS.get(*number as usize - 1);
             let name = name.map_or_else(|| number.to_string(), |name| format!("SIG{name}"));
-            let process = Target {
-                tid: target.pid,
-                ..target.clone()
+            let thread = if target.tid == target.pid {
+                String::new()
+            } else {
+                format!(" of thread {}", target.tid)
             };
-            format!("send {name} to process {}?", who(&process))
+            format!("send {name} to process {}{thread} {}?", target.pid, named(target))
         }
         Effect::Renice(target, nice) => format!("set the nice value of {} to {nice}?", who(target)),
         Effect::Save => "write the settings?".to_owned(),
@@ -75,7 +88,8 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
     pen.put(&text[begin..wrong], palette.value());
     pen.put(&text[wrong..], palette.error());
     let cursor = start.saturating_add(u16::try_from(canvas::width(&before[begin..])).unwrap_or(u16::MAX));
-    if let Some((message, _)) = &prompt.error {
+    let error = prompt.error.as_ref().map(|(message, _)| message);
+    if let Some(message) = prompt.refusal.as_ref().or(error) {
         let message = written(|out| text::escape(out, message.as_bytes()));
         if pen.room() > canvas::width(&message) + 2 {
             pen.skip(2).put(&message, palette.error());

@@ -175,6 +175,7 @@ fn questions_are_drawn() {
             question: Question::Filter,
             line: Line::new("uid = 0"),
             error: Some(("not an operator".to_owned(), Some(5))),
+            refusal: None,
         });
         let lines = drawn(&mut view, &mut model, None, size);
         assert!(lines.iter().any(|line| line.contains("filter: uid = 0")), "{lines:#?}");
@@ -183,6 +184,7 @@ fn questions_are_drawn() {
             question: Question::Filter,
             line: Line::new("x".repeat(500)),
             error: Some(("no".to_owned(), None)),
+            refusal: None,
         });
         drawn(&mut view, &mut model, None, size);
     }

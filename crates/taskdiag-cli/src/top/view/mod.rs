@@ -62,6 +62,9 @@ pub struct Prompt {
     pub line: Line,
     /// The error in the answer, and the position of its character.
     pub error: Option<(String, Option<usize>)>,
+    /// Why no answer is possible any more, such as that the process has ended. The question stays:
+    /// what is typed for it must not become other keys.
+    pub refusal: Option<String>,
 }
 
 /// An action outside the view.
@@ -114,6 +117,8 @@ pub struct View {
     /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
+    /// Whether the cursor stays on its row, wherever that goes. It does not until a key has chosen a
+    /// row, so that the first screen shows the first rows.
     pub follow: bool,
     pub paused: bool,
     /// Whether the view is of a recording.
@@ -211,7 +216,9 @@ impl View {
                 self.cursor = index;
             } else if self.at.is_some() && table.len() > 0 {
                 self.follow = false;
-                self.say("the process that was followed no longer exists", false);
+                if self.message.is_none() {
+                    self.say("what the cursor was on is no longer among the rows", false);
+                }
             }
         }
         self.cursor = self.cursor.min(table.len().saturating_sub(1));
@@ -221,7 +228,19 @@ impl View {
         if self.cursor >= self.first + height {
             self.first = self.cursor + 1 - height;
         }
-        self.at = table.id(self.cursor);
+        if table.len() > 0 || !self.follow {
+            self.at = table.id(self.cursor);
+        }
+    }
+
+    /// The process or thread that a question is about.
+    pub fn target(&self) -> Option<&Target> {
+        match &self.prompt.as_ref()?.question {
+            Question::Signal(target)
+            | Question::Nice(target)
+            | Question::Confirm(Effect::Signal(target, _) | Effect::Renice(target, _)) => Some(target),
+            _ => None,
+        }
     }
 
     /// Performs the action of a key.
@@ -311,9 +330,9 @@ impl View {
                     Set::Memory
                 };
             }
-            Action::Tree => self.rows = self.rows.toggled(Rows::Tree),
-            Action::Threads => self.rows = self.rows.toggled(Rows::Threads),
-            Action::By => self.rows = self.rows.next_by(),
+            Action::Tree => self.show_rows(self.rows.toggled(Rows::Tree)),
+            Action::Threads => self.show_rows(self.rows.toggled(Rows::Threads)),
+            Action::By => self.show_rows(self.rows.next_by()),
             Action::Follow => self.follow = !self.follow,
             Action::Pause => self.paused = !self.paused,
             Action::Processors => self.each_processor = !self.each_processor,
@@ -331,7 +350,10 @@ impl View {
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
             Action::AskSignal | Action::AskNice => match table.target(self.cursor) {
-                Some(target) => self.ask_about(action, target),
+                Some(target) => {
+                    self.follow = true;
+                    self.ask_about(action, target);
+                }
                 None => self.say("choose a process first: Enter shows those of a row", true),
             },
         }
@@ -343,7 +365,14 @@ impl View {
             question,
             line: Line::new(text),
             error: None,
+            refusal: None,
         });
+    }
+
+    /// Shows other rows. A sum is none of the processes, nor of the sums by something else.
+    fn show_rows(&mut self, rows: Rows) {
+        self.follow &= !matches!((self.rows, rows), (Rows::By(_), _) | (_, Rows::By(_)));
+        self.rows = rows;
     }
 
     fn ask_about(&mut self, action: Action, target: Target) {
@@ -374,12 +403,14 @@ impl View {
         };
         self.cursor = self.cursor.min(table.len().saturating_sub(1));
         self.at = table.id(self.cursor);
+        self.follow = motion != Motion::Home;
     }
 
     /// Opens the row under the cursor: the details of a process, or the processes of a sum.
     fn open(&mut self, table: &dyn Table) {
         if let Some(target) = table.target(self.cursor) {
             self.screen = Screen::Details(target, Page::default(), 0);
+            self.follow = true;
             return;
         }
         let (Rows::By(by), Some(Id::Group(name))) = (self.rows, table.id(self.cursor)) else {
@@ -392,7 +423,7 @@ impl View {
                 } else {
                     format!("({}) and ({expression})", self.filter)
                 };
-                self.rows = Rows::Processes;
+                self.show_rows(Rows::Processes);
             }
             None => self.say("no expression can name these processes", true),
         }
@@ -444,6 +475,7 @@ impl View {
             Some(index) => {
                 self.cursor = index;
                 self.at = table.id(index);
+                self.follow = true;
                 self.is_sought = false;
             }
             None if self.is_sought => self.say(format!("looking for {:?}", self.search), false),
@@ -490,6 +522,10 @@ impl View {
 
     /// Handles an answer. An invalid answer remains in its line, with the error.
     fn done(&mut self, mut prompt: Prompt, table: &dyn Table) -> Option<Effect> {
+        if let Some(refusal) = prompt.refusal {
+            self.say(refusal, true);
+            return None;
+        }
         let text = prompt.line.text().trim().to_owned();
         prompt.error = check(&prompt.question, &text);
         if prompt.error.is_some() {

@@ -45,6 +45,7 @@ impl Table for Fake {
             tid: pid,
             identity: identity(pid),
             name: format!("p{pid}").into(),
+            user: b"root".to_vec(),
             nice: Some(0),
         })
     }
@@ -94,22 +95,73 @@ fn the_cursor_stays_on_the_screen() {
     assert_eq!((view.cursor, view.at.clone()), (0, None));
 }
 
-/// Check that the cursor stays on its line or, if requested, on its process until that has ended.
+/// Check that the cursor stays on the row that a key has chosen, wherever that goes, until it has
+/// ended: then the cursor stays at its place. Before any key, after Home and after `F` it stays on
+/// its line.
 #[test]
-fn a_process_is_followed() {
-    let mut view = View::default();
-    press(&mut view, &fake(25), b"\x1b[B\x1b[B");
+fn the_cursor_belongs_to_a_process() {
     let turned = Fake {
         pids: (1..=25).rev().collect(),
         height: 10,
     };
-    view.settle(&turned);
-    assert_eq!(view.cursor, 2);
-    press(&mut view, &turned, b"F");
-    view.settle(&fake(25));
-    assert_eq!((view.cursor, view.first, view.follow), (22, 13, true));
-    view.settle(&fake(10));
-    assert!(!view.follow && view.message.is_some());
+    for (keys, chosen, line) in [
+        (&b"\x1b[B\x1b[B"[..], 3, 22_usize),
+        (b"/p7\r", 7, 18),
+        (b"/p1\rn", 10, 15),
+        (b"k\x07", 1, 24),
+        (b"F", 1, 24),
+    ] {
+        let mut view = View::default();
+        view.settle(&turned);
+        view.settle(&fake(25));
+        assert_eq!((view.cursor, view.first), (0, 0));
+        press(&mut view, &fake(25), keys);
+        view.settle(&turned);
+        assert_eq!((view.cursor, view.first), (line, line.saturating_sub(9)), "{keys:?}");
+        // Every key acts on it.
+        press(&mut view, &turned, b"k");
+        assert_eq!(view.target().map(|target| target.pid), Some(chosen));
+        press(&mut view, &turned, b"\x07\r");
+        assert!(matches!(&view.screen, Screen::Details(target, ..) if target.pid == chosen));
+        press(&mut view, &turned, b"q");
+        // No row at all, as with a filter that is being changed, is no end of it.
+        view.settle(&fake(0));
+        view.settle(&turned);
+        assert_eq!((view.cursor, view.follow), (line, true));
+        let others = Fake {
+            pids: (101..=150).collect(),
+            height: 10,
+        };
+        view.settle(&others);
+        assert_eq!((view.cursor, view.follow), (line, false));
+        assert!(view.message.take().is_some(), "{keys:?}");
+        view.settle(&turned);
+        assert_eq!(view.cursor, line);
+    }
+    for keys in ["\x1b[B\x1b[H", "\x1b[BF\x1b[H", "FF"] {
+        let mut view = View::default();
+        press(&mut view, &fake(25), keys.as_bytes());
+        view.settle(&turned);
+        assert_eq!(view.cursor, 0, "{keys:?}");
+    }
+}
+
+/// Check that a question about a process that has ended says so, stays, and is refused.
+#[test]
+fn a_question_outlives_its_process() {
+    let (mut view, table) = (View::default(), fake(9));
+    for keys in [&b"k"[..], b"k\r", b"r"] {
+        press(&mut view, &table, keys);
+        assert_eq!(view.target().map(|target| target.pid), Some(1));
+        view.prompt.as_mut().expect("a question").refusal = Some("it has ended".to_owned());
+        press(&mut view, &table, b"\x08");
+        if keys == b"k\r" {
+            continue;
+        }
+        assert!(view.prompt.is_some(), "what is typed becomes keys");
+        assert_eq!(press(&mut view, &table, b"1\r"), []);
+        assert!(view.prompt.is_none() && view.message.as_ref().is_some_and(|said| said.text == "it has ended"));
+    }
 }
 
 /// Check the orders that keys select, and that pressing the same key again reverses the order.
