@@ -82,13 +82,15 @@ impl<T> SortBy<T> {
     /// Parses lists of keys. A minus in front of a key puts the largest first.
     pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<SortBy<T>>, Failure> {
         let names = lists.iter().flat_map(|list| list.split(','));
-        let by = |name: &str| {
-            Ok(SortBy {
-                key: parse(name.strip_prefix(['-', '+']).unwrap_or(name))?,
-                descending: name.starts_with('-'),
-            })
-        };
-        names.map(by).collect()
+        names.map(|name| SortBy::one(name, &parse)).collect()
+    }
+
+    /// Parses one key.
+    pub fn one(name: &str, parse: impl Fn(&str) -> Result<T, Failure>) -> Result<SortBy<T>, Failure> {
+        Ok(SortBy {
+            key: parse(name.strip_prefix(['-', '+']).unwrap_or(name))?,
+            descending: name.starts_with('-'),
+        })
     }
 
     /// Compares two rows by their values for this key. A row without a value comes last in either

@@ -90,6 +90,17 @@ pub fn fields(by: &[&Grouping]) -> Fields {
     by.iter().flat_map(|by| by.fields).copied().collect()
 }
 
+/// Groupings, each once.
+pub fn distinct(by: &[&'static Grouping]) -> Vec<&'static Grouping> {
+    let mut each: Vec<&'static Grouping> = Vec::new();
+    for &by in by {
+        if !each.contains(&by) {
+            each.push(by);
+        }
+    }
+    each
+}
+
 fn text_of(name: Result<&[u8], Absent>) -> Result<Name, Absent> {
     Ok(Name::Text(name?.to_vec()))
 }
@@ -353,13 +364,7 @@ impl SumLayout {
         usual: &str,
         limit: Option<usize>,
     ) -> Result<SumLayout, Failure> {
-        let mut each: Vec<&'static Grouping> = Vec::new();
-        for &by in by {
-            if !each.contains(&by) {
-                each.push(by);
-            }
-        }
-        let by = each;
+        let by = distinct(by);
         let usual = [usual.to_owned()];
         let sort = if sort.is_empty() { &usual } else { sort };
         let names = || by.iter().map(|by| by.name);

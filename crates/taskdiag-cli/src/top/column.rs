@@ -2,7 +2,7 @@
 
 use taskdiag::{Field, Fields, Group};
 
-use crate::choice::unknown;
+use crate::choice::{unknown, SortBy};
 use crate::outcome::Failure;
 use crate::output::cell::is_number;
 use crate::output::listing::{Content, Made, Shown};
@@ -249,13 +249,7 @@ impl SortKey {
 }
 
 /// An order of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// The sort key.
-    pub key: SortKey,
-    /// Whether the largest comes first.
-    pub descending: bool,
-}
+pub type Order = SortBy<SortKey>;
 
 impl Default for Order {
     /// The busiest first.
@@ -274,14 +268,11 @@ impl Order {
     }
 
     /// Parses a name, with a minus before it if the largest comes first.
-    pub fn parse(text: &str) -> Result<Order, Failure> {
-        Ok(Order {
-            key: SortKey::named(text.strip_prefix(['-', '+']).unwrap_or(text))?,
-            descending: text.starts_with('-'),
-        })
+    pub fn named(text: &str) -> Result<Order, Failure> {
+        SortBy::one(text, SortKey::named)
     }
 
-    /// The text that [`parse`](Order::parse) accepts.
+    /// The text that [`named`](Order::named) accepts.
     pub fn text(self) -> String {
         let sign = if self.descending { "-" } else { "" };
         format!("{sign}{}", self.key.name())
@@ -352,7 +343,7 @@ mod tests {
         ] {
             let order = Order::by(SortKey::named(name).expect("a key"));
             assert_eq!(order.descending, descending, "{name}");
-            assert_eq!(Order::parse(&order.text()).expect("an order"), order);
+            assert_eq!(Order::named(&order.text()).expect("an order"), order);
         }
     }
 

@@ -1,44 +1,56 @@
-//! Rows that stand for many processes: those of a unit, a container, a user or a program.
+//! Rows that stand for many processes: those of a unit, a container, a user or a program, or of
+//! several of these together.
 
 use std::collections::HashMap;
 
 use taskdiag::{Field, Fields, Task};
 
+use super::column::SortKey;
 use super::rates::Rates;
-use crate::grouping::{self, Grouping, CONTAINER, PROGRAM, UNIT, USER};
+use crate::choice::Key;
+use crate::grouping::{self, Grouping, Name, CONTAINER, PROGRAM, UNIT, USER};
 use crate::output::names::Names;
-use crate::output::relation::NONE;
 use crate::watch::Rate;
 
+/// What sums are by.
+pub type By = &'static [&'static Grouping];
+
 /// The groupings that a key cycles through.
-pub static CYCLE: [&Grouping; 4] = [&UNIT, &CONTAINER, &USER, &PROGRAM];
+pub static CYCLE: [By; 4] = [&[&UNIT], &[&CONTAINER], &[&USER], &[&PROGRAM]];
 
 /// The fields that determine the group of a process.
-pub fn fields(by: &'static Grouping) -> Fields {
-    let kernel = if by == &PROGRAM {
+pub fn fields(by: By) -> Fields {
+    let kernel = if by.contains(&&PROGRAM) {
         Field::KernelThread.into()
     } else {
         Fields::NONE
     };
-    grouping::fields(&[by]) | kernel
+    grouping::fields(by) | kernel
 }
 
-/// The group of a process; empty for a process that belongs to none.
-fn name_of(by: &'static Grouping, task: &Task<'_>, names: &mut Names) -> Name {
+fn name_of(by: &Grouping, task: &Task<'_>) -> Name {
     if by == &PROGRAM && task.kernel_thread() == Ok(true) {
-        return Name::Known(KERNEL.to_vec());
+        return Name::Text(KERNEL.to_vec());
     }
-    match by.name_of(task) {
-        grouping::Name::User(uid) => Name::Known(names.user(uid).to_vec()),
-        grouping::Name::Text(name) => Name::Known(name),
-        grouping::Name::None(reason) => Name::Absent(reason),
-        _ => Name::Absent(NONE),
-    }
+    by.name_of(task)
 }
 
 /// A filter that selects the processes of a group. `None` if no expression can.
-pub fn expression(by: &'static Grouping, name: &Name) -> Option<String> {
-    let Name::Known(bytes) = name else { return None };
+pub fn expression(by: By, names: &[Name]) -> Option<String> {
+    let each = by.iter().zip(names).map(|(by, name)| expression_of(by, name));
+    let each: Vec<String> = each.collect::<Option<_>>()?;
+    Some(match each.as_slice() {
+        [only] => only.clone(),
+        each => format!("({})", each.join(") and (")),
+    })
+}
+
+fn expression_of(by: &Grouping, name: &Name) -> Option<String> {
+    let bytes = match name {
+        Name::User(uid) => return Some(format!("euid == {uid}")),
+        Name::Text(bytes) => bytes,
+        _ => return None,
+    };
     if by == &PROGRAM && bytes == KERNEL {
         return Some("kernel_thread".to_owned());
     }
@@ -49,7 +61,6 @@ pub fn expression(by: &'static Grouping, name: &Name) -> Option<String> {
     Some(match by.name {
         "unit" if text.is_empty() => "unit == '' and user_unit == ''".to_owned(),
         "unit" => format!("unit == '{text}' or user_unit == '{text}'"),
-        "user" => format!("euid == '{text}'"),
         "container" if text.is_empty() => "container_id == ''".to_owned(),
         "container" => format!("container_name == '{text}' or container_id == '{text}'"),
         "program" => format!("exe ~* '*/{text}' or exe ~* '*/{text} (deleted)' or comm == '{text}'"),
@@ -61,13 +72,16 @@ pub fn expression(by: &'static Grouping, name: &Name) -> Option<String> {
 
 /// A name as it is drawn: of the long id of a container, what other commands show. Ids of other
 /// forms, such as those of Amazon ECS, may begin with the same characters.
-pub fn drawn<'a>(by: &'static Grouping, name: &'a [u8]) -> &'a [u8] {
-    let is_long_id = by == &CONTAINER && name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit);
-    if is_long_id {
-        &name[..12]
-    } else {
-        name
+fn drawn(by: &Grouping, name: &Name, names: &mut Names) -> String {
+    let is_long_id = |id: &[u8]| by == &CONTAINER && id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
+    let mut out = Vec::new();
+    match name {
+        Name::Text(text) if text.is_empty() => return "(none)".to_owned(),
+        Name::None(reason) => return format!("({reason})"),
+        Name::Text(id) if is_long_id(id) => out.extend_from_slice(&id[..12]),
+        name => name.write(&mut out, names),
     }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Kernel threads are one program.
@@ -78,20 +92,23 @@ pub fn summed() -> Fields {
     Field::RssBytes | Field::UtimeNs | Field::StimeNs
 }
 
-/// The name of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
-    /// Any bytes.
-    Known(Vec<u8>),
-    /// The names of these processes are missing, for this reason.
-    Absent(&'static str),
-}
+/// The columns of sums, with their sort keys; the trend has none.
+pub const COLUMNS: [(&str, Option<SortKey>); 6] = [
+    ("PROCS", Some(SortKey::Field(Field::ThreadsCount))),
+    ("%CPU", Some(SortKey::Rate(Rate::Cpu))),
+    ("TREND", None),
+    ("RSS", Some(SortKey::Field(Field::RssBytes))),
+    ("PSS", Some(SortKey::Field(Field::PssBytes))),
+    ("TIME", Some(SortKey::Time)),
+];
 
 /// Processes that share a row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// Their name.
-    pub name: Name,
+    /// What they share, a name for each grouping.
+    pub names: Vec<Name>,
+    /// The names as they are drawn.
+    pub drawn: Vec<String>,
     /// How many there are.
     pub processes: u64,
     /// The percentage of one processor that they use. `None` if none of them has a rate yet.
@@ -104,33 +121,39 @@ pub struct Group {
     pub time_ns: u64,
 }
 
-/// Adds up the tasks of an answer.
-pub fn groups<'a>(
-    by: &'static Grouping,
-    tasks: impl Iterator<Item = (Task<'a>, &'a Rates)>,
-    names: &mut Names,
-) -> Vec<Group> {
-    let mut places: HashMap<Name, usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
+/// Adds up the tasks of an answer. The groups are in the order of their names.
+pub fn groups<'a>(by: By, tasks: impl Iterator<Item = (Task<'a>, &'a Rates)>, users: &mut Names) -> Vec<Group> {
+    let mut groups: HashMap<Vec<Name>, Group> = HashMap::new();
     for (task, rates) in tasks {
-        let name = name_of(by, &task, names);
-        let place = *places.entry(name).or_insert_with_key(|name| {
-            groups.push(Group {
-                name: name.clone(),
-                processes: 0,
-                cpu: None,
-                rss_bytes: 0,
-                pss_bytes: None,
-                time_ns: 0,
-            });
-            groups.len() - 1
-        });
-        groups[place].add(&task, rates);
+        let names = by.iter().map(|by| name_of(by, &task)).collect();
+        groups.entry(names).or_default().add(&task, rates);
     }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .map(|(names, group)| Group {
+            drawn: by.iter().zip(&names).map(|(by, name)| drawn(by, name, users)).collect(),
+            names,
+            ..group
+        })
+        .collect();
+    groups.sort_by(|a, b| a.names.cmp(&b.names));
     groups
 }
 
 impl Group {
+    /// What the row is sorted by. Rows without it are in the order of their names.
+    pub fn key(&self, key: SortKey) -> Option<Key<'static>> {
+        let number = match key {
+            SortKey::Rate(Rate::Cpu) => return self.cpu.map(Key::Float),
+            SortKey::Time => self.time_ns,
+            SortKey::Field(Field::ThreadsCount) => self.processes,
+            SortKey::Field(Field::RssBytes) => self.rss_bytes,
+            SortKey::Field(Field::PssBytes) => self.pss_bytes?.0,
+            SortKey::Rate(_) | SortKey::Field(_) => return None,
+        };
+        Some(Key::Number(number.into()))
+    }
+
     fn add(&mut self, task: &Task<'_>, rates: &Rates) {
         self.processes += 1;
         if let Some(percent) = rates.get(Rate::Cpu) {
@@ -158,6 +181,7 @@ mod tests {
     #[test]
     fn groups_have_all_processes() {
         for (_, by, _) in grouping::OF_PROCESSES {
+            let by: By = vec![by, &USER].leak();
             let query = Query::processes().fields(fields(by) | summed() | Field::StartNs);
             let (snapshot, moment) = SampleTime::of(|| Handle::new().query(&query).expect("an answer"));
             let rates = LastSurvey::default().add(&snapshot, moment);
@@ -171,28 +195,30 @@ mod tests {
     /// Check that only ids that differ early are drawn in part.
     #[test]
     fn long_ids_are_drawn_in_part() {
-        let long = [b'a'; 64];
-        assert_eq!(drawn(&CONTAINER, &long), [b'a'; 12]);
+        let drawn = |by, id: &str| drawn(by, &Name::Text(id.into()), &mut Names::default());
+        let long = "a".repeat(64);
+        assert_eq!(drawn(&CONTAINER, &long), long[..12]);
         assert_eq!(drawn(&PROGRAM, &long), long);
-        let task = b"0123456789abcdef0123456789abcdef-1234567890";
+        let task = "0123456789abcdef0123456789abcdef-1234567890";
         assert_eq!(drawn(&CONTAINER, task), task);
+        assert_eq!(drawn(&CONTAINER, ""), "(none)");
     }
 
     /// Check that the expression of a group is a valid filter, and that there is none for names
     /// that would be misread in an expression.
     #[test]
     fn groups_have_filters() {
-        for (_, by, _) in grouping::OF_PROCESSES {
-            let known = |text: &str| expression(by, &Name::Known(text.into()));
+        for (_, by, _) in grouping::OF_PROCESSES.into_iter().filter(|(_, by, _)| *by != &USER) {
+            let by: By = vec![by, &USER].leak();
+            let known = |text: &str| expression(by, &[Name::Text(text.into()), Name::User(0)]);
             // No field has the name of a script.
-            for text in ["ssh.service", "root"].into_iter().filter(|_| by.name != "script") {
-                let expression = known(text).expect("a plain name");
-                let users = |_, _: &[u8]| Some(0);
-                Filter::parse_with_names(&expression, &users).expect("a filter");
+            if by[0].name != "script" {
+                let expression = known("ssh.service").expect("a plain name");
+                Filter::parse_with_names(&expression, &|_, _: &[u8]| Some(0)).expect("a filter");
             }
             assert_eq!(known("it's"), None);
             assert_eq!(known("a*"), None);
-            assert_eq!(expression(by, &Name::Absent("denied")), None);
+            assert_eq!(expression(by, &[Name::None("denied")]), None);
         }
     }
 }

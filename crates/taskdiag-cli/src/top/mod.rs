@@ -80,7 +80,7 @@ use view::{chosen_columns, View};
     taskdiag top\n  \
     taskdiag top -d 1 -u www-data\n  \
     taskdiag top --tree --where 'not kernel_thread'\n  \
-    taskdiag top --by unit --sort -rss_bytes\n  \
+    taskdiag top --by unit,user --sort -rss_bytes\n  \
     taskdiag top --history /var/lib/taskdiag --at '2026-11-23 03:12'\n  \
     taskdiag top -o pid,user,read_bytes_per_s,write_bytes_per_s,command --sort -read_bytes_per_s")]
 pub struct Args {
@@ -100,8 +100,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "by")]
     tree: bool,
     /// One row for each of these
-    #[arg(long, value_name = "KEY", value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
-    by: Option<&'static Grouping>,
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
+    by: Vec<&'static Grouping>,
     /// Sort by this field or rate; a minus in front puts the largest first [default: -cpu_percent]
     #[arg(long, value_name = "[-]FIELD", allow_hyphen_values = true)]
     sort: Option<String>,
@@ -204,14 +204,14 @@ impl Args {
         if let Some(delay) = self.delay {
             view.delay = delay;
         }
-        match (self.threads, self.tree, self.by) {
+        match (self.threads, self.tree, self.by.as_slice()) {
             (true, ..) => view.rows = Rows::Threads,
             (_, true, _) => view.rows = Rows::Tree,
-            (.., Some(by)) => view.rows = Rows::By(by),
-            _ => {}
+            (.., []) => {}
+            (.., by) => view.rows = Rows::by(by),
         }
         if let Some(order) = &self.sort {
-            view.order = Order::parse(order)?;
+            view.order = Order::named(order)?;
         }
         if let Some(columns) = &self.fields {
             chosen_columns(columns, Vec::new())?;

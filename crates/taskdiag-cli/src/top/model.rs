@@ -7,12 +7,13 @@ use taskdiag_core::forest::{Forest, Line};
 
 use super::column::{Order, SortKey};
 use super::details::Details;
-use super::groups::{self, Group, Name};
+use super::groups::{self, Group};
 use super::rates::{LastSurvey, Rates};
 use super::rows::{Id, Rows, Target};
 use super::trend::{tenths, Tenths, Trends};
 use super::view::{Table, View};
-use crate::choice::{Key, SortBy};
+use crate::choice::{self, Key};
+use crate::grouping::Name;
 use crate::output::names::Names;
 use crate::output::relation::{Cell, Row};
 use crate::watch::{is_true_of, Rate, SampleTime};
@@ -65,7 +66,7 @@ pub struct Model {
     /// What the examined processes read and wrote, in KiB a second.
     reads: Trends<Identity, u32>,
     writes: Trends<Identity, u32>,
-    group_trends: Trends<Name>,
+    group_trends: Trends<Vec<Name>>,
     names: Names,
     states: States,
     groups: Vec<Group>,
@@ -173,7 +174,7 @@ impl Model {
         self.group_trends.begin();
         for group in &self.groups {
             self.group_trends
-                .add(group.name.clone(), tenths(group.cpu.unwrap_or(0.0)));
+                .add(group.names.clone(), tenths(group.cpu.unwrap_or(0.0)));
         }
     }
 
@@ -194,7 +195,8 @@ impl Model {
     /// Puts the rows in order.
     pub fn arrange(&mut self, view: &View, rated: Option<&Filter>) {
         if let Rows::By(_) = self.rows {
-            self.lines = flat(sorted_groups(&self.groups, view.order));
+            let key = |group: usize, key| self.groups[group].key(key).ok_or(());
+            self.lines = flat(choice::order(self.groups.len(), &[view.order], key));
             return;
         }
         let order = self.sorted(view.order, rated);
@@ -215,24 +217,21 @@ impl Model {
 
     /// The indices of the tasks for which a filter over rates is true, in order.
     fn sorted(&self, order: Order, rated: Option<&Filter>) -> Vec<usize> {
-        let by = SortBy {
-            key: (),
-            descending: order.descending,
+        let is_shown = |&index: &usize| {
+            rated.is_none_or(|filter| is_true_of(filter, &self.snapshot.task(index), self.rates[index].get(Rate::Cpu)))
         };
-        let mut keys: Vec<(Option<Key<'_>>, usize)> = Vec::with_capacity(self.rates.len());
-        for (index, (task, rates)) in self.snapshot.tasks().zip(&self.rates).enumerate() {
-            if rated.is_none_or(|filter| is_true_of(filter, &task, rates.get(Rate::Cpu))) {
-                let key = match order.key {
-                    SortKey::Rate(rate) => rates.get(rate).map(Key::Float),
-                    SortKey::Field(field) => task.value(field).ok().map(Key::from),
-                    SortKey::Time => time_ns(&task).map(|ns| Key::Number(ns.into())),
-                };
-                keys.push((key, index));
-            }
-        }
+        let shown: Vec<usize> = (0..self.rates.len()).filter(is_shown).collect();
         // Equal tasks keep the order of their ids.
-        keys.sort_by(|(a, _), (b, _)| by.compare(a.as_ref().ok_or(()), b.as_ref().ok_or(()), |a, b| a.compare(b)));
-        keys.into_iter().map(|(_, index)| index).collect()
+        let places = choice::order(shown.len(), &[order], |place, key| {
+            let task = self.snapshot.task(shown[place]);
+            let key = match key {
+                SortKey::Rate(rate) => self.rates[shown[place]].get(rate).map(Key::Float),
+                SortKey::Field(field) => task.value(field).ok().map(Key::from),
+                SortKey::Time => time_ns(&task).map(|ns| Key::Number(ns.into())),
+            };
+            key.ok_or(())
+        });
+        places.into_iter().map(|place| shown[place]).collect()
     }
 
     /// The tasks on the screen, starting at a row, which need a close look.
@@ -335,8 +334,8 @@ impl Model {
     }
 
     /// The processor time of a group in the last samples.
-    pub fn group_trend(&self, name: &Name, count: usize) -> Vec<Tenths> {
-        self.group_trends.of(name, count)
+    pub fn group_trend(&self, names: &Vec<Name>, count: usize) -> Vec<Tenths> {
+        self.group_trends.of(names, count)
     }
 }
 
@@ -358,32 +357,6 @@ fn flat(order: Vec<usize>) -> Vec<Line> {
     order.into_iter().map(line).collect()
 }
 
-/// The indices of groups in order. Equal groups are in the order of their names.
-fn sorted_groups(groups: &[Group], order: Order) -> Vec<usize> {
-    let by = SortBy {
-        key: (),
-        descending: order.descending,
-    };
-    let amount = |index: usize| {
-        let group: &Group = &groups[index];
-        let amount = match order.key {
-            SortKey::Rate(_) => group.cpu,
-            SortKey::Time => Some(group.time_ns as f64),
-            SortKey::Field(Field::PssBytes | Field::UssBytes) => group.pss_bytes.map(|(bytes, _)| bytes as f64),
-            SortKey::Field(Field::RssBytes | Field::MemPercent) => Some(group.rss_bytes as f64),
-            SortKey::Field(Field::ThreadsCount) => Some(group.processes as f64),
-            SortKey::Field(_) => None,
-        };
-        amount.ok_or(())
-    };
-    let mut indices: Vec<usize> = (0..groups.len()).collect();
-    indices.sort_by(|&a, &b| {
-        let names = || groups[a].name.cmp(&groups[b].name);
-        by.compare(amount(a), amount(b), f64::total_cmp).then_with(names)
-    });
-    indices
-}
-
 impl Table for Model {
     fn len(&self) -> usize {
         self.lines.len()
@@ -395,7 +368,7 @@ impl Table for Model {
 
     fn id(&self, index: usize) -> Option<Id> {
         if let Some(group) = self.group(index) {
-            return Some(Id::Group(group.name.clone()));
+            return Some(Id::Group(group.names.clone()));
         }
         let row = self.row(index)?;
         Some(Id::Task(Identity::of(row.task.record().header())))
@@ -403,7 +376,7 @@ impl Table for Model {
 
     fn position(&self, id: &Id) -> Option<usize> {
         let is_same = |line: &Line| match id {
-            Id::Group(name) => self.groups.get(line.task).is_some_and(|group| group.name == *name),
+            Id::Group(names) => self.groups.get(line.task).is_some_and(|group| group.names == *names),
             Id::Task(identity) => Identity::of(self.snapshot.task(line.task).record().header()) == *identity,
         };
         if matches!(id, Id::Group(_)) != matches!(self.rows, Rows::By(_)) {
@@ -438,7 +411,7 @@ impl Table for Model {
                 .contains(&text.to_lowercase())
         };
         if let Some(group) = self.group(index) {
-            return matches!(&group.name, Name::Known(name) if has(name));
+            return group.drawn.iter().any(|name| has(name.as_bytes()));
         }
         let Some(row) = self.row(index) else { return false };
         let header = row.task.record().header();

@@ -2,8 +2,10 @@
 
 use taskdiag::Identity;
 
-use super::groups::{Name, CYCLE};
-use crate::grouping::{Grouping, OF_PROCESSES};
+use super::groups::{By, CYCLE};
+use crate::choice::unknown;
+use crate::grouping::{distinct, Grouping, Name, OF_PROCESSES};
+use crate::outcome::Failure;
 
 /// The kind of the table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,24 +18,51 @@ pub enum Rows {
     /// Threads.
     Threads,
     /// Sums of processes.
-    By(&'static Grouping),
+    By(By),
 }
 
+const WORDS: [(&str, Rows); 3] = [
+    ("processes", Rows::Processes),
+    ("tree", Rows::Tree),
+    ("threads", Rows::Threads),
+];
+
 impl Rows {
+    /// Sums by these, which stay in memory: they are chosen once.
+    pub fn by(by: &[&'static Grouping]) -> Rows {
+        Rows::By(distinct(by).leak())
+    }
+
     /// Its name in settings.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Rows::Processes => "processes",
-            Rows::Tree => "tree",
-            Rows::Threads => "threads",
-            Rows::By(by) => by.name,
+            Rows::By(by) => by.iter().map(|by| by.name).collect::<Vec<_>>().join(","),
+            rows => WORDS
+                .iter()
+                .find(|(_, known)| *known == rows)
+                .map_or("", |(word, _)| word)
+                .to_owned(),
         }
     }
 
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Rows> {
-        let others = [Rows::Processes, Rows::Tree, Rows::Threads];
-        others.into_iter().chain(OF_PROCESSES.map(|(_, by, _)| Rows::By(by)))
+    /// The rows of a name.
+    pub fn named(name: &str) -> Result<Rows, Failure> {
+        if let Some((_, rows)) = WORDS.iter().find(|(word, _)| *word == name) {
+            return Ok(*rows);
+        }
+        let by = |name| {
+            OF_PROCESSES
+                .iter()
+                .find(|(known, ..)| *known == name)
+                .map(|(_, by, _)| *by)
+        };
+        let by: Option<Vec<_>> = name.split(',').map(by).collect();
+        let known = WORDS
+            .iter()
+            .map(|(word, _)| *word)
+            .chain(OF_PROCESSES.map(|(name, ..)| name));
+        by.map(|by| Rows::by(&by))
+            .ok_or_else(|| unknown("kind of rows", name, known))
     }
 
     /// Switches to these rows, or back to processes if they are already shown.
@@ -61,7 +90,7 @@ pub enum Id {
     /// A process or a thread.
     Task(Identity),
     /// A sum.
-    Group(Name),
+    Group(Vec<Name>),
 }
 
 /// A process or thread that is the target of an action.

@@ -56,10 +56,11 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "rows",
         about: "processes, tree, threads, or sums: what --by takes",
-        get: |view| view.rows.name().to_owned(),
+        get: |view| view.rows.name(),
         set: |view, text| {
-            let all = Rows::all().map(|rows| (rows.name(), rows));
-            named("kind of rows", text, all).map(|rows| view.rows = rows)
+            let rows = Rows::named(text).map_err(|failure| failure.message())?;
+            view.rows = rows;
+            Ok(())
         },
     },
     Setting {
@@ -67,7 +68,7 @@ const SETTINGS: &[Setting] = &[
         about: "a field, with a minus in front if the largest comes first",
         get: |view| view.order.text(),
         set: |view, text| {
-            let order = Order::parse(text).map_err(|failure| failure.message())?;
+            let order = Order::named(text).map_err(|failure| failure.message())?;
             view.order = order;
             Ok(())
         },
@@ -227,8 +228,8 @@ mod tests {
     fn changed() -> View {
         View {
             delay: Duration::from_millis(500),
-            rows: Rows::By(&crate::grouping::UNIT),
-            order: Order::parse("-rss_bytes").expect("an order"),
+            rows: Rows::by(&[&crate::grouping::UNIT, &crate::grouping::USER]),
+            order: Order::named("-rss_bytes").expect("an order"),
             set: Set::Memory,
             columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
@@ -260,7 +261,7 @@ mod tests {
             ),
             ("delay", 1, "\"delay\" is not KEY = VALUE"),
             ("delay = 0", 1, "delay: the shortest time"),
-            ("rows = x", 1, "known are processes, tree, threads, program"),
+            ("rows = unit,x", 1, "known are processes, tree, threads, program"),
             ("filter = uid =", 1, "filter: "),
             ("columns = pid,,", 1, "columns: "),
             ("processors = 3", 1, "known are each, all"),

@@ -155,7 +155,7 @@ mod tests {
         view.set = Set::Memory;
         let spec = Spec::of(&view);
         assert!(spec.look.contains(Field::PssBytes) && !spec.survey.contains(Field::PssBytes));
-        view.rows = Rows::By(&crate::grouping::UNIT);
+        view.rows = Rows::by(&[&crate::grouping::UNIT]);
         let spec = Spec::of(&view);
         assert!(spec.survey.contains(Field::PssBytes) && spec.survey.contains(Field::Unit));
     }

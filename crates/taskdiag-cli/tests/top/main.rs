@@ -334,6 +334,29 @@ fn everything_is_shown() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that sums can be by several keys, as in other commands, that `Enter` selects by all of them,
+/// and that a key that sums do not have is not said to be their order.
+#[test]
+fn sums_are_by_several_keys() {
+    let sleeper = Sleeper::new("a-sleeper");
+    let of_nobody = Sleeper::start(Command::new("sleep").uid(65534).gid(65534));
+    let pids = format!("{},{}", sleeper.pid(), of_nobody.pid());
+    let mut top = Terminal::top(&["-d", "0.2", "--by", "program,user,program", "-p", &pids]);
+    let picture = top.wait_until("two sums", |picture| {
+        let rows = picture.lines().filter(|line| line.contains(" sleep "));
+        rows.count() == 2
+    });
+    assert!(picture.contains("by program,user | sorted by cpu_percent"), "{picture}");
+    top.press("M/nobody\r\r");
+    top.wait_for("and (euid == 65534)");
+    top.wait_for("selected processes 1: ");
+    top.wait_for(&of_nobody.pid());
+    top.press("bN\\\x15\r");
+    top.wait_for("by unit | in the order of names: sums have no pid");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that the terminal is restored after signals that end top, and after a panic.
 #[test]
 fn the_terminal_is_put_back() {

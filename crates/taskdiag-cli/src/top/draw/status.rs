@@ -9,6 +9,7 @@ use crate::output::text;
 use crate::proc::hidden_by;
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
+use crate::top::groups::COLUMNS;
 use crate::top::rows::{Rows, Target};
 use crate::top::view::{Effect, Prompt, Question};
 
@@ -127,7 +128,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         Rows::Processes => {}
         Rows::Tree => words.push(("tree".to_owned(), Style::new())),
         Rows::Threads => words.push(("threads".to_owned(), Style::new())),
-        Rows::By(by) => words.push((format!("by {}", by.name), Style::new())),
+        rows @ Rows::By(_) => words.push((format!("by {}", rows.name()), Style::new())),
     }
     if !view.filter.is_empty() {
         words.push((format!("filter {}", view.filter), palette.warning()));
@@ -140,7 +141,13 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     } else {
         "smallest first"
     };
-    words.push((format!("sorted by {}, {arrow}", view.order.key.name()), Style::new()));
+    let has_order = !matches!(view.rows, Rows::By(_)) || COLUMNS.iter().any(|(_, key)| *key == Some(view.order.key));
+    let order = if has_order {
+        format!("sorted by {}, {arrow}", view.order.key.name())
+    } else {
+        format!("in the order of names: sums have no {}", view.order.key.name())
+    };
+    words.push((order, Style::new()));
     if view.follow {
         words.push(("following".to_owned(), palette.warning()));
     }

@@ -10,10 +10,10 @@ use crate::output::cell::Cells;
 use crate::output::listing::Content;
 use crate::output::relation::{Absences, Row as _};
 use crate::output::table::Align;
-use crate::output::{people, tasks, terminal, text};
+use crate::output::{people, tasks, terminal};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
-use crate::top::groups::{drawn, Group, Name};
+use crate::top::groups::{Group, COLUMNS};
 use crate::top::model::ShownTask;
 use crate::top::rows::Rows;
 use crate::top::trend::sparkline;
@@ -59,26 +59,6 @@ impl Memory {
     }
 }
 
-/// The columns of sums.
-const SUMS: [(&str, SumColumn, Align); 6] = [
-    ("PROCS", SumColumn::Processes, Align::Right),
-    ("%CPU", SumColumn::Cpu, Align::Right),
-    ("TREND", SumColumn::Trend, Align::Right),
-    ("RSS", SumColumn::Rss, Align::Right),
-    ("PSS", SumColumn::Pss, Align::Right),
-    ("TIME", SumColumn::Time, Align::Right),
-];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SumColumn {
-    Processes,
-    Cpu,
-    Trend,
-    Rss,
-    Pss,
-    Time,
-}
-
 /// Draws headings and rows.
 pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
     let first = scene.view.first;
@@ -89,17 +69,16 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
     if let Rows::By(by) = scene.model.rows() {
         let has_pss = |index: usize| scene.model.group(index).is_some_and(|group| group.pss_bytes.is_some());
         let has_pss = (first..end).any(has_pss);
-        let shown: Vec<_> = SUMS
-            .into_iter()
-            .filter(|(_, column, _)| *column != SumColumn::Pss || has_pss)
-            .collect();
-        let key = scene.view.order.key;
-        let mut named: Vec<_> = shown
+        let pss = Some(SortKey::Field(Field::PssBytes));
+        let is_shown = |(_, column): &(&str, Option<SortKey>)| *column != pss || has_pss;
+        let shown: Vec<_> = COLUMNS.into_iter().filter(is_shown).collect();
+        let sorted = Some(scene.view.order.key);
+        let numbers = shown
             .iter()
-            .map(|&(heading, column, align)| (heading, align, is_sorted_sum(column, key)))
+            .map(|&(heading, column)| (heading, Align::Right, column == sorted));
+        columns = numbers
+            .chain(by.iter().map(|by| (by.heading, Align::Left, false)))
             .collect();
-        named.push((by.heading, Align::Left, false));
-        columns = named;
         for group in (first..end).filter_map(|index| scene.model.group(index)) {
             rows.push(sum_cells(group, &shown, scene));
         }
@@ -202,11 +181,6 @@ fn put_cell(
 /// The most bytes of a cell that are used: a command line can be megabytes long.
 const LONGEST: usize = 8192;
 
-/// A text, escaped.
-fn escaped(bytes: &[u8]) -> String {
-    written(|out| text::escape(out, bytes))
-}
-
 fn task_cells(
     row: &ShownTask<'_>,
     scene: &Scene<'_>,
@@ -261,43 +235,25 @@ fn task_styles(row: &ShownTask<'_>, shown: &[Show], palette: Palette) -> Vec<Sty
     shown.iter().map(style).collect()
 }
 
-fn is_sorted_sum(column: SumColumn, key: SortKey) -> bool {
-    match (column, key) {
-        (SumColumn::Cpu, SortKey::Rate(_)) | (SumColumn::Time, SortKey::Time) => true,
-        (SumColumn::Rss, SortKey::Field(field)) => matches!(field, Field::RssBytes | Field::MemPercent),
-        (SumColumn::Pss, SortKey::Field(field)) => matches!(field, Field::PssBytes | Field::UssBytes),
-        (SumColumn::Processes, SortKey::Field(field)) => field == Field::ThreadsCount,
-        _ => false,
-    }
-}
-
-fn sum_cells(group: &Group, columns: &[(&str, SumColumn, Align)], scene: &Scene<'_>) -> Vec<String> {
-    let cell = |column: SumColumn| match column {
-        SumColumn::Processes => group.processes.to_string(),
-        SumColumn::Cpu => group
-            .cpu
-            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
-        SumColumn::Trend => {
-            let values = scene.model.group_trend(&group.name, TREND_WIDTH);
+fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'_>) -> Vec<String> {
+    let cell = |column: Option<SortKey>| match column {
+        None => {
+            let values = scene.model.group_trend(&group.names, TREND_WIDTH);
             written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
-        SumColumn::Rss => size(group.rss_bytes),
-        SumColumn::Pss => match group.pss_bytes {
+        Some(SortKey::Rate(_)) => group
+            .cpu
+            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
+        Some(SortKey::Time) => written(|out| people::duration(out, group.time_ns)),
+        Some(SortKey::Field(Field::RssBytes)) => size(group.rss_bytes),
+        Some(SortKey::Field(Field::PssBytes)) => match group.pss_bytes {
             None => "-".to_owned(),
             Some((bytes, count)) if count == group.processes => size(bytes),
             // Kernel threads and zombies have no memory, and the budget may exclude others.
             Some((bytes, count)) => format!("{} of {count}", size(bytes)),
         },
-        SumColumn::Time => written(|out| people::duration(out, group.time_ns)),
+        Some(SortKey::Field(_)) => group.processes.to_string(),
     };
-    let mut cells: Vec<String> = columns.iter().map(|&(_, column, _)| cell(column)).collect();
-    cells.push(match &group.name {
-        Name::Known(name) if name.is_empty() => "(none)".to_owned(),
-        Name::Known(name) => match scene.model.rows() {
-            Rows::By(by) => escaped(drawn(by, name)),
-            _ => escaped(name),
-        },
-        Name::Absent(reason) => format!("({reason})"),
-    });
-    cells
+    let numbers = columns.iter().map(|&(_, column)| cell(column));
+    numbers.chain(group.drawn.iter().cloned()).collect()
 }

@@ -13,7 +13,7 @@ use super::super::rows::Rows;
 use super::super::spec::Spec;
 use super::super::view::{Prompt, Question, Screen, Table as _};
 use super::*;
-use crate::grouping::{PROGRAM, USER};
+use crate::grouping::{OF_PROCESSES, PROGRAM, USER};
 use crate::selection::Selection;
 use crate::watch::{Activity, Rate, SampleTime};
 
@@ -96,9 +96,10 @@ fn every_size_has_a_table() {
 /// Check that all kinds of rows and sets of columns are drawn at all sizes, including small ones.
 #[test]
 fn all_rows_are_drawn() {
-    for rows in Rows::all() {
+    let by = OF_PROCESSES.iter().map(|(_, by, _)| Rows::by(&[*by, &USER]));
+    for rows in [Rows::Processes, Rows::Tree, Rows::Threads].into_iter().chain(by) {
         // Walking page tables takes long.
-        let sets = if rows == Rows::By(&USER) {
+        let sets = if rows == Rows::by(&[&USER]) {
             &[Set::Usual, Set::Memory][..]
         } else {
             &[Set::Usual]
@@ -107,7 +108,7 @@ fn all_rows_are_drawn() {
             let mut view = View {
                 rows,
                 set,
-                order: Order::parse("-rss_bytes").expect("an order"),
+                order: Order::named("-rss_bytes").expect("an order"),
                 ..View::default()
             };
             let mut model = model(&mut view, 100);
@@ -115,7 +116,11 @@ fn all_rows_are_drawn() {
                 let lines = drawn(&mut view, &mut model, None, size);
                 assert_eq!(lines.len(), usize::from(size.1));
                 if size.0 >= 40 {
-                    let by = if let Rows::By(by) = rows { by.heading } else { "PID" };
+                    let by = if let Rows::By(by) = rows {
+                        by[by.len() - 1].heading
+                    } else {
+                        "PID"
+                    };
                     assert!(lines.iter().any(|line| line.contains(by)), "{rows:?}: {lines:#?}");
                 }
             }
@@ -254,8 +259,8 @@ fn pages_are_drawn() {
 #[test]
 fn sums_are_in_order() {
     let mut view = View {
-        rows: Rows::By(&PROGRAM),
-        order: Order::parse("-rss_bytes").expect("an order"),
+        rows: Rows::by(&[&PROGRAM, &USER]),
+        order: Order::named("-rss_bytes").expect("an order"),
         ..View::default()
     };
     let model = model(&mut view, 24);
@@ -270,7 +275,7 @@ fn sums_are_in_order() {
 fn a_sum_is_opened_within_the_filter() {
     let own = format!("pid == {}", std::process::id());
     let mut view = View {
-        rows: Rows::By(&PROGRAM),
+        rows: Rows::by(&[&PROGRAM, &USER]),
         filter: own.clone(),
         ..View::default()
     };

@@ -413,10 +413,10 @@ impl View {
             self.follow = true;
             return;
         }
-        let (Rows::By(by), Some(Id::Group(name))) = (self.rows, table.id(self.cursor)) else {
+        let (Rows::By(by), Some(Id::Group(names))) = (self.rows, table.id(self.cursor)) else {
             return;
         };
-        match expression(by, &name) {
+        match expression(by, &names) {
             Some(expression) => {
                 self.filter = if self.filter.is_empty() {
                     expression
@@ -536,7 +536,7 @@ impl View {
             Question::Filter => self.filter = text,
             Question::Users => self.users = text,
             Question::Columns => self.columns = text,
-            Question::Sort => self.order = Order::parse(&text).unwrap_or(self.order),
+            Question::Sort => self.order = Order::named(&text).unwrap_or(self.order),
             Question::Delay => self.delay = quantity::interval(&text).unwrap_or(self.delay),
             Question::Search if text.is_empty() => self.search = text,
             Question::Search => {
@@ -576,7 +576,7 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
             users::users(&names).err().and_then(failed)
         }
         Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
-        Question::Sort => Order::parse(text).err().and_then(failed),
+        Question::Sort => Order::named(text).err().and_then(failed),
         Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
         Question::Time => history::moment(text).err().map(|message| (message, None)),
         Question::Signal(_) if signal(text).is_none() => {

@@ -197,7 +197,7 @@ fn keys_choose_rows() {
     assert_eq!(after(b"t"), "tree");
     assert_eq!(after(b"H"), "threads");
     assert_eq!(after(b"H"), "processes");
-    let names: Vec<&str> = (0..5).map(|_| after(b"b")).collect();
+    let names: Vec<String> = (0..5).map(|_| after(b"b")).collect();
     assert_eq!(names, ["unit", "container", "user", "program", "processes"]);
 }
 
