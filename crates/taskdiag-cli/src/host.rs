@@ -209,12 +209,11 @@ fn hugetlb_free(sizes: &Path) -> Option<u64> {
 pub struct Memory {
     /// All memory that the kernel can use.
     pub total: u64,
-    /// Memory that is neither free nor page cache.
+    /// What new programs could not get without swapping, by the kernel's estimate: what free(1) of
+    /// procps 4 calls used.
     pub used: u64,
-    /// Page cache and buffers, without shared memory, which can't be dropped.
+    /// What they could get although it is not free: page cache and slab that can be reclaimed.
     pub cache: u64,
-    /// The kernel's estimate of the memory that new programs could get without swapping.
-    pub available: u64,
     /// Swap space.
     pub swap_total: u64,
     /// Swap space in use.
@@ -226,14 +225,15 @@ impl Memory {
     pub fn new(info: &MemInfo) -> Option<Memory> {
         let total = info.bytes("MemTotal")?;
         let bytes = |name| info.bytes(name).unwrap_or(0);
-        let cache = (bytes("Cached").saturating_add(bytes("Buffers"))).saturating_sub(bytes("Shmem"));
         let free = bytes("MemFree");
+        // In some containers it is that of the host.
+        let available = info.bytes("MemAvailable").filter(|&available| available <= total);
+        let available = available.unwrap_or(free);
         let swap_total = bytes("SwapTotal");
         Some(Memory {
             total,
-            used: total.saturating_sub(free).saturating_sub(cache),
-            cache,
-            available: bytes("MemAvailable"),
+            used: total.saturating_sub(available),
+            cache: available.saturating_sub(free),
             swap_total,
             swap_used: swap_total.saturating_sub(bytes("SwapFree")),
         })
@@ -410,6 +410,23 @@ mod tests {
         let text = "some avg10=1.25 avg60=0.10 avg300=0.00 total=1\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=1\n";
         assert_eq!(pressure(text), Some(1.25));
         assert_eq!(pressure("full avg10=1"), None);
+    }
+
+    /// Check that slab that can be reclaimed is not in use, as in free(1), and that an estimate that
+    /// can't be is not used.
+    #[test]
+    fn used_memory_is_what_is_not_available() {
+        let memory = |available: &str| {
+            let text = format!(
+                "MemTotal: 1000 kB\nMemFree: 100 kB\n{available}Buffers: 50 kB\nCached: 200 kB\nSReclaimable: 450 kB\n"
+            );
+            let memory = Memory::new(&MemInfo::parse(text.as_bytes())).expect("a total");
+            (memory.used / 1024, memory.cache / 1024)
+        };
+        assert_eq!(memory("MemAvailable: 700 kB\n"), (300, 600));
+        assert_eq!(memory("MemAvailable: 60 kB\n"), (940, 0));
+        assert_eq!(memory("MemAvailable: 9000 kB\n"), (900, 0));
+        assert_eq!(memory(""), (900, 0));
     }
 
     /// Check that this machine has the values that every Linux has.

@@ -371,7 +371,7 @@ fn readings(mut decoder: Decoder) -> Vec<Reading> {
     let mut readings = Vec::new();
     while let Ok(None) = decoder.advance() {
         let memory = Memory::new(&MemInfo::of(decoder.numbers(b"meminfo")));
-        let part = |memory: Memory| memory.total.saturating_sub(memory.available) as f64 / memory.total.max(1) as f64;
+        let part = |memory: Memory| memory.used as f64 / memory.total.max(1) as f64;
         readings.push(Reading {
             times: Times::of(&decoder.numbers(b"cpu")),
             memory: memory.map(part),
