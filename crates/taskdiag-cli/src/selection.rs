@@ -169,6 +169,12 @@ impl Selection {
         self.processes.is_narrowed() || self.filter.is_some()
     }
 
+    /// Whether the options name processes, or kernel threads.
+    pub fn may_mean_kernel(&self) -> bool {
+        let of_kernel = |filter: &String| filter.contains(Field::KernelThread.name());
+        self.processes.names_processes() || self.filter.as_ref().is_some_and(of_kernel)
+    }
+
     /// The processes that `--pid` names.
     pub fn pids(&self) -> &[u32] {
         &self.processes.pids
@@ -229,7 +235,11 @@ impl Processes {
 
     /// Whether any option was given.
     pub fn is_given(&self) -> bool {
-        !self.pids.is_empty() || self.children.is_some() || self.descendants.is_some() || self.is_narrowed()
+        self.names_processes() || self.is_narrowed()
+    }
+
+    fn names_processes(&self) -> bool {
+        !self.pids.is_empty() || self.children.is_some() || self.descendants.is_some()
     }
 
     /// Whether any option but `--pid`, `--children` and `--descendants` was given.

@@ -37,6 +37,7 @@ use crate::output::Output;
 use crate::selection::within_cgroup;
 use crate::version;
 pub use cell::plain;
+pub use host::pid_digits;
 
 pub use args::{Args, CommandLine, PsArgs};
 pub use options::{terminal, PsOptions};

@@ -23,6 +23,7 @@ use super::view::{self, one_line, Effect, View};
 use crate::history;
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
+use crate::ps::pid_digits;
 use crate::selection::Selection;
 use crate::watch::SampleTime;
 
@@ -112,7 +113,7 @@ impl<'a> App<'a> {
             at: None,
             details: None,
             failure: None,
-            memory: Memory::new(start.exact, start.named),
+            memory: Memory::new(start.exact, start.named, pid_digits()),
             decoder: Decoder::default(),
             samples: 0,
             awaited: None,

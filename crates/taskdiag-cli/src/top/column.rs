@@ -46,6 +46,7 @@ const HEADINGS: &[(Field, &str)] = &[
     (Field::SwapPssBytes, "SWAP-PSS"),
     (Field::RollupAgeNs, "AGE"),
     (Field::Comm, "NAME"),
+    (Field::Exe, "PATH"),
     (Field::Tty, "TTY"),
     (Field::Unit, "UNIT"),
     (Field::ContainerName, "CONTAINER"),
@@ -128,6 +129,24 @@ impl Show {
         }
     }
 
+    /// The width that it has even with shorter cells, so that other columns keep their places. Ids are
+    /// at most `id_width` wide.
+    pub fn least_width(self, id_width: usize) -> usize {
+        match self {
+            Show::Trend => TREND_WIDTH,
+            Show::Rate(Rate::Cpu) => 5,
+            Show::Cell(Shown {
+                content: Content::Column(column),
+                ..
+            }) => match Field::ALL[column] {
+                Field::Pid | Field::Tid | Field::Ppid => id_width,
+                Field::Nice => 3,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     /// The sort key of rows that are sorted by this column.
     pub fn sort_key(self) -> SortKey {
         match self {
@@ -192,9 +211,19 @@ pub fn usual(set: Set, threads: bool) -> Vec<Show> {
         shown.extend([Field::RssBytes, Field::MemPercent].map(Show::of));
         shown.extend(Show::named("time").unwrap_or_default());
     }
-    // The threads of a process have the same command line but their own names.
-    shown.push(if threads { Show::of(Field::Comm) } else { COMMAND });
+    shown.push(commands(threads)[0]);
     shown
+}
+
+/// What can stand for the command. The threads of a process have the same command line but their own
+/// names.
+pub fn commands(threads: bool) -> [Show; 3] {
+    let [path, name] = [Field::Exe, Field::Comm].map(Show::of);
+    if threads {
+        [name, COMMAND, path]
+    } else {
+        [COMMAND, path, name]
+    }
 }
 
 /// The sort key of rows.

@@ -210,6 +210,7 @@ impl Args {
             (.., []) => {}
             (.., by) => view.rows = Rows::by(by),
         }
+        view.kernel |= self.selection.may_mean_kernel();
         if let Some(order) = &self.sort {
             view.order = Order::named(order)?;
         }

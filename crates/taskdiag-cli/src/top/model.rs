@@ -1,5 +1,6 @@
 //! The rows of the table: the last samples, in the order in which they are shown.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use taskdiag::{Absent, Field, Filter, Identity, Snapshot, Task, Value};
@@ -220,8 +221,14 @@ impl Model {
         let is_shown = |&index: &usize| {
             rated.is_none_or(|filter| is_true_of(filter, &self.snapshot.task(index), self.rates[index].get(Rate::Cpu)))
         };
-        let shown: Vec<usize> = (0..self.rates.len()).filter(is_shown).collect();
-        // Equal tasks keep the order of their ids.
+        let mut shown: Vec<usize> = (0..self.rates.len()).filter(is_shown).collect();
+        // Of equal tasks, those come first that have used processor time last; then those with the
+        // lowest ids.
+        let last = |&index: &usize| {
+            self.trends
+                .last(&Identity::of(self.snapshot.task(index).record().header()))
+        };
+        shown.sort_by_cached_key(|index| Reverse(last(index)));
         let places = choice::order(shown.len(), &[order], |place, key| {
             let task = self.snapshot.task(shown[place]);
             let key = match key {

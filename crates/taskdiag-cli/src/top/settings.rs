@@ -43,6 +43,7 @@ fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static st
 }
 
 const SETS: [(&str, Set); 2] = [("usual", Set::Usual), ("memory", Set::Memory)];
+const KERNEL: [(&str, bool); 2] = [("hidden", false), ("shown", true)];
 const BARS: [(&str, bool); 2] = [("each", true), ("all", false)];
 
 /// All settings.
@@ -103,6 +104,12 @@ const SETTINGS: &[Setting] = &[
             view.filter = text.to_owned();
             Ok(())
         },
+    },
+    Setting {
+        key: "kernel_threads",
+        about: "hidden, or shown",
+        get: |view| if view.kernel { "shown" } else { "hidden" }.to_owned(),
+        set: |view, text| named("choice", text, KERNEL.into_iter()).map(|kernel| view.kernel = kernel),
     },
     Setting {
         key: "processors",
@@ -234,6 +241,7 @@ mod tests {
             columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
             each_processor: false,
+            kernel: true,
             pss_budget: Duration::from_secs(1),
             ..View::default()
         }

@@ -30,6 +30,8 @@ pub struct Spec {
     pub filter: String,
     /// Names of users; empty for all users.
     pub users: String,
+    /// Whether kernel threads are left out.
+    pub hides_kernel: bool,
     /// How long reading proportional set sizes may take.
     pub pss_budget: Duration,
     /// Whether the tasks are those of a recording.
@@ -84,6 +86,7 @@ impl Spec {
             look,
             filter: view.filter.clone(),
             users: view.users.clone(),
+            hides_kernel: view.hides_kernel(),
             pss_budget: view.pss_budget,
             is_past: view.is_past,
         }
@@ -108,6 +111,9 @@ impl Spec {
         }
         if !self.filter.is_empty() {
             query = selection::narrow_by(query, &self.filter, self.is_past)?;
+        }
+        if self.hides_kernel {
+            query = selection::narrow_by(query, "not kernel_thread", self.is_past)?;
         }
         let mut fields = self.survey;
         let rated = watch::take_filter(&mut query, &mut fields);
@@ -187,6 +193,7 @@ mod tests {
             let view = View {
                 filter: filter.to_owned(),
                 is_past,
+                kernel: true,
                 ..View::default()
             };
             let (query, _) = Spec::of(&view).query(&Selection::default()).expect("a query");

@@ -98,6 +98,11 @@ impl<K: Eq + Hash, V: Copy + Default + PartialEq> Trends<K, V> {
         }
     }
 
+    /// The number of the last sample in which a row had a value; 0 for none.
+    pub fn last(&self, row: &K) -> u64 {
+        self.rings.get(row).map_or(0, |ring| ring.last)
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.sample = 0;

@@ -314,7 +314,7 @@ fn everything_is_shown() {
         ("b", &["by unit | sorted by", "UNIT"]),
         ("b", &["by container", "CONTAINER"]),
         ("b", &["by user", "USER", "root"]),
-        ("b", &["by program", "PROGRAM", "[kernel threads]"]),
+        ("bK", &["by program", "PROGRAM", "[kernel threads]"]),
         ("bm", &["PSS: ", "at most 0.25 s a sample", "USS"]),
     ] {
         top.press(key);
@@ -331,6 +331,40 @@ fn everything_is_shown() {
         top.wait_for(word);
     }
     top.press("qq");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that kernel threads are hidden, that the header says so, and that `K`, a filter about them
+/// and their ids show them; that `p` changes what stands for the command.
+#[test]
+fn kernel_threads_are_hidden() {
+    let mut top = Terminal::top(&["-d", "0.2", "--sort", "pid"]);
+    let picture = top.wait_for("kernel threads hidden");
+    assert!(!picture.contains("[kthreadd]"), "{picture}");
+    for keys in ["K", "K\\kernel_thread\r"] {
+        top.press(keys);
+        let picture = top.wait_for("[kthreadd]");
+        assert!(!picture.contains("kernel threads hidden"), "{picture}");
+    }
+    top.press("\\\x15\r");
+    top.wait_for("kernel threads hidden");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+    let sleeper = Sleeper::new("a-sleeper");
+    let mut top = Terminal::top(&["-d", "0.2", "-p", "2", "-p", &sleeper.pid()]);
+    top.wait_for("[kthreadd]");
+    top.wait_for("COMMAND");
+    for (heading, command) in [("PATH", "/sleep"), ("NAME", "sleep"), ("COMMAND", "a-sleeper 1000")] {
+        top.press("p");
+        top.wait_until(heading, |picture| {
+            let has = |heading: &str, command: &str| {
+                let mut lines = picture.lines().map(str::trim_end);
+                lines.any(|line| line.ends_with(heading)) && lines.any(|line| line.ends_with(command))
+            };
+            has(heading, command)
+        });
+    }
+    top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 }
 

@@ -141,6 +141,9 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
             separator = ", ";
         }
     }
+    if scene.view.hides_kernel() {
+        pen.put("; kernel threads hidden", palette.dim());
+    }
 }
 
 /// A bar of what processors did since the previous sample.

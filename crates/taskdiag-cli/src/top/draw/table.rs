@@ -6,6 +6,7 @@ use super::header::{size, written};
 use super::layout::Layout;
 use super::pen::Pen;
 use super::{Palette, Scene};
+use crate::grouping::Grouping;
 use crate::output::cell::Cells;
 use crate::output::listing::Content;
 use crate::output::relation::{Absences, Row as _};
@@ -25,6 +26,8 @@ use crate::watch::Rate;
 #[derive(Debug)]
 pub struct Memory {
     cells: Cells,
+    /// The width of the highest id.
+    id_width: usize,
     /// The previous widths of the columns. They do not become narrower while they show the same.
     widths: Vec<usize>,
     /// The headings to which the widths belong.
@@ -32,10 +35,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Starts with sizes and times for people, or exact.
-    pub fn new(exact: bool, named: bool) -> Memory {
+    /// Starts with sizes and times for people, or exact, and with the width of the highest id.
+    pub fn new(exact: bool, named: bool, id_width: usize) -> Memory {
         Memory {
             cells: Cells::new(exact, named),
+            id_width,
             widths: Vec::new(),
             of: Vec::new(),
         }
@@ -46,10 +50,12 @@ impl Memory {
         self.cells = Cells::new(exact, named);
     }
 
-    fn widen(&mut self, headings: Vec<&'static str>, rows: &[Vec<String>]) {
-        if self.of != headings {
-            self.widths = headings.iter().map(|heading| canvas::width(heading)).collect();
-            self.of = headings;
+    fn widen(&mut self, columns: &[Heading], rows: &[Vec<String>]) {
+        let headings = || columns.iter().map(|column| column.text);
+        if !self.of.iter().copied().eq(headings()) {
+            let width = |column: &Heading| canvas::width(column.text).max(column.least_width);
+            self.widths = columns.iter().map(width).collect();
+            self.of = headings().collect();
         }
         for cells in rows {
             for (width, cell) in self.widths.iter_mut().zip(cells) {
@@ -59,11 +65,20 @@ impl Memory {
     }
 }
 
+/// The heading of a column.
+#[derive(Clone, Copy)]
+struct Heading {
+    text: &'static str,
+    align: Align,
+    is_sorted: bool,
+    least_width: usize,
+}
+
 /// Draws headings and rows.
 pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
     let first = scene.view.first;
     let end = (first + usize::from(layout.rows)).min(scene.model.len());
-    let columns: Vec<(&'static str, Align, bool)>;
+    let columns: Vec<Heading>;
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
     let mut styles: Vec<Vec<Style>> = Vec::new();
     if let Rows::By(by) = scene.model.rows() {
@@ -73,28 +88,32 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
         let is_shown = |(_, column): &(&str, Option<SortKey>)| *column != pss || has_pss;
         let shown: Vec<_> = COLUMNS.into_iter().filter(is_shown).collect();
         let sorted = Some(scene.view.order.key);
-        let numbers = shown
-            .iter()
-            .map(|&(heading, column)| (heading, Align::Right, column == sorted));
-        columns = numbers
-            .chain(by.iter().map(|by| (by.heading, Align::Left, false)))
-            .collect();
+        let number = |&(text, column): &(&'static str, Option<SortKey>)| Heading {
+            text,
+            align: Align::Right,
+            is_sorted: column == sorted,
+            least_width: if column.is_none() { TREND_WIDTH } else { 0 },
+        };
+        let name = |by: &&Grouping| Heading {
+            text: by.heading,
+            align: Align::Left,
+            is_sorted: false,
+            least_width: 0,
+        };
+        columns = shown.iter().map(number).chain(by.iter().map(name)).collect();
         for group in (first..end).filter_map(|index| scene.model.group(index)) {
             rows.push(sum_cells(group, &shown, scene));
         }
     } else {
         let shown = scene.shown;
         let key = scene.view.order.key;
-        columns = shown
-            .iter()
-            .map(|show| {
-                (
-                    show.heading(),
-                    show.align(),
-                    show.sort_key() == key && *show != Show::Trend,
-                )
-            })
-            .collect();
+        let heading = |show: &Show| Heading {
+            text: show.heading(),
+            align: show.align(),
+            is_sorted: show.sort_key() == key && *show != Show::Trend,
+            least_width: show.least_width(memory.id_width),
+        };
+        columns = shown.iter().map(heading).collect();
         let mut drawing = Drawing::default();
         let is_tree = scene.view.rows == Rows::Tree;
         if is_tree {
@@ -109,8 +128,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
             styles.push(task_styles(&row, shown, scene.palette));
         }
     }
-    let headings = columns.iter().map(|(heading, ..)| *heading).collect();
-    memory.widen(headings, &rows);
+    memory.widen(&columns, &rows);
     let widths = fit(&memory.widths, usize::from(area.width));
     heading(canvas, area, layout, &columns, &widths, scene.palette);
     for (number, cells) in rows.iter().enumerate() {
@@ -123,7 +141,14 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
             let style = styles.get(number).map_or(Style::new(), |styles| styles[index]);
             let style = if is_at_cursor { Style::new() } else { style };
             let shift = if is_last { scene.view.shift } else { 0 };
-            put_cell(&mut pen, (cell, style), width, columns[index].1, shift, scene.palette);
+            put_cell(
+                &mut pen,
+                (cell, style),
+                width,
+                columns[index].align,
+                shift,
+                scene.palette,
+            );
         }
         if is_at_cursor {
             Pen::new(canvas, area, line).fill(scene.palette.cursor());
@@ -135,15 +160,19 @@ fn heading(
     canvas: &mut Canvas,
     area: Area,
     layout: &Layout,
-    columns: &[(&'static str, Align, bool)],
+    columns: &[Heading],
     widths: &[Option<usize>],
     palette: Palette,
 ) {
     let mut pen = Pen::new(canvas, area, layout.heading);
-    for (index, &(heading, align, is_sorted)) in columns.iter().enumerate() {
+    for (index, column) in columns.iter().enumerate() {
         let Some(width) = widths[index] else { continue };
-        let style = if is_sorted { palette.sorted() } else { palette.heading() };
-        put_cell(&mut pen, (heading, style), width, align, 0, palette);
+        let style = if column.is_sorted {
+            palette.sorted()
+        } else {
+            palette.heading()
+        };
+        put_cell(&mut pen, (column.text, style), width, column.align, 0, palette);
     }
     Pen::new(canvas, area, layout.heading).fill(palette.heading());
 }

@@ -9,7 +9,7 @@ use super::super::details::{Inquiry, Inspector, System};
 use super::super::input::{Code, Key};
 use super::super::page::Page;
 use super::super::prompt::Line;
-use super::super::rows::Rows;
+use super::super::rows::{Rows, Target};
 use super::super::spec::Spec;
 use super::super::view::{Prompt, Question, Screen, Table as _};
 use super::*;
@@ -63,7 +63,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
             utf8: true,
         },
     };
-    let mut memory = Memory::new(false, false);
+    let mut memory = Memory::new(false, false, 7);
     draw(&mut canvas, &scene, &layout, &mut memory);
     canvas.lines()
 }
@@ -91,6 +91,74 @@ fn every_size_has_a_table() {
         assert!(lines.iter().any(|line| line.contains("Mem[")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("filter pid ==")), "{lines:#?}");
     }
+}
+
+/// Check that columns are where they will be: ids have the width of the highest one, and the trend has
+/// that of all its samples.
+#[test]
+fn columns_have_their_places_from_the_start() {
+    let mut view = View {
+        filter: format!("pid == {}", std::process::id()),
+        ..View::default()
+    };
+    for rows in [Rows::Processes, Rows::Threads, Rows::by(&[&USER])] {
+        view.rows = rows;
+        let mut model = model(&mut view, 24);
+        let lines = drawn(&mut view, &mut model, None, (100, 24));
+        let heading = lines.iter().find(|line| line.contains("%CPU")).expect("a heading");
+        let ends = |word: &str| heading.find(word).map(|at| at + word.len());
+        assert_eq!(
+            ends("TREND").zip(ends("%CPU")).map(|(trend, cpu)| trend - cpu),
+            Some(11),
+            "{heading}"
+        );
+        if !matches!(rows, Rows::By(_)) {
+            assert_eq!(ends("PID"), Some(7), "{heading}");
+        }
+    }
+}
+
+/// Check that of processes with equal values, that comes first which has used processor time last,
+/// then the one with the lowest id.
+#[test]
+fn the_last_that_moved_comes_first() {
+    let mut sleepers: Vec<_> = (0..3)
+        .map(|_| {
+            std::process::Command::new("sleep")
+                .arg("1000")
+                .spawn()
+                .expect("sleep exists")
+        })
+        .collect();
+    let mut busy = std::process::Command::new("sh")
+        .args(["-c", "while [ -d /proc/$PPID ]; do :; done"])
+        .spawn()
+        .expect("sh exists");
+    let mut pids: Vec<u32> = sleepers.iter().map(std::process::Child::id).collect();
+    let list = format!("pid in ({}, {}, {}, {})", pids[0], pids[1], pids[2], busy.id());
+    let mut view = View {
+        filter: list,
+        // All of them have this group.
+        order: Order::named("pgid").expect("a field"),
+        ..View::default()
+    };
+    let shown: Vec<u32> = loop {
+        let model = model(&mut view, 24);
+        let targets: Vec<_> = (0..4).filter_map(|index| model.target(index)).collect();
+        let has_moved = |target: &&Target| model.trend(target.identity, 1) > vec![0];
+        let moved: Vec<u32> = targets.iter().filter(has_moved).map(|target| target.pid).collect();
+        // It may have got no processor between the samples.
+        if moved == [busy.id()] {
+            break targets.iter().map(|target| target.pid).collect();
+        }
+    };
+    for child in sleepers.iter_mut().chain([&mut busy]) {
+        child.kill().expect("it is ours");
+        child.wait().expect("it ends");
+    }
+    pids.sort_unstable();
+    pids.insert(0, busy.id());
+    assert_eq!(shown, pids);
 }
 
 /// Check that all kinds of rows and sets of columns are drawn at all sizes, including small ones.

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use taskdiag::Field;
 use taskdiag_core::names;
 
-use super::column::{usual, Order, Set, Show, SortKey};
+use super::column::{commands, usual, Order, Set, Show, SortKey};
 use super::groups::expression;
 use super::input::Key;
 use super::keys::{self, Action, Motion, Typed};
@@ -117,6 +118,10 @@ pub struct View {
     /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
+    /// Whether kernel threads are shown although nothing selects them.
+    pub kernel: bool,
+    /// Which of [`commands`] stands for the command.
+    pub command: usize,
     /// Whether the cursor stays on its row, wherever that goes. It does not until a key has chosen a
     /// row, so that the first screen shows the first rows.
     pub follow: bool,
@@ -152,6 +157,8 @@ impl Default for View {
             delay: Duration::from_secs(2),
             pss_budget: Duration::from_millis(250),
             each_processor: true,
+            kernel: false,
+            command: 0,
             follow: false,
             paused: false,
             is_past: false,
@@ -197,7 +204,17 @@ impl View {
     pub fn shown(&self) -> Vec<Show> {
         let usual = usual(self.set, self.rows == Rows::Threads);
         // They were parsed when they were chosen.
-        chosen_columns(&self.columns, usual.clone()).unwrap_or(usual)
+        let mut shown = chosen_columns(&self.columns, usual.clone()).unwrap_or(usual);
+        let commands = commands(self.rows == Rows::Threads);
+        for show in shown.iter_mut().filter(|show| **show == commands[0]) {
+            *show = commands[self.command];
+        }
+        shown
+    }
+
+    /// Whether kernel threads are left out: not if the filter is about them.
+    pub fn hides_kernel(&self) -> bool {
+        !self.kernel && !self.filter.contains(Field::KernelThread.name())
     }
 
     /// Shows a message to the user.
@@ -332,6 +349,8 @@ impl View {
             }
             Action::Tree => self.show_rows(self.rows.toggled(Rows::Tree)),
             Action::Threads => self.show_rows(self.rows.toggled(Rows::Threads)),
+            Action::Kernel => self.kernel = !self.kernel,
+            Action::Command => self.command = (self.command + 1) % commands(false).len(),
             Action::By => self.show_rows(self.rows.next_by()),
             Action::Follow => self.follow = !self.follow,
             Action::Pause => self.paused = !self.paused,
