@@ -67,7 +67,9 @@ impl SocketFilter {
     #[doc(hidden)]
     pub fn count_undecided(&self, socket: &Socket<'_>, counts: &mut Undecided) {
         let row = Row::new(socket);
-        counts.count(self.fields().into_iter().filter_map(|field| row.value(field).err()));
+        let reasons = self.fields().into_iter().filter_map(|field| row.value(field).err());
+        // The kernel does not tell it of sockets of such a kind or state.
+        counts.count(reasons.filter(|&reason| reason != Absent::Unsupported));
     }
 }
 
