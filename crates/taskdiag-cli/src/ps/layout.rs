@@ -13,10 +13,12 @@ use crate::output::listing::Shown;
 use crate::output::tasks::{self, shown_as};
 
 /// The table without `-o`.
-const PROCESSES: [Shown; 10] = [
+const PROCESSES: [Shown; 12] = [
     Shown::made("USER", &tasks::USER),
     shown_as("PID", Field::Pid),
     shown_as("PPID", Field::Ppid),
+    shown_as("%CPU", Field::CpuPercent),
+    shown_as("%MEM", Field::MemPercent),
     shown_as("STATE", Field::State),
     Shown::made("TTY", &tasks::TERMINAL),
     Shown::made("START", &tasks::START),
@@ -38,6 +40,9 @@ const THREADS: [Shown; 9] = [
     shown_as("NAME", Field::Comm),
     Shown::made("COMMAND", &tasks::COMMAND),
 ];
+
+/// What programs get besides the usual fields: the same as text that people know.
+const FOR_PEOPLE: [Field; 2] = [Field::User, Field::StartTime];
 
 /// The layout of the answer.
 #[derive(Debug)]
@@ -70,8 +75,9 @@ impl TaskLayout {
             Vocabulary::Fields if ps_options.preset.is_format() => columns::preset(ps_options),
             Vocabulary::Fields => {
                 let fields: &[Field] = if is_threads { &THREAD_FIELDS } else { &PROCESS_FIELDS };
-                fields
+                FOR_PEOPLE
                     .iter()
+                    .chain(fields)
                     .map(|&field| columns::Column::from(tasks::shown(field)))
                     .collect()
             }
@@ -97,6 +103,22 @@ impl TaskLayout {
             _ => TaskLayout::Lines(columns),
         };
         Ok(layout)
+    }
+
+    /// Also shows what tasks are sorted by, before the command.
+    fn show_keys(&mut self, sort: &[SortBy<PsKey>]) {
+        for by in sort {
+            let needs: Vec<Field> = by.key.needs().iter().collect();
+            let [field] = needs[..] else { continue };
+            if self.fields().contains(field) {
+                continue;
+            }
+            match self {
+                TaskLayout::Table(columns) => columns.insert(columns.len() - 1, tasks::shown(field)),
+                TaskLayout::Machine(_, fields) => fields.push(field),
+                TaskLayout::Lines(_) => {}
+            }
+        }
     }
 
     /// The fields that it shows.
@@ -127,12 +149,15 @@ pub struct PsRequest {
 impl PsRequest {
     /// What the arguments ask for.
     pub fn new(args: &Args) -> Result<PsRequest, Failure> {
-        let shown = TaskLayout::new(args)?;
+        let mut shown = TaskLayout::new(args)?;
         let vocabulary = match shown {
             TaskLayout::Machine(..) => Vocabulary::Fields,
             TaskLayout::Table(_) | TaskLayout::Lines(_) => Vocabulary::Ps,
         };
         let sort = sort::keys(&args.sort, vocabulary)?;
+        if args.options.fields.is_empty() && !args.ps_options.preset.is_format() {
+            shown.show_keys(&sort);
+        }
         let mut fields = sort.iter().fold(shown.fields(), |fields, by| fields | by.key.needs());
         let ps_options = &args.ps_options;
         if ps_options.forest.is_some() {
