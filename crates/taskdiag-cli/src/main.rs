@@ -182,6 +182,26 @@ fn unknown_option(error: &clap::Error) -> Option<String> {
     })
 }
 
+/// What is wrong with the arguments, and how to go on.
+fn usage(wrong: &clap::Error) -> String {
+    let text = wrong.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let of = |kind| wrong.get(kind).map(ToString::to_string).unwrap_or_default();
+    let word = of(clap::error::ContextKind::InvalidValue);
+    if !of(clap::error::ContextKind::InvalidArg).contains("PID") || word.is_empty() {
+        return text.to_owned();
+    }
+    let tip = match word.strip_prefix(':') {
+        Some(port) => format!("the sockets with a port: `taskdiag sockets --port {port}`"),
+        None if word.contains('/') => format!("who has a file open: `taskdiag files --path {word}`"),
+        None => match selection::pids_named(&word).as_slice() {
+            [] => format!("process ids by a part of the name: `taskdiag pgrep {word}`"),
+            [pids @ ..] => format!("the processes named {word}: {}", pids.join(", ")),
+        },
+    };
+    text.replacen("\n\n", &format!("\n\n  tip: {tip}\n\n"), 1)
+}
+
 /// The command with the options of all commands.
 fn whole_command() -> clap::Command {
     let mut command = Cli::command();
@@ -210,7 +230,7 @@ fn answer() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (arguments, is_link) = through_link(std::env::args_os().collect());
-    let line = ps::CommandLine::new(pkill::with_signal(arguments), is_link);
+    let line = ps::CommandLine::new(sockets::with_letters(pkill::with_signal(arguments)), is_link);
     let result = line.and_then(|line| {
         let cli = match parse(&line.arguments) {
             Ok(cli) => cli,
@@ -223,7 +243,8 @@ fn answer() -> ExitCode {
                     .arguments
                     .iter()
                     .map(|text| text::message(&text.to_string_lossy()).into());
-                parse(&shown.collect::<Vec<_>>()).err().unwrap_or(wrong).exit()
+                let wrong = parse(&shown.collect::<Vec<_>>()).err().unwrap_or(wrong);
+                return Err(Failure::Unanswered(usage(&wrong)));
             }
             Err(help) => {
                 check_open()?;

@@ -65,6 +65,17 @@ pub fn sort_by<'a, K: Copy>(
     *tasks = order.into_iter().map(|index| tasks[index]).collect();
 }
 
+/// The ids of the first processes with this name, for a message.
+pub fn pids_named(name: &str) -> Vec<String> {
+    let query = Query::processes().fields(Field::Pid | Field::Comm);
+    let Ok(snapshot) = proc::handle().query(&query) else {
+        return Vec::new();
+    };
+    let named = snapshot.tasks().filter(|task| task.comm() == Ok(name.as_bytes()));
+    let pids = named.filter_map(|task| task.pid().ok());
+    pids.map(|pid| pid.to_string()).take(8).collect()
+}
+
 /// The options of [`Processes`], for arguments that do not go together with them.
 pub const OF_PROCESSES: [&str; 7] = [
     "pids",

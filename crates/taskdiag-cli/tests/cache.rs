@@ -286,7 +286,7 @@ fn names_are_made_harmless() {
 #[test]
 fn wrong_usage_is_refused() {
     for (args, part) in [
-        (&["cache"][..], "Usage"),
+        (&["cache"][..], "no file or directory is named"),
         (&["cache", "-o", "cached", "."], "cached_bytes"),
         (&["cache", "--sort", "-size", "."], "size_bytes"),
         (&["cache", "--range", "5", "."], "OFF:LEN"),

@@ -965,3 +965,33 @@ fn what_an_order_lacks_is_counted() {
         assert!(run.code == Some(1) && is_said, "{sorted:?}: {run:?}");
     }
 }
+
+/// Check that what somebody types who knows other tools leads to the command that answers.
+#[test]
+fn wrong_words_lead_on() {
+    let sleeper = Sleeper::new("named");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", sleeper.pid())).expect("its name");
+    for (args, tip) in [
+        (&["files", "/etc/passwd"][..], "`taskdiag files --path /etc/passwd`"),
+        (&["sockets", ":22"], "`taskdiag sockets --port 22`"),
+        (&["inspect", "no-such-name"], "`taskdiag pgrep no-such-name`"),
+        (
+            &["inspect", name.trim_end()],
+            &format!("the processes named {}", name.trim_end()),
+        ),
+        (&["ps", "-o", "pdi"], "near it are: pid,"),
+        (&["cache"], "`taskdiag cache --top 20`"),
+        (&["ps", "--where", "user == root"], "write 'root' in quotes"),
+        (
+            &["ps", "--where", "uid == root"],
+            "for the user id of that name, write 'root' in quotes",
+        ),
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, Some(2), "{args:?}: {run:?}");
+        assert!(
+            run.stderr.starts_with("taskdiag: ") && run.stderr.contains(tip),
+            "{args:?}: {run:?}"
+        );
+    }
+}

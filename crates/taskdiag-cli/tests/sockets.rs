@@ -160,6 +160,9 @@ fn options_choose_sockets() {
         sorted(vec![listener, client, server, unix])
     );
     assert_eq!(inodes(&["--tcp", "--unix", "-l"]), sorted(vec![listener, unix]));
+    // The letters of ss.
+    assert_eq!(inodes(&["-tlnp"]), [listener]);
+    assert_eq!(inodes(&["-xtnap"]), sorted(vec![listener, client, server, unix]));
     assert_eq!(inodes(&["--port", &port]), tcp);
     assert_eq!(
         inodes(&["--tcp", "--state", "established"]),

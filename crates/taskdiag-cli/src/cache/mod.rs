@@ -43,7 +43,6 @@ use scan::Scan;
     find . -name '*.log' -print0 | taskdiag cache --files-from -")]
 pub struct Args {
     /// Files, block devices and directories
-    #[arg(required_unless_present_any = ["files_from", "of_process", "top", "map"])]
     paths: Vec<PathBuf>,
     /// Read the names of files and directories from this file (- is standard input), each ending in
     /// a NUL or a newline
@@ -148,6 +147,14 @@ fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let started = Instant::now();
+    let is_named = !args.paths.is_empty() || !args.of_process.is_empty() || args.files_from.is_some();
+    if !is_named && args.top.is_none() && args.map.is_none() {
+        return Err(Failure::Unanswered(
+            "no file or directory is named: `taskdiag cache -d 1 .` is about this directory, `taskdiag cache --top 20` \
+             about the files that are cached most"
+                .to_owned(),
+        ));
+    }
     let options = &args.options;
     let source = source(options.source)?;
     let usual = row::usual(source, args.summarize || args.depth.is_some());

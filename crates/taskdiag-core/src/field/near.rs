@@ -31,7 +31,7 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
             // The lengths alone differ too much: `top` calls this for each key that is typed.
             usize::MAX
         } else {
-            strsim::levenshtein(&name, &candidate)
+            strsim::osa_distance(&name, &candidate)
         }
     };
     let mut near: Vec<(usize, usize, &str)> = candidates
