@@ -3,7 +3,7 @@
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::support::Fact;
-use taskdiag_sys::host::is_initial_user_namespace;
+use taskdiag_sys::host::{is_initial_user_namespace, owns_pid_namespace};
 
 /// The capabilities for loading programs that this thread lacks.
 pub fn missing_capabilities() -> Vec<&'static str> {
@@ -24,10 +24,10 @@ pub fn effective_capabilities() -> Option<CapabilitySet> {
 
 /// What to do about a missing capability. `others` is the remedy for users other than root.
 pub fn capability_remedy(others: &'static str) -> &'static str {
-    if geteuid().is_root() {
-        "root lacks it here; in containers, --cap-add adds it"
-    } else {
-        others
+    match (geteuid().is_root(), is_initial_user_namespace()) {
+        (true, true) => "root lacks it here; in containers, --cap-add adds it",
+        (true, false) => "run outside the container",
+        _ => others,
     }
 }
 
@@ -35,7 +35,17 @@ pub fn capability_remedy(others: &'static str) -> &'static str {
 pub fn may_trace() -> Fact {
     match effective_capabilities() {
         None => Fact::unknown("the capabilities of this thread can't be read"),
-        Some(held) if held.contains(CapabilitySet::SYS_PTRACE) => Fact::yes("this thread has CAP_SYS_PTRACE"),
+        Some(held) if held.contains(CapabilitySet::SYS_PTRACE) => {
+            if is_initial_user_namespace() || owns_pid_namespace() {
+                Fact::yes("this thread has CAP_SYS_PTRACE")
+            } else {
+                Fact::no(
+                    "CAP_SYS_PTRACE is needed in the user namespaces of tasks, and counts in this one only: /proc denies \
+                     some values of tasks outside of it",
+                    "run outside the container",
+                )
+            }
+        }
         Some(_) => Fact::no(
             "CAP_SYS_PTRACE is missing: /proc denies some values of other users' tasks",
             capability_remedy("run as root"),

@@ -995,3 +995,31 @@ fn wrong_words_lead_on() {
         );
     }
 }
+
+/// Check that root of a user namespace is not said to lack a capability that it has, or to have all
+/// rights by it.
+#[test]
+fn capabilities_count_in_their_user_namespace() {
+    let outside = Sleeper::new("outside");
+    let inside = |options: &[&str], args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user"]).args(options);
+        command.arg(env!("CARGO_BIN_EXE_taskdiag")).args(args);
+        Run::new(command.output().expect("it runs"))
+    };
+    let fact = |run: &Run| {
+        let rows = run.json()["rows"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["fact"] == "may-trace").expect("a fact")
+    };
+    let trace = fact(&inside(&[], &["doctor", "--json"]));
+    let is_said = trace["why"]
+        .as_str()
+        .is_some_and(|why| why.contains("in the user namespaces of tasks"));
+    assert!(trace["verdict"] == "no" && is_said, "{trace}");
+    // All tasks of its own pid namespace are in it.
+    let own = ["--pid", "--fork", "--mount-proc"];
+    assert_eq!(fact(&inside(&own, &["doctor", "--json"]))["verdict"], "yes");
+    let run = inside(&[], &["normalize", &outside.pid(), "0x1000"]);
+    let said = "(its user may, or who has CAP_SYS_PTRACE in its user namespace)";
+    assert!(run.code == Some(2) && run.stderr.contains(said), "{run:?}");
+}

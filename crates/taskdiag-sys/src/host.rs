@@ -1,6 +1,7 @@
 //! Facts about this host: its kernel, processors, tasks and memory.
 
 use std::fs;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::time::{clock_gettime, ClockId};
 
@@ -36,6 +37,20 @@ pub fn is_initial_pid_namespace() -> bool {
     /// `PROC_PID_INIT_INO`, since Linux 3.8.
     const INITIAL: u64 = 0xEFFF_FFFC;
     rustix::fs::stat("/proc/self/ns/pid").map_or(true, |namespace| namespace.st_ino == INITIAL)
+}
+
+/// Whether this process's user namespace owns its pid namespace, or is above the one that does: its
+/// capabilities count for all tasks that have ids there. False where that can't be determined.
+pub fn owns_pid_namespace() -> bool {
+    /// `NS_GET_USERNS` of ioctl_nsfs(2).
+    const OWNER: libc::c_ulong = 0xb701;
+    let Ok(namespace) = fs::File::open("/proc/self/ns/pid") else {
+        return false;
+    };
+    // SAFETY: the ioctl has no argument, and the file is of no other kind.
+    let owner = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER as _) };
+    // SAFETY: the ioctl returned a new descriptor.
+    owner >= 0 && unsafe { OwnedFd::from_raw_fd(owner) }.as_raw_fd() == owner
 }
 
 /// The time of a clock, in nanoseconds. The clock must not go below 0.

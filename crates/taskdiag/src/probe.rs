@@ -147,7 +147,7 @@ fn procfs_complete(proc: &Proc) -> Fact {
                 _ => "run as root, or join the group of the mount's gid= option",
             };
             Fact::denied(
-                format!("{shown} is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
+                format!("{shown} is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE in their user namespaces"),
                 capability_remedy(others),
             )
         }

@@ -12,6 +12,7 @@ use taskdiag_core::field::Groups;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::support::Verdict;
 use taskdiag_protocol::wire::{show, Strategy};
+use taskdiag_sys::host::is_initial_user_namespace;
 use taskdiag_sys::owner::Owner;
 
 use crate::mutex::lock;
@@ -98,6 +99,7 @@ fn open_path(proc: &Proc, pid: u32, thread: Option<u32>, file: MemoryFile) -> Re
 /// Who may see the mappings that this caller may not see.
 fn who_may() -> &'static str {
     match rights::may_trace().verdict {
+        _ if !is_initial_user_namespace() => "its user may, or who has CAP_SYS_PTRACE in its user namespace",
         Verdict::No => "its user may, or who has CAP_SYS_PTRACE: try sudo",
         _ => "the kernel keeps them from those with CAP_SYS_PTRACE too",
     }
