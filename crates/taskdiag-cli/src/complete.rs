@@ -294,7 +294,7 @@ fn first_sentence(text: &str) -> String {
 
 /// The values of a field in the running processes, without duplicates; process ids come with names.
 /// Nothing if the processes can't be read: a shell can't show a message.
-fn running(field: Field) -> Vec<(String, String)> {
+pub fn running(field: Field) -> Vec<(String, String)> {
     let query = Query::processes().fields(Field::Comm | Field::Pid | field);
     let Ok(snapshot) = Handle::new().query(&query) else {
         return Vec::new();

@@ -8,6 +8,7 @@ use crate::output::cell::is_number;
 use crate::output::listing::{Content, Made, Shown};
 use crate::output::table::Align;
 use crate::output::tasks::{self, shown_as};
+use crate::ps::specifiers::{self, field_of};
 use crate::selection;
 use crate::watch::Rate;
 
@@ -73,7 +74,7 @@ impl Show {
         Show::Cell(shown_as(heading, field))
     }
 
-    /// What a name refers to: a field, a group of fields, a rate, or a word of this command.
+    /// What a name refers to: a field, a group of fields, a rate, a word of this command or of ps(1).
     pub fn named(name: &str) -> Result<Vec<Show>, Failure> {
         if let Some((_, show)) = WORDS.iter().find(|(word, _)| *word == name) {
             return Ok(vec![*show]);
@@ -83,7 +84,10 @@ impl Show {
         }
         match selection::fields(&[name.to_owned()]) {
             Ok(fields) => Ok(fields.into_iter().map(Show::of).collect()),
-            Err(failure) => Err(with_words(failure)),
+            Err(failure) => match field_of(name) {
+                Some(field) => Ok(vec![Show::of(field.map_err(Failure::Unanswered)?)]),
+                None => Err(with_words(failure)),
+            },
         }
     }
 
@@ -172,6 +176,20 @@ fn sort_key_of(made: &'static Made) -> SortKey {
             .first()
             .map_or(SortKey::Time, |&field| SortKey::Field(Field::ALL[field]))
     }
+}
+
+/// The names of columns: also those of ps(1) that stand for one field.
+pub fn names() -> Vec<String> {
+    let own = WORDS.map(|(word, _)| word).into_iter().chain(Rate::ALL.map(Rate::name));
+    let of_ps = specifiers::TABLE.iter().map(|one| one.name);
+    let of_ps = of_ps.filter(|name| field_of(name).is_some_and(|field| field.is_ok()));
+    let mut names: Vec<String> = Vec::new();
+    for name in Field::ALL.iter().map(|field| field.name()).chain(own).chain(of_ps) {
+        if SortKey::named(name).is_ok() && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 /// Adds the names that are not fields to a message.
@@ -351,6 +369,17 @@ mod tests {
             let key = show.sort_key();
             let again = SortKey::named(key.name()).expect("a key");
             assert_eq!(again, key);
+        }
+        for (name, show) in [
+            ("rss", Show::of(Field::RssBytes)),
+            ("%cpu", Show::Rate(Rate::Cpu)),
+            ("ni", Show::of(Field::Nice)),
+            ("time", WORDS[0].1),
+        ] {
+            assert_eq!(Show::named(name).expect("a word of ps"), [show], "{name}");
+        }
+        for name in names() {
+            assert!(SortKey::named(&name).is_ok(), "{name}");
         }
         let wrong = format!("{:?}", Show::named("cpu_percents"));
         assert!(wrong.contains("other columns are time, command, trend"), "{wrong}");

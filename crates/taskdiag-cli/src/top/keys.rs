@@ -116,7 +116,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Code::Left], Action::ShiftLeft, "show the beginning of long commands"),
     bind(&[Code::Right], Action::ShiftRight, "show more of long commands"),
     bind(&[Enter, Char('i')], Action::Details, "details of the process; of a unit, container, user or program: its processes"),
-    bind(&[Tab], Action::NextPage, "in details: the next page"),
+    bind(&[Tab], Action::NextPage, "in details: the next page; in a question about fields or users: complete the name"),
     bind(&[BackTab], Action::PreviousPage, "in details: the page before"),
     bind(&[Esc], Action::Close, "back to the table"),
     bind(&[Char('P')], Action::Sort(SortKey::Rate(Rate::Cpu)), "sort by processor time since the last sample"),
@@ -201,6 +201,8 @@ pub fn action(key: Key, is_past: bool) -> Option<Action> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
     Edit(Edit),
+    /// Completes the name.
+    Complete,
     Done,
     Cancel,
     Suspend,
@@ -225,6 +227,7 @@ pub fn typed(key: Key) -> Option<Typed> {
         Code::Right => Edit::Right,
         Code::Home => Edit::Home,
         Code::End => Edit::End,
+        Tab => return Some(Typed::Complete),
         Code::Enter => return Some(Typed::Done),
         Code::Esc => return Some(Typed::Cancel),
         _ => return None,

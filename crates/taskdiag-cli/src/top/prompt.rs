@@ -54,6 +54,35 @@ impl Line {
         &self.text[..self.cursor]
     }
 
+    /// The name before the cursor, in a list with commas and signs.
+    fn name(&self) -> &str {
+        let name = self.before().rsplit(',').next().unwrap_or_default();
+        name.trim_start_matches(['+', '-', ' '])
+    }
+
+    /// The names that may be meant: first those that begin with what was typed.
+    pub fn meant<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
+        let name = self.name();
+        let mut meant: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|known| known.contains(name))
+            .collect();
+        meant.sort_by_key(|known| !known.starts_with(name));
+        meant
+    }
+
+    /// Completes the name as far as all that begin with it agree.
+    pub fn complete(&mut self, names: &[String]) {
+        let mut begun = names.iter().filter_map(|known| known.strip_prefix(self.name()));
+        let Some(first) = begun.next() else { return };
+        let common = |first: &str, other: &str| first.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+        let count = begun.map(|other| common(first, other)).min().unwrap_or(usize::MAX);
+        for character in first.chars().take(count) {
+            self.edit(Edit::Insert(character));
+        }
+    }
+
     /// Applies an edit.
     pub fn edit(&mut self, edit: Edit) {
         let previous = self.before().char_indices().next_back().map_or(0, |(index, _)| index);
@@ -129,6 +158,28 @@ mod tests {
         assert_eq!(line.text(), "a == ");
         line.edit(Edit::Clear);
         assert_eq!(line.text(), "");
+    }
+
+    /// Check which names are meant, and that one is completed as far as there is no choice.
+    #[test]
+    fn names_are_completed() {
+        let names = ["rss_bytes", "rss_file_bytes", "pid", "ppid"].map(str::to_owned);
+        for (typed, meant, completed) in [
+            ("-rs", &["rss_bytes", "rss_file_bytes"][..], "-rss_"),
+            ("pid,+rss_f", &["rss_file_bytes"], "pid,+rss_file_bytes"),
+            ("pi", &["pid", "ppid"], "pid"),
+            ("bytes", &["rss_bytes", "rss_file_bytes"], "bytes"),
+            ("pid,x", &[], "pid,x"),
+        ] {
+            let mut line = Line::new(typed);
+            assert_eq!(line.meant(&names), meant, "{typed}");
+            line.complete(&names);
+            assert_eq!(line.text(), completed);
+        }
+        let mut line = Line::new("ppi,comm");
+        (0..5).for_each(|_| line.edit(Edit::Left));
+        line.complete(&names);
+        assert_eq!(line.text(), "ppid,comm");
     }
 
     proptest! {

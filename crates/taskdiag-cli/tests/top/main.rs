@@ -334,6 +334,34 @@ fn everything_is_shown() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that a question about fields or users shows the names that may be meant, completes them and
+/// knows those of ps, and that a long error is shown whole.
+#[test]
+fn names_are_shown_and_completed() {
+    let mut top = Terminal::with(&["-d", "0.2"], Path::new("/nonexistent"), 80, 24);
+    top.wait_for("sorted by");
+    top.press("o\x15-rs");
+    let picture = top.wait_for("rss_bytes rss_");
+    assert!(!picture.contains("unknown") && !picture.contains("ppid"), "{picture}");
+    top.press("s\r");
+    top.wait_for("sorted by rss_bytes, largest first");
+    top.press("f\x15pid,threads_c\t");
+    top.wait_for("columns: pid,threads_count");
+    top.press("\r");
+    top.wait_until("the column", |picture| {
+        picture.lines().any(|line| line.split_whitespace().eq(["PID", "THR"]))
+    });
+    top.press("uroo\t\r");
+    top.wait_for("users root");
+    top.press("o\x15nosuch\r");
+    let picture = top.wait_for("write_bytes_per_s");
+    assert!(picture.contains("unknown field \"nosuch\""), "{picture}");
+    top.press("\x07/nosuch, which is so long that it does not fit, by far, and has an end\r");
+    top.wait_for("\nend\" in it");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that kernel threads are hidden, that the header says so, and that `K`, a filter about them
 /// and their ids show them; that `p` changes what stands for the command.
 #[test]

@@ -126,7 +126,16 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     } else {
         what.to_owned()
     };
-    pen.put(&what, palette.label()).put(&tasks.to_string(), palette.value());
+    let note = if scene.view.hides_kernel() {
+        "  kernel threads hidden"
+    } else {
+        ""
+    };
+    let room = pen.room().saturating_sub(note.len());
+    let mut states = pen.part(room);
+    states
+        .put(&what, palette.label())
+        .put(&tasks.to_string(), palette.value());
     let mut separator = ": ";
     for (count, name, style) in [
         (running, "running", palette.green()),
@@ -137,13 +146,13 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
         (zombie, "zombie", palette.red()),
     ] {
         if count > 0 {
-            pen.put(separator, Style::new()).put(&format!("{count} {name}"), style);
+            states
+                .put(separator, Style::new())
+                .put(&format!("{count} {name}"), style);
             separator = ", ";
         }
     }
-    if scene.view.hides_kernel() {
-        pen.put("; kernel threads hidden", palette.dim());
-    }
+    pen.put_right(note, palette.dim());
 }
 
 /// A bar of what processors did since the previous sample.

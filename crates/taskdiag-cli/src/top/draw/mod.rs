@@ -91,11 +91,6 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
         }
     };
     if let Some(prompt) = &scene.view.prompt {
-        let line = if line == bottom && (prompt.error.is_some() || prompt.refusal.is_some()) {
-            line.saturating_sub(1)
-        } else {
-            line
-        };
         drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette));
     }
     drawn

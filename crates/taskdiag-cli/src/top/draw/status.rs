@@ -68,11 +68,63 @@ fn confirmation(effect: &Effect) -> String {
     }
 }
 
+/// The most lines below a question.
+const MOST_BELOW: usize = 5;
+
+/// A text in lines of this width, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        // There must be room to say that there is more.
+        let width = if lines.len() < MOST_BELOW {
+            width
+        } else {
+            width.saturating_sub(2)
+        };
+        if lines[last].is_empty() {
+            lines[last].push_str(word);
+        } else if canvas::width(&lines[last]) + 1 + canvas::width(word) <= width {
+            lines[last] = format!("{} {word}", lines[last]);
+        } else if lines.len() < MOST_BELOW {
+            lines.push(word.to_owned());
+        } else {
+            lines[last].push_str(" …");
+            break;
+        }
+    }
+    lines
+}
+
+/// Draws lines over what is there.
+fn put_lines(canvas: &mut Canvas, area: Area, first: u16, lines: &[String], style: Style) {
+    for (number, text) in (first..).zip(lines) {
+        let mut pen = Pen::new(canvas, area, number);
+        pen.put(text, style);
+        let rest = pen.room();
+        pen.put(&" ".repeat(rest), Style::new());
+    }
+}
+
 /// Draws a question. Returns the position of the cursor. An error is written after the answer if
-/// there is room, otherwise on the line below.
+/// there is room, otherwise below; without one, the names that may be meant.
 pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palette: Palette) -> (u16, u16) {
     let label = label(&prompt.question);
     let (before, text) = (prompt.line.before(), prompt.line.text());
+    let width = usize::from(area.width);
+    let error = prompt
+        .refusal
+        .as_ref()
+        .or(prompt.error.as_ref().map(|(message, _)| message));
+    let error = error.map(|message| written(|out| text::escape(out, message.as_bytes())));
+    let used = canvas::width(&label) + canvas::width(text);
+    let below = match &error {
+        Some(message) if used + canvas::width(message) + 2 < width => Vec::new(),
+        Some(message) => wrapped(message, width),
+        None if prompt.names.is_empty() => Vec::new(),
+        None => wrapped(&prompt.line.meant(&prompt.names).join(" "), width),
+    };
+    let line = line.min(area.height.saturating_sub(1 + below.len() as u16));
     Pen::new(canvas, area, line).fill(Style::new());
     let mut pen = Pen::new(canvas, area, line);
     pen.put(&label, palette.label());
@@ -89,17 +141,12 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
     pen.put(&text[begin..wrong], palette.value());
     pen.put(&text[wrong..], palette.error());
     let cursor = start.saturating_add(u16::try_from(canvas::width(&before[begin..])).unwrap_or(u16::MAX));
-    let error = prompt.error.as_ref().map(|(message, _)| message);
-    if let Some(message) = prompt.refusal.as_ref().or(error) {
-        let message = written(|out| text::escape(out, message.as_bytes()));
-        if pen.room() > canvas::width(&message) + 2 {
+    match error {
+        Some(message) if below.is_empty() => {
             pen.skip(2).put(&message, palette.error());
-        } else {
-            let mut below = Pen::new(canvas, area, line + 1);
-            below.put(&message, palette.error());
-            let rest = below.room();
-            below.put(&" ".repeat(rest), Style::new());
         }
+        Some(_) => put_lines(canvas, area, line + 1, &below, palette.error()),
+        None => put_lines(canvas, area, line + 1, &below, palette.label()),
     }
     (cursor.min(area.width.saturating_sub(1)), area.y + line)
 }
@@ -107,7 +154,6 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
 /// Draws a message, or else the current view.
 pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     let (view, palette) = (scene.view, scene.palette);
-    let mut pen = Pen::new(canvas, area, line);
     if let Some(message) = &view.message {
         let style = if message.is_error {
             palette.error()
@@ -115,13 +161,14 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
             palette.value()
         };
         let text = written(|out| text::escape(out, message.text.as_bytes()));
-        pen.put(&text, style);
-        return;
+        let lines = wrapped(&text, usize::from(area.width));
+        let line = line.min(area.height.saturating_sub(lines.len() as u16));
+        return put_lines(canvas, area, line, &lines, style);
     }
     if let Some(failure) = scene.failure {
         let text = written(|out| text::escape(out, failure.replace('\n', "; ").as_bytes()));
-        pen.put(&text, palette.error());
-        return;
+        let lines = wrapped(&text, usize::from(area.width));
+        return put_lines(canvas, area, line, &lines, palette.error());
     }
     let mut words: Vec<(String, Style)> = Vec::new();
     match view.rows {
@@ -159,6 +206,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     if view.set == Set::Memory && scene.at.is_none() {
         words.push((budget(scene), Style::new()));
     }
+    let mut pen = Pen::new(canvas, area, line);
     for (index, (word, style)) in words.iter().enumerate() {
         let separator = if index > 0 { " | " } else { "" };
         let word = written(|out| text::escape(out, word.as_bytes()));

@@ -249,6 +249,7 @@ fn questions_are_drawn() {
             line: Line::new("uid = 0"),
             error: Some(("not an operator".to_owned(), Some(5))),
             refusal: None,
+            names: Vec::new(),
         });
         let lines = drawn(&mut view, &mut model, None, size);
         assert!(lines.iter().any(|line| line.contains("filter: uid = 0")), "{lines:#?}");
@@ -258,6 +259,7 @@ fn questions_are_drawn() {
             line: Line::new("x".repeat(500)),
             error: Some(("no".to_owned(), None)),
             refusal: None,
+            names: Vec::new(),
         });
         drawn(&mut view, &mut model, None, size);
     }

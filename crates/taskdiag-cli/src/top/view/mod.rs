@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskdiag::Field;
 use taskdiag_core::names;
 
-use super::column::{commands, usual, Order, Set, Show, SortKey};
+use super::column::{self, commands, usual, Order, Set, Show, SortKey};
 use super::groups::expression;
 use super::input::Key;
 use super::keys::{self, Action, Motion, Typed};
@@ -15,6 +15,7 @@ use super::prompt::Line;
 use super::rows::{Id, Rows, Target};
 use super::source::Step;
 use crate::choice::Chosen;
+use crate::complete;
 use crate::history;
 use crate::outcome::Failure;
 use crate::quantity;
@@ -66,6 +67,8 @@ pub struct Prompt {
     /// Why no answer is possible any more, such as that the process has ended. The question stays:
     /// what is typed for it must not become other keys.
     pub refusal: Option<String>,
+    /// The names that the answer can have.
+    pub names: Vec<String>,
 }
 
 /// An action outside the view.
@@ -380,11 +383,21 @@ impl View {
     }
 
     fn ask(&mut self, question: Question, text: String) {
+        let names = match question {
+            Question::Columns | Question::Sort => column::names(),
+            // Those of a recording may be others.
+            Question::Users if !self.is_past => complete::running(Field::Euid)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect(),
+            _ => Vec::new(),
+        };
         self.prompt = Some(Prompt {
             question,
             line: Line::new(text),
             error: None,
             refusal: None,
+            names,
         });
     }
 
@@ -518,12 +531,12 @@ impl View {
         match keys::typed(key) {
             Some(Typed::Edit(edit)) => {
                 prompt.line.edit(edit);
-                // Looking up a user may take long, and half a name is no mistake.
-                prompt.error = match prompt.question {
-                    Question::Users => None,
-                    _ => check(&prompt.question, prompt.line.text()),
-                };
-                self.prompt = Some(prompt);
+                self.typed(prompt);
+                None
+            }
+            Some(Typed::Complete) => {
+                prompt.line.complete(&prompt.names);
+                self.typed(prompt);
                 None
             }
             Some(Typed::Done) => self.done(prompt, table),
@@ -537,6 +550,17 @@ impl View {
                 None
             }
         }
+    }
+
+    fn typed(&mut self, mut prompt: Prompt) {
+        // Looking up a user may take long, and half a name is no mistake.
+        let is_begun = prompt.question == Question::Users || !prompt.line.meant(&prompt.names).is_empty();
+        prompt.error = if is_begun {
+            None
+        } else {
+            check(&prompt.question, prompt.line.text())
+        };
+        self.prompt = Some(prompt);
     }
 
     /// Handles an answer. An invalid answer remains in its line, with the error.
