@@ -207,7 +207,7 @@ impl Export {
                 let TableInfo {
                     name, headings, order, ..
                 } = TABLES[table];
-                Ok(entry.insert(Sheet::create(&path, name, headings, order)?))
+                Ok(entry.insert(Sheet::create(&path, name, headings(), order)?))
             }
         }
     }

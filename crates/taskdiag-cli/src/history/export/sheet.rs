@@ -97,7 +97,7 @@ const GROUP_BYTES: usize = 64 << 20;
 
 /// The table of one host and one day.
 pub struct Sheet {
-    headings: &'static [Heading],
+    headings: Vec<Heading>,
     rows: Vec<Cells>,
     /// The size of the texts in `rows`.
     bytes: usize,
@@ -118,12 +118,12 @@ impl std::fmt::Debug for Sheet {
 
 impl Sheet {
     /// Creates a file under a temporary name, until [`finish`](Sheet::finish).
-    pub fn create(path: &Path, name: &str, headings: &'static [Heading], order: &'static [usize]) -> io::Result<Sheet> {
+    pub fn create(path: &Path, name: &str, headings: Vec<Heading>, order: &'static [usize]) -> io::Result<Sheet> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
         let mut text = format!("message {name} {{ ");
-        for heading in headings {
+        for heading in &headings {
             let _ = write!(text, "{}; ", heading.kind.schema(heading.name));
         }
         text.push('}');
@@ -290,7 +290,7 @@ mod tests {
     fn missing_values_have_an_order() {
         let place = Directory::new("sheet");
         let path = place.join("table.parquet");
-        let mut sheet = Sheet::create(&path, "table", &HEADINGS, &[1, 0]).expect("a file");
+        let mut sheet = Sheet::create(&path, "table", HEADINGS.to_vec(), &[1, 0]).expect("a file");
         for number in 0..5000_i64 {
             let value = number * 7919 % 5000;
             let value = Some(value).filter(|value| value % 3 != 0);

@@ -2,16 +2,26 @@
 
 use std::fmt::Write as _;
 
-use taskdiag::{Event, EventField, Field, Task, Value};
+use taskdiag::{Event, EventField, Field, Kind, Task, Value};
 use taskdiag_history::decode;
 use taskdiag_history::events::Happened;
 use taskdiag_history::figures::Figure;
 
 use super::sheet::{Cell, Cells, Heading, Type};
 use crate::history::past::MachineState;
+use crate::output::relation::ColumnInfo;
 
 const fn heading(name: &'static str, kind: Type, meaning: &'static str) -> Heading {
     Heading { name, kind, meaning }
+}
+
+/// The heading of a column of a listing.
+fn of_column(column: ColumnInfo) -> Heading {
+    let kind = match column.kind {
+        Kind::Letter | Kind::Text | Kind::Texts => Type::Text,
+        _ => Type::Number,
+    };
+    heading(column.name, kind, column.meaning)
 }
 
 /// A table: its name, its columns, and the columns by which its rows are sorted.
@@ -22,7 +32,7 @@ pub struct TableInfo {
     /// What a row represents.
     pub rows: &'static str,
     /// The columns.
-    pub headings: &'static [Heading],
+    pub headings: fn() -> Vec<Heading>,
     /// Indexes of columns.
     pub order: &'static [usize],
 }
@@ -39,7 +49,7 @@ pub fn markdown() -> String {
             "`{}`: a row for {}.\n\n| column | type | what |\n|---|---|---|\n",
             table.name, table.rows
         );
-        for Heading { name, kind, meaning } in table.headings {
+        for Heading { name, kind, meaning } in (table.headings)() {
             let _ = writeln!(text, "| `{name}` | {} | {meaning} |", kind.sql());
         }
         text.push('\n');
@@ -65,170 +75,106 @@ const START_NS: Heading = heading(
 );
 const BOOT_ID: Heading = heading("boot_id", Type::Text, "which boot of the machine it was");
 
+const START_TIME: Heading = heading("start_time", Type::Time, "when the process started");
+
 const PROCESSES: TableInfo = TableInfo {
     name: "processes",
     rows: "each process in a sample",
-    headings: &[
-        TIME,
-        heading("pid", Type::Number, "process id"),
-        heading("ppid", Type::Number, "process id of the parent"),
-        heading("start_time", Type::Time, "when it started"),
-        heading("comm", Type::Text, "name"),
-        heading("cmdline", Type::Text, "arguments, with spaces between them"),
-        heading("exe", Type::Text, "path of the executable"),
-        heading("state", Type::Text, "letter of the state"),
-        heading("uid", Type::Number, "real user id"),
-        heading("user", Type::Text, "name of the effective user"),
-        heading("unit", Type::Text, "systemd unit, empty if it is in none"),
-        heading("container_id", Type::Text, "container, empty if it is in none"),
-        heading("container_name", Type::Text, "name of the container"),
-        heading("cgroup", Type::Text, "path of the cgroup"),
-        heading("threads_count", Type::Number, "number of threads"),
-        heading("rss_bytes", Type::Number, "resident memory"),
-        heading("pss_bytes", Type::Number, "proportional memory, if it was recorded"),
-        heading("swap_bytes", Type::Number, "swapped-out memory"),
-        heading("vsize_bytes", Type::Number, "address space"),
-        heading(
-            "utime_ns",
-            Type::Number,
-            "processor time in user mode, since the process started",
-        ),
-        heading(
-            "stime_ns",
-            Type::Number,
-            "processor time in kernel mode, since the process started",
-        ),
-        heading(
-            "min_faults",
-            Type::Number,
-            "page faults without input, since the process started",
-        ),
-        heading(
-            "maj_faults",
-            Type::Number,
-            "page faults with input, since the process started",
-        ),
-        heading(
-            "read_bytes",
-            Type::Number,
-            "bytes read from storage, since the process started",
-        ),
-        heading(
-            "write_bytes",
-            Type::Number,
-            "bytes written to storage, since the process started",
-        ),
-        heading("fd_count", Type::Number, "open file descriptors"),
-        heading("oom_score_adj", Type::Number, "adjustment of the OOM killer's score"),
-        START_NS,
-        BOOT_ID,
-    ],
+    headings: || {
+        let of_field = |field| match field {
+            Field::StartNs => START_TIME,
+            field => of_column(ColumnInfo::of_task(field)),
+        };
+        let fields = FIELDS.into_iter().map(of_field);
+        [TIME].into_iter().chain(fields).chain([START_NS, BOOT_ID]).collect()
+    },
     order: &[1, 27, 0],
 };
 
 const EVENTS: TableInfo = TableInfo {
     name: "events",
     rows: "each exec and each exit",
-    headings: &[
-        heading("time", Type::Time, "when it happened"),
-        heading("event", Type::Text, "exec or exit"),
-        heading("pid", Type::Number, "process id"),
-        heading("ppid", Type::Number, "process id of the parent"),
-        heading("start_time", Type::Time, "when the process started"),
-        heading("uid", Type::Number, "real user id"),
-        heading("comm", Type::Text, "name; for an exec the new one"),
-        heading("filename", Type::Text, "for an exec: the file"),
-        heading(
-            "exit_code",
-            Type::Number,
-            "for an exit: the code, unless a signal killed it",
-        ),
-        heading("term_signal", Type::Number, "for an exit: the signal that killed it"),
-        heading(
-            "oom_killed",
-            Type::Number,
-            "for an exit by a signal: 1 if the OOM killer had chosen it, else 0; NULL if the events did not tell",
-        ),
-        heading(
-            "runtime_ns",
-            Type::Number,
-            "for an exit: processor time of all its threads",
-        ),
-        heading(
-            "peak_rss_bytes",
-            Type::Number,
-            "for an exit: the peak of resident memory",
-        ),
-        heading("cgroup_id", Type::Number, "id of the cgroup"),
-        START_NS,
-        BOOT_ID,
-    ],
+    headings: || {
+        let of_field = |field| match field {
+            EventField::StartNs => START_TIME,
+            field => of_column(ColumnInfo::of_event(field)),
+        };
+        let time = heading("time", Type::Time, "when it happened");
+        let fields = EVENT_FIELDS.into_iter().map(of_field);
+        [time].into_iter().chain(fields).chain([START_NS, BOOT_ID]).collect()
+    },
     order: &[0],
 };
 
 const PROGRAMS: TableInfo = TableInfo {
     name: "programs",
     rows: "each program and unit whose processes began or ended since the last sample",
-    headings: &[
-        TIME,
-        heading(
-            "unit",
-            Type::Text,
-            "systemd unit, or the path of the cgroup if it is in none",
-        ),
-        heading("program", Type::Text, "name of the processes"),
-        heading("forks_count", Type::Number, "processes that began"),
-        heading("execs_count", Type::Number, "programs that were executed"),
-        heading("ended_count", Type::Number, "processes that ended"),
-        heading("unseen_count", Type::Number, "of these, those that are in no sample"),
-        heading(
-            "failed_count",
-            Type::Number,
-            "of those that ended, those with a code but 0 or by a signal",
-        ),
-        heading(
-            "runtime_ns",
-            Type::Number,
-            "processor time of those that ended; NULL if the events did not tell",
-        ),
-        heading(
-            "peak_rss_bytes",
-            Type::Number,
-            "the largest peak of resident memory among them; NULL if the events did not tell",
-        ),
-    ],
+    headings: || {
+        vec![
+            TIME,
+            heading(
+                "unit",
+                Type::Text,
+                "systemd unit, or the path of the cgroup if it is in none",
+            ),
+            heading("program", Type::Text, "name of the processes"),
+            heading("forks_count", Type::Number, "processes that began"),
+            heading("execs_count", Type::Number, "programs that were executed"),
+            heading("ended_count", Type::Number, "processes that ended"),
+            heading("unseen_count", Type::Number, "of these, those that are in no sample"),
+            heading(
+                "failed_count",
+                Type::Number,
+                "of those that ended, those with a code but 0 or by a signal",
+            ),
+            heading(
+                "runtime_ns",
+                Type::Number,
+                "processor time of those that ended; NULL if the events did not tell",
+            ),
+            heading(
+                "peak_rss_bytes",
+                Type::Number,
+                "the largest peak of resident memory among them; NULL if the events did not tell",
+            ),
+        ]
+    },
     order: &[1, 2, 0],
 };
 
 const CGROUPS: TableInfo = TableInfo {
     name: "cgroups",
     rows: "each number of a cgroup",
-    headings: &[
-        heading("time", Type::Time, "when it was read"),
-        heading("cgroup", Type::Text, "path"),
-        heading("key", Type::Text, "file and name: cpu.stat.usage_usec"),
-        heading("value", Type::Number, "the kernel's number, in its unit"),
-    ],
+    headings: || {
+        vec![
+            heading("time", Type::Time, "when it was read"),
+            heading("cgroup", Type::Text, "path"),
+            heading("key", Type::Text, "file and name: cpu.stat.usage_usec"),
+            heading("value", Type::Number, "the kernel's number, in its unit"),
+        ]
+    },
     order: &[1, 2, 0],
 };
 
 const MEMORY: TableInfo = TableInfo {
     name: "memory",
     rows: "each number of the machine",
-    headings: &[
-        TIME,
-        heading(
-            "source",
-            Type::Text,
-            "meminfo, vmstat, cpu, stat, load, pressure or cgroups",
-        ),
-        heading("key", Type::Text, "name"),
-        heading(
-            "value",
-            Type::Number,
-            "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit",
-        ),
-    ],
+    headings: || {
+        vec![
+            TIME,
+            heading(
+                "source",
+                Type::Text,
+                "meminfo, vmstat, cpu, stat, load, pressure or cgroups",
+            ),
+            heading("key", Type::Text, "name"),
+            heading(
+                "value",
+                Type::Number,
+                "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit",
+            ),
+        ]
+    },
     order: &[1, 2, 0],
 };
 
@@ -260,6 +206,23 @@ pub const FIELDS: [Field; 26] = [
     Field::WriteBytes,
     Field::FdCount,
     Field::OomScoreAdj,
+];
+
+/// The fields in rows of events, after the time.
+const EVENT_FIELDS: [EventField; 13] = [
+    EventField::Event,
+    EventField::Pid,
+    EventField::Ppid,
+    EventField::StartNs,
+    EventField::Uid,
+    EventField::Comm,
+    EventField::Filename,
+    EventField::ExitCode,
+    EventField::TermSignal,
+    EventField::OomKilled,
+    EventField::RuntimeNs,
+    EventField::PeakRssBytes,
+    EventField::CgroupId,
 ];
 
 fn micros(ns: i64) -> Cell {
@@ -307,21 +270,6 @@ pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
 
 /// The rows of events.
 pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
-    const AFTER_TIME: [EventField; 13] = [
-        EventField::Event,
-        EventField::Pid,
-        EventField::Ppid,
-        EventField::StartNs,
-        EventField::Uid,
-        EventField::Comm,
-        EventField::Filename,
-        EventField::ExitCode,
-        EventField::TermSignal,
-        EventField::OomKilled,
-        EventField::RuntimeNs,
-        EventField::PeakRssBytes,
-        EventField::CgroupId,
-    ];
     let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let row = |event: Event<'_>| {
         let value = |field: EventField| match (field, event.value(field)) {
@@ -335,7 +283,7 @@ pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
         };
         let which = [start, text(moment.about.boot_id.as_bytes())];
         std::iter::once(since_boot(event.time_ns() as i64))
-            .chain(AFTER_TIME.map(value))
+            .chain(EVENT_FIELDS.map(value))
             .chain(which)
             .collect()
     };
@@ -413,13 +361,17 @@ mod tests {
     /// Check that rows of processes have a cell for each heading, named as the field.
     #[test]
     fn headings_are_fields() {
-        let names: Vec<&str> = PROCESSES.headings.iter().skip(1).map(|heading| heading.name).collect();
+        let names: Vec<&str> = (PROCESSES.headings)()
+            .iter()
+            .skip(1)
+            .map(|heading| heading.name)
+            .collect();
         let fields = FIELDS.map(|field| match field {
             Field::StartNs => "start_time",
             field => field.name(),
         });
         let (first, which) = names.split_at(fields.len());
         assert_eq!((first, which), (&fields[..], &["start_ns", "boot_id"][..]));
-        assert_eq!(PROCESSES.headings[PROCESSES.order[1]].name, "start_ns");
+        assert_eq!((PROCESSES.headings)()[PROCESSES.order[1]].name, "start_ns");
     }
 }
