@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{command, in_container, run, wait_until_it_sleeps, Recording, Run, Sleeper};
@@ -233,6 +234,63 @@ fn the_usual_procfs_may_be_outer() {
     let limits = page["limits"].as_array().expect("a list");
     let nproc = limits.iter().find(|limit| limit["limit"] == "nproc").expect("a limit");
     assert_eq!(nproc["absent"]["used"], "unsupported");
+}
+
+/// Check that where `/proc` is not mounted, all is read from the procfs that is given, with the same
+/// answers.
+#[test]
+fn one_procfs_suffices() {
+    let proc = Directory::new("proc-elsewhere");
+    let script = r#"mount --bind /proc "$HOST_PROC" && mount -t tmpfs none /proc && exec "$@""#;
+    let run_with = |args: &[&str], proc: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", PROGRAM]).args(args);
+        Run::new(command.env("HOST_PROC", proc).output().expect("util-linux has unshare"))
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let own = &std::process::id().to_string()[..];
+    let sleeper = sleeper("elsewhere");
+    let pid = &sleeper.pid()[..];
+    for args in [
+        &["ps", "-p", pid, "-o", "comm,exe,cgroup,unit,tty,ns_net"][..],
+        &["files", pid, "-o", "use,fd,kind,inode,name,detail,peers"],
+        &["files", pid, "-o", "fd,name", "--source", "procfs"],
+        &["files", "--path", "/bin/sleep", "-p", pid, "-o", "use,name"],
+        &["cache", "--of-process", pid],
+        &["sockets", "--port", &port],
+        &["sockets", own, "--raw", "-o", "protocol"],
+        &["maps", pid, "--build-id"],
+        &["inspect", pid, "--json"],
+    ] {
+        let answer = |run: Run| {
+            let page = (args[0] == "inspect").then(|| {
+                let page = &run.json()["rows"][0];
+                let parts = ["cgroup", "files", "sockets", "absent"].map(|part| page[part].clone());
+                (
+                    parts,
+                    page["cgroup_use"]["absent"].clone(),
+                    page["rollup"]["absent"].clone(),
+                )
+            });
+            let text = page
+                .is_none()
+                .then(|| String::from_utf8_lossy(&run.stdout).into_owned());
+            (run.code, text, page, run.stderr)
+        };
+        let here = answer(run(args));
+        assert_eq!(answer(run_with(args, &proc)), here, "{args:?}");
+    }
+    // Its figures depend on what others map.
+    run_with(&["mem", "-p", pid], &proc).complete();
+    let facts = |run: Run| {
+        let rows = run.json()["rows"].as_array().expect("facts").clone();
+        rows.into_iter()
+            .map(|row| (row["fact"].clone(), row["verdict"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let doctor = &["doctor", "--json"][..];
+    assert_eq!(facts(run_with(doctor, &proc)), facts(run(doctor)));
 }
 
 /// Check that a directory that is no procfs, or shows a namespace without this process, is an error

@@ -1,17 +1,65 @@
 //! Facts about this host: its kernel, processors, tasks and memory.
 
+use std::ffi::CStr;
+use std::fmt;
 use std::fs;
+use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::pages::FreshPages;
 
+static OWN_PROC: OnceLock<String> = OnceLock::new();
+
+/// The longest path of a procfs for which [`OwnPath`] has room.
+const LONGEST: usize = 192;
+
+/// Where this process finds its own files: `/proc`, or where that has none, what [`use_proc`] got.
+pub fn own_proc() -> &'static str {
+    OWN_PROC.get().map_or("/proc", String::as_str)
+}
+
+/// The path of a file there.
+pub fn proc_file(name: &str) -> PathBuf {
+    Path::new(own_proc()).join(name)
+}
+
+/// Finds this process's own files in this procfs if `/proc` does not have them, as in a chroot.
+pub fn use_proc(path: &Path) {
+    let path = path.to_str().filter(|path| path.len() <= LONGEST);
+    if let (Some(path), Err(_)) = (path, fs::metadata("/proc/self/status")) {
+        let _ = OWN_PROC.set(path.to_owned());
+    }
+}
+
+/// The path of a file in [`own_proc`], made without memory from the heap.
+#[derive(Debug)]
+pub struct OwnPath([u8; LONGEST + 64]);
+
+impl OwnPath {
+    /// The path of the file with this name, of words and numbers.
+    pub fn new(name: fmt::Arguments<'_>) -> OwnPath {
+        let mut bytes = [0; LONGEST + 64];
+        let mut room = &mut bytes[..LONGEST + 63];
+        let written = write!(room, "{}/{name}", own_proc());
+        written.expect("there is room for words and numbers");
+        OwnPath(bytes)
+    }
+
+    /// The path.
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
 /// The number of tasks, threads included, from `/proc/loadavg` or else from sysinfo(2), which
 /// counts them modulo 65536.
 pub fn tasks() -> Option<u32> {
     let from_loadavg = || {
-        fs::read_to_string("/proc/loadavg")
+        fs::read_to_string(proc_file("loadavg"))
             .ok()?
             .split_whitespace()
             .nth(3)?
@@ -28,7 +76,7 @@ pub const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Whether this process is in the initial user namespace. True where that can't be determined.
 pub fn is_initial_user_namespace() -> bool {
-    rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL_USER_NAMESPACE)
+    rustix::fs::stat(proc_file("self/ns/user")).map_or(true, |namespace| namespace.st_ino == INITIAL_USER_NAMESPACE)
 }
 
 /// Whether this process is in the initial pid namespace, from which all processes of the machine can
@@ -36,7 +84,7 @@ pub fn is_initial_user_namespace() -> bool {
 pub fn is_initial_pid_namespace() -> bool {
     /// `PROC_PID_INIT_INO`, since Linux 3.8.
     const INITIAL: u64 = 0xEFFF_FFFC;
-    rustix::fs::stat("/proc/self/ns/pid").map_or(true, |namespace| namespace.st_ino == INITIAL)
+    rustix::fs::stat(proc_file("self/ns/pid")).map_or(true, |namespace| namespace.st_ino == INITIAL)
 }
 
 /// Whether this process's user namespace owns its pid namespace, or is above the one that does: its
@@ -44,7 +92,7 @@ pub fn is_initial_pid_namespace() -> bool {
 pub fn owns_pid_namespace() -> bool {
     /// `NS_GET_USERNS` of ioctl_nsfs(2).
     const OWNER: libc::c_ulong = 0xb701;
-    let Ok(namespace) = fs::File::open("/proc/self/ns/pid") else {
+    let Ok(namespace) = fs::File::open(proc_file("self/ns/pid")) else {
         return false;
     };
     // SAFETY: the ioctl has no argument, and the file is of no other kind.
@@ -101,7 +149,7 @@ pub fn sums_memory_counters() -> bool {
     const BATCH: usize = 32;
     const TRIES: usize = 8;
     let resident = || -> Option<usize> {
-        let statm = fs::read_to_string("/proc/self/statm").ok()?;
+        let statm = fs::read_to_string(proc_file("self/statm")).ok()?;
         statm.split_whitespace().nth(1)?.parse().ok()
     };
     let growth = || -> Option<usize> {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
+use taskdiag_sys::host::OwnPath;
 use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MOST};
 use taskdiag_sys::owner::Owner;
 
@@ -292,16 +293,12 @@ fn is_end(failed: Failed) -> bool {
 
 /// Opens the file that was looked at, for reading. Does not wait for a FIFO or a terminal.
 pub(crate) fn opened(files: &mut WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
-    use std::io::Write as _;
-
     let WorkFiles { path, file, .. } = files;
     if file.is_none() {
         let path = path.as_ref().ok_or(Errno::BADF)?;
-        let mut link = [0; 32];
-        write!(&mut link[..], "/proc/self/fd/{}\0", path.as_raw_fd()).map_err(|_| Errno::NAMETOOLONG)?;
-        let link = CStr::from_bytes_until_nul(&link).map_err(|_| Errno::NAMETOOLONG)?;
+        let link = OwnPath::new(format_args!("self/fd/{}", path.as_raw_fd()));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        *file = Some(openat(CWD, link, flags, Mode::empty())?);
+        *file = Some(openat(CWD, link.as_c_str(), flags, Mode::empty())?);
     }
     file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, getgroups};
 use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace};
 use taskdiag_core::support::{Fact, Support};
-use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, tasks};
+use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, proc_file, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
 
 use crate::pagecache;
@@ -47,12 +47,12 @@ pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Pa
     support.cachestat = pagecache::probe();
     support.procmap_query = procmap_query();
     support.smaps_rollup = own_file(
-        "/proc/self/smaps_rollup",
+        "smaps_rollup",
         "proportional sizes are read in one piece",
         "this kernel lacks smaps_rollup, which came with 4.14: smaps is added up",
     );
     support.smaps = own_file(
-        "/proc/self/smaps",
+        "smaps",
         "the kernel has the sizes of mappings",
         "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
     );
@@ -119,15 +119,19 @@ fn came_with(needed: (u32, u32)) -> Fact {
 fn procfs(proc: &Proc, status: Option<&[u8]>) -> Fact {
     let Some(status) = status else {
         let remedy = "mount it: mount -t proc proc /proc";
-        return if Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
-            Fact::no("/proc shows another pid namespace than the caller's", remedy)
+        let path = proc.path().display();
+        return if proc.join("uptime").exists() || proc.join("1").exists() {
+            Fact::no(format!("{path} shows another pid namespace than the caller's"), remedy)
         } else {
-            Fact::no("/proc is not mounted", remedy)
+            Fact::no(format!("{path} is not mounted"), remedy)
         };
     };
     match procfs::namespaces(status) {
         Some(count) if count > 1 && !proc.is_outer() => Fact::no(
-            "/proc shows an outer pid namespace, whose ids are not the caller's",
+            format!(
+                "{} shows an outer pid namespace, whose ids are not the caller's",
+                proc.path().display()
+            ),
             "mount one of this namespace: mount -t proc proc /proc",
         ),
         _ => Fact::yes(format!("{} is mounted", proc.path().display())),
@@ -206,7 +210,7 @@ fn is_in_group_of_mount(options: &str) -> bool {
         return false;
     };
     // In another user namespace than the first, group 0 is another one.
-    let map = fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    let map = fs::read_to_string(proc_file("self/gid_map")).unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
         && (getegid().as_raw() == gid
             || getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == gid)))
@@ -241,7 +245,8 @@ fn broker_socket(path: &Path) -> Fact {
 }
 
 fn cgroup2() -> Fact {
-    match fs::read("/proc/self/cgroup") {
+    let path = proc_file("self/cgroup");
+    match fs::read(&path) {
         Ok(text) if text.starts_with(b"0::") || text.windows(4).any(|window| window == b"\n0::") => {
             Fact::yes("the unified hierarchy is there")
         }
@@ -249,7 +254,7 @@ fn cgroup2() -> Fact {
             "the unified cgroup hierarchy is not mounted",
             "mount -t cgroup2 none /sys/fs/cgroup",
         ),
-        Err(error) => Fact::unknown(format!("/proc/self/cgroup: {error}")),
+        Err(error) => Fact::unknown(format!("{}: {error}", path.display())),
     }
 }
 
@@ -274,19 +279,24 @@ pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
 }
 
 /// Whether the kernel has a file for this process; then it has the file for every process.
-fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
-    match fs::File::open(path) {
+fn own_file(name: &str, there: &'static str, missing: &'static str) -> Fact {
+    let path = proc_file("self").join(name);
+    match fs::File::open(&path) {
         Ok(_) => Fact::yes(there),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Fact::no(missing, ""),
-        Err(error) => Fact::unknown(format!("{path}: {error}")),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Fact::unknown(format!("{}: {error}", path.display()))
+        }
+        Err(_) if proc_file("self/status").exists() => Fact::no(missing, ""),
+        Err(error) => Fact::no(format!("{}: {error}", path.display()), ""),
     }
 }
 
 /// Looks up the first of our own mappings.
 fn procmap_query() -> Fact {
-    let maps = match fs::File::open("/proc/self/maps") {
+    let path = proc_file("self/maps");
+    let maps = match fs::File::open(&path) {
         Ok(maps) => maps,
-        Err(error) => return Fact::unknown(format!("/proc/self/maps: {error}")),
+        Err(error) => return Fact::unknown(format!("{}: {error}", path.display())),
     };
     match procmap::query(maps.as_fd(), 0, QueryFlags::COVERING_OR_NEXT, &mut [], &mut []) {
         Ok(_) => Fact::yes("the ioctl looks up mappings"),

@@ -11,6 +11,7 @@ use taskdiag_core::field::Groups;
 use taskdiag_core::query::Scope;
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, TaskScope};
+use taskdiag_sys::host::proc_file;
 use taskdiag_sys::owner::Owner;
 use zerocopy::IntoBytes as _;
 
@@ -253,7 +254,7 @@ impl Reader {
 /// The `struct td_reader_key` of this thread: the inode number of its pid namespace, and its thread
 /// id there.
 pub(super) fn reader_key() -> Result<[u32; 2]> {
-    let namespace = rustix::fs::stat("/proc/self/ns/pid").map_err(|error| {
+    let namespace = rustix::fs::stat(proc_file("self/ns/pid")).map_err(|error| {
         Error::io(
             "/proc/self/ns/pid, by which pinned BPF programs identify their readers",
             error,

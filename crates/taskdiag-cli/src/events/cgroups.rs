@@ -12,6 +12,7 @@ use taskdiag_core::cgroup::Runtime;
 use taskdiag_core::derived::{derive, Context, Names};
 use taskdiag_core::filter::HasFields;
 use taskdiag_core::text::process::{cgroup_mounts, unescape};
+use taskdiag_sys::host::proc_file;
 
 use crate::outcome::Failure;
 
@@ -174,7 +175,7 @@ fn fields() -> Fields {
 /// The path of the cgroup with this id, which is the inode of its directory. Reads in this file
 /// system never block.
 fn path_of(id: u64) -> Option<Vec<u8>> {
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let mounts = fs::read(proc_file("self/mountinfo")).ok()?;
     let mount = OsString::from_vec(unescape(cgroup_mounts(&mounts, None).next()?).collect());
     let mount = PathBuf::from(mount);
     if std::os::unix::fs::MetadataExt::ino(&mount.metadata().ok()?) == id {

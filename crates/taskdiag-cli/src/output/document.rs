@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use taskdiag::Value;
+use taskdiag_sys::host::proc_file;
 
 use super::format::Machine;
 use super::{csv, json, people};
@@ -187,7 +188,7 @@ pub fn now() -> String {
 
 /// The random id of the kernel's current boot (random(4)). `None` where /proc/sys is not mounted.
 pub fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let text = std::fs::read_to_string(proc_file("sys/kernel/random/boot_id")).ok()?;
     Some(text.trim_end().to_owned())
 }
 

@@ -9,7 +9,7 @@ use rustix::param::page_size;
 use rustix::time::ClockId;
 use taskdiag::Identity;
 use taskdiag_core::identity::TICK_NS;
-use taskdiag_sys::host::now_ns;
+use taskdiag_sys::host::{now_ns, proc_file};
 
 use super::sessions::Sessions;
 use crate::history::{self, Life, MachineState};
@@ -111,7 +111,7 @@ impl Host {
 
 /// The width of columns of process ids: the digits of `kernel.pid_max`, at least five.
 pub fn pid_digits() -> usize {
-    let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    let most = fs::read_to_string(proc_file("sys/kernel/pid_max")).unwrap_or_default();
     most.trim().len().max(5)
 }
 

@@ -3,6 +3,7 @@
 use rustix::process::geteuid;
 use taskdiag::{Filter, Query};
 use taskdiag_core::text::process;
+use taskdiag_sys::host::proc_file;
 
 use super::options::{Choice, List, PsOptions, Threads};
 use crate::outcome::Failure;
@@ -19,7 +20,7 @@ pub struct Caller {
 impl Caller {
     /// This process.
     pub fn new() -> Caller {
-        let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
+        let stat = std::fs::read(proc_file("self/stat")).unwrap_or_default();
         Caller {
             euid: geteuid().as_raw(),
             tty: process::stat(&stat).map_or(0, |stat| stat.tty_nr),

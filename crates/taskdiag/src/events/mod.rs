@@ -332,7 +332,7 @@ fn connector() -> Fact {
         ("time", "time:[4026531834]"),
     ];
     for (name, initial) in INITIAL {
-        if fs::read_link(format!("/proc/self/ns/{name}")).is_ok_and(|own| own.as_os_str() != initial) {
+        if fs::read_link(host::proc_file(&format!("self/ns/{name}"))).is_ok_and(|own| own.as_os_str() != initial) {
             return Fact::no(
                 format!("the proc connector sends events only to processes of the initial {name} namespace"),
                 "run outside of the container",

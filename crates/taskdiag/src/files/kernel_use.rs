@@ -3,6 +3,7 @@
 use std::fs;
 
 use taskdiag_core::text::process::{mounts, swaps, unescape};
+use taskdiag_sys::host::proc_file;
 
 use super::PathMatch;
 
@@ -20,7 +21,7 @@ impl PathMatch {
     /// What the kernel itself uses of the target, or below it: backing files of loop devices, swap
     /// files and mount points. They keep a file system busy, and no process has them open.
     pub fn kernel_uses(&self) -> Vec<KernelUse> {
-        let read = |path: &str| fs::read(path).unwrap_or_default();
+        let read = |name: &str| fs::read(proc_file(name)).unwrap_or_default();
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
         let loops = devices.filter_map(|device| {
             let mut file = fs::read(device.path().join("loop/backing_file")).ok()?;
@@ -28,7 +29,7 @@ impl PathMatch {
             file.pop();
             Some((device.file_name().to_string_lossy().into_owned(), file))
         });
-        let (swap_text, mount_text) = (read("/proc/swaps"), read("/proc/self/mountinfo"));
+        let (swap_text, mount_text) = (read("swaps"), read("self/mountinfo"));
         let of = |by: &'static str| move |path: &[u8]| (by.to_owned(), unescape(path).collect());
         let found = loops
             .chain(swaps(&swap_text).map(of("swap")))

@@ -12,6 +12,7 @@ use taskdiag_bpf::files::Match;
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::process;
+use taskdiag_sys::host::proc_file;
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::procfs::own_link;
@@ -79,7 +80,7 @@ impl PathMatch {
                 Err(Error::new(error.kind(), format!("{}: {error}", path.display())))
             }
             Ok(place) => {
-                let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+                let mounts = std::fs::read(proc_file("self/mountinfo")).unwrap_or_default();
                 Ok(place.seen_by(&mounts))
             }
             Err(Failed::Errno(errno)) => Err(Error::io(path.display().to_string(), errno)),

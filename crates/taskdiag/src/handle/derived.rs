@@ -6,6 +6,7 @@ use rustix::time::{clock_gettime, ClockId, Timespec};
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::snapshot::{Place, Snapshot};
 use taskdiag_core::text::process::hierarchies;
+use taskdiag_sys::host::proc_file;
 
 use crate::names::Names;
 
@@ -89,7 +90,7 @@ fn clocks() -> (u64, i64) {
 
 /// Whether a hierarchy of version 1 is in use.
 pub(crate) fn has_cgroup1() -> bool {
-    let text = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let text = std::fs::read(proc_file("self/cgroup")).unwrap_or_default();
     let mut hierarchies = hierarchies(&text);
     hierarchies.any(|(controllers, _)| !controllers.is_empty())
 }

@@ -51,6 +51,7 @@ use crate::readers::{self, Wait};
 use crate::source::procfs::{start_ticks, Procfs};
 use job::{Missed, Outcome, Process, RollupJob, Walked};
 use price::{Rate, Size};
+use taskdiag_sys::host::proc_file;
 
 pub use taskdiag_core::budget::Budget;
 
@@ -218,7 +219,7 @@ impl Rollups {
             let there = still_there();
             let is_there = |target: &Target| match &there {
                 Some(there) => there.has(target.identity),
-                None => std::fs::read(format!("/proc/{}/stat", target.process.pid))
+                None => std::fs::read(proc_file(&format!("{}/stat", target.process.pid)))
                     .is_ok_and(|stat| start_ticks(&stat) == Some(target.identity.start_ticks())),
             };
             for (target, outcome) in targets.iter().zip(&mut outcomes) {
@@ -432,7 +433,7 @@ fn measured_rate() -> Option<Rate> {
     /// A page that was just touched is in the processor's caches, unlike the pages of a sleeping
     /// process.
     const MARGIN: f64 = 2.0;
-    let resident = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let resident = std::fs::read_to_string(proc_file("self/statm")).ok()?;
     let resident: u64 = resident.split_whitespace().nth(1)?.parse().ok()?;
     if resident > 4 * PAGES as u64 {
         return None;
@@ -440,7 +441,7 @@ fn measured_rate() -> Option<Rate> {
     let shortest = || {
         let walk = |_| {
             let began = Instant::now();
-            std::fs::read("/proc/self/smaps_rollup").ok()?;
+            std::fs::read(proc_file("self/smaps_rollup")).ok()?;
             Some(began.elapsed())
         };
         (0..TRIES).map(walk).collect::<Option<Vec<_>>>()?.into_iter().min()

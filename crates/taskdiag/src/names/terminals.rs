@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::FileType;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::terminals;
+use taskdiag_sys::host::proc_file;
 
 /// Finds the names of terminals by their device numbers, as ps(1) does: the kernel reports which
 /// driver has the number, and `/dev` must have a file of that name and number. Unlike ps, it does
@@ -38,7 +39,7 @@ impl Terminals {
         }
         let drivers = self
             .drivers
-            .get_or_insert_with(|| std::fs::read("/proc/tty/drivers").unwrap_or_else(|_| USUAL_DRIVERS.to_vec()));
+            .get_or_insert_with(|| std::fs::read(proc_file("tty/drivers")).unwrap_or_else(|_| USUAL_DRIVERS.to_vec()));
         if let Some(name) = find(drivers, device) {
             self.names.insert(device, name);
         }

@@ -2,11 +2,11 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
+use taskdiag_sys::host::OwnPath;
 
 /// The sign of life of a reader.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Pulse {
     /// it is slow, but not blocked.
     pub(super) fn is_running(&self) -> bool {
         match self.other.load(Ordering::Relaxed) {
-            0 => is_in_state_r(format_args!("/proc/self/task/{}/stat", self.tid())),
+            0 => is_in_state_r(format_args!("self/task/{}/stat", self.tid())),
             pid => is_running(pid),
         }
     }
@@ -62,21 +62,14 @@ impl Pulse {
 
 /// Whether a process is running or waits for a processor.
 pub(crate) fn is_running(pid: u32) -> bool {
-    is_in_state_r(format_args!("/proc/{pid}/stat"))
+    is_in_state_r(format_args!("{pid}/stat"))
 }
 
 /// Allocates nothing: readers are watched while a query waits for them.
-fn is_in_state_r(path: fmt::Arguments<'_>) -> bool {
-    const ROOM: usize = 48;
-    let (mut name, mut stat) = ([0; ROOM], [0; 128]);
-    let mut rest = &mut name[..];
-    let is_named = rest.write_fmt(path).is_ok();
-    let len = ROOM - rest.len();
-    let read = || {
-        let file = rustix::fs::open(&name[..len], OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        rustix::io::read(file, &mut stat).ok()
-    };
-    let Some(len) = is_named.then(read).flatten() else {
+fn is_in_state_r(name: fmt::Arguments<'_>) -> bool {
+    let (path, mut stat) = (OwnPath::new(name), [0; 128]);
+    let file = rustix::fs::open(path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(len) = file.and_then(|file| rustix::io::read(file, &mut stat)) else {
         return false;
     };
     let stat = &stat[..len];

@@ -8,6 +8,7 @@ use rustix::fs::stat;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::text::process;
+use taskdiag_sys::host::proc_file;
 
 use crate::readers;
 use crate::source::procfs::Proc;
@@ -55,7 +56,7 @@ pub(super) struct Mounts(HashMap<u64, Vec<(u32, u32)>>);
 
 impl Mounts {
     pub(super) fn of_tasks(tasks: &Snapshot) -> Mounts {
-        let own = stat("/proc/thread-self/ns/mnt").map_or(0, |own| own.st_ino);
+        let own = stat(proc_file("thread-self/ns/mnt")).map_or(0, |own| own.st_ino);
         let mut by_mount_namespace: HashMap<u64, Vec<(u32, u32)>> = HashMap::new();
         for task in tasks.tasks() {
             if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
@@ -78,7 +79,7 @@ impl Namespaces {
             ..Namespaces::default()
         };
         // Without /proc its number is unknown, and it is the only one.
-        let own = stat("/proc/thread-self/ns/net").ok();
+        let own = stat(proc_file("thread-self/ns/net")).ok();
         namespaces.device = own.as_ref().map_or(0, |own| own.st_dev);
         let place = namespaces.place(own.map_or(0, |own| own.st_ino));
         namespaces.found[place].is_own = true;
@@ -150,7 +151,10 @@ impl Namespaces {
     pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) -> u64 {
         let mut unread = 0;
         // This thread's own, not that of a reader.
-        self.add_mounted(b"", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
+        self.add_mounted(
+            b"",
+            &std::fs::read(proc_file("thread-self/mountinfo")).unwrap_or_default(),
+        );
         for (inode, tasks) in mounts.0 {
             for (pid, tid) in tasks {
                 let task = self.proc.join(format!("{pid}/task/{tid}"));

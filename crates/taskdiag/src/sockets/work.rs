@@ -20,6 +20,7 @@ use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags}
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use taskdiag_core::socket::diag::REQUEST;
 use taskdiag_sys::descriptors::namespace_of;
+use taskdiag_sys::host::OwnPath;
 use taskdiag_sys::isolated::WorkFiles;
 
 use crate::errands;
@@ -154,10 +155,15 @@ pub(super) fn text(
 ) -> Result<usize, Errno> {
     if begins != 0 {
         let path = match family as i32 {
-            libc::AF_INET => c"/proc/self/net/raw",
-            _ => c"/proc/self/net/raw6",
+            libc::AF_INET => OwnPath::new(format_args!("self/net/raw")),
+            _ => OwnPath::new(format_args!("self/net/raw6")),
         };
-        files.path = Some(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+        files.path = Some(openat(
+            CWD,
+            path.as_c_str(),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?);
     }
     let file = files.path.as_ref().ok_or(Errno::BADF)?;
     retry_on_intr(|| read(file, &mut *room))

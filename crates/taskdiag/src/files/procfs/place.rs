@@ -11,6 +11,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
 use taskdiag_core::text::process;
 use taskdiag_sys::descriptors::Part;
+use taskdiag_sys::host::OwnPath;
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
@@ -151,7 +152,7 @@ pub(super) fn read_text(directory: BorrowedFd<'_>, name: &CStr, text: &mut [u8])
 
 /// Reads the text of the link of one of our own descriptors, and returns its length.
 pub(in crate::files) fn own_link(fd: &OwnedFd, text: &mut [u8]) -> Result<usize, Errno> {
-    let name = Name::new(format_args!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let name = OwnPath::new(format_args!("self/fd/{}", fd.as_raw_fd()));
     rustix::fs::readlinkat_raw(CWD, name.as_c_str(), text)
 }
 
@@ -201,7 +202,7 @@ pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&Own
         return Ok(true);
     }
     // Some file systems report other inode numbers than the kernel has.
-    let name = Name::new(format_args!("/proc/self/fdinfo/{}", place.as_raw_fd()));
+    let name = OwnPath::new(format_args!("self/fdinfo/{}", place.as_raw_fd()));
     let mut text = [0; 256];
     let len = match read_text(CWD, name.as_c_str(), &mut text) {
         Ok(len) => len,

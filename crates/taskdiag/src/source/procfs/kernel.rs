@@ -11,6 +11,7 @@ use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
 use taskdiag_core::text::process;
+use taskdiag_sys::host::{own_proc, proc_file};
 
 use super::encode::{self, Plan};
 use super::lost::reason;
@@ -101,7 +102,7 @@ pub(super) struct Mount {
 impl Mount {
     /// The unified hierarchy, or the one of version 1 with a controller.
     pub(super) fn find(proc: BorrowedFd<'_>, controller: Option<&str>) -> Result<Option<Mount>, Error> {
-        let failed = |errno| Error::io("can't read /proc/thread-self/mountinfo", errno);
+        let failed = |errno| Error::io("can't read thread-self/mountinfo in the procfs", errno);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let path = c"thread-self/mountinfo";
         let file = rustix::fs::openat(proc, path, flags, Mode::empty()).map_err(failed)?;
@@ -197,14 +198,14 @@ pub(super) fn known_cgroup_id(known: &mut Cgroups, mount: Option<&Mount>, path: 
 
 /// The id of a cgroup, if the unified hierarchy is mounted and has it.
 pub(crate) fn cgroup_id(path: &[u8]) -> Option<u64> {
-    let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let proc = rustix::fs::openat(CWD, own_proc(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     Mount::find(proc.as_fd(), None).ok()??.id(path).ok()
 }
 
 /// Whether a hierarchy that is mounted has a cgroup.
 pub(crate) fn is_cgroup(path: &[u8]) -> bool {
-    let own = std::fs::read("/proc/self/cgroup").unwrap_or_default();
-    let Ok(proc) = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+    let own = std::fs::read(proc_file("self/cgroup")).unwrap_or_default();
+    let Ok(proc) = rustix::fs::openat(CWD, own_proc(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
         return false;
     };
     let is_in = |list: &[u8]| {
@@ -224,7 +225,7 @@ pub(crate) fn is_cgroup(path: &[u8]) -> bool {
 /// in the unified hierarchy, or in the version 1 hierarchy of the controller that its name begins
 /// with: in the root, which has the figures of the whole machine, only if there is no other.
 pub(crate) fn cgroup_files(lines: &[u8], names: &[&str]) -> Vec<Result<Vec<u8>, Absent>> {
-    let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let proc = rustix::fs::openat(CWD, own_proc(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let mut mounts: HashMap<Option<&str>, Option<Mount>> = HashMap::new();
     let mut texts = Vec::new();
     for &name in names {

@@ -56,10 +56,13 @@ impl Lost {
             Lost::Gone | Lost::Other => Error::no_such_process(pid),
             Lost::Denied => Error::new(
                 ErrorKind::Denied,
-                format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),
+                format!("process {pid} is hidden from you (its procfs is mounted with hidepid)"),
             ),
-            Lost::Malformed => Error::new(ErrorKind::Malformed, format!("a file in /proc/{pid} is malformed")),
-            Lost::System(errno) => Error::io(format!("can't read /proc/{pid}"), errno),
+            Lost::Malformed => Error::new(
+                ErrorKind::Malformed,
+                format!("a file of process {pid} in procfs is malformed"),
+            ),
+            Lost::System(errno) => Error::io(format!("can't read process {pid} in procfs"), errno),
         }
     }
 }

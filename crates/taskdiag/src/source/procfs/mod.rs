@@ -199,7 +199,8 @@ impl Procfs {
         };
         let mut is_of_all = targets.is_none();
         if is_of_all {
-            rustix::fs::seek(&*self.proc, SeekFrom::Start(0)).map_err(|errno| Error::io("can't list /proc", errno))?;
+            rustix::fs::seek(&*self.proc, SeekFrom::Start(0))
+                .map_err(|errno| Error::io("can't list the procfs", errno))?;
         }
         let targets = targets.unwrap_or_default();
         let mut items: Vec<Vec<Target>> = targets.chunks(PART).map(<[Target]>::to_vec).collect();
@@ -349,7 +350,7 @@ pub(crate) fn pids(proc: &Proc) -> Result<Vec<u32>, Error> {
     let proc = Procfs::open(proc)?.directory();
     let mut listing = Listing::default();
     let listed = listing.all(proc.as_fd());
-    listed.map_err(|errno| Error::io("can't list /proc", errno))?;
+    listed.map_err(|errno| Error::io("can't list the procfs", errno))?;
     Ok(listing.ids)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, CWD};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::process;
+use taskdiag_sys::host::use_proc;
 
 const PROC_MAGIC: u64 = 0x9fa0;
 
@@ -53,6 +54,7 @@ impl Proc {
         let status = std::fs::read(proc.join("self/status"));
         let status = status.map_err(|error| Error::io(proc.join("self/status").display().to_string(), error))?;
         proc.is_outer = namespaces(&status).is_some_and(|count| count > 1);
+        use_proc(&proc.path);
         Ok(proc)
     }
 

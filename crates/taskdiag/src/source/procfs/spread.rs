@@ -201,7 +201,7 @@ impl Job for Spread {
             Ok(true) => Some(listing.ids.iter().map(|&pid| Target::new(0, pid)).collect()),
             Ok(false) => None,
             Err(errno) => {
-                *lock(&self.unlisted) = Some(Error::io("can't list /proc", errno));
+                *lock(&self.unlisted) = Some(Error::io("can't list the procfs", errno));
                 None
             }
         }
