@@ -55,16 +55,17 @@ impl Options {
         self.formats.format()
     }
 
-    /// Fails if the format is a single document or file, which needs an end.
-    pub fn check_endless(&self) -> Result<(), Failure> {
+    /// Fails if there is no last sample, and the format is a single document or file, which needs an
+    /// end.
+    pub fn check_endless(&self, count: Option<u64>) -> Result<(), Failure> {
         let what = match self.format() {
-            Format::Machine(machine) if !machine.is_endless() => machine,
+            Format::Machine(machine) if !machine.is_endless() && count.is_none() => machine,
             _ => return Ok(()),
         };
         Err(Failure::Unanswered(if what == Machine::Json {
-            "watching never ends, but a JSON document must: use --jsonl".to_owned()
+            "watching never ends, but a JSON document must: use --jsonl, or --count".to_owned()
         } else {
-            "watching never ends, but a Parquet file must: use --arrow".to_owned()
+            "watching never ends, but a Parquet file must: use --arrow, or --count".to_owned()
         }))
     }
 }
@@ -277,7 +278,11 @@ impl Answers {
 
     /// Begins to write such rows, of one sample or of several.
     pub fn begin(&self, command: &str, machine: Machine, listed: TaskRows<'_>) -> Rows {
-        let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
+        let sources = self.sources().collect();
+        let head = match listed.sample {
+            None => Head::new(command, sources, self.snapshot.counters().named()),
+            Some(_) => Head::streaming(command, sources),
+        };
         let columns = listed.fields.iter().map(|&field| tasks::RELATION[field as usize]);
         let options = RowOptions {
             header: listed.header,

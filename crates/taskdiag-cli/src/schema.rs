@@ -72,7 +72,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let sockets = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
     vec![
-        ("tasks", document(&["ps", "tree", "mem"], tasks, mem_members.clone())),
+        ("tasks", document(&["ps", "tree", "mem", "watch"], tasks, mem_members.clone())),
         (
             "cache",
             plain(
@@ -288,10 +288,8 @@ fn task_keys() -> Vec<Property> {
         keys.push(of_field(field.name(), field.info().kind, field.info().meaning));
         keys.extend(names(&ColumnInfo::of_task(field)));
     }
-    keys.extend([
-        count("depth", "The number of its ancestors in the tree."),
-        number_of_sample(),
-    ]);
+    keys.extend([count("depth", "The number of its ancestors in the tree.")]);
+    keys.extend(of_sample());
     for rate in Rate::ALL {
         let schema = json!({"type": "number", "description": "Since the last sample."});
         keys.push((rate.name().to_owned(), schema));
@@ -336,7 +334,7 @@ fn sum_keys<S: Sum>() -> Vec<Property> {
 /// The keys of sums by anything that processes have in common, or by one of these.
 fn group_keys<S: Sum>(own: &[&Grouping]) -> Vec<Property> {
     let mut keys = sum_keys::<S>();
-    keys.push(number_of_sample());
+    keys.extend(of_sample());
     let of_processes = grouping::OF_PROCESSES.iter().map(|(_, by, _)| *by);
     keys.extend(
         of_processes
@@ -399,8 +397,13 @@ fn inspect_keys() -> Vec<Property> {
     inspect::SECTIONS.iter().map(property).collect()
 }
 
-fn number_of_sample() -> Property {
-    count("sample", "The number of its sample, when watching.")
+fn of_sample() -> [Property; 2] {
+    let time =
+        json!({"type": "string", "format": "date-time", "description": "When its sample was taken, in a document."});
+    [
+        count("sample", "The number of its sample, when watching."),
+        ("time".to_owned(), time),
+    ]
 }
 
 fn count(key: &str, meaning: &str) -> Property {

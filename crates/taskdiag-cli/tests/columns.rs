@@ -170,6 +170,12 @@ fn streams_and_files_have_their_limits() {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         assert_eq!((batches.len(), rows), (3, 3), "{more:?}");
     }
+    let file = parquet(&run(&[&watch[..], &["-n", "3", "--parquet"]].concat()));
+    assert_eq!(
+        file.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        3,
+        "it has an end"
+    );
     let endless = run(&[&watch[..], &["--parquet"]].concat());
     assert_eq!(endless.code, Some(2));
     assert!(endless.stderr.contains("use --arrow"), "{}", endless.stderr);

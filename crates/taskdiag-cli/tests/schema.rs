@@ -222,6 +222,14 @@ fn samples_fit_their_schemas() {
             number += 1;
         }
         assert!(number >= 2, "{args:?}");
+        let whole = command(&[args, &["--json"]].concat()).output().expect("it runs");
+        let document: Value = serde_json::from_slice(&whole.stdout).expect("one document");
+        Checker::of_documents(name).check(&document);
+        assert_eq!(document["counters"], serde_json::json!({"samples": number}), "{args:?}");
+        let rows = document["rows"].as_array().expect("rows");
+        assert!(rows
+            .iter()
+            .all(|row| row["time"].is_string() && row["sample"].as_u64() < Some(number)));
     }
 }
 

@@ -234,7 +234,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
         return Ok(whole.and(report.sample(&mut handle, &query, None)?));
     };
-    args.options.check_endless()?;
+    args.options.check_endless(args.count)?;
     let mut handle = args.options.from.handle_for_many();
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(interval);
@@ -244,6 +244,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
         outcome = outcome.and(report.sample(&mut handle, &query, Some(sample))?);
     }
-    report.finish()?;
+    report.finish(args.count.unwrap_or_default())?;
     Ok(outcome)
 }

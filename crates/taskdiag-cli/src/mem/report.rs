@@ -36,9 +36,9 @@ impl Report<'_> {
         }
     }
 
-    /// Writes the end, after the last of several samples.
-    pub fn finish(self) -> Result<(), Failure> {
-        Ok(self.rows.map_or(Ok(()), Rows::finish)?)
+    /// Writes the end, after this many samples.
+    pub fn finish(self, samples: u64) -> Result<(), Failure> {
+        Ok(self.rows.map_or(Ok(()), |rows| rows.finish_samples(samples))?)
     }
 
     /// Runs the query once and writes the answer. `sample` is the number of the sample, if there
@@ -194,8 +194,11 @@ impl Report<'_> {
             }
             RowKind::Sums(layout) => {
                 let begin = || {
-                    let counters = answers.snapshot().counters().named();
-                    let head = Head::new("mem", answers.sources().collect(), counters);
+                    let (sources, counters) = (answers.sources().collect(), answers.snapshot().counters());
+                    let head = match sample {
+                        None => Head::new("mem", sources, counters.named()),
+                        Some(_) => Head::streaming("mem", sources),
+                    };
                     layout.begin::<Sum>(machine, header, &head, sample.is_some())
                 };
                 let mut rows = begun.unwrap_or_else(begin);

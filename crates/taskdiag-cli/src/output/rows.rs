@@ -195,7 +195,7 @@ impl Rows {
     ) -> Rows {
         let of_sample: &[ColumnInfo] = match machine {
             _ if !options.samples => &[],
-            Machine::Json | Machine::Jsonl => &[SAMPLE],
+            Machine::Jsonl => &[SAMPLE],
             _ => &[SAMPLE, TIME],
         };
         let columns = of_sample.iter().copied().chain(columns);
@@ -229,9 +229,9 @@ impl Rows {
         if let (Machine::Jsonl, Sink::Text { output, .. }) = (self.machine, &mut self.sink) {
             document::sample(output.buffer(), sample, rows);
         }
-        if !matches!(self.machine, Machine::Json | Machine::Jsonl) {
+        if self.machine != Machine::Jsonl {
             self.sample.push(SampleCell::Time(sample.time.to_owned()));
-            if rows == 0 {
+            if rows == 0 && self.machine != Machine::Json {
                 self.row(|_| Err(NONE))?;
             }
         }
@@ -275,6 +275,11 @@ impl Rows {
     /// Writes the end of the output.
     pub fn finish(self) -> io::Result<()> {
         self.finish_with(|_| {})
+    }
+
+    /// Writes the end, after this many samples.
+    pub fn finish_samples(self, samples: u64) -> io::Result<()> {
+        self.finish_with(|out| document::counts(out, [("samples", samples)]))
     }
 
     /// Writes the end. `write` appends more members of a JSON document, each preceded by a comma.

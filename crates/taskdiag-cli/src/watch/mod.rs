@@ -223,7 +223,7 @@ const PRUNED_AFTER: u64 = 64;
 /// Watches until the output can't be written, or until all samples have been shown.
 fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let Watch { options, threads, .. } = request;
-    options.check_endless()?;
+    options.check_endless(request.count)?;
     let shown = shown(options, threads)?;
     let sort = sort_keys(request.sort)?;
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
@@ -265,7 +265,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             number: sample,
             time: &time,
         };
-        screen.show(sample, &rows)?;
+        screen.show(sample, &answers, &rows)?;
         if options.stats {
             answers.say_stats(rows.len());
         }
@@ -282,7 +282,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             history.retain(&existing_tasks(&mut handle, threads)?);
         }
     }
-    Ok(outcome.and(screen.outcome()))
+    Ok(outcome.and(screen.finish()?))
 }
 
 /// Whether all processes that the query names have ended.

@@ -4,7 +4,7 @@ use taskdiag::Field;
 
 use super::{fields_of, RatedTask, RELATION};
 use crate::host::Host;
-use crate::listing::{report_absences, Format, Options};
+use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
@@ -23,6 +23,7 @@ pub struct Screen<'a> {
     cells: Cells,
     /// Set for programs.
     rows: Option<Rows>,
+    samples: u64,
     /// The machine at the previous sample.
     before: Option<Host>,
 }
@@ -30,32 +31,20 @@ pub struct Screen<'a> {
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
     pub fn new(options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
-        let columns = shown.iter().flat_map(|shown| shown.content.needs());
-        let row_options = RowOptions {
-            header: !options.no_header,
-            named: options.names,
-            samples: true,
-        };
-        let head = Head::streaming("watch", Vec::new());
-        let rows = match options.format() {
-            Format::Table => None,
-            Format::Machine(machine) => {
-                let columns = columns.map(|column| RELATION[column]);
-                Some(Rows::begin(machine, &head, columns, row_options))
-            }
-        };
         Screen {
             options,
             missing: Absences::new(),
             cells: Cells::new(options.bytes, options.names),
-            rows,
+            rows: None,
+            samples: 0,
             shown,
             before: None,
         }
     }
 
     /// Shows a sample.
-    pub fn show(&mut self, sample: Sample<'_>, tasks: &[RatedTask<'_>]) -> Result<(), Failure> {
+    pub fn show(&mut self, sample: Sample<'_>, answers: &Answers, tasks: &[RatedTask<'_>]) -> Result<(), Failure> {
+        self.samples += 1;
         let needs = self.shown.iter().flat_map(|shown| shown.content.needs());
         let of_rates = needs.filter(|&column| column >= Field::ALL.len());
         for field in of_rates.flat_map(|column| fields_of(column).iter()) {
@@ -63,12 +52,21 @@ impl<'a> Screen<'a> {
                 let _ = self.missing.value(&row.task, field);
             }
         }
-        let Some(rows) = &mut self.rows else {
+        let Format::Machine(machine) = self.options.format() else {
             let mut output = Output::new();
             self.table(sample, tasks, &mut output)?;
             return Ok(output.finish()?);
         };
         let columns: Vec<usize> = self.shown.iter().flat_map(|shown| shown.content.needs()).collect();
+        let rows = self.rows.get_or_insert_with(|| {
+            let options = RowOptions {
+                header: !self.options.no_header,
+                named: self.options.names,
+                samples: true,
+            };
+            let head = Head::streaming("watch", answers.sources().collect());
+            Rows::begin(machine, &head, columns.iter().map(|&column| RELATION[column]), options)
+        });
         rows.sample(sample, tasks.len())?;
         for row in tasks {
             rows.row(|index| self.missing.value(row, columns[index]))?;
@@ -135,8 +133,11 @@ impl<'a> Screen<'a> {
         text
     }
 
-    /// Reports the values that were missing in any sample.
-    pub fn outcome(&self) -> Outcome {
-        report_absences(&[(&self.missing, 0)])
+    /// Writes the end, and reports the values that were missing in any sample.
+    pub fn finish(self) -> Result<Outcome, Failure> {
+        if let Some(rows) = self.rows {
+            rows.finish_samples(self.samples)?;
+        }
+        Ok(report_absences(&[(&self.missing, 0)]))
     }
 }
