@@ -11,7 +11,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, Args as ClapArgs, Command, ValueEnum};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
-use taskdiag::{EventField, Field, Group, Handle, Kind, Query, Value};
+use taskdiag::{EventField, Field, Group, Kind, Query, Value};
 use taskdiag_core::names;
 
 use crate::outcome::{Failure, Outcome};
@@ -19,7 +19,7 @@ use crate::output::relation::ColumnInfo;
 use crate::output::{text, Output};
 use crate::ps::specifiers;
 use crate::watch::Rate;
-use crate::{cache, fields, files, maps, normalize, sockets, users};
+use crate::{cache, fields, files, maps, normalize, proc, sockets, users};
 
 /// Print a shell's completion script for taskdiag
 #[derive(Debug, ClapArgs)]
@@ -296,7 +296,7 @@ fn first_sentence(text: &str) -> String {
 /// Nothing if the processes can't be read: a shell can't show a message.
 pub fn running(field: Field) -> Vec<(String, String)> {
     let query = Query::processes().fields(Field::Comm | Field::Pid | field);
-    let Ok(snapshot) = Handle::new().query(&query) else {
+    let Ok(snapshot) = proc::handle().query(&query) else {
         return Vec::new();
     };
     let mut found = Vec::new();

@@ -237,7 +237,7 @@ impl View {
             } else if self.at.is_some() && table.len() > 0 {
                 self.follow = false;
                 if self.message.is_none() {
-                    self.say("what the cursor was on is no longer among the rows", false);
+                    self.say("what the cursor was on is not among the rows", false);
                 }
             }
         }
@@ -386,7 +386,7 @@ impl View {
         let names = match question {
             Question::Columns | Question::Sort => column::names(),
             // Those of a recording may be others.
-            Question::Users if !self.is_past => complete::running(Field::Euid)
+            Question::Users if !self.is_past => complete::running(Field::User)
                 .into_iter()
                 .map(|(name, _)| name)
                 .collect(),
