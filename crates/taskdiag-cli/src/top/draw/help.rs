@@ -1,6 +1,7 @@
 //! The page of keys.
 
 use super::pen::Pen;
+use super::status::wrapped;
 use super::Scene;
 use crate::top::canvas::{Area, Canvas, Style};
 use crate::top::keys::{bindings, label, CONTROLS};
@@ -25,6 +26,12 @@ pub fn draw(canvas: &mut Canvas, area: Area, scroll: usize, scene: &Scene<'_>) -
         .put("   q: back, arrows: scroll", palette.dim());
     let lines = lines(scene.view.is_past);
     let width = lines.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
+    let broken = |(keys, help): &(String, &str)| {
+        let parts = wrapped(help, usize::from(area.width).saturating_sub(width + 2));
+        let first = std::iter::once(keys.clone()).chain(std::iter::repeat(String::new()));
+        first.zip(parts).collect::<Vec<_>>()
+    };
+    let lines: Vec<(String, String)> = lines.iter().flat_map(broken).collect();
     let room = usize::from(area.height.saturating_sub(2));
     let last = lines.len().saturating_sub(room);
     for (number, (keys, help)) in (2..area.height).zip(lines.iter().skip(scroll.min(last))) {

@@ -72,7 +72,7 @@ fn confirmation(effect: &Effect) -> String {
 const MOST_BELOW: usize = 5;
 
 /// A text in lines of this width, broken between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.len() - 1;

@@ -161,6 +161,23 @@ fn the_last_that_moved_comes_first() {
     assert_eq!(shown, pids);
 }
 
+/// Check that help is shown whole, however narrow the screen is.
+#[test]
+fn help_is_whole() {
+    let mut view = View {
+        screen: Screen::Help(0),
+        ..View::default()
+    };
+    let mut model = Model::default();
+    for width in [50, 80, 200] {
+        let lines = drawn(&mut view, &mut model, None, (width, 100));
+        let text = lines.concat().split_whitespace().collect::<Vec<_>>().join(" ");
+        for binding in super::super::keys::bindings(false) {
+            assert!(text.contains(binding.help), "{}: {lines:#?}", binding.help);
+        }
+    }
+}
+
 /// Check that all kinds of rows and sets of columns are drawn at all sizes, including small ones.
 #[test]
 fn all_rows_are_drawn() {
