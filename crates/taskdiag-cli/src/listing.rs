@@ -1,6 +1,5 @@
 //! Common parts of commands that list tasks: options, the answer, and the report of missing values.
 
-use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,8 @@ use taskdiag_core::plan::BpfWay;
 
 use crate::history;
 use crate::outcome::{
-    counted, lacking, no_answer_from, say, say_denied, say_hidden, say_undecided, Failure, Outcome, WhoMay,
+    counted, lacking, lacks, say, say_denied, say_hidden, say_missing, say_silent, say_undecided, Failure, Outcome,
+    WhoMay,
 };
 use crate::output::document::{Head, Sample};
 use crate::output::relation::{column, Absences, ColumnInfo};
@@ -133,25 +133,21 @@ impl Answers {
     /// The same, if only these tasks were asked for.
     pub fn report_on(&self, tasks: &[Task<'_>], absences: &[(&Absences, usize)]) -> Outcome {
         let mut outcome = Outcome::Complete;
-        let mut partial = |message: fmt::Arguments<'_>| {
-            say(message);
-            outcome = Outcome::Partial;
-        };
         for pid in &self.missing {
-            partial(format_args!("{}", lacking(*pid)));
+            say(lacking(*pid));
+            outcome = Outcome::Partial;
         }
         let counters = self.snapshot.counters();
         // A process that the filter left out was not asked for, or it is counted above.
-        let silent = self.silent(tasks);
-        if counters.no_answer > 0 && !silent.is_empty() {
-            partial(format_args!("{}", no_answer_from(&silent)));
-        }
-        match counters.malformed {
-            0 => {}
-            count => partial(format_args!(
-                "{count} invalid answers of the kernel were left out: please report this"
-            )),
-        }
+        let silent = if counters.no_answer > 0 {
+            self.silent(tasks)
+        } else {
+            Vec::new()
+        };
+        let malformed = say_missing(lacks! {
+            counters.malformed, "invalid answer" => "{} of the kernel left out: please report this";
+        });
+        let outcome = outcome.and(say_silent(&silent)).and(malformed);
         let denied = match counters.denied {
             0 => Outcome::Complete,
             1 => say_denied("1 task left out: you may not see it"),

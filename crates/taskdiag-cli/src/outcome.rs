@@ -150,6 +150,29 @@ pub fn say_denied(message: impl fmt::Display) -> Outcome {
     }
 }
 
+/// What an answer lacks, a line for each kind: how many, of what, and a message with `{}` for these.
+macro_rules! lacks {
+    ($($count:expr, $noun:expr => $text:expr;)*) => { [$(($count, $noun, $text)),*] };
+}
+pub(crate) use lacks;
+
+/// Reports what an answer lacks. Says nothing of what it lacks none of.
+pub fn say_missing<'a>(lacks: impl IntoIterator<Item = (u64, &'a str, &'a str)>) -> Outcome {
+    let mut outcome = Outcome::Complete;
+    for (count, noun, text) in lacks.into_iter().filter(|lack| lack.0 > 0) {
+        say(text.replacen("{}", &counted(count, noun), 1));
+        outcome = Outcome::Partial;
+    }
+    outcome
+}
+
+/// The same of what was denied.
+pub fn say_missing_denied<'a>(lacks: impl IntoIterator<Item = (u64, &'a str, &'a str)>) -> Outcome {
+    let lacks = lacks.into_iter().filter(|lack| lack.0 > 0);
+    let outcomes = lacks.map(|(count, noun, text)| say_denied(text.replacen("{}", &counted(count, noun), 1)));
+    outcomes.fold(Outcome::Complete, Outcome::and)
+}
+
 /// Reports the rows, each a `noun`, that a filter left out because a value that it needs is absent.
 pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
     let mut outcome = Outcome::Complete;
@@ -222,6 +245,15 @@ pub fn lacking(pid: u32) -> String {
 /// The failure of a command that needs a thread.
 pub fn no_thread(error: io::Error) -> Failure {
     Failure::Unanswered(format!("can't start a thread: {}", message(&error)))
+}
+
+/// Reports the processes that do not answer, if any.
+pub fn say_silent(pids: &[u32]) -> Outcome {
+    if pids.is_empty() {
+        return Outcome::Complete;
+    }
+    say(no_answer_from(pids));
+    Outcome::Partial
 }
 
 /// A message that names the processes that do not answer.

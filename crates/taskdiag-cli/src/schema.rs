@@ -72,7 +72,10 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let sockets = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
     vec![
-        ("tasks", document(&["ps", "tree", "mem", "watch"], tasks, mem_members.clone())),
+        (
+            "tasks",
+            document(&["ps", "tree", "mem", "watch"], tasks, mem_members.clone()),
+        ),
         (
             "cache",
             plain(

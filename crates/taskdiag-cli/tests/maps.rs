@@ -537,7 +537,7 @@ fn silent_processes_hold_nobody() {
     assert!(run.text().contains("/libc"), "the other one");
     let run = ask(&["maps", "--build-id", "--jsonl", &pid], 1);
     assert!(
-        run.stderr.contains("build ids: no answer for 1 mappings"),
+        run.stderr.contains("build ids: no answer for 1 mapping"),
         "{}",
         run.stderr
     );

@@ -363,7 +363,7 @@ fn nobody_is_told_what_is_missing() {
         return;
     };
     assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stderr.contains("do not show their descriptors"), "{}", run.stderr);
+    assert!(run.stderr.contains("without their descriptors"), "{}", run.stderr);
     let document = run.json();
     let rows = document["rows"].as_array().expect("rows");
     let listener = rows

@@ -11,12 +11,16 @@ use super::sums::{own_name, Sum};
 use super::Args;
 use crate::grouping::{Name, Sum as _, SumLayout};
 use crate::listing::Answers;
-use crate::outcome::{counted, no_answer_from, say, say_denied, say_undecided, Failure, Outcome};
+use crate::outcome::{
+    counted, lacks, say, say_missing, say_missing_denied, say_silent, say_undecided, Failure, Outcome,
+};
 use crate::output::cell;
 use crate::output::document::{self, Head};
 use crate::output::listing::{Content, Form, Layout, Listing, Shown};
 use crate::output::rows::write_total;
 use crate::output::table::Table;
+
+const UNKNOWN_USES: &str = "{} of files that are not known, in no count of files";
 
 /// The number of values missing in the written rows, by reason.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,101 +145,39 @@ impl<'a> Report<'a> {
 
     /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let mut outcome = Outcome::Complete;
-        let mut lacks = |message: String| {
-            say(message);
-            outcome = Outcome::Partial;
-        };
-        if !answer.silent.is_empty() {
-            lacks(no_answer_from(&answer.silent));
-        }
-        if answer.no_thread > 0 {
-            let processes = counted(answer.no_thread, "process");
-            lacks(format!(
-                "files of {processes} missing: can't start a thread to read them"
-            ));
-        }
-        if answer.namespaces_no_thread > 0 {
-            let lists = counted(answer.namespaces_no_thread, "list");
-            lacks(format!("{lists} of UNIX sockets not read: {}", Error::NO_THREAD));
-        }
-        if answer.namespaces_unread > 0 {
-            let lists = counted(answer.namespaces_unread, "list");
-            lacks(format!(
-                "{lists} of UNIX sockets not read: those bound to these paths are missing"
-            ));
-        }
-        if answer.changed > 0 {
-            let descriptors = counted(answer.changed, "descriptor");
-            lacks(format!(
-                "{descriptors} left out: each led to one file after the other while it was read"
-            ));
-        }
-        if answer.malformed > 0 {
-            let answers = counted(answer.malformed, "invalid answer");
-            lacks(format!("{answers} of the kernel left out: please report this"));
-        }
         let Missing {
             denied,
             silent,
             no_thread,
             truncated,
         } = self.missing;
-        if no_thread > 0 {
-            let files = counted(no_thread, "file");
-            lacks(format!("values missing for {files}: can't start a thread to read them"));
+        let unknown = self.total.unknown();
+        // For denied values, a message below decides whether the answer is incomplete.
+        let unknown_and_denied = if unknown <= denied { unknown } else { 0 };
+        if unknown_and_denied > 0 {
+            say(UNKNOWN_USES.replacen("{}", &counted(unknown, "use"), 1));
         }
-        if silent > 0 {
-            let files = counted(silent, "file");
-            lacks(format!(
-                "values without an answer for {files} (--patience waits longer)"
-            ));
-        }
-        if truncated > 0 {
-            lacks(format!(
-                "no names of {}: too long to be read",
-                counted(truncated, "file")
-            ));
-        }
-        if self.total.unknown() > 0 {
-            let uses = counted(self.total.unknown(), "use");
-            let message = format!("{uses} of files that are not known, in no count of files");
-            // For denied values, a message below decides whether the answer is incomplete.
-            if self.total.unknown() <= denied {
-                say(message);
-            } else {
-                lacks(message);
-            }
-        }
-        outcome = outcome.and(say_undecided(answer.undecided, "file"));
-        for (count, message) in [
-            (
-                answer.denied,
-                format!(
-                    "files of {} missing: you may not see them",
-                    counted(answer.denied, "process")
-                ),
-            ),
-            (
-                answer.maps_denied,
-                format!(
-                    "mapped files of {} left out: you may not see them",
-                    counted(answer.maps_denied, "process")
-                ),
-            ),
-            (
-                answer.namespaces_denied,
-                format!(
-                    "UNIX sockets of {} left out: you may not enter them",
-                    counted(answer.namespaces_denied, "network namespace")
-                ),
-            ),
-            (denied, format!("values denied for {}", counted(denied, "file"))),
-        ] {
-            if count > 0 {
-                outcome = outcome.and(say_denied(message));
-            }
-        }
-        outcome
+        let no_thread_for_lists = format!("{{}} of UNIX sockets not read: {}", Error::NO_THREAD);
+        let missing = say_missing(lacks! {
+            answer.no_thread, "process" => "files of {} missing: can't start a thread to read them";
+            answer.namespaces_no_thread, "list" => &no_thread_for_lists;
+            answer.namespaces_unread, "list" => "{} of UNIX sockets not read: those bound to these paths are missing";
+            answer.changed, "descriptor" => "{} left out: each led to one file after the other while it was read";
+            answer.malformed, "invalid answer" => "{} of the kernel left out: please report this";
+            no_thread, "file" => "values missing for {}: can't start a thread to read them";
+            silent, "file" => "values without an answer for {} (--patience waits longer)";
+            truncated, "file" => "no names of {}: too long to be read";
+            unknown - unknown_and_denied, "use" => UNKNOWN_USES;
+        });
+        let denied = say_missing_denied(lacks! {
+            answer.denied, "process" => "files of {} missing: you may not see them";
+            answer.maps_denied, "process" => "mapped files of {} left out: you may not see them";
+            answer.namespaces_denied, "network namespace" => "UNIX sockets of {} left out: you may not enter them";
+            denied, "file" => "values denied for {}";
+        });
+        say_silent(&answer.silent)
+            .and(missing)
+            .and(say_undecided(answer.undecided, "file"))
+            .and(denied)
     }
 }

@@ -11,7 +11,9 @@ use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
 use crate::listing::{self, Format};
-use crate::outcome::{counted, lacking, no_answer_from, say, say_denied, say_hidden, Failure, Outcome};
+use crate::outcome::{
+    lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, Failure, Outcome,
+};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing};
@@ -319,12 +321,9 @@ fn ask_all(handle: &mut Handle, request: &Request, answers: &mut Answers) -> Res
     if all.mappings.source() != SourceId::Bpf {
         answers.outcome = answers.outcome.and(say_hidden());
     }
-    if all.malformed > 0 {
-        answers.lacks(&format!(
-            "{} invalid answers of the kernel were left out: please report this",
-            all.malformed
-        ));
-    }
+    answers.outcome = answers.outcome.and(say_missing(lacks! {
+        all.malformed, "invalid answer" => "{} of the kernel left out: please report this";
+    }));
     answers.counters = vec![
         ("denied", all.denied),
         ("gone", all.gone),
@@ -356,9 +355,7 @@ impl Answers {
                 "{count} processes left out: you may not see their mappings"
             )),
         }
-        if !silent.is_empty() {
-            self.lacks(&no_answer_from(silent));
-        }
+        self.outcome = self.outcome.and(say_silent(silent));
     }
 
     /// All mappings.
@@ -368,37 +365,22 @@ impl Answers {
 
     /// Reports the number of mappings whose name or build id could not be read.
     fn report_missing(&mut self) {
-        let nameless = self.rows().filter(|mapping| mapping.name == Err(Absent::Denied));
-        let nameless = nameless.count();
-        if nameless > 0 {
-            self.denied(format_args!("names: denied for {nameless} mappings"));
-        }
-        let truncated = self.rows().filter(|mapping| mapping.name == Err(Absent::Truncated));
-        let truncated = truncated.count() as u64;
-        if truncated > 0 {
-            self.lacks(&format!(
-                "no names of {}: too long to be read",
-                counted(truncated, "mapping")
-            ));
-        }
+        let nameless = |reason| self.rows().filter(|mapping| mapping.name == Err(reason)).count() as u64;
         let count = |reason| {
             let is_missing =
                 |mapping: &Mapping<'_>| mapping.build_id == Err(reason) || mapping.go_build_id() == Err(reason);
-            self.rows().filter(is_missing).count()
+            self.rows().filter(is_missing).count() as u64
         };
-        let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));
-        let truncated = count(Absent::Truncated);
-        if denied > 0 {
-            self.denied(format_args!("build ids: denied for {denied} mappings"));
-        }
-        if truncated > 0 {
-            self.lacks(&format!("build ids: too long for {truncated} mappings"));
-        }
-        if silent > 0 {
-            self.lacks(&format!(
-                "build ids: no answer for {silent} mappings (--patience waits longer)"
-            ));
-        }
+        let denied = say_missing_denied(lacks! {
+            nameless(Absent::Denied), "mapping" => "names: denied for {}";
+            count(Absent::Denied), "mapping" => "build ids: denied for {}";
+        });
+        let missing = say_missing(lacks! {
+            nameless(Absent::Truncated), "mapping" => "no names of {}: too long to be read";
+            count(Absent::Truncated), "mapping" => "build ids: too long for {}";
+            count(Absent::NoAnswer), "mapping" => "build ids: no answer for {} (--patience waits longer)";
+        });
+        self.outcome = self.outcome.and(denied).and(missing);
     }
 }
 

@@ -10,7 +10,7 @@ use super::sums::{Sum, Sums};
 use super::{Args, NETNS};
 use crate::grouping::SumLayout;
 use crate::listing::Answers;
-use crate::outcome::{counted, say, say_denied, say_undecided, Failure, Outcome};
+use crate::outcome::{counted, lacks, say, say_missing, say_missing_denied, say_undecided, Failure, Outcome};
 use crate::output::document::{self, Head};
 use crate::output::listing::{Form, Layout, Listing};
 
@@ -79,56 +79,23 @@ impl<'a> Report<'a> {
 
     /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let verb = |count: u64, one: &'static str, many: &'static str| if count == 1 { one } else { many };
-        let mut outcome = Outcome::Complete;
-        let (namespaces, hidden) = (answer.namespaces_denied, answer.processes_hidden);
-        if namespaces > 0 {
-            outcome = outcome.and(say_denied(format_args!(
-                "{} left out: you may not enter them",
-                counted(namespaces, "network namespace")
-            )));
-        }
-        if hidden > 0 {
-            outcome = outcome.and(say_denied(format_args!(
-                "{} {} not show which network namespace is theirs: there may be more",
-                counted(hidden, "process"),
-                verb(hidden, "does", "do")
-            )));
-        }
-        let denied = answer.processes_denied;
-        if denied > 0 && self.request.fields.contains(SocketField::Owners) {
-            outcome = outcome.and(say_denied(format_args!(
-                "{} {} not show their descriptors: owners may be missing",
-                counted(denied, "process"),
-                verb(denied, "does", "do")
-            )));
-        }
-        outcome = outcome.and(say_undecided(answer.undecided, "socket"));
-        let without_info = format!(
-            "{} no values of TCP: they no longer existed, did not answer in time, or needed a process that can't be started",
-            verb(self.without_info, "has", "have")
-        );
-        for (count, one, rest) in [
-            (answer.silent, "list", "did not come in time (--patience waits longer)"),
-            (answer.no_thread, "list", "not read: can't start a thread or a process"),
-            (self.without_info, "socket", &without_info),
-            (answer.failed, "list", "ended with an error: sockets may be missing"),
-            (
-                answer.interrupted,
-                "list",
-                "changed each time that the kernel made them: sockets may be missing",
-            ),
-            (
-                answer.malformed,
-                "invalid answer",
-                "of the kernel left out: please report this",
-            ),
-        ] {
-            if count > 0 {
-                say(format_args!("{} {rest}", counted(count, one)));
-                outcome = Outcome::Partial;
-            }
-        }
+        let denied = match self.request.fields.contains(SocketField::Owners) {
+            true => answer.processes_denied,
+            false => 0,
+        };
+        let outcome = say_missing_denied(lacks! {
+            answer.namespaces_denied, "network namespace" => "{} left out: you may not enter them";
+            answer.processes_hidden, "process" => "{} without their network namespace: there may be more";
+            denied, "process" => "{} without their descriptors: owners may be missing";
+        });
+        let mut outcome = outcome.and(say_undecided(answer.undecided, "socket")).and(say_missing(lacks! {
+            answer.silent, "list" => "{} did not come in time (--patience waits longer)";
+            answer.no_thread, "list" => "{} not read: can't start a thread or a process";
+            self.without_info, "socket" => "{} without values of TCP: ended, did not answer in time, or no process could be started";
+            answer.failed, "list" => "{} ended with an error: sockets may be missing";
+            answer.interrupted, "list" => "{} changed each time that the kernel made them: sockets may be missing";
+            answer.malformed, "invalid answer" => "{} of the kernel left out: please report this";
+        }));
         if let (Some(unlisted @ [_, ..]), true) = (answer.unlisted.as_deref(), self.request.owned) {
             let mut protocols: BTreeMap<&str, u64> = BTreeMap::new();
             for socket in unlisted {
