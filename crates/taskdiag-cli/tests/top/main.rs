@@ -258,6 +258,7 @@ fn processes_of_the_host_are_only_looked_at() {
     let proc = Directory::new("top-proc");
     let sleeper = Sleeper::new("host's");
     let pid = sleeper.pid();
+    let _of_nobody = Sleeper::start(Command::new("sleep").uid(65534).gid(65534));
     let mut command = common::in_container(&proc);
     command.args(["setsid", "--ctty", env!("CARGO_BIN_EXE_taskdiag"), "top", "-p", &pid]);
     let mut top = Terminal::of(command.env("HOST_PROC", &*proc), 160, 30);
@@ -274,6 +275,10 @@ fn processes_of_the_host_are_only_looked_at() {
             proc.display()
         ));
     }
+    // Its users are offered, too.
+    top.press("u");
+    top.wait_for("nobody");
+    top.press("\x07");
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 }

@@ -171,6 +171,12 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         return put_lines(canvas, area, line, &lines, palette.error());
     }
     let mut words: Vec<(String, Style)> = Vec::new();
+    if view.is_lost {
+        words.push((
+            "what the cursor was on is not among the rows".to_owned(),
+            palette.warning(),
+        ));
+    }
     match view.rows {
         Rows::Processes => {}
         Rows::Tree => words.push(("tree".to_owned(), Style::new())),

@@ -128,6 +128,8 @@ pub struct View {
     /// Whether the cursor stays on its row, wherever that goes. It does not until a key has chosen a
     /// row, so that the first screen shows the first rows.
     pub follow: bool,
+    /// Whether that row has gone since the last key.
+    pub is_lost: bool,
     pub paused: bool,
     /// Whether the view is of a recording.
     pub is_past: bool,
@@ -163,6 +165,7 @@ impl Default for View {
             kernel: false,
             command: 0,
             follow: false,
+            is_lost: false,
             paused: false,
             is_past: false,
             cursor: 0,
@@ -236,9 +239,7 @@ impl View {
                 self.cursor = index;
             } else if self.at.is_some() && table.len() > 0 {
                 self.follow = false;
-                if self.message.is_none() {
-                    self.say("what the cursor was on is not among the rows", false);
-                }
+                self.is_lost = true;
             }
         }
         self.cursor = self.cursor.min(table.len().saturating_sub(1));
@@ -266,6 +267,7 @@ impl View {
     /// Performs the action of a key.
     pub fn press(&mut self, key: Key, table: &dyn Table) -> Option<Effect> {
         self.message = None;
+        self.is_lost = false;
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key, table);
         }

@@ -134,7 +134,7 @@ fn the_cursor_belongs_to_a_process() {
         };
         view.settle(&others);
         assert_eq!((view.cursor, view.follow), (line, false));
-        assert!(view.message.take().is_some(), "{keys:?}");
+        assert!(view.is_lost, "{keys:?}");
         view.settle(&turned);
         assert_eq!(view.cursor, line);
     }
