@@ -13,7 +13,7 @@ use taskdiag_core::socket::state_named;
 
 use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{say_hidden, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
@@ -298,8 +298,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Content::Sockets(layout) => report.sockets(&mut handle, layout)?,
         Content::Sums(layout) => report.sums(&mut handle, layout)?,
     };
-    let outcome = processes
-        .report(&[])
+    let mut outcome = Outcome::Complete;
+    // Hidden processes may be in other network namespaces.
+    if !request.has_owners() && !request.own_namespace && handle.lacks_hidden(&Query::processes()) {
+        outcome = say_hidden();
+    }
+    let outcome = outcome
+        .and(processes.report(&[]))
         .and(args.selection.check_cgroup(&handle, &processes));
     Ok(outcome.and(report.report(&answer)))
 }

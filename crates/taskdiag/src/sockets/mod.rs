@@ -367,7 +367,7 @@ impl<'a> Listing<'a> {
             }
             if !request.own_namespace {
                 find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
-                pass.answer.processes_hidden = namespaces.hidden.len() as u64;
+                pass.answer.processes_hidden = namespaces.hidden.len() as u64 + namespaces.denied;
             }
             let is_last = round + 1 == ROUNDS;
             // The closure may have ended the pass.
@@ -558,6 +558,7 @@ pub(crate) fn sockets_device() -> Result<u64> {
 fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: Seen, patience: Duration) -> Result<()> {
     let mut tasks = handle.query(&Query::threads().fields(Field::StartNs | Field::NsNet | Field::NsMnt))?;
     namespaces.add_of_tasks(&tasks);
+    namespaces.denied = tasks.counters().denied;
     let mounts = Mounts::of_tasks(&tasks);
     let mut unread = 0;
     if may_enter() {

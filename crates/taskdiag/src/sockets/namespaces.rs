@@ -46,6 +46,8 @@ pub(super) struct Namespaces {
     device: u64,
     /// Processes that hide their namespace.
     pub(super) hidden: HashSet<u32>,
+    /// Processes of which nothing may be seen.
+    pub(super) denied: u64,
     /// Processes and mount namespaces that no thread could read.
     pub(super) unread: u64,
 }
