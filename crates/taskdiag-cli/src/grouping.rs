@@ -13,7 +13,7 @@ use crate::output::document::{Head, Sample};
 use crate::output::format::{Format, Machine};
 use crate::output::listing::Form;
 use crate::output::names::Names;
-use crate::output::relation::{column, Cell, ColumnInfo};
+use crate::output::relation::{column, Cell, ColumnInfo, IN_NONE};
 use crate::output::rows::{write_total, RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{people, text, Output};
@@ -293,7 +293,7 @@ impl Name {
     pub fn write(&self, out: &mut Vec<u8>, names: &mut Names) {
         match self {
             Name::User(uid) => text::escape(out, names.user(*uid)),
-            Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
+            Name::Text(name) if name.is_empty() => out.extend_from_slice(IN_NONE.as_bytes()),
             Name::Text(name) => text::escape(out, name),
             Name::Port(protocol, port) => {
                 out.extend_from_slice(protocol.as_bytes());

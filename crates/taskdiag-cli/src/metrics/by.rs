@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use taskdiag::{Absent, Field, Fields, Value};
 
 use super::template::label;
+use crate::output::relation::IN_NONE;
 
 /// What processes are added up by, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,9 +26,6 @@ pub struct Group {
     /// Whether a part of the answer did not come in time, so that a later one may be different.
     pub is_late: bool,
 }
-
-/// The name of the group of processes that belong to no such group.
-const NONE: &str = "(none)";
 
 /// The name of the group of processes whose group is unknown.
 const UNKNOWN: &str = "(unknown)";
@@ -77,7 +75,7 @@ impl By {
                     name = label(text);
                     break;
                 }
-                Ok(_) => NONE.clone_into(&mut name),
+                Ok(_) => IN_NONE.clone_into(&mut name),
                 Err(reason) => is_late |= reason == Absent::NoAnswer,
             }
         }
@@ -103,7 +101,7 @@ mod tests {
             is_late,
         };
         assert_eq!(By::Unit.group(|_| text("a.service")), group("a.service", false));
-        assert_eq!(By::Unit.group(|_| text("")), group(NONE, false));
+        assert_eq!(By::Unit.group(|_| text("")), group(IN_NONE, false));
         assert_eq!(By::Unit.group(|_| Err(Absent::Denied)), group(UNKNOWN, false));
         assert_eq!(By::User.group(|_| Err(Absent::NoAnswer)), group(UNKNOWN, true));
         for (reason, is_late) in [(Absent::Unsupported, false), (Absent::NoAnswer, true)] {
@@ -113,6 +111,6 @@ mod tests {
             };
             assert_eq!(By::Container.group(by_id), group("0123", is_late));
         }
-        assert_eq!(By::Container.group(|_| text("")), group(NONE, false));
+        assert_eq!(By::Container.group(|_| text("")), group(IN_NONE, false));
     }
 }

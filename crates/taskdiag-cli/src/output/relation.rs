@@ -19,6 +19,9 @@ pub struct ColumnInfo {
     pub empty: &'static str,
 }
 
+/// What tables show for a task without a unit, a container, a terminal. ps' own columns have a dash.
+pub const IN_NONE: &str = "(none)";
+
 /// A column.
 pub const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> ColumnInfo {
     ColumnInfo {
@@ -50,7 +53,11 @@ impl ColumnInfo {
         let info = field.info();
         ColumnInfo {
             // A derived field has an empty text for a task without a terminal, unit or container.
-            empty: if field.group() == Group::Derived { "-" } else { "\"\"" },
+            empty: if field.group() == Group::Derived {
+                IN_NONE
+            } else {
+                "\"\""
+            },
             ..column(field.name(), info.kind, info.meaning)
         }
     }

@@ -180,7 +180,7 @@ mod tests {
             (Field::Cgroup, "\"\"", "\"\""),
             (Field::SwapBytes, "-", "-"),
             (Field::CpuPercent, "12.3", "12.345"),
-            (Field::Unit, "-", "-"),
+            (Field::Unit, "(none)", "(none)"),
             (Field::StartTime, "2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
         ] {
             assert_eq!(text(&shown(field), false, &row), people);

@@ -76,7 +76,6 @@ fn drawn(by: &Grouping, name: &Name, names: &mut Names) -> String {
     let is_long_id = |id: &[u8]| by == &CONTAINER && id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
     let mut out = Vec::new();
     match name {
-        Name::Text(text) if text.is_empty() => return "(none)".to_owned(),
         Name::None(reason) => return format!("({reason})"),
         Name::Text(id) if is_long_id(id) => out.extend_from_slice(&id[..12]),
         name => name.write(&mut out, names),
