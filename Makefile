@@ -49,7 +49,7 @@ export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
-	bench lint msrv advisories format docs api clean
+	bench lint msrv crates advisories format docs api clean
 
 # All that is built for release has the same flags: with others, cargo would build it anew.
 build bench soak soak-broker: export RUSTFLAGS := $(shell dev/pathflags.sh rust)
@@ -239,6 +239,10 @@ lint: ## Check formatting, lints, documentation, public API, dependencies, scrip
 msrv: ## Check that the library and the programs build with the oldest supported Rust
 	@dev/setup.sh build
 	@dev/msrv.sh
+
+crates: ## Check that crates.io would take the library and the crates that it needs, and that they build from there
+	@dev/setup.sh build
+	@$(CARGO) publish --quiet --dry-run --workspace
 
 advisories: ## Check dependencies against the RustSec database, which needs the network
 	@dev/setup.sh lint
