@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::events::{self, EventSource};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Kind, Query, Snapshot, SourceId, Value, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Query, Snapshot, SourceId, Value, Verdict};
 
 use crate::listing::{Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::{member, Head};
-use crate::output::relation::{column, Cell, ColumnInfo, NONE};
+use crate::output::relation::{columns, Cell, ColumnInfo, NONE};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::terminal::Style;
@@ -31,16 +31,12 @@ pub struct Args {
 }
 
 /// The columns of rows.
-pub const RELATION: [ColumnInfo; 4] = [
-    column("fact", Kind::Text, "A fact about this host."),
-    column("verdict", Kind::Text, "`yes`, `no` or `unknown`."),
-    column("why", Kind::Text, "How this is known, or why it does not hold."),
-    column(
-        "remedy",
-        Kind::Text,
-        "What to do about it; absent if there is nothing to do.",
-    ),
-];
+pub const RELATION: [ColumnInfo; 4] = columns! {
+    "fact": Text, "A fact about this host.";
+    "verdict": Text, "`yes`, `no` or `unknown`.";
+    "why": Text, "How this is known, or why it does not hold.";
+    "remedy": Text, "What to do about it; absent if there is nothing to do.";
+};
 
 /// The findings.
 #[derive(Debug)]

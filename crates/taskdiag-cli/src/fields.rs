@@ -13,7 +13,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
 use crate::output::listing::{Form, Layout, Listing, Shown, Usual};
-use crate::output::relation::{column, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::Output;
 
 /// List all fields: their names, groups, units, and where /proc has them
@@ -41,27 +41,15 @@ pub struct Args {
 }
 
 /// The columns of rows.
-pub const RELATION: [ColumnInfo; 7] = [
-    column("name", Kind::Text, "The name, everywhere."),
-    column("group", Kind::Text, "The group: fields that are read together."),
-    column("kind", Kind::Text, "The kind of the values, with their unit."),
-    column(
-        "origin",
-        Kind::Text,
-        "Where /proc/PID has the value as text, or the fields that it is derived from.",
-    ),
-    column(
-        "since",
-        Kind::Text,
-        "The first kernel version that has it there; absent if all supported kernels do.",
-    ),
-    column(
-        "access",
-        Kind::Text,
-        "The right needed to see it for another user's task; absent if none.",
-    ),
-    column("meaning", Kind::Text, "What it means."),
-];
+pub const RELATION: [ColumnInfo; 7] = columns! {
+    "name": Text, "The name, everywhere.";
+    "group": Text, "The group: fields that are read together.";
+    "kind": Text, "The kind of the values, with their unit.";
+    "origin": Text, "Where /proc/PID has the value as text, or the fields that it is derived from.";
+    "since": Text, "The first kernel version that has it there; absent if all supported kernels do.";
+    "access": Text, "The right needed to see it for another user's task; absent if none.";
+    "meaning": Text, "What it means.";
+};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {

@@ -5,7 +5,7 @@ use std::io;
 
 use clap::builder::TypedValueParser;
 use taskdiag::sockets::{Family, State};
-use taskdiag::{Absent, Field, Fields, Kind, Known, Task, Value};
+use taskdiag::{Absent, Field, Fields, Known, Task, Value};
 
 use crate::choice::{unknown, SortBy};
 use crate::outcome::Failure;
@@ -13,7 +13,7 @@ use crate::output::document::{Head, Sample};
 use crate::output::format::{Format, Machine};
 use crate::output::listing::Form;
 use crate::output::names::Names;
-use crate::output::relation::{column, Cell, ColumnInfo, IN_NONE};
+use crate::output::relation::{columns, Cell, ColumnInfo, IN_NONE};
 use crate::output::rows::{write_total, RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{people, text, Output};
@@ -108,10 +108,10 @@ fn text_of(name: Result<&[u8], Absent>) -> Result<Name, Absent> {
 /// Effective user.
 pub static USER: Grouping = of_process(
     "USER",
-    &[
-        column("euid", Kind::User, "The effective user id."),
-        column("user", Kind::Text, "The name of that user."),
-    ],
+    &columns! {
+        "euid": User, "The effective user id.";
+        "user": Text, "The name of that user.";
+    },
     &[Field::Euid],
     |task| Ok(Name::User(task.euid()?)),
 );
@@ -119,11 +119,7 @@ pub static USER: Grouping = of_process(
 /// [`program`].
 pub static PROGRAM: Grouping = of_process(
     "PROGRAM",
-    &[column(
-        "program",
-        Kind::Text,
-        "The file name of the executable; the name of the process where that is denied.",
-    )],
+    &columns! { "program": Text, "The file name of the executable; the name of the process where that is denied."; },
     &[Field::Exe, Field::Comm],
     |task| text_of(program(task)),
 );
@@ -131,11 +127,9 @@ pub static PROGRAM: Grouping = of_process(
 /// [`script`].
 static SCRIPT: Grouping = of_process(
     "SCRIPT",
-    &[column(
-        "script",
-        Kind::Text,
-        "The file name of the script that an interpreter runs; of other processes the program.",
-    )],
+    &columns! {
+        "script": Text, "The file name of the script that an interpreter runs; of other processes the program.";
+    },
     &[Field::Exe, Field::Comm, Field::Cmdline],
     |task| text_of(script(task)),
 );
@@ -143,11 +137,7 @@ static SCRIPT: Grouping = of_process(
 /// [`unit()`].
 pub static UNIT: Grouping = of_process(
     "UNIT",
-    &[column(
-        "unit",
-        Kind::Text,
-        "The systemd unit, of the system or of a user.",
-    )],
+    &columns! { "unit": Text, "The systemd unit, of the system or of a user."; },
     &[Field::Unit, Field::UserUnit],
     |task| text_of(unit(task)),
 );
@@ -155,21 +145,21 @@ pub static UNIT: Grouping = of_process(
 /// [`container`].
 pub static CONTAINER: Grouping = of_process(
     "CONTAINER",
-    &[column("container", Kind::Text, "The name of the container, or its id.")],
+    &columns! { "container": Text, "The name of the container, or its id."; },
     &[Field::ContainerName, Field::ContainerId],
     |task| text_of(container(task)),
 );
 
 static POD: Grouping = of_process(
     "POD",
-    &[column("pod", Kind::Text, "The UID of the Kubernetes pod.")],
+    &columns! { "pod": Text, "The UID of the Kubernetes pod."; },
     &[Field::PodUid],
     |task| text_of(task.pod_uid()),
 );
 
 static CGROUP: Grouping = of_process(
     "CGROUP",
-    &[column("cgroup", Kind::Text, "The cgroup of the unified hierarchy.")],
+    &columns! { "cgroup": Text, "The cgroup of the unified hierarchy."; },
     &[Field::Cgroup],
     |task| text_of(task.cgroup()),
 );
@@ -305,6 +295,15 @@ impl Name {
         }
     }
 }
+
+/// The columns of sums, a line for each: its name, the kind of its numbers, its heading in tables, and
+/// what the numbers mean.
+macro_rules! sum_columns {
+    ($($name:literal: $kind:ident, $heading:literal, $meaning:literal;)*) => {
+        &[$(($crate::output::relation::column($name, taskdiag::Kind::$kind, $meaning), $heading)),*]
+    };
+}
+pub(crate) use sum_columns;
 
 /// Something added up.
 pub trait Sum: Default {

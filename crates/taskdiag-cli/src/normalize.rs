@@ -4,14 +4,14 @@ use std::io::{self, BufRead as _};
 
 use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
-use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
+use taskdiag::{Absent, ErrorKind, Known, Value};
 
 use crate::maps::{address, build_id_cell, SourceOptions};
 use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing, Made, Shown, Usual};
-use crate::output::relation::{column, Cell, ColumnInfo, Row};
+use crate::output::relation::{columns, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{cell, text};
 use crate::quantity;
@@ -43,27 +43,15 @@ pub struct Args {
 }
 
 /// The columns of rows.
-pub const RELATION: [ColumnInfo; 7] = [
-    column("addr", Kind::Address, "The address."),
-    column("file_offset", Kind::Bytes, "The offset of the address in the file."),
-    column(
-        "name",
-        Kind::Text,
-        "The path of the file, without \" (deleted)\"; [vdso] for the kernel's library.",
-    ),
-    column("build_id", Kind::Text, "Build id of the file, in hexadecimal."),
-    column("deleted", Kind::Flag, "Whether the file is deleted."),
-    column(
-        "elf_address",
-        Kind::Address,
-        "The address in the file's own terms, as its symbols and debug information have it.",
-    ),
-    column(
-        "segment_address",
-        Kind::Address,
-        "The first such address of the segment that it is in.",
-    ),
-];
+pub const RELATION: [ColumnInfo; 7] = columns! {
+    "addr": Address, "The address.";
+    "file_offset": Bytes, "The offset of the address in the file.";
+    "name": Text, "The path of the file, without \" (deleted)\"; [vdso] for the kernel's library.";
+    "build_id": Text, "Build id of the file, in hexadecimal.";
+    "deleted": Flag, "Whether the file is deleted.";
+    "elf_address": Address, "The address in the file's own terms, as its symbols and debug information have it.";
+    "segment_address": Address, "The first such address of the segment that it is in.";
+};
 
 // The indexes of columns.
 const ADDRESS: usize = 0;

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use rustix::fs::{open, seek, stat, FileType, Mode, OFlags, SeekFrom};
 use taskdiag::pagecache::{map, ByteRange, Quantity, Run, Source, State};
-use taskdiag::{Absent, Error, ErrorKind, Kind, Value};
+use taskdiag::{Absent, Error, ErrorKind, Value};
 
 use super::report::{head, Style};
 use crate::listing::{Format, Machine};
 use crate::outcome::{Failure, Outcome, WhoMay};
 use crate::output::document::counters;
-use crate::output::relation::{column, Cell, ColumnInfo};
+use crate::output::relation::{columns, Cell, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
@@ -21,14 +21,14 @@ use crate::output::{cell, Output};
 const WIDTH: usize = 80;
 
 /// The columns of a run of pages.
-pub const RUN_RELATION: [ColumnInfo; 6] = [
-    column("offset_bytes", Kind::Bytes, ""),
-    column("size_bytes", Kind::Bytes, ""),
-    column("state", Kind::Text, ""),
-    column("cached_bytes", Kind::Bytes, ""),
-    column("dirty_bytes", Kind::Bytes, ""),
-    column("writeback_bytes", Kind::Bytes, ""),
-];
+pub const RUN_RELATION: [ColumnInfo; 6] = columns! {
+    "offset_bytes": Bytes, "";
+    "size_bytes": Bytes, "";
+    "state": Text, "";
+    "cached_bytes": Bytes, "";
+    "dirty_bytes": Bytes, "";
+    "writeback_bytes": Bytes, "";
+};
 
 /// The value of a run in a column.
 fn cell_of(run: &Run, column: usize) -> Cell<'static> {

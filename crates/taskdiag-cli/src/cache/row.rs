@@ -1,14 +1,14 @@
 //! Rows about the page cache: files, and directories with the sums of their files.
 
 use taskdiag::pagecache::{ByteRange, Quantity, Source, Sum, Usage};
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::{Absent, Value};
 
 use crate::choice::SortBy;
 use crate::outcome::Failure;
 use crate::output::cell::formatted;
 use crate::output::listing::{self, Content, Made, Shown, Usual};
 use crate::output::people;
-use crate::output::relation::{column, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 
 /// The columns of a row.
@@ -44,41 +44,17 @@ impl Column {
 }
 
 /// The columns of a row.
-pub const RELATION: [ColumnInfo; 9] = [
-    column(
-        "path",
-        Kind::Text,
-        "The name as given or found; for a file that a process holds, as the kernel reports it.",
-    ),
-    column(
-        "size_bytes",
-        Kind::Bytes,
-        "The size of the file, or the sum of the sizes of the files.",
-    ),
-    column("cached_bytes", Kind::Bytes, "Pages in the cache, in any state."),
-    column(
-        "dirty_bytes",
-        Kind::Bytes,
-        "Cached pages that are not yet written to disk.",
-    ),
-    column("writeback_bytes", Kind::Bytes, "Cached pages that are being written."),
-    column(
-        "evicted_bytes",
-        Kind::Bytes,
-        "Pages that were in the cache and were evicted.",
-    ),
-    column(
-        "recently_evicted_bytes",
-        Kind::Bytes,
-        "Evicted pages that would be active at once if read again.",
-    ),
-    column("files_count", Kind::Count, "The number of files in the row."),
-    column(
-        "missing_count",
-        Kind::Count,
-        "The number of files that are missing from the other numbers, except from the size.",
-    ),
-];
+pub const RELATION: [ColumnInfo; 9] = columns! {
+    "path": Text, "The name as given or found; for a file that a process holds, as the kernel reports it.";
+    "size_bytes": Bytes, "The size of the file, or the sum of the sizes of the files.";
+    "cached_bytes": Bytes, "Pages in the cache, in any state.";
+    "dirty_bytes": Bytes, "Cached pages that are not yet written to disk.";
+    "writeback_bytes": Bytes, "Cached pages that are being written.";
+    "evicted_bytes": Bytes, "Pages that were in the cache and were evicted.";
+    "recently_evicted_bytes": Bytes, "Evicted pages that would be active at once if read again.";
+    "files_count": Count, "The number of files in the row.";
+    "missing_count": Count, "The number of files that are missing from the other numbers, except from the size.";
+};
 
 // The indexes of columns.
 const PATH: usize = 0;

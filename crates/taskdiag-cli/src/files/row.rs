@@ -10,7 +10,7 @@ use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 
 /// The columns of a row: [`FileField::ALL`].
-pub const RELATION: [ColumnInfo; FileField::ALL.len()] = columns_of!(FileField);
+pub const RELATION: [ColumnInfo; FileField::ALL.len()] = columns_of!(FileField::ALL);
 
 // The indexes of columns in tables.
 pub const PID: usize = FileField::Pid as usize;

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use taskdiag::files::{Device, FileField, OpenFile};
-use taskdiag::{Kind, Known, Task};
+use taskdiag::{Known, Task};
 
 use super::RELATION;
-use crate::grouping::{self, Grouping, Name};
-use crate::output::relation::{column, ColumnInfo};
+use crate::grouping::{self, sum_columns, Grouping, Name};
+use crate::output::relation::ColumnInfo;
 
 /// Name of the file.
 pub static PATH: Grouping = {
@@ -80,32 +80,13 @@ impl Sum {
 }
 
 impl grouping::Sum for Sum {
-    const COLUMNS: &'static [(ColumnInfo, &'static str)] = &[
-        (
-            column("opens_count", Kind::Count, "The number of descriptors and other uses."),
-            "OPEN",
-        ),
-        (
-            column("processes_count", Kind::Count, "The number of processes."),
-            "PROCESSES",
-        ),
-        (
-            column(
-                "files_count",
-                Kind::Count,
-                "The number of files, each once, no matter how often it is open.",
-            ),
-            "FILES",
-        ),
-        (
-            column("deleted_count", Kind::Count, "The number of those that are deleted."),
-            "DELETED",
-        ),
-        (
-            column("deleted_bytes", Kind::Bytes, "The space that the deleted files hold."),
-            "HELD",
-        ),
-    ];
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
+        "opens_count": Count, "OPEN", "The number of descriptors and other uses.";
+        "processes_count": Count, "PROCESSES", "The number of processes.";
+        "files_count": Count, "FILES", "The number of files, each once, no matter how often it is open.";
+        "deleted_count": Count, "DELETED", "The number of those that are deleted.";
+        "deleted_bytes": Bytes, "HELD", "The space that the deleted files hold.";
+    };
 
     fn numbers(&self) -> Vec<Known<u64>> {
         let counts = self.counts().map(Ok);

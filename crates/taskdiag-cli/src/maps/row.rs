@@ -11,7 +11,7 @@ use crate::output::table::Align;
 
 /// The columns of rows: [`MapField::ALL`].
 pub const RELATION: [ColumnInfo; MapField::ALL.len()] = {
-    let mut columns = columns_of!(MapField);
+    let mut columns = columns_of!(MapField::ALL);
     // An anonymous mapping has no name.
     columns[NAME].empty = "";
     columns

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use taskdiag::{Absent, Field, Kind, Known, Task, Value};
+use taskdiag::{Absent, Field, Known, Task, Value};
 
-use crate::grouping::{self, Name, SumLayout};
+use crate::grouping::{self, sum_columns, Name, SumLayout};
 use crate::output::listing::Form;
-use crate::output::relation::{column, ColumnInfo};
+use crate::output::relation::ColumnInfo;
 
 /// The fields that are added up. All come from the same walk of a process's page tables, so they
 /// are consistent. The kernel's counters (`rss_bytes`, `swap_bytes`) would be from another moment.
@@ -79,54 +79,16 @@ impl Sum {
 }
 
 impl grouping::Sum for Sum {
-    const COLUMNS: &'static [(ColumnInfo, &'static str)] = &[
-        (
-            column(
-                "processes_count",
-                Kind::Count,
-                "The number of processes that have memory.",
-            ),
-            "COUNT",
-        ),
-        (
-            column(
-                "missing_count",
-                Kind::Count,
-                "How many of them are missing from the sizes.",
-            ),
-            "",
-        ),
-        (column("rollup_swap_bytes", Kind::Bytes, "Swapped out."), "SWAP"),
-        (
-            column("uss_bytes", Kind::Bytes, "Pages that no other process has mapped."),
-            "USS",
-        ),
-        (
-            column(
-                "pss_bytes",
-                Kind::Bytes,
-                "Resident pages, each divided by the number of processes that have it mapped.",
-            ),
-            "PSS",
-        ),
-        (column("rollup_rss_bytes", Kind::Bytes, "Resident pages."), "RSS"),
-        (
-            column(
-                "private_hugetlb_bytes",
-                Kind::Bytes,
-                "Pages of hugetlbfs of one process.",
-            ),
-            "HUGETLB",
-        ),
-        (
-            column(
-                "shared_hugetlb_bytes",
-                Kind::Bytes,
-                "Pages of hugetlbfs of several processes.",
-            ),
-            "SHARED-HUGETLB",
-        ),
-    ];
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
+        "processes_count": Count, "COUNT", "The number of processes that have memory.";
+        "missing_count": Count, "", "How many of them are missing from the sizes.";
+        "rollup_swap_bytes": Bytes, "SWAP", "Swapped out.";
+        "uss_bytes": Bytes, "USS", "Pages that no other process has mapped.";
+        "pss_bytes": Bytes, "PSS", "Resident pages, each divided by the number of processes that have it mapped.";
+        "rollup_rss_bytes": Bytes, "RSS", "Resident pages.";
+        "private_hugetlb_bytes": Bytes, "HUGETLB", "Pages of hugetlbfs of one process.";
+        "shared_hugetlb_bytes": Bytes, "SHARED-HUGETLB", "Pages of hugetlbfs of several processes.";
+    };
 
     fn numbers(&self) -> Vec<Known<u64>> {
         let counts = [Ok(self.processes), Ok(self.missing)];

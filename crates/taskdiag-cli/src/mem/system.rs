@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use taskdiag::{Absent, Field, Fields, Kind, Query, Task, Value};
+use taskdiag::{Absent, Field, Fields, Query, Task, Value};
 
 use super::account::{Account, Line, Processes};
 use super::{progress, Args};
@@ -12,26 +12,18 @@ use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
-use crate::output::relation::{column, Absences, ColumnInfo};
+use crate::output::relation::{columns, Absences, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::Output;
 use crate::proc;
 
 /// The keys of rows.
-pub const RELATION: [ColumnInfo; 3] = [
-    column(
-        "item",
-        Kind::Text,
-        "What the memory is used for; the first row is total_bytes.",
-    ),
-    column("bytes", Kind::Signed, "The size; the unexplained part can be negative."),
-    column(
-        "part_of",
-        Kind::Text,
-        "The item that contains this one; empty for the first row.",
-    ),
-];
+pub const RELATION: [ColumnInfo; 3] = columns! {
+    "item": Text, "What the memory is used for; the first row is total_bytes.";
+    "bytes": Signed, "The size; the unexplained part can be negative.";
+    "part_of": Text, "The item that contains this one; empty for the first row.";
+};
 
 /// The fields of processes that the account needs.
 pub const FIELDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];

@@ -32,13 +32,21 @@ pub const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> Co
     }
 }
 
+/// Columns, a line for each: its name, the kind of its values, and their meaning.
+macro_rules! columns {
+    ($($name:literal: $kind:ident, $meaning:literal;)*) => {
+        [$($crate::output::relation::column($name, taskdiag::Kind::$kind, $meaning)),*]
+    };
+}
+pub(crate) use columns;
+
 /// The columns of rows whose fields are in a table of the library.
 macro_rules! columns_of {
-    ($fields:ident) => {{
-        let mut columns = [$crate::output::relation::column("", $fields::ALL[0].kind(), ""); $fields::ALL.len()];
+    ($fields:expr) => {{
+        let mut columns = [$crate::output::relation::column("", $fields[0].kind(), ""); $fields.len()];
         let mut index = 0;
         while index < columns.len() {
-            let field = $fields::ALL[index];
+            let field = $fields[index];
             columns[index] = $crate::output::relation::column(field.name(), field.kind(), field.meaning());
             index += 1;
         }

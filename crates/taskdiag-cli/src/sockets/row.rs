@@ -11,7 +11,7 @@ use crate::output::table::Align;
 use crate::output::{people, text};
 
 /// The columns of a row: [`SocketField::ALL`].
-pub const RELATION: [ColumnInfo; SocketField::ALL.len()] = columns_of!(SocketField);
+pub const RELATION: [ColumnInfo; SocketField::ALL.len()] = columns_of!(SocketField::ALL);
 
 impl Row for SocketRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
