@@ -48,7 +48,7 @@ pub struct Family {
     pub is_usual: bool,
 }
 
-const fn whole(value: u64) -> Option<Number> {
+pub const fn whole(value: u64) -> Option<Number> {
     Some(Number::Whole(value))
 }
 
@@ -61,161 +61,66 @@ const fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
     }
 }
 
-const fn usual(
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    label: &'static str,
-    series: &'static [(&'static str, Origin)],
-) -> Family {
-    Family {
-        name,
-        kind,
-        help,
-        label,
-        series,
-        is_usual: true,
-    }
+/// Metrics: the name, the type, the help text, and the origin of the value. With a label, an origin for
+/// each of its values. What process-exporter does not have is `own`.
+macro_rules! families {
+    ($($($own:ident)? $name:literal: $kind:ident, $help:literal $(, $label:literal)? =>
+        $($([$value:expr])? $origin:ident($of:expr)),*;)*) => {
+        &[$(Family {
+            name: $name,
+            kind: Kind::$kind,
+            help: $help,
+            label: concat!($($label)?),
+            series: &[$(([$($value,)? ""][0], Origin::$origin($of))),*],
+            is_usual: concat!($(stringify!($own))?).is_empty(),
+        }),*]
+    };
 }
 
 /// The metrics of groups.
-pub const GROUPS: &[Family] = &[
-    usual(
-        "num_procs",
-        Kind::Gauge,
-        "Processes in the group",
-        "",
-        &[("", Origin::Now(|now| whole(now.processes)))],
-    ),
-    usual(
-        "cpu_seconds",
-        Kind::Counter,
-        "Processor time of the group; unsampled is that of processes which ended, after they were last read",
-        "mode",
-        &[
-            ("user", Origin::Seconds(Counter::UserNs)),
-            ("system", Origin::Seconds(Counter::SystemNs)),
-            ("unsampled", Origin::Seconds(Counter::UnsampledNs)),
-        ],
-    ),
-    usual(
-        "read_bytes",
-        Kind::Counter,
-        "Bytes that the group read from storage",
-        "",
-        &[("", Origin::Count(Counter::ReadBytes))],
-    ),
-    usual(
-        "write_bytes",
-        Kind::Counter,
-        "Bytes that the group caused to be written to storage",
-        "",
-        &[("", Origin::Count(Counter::WriteBytes))],
-    ),
-    usual(
-        "major_page_faults",
-        Kind::Counter,
-        "Page faults of the group with I/O",
-        "",
-        &[("", Origin::Count(Counter::MajorFaults))],
-    ),
-    usual(
-        "minor_page_faults",
-        Kind::Counter,
-        "Page faults of the group without I/O",
-        "",
-        &[("", Origin::Count(Counter::MinorFaults))],
-    ),
-    usual(
-        "context_switches",
-        Kind::Counter,
-        "Context switches of the group",
-        "ctxswitchtype",
-        &[
-            ("voluntary", Origin::Count(Counter::Voluntary)),
-            ("nonvoluntary", Origin::Count(Counter::Nonvoluntary)),
-        ],
-    ),
-    usual(
-        "memory_bytes",
-        Kind::Gauge,
-        "Memory of the group; what is shared counts for each process, but in proportional sizes once",
-        "memtype",
-        &[
-            ("resident", Origin::Now(|now| whole(now.resident_bytes))),
-            ("virtual", Origin::Now(|now| whole(now.virtual_bytes))),
-            ("swapped", Origin::Now(|now| whole(now.swapped_bytes))),
-            ("proportionalResident", Origin::Now(|now| pss(now, now.pss_bytes))),
-            ("proportionalSwapped", Origin::Now(|now| pss(now, now.swap_pss_bytes))),
-        ],
-    ),
-    usual(
-        "open_filedesc",
-        Kind::Gauge,
-        "Open file descriptors of the group",
-        "",
-        &[("", Origin::Now(|now| known(now.descriptors, now.with_descriptors, now)))],
-    ),
-    usual(
-        "worst_fd_ratio",
-        Kind::Gauge,
-        "The largest ratio of open file descriptors to their soft limit of the processes in the group",
-        "",
-        &[(
-            "",
-            Origin::Now(|now| known(0, now.with_descriptors, now).map(|_| Number::Real(now.worst_fd_ratio))),
-        )],
-    ),
-    usual(
-        "oldest_start_time_seconds",
-        Kind::Gauge,
-        "When the oldest process of the group started, in seconds since 1970",
-        "",
-        &[("", Origin::Now(|now| now.oldest_start_s.map(Number::Whole)))],
-    ),
-    usual(
-        "num_threads",
-        Kind::Gauge,
-        "Threads of the processes in the group",
-        "",
-        &[("", Origin::Now(|now| whole(now.threads)))],
-    ),
-    usual(
-        "states",
-        Kind::Gauge,
-        "Threads of the group by state, or processes if threads are not read",
-        "state",
-        &[
-            (STATES[0], Origin::Now(|now| whole(now.states[0]))),
-            (STATES[1], Origin::Now(|now| whole(now.states[1]))),
-            (STATES[2], Origin::Now(|now| whole(now.states[2]))),
-            (STATES[3], Origin::Now(|now| whole(now.states[3]))),
-            (STATES[4], Origin::Now(|now| whole(now.states[4]))),
-        ],
-    ),
-    Family {
-        name: "ended_processes",
-        kind: Kind::Counter,
-        help: "Processes of the group that ended, as events told",
-        label: "",
-        series: &[("", Origin::Count(Counter::Ended))],
-        is_usual: false,
-    },
-    Family {
-        name: "pss_missing_processes",
-        kind: Kind::Gauge,
-        help: "Processes of the group whose proportional size is not known, and not in the sum",
-        label: "",
-        series: &[(
-            "",
-            Origin::Now(|now| match (now.with_pss, now.without_pss) {
-                (0, 0) => None,
-                (_, missing) => whole(missing),
-            }),
-        )],
-        is_usual: false,
-    },
-];
+pub const GROUPS: &[Family] = families! {
+    "num_procs": Gauge, "Processes in the group" => Now(|now| whole(now.processes));
+    "cpu_seconds": Counter,
+        "Processor time of the group; unsampled is that of processes which ended, after they were last read", "mode" =>
+        ["user"] Seconds(Counter::UserNs),
+        ["system"] Seconds(Counter::SystemNs),
+        ["unsampled"] Seconds(Counter::UnsampledNs);
+    "read_bytes": Counter, "Bytes that the group read from storage" => Count(Counter::ReadBytes);
+    "write_bytes": Counter, "Bytes that the group caused to be written to storage" => Count(Counter::WriteBytes);
+    "major_page_faults": Counter, "Page faults of the group with I/O" => Count(Counter::MajorFaults);
+    "minor_page_faults": Counter, "Page faults of the group without I/O" => Count(Counter::MinorFaults);
+    "context_switches": Counter, "Context switches of the group", "ctxswitchtype" =>
+        ["voluntary"] Count(Counter::Voluntary),
+        ["nonvoluntary"] Count(Counter::Nonvoluntary);
+    "memory_bytes": Gauge,
+        "Memory of the group; what is shared counts for each process, but in proportional sizes once", "memtype" =>
+        ["resident"] Now(|now| whole(now.resident_bytes)),
+        ["virtual"] Now(|now| whole(now.virtual_bytes)),
+        ["swapped"] Now(|now| whole(now.swapped_bytes)),
+        ["proportionalResident"] Now(|now| pss(now, now.pss_bytes)),
+        ["proportionalSwapped"] Now(|now| pss(now, now.swap_pss_bytes));
+    "open_filedesc": Gauge, "Open file descriptors of the group" =>
+        Now(|now| known(now.descriptors, now.with_descriptors, now));
+    "worst_fd_ratio": Gauge,
+        "The largest ratio of open file descriptors to their soft limit of the processes in the group" =>
+        Now(|now| known(0, now.with_descriptors, now).map(|_| Number::Real(now.worst_fd_ratio)));
+    "oldest_start_time_seconds": Gauge, "When the oldest process of the group started, in seconds since 1970" =>
+        Now(|now| now.oldest_start_s.map(Number::Whole));
+    "num_threads": Gauge, "Threads of the processes in the group" => Now(|now| whole(now.threads));
+    "states": Gauge, "Threads of the group by state, or processes if threads are not read", "state" =>
+        [STATES[0]] Now(|now| whole(now.states[0])),
+        [STATES[1]] Now(|now| whole(now.states[1])),
+        [STATES[2]] Now(|now| whole(now.states[2])),
+        [STATES[3]] Now(|now| whole(now.states[3])),
+        [STATES[4]] Now(|now| whole(now.states[4]));
+    own "ended_processes": Counter, "Processes of the group that ended, as events told" => Count(Counter::Ended);
+    own "pss_missing_processes": Gauge,
+        "Processes of the group whose proportional size is not known, and not in the sum" =>
+        Now(|now| match (now.with_pss, now.without_pss) {
+            (0, 0) => None,
+            (_, missing) => whole(missing),
+        });
+};
 
 const fn pss(now: &Gauges, value: u64) -> Option<Number> {
     if now.with_pss > 0 {
@@ -226,52 +131,22 @@ const fn pss(now: &Gauges, value: u64) -> Option<Number> {
 }
 
 /// The metrics of threads by name, except their number.
-pub const THREADS: &[Family] = &[
-    usual(
-        "thread_cpu_seconds",
-        Kind::Counter,
-        "Processor time of threads of this name",
-        "mode",
-        &[
-            ("user", Origin::Seconds(Counter::UserNs)),
-            ("system", Origin::Seconds(Counter::SystemNs)),
-        ],
-    ),
-    usual(
-        "thread_io_bytes",
-        Kind::Counter,
-        "Bytes that threads of this name read from storage or caused to be written there",
-        "iomode",
-        &[
-            ("read", Origin::Count(Counter::ReadBytes)),
-            ("write", Origin::Count(Counter::WriteBytes)),
-        ],
-    ),
-    usual(
-        "thread_major_page_faults",
-        Kind::Counter,
-        "Page faults of threads of this name with I/O",
-        "",
-        &[("", Origin::Count(Counter::MajorFaults))],
-    ),
-    usual(
-        "thread_minor_page_faults",
-        Kind::Counter,
-        "Page faults of threads of this name without I/O",
-        "",
-        &[("", Origin::Count(Counter::MinorFaults))],
-    ),
-    usual(
-        "thread_context_switches",
-        Kind::Counter,
-        "Context switches of threads of this name",
-        "ctxswitchtype",
-        &[
-            ("voluntary", Origin::Count(Counter::Voluntary)),
-            ("nonvoluntary", Origin::Count(Counter::Nonvoluntary)),
-        ],
-    ),
-];
+pub const THREADS: &[Family] = families! {
+    "thread_cpu_seconds": Counter, "Processor time of threads of this name", "mode" =>
+        ["user"] Seconds(Counter::UserNs),
+        ["system"] Seconds(Counter::SystemNs);
+    "thread_io_bytes": Counter,
+        "Bytes that threads of this name read from storage or caused to be written there", "iomode" =>
+        ["read"] Count(Counter::ReadBytes),
+        ["write"] Count(Counter::WriteBytes);
+    "thread_major_page_faults": Counter, "Page faults of threads of this name with I/O" =>
+        Count(Counter::MajorFaults);
+    "thread_minor_page_faults": Counter, "Page faults of threads of this name without I/O" =>
+        Count(Counter::MinorFaults);
+    "thread_context_switches": Counter, "Context switches of threads of this name", "ctxswitchtype" =>
+        ["voluntary"] Count(Counter::Voluntary),
+        ["nonvoluntary"] Count(Counter::Nonvoluntary);
+};
 
 /// The number of threads with a name. It comes last among the metrics of threads.
 pub const THREAD_COUNT: (&str, Kind, &str) = ("thread_count", Kind::Untyped, "Threads of this name in the group");

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use taskdiag::pagecache::{Quantity, Seen, Source, Totals, Walk};
 
 use super::exposition::Single;
-use super::families::{Kind, Number};
+use super::families::{whole, Kind, Number};
+use super::own::singles;
 use super::template::label;
 use crate::outcome::say;
 use crate::rhythm::Rhythm;
@@ -66,77 +67,49 @@ impl Directories {
     /// The metrics.
     pub fn singles(&self) -> Vec<Single> {
         let source = Source::of_this_host();
-        let mut singles: Vec<Single> = METRICS
-            .iter()
-            .map(|&(name, help, _)| Single {
-                name,
-                kind: Kind::Gauge,
-                help,
-                series: Vec::new(),
-            })
-            .collect();
+        let mut all: [Option<Single>; METRICS] = [const { None }; METRICS];
         for directory in &*self.0 {
             let known = directory.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some(known) = known else { continue };
             let path = label(std::os::unix::ffi::OsStrExt::as_bytes(directory.path.as_os_str()));
-            for (single, (.., value)) in singles.iter_mut().zip(METRICS) {
-                let value = value(&known, source);
-                let labels = vec![("directory", path.clone())];
-                single.series.extend(value.map(|value| (labels, value)));
+            for (single, mut one) in all.iter_mut().zip(known.metrics(source)) {
+                let series = one.iter_mut().flat_map(|one| &mut one.series);
+                series.for_each(|(labels, _)| labels.push(("directory", path.clone())));
+                match (single, one) {
+                    (Some(single), Some(one)) => single.series.extend(one.series),
+                    (single @ None, one) => *single = one,
+                    (Some(_), None) => {}
+                }
             }
         }
-        singles.retain(|single| !single.series.is_empty());
-        singles
+        all.into_iter().flatten().collect()
     }
 }
 
-type Value = fn(&LastWalk, Source) -> Option<Number>;
+/// How many metrics a directory has.
+const METRICS: usize = 7;
 
-/// The names, help texts and values of the metrics.
-const METRICS: &[(&str, &str, Value)] = &[
-    (
-        "taskdiag_directory_files",
-        "Regular files below the directory",
-        |known, _| Some(Number::Whole(known.totals.sum.files)),
-    ),
-    (
-        "taskdiag_directory_size_bytes",
-        "Sizes of the files below the directory",
-        |known, _| Some(Number::Whole(known.totals.sum.size_bytes)),
-    ),
-    (
-        "taskdiag_directory_cached_bytes",
-        "Page cache of the files below the directory",
-        |known, source| quantity(known, source, Quantity::Cached),
-    ),
-    (
-        "taskdiag_directory_dirty_bytes",
-        "Dirty page cache of the files below the directory",
-        |known, source| quantity(known, source, Quantity::Dirty),
-    ),
-    (
-        "taskdiag_directory_missing_files",
-        "Files below the directory whose page cache is not in the sum",
-        |known, _| {
-            let sum = known.totals.sum;
-            Some(Number::Whole(sum.files - sum.answered + known.totals.failed))
-        },
-    ),
-    (
-        "taskdiag_directory_age_seconds",
-        "Time since the directory was last walked to its end",
-        |known, _| Some(Number::Real(known.at.elapsed().as_secs_f64())),
-    ),
-    (
-        "taskdiag_directory_walk_seconds",
-        "How long the last walk through the directory took",
-        |known, _| Some(Number::Real(known.took.as_secs_f64())),
-    ),
-];
-
-fn quantity(known: &LastWalk, source: Source, quantity: Quantity) -> Option<Number> {
-    let usage = known.totals.sum.usage(source).ok()?;
-    usage.bytes(quantity).ok().map(Number::Whole)
+impl LastWalk {
+    /// The metrics of the directory, with those that are not known.
+    fn metrics(&self, source: Source) -> [Option<Single>; METRICS] {
+        let Totals { sum, failed, .. } = self.totals;
+        let bytes = |quantity| whole(sum.usage(source).ok()?.bytes(quantity).ok()?);
+        let age = Number::Real(self.at.elapsed().as_secs_f64());
+        let took = Number::Real(self.took.as_secs_f64());
+        singles! {
+            Gauge "taskdiag_directory_files", "Regular files below the directory" => whole(sum.files);
+            Gauge "taskdiag_directory_size_bytes", "Sizes of the files below the directory" => whole(sum.size_bytes);
+            Gauge "taskdiag_directory_cached_bytes", "Page cache of the files below the directory" =>
+                bytes(Quantity::Cached);
+            Gauge "taskdiag_directory_dirty_bytes", "Dirty page cache of the files below the directory" =>
+                bytes(Quantity::Dirty);
+            Gauge "taskdiag_directory_missing_files",
+                "Files below the directory whose page cache is not in the sum" =>
+                whole(sum.files - sum.answered + failed);
+            Gauge "taskdiag_directory_age_seconds", "Time since the directory was last walked to its end" => Some(age);
+            Gauge "taskdiag_directory_walk_seconds", "How long the last walk through the directory took" => Some(took);
+        }
+    }
 }
 
 /// Walks a directory. If this fails, the previous result stays and ages.

@@ -27,9 +27,9 @@ use tokio::task::{spawn_local, yield_now, AbortHandle, LocalSet};
 use tokio::time::{sleep, sleep_until, timeout, Instant};
 
 use super::exposition::{Format, Picture, Single};
-use super::families::{Kind, Number};
+use super::families::{whole, Kind, Number};
 use super::listen::{Listener, Stream};
-use super::own::whole;
+use super::own::singles;
 use super::sampler::Sampler;
 use crate::events::stop::Stop;
 
@@ -339,31 +339,43 @@ impl Server {
     /// The metrics about answers.
     fn own(&self, picture: &Picture, is_stale: bool) -> Vec<Single> {
         let counts = self.counts.borrow();
-        let help = "1 if no new sample came in time or it failed, and these values are of an earlier one";
-        let stale = whole("taskdiag_metrics_stale", Kind::Gauge, help, is_stale.into());
-        let help = "Time since these values were read";
         let age = Number::Real(picture.at.elapsed().as_secs_f64());
-        let age = Single::new("taskdiag_metrics_sample_age_seconds", Kind::Gauge, help, age);
-        let counter = |name, help| Single {
-            series: Vec::new(),
-            ..whole(name, Kind::Counter, help, 0)
+        let known = singles! {
+            Gauge "taskdiag_metrics_stale",
+                "1 if no new sample came in time or it failed, and these values are of an earlier one" =>
+                whole(is_stale.into());
+            Gauge "taskdiag_metrics_sample_age_seconds", "Time since these values were read" => Some(age);
+            Counter "taskdiag_metrics_stale_answers", "Answers that had values of an earlier sample" =>
+                whole(counts.stale);
         };
-        let help = "Answers that had values of an earlier sample";
-        let stale_answers = whole("taskdiag_metrics_stale_answers", Kind::Counter, help, counts.stale);
-        let mut answers = counter("taskdiag_metrics_answers", "Answers by status");
-        for (code, &count) in &counts.answers {
-            answers
-                .series
-                .push((vec![("code", code.to_string())], Number::Whole(count)));
-        }
+        let mut own: Vec<Single> = known.into_iter().flatten().collect();
+        let answers = counts.answers.iter().map(|(code, &count)| (code.to_string(), count));
+        let help = "Answers by status";
+        own.push(counter("taskdiag_metrics_answers", help, "code", answers));
+        let dropped = counts
+            .dropped
+            .iter()
+            .map(|(&reason, &count)| (reason.to_owned(), count));
         let help = "Connections that were dropped before they had an answer";
-        let mut dropped = counter("taskdiag_metrics_dropped_connections", help);
-        for (&reason, &count) in &counts.dropped {
-            dropped
-                .series
-                .push((vec![("reason", reason.to_owned())], Number::Whole(count)));
-        }
-        vec![stale, age, stale_answers, answers, dropped]
+        own.push(counter("taskdiag_metrics_dropped_connections", help, "reason", dropped));
+        own
+    }
+}
+
+/// Counts by the value of a label.
+fn counter(
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    counts: impl Iterator<Item = (String, u64)>,
+) -> Single {
+    Single {
+        name,
+        kind: Kind::Counter,
+        help,
+        series: counts
+            .map(|(of, count)| (vec![(label, of)], Number::Whole(count)))
+            .collect(),
     }
 }
 
