@@ -68,6 +68,13 @@ fn line(name: &'static str, bytes: Option<i64>, part_of: &'static str, meaning: 
     }
 }
 
+/// Lines, each with its name, the line that contains it, its meaning, and its size.
+macro_rules! lines {
+    ($($name:expr, $part_of:expr, $meaning:literal => $bytes:expr;)*) => {
+        vec![$(line($name, $bytes, $part_of, $meaning)),*]
+    };
+}
+
 /// The lines that come from counters.
 fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
     // No machine has more memory, and sums of such numbers can't overflow.
@@ -88,72 +95,30 @@ fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
     let kernel = sum(&[sum(&others), stacks, tables, vmalloc]);
     const PROCESSES: &str = Account::PROCESSES;
     const KERNEL: &str = "kernel_bytes";
-    vec![
-        line(
-            PROCESSES,
-            Some(anon + file + shmem),
-            "",
-            "PSS of all processes that could be read",
-        ),
-        line("pss_anon_bytes", Some(anon), PROCESSES, "anonymous memory"),
-        line(
-            "pss_file_bytes",
-            Some(file),
-            PROCESSES,
-            "page cache of their mapped files",
-        ),
-        line(
-            "pss_shmem_bytes",
-            Some(shmem),
-            PROCESSES,
-            "their mapped shared memory and tmpfs",
-        ),
-        line(
-            "other_anonymous_bytes",
-            number("AnonPages").map(|pages| pages - anon),
-            "",
-            "anonymous memory of processes that were not read",
-        ),
-        line(
-            "unmapped_cache_bytes",
-            sum(&[number("Cached"), number("Buffers")]).map(|cache| cache - file - shmem),
-            "",
-            "page cache, including tmpfs, that no process that was read has mapped",
-        ),
-        line(
-            "swap_cache_bytes",
-            number("SwapCached"),
-            "",
-            "pages in memory and in swap",
-        ),
-        line("hugetlb_bytes", hugetlb, "", "huge pages set aside for hugetlbfs"),
-        line(
-            "hugetlb_used_bytes",
-            hugetlb.zip(hugetlb_free).and_then(|(all, free)| all.checked_sub(free)),
-            "hugetlb_bytes",
-            "in mappings and files",
-        ),
-        line(
-            "hugetlb_free_bytes",
-            hugetlb_free,
-            "hugetlb_bytes",
-            "in none yet, promised to some or not",
-        ),
-        line(KERNEL, kernel, "", "the kernel's own"),
-        line("slab_bytes", number("Slab"), KERNEL, "kernel objects"),
-        line(
-            "slab_reclaimable_bytes",
-            number("SReclaimable"),
-            "slab_bytes",
-            "reclaimable",
-        ),
-        line("kernel_stacks_bytes", stacks, KERNEL, "kernel stacks of threads"),
-        line("page_tables_bytes", tables, KERNEL, "page tables"),
-        line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
-        line("percpu_bytes", number("Percpu"), KERNEL, "memory of each processor"),
-        line("zswap_bytes", number("Zswap"), KERNEL, "compressed swap"),
-        line("free_bytes", number("MemFree"), "", "unused"),
-    ]
+    lines! {
+        PROCESSES, "", "PSS of all processes that could be read" => Some(anon + file + shmem);
+        "pss_anon_bytes", PROCESSES, "anonymous memory" => Some(anon);
+        "pss_file_bytes", PROCESSES, "page cache of their mapped files" => Some(file);
+        "pss_shmem_bytes", PROCESSES, "their mapped shared memory and tmpfs" => Some(shmem);
+        "other_anonymous_bytes", "", "anonymous memory of processes that were not read" =>
+            number("AnonPages").map(|pages| pages - anon);
+        "unmapped_cache_bytes", "", "page cache, including tmpfs, that no process that was read has mapped" =>
+            sum(&[number("Cached"), number("Buffers")]).map(|cache| cache - file - shmem);
+        "swap_cache_bytes", "", "pages in memory and in swap" => number("SwapCached");
+        "hugetlb_bytes", "", "huge pages set aside for hugetlbfs" => hugetlb;
+        "hugetlb_used_bytes", "hugetlb_bytes", "in mappings and files" =>
+            hugetlb.zip(hugetlb_free).and_then(|(all, free)| all.checked_sub(free));
+        "hugetlb_free_bytes", "hugetlb_bytes", "in none yet, promised to some or not" => hugetlb_free;
+        KERNEL, "", "the kernel's own" => kernel;
+        "slab_bytes", KERNEL, "kernel objects" => number("Slab");
+        "slab_reclaimable_bytes", "slab_bytes", "reclaimable" => number("SReclaimable");
+        "kernel_stacks_bytes", KERNEL, "kernel stacks of threads" => stacks;
+        "page_tables_bytes", KERNEL, "page tables" => tables;
+        "vmalloc_bytes", KERNEL, "other memory by vmalloc" => vmalloc;
+        "percpu_bytes", KERNEL, "memory of each processor" => number("Percpu");
+        "zswap_bytes", KERNEL, "compressed swap" => number("Zswap");
+        "free_bytes", "", "unused" => number("MemFree");
+    }
 }
 
 #[cfg(test)]
