@@ -15,6 +15,11 @@ const fn heading(name: &'static str, kind: Type, meaning: &'static str) -> Headi
     Heading { name, kind, meaning }
 }
 
+/// Columns, a line for each: its name, the type of its values, and their meaning.
+macro_rules! headings {
+    ($($name:literal: $kind:ident, $meaning:literal;)*) => { [$(heading($name, Type::$kind, $meaning)),*] };
+}
+
 /// The heading of a column of a listing.
 fn of_column(column: ColumnInfo) -> Heading {
     let kind = match column.kind {
@@ -110,34 +115,18 @@ const PROGRAMS: TableInfo = TableInfo {
     name: "programs",
     rows: "each program and unit whose processes began or ended since the last sample",
     headings: || {
-        vec![
-            TIME,
-            heading(
-                "unit",
-                Type::Text,
-                "systemd unit, or the path of the cgroup if it is in none",
-            ),
-            heading("program", Type::Text, "name of the processes"),
-            heading("forks_count", Type::Number, "processes that began"),
-            heading("execs_count", Type::Number, "programs that were executed"),
-            heading("ended_count", Type::Number, "processes that ended"),
-            heading("unseen_count", Type::Number, "of these, those that are in no sample"),
-            heading(
-                "failed_count",
-                Type::Number,
-                "of those that ended, those with a code but 0 or by a signal",
-            ),
-            heading(
-                "runtime_ns",
-                Type::Number,
-                "processor time of those that ended; NULL if the events did not tell",
-            ),
-            heading(
-                "peak_rss_bytes",
-                Type::Number,
-                "the largest peak of resident memory among them; NULL if the events did not tell",
-            ),
-        ]
+        let others = headings! {
+            "unit": Text, "systemd unit, or the path of the cgroup if it is in none";
+            "program": Text, "name of the processes";
+            "forks_count": Number, "processes that began";
+            "execs_count": Number, "programs that were executed";
+            "ended_count": Number, "processes that ended";
+            "unseen_count": Number, "of these, those that are in no sample";
+            "failed_count": Number, "of those that ended, those with a code but 0 or by a signal";
+            "runtime_ns": Number, "processor time of those that ended; NULL if the events did not tell";
+            "peak_rss_bytes": Number, "the largest peak of resident memory among them; NULL if the events did not tell";
+        };
+        std::iter::once(TIME).chain(others).collect()
     },
     order: &[1, 2, 0],
 };
@@ -146,12 +135,13 @@ const CGROUPS: TableInfo = TableInfo {
     name: "cgroups",
     rows: "each number of a cgroup",
     headings: || {
-        vec![
-            heading("time", Type::Time, "when it was read"),
-            heading("cgroup", Type::Text, "path"),
-            heading("key", Type::Text, "file and name: cpu.stat.usage_usec"),
-            heading("value", Type::Number, "the kernel's number, in its unit"),
-        ]
+        headings! {
+            "time": Time, "when it was read";
+            "cgroup": Text, "path";
+            "key": Text, "file and name: cpu.stat.usage_usec";
+            "value": Number, "the kernel's number, in its unit";
+        }
+        .to_vec()
     },
     order: &[1, 2, 0],
 };
@@ -160,20 +150,13 @@ const MEMORY: TableInfo = TableInfo {
     name: "memory",
     rows: "each number of the machine",
     headings: || {
-        vec![
-            TIME,
-            heading(
-                "source",
-                Type::Text,
-                "meminfo, vmstat, cpu, stat, load, pressure or cgroups",
-            ),
-            heading("key", Type::Text, "name"),
-            heading(
-                "value",
-                Type::Number,
-                "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit",
-            ),
-        ]
+        let others = headings! {
+            "source": Text, "meminfo, vmstat, cpu, stat, load, pressure or cgroups";
+            "key": Text, "name";
+            "value": Number,
+                "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit";
+        };
+        std::iter::once(TIME).chain(others).collect()
     },
     order: &[1, 2, 0],
 };
