@@ -330,10 +330,14 @@ fn in_unit(name: &str) -> Result<Filter, Failure> {
 
 /// The filter for tasks in a container.
 fn in_container(name: &str) -> Result<Filter, Failure> {
-    /// The minimum that container runtimes accept.
+    /// The minimum that container runtimes accept, and the digits of a whole id, which is no name.
     const DIGITS: usize = 4;
+    const WHOLE: usize = 64;
     let text = quoted("--container", name)?;
     let is_id = name.len() >= DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id && name.len() == WHOLE {
+        return filter(&format!("container_id == {}", text.to_ascii_lowercase()));
+    }
     if is_id {
         let begin = quoted("--container", &format!("{}*", name.to_ascii_lowercase()))?;
         return filter(&format!("container_name == {text} or container_id ~* {begin}"));
@@ -435,6 +439,8 @@ mod tests {
             in_container("ABCD0123"),
             "container_name == 'ABCD0123' or container_id ~* 'abcd0123*'",
         );
+        let id = "0A".repeat(32);
+        same(in_container(&id), &format!("container_id == '{}'", id.to_lowercase()));
         assert!(in_unit("'\"").is_err());
     }
 }

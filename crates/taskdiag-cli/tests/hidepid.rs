@@ -37,7 +37,7 @@ fn hidden_processes_are_mentioned() {
                 "tasks left out",
                 "processes left out",
                 "you may not see the files of",
-                "do not show which network namespace",
+                "without their network namespace",
             ];
             let counts = usize::from(counts.iter().any(|count| run.stderr.contains(count)));
             assert_eq!(
