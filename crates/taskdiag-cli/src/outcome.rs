@@ -231,7 +231,7 @@ pub fn lacking(pid: u32) -> String {
     };
     let is_past = history::shown().is_some();
     match (WhoMay::see_denied(), proc::hidden_by()) {
-        (who, _) if is_process && who != WhoMay::Nobody && !is_past => {
+        (who, _) if is_process && !is_past => {
             format!("pid {pid}: you may not see it ({who})")
         }
         (who, Some(option)) if !is_past => format!(

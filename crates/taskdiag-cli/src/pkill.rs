@@ -16,6 +16,7 @@ use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::Output;
 use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
 use crate::proc;
+use crate::ps::position_of;
 
 /// Signal processes by name and other criteria
 ///
@@ -71,10 +72,10 @@ fn by_name(name: &str) -> Option<u32> {
 
 /// Turns `-HUP` and `-9` of pkill into `--signal`, which clap can parse.
 pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_none_or(|command| command != "pkill") {
+    let Some(command) = position_of("pkill", &arguments) else {
         return arguments;
-    }
-    for index in 2..arguments.len() {
+    };
+    for index in command + 1..arguments.len() {
         let Some(name) = arguments[index].to_str().and_then(|word| word.strip_prefix('-')) else {
             continue;
         };

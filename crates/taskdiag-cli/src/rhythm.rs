@@ -41,6 +41,11 @@ impl Rhythm {
         self.due_ns = self.due_ns.min(due_ns);
     }
 
+    /// The interval.
+    pub fn every(&self) -> Duration {
+        Duration::from_nanos(self.every_ns)
+    }
+
     /// The time until the next sample is due.
     pub fn rest(&self) -> Duration {
         Duration::from_nanos(self.due_ns.saturating_sub(now_ns(ClockId::Monotonic)))

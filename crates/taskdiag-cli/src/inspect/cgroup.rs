@@ -171,8 +171,10 @@ fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
 pub fn pressures(texts: &[Text]) -> Result<Vec<Vec<Cell>>, &'static str> {
     let mut rows = Vec::new();
     let mut reason = Absent::Unsupported.as_str();
+    // The root has pressure files, too, but they are about the machine.
+    let not_root = text(texts, "cgroup.events").map(drop);
     for (file, resource) in PRESSURES {
-        match text(texts, file) {
+        match not_root.and_then(|()| text(texts, file)) {
             Err(absent) => reason = absent.as_str(),
             Ok(text) => {
                 for line in ["some", "full"] {
@@ -263,11 +265,14 @@ mod tests {
     fn pressure_has_rows() {
         let line = "avg10=1.00 avg60=0.00 avg300=0.00 total=7";
         let both = format!("some {line}\nfull {line}\n");
-        let rows = pressures(&texts(&[
-            ("cpu.pressure", &both),
-            ("io.pressure", &format!("some {line}\n")),
-        ]));
-        assert_eq!(rows.map(|rows| rows.len()), Ok(3));
+        let some = format!("some {line}\n");
+        let files = [
+            ("cpu.pressure", &both[..]),
+            ("io.pressure", &some),
+            ("cgroup.events", "frozen 0\n"),
+        ];
+        assert_eq!(pressures(&texts(&files)).map(|rows| rows.len()), Ok(3));
+        assert!(pressures(&texts(&files[..2])).is_err_and(|reason| reason == "unsupported"));
         assert!(pressures(&texts(&[])).is_err_and(|reason| reason == "unsupported"));
         assert!(pressures(&[]).is_err_and(|reason| reason == "not asked"));
     }

@@ -19,8 +19,8 @@ use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::relation::Absences;
 use crate::output::Output;
-use crate::quantity;
 use crate::source::SourceOptions;
+use crate::{proc, quantity};
 use facts::Inspector;
 pub use page::limits;
 use page::{page, Body, Facts, PagePart};
@@ -93,7 +93,15 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             write::for_people(&parts, look)?;
         }
     }
-    Ok(report(&parts))
+    let outcome = report(&parts);
+    // Then nearly all of the page is unsupported.
+    match proc::chosen().check() {
+        Err(error) => {
+            say(format_args!("{error:#}"));
+            Ok(Outcome::Partial)
+        }
+        Ok(()) => Ok(outcome),
+    }
 }
 
 fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart<'_>]) -> std::io::Result<()> {

@@ -106,7 +106,7 @@ impl CommandLine {
     /// Parses the options of ps(1) if the command is `taskdiag ps`. `is_link` means that it was
     /// called through a link with the name ps.
     pub fn new(mut arguments: Vec<OsString>, is_link: bool) -> Result<CommandLine, Failure> {
-        let Some(command) = position_of_ps(&arguments) else {
+        let Some(command) = position_of("ps", &arguments) else {
             return Ok(CommandLine {
                 arguments,
                 ps_options: PsOptions::default(),
@@ -131,8 +131,8 @@ impl CommandLine {
 /// The options of all commands that take a value.
 const GLOBAL: [&str; 2] = ["color", "proc"];
 
-/// The position of the command's name, if the command is `ps`.
-fn position_of_ps(arguments: &[OsString]) -> Option<usize> {
+/// The position of the command's name, if it is this one.
+pub fn position_of(command: &str, arguments: &[OsString]) -> Option<usize> {
     let mut position = 1;
     loop {
         let word = arguments.get(position)?.as_encoded_bytes();
@@ -140,7 +140,7 @@ fn position_of_ps(arguments: &[OsString]) -> Option<usize> {
         match GLOBAL.iter().find_map(option) {
             Some(b"") => position += 2,
             Some([b'=', ..]) => position += 1,
-            _ => return (word == b"ps").then_some(position),
+            _ => return (word == command.as_bytes()).then_some(position),
         }
     }
 }

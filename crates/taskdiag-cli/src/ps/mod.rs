@@ -39,7 +39,7 @@ use crate::version;
 pub use cell::plain;
 pub use host::pid_digits;
 
-pub use args::{Args, CommandLine, PsArgs};
+pub use args::{position_of, Args, CommandLine, PsArgs};
 pub use options::{terminal, PsOptions};
 
 use forest::Tree;

@@ -27,7 +27,7 @@ use taskdiag_sys::signals::signalfd;
 
 use crate::events::Stop;
 use crate::listing::lacking_thread;
-use crate::outcome::{hidden, say, Failure, Outcome};
+use crate::outcome::{hidden, say, Failure, Outcome, WhoMay};
 use crate::output::document::boot_id;
 use crate::quantity;
 use crate::rhythm::next_due;
@@ -333,10 +333,20 @@ impl Recording {
         Ok((now(), false))
     }
 
-    /// Says once that no thread could be started to read some values, and notes it in the recording.
+    /// Says once that no thread could be started to read some values, or that tasks may not be seen, and
+    /// notes it in the recording.
     fn say_unread(&mut self) {
-        if !self.is_unread_said && lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0 {
-            let note = format!("values are missing: {}", Error::NO_THREAD);
+        let who = WhoMay::see_denied();
+        let note = if self.is_unread_said {
+            None
+        } else if lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0 {
+            Some(format!("values are missing: {}", Error::NO_THREAD))
+        } else if self.snapshot.counters().denied > 0 && who != WhoMay::Nobody {
+            Some(format!("tasks are missing: you may not see them ({who})"))
+        } else {
+            None
+        };
+        if let Some(note) = note {
             say(&note);
             self.recorder.add_note(note);
             self.is_unread_said = true;

@@ -16,6 +16,7 @@ use crate::listing::{Answers, Format};
 use crate::outcome::{say_hidden, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
+use crate::ps::position_of;
 use crate::quantity;
 use crate::selection::{own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
@@ -128,9 +129,9 @@ impl KindOptions {
 /// Replaces letters of ss(8) behind one hyphen, as in `-tlnp`, by the options that they stand for.
 /// Alone, `-u` and `-p` select owners. What is always shown needs no option.
 pub fn with_letters(arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_none_or(|command| command != "sockets") {
+    let Some(command) = position_of("sockets", &arguments) else {
         return arguments;
-    }
+    };
     let option = |letter| match letter {
         't' => Some("--tcp"),
         'u' => Some("--udp"),
@@ -155,7 +156,9 @@ pub fn with_letters(arguments: Vec<OsString>) -> Vec<OsString> {
             _ => vec![argument],
         }
     };
-    arguments.into_iter().flat_map(options).collect()
+    let (before, own) = arguments.split_at(command + 1);
+    let own = own.iter().cloned().flat_map(options);
+    before.iter().cloned().chain(own).collect()
 }
 
 /// What `--by` takes.

@@ -329,8 +329,9 @@ impl Order {
 /// The minimum width of a last column of text.
 const LEAST_LAST: usize = 12;
 
-/// Widths with which a row is no longer than `limit`. Columns that do not fit are left out; those
-/// just before the last one go first. The last one gets the remaining width.
+/// Widths with which a row is no longer than `limit`. No column but the last takes more than half of
+/// it: one long text must not hide the others. Columns that do not fit are left out; those just before
+/// the last one go first. The last one gets the remaining width.
 pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
     let mut fitted = vec![None; widths.len()];
     let Some((&last, others)) = widths.split_last() else {
@@ -338,12 +339,12 @@ pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
     };
     let reserved = last.min(LEAST_LAST).min(limit);
     let mut rest = limit - reserved;
-    for (width, fitted) in others.iter().zip(&mut fitted) {
+    for (width, fitted) in others.iter().map(|&width| width.min(limit / 2)).zip(&mut fitted) {
         // Including the space after it.
         match rest.checked_sub(width + 1) {
             Some(left) => {
                 rest = left;
-                *fitted = Some(*width);
+                *fitted = Some(width);
             }
             None => break,
         }

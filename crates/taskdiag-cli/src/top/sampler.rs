@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{eventfd, EventfdFlags};
 use taskdiag::{Query, Snapshot};
@@ -95,6 +95,7 @@ impl Sampler {
             is_inquiry_due: false,
             is_paused: false,
             rhythm: Rhythm::new(delay),
+            surveyed: None,
             memory: Vec::new(),
         };
         thread::Builder::new()
@@ -139,6 +140,10 @@ impl AsFd for Sampler {
     }
 }
 
+/// The shortest time between two surveys of a machine, unless a shorter interval is asked for. Times of
+/// processors and tasks grow in ticks of some milliseconds, so rates of less time would be of ticks.
+const MIN_INTERVAL: Duration = Duration::from_millis(250);
+
 /// The most snapshots to keep for their memory: one for a survey, one for a close look.
 const KEPT: usize = 2;
 
@@ -156,6 +161,8 @@ struct Worker {
     is_inquiry_due: bool,
     is_paused: bool,
     rhythm: Rhythm,
+    /// When the last survey was.
+    surveyed: Option<Instant>,
     memory: Vec<Snapshot>,
 }
 
@@ -165,10 +172,9 @@ struct Over;
 impl Worker {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
-            let received = if self.is_paused || self.survey.is_none() || !self.source.is_live() {
-                orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                orders.recv_timeout(self.rhythm.rest())
+            let received = match self.rest() {
+                Some(rest) => orders.recv_timeout(rest),
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
                 Ok(order) => {
@@ -185,6 +191,23 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// The time until the next survey, if one is due without an order.
+    fn rest(&self) -> Option<Duration> {
+        if self.is_due {
+            return Some(self.rest_of_min());
+        }
+        let is_regular = !self.is_paused && self.survey.is_some() && self.source.is_live();
+        is_regular.then(|| self.rhythm.rest())
+    }
+
+    /// The time until another survey has rates that mean something.
+    fn rest_of_min(&self) -> Duration {
+        let Some(surveyed) = self.surveyed.filter(|_| self.source.is_live()) else {
+            return Duration::ZERO;
+        };
+        MIN_INTERVAL.min(self.rhythm.every()).saturating_sub(surveyed.elapsed())
     }
 
     fn obey(&mut self, order: Order) {
@@ -232,7 +255,8 @@ impl Worker {
         if self.is_inquiry_due {
             self.inspect()?;
         }
-        if std::mem::take(&mut self.is_due) {
+        if self.is_due && self.rest_of_min().is_zero() {
+            self.is_due = false;
             for step in std::mem::take(&mut self.steps) {
                 self.source.go(step);
             }
@@ -244,6 +268,7 @@ impl Worker {
                 self.inspect()?;
             }
             self.rhythm.advance();
+            self.surveyed = Some(Instant::now());
         }
         Ok(())
     }
@@ -274,8 +299,6 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
     use taskdiag::{Field, Handle};
 
@@ -369,6 +392,24 @@ mod tests {
         let asked = Instant::now();
         wait_for_survey(&sampler);
         assert!(asked.elapsed() < 10 * delay, "{:?}", asked.elapsed());
+    }
+
+    /// Check that surveys that keys ask for, one right after the other, are of times long enough for
+    /// rates.
+    #[test]
+    fn surveys_are_not_of_instants() {
+        let sampler = begin(Duration::from_secs(1000));
+        let times = [(); 3].map(|()| {
+            sampler.order(Order::Now);
+            wait_for_survey(&sampler);
+            Instant::now()
+        });
+        let spans = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(
+            spans.clone().all(|span| span >= MIN_INTERVAL / 2),
+            "{:?}",
+            spans.collect::<Vec<_>>()
+        );
     }
 
     /// Check that samples arrive regularly, at once when requested, and not while paused.

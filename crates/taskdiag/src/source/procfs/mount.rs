@@ -95,6 +95,12 @@ impl Proc {
         self.path.join(name)
     }
 
+    /// Fails if this process can't ask it: it is none, or shows another pid namespace.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<()> {
+        self.open().map(drop)
+    }
+
     /// Opens its directory.
     pub(crate) fn open(&self) -> Result<OwnedFd> {
         let path = self.path.display();
@@ -116,6 +122,10 @@ impl Proc {
         let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
         match self.own_pid() {
             Some(pid) if pid == own || self.is_outer => Ok(directory),
+            None if !self.join("uptime").exists() => {
+                let message = format!("{path} is no whole procfs, but a directory in one: {remedy}");
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
             _ => {
                 let message = format!("{path} shows another pid namespace than the caller's: {remedy}");
                 Err(Error::new(ErrorKind::Unsupported, message))
