@@ -125,6 +125,14 @@ impl Browser {
         }
     }
 
+    /// Makes the window so wide, with the system's colours dark or light, as on a telephone or a desk.
+    pub fn set_window(&mut self, width: u32, is_dark: bool) {
+        let size = json!({ "width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.ask("Emulation.setDeviceMetricsOverride", size);
+        let scheme = json!({ "name": "prefers-color-scheme", "value": if is_dark { "dark" } else { "light" } });
+        self.ask("Emulation.setEmulatedMedia", json!({ "features": [scheme] }));
+    }
+
     /// Saves a picture of the whole page for people.
     pub fn screenshot(&mut self, name: &str) {
         let picture = self.ask("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));

@@ -329,6 +329,53 @@ fn failures_are_said() {
     );
 }
 
+/// What is wrong with the layout of a page: words that are broken although they are short, and labels
+/// of charts that overlap or are cut off.
+const FAULTS: &str = "(() => {
+  const faults = [];
+  for (const cell of document.querySelectorAll('th, td, li, p, button')) {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walk.nextNode());) for (const word of node.data.matchAll(/[A-Za-z0-9]+/g)) {
+      if (word[0].length > 12) continue;
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => box.top));
+      if (lines.size > 1) faults.push(`${word[0]} is broken`);
+    }
+  }
+  for (const svg of document.querySelectorAll('.chart svg')) {
+    const outer = svg.getBoundingClientRect();
+    const labels = [...svg.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()]);
+    labels.filter(([, box]) => box.width > 0).forEach(([one, a], index, shown) => {
+      if (a.left < outer.left - 1 || a.right > outer.right + 1) faults.push(`${one} is cut off`);
+      shown.slice(index + 1).forEach(([two, b]) => {
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        if (wide > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2) faults.push(`${one} overlaps ${two}`);
+      });
+    });
+  }
+  return faults.slice(0, 20);
+})()";
+
+/// Checks that a page can be read on a telephone, a tablet and a desk, in light and dark colours.
+#[track_caller]
+fn check_layout(browser: &mut Browser, page: &Path, name: &str) {
+    for (width, is_dark) in [390, 800, 1280]
+        .into_iter()
+        .flat_map(|width| [(width, false), (width, true)])
+    {
+        browser.set_window(width, is_dark);
+        browser.open(page);
+        let of = "(() => { const { scrollWidth, scrollHeight } = document.documentElement; return [scrollWidth, scrollHeight]; })()";
+        let size = browser.evaluate(of);
+        assert!(size[0].as_u64() <= Some(width.into()), "{width}: {size}");
+        assert!(size[1].as_u64() < Some(8_000), "{width}: {size}");
+        assert_eq!(browser.evaluate(FAULTS), json!([]), "{width} {is_dark}");
+        browser.screenshot(&format!("{name}-{width}-{}", if is_dark { "dark" } else { "light" }));
+    }
+}
+
 /// Check in Chromium that a page has charts and no errors, makes no requests, runs no process's
 /// name as a script, and that a click shows only one group.
 #[test]
@@ -431,6 +478,7 @@ fn pages_work_in_a_browser() {
     assert_eq!(browser.evaluate("document.documentElement.dataset.theme"), "dark");
     browser.screenshot("report-dark");
     browser.print("report-print");
+    check_layout(&mut browser, &scene.page(), "report");
     assert_eq!(browser.complaints(), &[] as &[String]);
 }
 
@@ -458,7 +506,8 @@ fn large_pages_open_soon() {
         grouping["unattributed"] = wave(1).into();
         grouping["rest_count"] = 9_000.into();
     }
-    let incident = json!({ "ms": 1_795_000_000_000_u64, "kind": "oom", "text": "x".repeat(200) });
+    let incident =
+        json!({ "ms": 1_795_000_000_000_u64, "kind": "oom", "text": format!("killed in /{}", "x".repeat(200)) });
     data["incidents"] = vec![incident; 500].into();
     let process = |pid: usize| json!({ "pid": pid, "comm": "a name of them", "user": "user", "bytes": 9_000_000 / (pid + 1), "groups": [format!("group {}", pid % 20), "x.service", null] });
     data["present"]["processes"] = (0..400).map(process).collect();
@@ -489,5 +538,6 @@ fn large_pages_open_soon() {
         ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
         "{ms} {cpu_ms}"
     );
+    check_layout(&mut browser, &scene.page(), "report-large");
     assert_eq!(browser.complaints(), &[] as &[String]);
 }

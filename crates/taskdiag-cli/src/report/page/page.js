@@ -134,7 +134,7 @@
   const axis = () => {
     const line = styles().getPropertyValue('--line').trim();
     const soft = styles().getPropertyValue('--soft').trim();
-    return { axisLine: { lineStyle: { color: line } }, axisLabel: { color: soft }, splitLine: { lineStyle: { color: line } }, nameTextStyle: { color: soft } };
+    return { axisLine: { lineStyle: { color: line } }, axisLabel: { color: soft, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, nameTextStyle: { color: soft } };
   };
   const tip = () => ({
     confine: true,
@@ -203,7 +203,7 @@
     made.setOption({
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
-      grid: { left: 64, right: 16, top: 16, bottom: 76 },
+      grid: { left: 64, right: 32, top: 16, bottom: 76 },
       tooltip: {
         ...tip(), trigger: 'axis', order: 'seriesDesc',
         formatter: (points) => {
@@ -214,13 +214,13 @@
           return box;
         },
       },
-      xAxis: { type: 'time', ...axis(), splitLine: { show: false } },
+      xAxis: { type: 'time', ...axis(), axisLabel: { ...axis().axisLabel, margin: 14 }, splitLine: { show: false } },
       yAxis: { type: 'value', ...axis(), min: 0, ...(format === bytes ? byteAxis(most) : {}), axisLabel: { ...axis().axisLabel, formatter: format } },
       dataZoom: [
         { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false, ...zoom },
         { type: 'slider', filterMode: 'none', height: 22, bottom: 12, textStyle: { color: styles().getPropertyValue('--soft').trim() }, labelFormatter: (value) => clock(value), ...zoom },
       ],
-      series: [...areas, ...line, { type: 'line', name: 'marks', data: [], markLine: { symbol: 'none', silent: true, animation: false, label: { formatter: '{b}', color: styles().getPropertyValue('--text').trim(), position: 'insideEndTop' }, data: marks() } }],
+      series: [...areas, ...line, { type: 'line', name: 'marks', data: [], markLine: { symbol: 'none', silent: true, animation: false, label: { formatter: '{b}', color: styles().getPropertyValue('--text').trim(), position: 'insideEndBottom' }, data: marks() } }],
     }, { notMerge: true });
     made.off('click');
     made.on('click', (event) => {
@@ -297,14 +297,15 @@
 
   const drawCache = (made) => {
     const rows = data.cache.flatMap((directory) => directory.rows);
+    const left = Math.min(220, made.getWidth() * 0.4);
     const drawn = rows.filter((row) => row.cached !== null).sort((a, b) => b.cached - a.cached).slice(0, 12).reverse();
     made.setOption({
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
-      grid: { left: 220, right: 24, top: 8, bottom: 28 },
+      grid: { left, right: 24, top: 8, bottom: 28 },
       tooltip: { ...tip(), formatter: (point) => { const box = element('div', undefined, 'tip'); box.append(tipLine(drawn[point.dataIndex].path, bytes(point.value))); return box; } },
       xAxis: { type: 'value', ...axis(), ...byteAxis(Math.max(1, ...drawn.map((row) => row.cached))), axisLabel: { ...axis().axisLabel, formatter: bytes } },
-      yAxis: { type: 'category', ...axis(), data: drawn.map((row) => row.path), axisLabel: { ...axis().axisLabel, width: 200, overflow: 'truncate' } },
+      yAxis: { type: 'category', ...axis(), data: drawn.map((row) => row.path), axisLabel: { ...axis().axisLabel, width: left - 20, overflow: 'truncate' } },
       series: [{ type: 'bar', name: 'cached', color: COLOURS[theme()][5], data: drawn.map((row) => row.cached) }],
     }, { notMerge: true });
     const size = (name) => (row) => (row[name] === null ? '-' : bytes(row[name]));
@@ -399,7 +400,7 @@
     get('patterns').addEventListener('change', (event) => { state.patterns = event.target.checked; draw(); });
     get('all').addEventListener('click', () => { state.focus = null; draw(); });
     isDark.addEventListener('change', draw);
-    addEventListener('resize', () => charts.forEach((made) => made.resize()));
+    addEventListener('resize', () => { charts.forEach((made) => made.resize()); if (drawn.cache) drawCache(drawn.cache); });
     const print = (isPrinted) => { state.isPrinted = isPrinted; draw(); charts.forEach((made) => made.resize()); };
     matchMedia('print').addEventListener('change', (event) => print(event.matches));
     texts();
