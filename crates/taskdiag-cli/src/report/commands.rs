@@ -66,7 +66,7 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
                     then("-o pid,comm,exe,utime_ns,stime_ns,unit,container_name --bytes"),
                     "(time since each process began: the difference between two moments counts)",
                 ),
-                export("(all moments: table processes)"),
+                export("(all moments: tables processes and, for what ended, programs)"),
             ],
         ),
         (

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use taskdiag::{Event, Field, Fields, Query, Snapshot, Task, Value};
+use taskdiag::{Absent, Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
 use taskdiag_history::decode::{text, Decoder, End};
 use taskdiag_history::directory::{Tier, TIERS};
@@ -149,6 +149,8 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         killed: Vec::new(),
         cgroups: HashMap::new(),
         services: Services::default(),
+        ended_ns: HashMap::new(),
+        exited: HashSet::new(),
         failed: HashSet::new(),
         read: Read {
             tier: candidate.tier,
@@ -190,13 +192,17 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     Ok(read)
 }
 
+/// The unit and the name of processes that ended. A path stands for the unit of those in none.
+type Ended = (Vec<u8>, Vec<u8>);
+
 /// The counters at a point.
 struct Before {
     boot_id: String,
     wall_ns: i64,
     boot_ns: u64,
-    /// The processor time of each process.
-    used_ns: HashMap<Which, u64>,
+    /// The processor time of each process that has not ended, and its unit and name as events have
+    /// them.
+    used: HashMap<Which, (u64, Ended)>,
     /// Clock ticks of the machine: busy ticks, and all ticks.
     ticks: Option<(u64, u64)>,
 }
@@ -221,6 +227,10 @@ struct Reader {
     /// The paths of cgroups, by id.
     cgroups: HashMap<u64, Vec<u8>>,
     services: Services,
+    /// The processor time of what ended since the previous point.
+    ended_ns: HashMap<Ended, u64>,
+    /// The processes of single events among them. A sample may have one that ends just then.
+    exited: HashSet<Which>,
     /// Units with processes that failed since the previous point.
     failed: HashSet<Vec<u8>>,
     read: Read,
@@ -285,8 +295,9 @@ impl Reader {
             let has_pss = fields.contains(Field::PssBytes);
             read.memory = if has_pss { Memory::Pss } else { Memory::Rss };
             let counters = Field::Pid | Field::StartNs | Field::UtimeNs | Field::StimeNs;
+            let end = Field::Comm | Field::State | Field::ThreadsCount;
             let cgroup = Field::CgroupId | Field::Cgroup;
-            Query::processes().fields(naming() | counters | cgroup | read.memory.field())
+            Query::processes().fields(naming() | counters | end | cgroup | read.memory.field())
         });
         query.clone()
     }
@@ -309,6 +320,7 @@ impl Reader {
             if sum.failed_count > 0 {
                 self.failed.insert(unit.clone());
             }
+            *self.ended_ns.entry((unit.clone(), program.clone())).or_default() += sum.runtime_ns;
             let ended = &mut self.read.ended;
             let mut of = (unit.clone(), program.clone());
             if ended.len() >= MOST_SUMS && !ended.contains_key(&of) {
@@ -322,10 +334,21 @@ impl Reader {
         }
     }
 
-    /// Notes the processes that the OOM killer killed.
+    /// Notes how processes that ended were named, and which of them the OOM killer killed.
     fn kills(&mut self, happened: &Happened, boot_ns: i64) {
-        let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
-        for event in events.filter(|event| event.oom_killed() == Some(Ok(true))) {
+        let events = || happened.events.iter().filter_map(|bytes| Event::decode(bytes));
+        // A process is counted by the name that it had in the end.
+        for event in events() {
+            let (Ok(start_ns), Some(Ok(_))) = (event.start_ns(), event.runtime_ns()) else {
+                continue;
+            };
+            let which = (event.pid(), start_ns);
+            if let Some((_, (_, name))) = self.before.as_mut().and_then(|before| before.used.get_mut(&which)) {
+                *name = event.comm().unwrap_or_default().to_vec();
+            }
+            self.exited.insert(which);
+        }
+        for event in events().filter(|event| event.oom_killed() == Some(Ok(true))) {
             if self.killed.len() >= MOST_KILLS {
                 return;
             }
@@ -371,25 +394,31 @@ impl Reader {
         let answered = taskdiag::answer_past(recorded, query, &mut self.snapshot);
         answered.map_err(|error| format!("{error:#}"))?;
         let moment = recorded.moment().clone();
+        // The proc connector tells no times of what ended.
+        let source = text(&moment.figures, b"sources", b"events");
+        let is_told = source.is_some_and(|source| source != b"connector");
         let now = Before {
             boot_id: moment.about.boot_id.clone(),
             wall_ns: moment.time.wall_ns,
             boot_ns: moment.time.boot_ns,
-            used_ns: self
+            used: self
                 .snapshot
                 .tasks()
-                .filter_map(|task| Some((which(&task)?, used_ns(&task)?)))
+                .filter(|task| !(is_told && is_zombie(task)))
+                .filter_map(|task| Some((which(&task)?, (used_ns(&task)?, ended(&task)))))
+                .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
             ticks: ticks(&moment),
         };
         self.learn_cgroups();
-        // The proc connector does not.
-        self.read.is_told &= text(&moment.figures, b"sources", b"events") != Some(b"connector");
+        self.read.is_told &= is_told || source.is_none();
         if is_shown {
             self.gap(&now, moment.boot_ns());
             self.incidents(&moment);
             self.add_point(&now, &moment);
         }
+        self.ended_ns.clear();
+        self.exited.clear();
         self.read.boot_id.clone_from(&now.boot_id);
         self.before = Some(now);
         Ok(())
@@ -435,7 +464,7 @@ impl Reader {
         for task in self.snapshot.tasks() {
             let memory = match task.value(self.read.memory.field()) {
                 Ok(Value::Unsigned(bytes)) => bytes as f64,
-                Err(taskdiag::Absent::NoMemory) => 0.0,
+                Err(Absent::NoMemory) => 0.0,
                 _ => {
                     missing += 1;
                     0.0
@@ -452,8 +481,38 @@ impl Reader {
             };
             used.push((names(&task), Amounts { processors, memory }));
         }
+        // What is not told, such as the container, has no group.
+        let mut ended = Vec::new();
+        if let Some((before, elapsed_ns @ 1..)) = self.before.as_ref().zip(elapsed_ns) {
+            // Up to the previous point they are counted as long as they were seen.
+            let gone = before.used.iter().filter(|(which, _)| !now.used.contains_key(which));
+            for (_, (seen_ns, of)) in gone {
+                if let Some(ns) = self.ended_ns.get_mut(of) {
+                    *ns = ns.saturating_sub(*seen_ns);
+                }
+            }
+            ended.extend(self.ended_ns.iter().map(|((unit, name), ns)| {
+                let unit = match &unit[..] {
+                    // An event does not tell the unit of the user's manager.
+                    b"" => None,
+                    unit if unit.starts_with(b"user@") => None,
+                    [b'/', ..] => Some(&b""[..]),
+                    unit => Some(unit),
+                };
+                let name = Some(&name[..]).filter(|name| !name.is_empty());
+                ([name, unit, None], *ns as f64 / elapsed_ns as f64)
+            }));
+        }
         for (index, groups) in self.read.groups.iter_mut().enumerate() {
-            groups.add(point, used.iter().map(|(names, amounts)| (names[index], *amounts)));
+            let ended = ended.iter().filter_map(|(names, processors)| {
+                let amounts = Amounts {
+                    processors: *processors,
+                    memory: 0.0,
+                };
+                Some((Ok(names[index]?), amounts))
+            });
+            let used = used.iter().map(|(names, amounts)| (names[index], *amounts));
+            groups.add(point, used.chain(ended));
         }
         let ticks = self.before.as_ref().and_then(|before| before.ticks).zip(now.ticks);
         let busy = ticks.zip(elapsed_ns).map(|((before, now), elapsed_ns)| {
@@ -508,17 +567,30 @@ fn which(task: &Task<'_>) -> Option<Which> {
     Some((task.pid().ok()?, task.start_ns().ok()?))
 }
 
-fn used_ns(task: &Task<'_>) -> Option<u64> {
+/// Whether a process has ended, so that an event has its processor time. A first thread may end
+/// before its process.
+fn is_zombie(task: &Task<'_>) -> bool {
+    matches!(task.state(), Ok('Z' | 'X')) && task.threads_count().is_ok_and(|count| count <= 1)
+}
+
+/// The unit and name that an event about this process has.
+fn ended(task: &Task<'_>) -> Ended {
+    let text = |text: Result<&[u8], Absent>| text.unwrap_or_default().to_vec();
+    let unit = Some(text(task.unit())).filter(|unit| !unit.is_empty());
+    (unit.unwrap_or_else(|| text(task.cgroup())), text(task.comm()))
+}
+
+pub fn used_ns(task: &Task<'_>) -> Option<u64> {
     Some(task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?))
 }
 
 /// The processor time of a process since the previous point. A process that began since then has
 /// used all its time since. It is unknown for a process that existed then but was not seen.
 fn grown_ns(before: &Before, now: &Before, which: Which) -> Option<u64> {
-    let used_ns = *now.used_ns.get(&which)?;
-    match before.used_ns.get(&which) {
-        Some(used_before) => Some(used_ns.saturating_sub(*used_before)),
-        None => (which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64).then_some(used_ns),
+    let (used_ns, _) = now.used.get(&which)?;
+    match before.used.get(&which) {
+        Some((used_before, _)) => Some(used_ns.saturating_sub(*used_before)),
+        None => (which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64).then_some(*used_ns),
     }
 }
 

@@ -183,6 +183,63 @@ fn charts_have_the_numbers_of_commands() {
     assert!(rows[known[4]].iter().any(|row| row["pid"] == pid));
 }
 
+/// Check that programs which live between two samples have their processor time: all that they used
+/// is in their group, also if samples have some of them.
+#[test]
+fn programs_between_samples_have_their_time() {
+    let (recording, place) = (Recording::new("between"), Recording::new("between-pages"));
+    fs::create_dir(place.path()).expect("a directory");
+    let program = place.0.join("burner");
+    copy_program("/bin/dd".as_ref(), &program).expect("dd");
+    let (directory, page) = (recording.path().to_owned(), place.0.join("page.html"));
+    let recorder = std::thread::spawn(move || run(&["record", "--dir", &directory, "--every", "1", "-n", "12"]));
+    while fs::read_dir(recording.path()).map_or(0, Iterator::count) < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // After the first sample.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for time in ["0.2", "0.3", "1.4", "0.2", "0.3", "1.2"] {
+        let dd = [
+            time,
+            program.to_str().expect("a path"),
+            "if=/dev/zero",
+            "of=/dev/null",
+            "bs=1M",
+        ];
+        let ended = Command::new("timeout").args(dd).output().expect("timeout");
+        assert_eq!(ended.status.code(), Some(124), "{ended:?}");
+    }
+    let recorded = recorder.join().expect("it ends");
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let made = run(&[
+        "report",
+        "-o",
+        page.to_str().expect("a path"),
+        "--history",
+        recording.path(),
+    ]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let data = data(&page);
+    let ended = data["ended"].as_array().expect("events");
+    let row = ended.iter().find(|row| row["program"] == "burner").expect("it ended");
+    assert!(
+        row["unseen"].as_u64() > Some(0) && row["unseen"] != row["ended"],
+        "{row}"
+    );
+    let told = row["runtime_ns"].as_f64().expect("the time of what ended") / 1e6;
+    let times = numbers(&data["times"]);
+    let ms = |index: usize| times[index].expect("ms") - times[index - 1].expect("ms");
+    let processors = series(&data, "program", "burner", "processors");
+    let shown: f64 = (1..times.len())
+        .map(|index| processors[index].unwrap_or(0.0) * ms(index))
+        .sum();
+    // The last tick of each may be missing from what the event tells.
+    assert!(
+        told > 500.0 && (shown - told).abs() < 0.02 * told + 60.0,
+        "{shown} {told} {processors:?}"
+    );
+}
+
 /// Check that a link which another user put into a directory for all destroys no file of root's, and
 /// that a link of one's own remains one.
 #[test]

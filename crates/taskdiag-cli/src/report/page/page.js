@@ -372,7 +372,7 @@
     drawLegend();
     const { machine } = data;
     if (drawn.processor) {
-      drawOverTime(drawn.processor, 'processors', processors, { name: 'in no sample, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
+      drawOverTime(drawn.processor, 'processors', processors, { name: 'unknown, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
       drawOverTime(drawn.memory, 'memory', bytes, null, machine.used.some((used) => used !== null) ? { name: 'not available', values: machine.used } : null);
     }
     drawTreemap(drawn.present);
