@@ -7,7 +7,7 @@ use taskdiag_history::events::Sum;
 
 use super::cached::Tree;
 use super::commands::Command;
-use super::incidents::{Incident, What};
+use super::incidents::{Forks, Incident, What};
 use super::present::{Account, Memory, Present, GROUPINGS};
 use super::reading::{Point, Read};
 use super::series::{Amounts, Chosen, Groups, MOST_SERIES};
@@ -69,10 +69,13 @@ pub fn document(contents: Contents) -> Value {
         // There is nothing over time, but the largest groups still have colours.
         None => (Vec::new(), of_moment(&present), Vec::new(), present.memory, None),
     };
-    let is_new = |logged: &Incident| !incidents.iter().any(|one| one.is_same_kill(logged));
-    let logged: Vec<Incident> = logged.into_iter().filter(is_new).collect();
-    incidents.extend(logged);
-    incidents.sort_by_key(|incident| incident.wall_ns);
+    for logged in logged {
+        match incidents.iter_mut().find(|one| one.is_same_kill(&logged)) {
+            Some(same) => same.learn(&logged),
+            None => incidents.push(logged),
+        }
+    }
+    incidents.sort_by_key(|incident| (incident.rank(), incident.wall_ns));
     let groupings: Vec<Value> = GROUPINGS
         .iter()
         .zip(groups)
@@ -291,9 +294,9 @@ fn incidents_text(left: usize) -> String {
     };
     format!(
         "Kills for lack of memory, as events or the kernel's log, if it is of the same boot, name them; others as the kernel \
-         counts them for each cgroup (memory.events) and for the machine. Samples before which at least 20 processes a second \
-         began, and five times as many as usual; services all of whose processes were replaced; boots; gaps in the \
-         recording.{more}"
+         counts them for each cgroup (memory.events) and for the machine. Services all of whose processes were replaced; \
+         boots; gaps in the recording. Samples before which at least 20 processes a second began, and five times as many as \
+         usual, in one row for each unit and program.{more}"
     )
 }
 
@@ -335,17 +338,19 @@ fn incident(incident: &Incident) -> Value {
                 Some(shown(&kill.comm)),
             )
         }
-        What::Forks {
-            count,
-            ms,
-            unit,
-            program,
-            most,
-        } => {
-            let rate = *count as f64 * 1e3 / (*ms).max(1) as f64;
+        What::Forks(bursts) => {
+            let Forks { unit, program, .. } = &bursts[0];
+            let often = match bursts.len() {
+                1 => String::new(),
+                times => format!("{times} times: "),
+            };
+            let sum = |part: fn(&Forks) -> u64| bursts.iter().map(part).sum::<u64>();
             let text = format!(
-                "{} started, {rate:.0} per second; {most} of them are {} of {}",
-                processes(*count),
+                "{often}{} started, {:.0} per second{}; {} of them are {} of {}",
+                processes(sum(|forks| forks.count)),
+                bursts.iter().map(Forks::rate).fold(0.0, f64::max),
+                if bursts.len() > 1 { " at most" } else { "" },
+                sum(|forks| forks.most),
                 shown(program),
                 if unit.is_empty() {
                     "no unit".to_owned()
@@ -368,6 +373,9 @@ fn incident(incident: &Incident) -> Value {
         }
     };
     let mut row = json!({ "ms": ms(incident.wall_ns), "kind": kind, "text": text });
+    if let What::Forks(bursts) = &incident.what {
+        row["times"] = bursts.iter().map(|forks| ms(forks.wall_ns)).collect();
+    }
     if let Some(unit) = unit {
         row["unit"] = unit;
     }
@@ -476,17 +484,72 @@ mod tests {
             "2 processes killed for lack of memory in /system.slice/db.service"
         );
         assert!(row(What::OomInCgroup(b"/user.slice".to_vec(), 1)).get("unit").is_none());
-        let forks = row(What::Forks {
-            count: 500,
+        let burst = |wall_ns, count| Forks {
+            wall_ns,
+            count,
             ms: 5000,
             unit: b"a.service".to_vec(),
             program: b"sh".to_vec(),
             most: 400,
-        });
+        };
+        let twice = row(What::Forks(vec![burst(5_000_000, 500), burst(9_000_000, 1000)]));
+        assert_eq!(twice["times"], json!([5, 9]));
+        assert_eq!(
+            twice["text"],
+            "2 times: 1500 processes started, 200 per second at most; 800 of them are sh of a.service"
+        );
+        let forks = row(What::Forks(vec![burst(5_000_000, 500)]));
         assert_eq!((&forks["unit"], &forks["program"]), (&json!("a.service"), &json!("sh")));
         assert_eq!(
             forks["text"],
             "500 processes started, 100 per second; 400 of them are sh of a.service"
+        );
+    }
+
+    /// Check that what matters most comes first, that a kill in the kernel's log, too, is told once
+    /// and with its cgroup.
+    #[test]
+    fn what_matters_leads() {
+        let kill = |wall_ns, cgroup: Option<&str>, is_logged| Incident {
+            wall_ns,
+            what: What::OomKill(super::super::incidents::Kill {
+                pid: 7,
+                comm: b"eater".to_vec(),
+                cgroup: cgroup.map(|path| path.as_bytes().to_vec()),
+                is_logged,
+            }),
+        };
+        let at = |wall_ns, what| Incident { wall_ns, what };
+        let contents = Contents {
+            about: String::new(),
+            notes: Vec::new(),
+            by: "program",
+            read: None,
+            present: Present {
+                wall_ns: 0,
+                memory: Memory::Rss,
+                processes: Vec::new(),
+                missing: 0,
+                why: None,
+                account: None,
+            },
+            caches: Vec::new(),
+            logged: vec![
+                at(1_000_000, What::Forks(vec![Forks::default()])),
+                at(2_000_000, What::Boot),
+                at(3_000_000, What::Restart(b"a.service".to_vec())),
+                kill(4_000_000, None, false),
+                kill(5_000_000, Some("/a.service"), true),
+            ],
+            commands: Vec::new(),
+        };
+        let data = document(contents);
+        let incidents = data["incidents"].as_array().expect("a list");
+        let kinds: Vec<&str> = incidents.iter().filter_map(|one| one["kind"].as_str()).collect();
+        assert_eq!(kinds, ["oom", "restart", "boot", "forks"]);
+        assert_eq!(
+            incidents[0]["text"],
+            "eater (pid 7) killed for lack of memory in /a.service"
         );
     }
 

@@ -1,6 +1,6 @@
 //! Important events: processes killed for lack of memory, bursts of forks, restarts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The kind of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +11,8 @@ pub enum What {
     OomInMachine(u64),
     /// The OOM killer killed this process.
     OomKill(Kill),
-    /// `count` processes started within `ms` milliseconds; `most` of them belong to this unit and
-    /// program.
-    Forks {
-        count: u64,
-        ms: u64,
-        unit: Vec<u8>,
-        program: Vec<u8>,
-        most: u64,
-    },
+    /// Bursts of forks, most of which belong to the same unit and program.
+    Forks(Vec<Forks>),
     /// All processes of a unit were replaced.
     Restart(Vec<u8>),
     /// The machine started.
@@ -74,25 +67,30 @@ const LEAST_FORKS_A_SECOND: f64 = 20.0;
 /// A burst is this many times the usual rate.
 const TIMES_USUAL: f64 = 5.0;
 
+impl Forks {
+    /// Forks a second.
+    pub fn rate(&self) -> f64 {
+        self.count as f64 * 1e3 / self.ms.max(1) as f64
+    }
+}
+
 /// The bursts: samples before which the rate of forks was much higher than the median of all
-/// samples.
+/// samples. Those of a unit and program are one incident: a build has very many.
 pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
-    let rate = |forks: &Forks| forks.count as f64 * 1e3 / forks.ms.max(1) as f64;
-    let mut rates: Vec<f64> = forks.iter().map(rate).collect();
+    let mut rates: Vec<f64> = forks.iter().map(Forks::rate).collect();
     rates.sort_by(f64::total_cmp);
     let usual = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
     let least = (usual * TIMES_USUAL).max(LEAST_FORKS_A_SECOND);
-    let found = forks.into_iter().filter(|forks| rate(forks) >= least);
+    let mut found: BTreeMap<(Vec<u8>, Vec<u8>), Vec<Forks>> = BTreeMap::new();
+    for forks in forks.into_iter().filter(|forks| forks.rate() >= least) {
+        let of = (forks.unit.clone(), forks.program.clone());
+        found.entry(of).or_default().push(forks);
+    }
     found
-        .map(|forks| Incident {
-            wall_ns: forks.wall_ns,
-            what: What::Forks {
-                count: forks.count,
-                ms: forks.ms,
-                unit: forks.unit,
-                program: forks.program,
-                most: forks.most,
-            },
+        .into_values()
+        .map(|bursts| Incident {
+            wall_ns: bursts[0].wall_ns,
+            what: What::Forks(bursts),
         })
         .collect()
 }
@@ -185,6 +183,23 @@ fn take(left: &mut u64, wanted: u64) -> u64 {
 }
 
 impl Incident {
+    /// The place in a list that leads with what matters most.
+    pub fn rank(&self) -> u8 {
+        match self.what {
+            What::OomKill(_) | What::OomInCgroup(..) | What::OomInMachine(_) => 0,
+            What::Restart(_) => 1,
+            What::Boot | What::Gap(_) => 2,
+            What::Forks(_) => 3,
+        }
+    }
+
+    /// Adds what the report of the same kill in the kernel's log knows.
+    pub fn learn(&mut self, logged: &Incident) {
+        if let (What::OomKill(kill), What::OomKill(logged)) = (&mut self.what, &logged.what) {
+            kill.cgroup = kill.cgroup.take().or_else(|| logged.cgroup.clone());
+        }
+    }
+
     fn is_named(&self) -> bool {
         matches!(self.what, What::OomKill(_))
     }
@@ -275,7 +290,15 @@ mod tests {
     /// Check that a burst is far above the usual rate, and above a rate that matters on no machine.
     #[test]
     fn bursts_are_unusual() {
-        let found = |counts: &[u64]| bursts(counts.iter().map(|&count| forks(count)).collect()).len();
+        let found = |counts: &[u64]| {
+            let found = bursts(counts.iter().map(|&count| forks(count)).collect());
+            // One program has one incident.
+            assert!(found.len() <= 1);
+            found.first().map_or(0, |one| match &one.what {
+                What::Forks(bursts) => bursts.len(),
+                other => panic!("{other:?}"),
+            })
+        };
         assert_eq!(found(&[0, 0, 0, 19]), 0);
         assert_eq!(found(&[0, 0, 0, 20]), 1);
         assert_eq!(found(&[100, 100, 100, 499]), 0);

@@ -152,13 +152,14 @@
   };
 
   // The kinds of incidents that charts mark, the most important first.
-  const MARKS = { oom: '#d4351c', boot: '#6f72af', restart: '#b58105', forks: '#00703c' };
+  const MARKS = { oom: '#d4351c', restart: '#b58105', boot: '#6f72af', forks: '#00703c' };
   const marks = () => {
     const kinds = Object.keys(MARKS);
     const span = data.times[data.times.length - 1] - data.times[0];
     const labelled = [];
     return data.incidents
       .filter((incident) => MARKS[incident.kind])
+      .flatMap(({ kind, ms, times }) => (times || [ms]).map((at) => ({ kind, ms: at })))
       .sort((one, other) => kinds.indexOf(one.kind) - kinds.indexOf(other.kind))
       .slice(0, 60)
       .map((incident) => {
@@ -319,7 +320,7 @@
   const drawRows = () => {
     const mine = (row) => state.focus === null || (row[state.by] !== undefined && isShown(row[state.by]));
     query('incidents', '.rows').replaceChildren(table(
-      [['Time', (row) => clock(row.ms)], ['What', (row) => KINDS[row.kind]], ['', (row) => row.text]],
+      [['Time', (row) => clock(row.ms) + (row.times && row.times.length > 1 ? ` to ${clock(row.times[row.times.length - 1])}` : '')], ['What', (row) => KINDS[row.kind]], ['', (row) => row.text]],
       data.incidents.filter(mine), (row) => row.kind,
     ));
     if (data.ended) {
