@@ -215,6 +215,7 @@ fn moment(present: &Present) -> Value {
             "comm": shown(&process.comm),
             "user": process.user,
             "bytes": process.bytes,
+            "used_ns": process.used_ns,
             "groups": process.groups.each_ref().map(name),
         })
     };

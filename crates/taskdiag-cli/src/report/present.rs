@@ -2,6 +2,7 @@
 
 use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 
+use super::reading::used_ns;
 use crate::grouping::{self, Name};
 use crate::host::MemInfo;
 use crate::mem::{SystemTally, SYSTEM_FIELDS};
@@ -53,6 +54,8 @@ pub struct Process {
     pub groups: [Name; 3],
     /// Its memory.
     pub bytes: u64,
+    /// Its processor time since it began, if that is known.
+    pub used_ns: Option<u64>,
 }
 
 /// The machine's memory, by use.
@@ -103,6 +106,8 @@ pub fn fields() -> Fields {
         Field::Euid,
         Field::RssBytes,
         Field::PssBytes,
+        Field::UtimeNs,
+        Field::StimeNs,
     ];
     naming() | others.into_iter().chain(SYSTEM_FIELDS).collect::<Fields>()
 }
@@ -154,6 +159,7 @@ fn process(task: &Task<'_>, bytes: u64) -> Option<Process> {
         user,
         groups: names(task).map(|name| name.map_or_else(Name::None, |text| Name::Text(text.to_vec()))),
         bytes,
+        used_ns: used_ns(task),
     })
 }
 

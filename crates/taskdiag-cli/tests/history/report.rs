@@ -169,6 +169,16 @@ fn charts_have_the_numbers_of_commands() {
     let listed = data["present"]["processes"].as_array().expect("processes");
     let names: Vec<&str> = listed.iter().filter_map(|row| row["comm"].as_str()).collect();
     assert!(names.contains(&NAME), "{names:?}");
+    for row in listed {
+        let then = rows[known[4]].iter().find(|then| then["pid"] == row["pid"]);
+        let then = then.unwrap_or_else(|| panic!("{row}"));
+        let used = then["utime_ns"].as_u64().zip(then["stime_ns"].as_u64());
+        assert_eq!(
+            row["used_ns"].as_u64(),
+            used.map(|(user, system)| user + system),
+            "{row}"
+        );
+    }
     let account = &data["present"]["account"];
     let lines = account["lines"].as_array().expect("lines");
     let whole = lines.iter().filter(|line| line["part_of"].is_null());
@@ -401,6 +411,7 @@ const FAULTS: &str = "(() => {
       if (lines.size > 1) faults.push(`${word[0]} is broken`);
     }
   }
+  if ([...document.querySelectorAll('th')].some((cell) => cell.textContent === '')) faults.push('a column without a heading');
   for (const svg of document.querySelectorAll('.chart svg')) {
     const outer = svg.getBoundingClientRect();
     const labels = [...svg.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()]);
@@ -464,6 +475,14 @@ fn pages_work_in_a_browser() {
     assert!(names.as_array().expect("names").contains(&PROGRAM.into()), "{names}");
     let listed = browser.evaluate("document.querySelector('#largest tbody').textContent");
     assert!(listed.as_str().is_some_and(|text| text.contains(NAME)), "{listed}");
+    let largest =
+        "const { bytes, comm, pid } = JSON.parse(document.getElementById('data').textContent).present.processes[0];";
+    let tile = format!(
+        "(() => {{ {largest} const texts = [...document.querySelectorAll('#present svg text')].map((text) => text.textContent); \
+         return texts[texts.indexOf(`${{comm}} ${{pid}}`) + 1]; }})()"
+    );
+    let size = browser.evaluate(&tile);
+    assert!(size.as_str().is_some_and(|size| size.ends_with("iB")), "{size}");
     browser.screenshot("report-light");
 
     // Click on a name.

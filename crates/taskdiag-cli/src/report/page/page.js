@@ -101,6 +101,11 @@
     if (count !== 0) all.push({ label: restLabel(count), colour: REST[theme()], focus: OTHERS, index: names.length });
     return all;
   };
+  // The colour of text that can be read on a colour.
+  const ink = (colour) => {
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+    return 0.3 * red + 0.6 * green + 0.1 * blue > 130 ? '#111' : '#fff';
+  };
   const colourOf = (name) => {
     const index = grouping().names.findIndex((known) => known === name);
     return index < 0 ? REST[theme()] : COLOURS[theme()][index];
@@ -248,7 +253,7 @@
       if (!nodes.has(key)) nodes.set(key, { own: name, name: label(name), value: 0, children: [], itemStyle: { color: colourOf(name) } });
       const node = nodes.get(key);
       node.value += child.value;
-      node.children.push(child);
+      node.children.push({ ...child, label: { color: state.patterns ? '#fff' : ink(colourOf(name)) } });
     };
     processes.forEach((row) => {
       if (isShown(row.groups[place])) add(row.groups[place], { own: row.groups[place], name: `${row.comm} ${row.pid}`, value: row.bytes });
@@ -270,7 +275,7 @@
       },
       series: [{
         type: 'treemap', name: 'all', roam: false, nodeClick: false, breadcrumb: { show: false }, width: '100%', height: '100%', visibleMin: 60, left: 0, top: 0,
-        label: { show: true, overflow: 'truncate', color: '#fff', textBorderColor: 'rgba(0,0,0,.75)', textBorderWidth: 2, formatter: (point) => point.name },
+        label: { show: true, overflow: 'truncate', lineOverflow: 'truncate', lineHeight: 18, textBorderColor: '#111', textBorderWidth: state.patterns ? 3 : 0, formatter: (point) => `${point.name}\n${bytes(point.value)}` },
         upperLabel: { show: true, height: 20, color: styles().getPropertyValue('--text').trim(), overflow: 'truncate', formatter: (point) => `${point.name}  ${bytes(point.value)}` },
         itemStyle: { borderColor: styles().getPropertyValue('--card').trim(), gapWidth: 1 },
         levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: { borderWidth: 1, gapWidth: 1, borderColor: styles().getPropertyValue('--line').trim() } }, {}],
@@ -290,9 +295,9 @@
     const rows = [{ name: 'total', bytes: account.total, meaning: 'MemTotal', part_of: null }, ...account.lines];
     get('account').replaceChildren(table([
       ['The machine', (row) => row.name.replace(/_bytes$/, '').replaceAll('_', ' ')],
-      ['', (row) => (row.bytes === null ? '-' : bytes(row.bytes)), true],
-      ['', (row) => part(row.bytes), true],
-      ['', (row) => (row.bytes === null ? `${row.meaning}: ${row.why}` : row.meaning)],
+      ['Size', (row) => (row.bytes === null ? '-' : bytes(row.bytes)), true],
+      ['Part', (row) => part(row.bytes), true],
+      ['Meaning', (row) => (row.bytes === null ? `${row.meaning}: ${row.why}` : row.meaning)],
     ], rows, (row) => (row.part_of ? 'part' : '')));
   };
 
@@ -320,7 +325,7 @@
   const drawRows = () => {
     const mine = (row) => state.focus === null || (row[state.by] !== undefined && isShown(row[state.by]));
     query('incidents', '.rows').replaceChildren(table(
-      [['Time', (row) => clock(row.ms) + (row.times && row.times.length > 1 ? ` to ${clock(row.times[row.times.length - 1])}` : '')], ['What', (row) => KINDS[row.kind]], ['', (row) => row.text]],
+      [['Time', (row) => clock(row.ms) + (row.times && row.times.length > 1 ? ` to ${clock(row.times[row.times.length - 1])}` : '')], ['What', (row) => KINDS[row.kind]], ['About', (row) => row.text]],
       data.incidents.filter(mine), (row) => row.kind,
     ));
     if (data.ended) {
@@ -335,7 +340,8 @@
     const place = data.groupings.findIndex((one) => one.by === state.by);
     query('largest', '.rows').replaceChildren(table([
       ['PID', (row) => plain(row.pid), true], ['Name', (row) => row.comm], ['User', (row) => row.user],
-      ...data.groupings.map((one, index) => [one.by, (row) => (row.groups[index] === null ? '-' : row.groups[index] === false ? 'not known' : row.groups[index])]),
+      ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '-' : row.groups[index] === false ? 'not known' : row.groups[index])]),
+      ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
       [data.present.memory.toUpperCase(), (row) => bytes(row.bytes), true],
     ], data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40)));
   };
