@@ -4,7 +4,7 @@ use taskdiag::{Absent, Value};
 use taskdiag_core::text::cgroup::{self, Pressure};
 
 use super::cell::{cell, limit, Cell};
-use super::sections::CGROUP_USE;
+use crate::output::relation::{columns, ColumnInfo};
 
 /// The text of a file, or why it is missing.
 pub type Text = Result<Vec<u8>, Absent>;
@@ -37,61 +37,58 @@ enum Read {
 /// A file of the unified hierarchy, and one of version 1 that has the same figure.
 type Figure = ((&'static str, Read), (&'static str, Read));
 
-/// The source of each value of [`CGROUP_USE`]. Version 1 is described in
-/// `Documentation/admin-guide/cgroup-v1`.
-const FIGURES: [Figure; CGROUP_USE.len()] = [
-    (("cgroup.events", Read::Frozen), ("freezer.state", Read::Frozen)),
-    (
-        ("memory.current", Read::Number),
-        ("memory.usage_in_bytes", Read::Number),
-    ),
-    (
-        ("memory.peak", Read::Number),
-        ("memory.max_usage_in_bytes", Read::Number),
-    ),
-    (("memory.high", Read::Limit), NONE),
-    (("memory.max", Read::Limit), ("memory.limit_in_bytes", Read::ByteLimit)),
-    (
-        ("memory.swap.current", Read::Number),
-        ("memory.stat", Read::Value(b"total_swap")),
-    ),
-    (("memory.swap.max", Read::Limit), NONE),
-    (
-        ("memory.events", Read::Value(b"oom_kill")),
-        ("memory.oom_control", Read::Value(b"oom_kill")),
-    ),
-    (
-        ("cpu.stat", Read::Microseconds(b"usage_usec")),
-        ("cpuacct.usage", Read::Number),
-    ),
-    (
-        ("cpu.stat", Read::Microseconds(b"user_usec")),
-        ("cpuacct.usage_user", Read::Number),
-    ),
-    (
-        ("cpu.stat", Read::Microseconds(b"system_usec")),
-        ("cpuacct.usage_sys", Read::Number),
-    ),
-    (
-        ("cpu.max", Read::Quota),
-        ("cpu.cfs_quota_us", Read::QuotaOf("cpu.cfs_period_us")),
-    ),
-    (("cpu.stat", Read::Value(b"nr_throttled")), NONE),
-    (
-        ("cpu.stat", Read::Microseconds(b"throttled_usec")),
-        ("cpu.stat", Read::Nanoseconds(b"throttled_time")),
-    ),
-    (("io.stat", Read::Io(b"rbytes")), NONE),
-    (("io.stat", Read::Io(b"wbytes")), NONE),
-    (("io.stat", Read::Io(b"rios")), NONE),
-    (("io.stat", Read::Io(b"wios")), NONE),
-    (("pids.current", Read::Number), NONE),
-    (("pids.max", Read::Limit), NONE),
-];
-
 /// Version 1 has no such figure, or has it in a file of the same name. What `blkio` counts depends on
 /// the kernel and on the device's scheduler.
 const NONE: (&str, Read) = ("", Read::Number);
+
+/// Figures, each with its column and its source: a file and how to read it, and of version 1, if it
+/// has the figure, the same.
+macro_rules! figures {
+    ($($name:literal: $kind:ident, $meaning:literal =>
+        ($file:literal, $read:expr)$(, ($other:literal, $other_read:expr))?;)*) => {
+        /// The figures of a cgroup.
+        pub const CGROUP_USE: [ColumnInfo; FIGURES.len()] = columns! { $($name: $kind, $meaning;)* };
+
+        /// The source of each value of [`CGROUP_USE`]. Version 1 is described in
+        /// `Documentation/admin-guide/cgroup-v1`.
+        const FIGURES: [Figure; [$($name),*].len()] = {
+            use Read::*;
+            [$((($file, $read), [$(($other, $other_read),)? NONE][0])),*]
+        };
+    };
+}
+
+figures! {
+    "frozen": Flag, "Whether all its tasks are frozen: cgroup.events, frozen." =>
+        ("cgroup.events", Frozen), ("freezer.state", Frozen);
+    "memory_bytes": Bytes, "memory.current" => ("memory.current", Number), ("memory.usage_in_bytes", Number);
+    "memory_peak_bytes": Bytes, "memory.peak" => ("memory.peak", Number), ("memory.max_usage_in_bytes", Number);
+    "memory_high_bytes": Bytes, "memory.high: above it, processes are throttled." => ("memory.high", Limit);
+    "memory_max_bytes": Bytes, "memory.max: above, processes are killed." =>
+        ("memory.max", Limit), ("memory.limit_in_bytes", ByteLimit);
+    "swap_bytes": Bytes, "memory.swap.current" =>
+        ("memory.swap.current", Number), ("memory.stat", Value(b"total_swap"));
+    "swap_max_bytes": Bytes, "memory.swap.max" => ("memory.swap.max", Limit);
+    "oom_kills_count": Count, "memory.events, oom_kill" =>
+        ("memory.events", Value(b"oom_kill")), ("memory.oom_control", Value(b"oom_kill"));
+    "cpu_ns": Nanoseconds, "cpu.stat, usage_usec" =>
+        ("cpu.stat", Microseconds(b"usage_usec")), ("cpuacct.usage", Number);
+    "cpu_user_ns": Nanoseconds, "cpu.stat, user_usec" =>
+        ("cpu.stat", Microseconds(b"user_usec")), ("cpuacct.usage_user", Number);
+    "cpu_system_ns": Nanoseconds, "cpu.stat, system_usec" =>
+        ("cpu.stat", Microseconds(b"system_usec")), ("cpuacct.usage_sys", Number);
+    "cpu_max_percent": Percent, "cpu.max, in percent of one processor" =>
+        ("cpu.max", Quota), ("cpu.cfs_quota_us", QuotaOf("cpu.cfs_period_us"));
+    "throttled_count": Count, "cpu.stat, nr_throttled" => ("cpu.stat", Value(b"nr_throttled"));
+    "throttled_ns": Nanoseconds, "cpu.stat, throttled_usec" =>
+        ("cpu.stat", Microseconds(b"throttled_usec")), ("cpu.stat", Nanoseconds(b"throttled_time"));
+    "read_bytes": Bytes, "io.stat, rbytes of all devices" => ("io.stat", Io(b"rbytes"));
+    "write_bytes": Bytes, "io.stat, wbytes of all devices" => ("io.stat", Io(b"wbytes"));
+    "read_count": Count, "io.stat, rios of all devices" => ("io.stat", Io(b"rios"));
+    "write_count": Count, "io.stat, wios of all devices" => ("io.stat", Io(b"wios"));
+    "tasks_count": Count, "pids.current" => ("pids.current", Number);
+    "tasks_max_count": Count, "pids.max" => ("pids.max", Limit);
+}
 
 /// The pressure files, each with its resource.
 const PRESSURES: [(&str, &str); 3] = [

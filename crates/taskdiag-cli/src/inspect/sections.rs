@@ -1,9 +1,10 @@
 //! The sections of the page about one process, and the values of each.
 
 use taskdiag::sockets::SocketField;
-use taskdiag::{Field, Fields, Kind};
+use taskdiag::{Field, Fields};
 
-use crate::output::relation::{column, ColumnInfo};
+use super::cgroup::CGROUP_USE;
+use crate::output::relation::{columns, columns_of, ColumnInfo};
 
 /// What is known about a section before a process is queried.
 #[derive(Clone, Copy, Debug)]
@@ -31,182 +32,58 @@ pub enum Shape {
     List(&'static [ColumnInfo]),
 }
 
-/// The sections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // each has its name
-pub enum Section {
-    Process,
-    Parents,
-    Credentials,
-    Unit,
-    Limits,
-    Cgroup,
-    CgroupUse,
-    Pressure,
-    Namespaces,
-    Scheduling,
-    Memory,
-    Rollup,
-    Mappings,
-    Io,
-    Files,
-    Sockets,
-    Threads,
-    Signals,
-    Environ,
+/// The sections, in the order of the page: the key in JSON, the title, the values, and what they are.
+macro_rules! sections {
+    ($($section:ident: $key:literal, $title:literal, $shape:ident($values:expr), $meaning:literal;)*) => {
+        /// The sections.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)] // each has its name
+        pub enum Section {
+            $($section),*
+        }
+
+        /// All sections, in the order of the page.
+        pub const SECTIONS: [(Section, Info); [$($key),*].len()] = [$((
+            Section::$section,
+            Info {
+                key: $key,
+                title: $title,
+                meaning: $meaning,
+                shape: Shape::$shape($values),
+            },
+        )),*];
+    };
 }
 
-/// All sections, in the order of the page.
-pub const SECTIONS: [(Section, Info); 19] = [
-    section(
-        Section::Process,
-        "process",
-        "Process",
-        "What it is.",
-        Shape::Fields(PROCESS),
-    ),
-    section(
-        Section::Parents,
-        "parents",
-        "Parents",
-        "Its parent, the parent of that, and so on.",
-        Shape::Tasks(PARENT),
-    ),
-    section(
-        Section::Credentials,
-        "credentials",
-        "Credentials",
-        "Its credentials and capabilities.",
-        Shape::Fields(CREDENTIALS),
-    ),
-    section(
-        Section::Unit,
-        "unit",
-        "What its systemd unit asked for",
-        "The unit's settings for credentials, next to those of the process.",
-        Shape::List(&UNIT),
-    ),
-    section(
-        Section::Limits,
-        "limits",
-        "Limits",
-        "Resource limits (getrlimit(2)), and how much of each is used.",
-        Shape::List(&LIMITS),
-    ),
-    section(
-        Section::Cgroup,
-        "cgroup",
-        "Control group",
-        "Its place in the tree of cgroups.",
-        Shape::Fields(CGROUP),
-    ),
-    section(
-        Section::CgroupUse,
-        "cgroup_use",
-        "What the control group uses",
-        "The use and limits of the cgroup, including the cgroups below it.",
-        Shape::Values(&CGROUP_USE),
-    ),
-    section(
-        Section::Pressure,
-        "pressure",
-        "What the control group waits for",
-        "The share of time in which tasks of the cgroup waited for a resource (PSI).",
-        Shape::List(&PRESSURE),
-    ),
-    section(
-        Section::Namespaces,
-        "namespaces",
-        "Namespaces",
-        "Its namespaces, and whether the caller is in the same.",
-        Shape::List(&NAMESPACE),
-    ),
-    section(
-        Section::Scheduling,
-        "scheduling",
-        "Scheduling",
-        "How it runs.",
-        Shape::Fields(SCHEDULING),
-    ),
-    section(
-        Section::Memory,
-        "memory",
-        "Memory",
-        "What it uses.",
-        Shape::Fields(MEMORY),
-    ),
-    section(
-        Section::Rollup,
-        "rollup",
-        "Its share of memory",
-        "Sums over its page tables (smaps_rollup).",
-        Shape::Fields(ROLLUP),
-    ),
-    section(
-        Section::Mappings,
-        "mappings",
-        "Mappings",
-        "Mapped files, and mappings without a file that have the same name, the largest first.",
-        Shape::List(&MAPPING),
-    ),
-    section(
-        Section::Io,
-        "io",
-        "Input and output",
-        "What it read and wrote.",
-        Shape::Fields(IO),
-    ),
-    section(
-        Section::Files,
-        "files",
-        "Descriptors",
-        "The number of its descriptors, by kind of file.",
-        Shape::List(&FILES),
-    ),
-    section(
-        Section::Sockets,
-        "sockets",
-        "Sockets",
-        "The sockets that it has descriptors of.",
-        Shape::List(&SOCKET),
-    ),
-    section(
-        Section::Threads,
-        "threads",
-        "Threads",
-        "Its threads, and what each waits for.",
-        Shape::Tasks(THREAD),
-    ),
-    section(
-        Section::Signals,
-        "signals",
-        "Signals",
-        "Pending signals, and the actions for others.",
-        Shape::Fields(SIGNALS),
-    ),
-    section(
-        Section::Environ,
-        "environ",
-        "Environment",
-        "The environment that it was started with. With --environ.",
-        Shape::List(&ENVIRON),
-    ),
-];
-
-const fn section(
-    section: Section,
-    key: &'static str,
-    title: &'static str,
-    meaning: &'static str,
-    shape: Shape,
-) -> (Section, Info) {
-    let info = Info {
-        key,
-        title,
-        meaning,
-        shape,
-    };
-    (section, info)
+sections! {
+    Process: "process", "Process", Fields(PROCESS), "What it is.";
+    Parents: "parents", "Parents", Tasks(PARENT), "Its parent, the parent of that, and so on.";
+    Credentials: "credentials", "Credentials", Fields(CREDENTIALS),
+        "Its credentials and capabilities.";
+    Unit: "unit", "What its systemd unit asked for", List(&UNIT),
+        "The unit's settings for credentials, next to those of the process.";
+    Limits: "limits", "Limits", List(&LIMITS),
+        "Resource limits (getrlimit(2)), and how much of each is used.";
+    Cgroup: "cgroup", "Control group", Fields(CGROUP), "Its place in the tree of cgroups.";
+    CgroupUse: "cgroup_use", "What the control group uses", Values(&CGROUP_USE),
+        "The use and limits of the cgroup, including the cgroups below it.";
+    Pressure: "pressure", "What the control group waits for", List(&PRESSURE),
+        "The share of time in which tasks of the cgroup waited for a resource (PSI).";
+    Namespaces: "namespaces", "Namespaces", List(&NAMESPACE),
+        "Its namespaces, and whether the caller is in the same.";
+    Scheduling: "scheduling", "Scheduling", Fields(SCHEDULING), "How it runs.";
+    Memory: "memory", "Memory", Fields(MEMORY), "What it uses.";
+    Rollup: "rollup", "Its share of memory", Fields(ROLLUP),
+        "Sums over its page tables (smaps_rollup).";
+    Mappings: "mappings", "Mappings", List(&MAPPING),
+        "Mapped files, and mappings without a file that have the same name, the largest first.";
+    Io: "io", "Input and output", Fields(IO), "What it read and wrote.";
+    Files: "files", "Descriptors", List(&FILES), "The number of its descriptors, by kind of file.";
+    Sockets: "sockets", "Sockets", List(&SOCKET), "The sockets that it has descriptors of.";
+    Threads: "threads", "Threads", Tasks(THREAD), "Its threads, and what each waits for.";
+    Signals: "signals", "Signals", Fields(SIGNALS), "Pending signals, and the actions for others.";
+    Environ: "environ", "Environment", List(&ENVIRON),
+        "The environment that it was started with. With --environ.";
 }
 
 #[rustfmt::skip]
@@ -299,28 +176,20 @@ pub const NAMESPACES: [(&str, Field); 9] = [
     ("time", Field::NsTime),
 ];
 
-const UNIT: [ColumnInfo; 4] = [
-    column("setting", Kind::Text, "The setting, as systemd.exec(5) has it."),
-    column("asked", Kind::Text, "What the unit's files say."),
-    column("actual", Kind::Text, "What the process has."),
-    column(
-        "agrees",
-        Kind::Flag,
-        "Whether the process has what was requested, and no additional rights.",
-    ),
-];
+const UNIT: [ColumnInfo; 4] = columns! {
+    "setting": Text, "The setting, as systemd.exec(5) has it.";
+    "asked": Text, "What the unit's files say.";
+    "actual": Text, "What the process has.";
+    "agrees": Flag, "Whether the process has what was requested, and no additional rights.";
+};
 
-const LIMITS: [ColumnInfo; 5] = [
-    column("limit", Kind::Text, "The limit."),
-    column("soft", Kind::Count, "The limit in force, or unlimited."),
-    column(
-        "hard",
-        Kind::Count,
-        "The maximum to which the process may raise it, or unlimited.",
-    ),
-    column("used", Kind::Count, "The use, in the limit's unit, if known."),
-    column("used_percent", Kind::Percent, "The use in percent of the soft limit."),
-];
+const LIMITS: [ColumnInfo; 5] = columns! {
+    "limit": Text, "The limit.";
+    "soft": Count, "The limit in force, or unlimited.";
+    "hard": Count, "The maximum to which the process may raise it, or unlimited.";
+    "used": Count, "The use, in the limit's unit, if known.";
+    "used_percent": Percent, "The use in percent of the soft limit.";
+};
 
 /// Values that can be `unlimited`, which is not a number.
 pub const LIMITED: [&str; 7] = [
@@ -333,92 +202,40 @@ pub const LIMITED: [&str; 7] = [
     "tasks_max_count",
 ];
 
-/// The figures of a cgroup. [`super::cgroup`] has the source of each.
-pub const CGROUP_USE: [ColumnInfo; 20] = [
-    column(
-        "frozen",
-        Kind::Flag,
-        "Whether all its tasks are frozen: cgroup.events, frozen.",
-    ),
-    column("memory_bytes", Kind::Bytes, "memory.current"),
-    column("memory_peak_bytes", Kind::Bytes, "memory.peak"),
-    column(
-        "memory_high_bytes",
-        Kind::Bytes,
-        "memory.high: above it, processes are throttled.",
-    ),
-    column(
-        "memory_max_bytes",
-        Kind::Bytes,
-        "memory.max: above, processes are killed.",
-    ),
-    column("swap_bytes", Kind::Bytes, "memory.swap.current"),
-    column("swap_max_bytes", Kind::Bytes, "memory.swap.max"),
-    column("oom_kills_count", Kind::Count, "memory.events, oom_kill"),
-    column("cpu_ns", Kind::Nanoseconds, "cpu.stat, usage_usec"),
-    column("cpu_user_ns", Kind::Nanoseconds, "cpu.stat, user_usec"),
-    column("cpu_system_ns", Kind::Nanoseconds, "cpu.stat, system_usec"),
-    column("cpu_max_percent", Kind::Percent, "cpu.max, in percent of one processor"),
-    column("throttled_count", Kind::Count, "cpu.stat, nr_throttled"),
-    column("throttled_ns", Kind::Nanoseconds, "cpu.stat, throttled_usec"),
-    column("read_bytes", Kind::Bytes, "io.stat, rbytes of all devices"),
-    column("write_bytes", Kind::Bytes, "io.stat, wbytes of all devices"),
-    column("read_count", Kind::Count, "io.stat, rios of all devices"),
-    column("write_count", Kind::Count, "io.stat, wios of all devices"),
-    column("tasks_count", Kind::Count, "pids.current"),
-    column("tasks_max_count", Kind::Count, "pids.max"),
-];
+const PRESSURE: [ColumnInfo; 6] = columns! {
+    "resource": Text, "cpu, memory or io.";
+    "waiting": Text, "some: any task waited; full: all tasks did.";
+    "avg10_percent": Percent, "Of the last 10 seconds.";
+    "avg60_percent": Percent, "Of the last minute.";
+    "avg300_percent": Percent, "Of the last five minutes.";
+    "total_ns": Nanoseconds, "In all.";
+};
 
-const PRESSURE: [ColumnInfo; 6] = [
-    column("resource", Kind::Text, "cpu, memory or io."),
-    column("waiting", Kind::Text, "some: any task waited; full: all tasks did."),
-    column("avg10_percent", Kind::Percent, "Of the last 10 seconds."),
-    column("avg60_percent", Kind::Percent, "Of the last minute."),
-    column("avg300_percent", Kind::Percent, "Of the last five minutes."),
-    column("total_ns", Kind::Nanoseconds, "In all."),
-];
+const NAMESPACE: [ColumnInfo; 3] = columns! {
+    "namespace": Text, "Which namespace.";
+    "inode": Id, "Its number, as in /proc/PID/ns.";
+    "own": Flag, "Whether it is also the caller's.";
+};
 
-const NAMESPACE: [ColumnInfo; 3] = [
-    column("namespace", Kind::Text, "Which namespace."),
-    column("inode", Kind::Id, "Its number, as in /proc/PID/ns."),
-    column("own", Kind::Flag, "Whether it is also the caller's."),
-];
+const MAPPING: [ColumnInfo; 6] = columns! {
+    "rss_bytes": Bytes, "The resident part, without pages of hugetlbfs.";
+    "size_bytes": Bytes, "Their size.";
+    "dirty_bytes": Bytes, "The part that was written to.";
+    "hugetlb_bytes": Bytes, "Resident pages of hugetlbfs.";
+    "mappings_count": Count, "How many mappings.";
+    "name": Text, "The file, or the kernel's name for a mapping without one.";
+};
 
-const MAPPING: [ColumnInfo; 6] = [
-    column(
-        "rss_bytes",
-        Kind::Bytes,
-        "The resident part, without pages of hugetlbfs.",
-    ),
-    column("size_bytes", Kind::Bytes, "Their size."),
-    column("dirty_bytes", Kind::Bytes, "The part that was written to."),
-    column("hugetlb_bytes", Kind::Bytes, "Resident pages of hugetlbfs."),
-    column("mappings_count", Kind::Count, "How many mappings."),
-    column(
-        "name",
-        Kind::Text,
-        "The file, or the kernel's name for a mapping without one.",
-    ),
-];
+const FILES: [ColumnInfo; 3] = columns! {
+    "kind": Text, "The kind of file, or the object of the kernel: as in files, kind or anon_kind.";
+    "descriptors_count": Count, "How many descriptors.";
+    "deleted_count": Count, "The number of those whose file has no name.";
+};
 
-const FILES: [ColumnInfo; 3] = [
-    column(
-        "kind",
-        Kind::Text,
-        "The kind of file, or the object of the kernel: as in files, kind or anon_kind.",
-    ),
-    column("descriptors_count", Kind::Count, "How many descriptors."),
-    column(
-        "deleted_count",
-        Kind::Count,
-        "The number of those whose file has no name.",
-    ),
-];
-
-const ENVIRON: [ColumnInfo; 2] = [
-    column("name", Kind::Text, "The text before the first equals sign."),
-    column("value", Kind::Text, "The text after it; absent if there is none."),
-];
+const ENVIRON: [ColumnInfo; 2] = columns! {
+    "name": Text, "The text before the first equals sign.";
+    "value": Text, "The text after it; absent if there is none.";
+};
 
 /// The fields shown for sockets.
 pub const SOCKET_FIELDS: [SocketField; 16] = [
@@ -440,16 +257,7 @@ pub const SOCKET_FIELDS: [SocketField; 16] = [
     SocketField::Peers,
 ];
 
-const SOCKET: [ColumnInfo; SOCKET_FIELDS.len()] = {
-    let mut keys = [column("", Kind::Id, ""); SOCKET_FIELDS.len()];
-    let mut index = 0;
-    while index < keys.len() {
-        let field = SOCKET_FIELDS[index];
-        keys[index] = column(field.name(), field.kind(), field.meaning());
-        index += 1;
-    }
-    keys
-};
+const SOCKET: [ColumnInfo; SOCKET_FIELDS.len()] = columns_of!(SOCKET_FIELDS);
 
 impl Section {
     /// What is known about the section.
