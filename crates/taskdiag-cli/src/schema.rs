@@ -50,181 +50,104 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 /// All schemas, by their names.
 fn schemas() -> Vec<(&'static str, Value)> {
-    let mut mem_members = Map::new();
-    mem_members.insert(
-        "total".to_owned(),
-        of_row(
-            sum_keys::<mem::Sum>(),
-            "The sum of all processes, including those beyond --limit.",
-        ),
-    );
-    let mut files_members = Map::new();
-    files_members.insert(
-        "total".to_owned(),
-        of_row(
-            sum_keys::<files::Sum>(),
-            "The sum of all files, including those beyond --limit; with --by and --deleted.",
-        ),
-    );
-    let with = |command, row, members: &Map<String, Value>| document(&[command], row, members.clone());
-    let plain = |command, row| document(&[command], row, Map::new());
-    let files = of_row(keys_with_descriptors(&files::RELATION), "A row.");
-    let sockets = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
+    let mem = total::<mem::Sum>("The sum of all processes, including those beyond --limit.");
+    let files = total::<files::Sum>("The sum of all files, including those beyond --limit; with --by and --deleted.");
+    let sockets = total::<sockets::Sum>("The sum of all sockets, including those beyond --limit.");
+    let none = || json!({});
+    let cached = of_row(of_columns(&cache::RELATION), "A file, or a directory with its files.");
+    let runs = of_row(run_keys(), "Consecutive pages of a file in the same state.");
+    let files_by = of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up.");
+    let mem_by = of_row(group_keys::<mem::Sum>(&[]), "Processes added up.");
+    let sockets_by = group_keys::<sockets::Sum>(&[&sockets::PORT, &sockets::STATE]);
+    let sockets_by = of_row(sockets_by, "Sockets added up.");
+    let each_file = of_row(keys_with_descriptors(&files::RELATION), "A row.");
+    let each_socket = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
     vec![
+        ("tasks", document(&["ps", "tree", "mem", "watch"], tasks, &mem)),
+        ("cache", document(&["cache"], cached, &none())),
+        ("cache-map", document(&["cache"], runs, &none())),
         (
-            "tasks",
-            document(&["ps", "tree", "mem", "watch"], tasks, mem_members.clone()),
+            "doctor",
+            document(&["doctor"], of_keys(&doctor::RELATION), &doctor_members()),
         ),
         (
-            "cache",
-            plain(
-                "cache",
-                of_row(of_columns(&cache::RELATION), "A file, or a directory with its files."),
-            ),
+            "events",
+            document(&["events"], of_row(event_keys(), "An event."), &none()),
+        ),
+        ("fields", document(&["fields"], of_keys(&fields::RELATION), &none())),
+        ("files", document(&["files"], each_file, &files)),
+        ("files-by", document(&["files"], files_by, &files)),
+        (
+            "inspect",
+            document(&["inspect"], of_row(inspect_keys(), "A process."), &none()),
+        ),
+        ("maps", document(&["maps"], of_keys(&maps::RELATION), &none())),
+        ("mem-by", document(&["mem"], mem_by, &mem)),
+        (
+            "mem-system",
+            document(&["mem"], of_keys(&mem::SYSTEM_RELATION), &none()),
         ),
         (
-            "cache-map",
-            plain(
-                "cache",
-                of_row(run_keys(), "Consecutive pages of a file in the same state."),
-            ),
+            "normalize",
+            document(&["normalize"], of_keys(&normalize::RELATION), &none()),
         ),
-        ("doctor", with("doctor", of_keys(&doctor::RELATION), &doctor_members())),
-        ("events", plain("events", of_row(event_keys(), "An event."))),
-        ("fields", plain("fields", of_keys(&fields::RELATION))),
-        ("files", with("files", files, &files_members)),
-        (
-            "files-by",
-            with(
-                "files",
-                of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up."),
-                &files_members,
-            ),
-        ),
-        ("inspect", plain("inspect", of_row(inspect_keys(), "A process."))),
-        ("maps", plain("maps", of_keys(&maps::RELATION))),
-        (
-            "mem-by",
-            with(
-                "mem",
-                of_row(group_keys::<mem::Sum>(&[]), "Processes added up."),
-                &mem_members,
-            ),
-        ),
-        ("mem-system", plain("mem", of_keys(&mem::SYSTEM_RELATION))),
-        ("normalize", plain("normalize", of_keys(&normalize::RELATION))),
         ("sample", sample()),
-        ("sockets", plain("sockets", sockets)),
-        (
-            "sockets-by",
-            with(
-                "sockets",
-                of_row(
-                    group_keys::<sockets::Sum>(&[&sockets::PORT, &sockets::STATE]),
-                    "Sockets added up.",
-                ),
-                &socket_members(),
-            ),
-        ),
+        ("sockets", document(&["sockets"], each_socket, &none())),
+        ("sockets-by", document(&["sockets"], sockets_by, &sockets)),
     ]
 }
 
-/// The members of `sockets --by --json` other than its rows.
-fn socket_members() -> Map<String, Value> {
-    let total = of_row(
-        sum_keys::<sockets::Sum>(),
-        "The sum of all sockets, including those beyond --limit.",
-    );
-    Map::from_iter([("total".to_owned(), total)])
+/// The member of a document with the sum of all rows.
+fn total<S: Sum>(meaning: &str) -> Value {
+    json!({"total": of_row(sum_keys::<S>(), meaning)})
 }
 
 /// The members of `doctor --json` other than its rows.
-fn doctor_members() -> Map<String, Value> {
-    let mut members = Map::new();
-    for (name, schema) in [
-        (
-            "version",
-            json!({"type": "string", "description": "The version of taskdiag."}),
-        ),
-        (
-            "machine",
-            json!({"type": "string", "description": "The architecture, as uname(2) has it."}),
-        ),
-        (
-            "euid",
-            json!({"type": "integer", "description": "The effective user id of the caller."}),
-        ),
-        (
-            "capabilities",
-            json!({
-                "type": "array", "items": {"type": "string"},
-                "description": "The caller's effective capabilities that matter here.",
-            }),
-        ),
-        (
-            "unanswered",
-            json!({
-                "type": "object", "additionalProperties": {"type": "string"},
-                "description": "Why groups could not be answered.",
-            }),
-        ),
-    ] {
-        members.insert(name.to_owned(), schema);
-    }
-    members
+fn doctor_members() -> Value {
+    json!({
+        "version": {"type": "string", "description": "The version of taskdiag."},
+        "machine": {"type": "string", "description": "The architecture, as uname(2) has it."},
+        "euid": {"type": "integer", "description": "The effective user id of the caller."},
+        "capabilities": {
+            "type": "array", "items": {"type": "string"},
+            "description": "The caller's effective capabilities that matter here.",
+        },
+        "unanswered": {
+            "type": "object", "additionalProperties": {"type": "string"},
+            "description": "Why groups could not be answered.",
+        },
+    })
 }
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// The schema of a document with these rows and further members.
-fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value {
-    let mut properties = members;
-    for (name, schema) in [
-        (
-            "schema",
-            json!({"const": 1, "description": "Raised when a key is removed or changes its meaning."}),
-        ),
-        ("command", json!({"enum": commands})),
-        (
-            "time",
-            json!({"type": "string", "format": "date-time", "description": "When it was written, in UTC."}),
-        ),
-        (
-            "host",
-            json!({"$ref": "#/$defs/text", "description": "The host name, as uname(2) has it."}),
-        ),
-        (
-            "boot_id",
-            json!({"type": "string", "description": "The id of this boot of the kernel; absent if /proc/sys is not mounted."}),
-        ),
-        (
-            "kernel",
-            json!({"$ref": "#/$defs/text", "description": "The kernel release, as uname(2) has it."}),
-        ),
-        (
-            "sources",
-            json!({
-                "type": "object", "additionalProperties": {"type": "string"},
-                "description": "The source of each requested group of fields.",
-            }),
-        ),
-        (
-            "counters",
-            json!({
-                "type": "object", "additionalProperties": {"type": ["integer", "boolean"]},
-                "description": "Counts of rows, and of what was lost, left out or read again.",
-            }),
-        ),
-        ("rows", json!({"type": "array", "items": {"$ref": "#/$defs/row"}})),
-    ] {
-        properties.insert(name.to_owned(), schema);
-    }
-    json!({
+fn document(commands: &[&str], row: Value, members: &Value) -> Value {
+    let mut document = json!({
         "$schema": DRAFT,
         "$comment": "Made by `taskdiag schema`. The rows of --jsonl are #/$defs/row. Later versions may add keys.",
         "type": "object",
-        "properties": properties,
+        "properties": {
+            "schema": {"const": 1, "description": "Raised when a key is removed or changes its meaning."},
+            "command": {"enum": commands},
+            "time": {"type": "string", "format": "date-time", "description": "When it was written, in UTC."},
+            "host": {"$ref": "#/$defs/text", "description": "The host name, as uname(2) has it."},
+            "boot_id": {
+                "type": "string",
+                "description": "The id of this boot of the kernel; absent if /proc/sys is not mounted.",
+            },
+            "kernel": {"$ref": "#/$defs/text", "description": "The kernel release, as uname(2) has it."},
+            "sources": {
+                "type": "object", "additionalProperties": {"type": "string"},
+                "description": "The source of each requested group of fields.",
+            },
+            "counters": {
+                "type": "object", "additionalProperties": {"type": ["integer", "boolean"]},
+                "description": "Counts of rows, and of what was lost, left out or read again.",
+            },
+            "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}},
+        },
         "required": ["schema", "command", "time", "host", "kernel", "sources", "counters", "rows"],
         "additionalProperties": false,
         "$defs": {
@@ -240,7 +163,11 @@ fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value
                 ],
             },
         },
-    })
+    });
+    for (name, schema) in members.as_object().into_iter().flatten() {
+        document["properties"][name] = schema.clone();
+    }
+    document
 }
 
 /// The line that precedes the rows of a sample in JSON lines.
