@@ -27,21 +27,24 @@ pub fn parser<S: Copy + Send + Sync + 'static>(choices: &'static Choices<S>) -> 
     })
 }
 
+/// What a command's `--source` takes, a line for each: its name, the source, and the help.
+macro_rules! sources {
+    ("auto", $auto:literal; $($name:literal: $source:expr, $help:literal;)*) => {
+        &[
+            ("auto", $crate::source::ForcedSource(None), $auto),
+            $(($name, $crate::source::ForcedSource(Some($source)), $help)),*
+        ]
+    };
+}
+pub(crate) use sources;
+
 /// The sources of tasks.
-const TASK_SOURCES: &Choices<ForcedSource<SourceId>> = &[
-    ("auto", ForcedSource(None), "Whichever is fastest here"),
-    (
-        "bpf",
-        ForcedSource(Some(SourceId::Bpf)),
-        "BPF programs; needs CAP_BPF and CAP_PERFMON",
-    ),
-    ("procfs", ForcedSource(Some(SourceId::Procfs)), "The files of /proc"),
-    (
-        "broker",
-        ForcedSource(Some(SourceId::Broker)),
-        "taskdiagd, which shows what you may trace",
-    ),
-];
+const TASK_SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
+    "auto", "Whichever is fastest here";
+    "bpf": SourceId::Bpf, "BPF programs; needs CAP_BPF and CAP_PERFMON";
+    "procfs": SourceId::Procfs, "The files of /proc";
+    "broker": SourceId::Broker, "taskdiagd, which shows what you may trace";
+};
 
 /// Options about sources of tasks.
 #[derive(Clone, Debug, Args)]

@@ -18,7 +18,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Scale;
 use crate::output::listing::{Layout, Shown};
 use crate::quantity;
-use crate::source::{parser, Choices, ForcedSource, Patience};
+use crate::source::{parser, sources, Choices, ForcedSource, Patience};
 pub use bar::RUN_RELATION;
 pub use directories::Directories;
 use report::Style;
@@ -119,19 +119,11 @@ struct Options {
 }
 
 /// The sources.
-const SOURCES: &Choices<ForcedSource<Source>> = &[
-    ("auto", ForcedSource(None), "cachestat; mincore on kernels without it"),
-    (
-        "cachestat",
-        ForcedSource(Some(Source::Cachestat)),
-        "cachestat(2), Linux 6.5",
-    ),
-    (
-        "mincore",
-        ForcedSource(Some(Source::Mincore)),
-        "mincore(2): which pages are cached, and nothing else",
-    ),
-];
+const SOURCES: &Choices<ForcedSource<Source>> = sources! {
+    "auto", "cachestat; mincore on kernels without it";
+    "cachestat": Source::Cachestat, "cachestat(2), Linux 6.5";
+    "mincore": Source::Mincore, "mincore(2): which pages are cached, and nothing else";
+};
 
 fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
     match (chosen.0, Source::of_this_host()) {

@@ -21,7 +21,7 @@ use crate::output::relation::Absences;
 use crate::proc;
 use crate::quantity;
 use crate::selection::Selection;
-use crate::source::{parser, Choices, ForcedSource};
+use crate::source::{parser, sources, Choices, ForcedSource};
 pub use cgroups::Cgroups;
 use filter::Filter;
 pub use stop::Stop;
@@ -101,23 +101,11 @@ impl From<Kind> for EventKind {
 }
 
 /// The sources.
-const SOURCES: &Choices<ForcedSource<EventSource>> = &[
-    (
-        "auto",
-        ForcedSource(None),
-        "Tracepoints if allowed, else the proc connector",
-    ),
-    (
-        "bpf",
-        ForcedSource(Some(EventSource::Bpf)),
-        "BPF programs on tracepoints; needs CAP_BPF and CAP_PERFMON",
-    ),
-    (
-        "connector",
-        ForcedSource(Some(EventSource::Connector)),
-        "The proc connector",
-    ),
-];
+const SOURCES: &Choices<ForcedSource<EventSource>> = sources! {
+    "auto", "Tracepoints if allowed, else the proc connector";
+    "bpf": EventSource::Bpf, "BPF programs on tracepoints; needs CAP_BPF and CAP_PERFMON";
+    "connector": EventSource::Connector, "The proc connector";
+};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {

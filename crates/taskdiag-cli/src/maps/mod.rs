@@ -20,7 +20,7 @@ use crate::output::listing::{Form, Layout, Listing};
 use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
-use crate::source::{self, parser, BrokerOptions, Choices, ForcedSource, Patience};
+use crate::source::{self, parser, sources, BrokerOptions, Choices, ForcedSource, Patience};
 pub use row::{build_id_cell, RELATION};
 pub use sums::{by_file, FileSum};
 
@@ -98,25 +98,13 @@ pub struct SourceOptions {
 }
 
 /// The sources.
-const SOURCES: &Choices<ForcedSource<SourceId>> = &[
-    ("auto", ForcedSource(None), "Whichever is fastest here"),
-    (
-        "procmap",
-        ForcedSource(Some(SourceId::Procmap)),
-        "The PROCMAP_QUERY ioctl, Linux 6.11",
-    ),
-    (
-        "bpf",
-        ForcedSource(Some(SourceId::Bpf)),
-        "BPF programs; needs CAP_BPF and CAP_PERFMON",
-    ),
-    ("procfs", ForcedSource(Some(SourceId::Procfs)), "The files of /proc"),
-    (
-        "broker",
-        ForcedSource(Some(SourceId::Broker)),
-        "The kernel, through files that taskdiagd opens",
-    ),
-];
+const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
+    "auto", "Whichever is fastest here";
+    "procmap": SourceId::Procmap, "The PROCMAP_QUERY ioctl, Linux 6.11";
+    "bpf": SourceId::Bpf, "BPF programs; needs CAP_BPF and CAP_PERFMON";
+    "procfs": SourceId::Procfs, "The files of /proc";
+    "broker": SourceId::Broker, "The kernel, through files that taskdiagd opens";
+};
 
 impl SourceOptions {
     fn is_broker(&self) -> bool {
