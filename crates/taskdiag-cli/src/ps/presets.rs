@@ -1,7 +1,5 @@
 //! The predefined formats of ps(1), as lists of specifiers.
 
-use std::fmt;
-
 /// The options that choose a predefined format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preset {
@@ -38,37 +36,19 @@ pub struct Unix {
     pub label: bool,
 }
 
-/// Formats in BSD style.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bsd {
-    /// `u`.
-    User,
-    /// `l`.
-    Long,
-    /// `j`.
-    Jobs,
-    /// `v`.
-    Memory,
-    /// `s`.
-    Signals,
-    /// `X`.
-    Registers,
-    /// `--context`.
-    Context,
-}
-
-impl fmt::Display for Bsd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Bsd::User => "u",
-            Bsd::Long => "l",
-            Bsd::Jobs => "j",
-            Bsd::Memory => "v",
-            Bsd::Signals => "s",
-            Bsd::Registers => "X",
-            Bsd::Context => "--context",
-        })
+taskdiag_core::named_enum! {
+    /// Formats in BSD style, with the options that choose them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Bsd {
+        User => "u",
+        Long => "l",
+        Jobs => "j",
+        Memory => "v",
+        Signals => "s",
+        Registers => "X",
+        Context => "--context",
     }
+    impl Display;
 }
 
 /// A column of a predefined format: the specifier, and its width if that differs from the usual
@@ -172,39 +152,17 @@ impl Preset {
     }
 
     fn bsd_columns(&self, format: Option<Bsd>) -> Vec<PresetColumn> {
-        let names: &[&'static str] = match format {
-            None => &["pid", "tname", "stat", "bsdtime", "args"],
-            Some(Bsd::User) => &[
-                "user",
-                "pid",
-                "%cpu",
-                "%mem",
-                "vsz",
-                "rss",
-                "tname",
-                "stat",
-                "start_time",
-                "bsdtime",
-                "args",
-            ],
-            Some(Bsd::Long) => &[
-                "f", "uid", "pid", "ppid", "priority", "ni", "vsz", "rss", "wchan", "stat", "tname", "bsdtime", "args",
-            ],
-            Some(Bsd::Jobs) => &[
-                "ppid", "pid", "pgid", "sid", "tname", "tpgid", "stat", "uid", "bsdtime", "args",
-            ],
-            Some(Bsd::Memory) => &[
-                "pid", "tname", "stat", "bsdtime", "maj_flt", "m_trs", "drs", "rss", "%mem", "args",
-            ],
-            Some(Bsd::Signals) => &[
-                "uid", "pid", "pending", "blocked", "ignored", "caught", "stat", "tname", "bsdtime", "args",
-            ],
-            Some(Bsd::Registers) => &[
-                "pid", "stackp", "esp", "eip", "tmout", "alarm", "stat", "tname", "bsdtime", "args",
-            ],
-            Some(Bsd::Context) => &["pid", "context", "args"],
+        let names = match format {
+            None => "pid tname stat bsdtime args",
+            Some(Bsd::User) => "user pid %cpu %mem vsz rss tname stat start_time bsdtime args",
+            Some(Bsd::Long) => "f uid pid ppid priority ni vsz rss wchan stat tname bsdtime args",
+            Some(Bsd::Jobs) => "ppid pid pgid sid tname tpgid stat uid bsdtime args",
+            Some(Bsd::Memory) => "pid tname stat bsdtime maj_flt m_trs drs rss %mem args",
+            Some(Bsd::Signals) => "uid pid pending blocked ignored caught stat tname bsdtime args",
+            Some(Bsd::Registers) => "pid stackp esp eip tmout alarm stat tname bsdtime args",
+            Some(Bsd::Context) => "pid context args",
         };
-        let mut names = names.to_vec();
+        let mut names: Vec<&'static str> = names.split(' ').collect();
         let mut insert_after = |anchors: &[&str], inserted: &[&'static str]| {
             let found = anchors.iter().find_map(|name| names.iter().position(|has| has == name));
             if let Some(at) = found {
