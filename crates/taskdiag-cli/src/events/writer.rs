@@ -17,15 +17,12 @@ use crate::output::terminal::Style;
 use crate::output::text;
 
 /// The columns of events: [`EventField::ALL`].
-pub fn relation() -> &'static [ColumnInfo] {
-    static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
-        EventField::ALL
-            .iter()
-            .map(|&field| ColumnInfo::of_event(field))
-            .collect()
-    });
-    &RELATION
-}
+pub static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
+    EventField::ALL
+        .iter()
+        .map(|&field| ColumnInfo::of_event(field))
+        .collect()
+});
 
 const fn column(heading: &'static str, field: EventField, width: usize) -> Shown {
     Shown {
@@ -114,7 +111,7 @@ pub fn layout(args: &Args) -> Result<Layout, Failure> {
         table: COLUMNS.into_iter().map(with_style).filter(is_usual).collect(),
         rows: FIELDS.iter().map(|&field| field as usize).collect(),
     };
-    Layout::new(relation(), &args.fields, &[], None, usual, shown)
+    Layout::new(&RELATION, &args.fields, &[], None, usual, shown)
 }
 
 fn cell(row: &dyn Row, field: EventField) -> Cell<'_> {
@@ -129,7 +126,7 @@ static TIME: Made = Made {
     write: |out, row, cells| {
         cells.cell(
             out,
-            &relation()[EventField::TimeNs as usize],
+            &RELATION[EventField::TimeNs as usize],
             cell(row, EventField::TimeNs),
         )
     },
