@@ -196,7 +196,7 @@ fn usage(wrong: &clap::Error) -> String {
         None if word.contains('/') => format!("who has a file open: `taskdiag files --path {word}`"),
         None => match selection::pids_named(&word).as_slice() {
             [] => format!("process ids by a part of the name: `taskdiag pgrep {word}`"),
-            [pids @ ..] => format!("the processes named {word}: {}", pids.join(", ")),
+            pids => format!("the processes named {word}: {}", pids.join(", ")),
         },
     };
     text.replacen("\n\n", &format!("\n\n  tip: {tip}\n\n"), 1)

@@ -79,10 +79,8 @@ impl<'a> Report<'a> {
 
     /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let denied = match self.request.fields.contains(SocketField::Owners) {
-            true => answer.processes_denied,
-            false => 0,
-        };
+        let has_owners = self.request.fields.contains(SocketField::Owners);
+        let denied = if has_owners { answer.processes_denied } else { 0 };
         let outcome = say_missing_denied(lacks! {
             answer.namespaces_denied, "network namespace" => "{} left out: you may not enter them";
             answer.processes_hidden, "process" => "{} without their network namespace: there may be more";
