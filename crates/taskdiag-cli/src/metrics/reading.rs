@@ -10,6 +10,7 @@ use taskdiag_sys::host::now_ns;
 use super::template::label;
 use super::totals::{state_index, Counter, Counts, Gauges};
 use super::tracker::{Reading, ThreadReading};
+use crate::output::relation::REASONS;
 
 /// The counters of processes and threads, and their fields.
 const COUNTERS: [(Counter, Field); 8] = [
@@ -68,15 +69,7 @@ pub type Missing = BTreeMap<(&'static str, &'static str), u64>;
 /// Counts a missing value, if the reason means that something is lost.
 fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bool {
     let Err(reason) = value else { return false };
-    let is_lost = matches!(
-        reason,
-        Absent::Denied
-            | Absent::Unsupported
-            | Absent::NoAnswer
-            | Absent::NoThread
-            | Absent::Truncated
-            | Absent::OverBudget
-    );
+    let is_lost = REASONS.contains(reason);
     if is_lost {
         *missing.entry((field.name(), reason.as_str())).or_default() += 1;
     }

@@ -164,7 +164,7 @@ pub struct Absences {
 
 /// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
 /// end.
-const REASONS: [Absent; 6] = [
+pub const REASONS: [Absent; 6] = [
     Absent::Denied,
     Absent::Unsupported,
     Absent::Truncated,
