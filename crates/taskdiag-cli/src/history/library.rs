@@ -222,33 +222,13 @@ impl Library {
         let mut damages = Vec::new();
         let mut nearest: Option<i64> = None;
         for tier in &TIERS {
-            let begun = self
-                .segments
-                .iter()
-                .rev()
-                .filter(|segment| segment.tier == tier && segment.begin_ns <= wall_ns);
-            for segment in begun {
-                let decoder = match self.decoder(segment) {
-                    Ok(Some(decoder)) => decoder,
-                    Ok(None) => continue,
-                    Err(damage) => {
-                        damages.push(format!("{}: {damage}", segment.name));
-                        continue;
-                    }
-                };
-                let (decoder, has_sample, rest) = seek(decoder, wall_ns);
-                if let SegmentEnd::Broken(broken) = rest {
-                    damages.push(format!("{}: {broken}", segment.name));
-                }
-                if !has_sample {
-                    continue;
-                }
-                let found_ns = decoder.time.wall_ns;
-                nearest = Some(nearest.map_or(found_ns, |nearest| nearest.max(found_ns)));
-                if wall_ns.saturating_sub(found_ns) <= near_ns(&decoder) {
-                    return Ok((decoder, damages));
-                }
-                break;
+            let Some(decoder) = self.last_of_tier(tier, wall_ns, &mut damages) else {
+                continue;
+            };
+            let found_ns = decoder.time.wall_ns;
+            nearest = Some(nearest.map_or(found_ns, |nearest| nearest.max(found_ns)));
+            if wall_ns.saturating_sub(found_ns) <= near_ns(&decoder) {
+                return Ok((decoder, damages));
             }
         }
         Err(Failure::Unanswered(self.nothing_at(wall_ns, nearest, &damages)))
@@ -259,30 +239,9 @@ impl Library {
         let mut damages = Vec::new();
         let mut best: Option<Decoder> = None;
         for tier in &TIERS {
-            for segment in self.segments.iter().rev().filter(|segment| segment.tier == tier) {
-                let decoder = match self.decoder(segment) {
-                    Ok(Some(decoder)) => decoder,
-                    Ok(None) => continue,
-                    Err(damage) => {
-                        damages.push(format!("{}: {damage}", segment.name));
-                        continue;
-                    }
-                };
-                let (decoder, has_sample, rest) = seek(decoder, i64::MAX);
-                if let SegmentEnd::Broken(broken) = rest {
-                    damages.push(format!("{}: {broken}", segment.name));
-                }
-                if !has_sample {
-                    continue;
-                }
-                if best
-                    .as_ref()
-                    .is_none_or(|best| best.time.wall_ns < decoder.time.wall_ns)
-                {
-                    best = Some(decoder);
-                }
-                break;
-            }
+            let found = self.last_of_tier(tier, i64::MAX, &mut damages);
+            let is_later = |found: &Decoder| best.as_ref().is_none_or(|best| best.time.wall_ns < found.time.wall_ns);
+            best = found.filter(is_later).or(best);
         }
         match best {
             Some(decoder) => Ok((decoder, damages)),
@@ -294,6 +253,29 @@ impl Library {
                 Err(Failure::Unanswered(message))
             }
         }
+    }
+
+    /// The last sample of a tier at or before a time. Adds the damage found on the way.
+    fn last_of_tier(&self, tier: &Tier, wall_ns: i64, damages: &mut Vec<String>) -> Option<Decoder> {
+        let of_tier = self.segments.iter().rev().filter(|segment| segment.tier == tier);
+        for segment in of_tier.filter(|segment| segment.begin_ns <= wall_ns) {
+            let decoder = match self.decoder(segment) {
+                Ok(Some(decoder)) => decoder,
+                Ok(None) => continue,
+                Err(damage) => {
+                    damages.push(format!("{}: {damage}", segment.name));
+                    continue;
+                }
+            };
+            let (decoder, has_sample, rest) = seek(decoder, wall_ns);
+            if let SegmentEnd::Broken(broken) = rest {
+                damages.push(format!("{}: {broken}", segment.name));
+            }
+            if has_sample {
+                return Some(decoder);
+            }
+        }
+        None
     }
 
     /// The message that there is no sample at a time.
