@@ -16,7 +16,7 @@ use taskdiag_sys::host::now_ns;
 
 use crate::file;
 use crate::listing::Answers;
-use crate::outcome::{self, counted, lacking, message, say, say_denied, Failure, Outcome, WhoMay};
+use crate::outcome::{self, lacking, lacks, message, say, say_missing_denied, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
 use crate::pkill;
 use crate::proc;
@@ -291,15 +291,9 @@ impl Criteria {
                     let is_named = self.full || pattern.as_ref().is_none_or(|pattern| self.has(pattern, task));
                     is_named && task.value(field).err() == Some(Absent::Denied)
                 };
-                match tasks.iter().filter(is_denied).count() {
-                    0 => {}
-                    count => {
-                        outcome = outcome.and(say_denied(format_args!(
-                            "{what}: denied for {}",
-                            counted(count as u64, "task")
-                        )))
-                    }
-                }
+                let count = tasks.iter().filter(is_denied).count() as u64;
+                let text = format!("{what}: denied for {{}}");
+                outcome = outcome.and(say_missing_denied(lacks! { count, "task" => text.as_str(); }));
             }
         }
         if outcome == Outcome::Partial && matches.is_empty() && !outcome::is_procps() {

@@ -18,7 +18,9 @@ use super::report::{Cached, Report, Style};
 use super::row::{Column, Entry};
 use super::Args;
 use crate::host::MemInfo;
-use crate::outcome::{counted, lacking, message, no_answer_from, say, say_denied, say_hidden, Failure, Outcome};
+use crate::outcome::{
+    counted, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied, Failure, Outcome,
+};
 use crate::output::{people, text};
 use crate::proc;
 
@@ -375,13 +377,9 @@ impl<'a> Scan<'a> {
                 files(sum.files)
             ));
         }
-        if self.denied_processes > 0 {
-            let count = self.denied_processes;
-            self.denied(format_args!(
-                "you may not see the files of {}",
-                counted(count, "process")
-            ));
-        }
+        self.outcome = self.outcome.and(say_missing_denied(lacks! {
+            self.denied_processes, "process" => "you may not see the files of {}";
+        }));
         // Chosen columns that are unknown although the kernel answered.
         let (source, usage) = (self.source, sum.usage(self.source));
         let is_lacking = |column: &Column| match column {
