@@ -84,16 +84,8 @@ fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result
         Section::Parents => Ok(Body::Tasks(
             facts.parents.iter().flat_map(|parent| parent.tasks().next()).collect(),
         )),
-        Section::Threads => facts
-            .threads
-            .as_ref()
-            .map(|threads| Body::Tasks(threads.tasks().collect()))
-            .map_err(|reason| *reason),
-        Section::Unit => facts
-            .settings
-            .as_ref()
-            .map(|settings| Body::List(unit::compare(settings, &task)))
-            .map_err(|reason| *reason),
+        Section::Threads => found(&facts.threads).map(|threads| Body::Tasks(threads.tasks().collect())),
+        Section::Unit => found(&facts.settings).map(|settings| Body::List(unit::compare(settings, &task))),
         Section::Limits => limits(&task, facts.user_threads).map(Body::List),
         Section::CgroupUse => match facts.cgroup.iter().find(|text| text.is_ok()) {
             Some(_) => Ok(Body::Values(cgroup::used(&facts.cgroup))),
@@ -101,8 +93,8 @@ fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result
         },
         Section::Pressure => cgroup::pressures(&facts.cgroup).map(Body::List),
         Section::Namespaces => Ok(Body::List(namespaces(facts, &task))),
-        Section::Mappings => mappings(&facts.mappings).map(Body::List),
-        Section::Files => files(&facts.files).map(Body::List),
+        Section::Mappings => found(&facts.mappings).map(|sums| Body::List(mappings(sums))),
+        Section::Files => found(&facts.files).map(|kinds| Body::List(files(kinds))),
         Section::Sockets => facts.sockets.clone().map(Body::List),
         Section::Environ => {
             let names = facts.environ.as_ref()?;
@@ -112,6 +104,11 @@ fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result
         _ => Ok(Body::Task(task)),
     };
     Some(body)
+}
+
+/// What was found, or why nothing was.
+fn found<T>(found: &Result<T, Reason>) -> Result<&T, Reason> {
+    found.as_ref().map_err(|reason| *reason)
 }
 
 fn why_no_cgroup(facts: &Facts) -> Reason {
@@ -177,7 +174,7 @@ fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
     NAMESPACES.into_iter().map(row).collect()
 }
 
-fn mappings(found: &Result<Vec<FileSum>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
+fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
     let known = |bytes: Result<u64, Absent>| bytes.map(|bytes| cell(Value::Unsigned(bytes))).map_err(Absent::as_str);
     let row = |sum: &FileSum| {
         vec![
@@ -189,10 +186,10 @@ fn mappings(found: &Result<Vec<FileSum>, Reason>) -> Result<Vec<Vec<Cell>>, Reas
             Ok(cell(Value::Text(&sum.name))),
         ]
     };
-    Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
+    sums.iter().map(row).collect()
 }
 
-fn files(found: &Result<Vec<OfKind>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
+fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
     let row = |of: &OfKind| {
         vec![
             of.kind.map(|kind| cell(Value::Text(kind.as_bytes()))),
@@ -200,7 +197,7 @@ fn files(found: &Result<Vec<OfKind>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> 
             of.deleted.and_then(number),
         ]
     };
-    Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
+    kinds.iter().map(row).collect()
 }
 
 /// The variables of an environment with these names, in the order of the environment; all if there

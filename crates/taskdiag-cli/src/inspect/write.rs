@@ -294,16 +294,10 @@ fn of_list(rows: &[Vec<Cell>], keys: &[ColumnInfo], section: Section, look: Look
 fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     use taskdiag::sockets::SocketField as Of;
     let names = ["proto", "state", "recv", "send", "local", "remote", "owners", "peers"];
-    let aligns = [
-        Align::Left,
-        Align::Left,
-        Align::Right,
-        Align::Right,
-        Align::Left,
-        Align::Left,
-        Align::Left,
-        Align::Left,
-    ];
+    let aligns = names.map(|name| match name {
+        "recv" | "send" => Align::Right,
+        _ => Align::Left,
+    });
     let mut table = indented(aligns, &names);
     for row in rows {
         let put = |out: &mut Vec<u8>, field: Of| {
