@@ -32,6 +32,11 @@ fn seconds(duration: Duration) -> String {
     duration.as_secs_f64().to_string()
 }
 
+/// What a text means, or the message that it means nothing.
+fn meant<T>(found: Result<T, Failure>) -> Result<T, String> {
+    found.map_err(|failure| failure.message())
+}
+
 /// Finds a value by its name.
 fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static str, T)>) -> Result<T, String> {
     let all: Vec<(&str, T)> = all.collect();
@@ -58,21 +63,13 @@ const SETTINGS: &[Setting] = &[
         key: "rows",
         about: "processes, tree, threads, or sums: what --by takes",
         get: |view| view.rows.name(),
-        set: |view, text| {
-            let rows = Rows::named(text).map_err(|failure| failure.message())?;
-            view.rows = rows;
-            Ok(())
-        },
+        set: |view, text| meant(Rows::named(text)).map(|rows| view.rows = rows),
     },
     Setting {
         key: "sort",
         about: "a field, with a minus in front if the largest comes first",
         get: |view| view.order.text(),
-        set: |view, text| {
-            let order = Order::named(text).map_err(|failure| failure.message())?;
-            view.order = order;
-            Ok(())
-        },
+        set: |view, text| meant(Order::named(text)).map(|order| view.order = order),
     },
     Setting {
         key: "column_set",
@@ -87,11 +84,7 @@ const SETTINGS: &[Setting] = &[
         key: "columns",
         about: "fields with commas between them; empty: those of the set",
         get: |view| view.columns.clone(),
-        set: |view, text| {
-            chosen_columns(text, Vec::new()).map_err(|failure| failure.message())?;
-            view.columns = text.to_owned();
-            Ok(())
-        },
+        set: |view, text| meant(chosen_columns(text, Vec::new())).map(|_| view.columns = text.to_owned()),
     },
     Setting {
         key: "filter",
