@@ -302,6 +302,10 @@ mod tests {
         };
         for (words, expected) in [
             ("taskdiag pkill -9 x", "taskdiag pkill --signal=9 x"),
+            (
+                "taskdiag --color never pkill -HUP x",
+                "taskdiag --color never pkill --signal=HUP x",
+            ),
             ("taskdiag pkill -x -HUP x", "taskdiag pkill -x --signal=HUP x"),
             ("taskdiag pkill -SIGTERM x", "taskdiag pkill --signal=SIGTERM x"),
             ("taskdiag pkill -SIG0 x", "taskdiag pkill --signal=SIG0 x"),

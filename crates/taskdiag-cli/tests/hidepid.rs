@@ -2,7 +2,11 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use common::{run_with_proc, Run, Sleeper};
+use taskdiag_testkit::temporary::Directory;
 
 /// What is said of all that is hidden.
 const SAID: &str = "tasks of other users, if any, are left out: /proc is mounted with hidepid=";
@@ -127,4 +131,21 @@ fn none_is_not_found_among_some() {
     let found: Option<Run> = run_with_proc(c"hidepid=2", None, &["pgrep", "-x", "taskdiag-no-such"]);
     assert!(found.is_none_or(|run| run.code == Some(3)));
     drop(sleeper);
+}
+
+/// Check that a recording says which tasks it lacks.
+#[test]
+fn recordings_say_what_they_lack() {
+    for (options, said) in [
+        (c"hidepid=1", "tasks are missing: you may not see them"),
+        (c"hidepid=2", SAID),
+    ] {
+        let place = Directory::new("hidepid-record");
+        fs::set_permissions(&*place, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let directory = place.join("recording").display().to_string();
+        let Some(run) = run_with_proc(options, None, &["record", "--dir", &directory, "-n", "1"]) else {
+            return;
+        };
+        assert!(run.stderr.contains(said), "{run:?}");
+    }
 }

@@ -291,9 +291,14 @@ fn what_is_no_process_is_an_error() {
     }
     drop(end);
     thread.join().expect("it ends");
-    // BPF needs no /proc for the process itself.
+    // BPF needs no /proc for the process itself, but nearly all else is missing.
     let run = run_without_proc(&["inspect", "1", "--json"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("/proc is not the kernel's procfs"),
+        "{}",
+        run.stderr
+    );
     assert_eq!(run.json()["rows"][0]["absent"]["files"], "unsupported");
 }
 

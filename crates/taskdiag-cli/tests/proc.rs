@@ -225,7 +225,10 @@ fn the_usual_procfs_may_be_outer() {
     }
     // It leaves out itself.
     assert_eq!(run_in(&["pgrep", "."]).code, Some(1));
-    let page = &run_in(&["inspect", "1", "--json"]).json()["rows"][0];
+    let run = run_in(&["inspect", "1", "--json"]);
+    let said = "/proc shows another pid namespace than the caller's: mount it";
+    assert!(run.code == Some(1) && run.stderr.contains(said), "{run:?}");
+    let page = &run.json()["rows"][0];
     let namespaces = page["namespaces"].as_array().expect("a list");
     assert!(
         !namespaces.is_empty() && namespaces.iter().all(|one| one["own"] == true),
@@ -310,7 +313,7 @@ fn other_directories_are_refused() {
     for (directory, why) in [
         (missing.to_str().expect("a path"), "No such file or directory"),
         (temporary.to_str().expect("a path"), "is not the kernel's procfs"),
-        ("/proc/sys", "shows another pid namespace than the caller's"),
+        ("/proc/sys", "is no whole procfs, but a directory in one"),
         (&inside, "shows another pid namespace than the caller's"),
     ] {
         for (args, value) in [(&["ps", "--proc", directory][..], ""), (&["ps"], directory)] {

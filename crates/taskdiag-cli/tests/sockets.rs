@@ -162,6 +162,11 @@ fn options_choose_sockets() {
     assert_eq!(inodes(&["--tcp", "--unix", "-l"]), sorted(vec![listener, unix]));
     // The letters of ss.
     assert_eq!(inodes(&["-tlnp"]), [listener]);
+    let before = run(&["--proc", "/proc", "sockets", "-tlnp", "-o", "inode", "--no-header"]).text();
+    assert!(
+        before.lines().any(|line| line.trim() == listener.to_string()),
+        "{before}"
+    );
     assert_eq!(inodes(&["-xtnap"]), sorted(vec![listener, client, server, unix]));
     assert_eq!(inodes(&["--port", &port]), tcp);
     assert_eq!(

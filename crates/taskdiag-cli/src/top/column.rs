@@ -413,6 +413,7 @@ mod tests {
         assert_eq!(fit(&[5, 8, 30], 20), [Some(5), None, Some(14)]);
         assert_eq!(fit(&[5, 8, 30], 4), [None, None, Some(4)]);
         assert_eq!(fit(&[5], 0), [Some(0)]);
+        assert_eq!(fit(&[3000, 5, 30], 40), [Some(20), Some(5), Some(13)]);
         assert_eq!(fit(&[], 10), []);
         for limit in 0..100 {
             let fitted = fit(&[5, 8, 1, 6, 30], limit);
