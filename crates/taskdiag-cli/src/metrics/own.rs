@@ -28,6 +28,8 @@ pub struct Own {
     pub failed: u64,
     /// Processes that ended while they were being read.
     pub gone: u64,
+    /// Processes that may not be seen.
+    pub denied: u64,
     /// How long the last sample took.
     pub took: Duration,
     process: Vec<Single>,
@@ -107,6 +109,8 @@ impl Own {
             Gauge "taskdiag_metrics_undecided_processes",
                 "Processes whose arguments could not be read, so that their group is not known" =>
                 whole(tracker.undecided());
+            Gauge "taskdiag_metrics_denied_processes",
+                "Processes that this exporter may not see, so that they are in no group" => whole(self.denied);
             Counter "taskdiag_metrics_displaced_groups",
                 "Groups that lost their series to others, and are among the other ones" => whole(displaced);
             Counter "taskdiag_metrics_unassigned_processes",

@@ -182,6 +182,7 @@ impl Worker {
         self.own.note_process(own, self.plan.boot);
         self.own.note_sources(&self.processes);
         self.own.gone += self.processes.counters().gone;
+        self.own.denied = self.processes.counters().denied;
         let mut state = self.shared.lock();
         state.tracker.update(&readings, &threads);
         let mut groups = Vec::new();
