@@ -29,8 +29,11 @@ pub struct Args {
     #[command(subcommand)]
     other: Option<Other>,
     /// The directory of the recording
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DIR", required_unless_present = "history")]
     dir: Option<PathBuf>,
+    /// The same, as other commands name it
+    #[arg(long, alias = "dir", value_name = "DIR", hide = true, conflicts_with = "dir")]
+    history: Option<PathBuf>,
     /// Read every sample too, not its checksum alone
     #[arg(long)]
     verify: bool,
@@ -74,7 +77,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
         None => {}
     }
-    let library = Library::open(&args.dir.unwrap_or_default())?;
+    let library = Library::open(&args.dir.or(args.history).unwrap_or_default())?;
     let looked_at: Vec<(&Segment, Contents)> = library
         .segments()
         .iter()

@@ -6,7 +6,7 @@ mod machine;
 mod names;
 mod tally;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -53,8 +53,11 @@ use tally::Tally;
     taskdiag ps --history here --at -2h")]
 pub struct Args {
     /// Where to record: a directory, which is made if there is none
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, alias = "history", value_name = "DIR", required_unless_present = "place")]
+    dir: Option<PathBuf>,
+    /// The same
+    #[arg(value_name = "DIR", hide = true, conflicts_with = "dir")]
+    place: Option<PathBuf>,
     /// The time between two samples
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = quantity::interval)]
     every: Duration,
@@ -225,7 +228,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let stop = Stop::at_signals()?;
     // Where files have a limit (RLIMIT_FSIZE), writing fails, which does not end the recorder.
     let _limit = signalfd(&[Signal::XFSZ.as_raw()])?;
-    let files = Disk::open(&args.dir)?;
+    let directory = args.dir.as_ref().or(args.place.as_ref());
+    let files = Disk::open(directory.map_or(Path::new(""), PathBuf::as_path))?;
     let mut handle = args.from.handle_for_many();
     // This pays off for more than one sample. If it fails, another source answers.
     let _ = handle.prepare(query.fields_read());

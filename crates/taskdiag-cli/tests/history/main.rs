@@ -78,6 +78,22 @@ fn containers_of_version_1_are_recorded() {
     }
 }
 
+/// Check that all commands take the directory of a recording as the others do.
+#[test]
+fn commands_name_a_recording_alike() {
+    let directory = Recording::new("history-named");
+    let path = directory.path();
+    for option in [&["--dir", path][..], &["--history", path], &[path]] {
+        for command in [&["record", "-n", "1"][..], &["history"]] {
+            let run = run(&[command, option].concat());
+            assert_ne!(run.code, Some(2), "{command:?} {option:?}: {run:?}");
+        }
+    }
+    for option in ["--dir", "--history"] {
+        assert_ne!(run(&["ps", option, path, "-o", "pid"]).code, Some(2), "{option}");
+    }
+}
+
 /// Check that a recording has every value of an idle process, and that derived values, which are
 /// computed on reading, equal the current ones.
 #[test]
