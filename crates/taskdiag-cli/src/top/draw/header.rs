@@ -285,7 +285,11 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         return;
     }
     for (index, ended) in ended.iter().enumerate() {
-        let name = written(|out| text::escape(out, &ended.name));
+        let name = match &ended.name[..] {
+            // A program may have none, and not every source of events tells it.
+            [] => "(no name)".to_owned(),
+            name => written(|out| text::escape(out, name)),
+        };
         let separator = if index > 0 { ", " } else { "" };
         let count = if ended.count > 1 {
             format!(" {}", ended.count)
