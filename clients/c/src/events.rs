@@ -13,7 +13,7 @@ use crate::query::Query;
 use crate::table::Table;
 
 /// The maximum number of events in a table.
-const MOST: usize = 1 << 16;
+const MAX_EVENTS: usize = 1 << 16;
 
 /// A stream of events: `td_events`.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Events {
         // A thread that waits here holds nothing that a child of fork(2) needs.
         inner.wait(timeout, None)?;
         let _asking = Asking::begin()?;
-        table.fill_with_events(&mut inner, MOST, &self.fields)
+        table.fill_with_events(&mut inner, MAX_EVENTS, &self.fields)
     }
 
     /// A descriptor that is readable while there are events.

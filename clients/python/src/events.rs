@@ -19,7 +19,7 @@ use crate::table::{About, Row, Table};
 /// How often a wait checks for signals.
 const SLICE: Duration = Duration::from_millis(100);
 /// The maximum number of events in a table.
-const MOST: usize = 1 << 16;
+const MAX_EVENTS: usize = 1 << 16;
 
 /// A stream of events: an iterator over rows.
 #[pyclass(frozen, module = "taskdiag")]
@@ -178,7 +178,7 @@ impl Events {
     #[pyo3(signature = (timeout = None))]
     fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Table>> {
         let timeout = timeout.map(|timeout| query::seconds("timeout", timeout)).transpose()?;
-        self.wait(py, timeout, MOST)
+        self.wait(py, timeout, MAX_EVENTS)
     }
 
     fn __iter__(slf: &Bound<'_, Self>) -> Py<Events> {

@@ -119,7 +119,7 @@ pub fn decode(bytes: &[u8], each: impl FnMut(&Record, &[u8])) -> Result<()> {
 }
 
 /// The longest record that [`Record::put`] makes from a record of the program.
-pub const LONGEST: usize = size_of::<Record>() + 1024;
+pub const MAX_RECORD_BYTES: usize = size_of::<Record>() + 1024;
 
 impl named_records::Record for Record {
     const SUBJECT: &'static str = "an open file";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taskdiag::pagecache::ByteRange;
 
 /// The longest time: over a century, so that a multiple of it can be added to any time.
-const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+const MAX_TIME: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Parses a size: a number of bytes, or a number with a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -84,7 +84,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let time = Duration::try_from_secs_f64(number * scale).ok();
-    time.filter(|&time| time <= LONGEST)
+    time.filter(|&time| time <= MAX_TIME)
         .ok_or_else(|| format!("{text:?} is too long a time"))
 }
 

@@ -97,7 +97,7 @@ fn is_unit(name: &[u8], may_have_instance: bool) -> bool {
         b"slice",
         b"scope",
     ];
-    const LONGEST: usize = 255;
+    const MAX_NAME_BYTES: usize = 255;
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
         return false;
     };
@@ -108,7 +108,7 @@ fn is_unit(name: &[u8], may_have_instance: bool) -> bool {
         Some(at) if at == 0 || at + 1 == prefix.len() => return false,
         Some(_) => true,
     };
-    name.len() <= LONGEST
+    name.len() <= MAX_NAME_BYTES
         && !prefix.is_empty()
         && prefix.iter().all(is_valid)
         && TYPES.contains(&kind)

@@ -42,17 +42,17 @@ impl<T> Default for PerTask<T> {
             fresh: Vec::new(),
             turn: 0,
             forgotten_at: 0,
-            most: MOST,
+            most: MAX_ENTRIES,
         }
     }
 }
 
 /// A caller that queries only single tasks never reports which have ended. At this many entries,
 /// those are forgotten that have been in no answer since entries were last forgotten.
-const MOST: usize = 1 << 16;
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// Fewer fresh entries than this are inserted one by one; more are merged by sorting.
-const FEW: usize = 64;
+const MIN_MERGED: usize = 64;
 
 impl<T: Copy> PerTask<T> {
     /// The value of a task.
@@ -82,7 +82,7 @@ impl<T: Copy> PerTask<T> {
             self.known
                 .retain(|entry| entry.turn.wrapping_sub(since) <= u32::MAX / 2);
             self.forgotten_at = self.turn.wrapping_add(1);
-            self.most = MOST.max(2 * self.known.len());
+            self.most = MAX_ENTRIES.max(2 * self.known.len());
         }
         self.turn = self.turn.wrapping_add(1);
     }
@@ -92,7 +92,7 @@ impl<T: Copy> PerTask<T> {
         if self.fresh.is_empty() && !is_of_all {
             return;
         }
-        if !is_of_all && self.fresh.len() < FEW {
+        if !is_of_all && self.fresh.len() < MIN_MERGED {
             for entry in self.fresh.drain(..) {
                 // An earlier task with this id has ended.
                 match self
@@ -177,11 +177,11 @@ pub struct Arguments {
 }
 
 /// If there are more chunks than this, they are joined into one.
-const MOST_CHUNKS: usize = 512;
+const MAX_CHUNKS: usize = 512;
 
 /// Chunks are joined once they hold twice the needed bytes plus this many. A chunk also holds
 /// records of processes whose arguments were read again since, which can be megabytes.
-const MOST_UNNEEDED: usize = 4 << 20;
+const MAX_UNNEEDED: usize = 4 << 20;
 
 impl Arguments {
     /// Begins an answer, which may refer to all remembered arguments.
@@ -223,7 +223,7 @@ impl Arguments {
                 *chunk = Arc::default();
             }
         }
-        if self.chunks.len() > MOST_CHUNKS || self.held() > 2 * self.needed + MOST_UNNEEDED {
+        if self.chunks.len() > MAX_CHUNKS || self.held() > 2 * self.needed + MAX_UNNEEDED {
             self.join();
         }
     }
@@ -295,7 +295,7 @@ mod tests {
             (kept.find(later), kept.find(task(3, START)), kept.find(ninth)),
             (Some(7), None, Some(9))
         );
-        for id in 100..100 + FEW as u32 {
+        for id in 100..100 + MIN_MERGED as u32 {
             kept.put(task(id, START), id);
         }
         kept.put(ninth, 1);
@@ -314,7 +314,7 @@ mod tests {
         let often = task(OFTEN, 0);
         let mut kept = PerTask::default();
         let mut largest = 0;
-        for turn in 0..3 * MOST as u32 {
+        for turn in 0..3 * MAX_ENTRIES as u32 {
             kept.put(task(turn, 0), turn);
             if turn % 1000 == 0 {
                 kept.put(often, turn);
@@ -323,10 +323,10 @@ mod tests {
             largest = largest.max(kept.known.len());
             assert!(kept.find(often).is_some() && kept.find(task(turn, 0)) == Some(turn));
         }
-        assert!(largest <= 2 * MOST + 8, "{largest}");
+        assert!(largest <= 2 * MAX_ENTRIES + 8, "{largest}");
         // The entries of large answers are all kept.
         for round in 0..3 {
-            let all = 0..3 * MOST as u32;
+            let all = 0..3 * MAX_ENTRIES as u32;
             all.clone().for_each(|id| kept.put(task(id, 1 << 40), id + round));
             kept.end_answer(false);
             assert!(all.clone().all(|id| kept.find(task(id, 1 << 40)) == Some(id + round)));
@@ -355,7 +355,7 @@ mod tests {
             };
             arguments.known.put(task(tid, 0), (0, 0, place));
             arguments.end_answer(&snapshot, false);
-            assert!(arguments.held() <= MOST_UNNEEDED + CHUNK, "{}", arguments.held());
+            assert!(arguments.held() <= MAX_UNNEEDED + CHUNK, "{}", arguments.held());
         }
         for tid in 1..100 {
             let (_, _, place) = arguments.known.find(task(tid, 0)).unwrap();

@@ -41,8 +41,10 @@ pub fn source<S: Copy>(name: &str, sources: &[S], name_of: fn(S) -> &'static str
 
 /// A time in seconds: at most some decades, so that a multiple of it can be added to any time.
 pub fn seconds(setting: &str, seconds: f64) -> Result<Duration> {
-    const MOST: Duration = Duration::from_secs(1_000_000_000);
-    let time = Duration::try_from_secs_f64(seconds).ok().filter(|&time| time <= MOST);
+    const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
+    let time = Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|&time| time <= MAX_TIME);
     time.ok_or_else(|| invalid(format!("{setting}: {seconds:?} is not a time in seconds")))
 }
 

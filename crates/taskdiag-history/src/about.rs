@@ -37,10 +37,10 @@ pub struct Schema {
 }
 
 /// No version has this many columns, and no list has this many texts.
-const MOST_COLUMNS: usize = 4096;
+const MAX_COLUMNS: usize = 4096;
 
 /// The maximum size of the first piece, in bytes before compression. It has less than a hundredth.
-pub(crate) const MOST_BYTES: usize = 4 << 20;
+pub(crate) const MAX_BYTES: usize = 4 << 20;
 
 pub(crate) fn encode(about: &About, schema: &Schema, out: &mut Vec<u8>) {
     let About {
@@ -68,7 +68,7 @@ pub(crate) fn decode(mut input: Input<'_>) -> Result<(About, Schema), Damage> {
     let text = |input: &mut Input<'_>| Ok(String::from_utf8_lossy(input.text()?).into_owned());
     let list = |input: &mut Input<'_>| {
         let count = input.count()?;
-        if count > MOST_COLUMNS {
+        if count > MAX_COLUMNS {
             return Err(Damage("a list is longer than any version writes"));
         }
         (0..count).map(|_| text(input)).collect::<Result<Vec<String>, Damage>>()

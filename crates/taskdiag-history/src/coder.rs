@@ -39,7 +39,7 @@ pub(crate) trait Coder {
         alike: usize,
         too_many: &'static str,
     ) -> Result<(), Damage> {
-        rows.resize(self.count(rows.len(), MOST_ROWS, too_many)?, [0; COLUMNS]);
+        rows.resize(self.count(rows.len(), MAX_ROWS, too_many)?, [0; COLUMNS]);
         for column in 0..COLUMNS {
             let mut guess = 0;
             for row in rows.iter_mut() {
@@ -54,7 +54,7 @@ pub(crate) trait Coder {
 }
 
 /// No sample has this many figures, or events, or sums.
-const MOST_ROWS: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 20;
 
 /// Encodes numbers to bytes.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use crate::table::{Changes, Numbers, Table};
 use crate::tasks::{field, Reading};
 use crate::texts::Texts;
 use crate::varint::Input;
-use crate::{Damage, MOST_BYTES};
+use crate::{Damage, MAX_BYTES};
 
 /// A segment that is being read, and its state after the last sample that was read.
 pub struct Decoder {
@@ -104,12 +104,12 @@ impl Decoder {
         };
         let decompressor = zstd::stream::write::Decoder::new(Limited {
             bytes: Vec::new(),
-            most: about::MOST_BYTES,
+            most: about::MAX_BYTES,
         });
         let mut decompressor = decompressor.map_err(|_| Damage("there is no memory to decompress it"))?;
         let text = decompress(&mut decompressor, body)?;
         let (about, schema) = about::decode(Input(&text))?;
-        decompressor.get_mut().most = MOST_BYTES;
+        decompressor.get_mut().most = MAX_BYTES;
         Ok(Some(Decoder {
             fields: about.fields.iter().filter_map(|name| field(name)).collect(),
             about,
@@ -302,7 +302,7 @@ mod tests {
     use crate::figures::{Part, Written};
     use crate::tasks::Layout;
     use crate::texts::Interned;
-    use crate::{varint, MOST_VALUES};
+    use crate::{varint, MAX_VALUES};
 
     /// Makes a segment with one sample of these bytes, before compression.
     fn segment(body: &[u8]) -> Decoder {
@@ -426,7 +426,7 @@ mod tests {
         check_damage(sample(&[0, 0, 0, 0, 0, 0, 1 << 21]), "more programs");
         check_damage(sample(&[0, 0, 0, 1 << 21]), "more figures");
         check_damage(sample(&[1 << 23]), "more processes than any kernel");
-        let count = MOST_VALUES / Layout::new().schema().columns.len() + 1;
+        let count = MAX_VALUES / Layout::new().schema().columns.len() + 1;
         let new = [&[0, 0, count as u64][..], &vec![0; count]].concat();
         check_damage(sample(&new), "more processes than can be recorded");
     }

@@ -14,7 +14,7 @@ use crate::piece::{self, Time};
 use crate::table::{Changes, Table};
 use crate::tasks::Layout;
 use crate::texts::Interned;
-use crate::{Damage, MOST_BYTES};
+use crate::{Damage, MAX_BYTES};
 
 /// The compression level of zstd. Higher ones save a few percent and take twice the time.
 const LEVEL: i32 = 3;
@@ -102,7 +102,7 @@ impl Encoder {
     ///
     /// # Errors
     ///
-    /// If zstd cannot allocate memory, or the sample is larger than [`MOST_BYTES`].
+    /// If zstd cannot allocate memory, or the sample is larger than [`MAX_BYTES`].
     pub fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let numbers = self.numbers(sample).map_err(io::Error::other)?;
         self.body.clear();
@@ -140,7 +140,7 @@ impl Encoder {
 
     /// Appends a piece: `body`, compressed.
     fn append(&mut self, time: Time, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.body.len() > MOST_BYTES {
+        if self.body.len() > MAX_BYTES {
             return Err(io::Error::other(Damage(
                 "there is more in a sample than can be recorded",
             )));

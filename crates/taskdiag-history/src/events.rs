@@ -56,7 +56,7 @@ impl Sum {
 }
 
 /// The maximum number of sums in a sample of a coarse tier.
-const MOST_SUMS: usize = 4096;
+const MAX_SUMS: usize = 4096;
 
 /// Sums by unit and program.
 pub type Sums = BTreeMap<(Vec<u8>, Vec<u8>), Sum>;
@@ -76,7 +76,7 @@ impl Happened {
     /// Adds what happened later, except single events.
     pub fn add(&mut self, other: &Happened) {
         for (of, &sum) in &other.sums {
-            self.add_sum(of.clone(), sum, MOST_SUMS);
+            self.add_sum(of.clone(), sum, MAX_SUMS);
         }
         self.left_out = self.left_out.saturating_add(other.left_out);
     }
@@ -97,10 +97,10 @@ const TOO_MANY_SUMS: &str = "there are more programs than any recorder writes";
 const WORD: usize = 8;
 
 /// No event has this many words.
-const MOST_WORDS: usize = 8;
+const MAX_WORDS: usize = 8;
 
 /// The numbers of an event, and its words. Texts are replaced by their numbers.
-type Single = [u64; MEMBERS + MOST_WORDS];
+type Single = [u64; MEMBERS + MAX_WORDS];
 
 /// The places of an event's numbers.
 const KIND: usize = 0;
@@ -131,7 +131,7 @@ impl Happened {
         let mut events: Vec<Single> = whole.map(|(header, rest)| single(header, rest, texts)).collect();
         // By kind, name and start: so an event resembles the one before it.
         events.sort_unstable();
-        coder.rows(&mut events, MEMBERS + MOST_WORDS, TOO_MANY_EVENTS)?;
+        coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
         let mut sums: Vec<Summed> = Vec::new();
         for ((unit, program), &(mut sum)) in &self.sums {
             let mut summed = [0; 2 + PARTS];
@@ -149,7 +149,7 @@ impl Happened {
             ..Happened::default()
         };
         let (mut events, mut sums) = (Vec::<Single>::new(), Vec::<Summed>::new());
-        coder.rows(&mut events, MEMBERS + MOST_WORDS, TOO_MANY_EVENTS)?;
+        coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
         coder.rows(&mut sums, 2, TOO_MANY_SUMS)?;
         let mut named = Named::default();
         events.sort_by_key(time_ns);
@@ -172,7 +172,7 @@ impl Happened {
 
 /// The numbers of an event.
 fn single(header: &wire::Header, rest: &[u8], texts: &mut Interned) -> Single {
-    let mut single = [0; MEMBERS + MOST_WORDS];
+    let mut single = [0; MEMBERS + MAX_WORDS];
     let (pid, start_ns) = (header.pid.get(), header.start_ns.get());
     single[KIND] = header.kind.get().into();
     single[COMM] = texts.number(&header.comm);
@@ -188,7 +188,7 @@ fn single(header: &wire::Header, rest: &[u8], texts: &mut Interned) -> Single {
     if header.kind.get() == wire::EXEC {
         single[FILE] = texts.number(rest);
     } else {
-        let words = rest.chunks_exact(WORD).take(MOST_WORDS);
+        let words = rest.chunks_exact(WORD).take(MAX_WORDS);
         single[WORDS_COUNT] = words.len() as u64;
         for (word, bytes) in single[MEMBERS..].iter_mut().zip(words) {
             *word = bytes.try_into().map_or(0, u64::from_ne_bytes);

@@ -100,7 +100,7 @@ fn numbered(figures: &Figures, texts: &mut Interned) -> Numbered {
 }
 
 /// No sample has this many figures.
-const MOST_FIGURES: usize = 1 << 20;
+const MAX_FIGURES: usize = 1 << 20;
 const TOO_MANY: &str = "there are more figures than any recorder writes";
 
 /// The state of a decoder.
@@ -118,7 +118,7 @@ impl Read {
             }
             let value = self.0.entry([object, key]).or_default();
             *value = [kind, value[1].wrapping_add(difference)];
-            if self.0.len() > MOST_FIGURES {
+            if self.0.len() > MAX_FIGURES {
                 return Err(Damage(TOO_MANY));
             }
         }

@@ -52,11 +52,11 @@ impl std::error::Error for Damage {}
 
 /// The maximum size of a sample, in bytes before compression. A sample of 100,000 processes takes
 /// less than a tenth of it.
-pub const MOST_BYTES: usize = 256 << 20;
+pub const MAX_BYTES: usize = 256 << 20;
 
 /// The maximum number of values in a sample: columns times processes. It allows fewer than 300,000
 /// processes.
-pub const MOST_VALUES: usize = 1 << 26;
+pub const MAX_VALUES: usize = 1 << 26;
 
 /// The total length of the texts that a sample refers to, counted once per reference: a short
 /// sample can refer to a long text very often.
@@ -67,7 +67,7 @@ impl Named {
     /// Adds a reference to a text. Fails when the total is too large.
     pub(crate) fn add<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Damage> {
         self.0 = self.0.saturating_add(text.len());
-        if self.0 > MOST_BYTES {
+        if self.0 > MAX_BYTES {
             return Err(Damage("the same texts are named more often than any recorder does"));
         }
         Ok(text)

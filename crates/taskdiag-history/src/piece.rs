@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::{Damage, MOST_BYTES};
+use crate::{Damage, MAX_BYTES};
 
 /// The first bytes of a segment. The last one is the version of the format.
 pub const MAGIC: [u8; 8] = *b"tdhist\0\x03";
@@ -121,7 +121,7 @@ pub fn split(bytes: &[u8]) -> Result<Next<'_>, Damage> {
     let Some(head) = Head::decode(bytes) else {
         return Ok(Next::Torn);
     };
-    if head.len > MOST_BYTES {
+    if head.len > MAX_BYTES {
         return Err(Damage("a piece is larger than any that is written"));
     }
     let Some((body, rest)) = bytes[HEAD..].split_at_checked(head.len) else {

@@ -13,10 +13,10 @@ use crate::store::{Space, Store};
 const LEFT_FREE: u64 = 20;
 
 /// After this size a new segment begins, whatever the age of the old one.
-const MOST_SEGMENT_BYTES: u64 = 256 << 20;
+const MAX_SEGMENT_BYTES: u64 = 256 << 20;
 
 /// The same for the size of texts, which recorders and readers keep in memory.
-const MOST_TEXT_BYTES: usize = 64 << 20;
+const MAX_TEXT_BYTES: usize = 64 << 20;
 
 /// A larger change of the wall clock, relative to the time since boot, counts as a jump.
 const JUMP_NS: i128 = 1_000_000_000;
@@ -89,8 +89,8 @@ impl<F> InTier<F> {
     fn begins_anew(&self, now: Time) -> bool {
         let is_over = |open: &Open<F>| {
             now.boot_ns.saturating_sub(open.began_ns) >= self.tier.segment_ns
-                || open.bytes > MOST_SEGMENT_BYTES
-                || open.encoder.text_bytes() > MOST_TEXT_BYTES
+                || open.bytes > MAX_SEGMENT_BYTES
+                || open.encoder.text_bytes() > MAX_TEXT_BYTES
         };
         self.open.as_ref().is_none_or(is_over)
     }

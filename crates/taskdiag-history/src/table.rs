@@ -1,7 +1,7 @@
 //! Rows that change over time: the changes between two samples, column by column.
 
 use crate::coder::Coder;
-use crate::{Damage, MOST_VALUES};
+use crate::{Damage, MAX_VALUES};
 
 /// A row: one number per column.
 pub type Numbers = Box<[u64]>;
@@ -26,7 +26,7 @@ pub struct Changes {
 }
 
 /// A kernel has fewer process ids than this.
-const MOST_SLOTS: usize = 1 << 22;
+const MAX_SLOTS: usize = 1 << 22;
 
 const TOO_MANY: &str = "there are more processes than any kernel has";
 
@@ -69,7 +69,7 @@ impl Table {
         code_slots(&mut slots, coder)?;
         let before: Vec<Option<&Numbers>> = slots.iter().map(|&slot| self.row(slot)).collect();
         let new_count = before.iter().filter(|row| row.is_none()).count();
-        if (self.rows().count() + new_count).saturating_mul(columns) > MOST_VALUES {
+        if (self.rows().count() + new_count).saturating_mul(columns) > MAX_VALUES {
             return Err(Damage("there are more processes than can be recorded"));
         }
         rows.resize(slots.len(), vec![0; columns].into());
@@ -98,12 +98,12 @@ impl Table {
 
 /// Codes ascending slots.
 fn code_slots(slots: &mut Vec<u32>, coder: &mut impl Coder) -> Result<(), Damage> {
-    slots.resize(coder.count(slots.len(), MOST_SLOTS, TOO_MANY)?, 0);
+    slots.resize(coder.count(slots.len(), MAX_SLOTS, TOO_MANY)?, 0);
     let mut next = 0;
     for slot in slots {
         let step = coder.number(u64::from(*slot).wrapping_sub(next))?;
         let at = next.saturating_add(step);
-        if at >= MOST_SLOTS as u64 {
+        if at >= MAX_SLOTS as u64 {
             return Err(Damage(TOO_MANY));
         }
         *slot = at as u32;
@@ -178,7 +178,7 @@ mod tests {
             // Zeros may go on for very long.
             let mut samples = 0..100;
             while samples.next().is_some() && table.code(Changes::default(), &mut coder).is_ok() {}
-            prop_assert!(table.rows().count() * COLUMNS <= MOST_VALUES);
+            prop_assert!(table.rows().count() * COLUMNS <= MAX_VALUES);
         }
     }
 

@@ -82,11 +82,11 @@ parts! {
 }
 
 /// The records of a sample are shorter: this is enough for 300,000 processes with all fields.
-const MOST_RECORD_BYTES: usize = 1 << 30;
+const MAX_RECORD_BYTES: usize = 1 << 30;
 
 /// Command lines beyond this size of the records are `truncated`. A long one is recorded once for
 /// very many processes, but each record has it.
-const MOST_WITH_ARGUMENTS: usize = MOST_RECORD_BYTES / 2;
+const MAX_WITH_ARGUMENTS: usize = MAX_RECORD_BYTES / 2;
 
 /// Whether a member is recorded. Some are always 0, or derived from others by the reader.
 fn is_recorded(part: &str, member: &str) -> bool {
@@ -392,11 +392,11 @@ impl Reading {
                 let text = texts.get(text)?;
                 if part.kind == attr::ABSENT {
                     self.read_absent(text, &mut absent);
-                } else if part.kind == attr::ARGS && bytes + text.len() > MOST_WITH_ARGUMENTS {
+                } else if part.kind == attr::ARGS && bytes + text.len() > MAX_WITH_ARGUMENTS {
                     absent.push(absent_field(Field::Cmdline, Absent::Truncated as u16));
                 } else {
                     bytes += text.len();
-                    if bytes > MOST_RECORD_BYTES {
+                    if bytes > MAX_RECORD_BYTES {
                         return Err(Damage("the processes have longer texts than any that are recorded"));
                     }
                     writer.put(part.kind, 0, text);

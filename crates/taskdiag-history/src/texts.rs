@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::varint::{self, Input};
-use crate::{Damage, MOST_BYTES};
+use crate::{Damage, MAX_BYTES};
 
 /// The texts of a segment that is being written.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Interned {
 /// The maximum total length of a sample's command lines, and the maximum length of one, in bytes.
 /// The arguments of an execve(2) can have megabytes, and a process can change them for each sample.
 /// So these limits keep processes from filling the disk or making samples too large to record.
-const MOST_ARGUMENT_BYTES: usize = 32 << 20;
+const MAX_ARGUMENT_BYTES: usize = 32 << 20;
 const LONGEST_ARGUMENTS: usize = 128 << 10;
 
 impl Interned {
@@ -41,7 +41,7 @@ impl Interned {
     /// Whether the next sample has room for these arguments.
     pub(crate) fn has_room_for(&self, arguments: &[u8]) -> bool {
         let is_short = arguments.len() <= LONGEST_ARGUMENTS;
-        is_short && self.new_bytes + arguments.len() <= MOST_ARGUMENT_BYTES || self.numbers.contains_key(arguments)
+        is_short && self.new_bytes + arguments.len() <= MAX_ARGUMENT_BYTES || self.numbers.contains_key(arguments)
     }
 
     /// The number of a text that is probably `before`. The texts of an idle process are only
@@ -71,15 +71,15 @@ pub(crate) struct Texts {
 }
 
 /// No segment has this many texts: a recorder begins a new segment long before.
-const MOST_TEXTS: usize = 1 << 24;
-const MOST_TEXT_BYTES: usize = MOST_BYTES + MOST_BYTES / 2;
+const MAX_TEXTS: usize = 1 << 24;
+const MAX_TEXT_BYTES: usize = MAX_BYTES + MAX_BYTES / 2;
 
 impl Texts {
     pub(crate) fn decode(&mut self, input: &mut Input<'_>) -> Result<(), Damage> {
         for _ in 0..input.count()? {
             let text = input.text()?;
             self.bytes += text.len();
-            if self.list.len() >= MOST_TEXTS || self.bytes > MOST_TEXT_BYTES {
+            if self.list.len() >= MAX_TEXTS || self.bytes > MAX_TEXT_BYTES {
                 return Err(Damage("there are more texts than any recorder writes"));
             }
             self.list.push(text.into());

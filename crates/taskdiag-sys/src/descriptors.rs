@@ -47,12 +47,12 @@ pub struct Closing {
 
 impl Closing {
     /// How many are collected before they are closed.
-    const MOST: usize = 16;
+    const MAX_COLLECTED: usize = 16;
 
     /// Closes a descriptor, now or together with later ones.
     pub fn push(&mut self, descriptor: OwnedFd) {
         self.numbers.push(descriptor.into_raw_fd());
-        if self.numbers.len() >= Closing::MOST {
+        if self.numbers.len() >= Closing::MAX_COLLECTED {
             self.close();
         }
     }

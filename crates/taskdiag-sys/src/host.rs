@@ -15,7 +15,7 @@ use crate::pages::FreshPages;
 static OWN_PROC: OnceLock<String> = OnceLock::new();
 
 /// The longest path of a procfs for which [`OwnPath`] has room.
-const LONGEST: usize = 192;
+const MAX_PROC_PATH: usize = 192;
 
 /// Where this process finds its own files: `/proc`, or where that has none, what [`use_proc`] got.
 pub fn own_proc() -> &'static str {
@@ -29,7 +29,7 @@ pub fn proc_file(name: &str) -> PathBuf {
 
 /// Finds this process's own files in this procfs if `/proc` does not have them, as in a chroot.
 pub fn use_proc(path: &Path) {
-    let path = path.to_str().filter(|path| path.len() <= LONGEST);
+    let path = path.to_str().filter(|path| path.len() <= MAX_PROC_PATH);
     if let (Some(path), Err(_)) = (path, fs::metadata("/proc/self/status")) {
         let _ = OWN_PROC.set(path.to_owned());
     }
@@ -37,13 +37,13 @@ pub fn use_proc(path: &Path) {
 
 /// The path of a file in [`own_proc`], made without memory from the heap.
 #[derive(Debug)]
-pub struct OwnPath([u8; LONGEST + 64]);
+pub struct OwnPath([u8; MAX_PROC_PATH + 64]);
 
 impl OwnPath {
     /// The path of the file with this name, of words and numbers.
     pub fn new(name: fmt::Arguments<'_>) -> OwnPath {
-        let mut bytes = [0; LONGEST + 64];
-        let mut room = &mut bytes[..LONGEST + 63];
+        let mut bytes = [0; MAX_PROC_PATH + 64];
+        let mut room = &mut bytes[..MAX_PROC_PATH + 63];
         let written = write!(room, "{}/{name}", own_proc());
         written.expect("there is room for words and numbers");
         OwnPath(bytes)

@@ -141,7 +141,7 @@ pub struct WorkFiles {
 pub type Work = fn(&mut WorkFiles, [u64; 3], &CStr, &mut [u8]) -> Result<usize, Errno>;
 
 /// The maximum length of an errand's result, in bytes.
-pub const MOST: usize = 32 << 10;
+pub const MAX_RESULT_BYTES: usize = 32 << 10;
 
 /// The size of an errand's message up to the path: the work and three numbers.
 const ERRAND_HEAD: usize = 4 * 8;
@@ -150,7 +150,7 @@ const ERRAND_HEAD: usize = 4 * 8;
 const ERRAND: usize = ERRAND_HEAD + 4096;
 
 /// The size of the working memory of a process that runs errands.
-pub const ROOM: usize = ERRAND + 8 + MOST;
+pub const MEMORY_BYTES: usize = ERRAND + 8 + MAX_RESULT_BYTES;
 
 /// A process that runs errands one by one. Dropping it kills the process and waits until it has
 /// ended, which may take as long as the current errand.
@@ -197,7 +197,7 @@ impl Runner {
     pub fn start() -> io::Result<Runner> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let mut room = vec![0; ROOM];
+        let mut room = vec![0; MEMORY_BYTES];
         // SAFETY: `serve` and every `Work` only make system calls.
         let child = unsafe { fork(|| serve(theirs.as_raw_fd(), &mut room)) }?;
         Ok(Runner { child, socket: ours })
@@ -289,10 +289,15 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
         // from a `Work`. We are a copy of it, so the address is the same.
         let work = unsafe { mem::transmute::<usize, Work>(number(0) as usize) };
         let (errno, rest) = answer.split_at_mut(4);
-        let done = work(&mut files, [number(1), number(2), number(3)], path, &mut rest[..MOST]);
+        let done = work(
+            &mut files,
+            [number(1), number(2), number(3)],
+            path,
+            &mut rest[..MAX_RESULT_BYTES],
+        );
         let code = done.err().map_or(0, Errno::raw_os_error);
         errno.copy_from_slice(&code.to_ne_bytes());
-        let len = 4 + done.unwrap_or(0).min(MOST);
+        let len = 4 + done.unwrap_or(0).min(MAX_RESULT_BYTES);
         if rustix::net::send(socket, &answer[..len], SendFlags::NOSIGNAL).is_err() {
             end(0);
         }

@@ -7,7 +7,7 @@
 //! ([`taskdiag_sys::isolated`]), and is given up if one takes longer than the patience.
 //!
 //! Nothing more is tried on the device of such a file for the same question, and nothing for other
-//! questions until the process that was given up has ended. There are never more than [`MOST_LOST`]
+//! questions until the process that was given up has ended. There are never more than [`MAX_LOST`]
 //! of these.
 
 use std::ffi::{CStr, CString};
@@ -19,14 +19,14 @@ use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_sys::host::OwnPath;
-use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MOST};
+use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MAX_RESULT_BYTES};
 use taskdiag_sys::owner::Owner;
 
 use crate::mutex::lock;
 use crate::readers;
 
 /// So many processes may be given up at a time.
-const MOST_LOST: usize = 16;
+const MAX_LOST: usize = 16;
 
 /// A process that was given up, and the device that it waits for.
 struct Lost {
@@ -121,7 +121,7 @@ impl Errands {
             patience,
             device: None,
             silent: Vec::new(),
-            answer: vec![0; MOST],
+            answer: vec![0; MAX_RESULT_BYTES],
         }
     }
 
@@ -158,7 +158,7 @@ impl Errands {
     pub(crate) fn read(&mut self, offset: u64, room: &mut [u8]) -> Result<usize, Failed> {
         let mut len = 0;
         while len < room.len() {
-            let wanted = (room.len() - len).min(MOST) as u64;
+            let wanted = (room.len() - len).min(MAX_RESULT_BYTES) as u64;
             let bytes = self.run(read, [offset.saturating_add(len as u64), wanted, 0], c"", None)?;
             if bytes.is_empty() {
                 break;
@@ -223,7 +223,7 @@ impl Errands {
         loop {
             let received = runner.receive(&mut self.answer, Instant::now() + self.patience);
             // The process may be slow, and not held.
-            let is_slow = || readers::is_running(runner.pid()) && began.elapsed() < readers::LONGEST;
+            let is_slow = || readers::is_running(runner.pid()) && began.elapsed() < readers::MAX_TASK_TIME;
             if received != Err(Failed::Silent) || !is_slow() {
                 return received;
             }
@@ -251,7 +251,7 @@ impl Errands {
         }
         let device = self.device;
         let is_silent = |lost: &mut Vec<Lost>| {
-            lost.len() >= MOST_LOST || device.is_some() && lost.iter().any(|lost| lost.device == device)
+            lost.len() >= MAX_LOST || device.is_some() && lost.iter().any(|lost| lost.device == device)
         };
         if device.is_some_and(|device| self.silent.contains(&device)) || lost(is_silent) {
             return Err(Failed::Silent);
@@ -324,10 +324,10 @@ fn look(files: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Res
 /// An errand: reads from the file that was looked at.
 fn read(files: &mut WorkFiles, [offset, len, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     // No file is so long.
-    if offset > i64::MAX as u64 - MOST as u64 {
+    if offset > i64::MAX as u64 - MAX_RESULT_BYTES as u64 {
         return Ok(0);
     }
-    let room = &mut room[..(len as usize).min(MOST)];
+    let room = &mut room[..(len as usize).min(MAX_RESULT_BYTES)];
     let file = opened(files)?;
     retry_on_intr(|| rustix::io::pread(file, &mut *room, offset))
 }

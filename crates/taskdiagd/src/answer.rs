@@ -17,7 +17,7 @@ use crate::passes::{PassSpec, Programs, Records, Tasks};
 use crate::quotas::Charge;
 
 /// The size of the part of an answer that is made before it is sent, in bytes.
-const PART: usize = 2 * wire::PACKET;
+const PART_BYTES: usize = 2 * wire::PACKET;
 
 /// After losing this many readers, an answer is completed without the data that readers supply.
 const MAX_LOST_READERS: u32 = 10;
@@ -267,7 +267,7 @@ impl Answer {
 
     /// Whether more may be made before the unsent part is sent.
     pub fn has_room(&self) -> bool {
-        self.part.len() - self.sent < PART
+        self.part.len() - self.sent < PART_BYTES
     }
 
     /// Ends the answer with an error, unless it is complete.

@@ -28,7 +28,7 @@ const PART_TIME: Duration = Duration::from_millis(2);
 const PART_BYTES: usize = 256 << 10;
 
 /// The most bytes of records in a message, except for the last record.
-const MESSAGE_BYTES: usize = MESSAGE_ROOM - size_of::<wire::AttributeHeader>() - files::LONGEST;
+const MESSAGE_BYTES: usize = MESSAGE_ROOM - size_of::<wire::AttributeHeader>() - files::MAX_RECORD_BYTES;
 
 /// The processes that an answer is about, and how far they have been read.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use crate::{report, Cli, Report, Result, Suite};
 const ROUND: Duration = Duration::from_millis(20);
 
 /// The maximum number of runs per round.
-const MOST_RUNS: u32 = 1000;
+const MAX_RUNS: u32 = 1000;
 
 /// A number, or why it is missing.
 pub type Count = std::result::Result<u64, String>;
@@ -176,7 +176,7 @@ fn warm_up(mut runner: Runner, stage: &Stage) -> Result<(Runner, u32, Figures)> 
         calls: none(),
         peak_kib: none(),
     };
-    Ok((runner, runs.clamp(1, MOST_RUNS.into()) as u32, figures))
+    Ok((runner, runs.clamp(1, MAX_RUNS.into()) as u32, figures))
 }
 
 fn add_round(runner: &mut Runner, runs: u32, figures: &mut Figures) -> Result<()> {

@@ -25,7 +25,7 @@ use crate::output::{people, text};
 use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
-const MOST_SAID: u64 = 20;
+const MAX_SAID: u64 = 20;
 
 /// The questions of one run, and the results so far.
 pub struct Scan<'a> {
@@ -134,7 +134,7 @@ impl<'a> Scan<'a> {
     /// Reports a file that can't be queried, or a directory that can't be read.
     fn failed(&mut self, path: &[u8], why: &str) {
         self.failed += 1;
-        if self.failed <= MOST_SAID {
+        if self.failed <= MAX_SAID {
             self.complain(format_args!("{}: {why}", printable(path)));
         }
         self.outcome = Outcome::Partial;
@@ -341,8 +341,8 @@ impl<'a> Scan<'a> {
         if self.cancel.load(Ordering::Relaxed) {
             self.complain(format_args!("interrupted: only the results so far are shown"));
         }
-        if self.failed > MOST_SAID {
-            let more = self.failed - MOST_SAID;
+        if self.failed > MAX_SAID {
+            let more = self.failed - MAX_SAID;
             self.complain(format_args!("and {more} more that can't be read"));
         }
         if sum.denied > 0 {

@@ -107,7 +107,7 @@ impl Names for Nobody {
 }
 
 /// The maximum number of cgroups to remember. A busy machine may create one for each command.
-const MOST_KNOWN: usize = 1 << 16;
+const MAX_KNOWN: usize = 1 << 16;
 
 /// The cgroups of events. The kernel never reuses a cgroup's id, and cgroups of the unified
 /// hierarchy keep their names.
@@ -149,7 +149,7 @@ impl Cgroups {
             self.known.clear();
         }
         if !self.known.contains_key(&id) {
-            if self.known.len() == MOST_KNOWN {
+            if self.known.len() == MAX_KNOWN {
                 self.known.clear();
             }
             let found = self.ask(id, event.pid());

@@ -15,7 +15,7 @@ use super::timeline::{SampleId, Timeline};
 use crate::outcome::{counted, Failure};
 
 /// The records of processes that ended take at most this much memory: enough for some 300,000.
-const MOST_ENDED_BYTES: usize = 512 << 20;
+const MAX_ENDED_BYTES: usize = 512 << 20;
 
 /// The processes of a period, for a handle to query.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Reader {
                 .filter(|task| !self.snapshot.has(Identity::of(task.record().header())));
             for task in ended {
                 let record = task.record().as_bytes();
-                if self.ended.len() + record.len() > MOST_ENDED_BYTES {
+                if self.ended.len() + record.len() > MAX_ENDED_BYTES {
                     self.left_out += 1;
                 } else {
                     self.ended.extend_from_slice(record);

@@ -306,8 +306,8 @@ impl Library {
 /// The maximum age of a sample that stands for a time: the next one may be late, or still being
 /// written.
 fn near_ns(decoder: &Decoder) -> i64 {
-    const LEAST_NS: i64 = 2_000_000_000;
-    far_ns(decoder.about.every_ns).max(LEAST_NS)
+    const MIN_NS: i64 = 2_000_000_000;
+    far_ns(decoder.about.every_ns).max(MIN_NS)
 }
 
 /// Reads a segment up to the last sample at or before a time. Returns whether there was one.

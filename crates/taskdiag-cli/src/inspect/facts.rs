@@ -20,7 +20,7 @@ use crate::source::SourceOptions;
 use crate::{maps, proc};
 
 /// No process has more ancestors than this. A loop is possible where ids were reused.
-const MOST_PARENTS: usize = 256;
+const MAX_PARENTS: usize = 256;
 
 /// Collects facts about one process.
 pub struct Inspector<'a> {
@@ -140,7 +140,7 @@ impl<'a> Inspector<'a> {
                 break;
             }
             parents.push(parent);
-            if parents.len() == MOST_PARENTS {
+            if parents.len() == MAX_PARENTS {
                 break;
             }
         }

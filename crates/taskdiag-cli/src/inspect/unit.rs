@@ -42,7 +42,7 @@ const USER: [&str; 5] = [
 ];
 
 /// A larger file is not taken for a settings file.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The settings to compare. All are in the section `Service`, or in that of another type of unit
 /// that has processes.
@@ -84,7 +84,11 @@ fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
         return None;
     }
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
+    File::open(path)
+        .ok()?
+        .take(MAX_FILE_BYTES)
+        .read_to_end(&mut text)
+        .ok()?;
     Some(text)
 }
 

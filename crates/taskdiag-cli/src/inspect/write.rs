@@ -16,7 +16,7 @@ use crate::output::terminal::Style;
 use crate::output::{json, people, tasks, text, Output};
 
 /// How many rows of a list are shown to people.
-const MOST: usize = 12;
+const ROWS_SHOWN: usize = 12;
 
 /// Limits that are in bytes.
 const IN_BYTES: [&[u8]; 8] = [
@@ -70,7 +70,7 @@ impl Look {
             Section::Parents | Section::Mappings | Section::Files | Section::Sockets | Section::Threads
                 if !self.all =>
             {
-                MOST
+                ROWS_SHOWN
             }
             _ => usize::MAX,
         }
@@ -201,7 +201,7 @@ fn label(table: &mut Table, name: &str) {
 
 /// A table whose first column is indented a little.
 fn indented(aligns: impl IntoIterator<Item = Align>, names: &[&str]) -> Table {
-    let mut table = Table::new(aligns, MOST);
+    let mut table = Table::new(aligns, ROWS_SHOWN);
     let first = format!("  {}", names.first().copied().unwrap_or_default());
     let names: Vec<&str> = std::iter::once(first.as_str())
         .chain(names.iter().skip(1).copied())

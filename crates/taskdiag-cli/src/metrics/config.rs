@@ -17,7 +17,7 @@ use crate::file;
 use crate::outcome::message;
 
 /// The maximum size of a file.
-const MOST_KIB: u64 = 1024;
+const MAX_KIB: u64 = 1024;
 
 /// The default of process-exporter's packages: all programs, by name.
 const USUAL: &str = "process_names:\n  - name: \"{{.Comm}}\"\n    cmdline:\n    - '.+'\n";
@@ -68,7 +68,7 @@ impl Config {
     pub fn read(path: &Path) -> Result<Config, String> {
         let name = path.display();
         let opened = file::open(path, OpenOptions::new().read(true)).map_err(|error| message(&error));
-        let text = opened.and_then(|file| file::read(&file, MOST_KIB));
+        let text = opened.and_then(|file| file::read(&file, MAX_KIB));
         let text = text.map_err(|what| format!("{name}: {what}"))?;
         let text = String::from_utf8(text).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -124,7 +124,7 @@ impl Config {
 /// Loads the documents of a text. This does not recurse, and it limits the nesting, so that later
 /// code does not recurse too deeply.
 fn load(text: &str) -> Result<Vec<Node<'_>>, Wrong> {
-    const DEEPEST: usize = 32;
+    const MAX_DEPTH: usize = 32;
     let scanned = |error: &ScanError| Wrong {
         line: error.marker().line(),
         reason: error.info().to_owned(),
@@ -140,10 +140,10 @@ fn load(text: &str) -> Result<Vec<Node<'_>>, Wrong> {
             Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(Wrong {
                 line: span.start.line(),
-                reason: format!("nested deeper than {DEEPEST} levels"),
+                reason: format!("nested deeper than {MAX_DEPTH} levels"),
             });
         }
         loader.on_event(event, span);
@@ -229,7 +229,7 @@ struct Compiler {
 
 impl Compiler {
     /// The limit on processor time. Two thousand usual expressions take a third of a second.
-    const MOST_TIME: Duration = Duration::from_secs(3);
+    const MAX_TIME: Duration = Duration::from_secs(3);
 
     fn new() -> Compiler {
         let began_ns = now_ns(ClockId::ThreadCPUTime);
@@ -239,11 +239,11 @@ impl Compiler {
     fn compile(&self, text: &str) -> Result<Regex, String> {
         let expression = Regex::new(text).map_err(|error| in_one_line(&error))?;
         let took_ns = now_ns(ClockId::ThreadCPUTime) - self.began_ns;
-        if Duration::from_nanos(took_ns) > Compiler::MOST_TIME {
+        if Duration::from_nanos(took_ns) > Compiler::MAX_TIME {
             return Err(format!(
                 "the expressions up to here take more than {} seconds of processor time to compile: shorten \
                  repetitions of large classes, such as \\w{{100}}",
-                Compiler::MOST_TIME.as_secs()
+                Compiler::MAX_TIME.as_secs()
             ));
         }
         Ok(expression)
@@ -429,7 +429,7 @@ process_names:
         let wrong = Config::parse(&text).expect_err("large expressions");
         let took = Duration::from_nanos(now_ns(ClockId::ThreadCPUTime) - began_ns);
         assert!(wrong.reason.contains("processor time") && wrong.line > 2, "{wrong}");
-        assert!(took < Compiler::MOST_TIME * 10, "{took:?}");
+        assert!(took < Compiler::MAX_TIME * 10, "{took:?}");
     }
 
     /// Check that parts without effect are reported, and that names that look like numbers are

@@ -158,7 +158,7 @@ impl Args {
         let most = self.max_series as usize / kinds;
         // What a group has besides: its other threads, and kernel functions.
         let of_others = if self.threads { of_thread } else { 0 };
-        let of_wchans = if self.wchan { totals::MOST_WCHANS + 1 } else { 0 };
+        let of_wchans = if self.wchan { totals::MAX_WCHANS + 1 } else { 0 };
         let of_group = of_group + of_others + of_wchans;
         // One of the groups is the rest.
         let groups = (self.top as usize).min((most / of_group).saturating_sub(1)).max(1);
@@ -266,11 +266,7 @@ mod tests {
         ] {
             let limits = parse(args).expect("options").limits();
             let is_given = |option| args.contains(&option);
-            let of_wchans = if is_given("--wchan") {
-                totals::MOST_WCHANS + 1
-            } else {
-                0
-            };
+            let of_wchans = if is_given("--wchan") { totals::MAX_WCHANS + 1 } else { 0 };
             let others = if is_given("--threads=false") { 0 } else { of_thread };
             let series = (limits.groups + 1) * (of_group + of_wchans + others) + limits.thread_names * of_thread;
             assert!(series <= most && limits.groups > 0, "{args:?}: {series}, {limits:?}");

@@ -34,14 +34,14 @@ use super::sampler::Sampler;
 use crate::events::stop::Stop;
 
 /// The maximum number of connections. A further one replaces the least useful.
-const MOST_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 
 /// The maximum number of connections that wait for a sample. There is always another one that can
 /// be replaced.
-const MOST_WAITING: usize = 24;
+const MAX_WAITING: usize = 24;
 
 /// The maximum length of a request. hyper allows no less.
-const MOST_BYTES: usize = 8 << 10;
+const MAX_BYTES: usize = 8 << 10;
 
 /// How long a client may take to send its request.
 const TIME_TO_ASK: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ const TIME_TO_TAKE: Duration = Duration::from_secs(10);
 
 /// How long closing a connection may take, and how many bytes the client may send meanwhile.
 const TIME_TO_END: Duration = Duration::from_secs(1);
-const MOST_AFTER: u64 = 64 << 10;
+const MAX_AFTER: u64 = 64 << 10;
 
 /// How long a text is reused, so that slow clients keep few different texts in memory.
 const SHARED_FOR: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ impl Server {
             sampler,
             options,
             connections: RefCell::default(),
-            room: Semaphore::new(MOST_WAITING),
+            room: Semaphore::new(MAX_WAITING),
             made: RefCell::default(),
             counts: RefCell::default(),
         }
@@ -186,7 +186,7 @@ impl Server {
     fn begin(self: &Rc<Server>, stream: Box<dyn Stream>) {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| !connection.task.is_finished());
-        if connections.len() >= MOST_CONNECTIONS {
+        if connections.len() >= MAX_CONNECTIONS {
             let least = (0..connections.len()).min_by_key(|&index| connections[index].progress.get());
             let least = connections.swap_remove(least.expect("there are some"));
             least.task.abort();
@@ -213,7 +213,7 @@ impl Server {
         let mut connection = http1::Builder::new()
             .half_close(true)
             .keep_alive(false)
-            .max_buf_size(MOST_BYTES)
+            .max_buf_size(MAX_BYTES)
             .title_case_headers(true)
             .serve_connection(TokioIo::new(stream), service);
         let mut late = pin!(sleep_until(progress.get().1));
@@ -239,7 +239,7 @@ impl Server {
         let mut stream = connection.into_parts().io.into_inner();
         // hyper has done so, except after a request for a tunnel or for HTTP/2.
         let _ = stream.shutdown().await;
-        let mut rest = stream.take(MOST_AFTER);
+        let mut rest = stream.take(MAX_AFTER);
         let _ = timeout(TIME_TO_END, copy(&mut rest, &mut sink())).await;
     }
 

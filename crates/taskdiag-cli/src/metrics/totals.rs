@@ -140,7 +140,7 @@ pub struct Gauges {
 }
 
 /// The maximum number of kernel functions in a group. The rest is added up as "other".
-pub const MOST_WCHANS: usize = 64;
+pub const MAX_WCHANS: usize = 64;
 
 impl Gauges {
     /// Adds the values of another process or group.
@@ -169,7 +169,7 @@ impl Gauges {
 
     /// Adds threads that wait in a kernel function.
     pub fn add_wchan(&mut self, name: &str, count: u64) {
-        let has_room = self.wchans.len() < MOST_WCHANS || self.wchans.contains_key(name);
+        let has_room = self.wchans.len() < MAX_WCHANS || self.wchans.contains_key(name);
         let name = if has_room { name } else { OTHER };
         *self.wchans.entry(name.to_owned()).or_default() += count;
     }

@@ -96,7 +96,7 @@ struct Tracked {
 
 /// The maximum number of ended processes that are remembered until the next reading, and of
 /// departed ones.
-const MOST_ENDED: usize = 1 << 18;
+const MAX_ENDED: usize = 1 << 18;
 
 /// How long the event of a process's end may come after the first reading without the process.
 const LATEST_EVENT_NS: u64 = 60_000_000_000;
@@ -191,7 +191,7 @@ impl Tracker {
             let Some(mut tracked) = self.processes.remove(&id) else {
                 continue;
             };
-            if !self.ended.contains_key(&id) && self.departed.len() < MOST_ENDED {
+            if !self.ended.contains_key(&id) && self.departed.len() < MAX_ENDED {
                 tracked.threads = HashMap::new();
                 self.departed.insert(id, (tracked, began_ns));
             }
@@ -245,12 +245,12 @@ impl Tracker {
     /// and also the ancestors in between.
     fn place_by_parent(&mut self, id: Identity, pending: &HashSet<Identity>) {
         // No process has as many ancestors.
-        const MOST_ANCESTORS: usize = 4096;
+        const MAX_ANCESTORS: usize = 4096;
         let mut line = vec![id];
         let mut place = Membership::Ignored;
         while let Some(parent) = self.parent(line[line.len() - 1]) {
             match self.processes.get(&parent).map(|tracked| &tracked.place) {
-                Some(Membership::Open) if pending.contains(&parent) && line.len() < MOST_ANCESTORS => line.push(parent),
+                Some(Membership::Open) if pending.contains(&parent) && line.len() < MAX_ANCESTORS => line.push(parent),
                 Some(Membership::In(name)) => {
                     place = Membership::In(name.clone());
                     break;
@@ -381,7 +381,7 @@ impl Tracker {
 
     /// Counts a process that has ended.
     pub fn end(&mut self, exit: Exit) {
-        if self.ended.len() >= MOST_ENDED {
+        if self.ended.len() >= MAX_ENDED {
             return self.leave_unassigned(&exit);
         }
         let departed = self.departed.remove(&exit.id).map(|(tracked, _)| tracked);

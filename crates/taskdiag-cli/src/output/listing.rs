@@ -243,7 +243,7 @@ impl Form {
 
 /// How many rows of a table that streams are written together. Columns of later rows can only be
 /// wider.
-const PIECE: usize = 1000;
+const ROWS_AT_ONCE: usize = 1000;
 
 /// How many rows beyond the limit are kept before they are sorted and the excess is dropped.
 const SLACK: usize = 4096;
@@ -376,7 +376,7 @@ impl<'a> Listing<'a> {
                     table.cell(|out| shown.write(out, self.layout.relation, row, cells, absences));
                 }
                 *waiting += 1;
-                if self.streams && *waiting == PIECE {
+                if self.streams && *waiting == ROWS_AT_ONCE {
                     self.write_table()?;
                 }
                 Ok(())

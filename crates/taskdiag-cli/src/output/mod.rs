@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 /// How much to write at once: enough for the system calls not to matter, and little enough for the
 /// processor's cache.
-const PIECE: usize = 256 << 10;
+const WRITE_BYTES: usize = 256 << 10;
 
 /// Fails if standard output was closed when the program started.
 pub fn check_open() -> io::Result<()> {
@@ -54,7 +54,7 @@ impl Output {
 
     /// Writes the buffer if it is large enough. Call it after each row.
     pub fn row_ended(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= PIECE {
+        if self.buffer.len() >= WRITE_BYTES {
             self.flush()
         } else {
             Ok(())

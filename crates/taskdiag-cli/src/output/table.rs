@@ -23,10 +23,10 @@ pub enum Align {
 }
 
 /// The minimum width of a column of text. Narrower columns are left out.
-const LEAST: usize = 8;
+const MIN_TEXT_WIDTH: usize = 8;
 
 /// The same limit for text that wraps.
-const LEAST_WRAPPED: usize = 24;
+const MIN_WRAPPED: usize = 24;
 
 /// A table that is filled row by row and cell by cell.
 #[derive(Debug)]
@@ -289,8 +289,8 @@ fn end_of_spaces(out: &mut Vec<u8>) {
 /// Computes widths for which no line is longer than `limit`.
 fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usize>> {
     let least = |index: usize, last: usize| match columns[index].align {
-        Align::Left if wraps && index == last => columns[index].width.min(LEAST_WRAPPED),
-        Align::Left => columns[index].width.min(LEAST),
+        Align::Left if wraps && index == last => columns[index].width.min(MIN_WRAPPED),
+        Align::Left => columns[index].width.min(MIN_TEXT_WIDTH),
         Align::Right => columns[index].width,
     };
     let mut shown: Vec<usize> = (0..columns.len()).filter(|&index| !columns[index].is_hidden).collect();
@@ -316,7 +316,7 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
     };
     let length = |cut: usize| shown.iter().map(|&index| width(index, cut) + 1).sum::<usize>() - 1;
     // The greatest width of a column of text.
-    let (mut cut, mut most) = (LEAST, limit.max(LEAST));
+    let (mut cut, mut most) = (MIN_TEXT_WIDTH, limit.max(MIN_TEXT_WIDTH));
     while cut < most {
         let middle = (cut + most).div_ceil(2);
         if length(middle) <= limit {

@@ -172,10 +172,10 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
     };
     let (name, width) = match name.split_once(':') {
         Some((name, width)) => match width.parse() {
-            Ok(width @ 1..=MOST) => (name, Some(width)),
+            Ok(width @ 1..=MAX_WIDTH) => (name, Some(width)),
             _ => {
                 return Err(wrong(format!(
-                    "-o {item}: {width:?} is not a width: it is a number from 1 to {MOST}"
+                    "-o {item}: {width:?} is not a width: it is a number from 1 to {MAX_WIDTH}"
                 )))
             }
         },
@@ -194,7 +194,7 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
 }
 
 /// The greatest width of a column.
-const MOST: usize = 10_000;
+const MAX_WIDTH: usize = 10_000;
 
 /// What a name refers to.
 fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {

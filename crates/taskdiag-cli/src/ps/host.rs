@@ -138,11 +138,11 @@ fn nodes() -> HashMap<u64, i64> {
 /// The members of a list such as `0-3,7`.
 fn processors(list: &str) -> impl Iterator<Item = u64> + '_ {
     /// More processors than any kernel supports.
-    const MOST: u64 = 1 << 16;
+    const MAX_PROCESSORS: u64 = 1 << 16;
     list.trim().split(',').flat_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         match (first.parse::<u64>(), last.parse::<u64>()) {
-            (Ok(first), Ok(last)) => first..last.min(MOST) + 1,
+            (Ok(first), Ok(last)) => first..last.min(MAX_PROCESSORS) + 1,
             _ => 0..0,
         }
     })

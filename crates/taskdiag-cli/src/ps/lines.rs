@@ -23,7 +23,7 @@ pub struct ColumnLayout {
 }
 
 /// The minimum width of the last column, however narrow the screen is.
-const LEAST: usize = 3;
+const MIN_LAST_WIDTH: usize = 3;
 
 /// How long lines are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Screen {
             return true;
         };
         let last = match last.justify {
-            Justify::Left => LEAST,
+            Justify::Left => MIN_LAST_WIDTH,
             _ => last.width.unwrap_or(0),
         };
         let width = before.iter().map(|place| place.width.unwrap_or(0) + 1).sum::<usize>() + last;
@@ -63,7 +63,7 @@ impl Screen {
             Screen::Cuts(columns) => columns,
             Screen::Wraps(columns) => {
                 let before_last = &widths[..widths.len() - 1];
-                let least = before_last.iter().map(|width| width + 1).sum::<usize>() + LEAST;
+                let least = before_last.iter().map(|width| width + 1).sum::<usize>() + MIN_LAST_WIDTH;
                 least.div_ceil(columns.max(1)) * columns.max(1)
             }
         }

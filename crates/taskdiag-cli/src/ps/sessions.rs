@@ -15,7 +15,7 @@ pub struct Sessions {
 }
 
 /// The most bytes of a file to read.
-const LONGEST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 impl Default for Sessions {
     fn default() -> Sessions {
@@ -53,7 +53,11 @@ impl Sessions {
 
 fn read(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    File::open(path)
+        .ok()?
+        .take(MAX_FILE_BYTES)
+        .read_to_end(&mut text)
+        .ok()?;
     Some(text)
 }
 

@@ -25,7 +25,7 @@ const FILES: [&str; 11] = [
 const EVERY_NS: u64 = 30_000_000_000;
 
 /// The maximum number of cgroups.
-const MOST: usize = 1000;
+const MAX_CGROUPS: usize = 1000;
 
 /// The figures of the last reading.
 #[derive(Debug, Default)]
@@ -71,8 +71,8 @@ impl CgroupFigures {
                 }
             }
         }
-        let left_out = cgroups.len().saturating_sub(MOST) as u64;
-        for (controllers, path) in cgroups.into_iter().take(MOST) {
+        let left_out = cgroups.len().saturating_sub(MAX_CGROUPS) as u64;
+        for (controllers, path) in cgroups.into_iter().take(MAX_CGROUPS) {
             let object = [b"cgroup:", path].concat();
             let line = [b"0:", controllers, b":", path].concat();
             for (file, text) in FILES.iter().zip(handle.cgroup_files(&line, &FILES)) {

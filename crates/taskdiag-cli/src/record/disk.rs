@@ -223,7 +223,7 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
 }
 
 /// Recorders write no file as large as this.
-const MOST_FILE_BYTES: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Reads a file of a recording. Of a file that is not one, reads only the beginning: it may be
 /// anything.
@@ -237,14 +237,14 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    if metadata.len() > MOST_FILE_BYTES {
+    if metadata.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("it is larger than any that is written"));
     }
     let mut bytes = Vec::new();
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut bytes)?;
     if bytes == MAGIC {
         // It may grow meanwhile.
-        file.take(MOST_FILE_BYTES).read_to_end(&mut bytes)?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
@@ -316,7 +316,7 @@ mod tests {
         for name in ["fifo", "link", "."] {
             read(&path(name)).expect_err(name);
         }
-        for (name, bytes) in [("long", 1 << 40), ("zeros", MOST_FILE_BYTES)] {
+        for (name, bytes) in [("long", 1 << 40), ("zeros", MAX_FILE_BYTES)] {
             let file = File::create(path(name)).expect("a file");
             file.set_len(bytes).expect("a hole");
         }

@@ -17,12 +17,12 @@ pub struct Names {
 }
 
 /// Above this number, all names are forgotten and looked up again.
-const MOST: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 impl Names {
     /// Looks up what is new in a snapshot. Retries names that may become available later.
     pub fn learn(&mut self, snapshot: &Snapshot, handle: &mut Handle) {
-        if self.figures.len() > MOST {
+        if self.figures.len() > MAX_NAMES {
             *self = Names {
                 version: self.version + 1,
                 ..Names::default()

@@ -11,18 +11,18 @@ use crate::events::{Cgroups, Stop};
 use crate::proc;
 
 /// The maximum number of single events in a sample. The sums have all events.
-const MOST_EVENTS: usize = 2000;
+const MAX_EVENTS: usize = 2000;
 
 /// The additional room for processes that the OOM killer ended: when memory is short, very many
 /// other processes may end.
-const MOST_KILLS: usize = 200;
+const MAX_KILLS: usize = 200;
 
 /// The maximum number of programs and units with their own sum in a sample. All others share one
 /// sum.
-const MOST_SUMS: usize = 1000;
+const MAX_SUMS: usize = 1000;
 
 /// The maximum number of remembered processes that started since the last sample.
-const MOST_BORN: usize = 1 << 17;
+const MAX_BORN: usize = 1 << 17;
 
 /// How long events are batched before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun:
     match event.kind() {
         EventKind::Fork => {
             sum.forks_count = 1;
-            if begun.pids.len() < MOST_BORN {
+            if begun.pids.len() < MAX_BORN {
                 begun.pids.insert(event.pid());
             }
         }
@@ -133,7 +133,7 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun:
     }
     if event.kind() != EventKind::Fork {
         let is_kill = event.oom_killed() == Some(Ok(true));
-        let most = if is_kill { MOST_EVENTS + MOST_KILLS } else { MOST_EVENTS };
+        let most = if is_kill { MAX_EVENTS + MAX_KILLS } else { MAX_EVENTS };
         if happened.events.len() < most {
             happened.events.push(event.to_bytes());
         } else {
@@ -141,7 +141,7 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun:
         }
     }
     let of = (unit(event, cgroups), event.comm().unwrap_or_default().to_vec());
-    happened.add_sum(of, sum, MOST_SUMS);
+    happened.add_sum(of, sum, MAX_SUMS);
 }
 
 /// The unit of an event's process; its cgroup if it has no unit; empty if unknown.
@@ -221,7 +221,7 @@ mod tests {
         }
         let decoded = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
         let kills = decoded.filter(|event| event.oom_killed() == Some(Ok(true))).count();
-        assert_eq!((happened.events.len(), kills), (MOST_EVENTS + MOST_KILLS, MOST_KILLS));
+        assert_eq!((happened.events.len(), kills), (MAX_EVENTS + MAX_KILLS, MAX_KILLS));
         assert_eq!(happened.left_out, 1100);
         assert_eq!(happened.sums.values().map(|sum| sum.ended_count).sum::<u64>(), 3300);
     }

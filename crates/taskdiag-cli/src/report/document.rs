@@ -10,23 +10,23 @@ use super::commands::Command;
 use super::incidents::{Forks, Incident, What};
 use super::present::{Account, Memory, Present, GROUPINGS};
 use super::reading::{Point, Read};
-use super::series::{Amounts, Chosen, Groups, MOST_SERIES};
+use super::series::{Amounts, Chosen, Groups, MAX_SERIES};
 use crate::grouping::Name;
 use crate::outcome::counted;
 use crate::output::relation::NONE;
 use crate::output::text;
 
 /// How many processes are shown individually. Others are summed by group.
-const MOST_PROCESSES: usize = 400;
+const MAX_PROCESSES: usize = 400;
 
 /// How many groups the remaining processes are summed into. Further groups become one.
-const MOST_RESTS: usize = 200;
+const MAX_RESTS: usize = 200;
 
 /// How many incidents are shown. Others are only counted.
-const MOST_INCIDENTS: usize = 500;
+const MAX_INCIDENTS: usize = 500;
 
 /// How many programs that began and ended are shown. Others become one row.
-const MOST_ENDED: usize = 60;
+const MAX_ENDED: usize = 60;
 
 /// The content of a page.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ pub fn document(contents: Contents) -> Value {
     let groupings: Vec<Value> = GROUPINGS
         .iter()
         .zip(groups)
-        .map(|(grouping, groups)| over_time(grouping.name, groups.choose(points.len().max(1), MOST_SERIES), &points))
+        .map(|(grouping, groups)| over_time(grouping.name, groups.choose(points.len().max(1), MAX_SERIES), &points))
         .collect();
-    let (listed, left) = incidents.split_at(incidents.len().min(MOST_INCIDENTS));
+    let (listed, left) = incidents.split_at(incidents.len().min(MAX_INCIDENTS));
     let pair = |(command, behind): Command| json!([command, behind]);
     let commands: serde_json::Map<String, Value> = commands
         .into_iter()
@@ -105,7 +105,7 @@ pub fn document(contents: Contents) -> Value {
         "ended_text": format!(
             "Programs whose processes started or ended, by unit; most starts first. In no sample: processes that \
              started and ended between two samples. Failed: ended with an exit code other than 0, or by a signal. \
-             Processor time: of the processes that ended, since their start. At most {MOST_ENDED} programs are listed."
+             Processor time: of the processes that ended, since their start. At most {MAX_ENDED} programs are listed."
         ),
         "commands": commands,
     })
@@ -208,7 +208,7 @@ fn machine(points: &[Point]) -> Value {
 }
 
 fn moment(present: &Present) -> Value {
-    let (listed, rest) = present.processes.split_at(present.processes.len().min(MOST_PROCESSES));
+    let (listed, rest) = present.processes.split_at(present.processes.len().min(MAX_PROCESSES));
     let process = |process: &super::present::Process| {
         json!({
             "pid": process.pid,
@@ -228,7 +228,7 @@ fn moment(present: &Present) -> Value {
             }
             let mut sums: Vec<(&Name, (u64, u64))> = sums.into_iter().collect();
             sums.sort_by(|(a_name, (_, a)), (b_name, (_, b))| b.cmp(a).then_with(|| a_name.cmp(b_name)));
-            let others = sums.split_off(sums.len().min(MOST_RESTS));
+            let others = sums.split_off(sums.len().min(MAX_RESTS));
             let row = |of: Value, (count, bytes): (u64, u64)| json!([of, count, bytes]);
             let mut rows: Vec<Value> = sums.into_iter().map(|(of, sum)| row(name(of), sum)).collect();
             if !others.is_empty() {
@@ -395,7 +395,7 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
         let rank = |sum: &Sum| (sum.forks_count.max(sum.ended_count), sum.runtime_ns);
         rank(b).cmp(&rank(a)).then_with(|| a_name.cmp(b_name))
     });
-    let others = all.split_off(all.len().min(MOST_ENDED));
+    let others = all.split_off(all.len().min(MAX_ENDED));
     let row = |unit: Value, program: Value, sum: &Sum| {
         json!({
             "unit": unit,
@@ -563,13 +563,13 @@ mod tests {
         };
         let all = (0..100_u64).map(|number| ((b"u".to_vec(), number.to_string().into_bytes()), sum(number)));
         let untold = ended_rows(all.clone().collect(), false);
-        assert!(untold[0]["peak"].is_null() && untold[MOST_ENDED]["runtime_ns"].is_null());
+        assert!(untold[0]["peak"].is_null() && untold[MAX_ENDED]["runtime_ns"].is_null());
         let rows = ended_rows(all.collect(), true);
         assert_eq!(rows[0]["runtime_ns"], json!(0));
         let rows = rows.as_array().expect("rows");
-        assert_eq!(rows.len(), MOST_ENDED + 1);
+        assert_eq!(rows.len(), MAX_ENDED + 1);
         assert_eq!(
-            (&rows[0]["program"], &rows[MOST_ENDED]["program"]),
+            (&rows[0]["program"], &rows[MAX_ENDED]["program"]),
             (&json!("99"), &Value::Null)
         );
         let forks: u64 = rows.iter().filter_map(|row| row["forks"].as_u64()).sum();

@@ -62,7 +62,7 @@ pub struct Forks {
 }
 
 /// Fewer forks a second than this are not a burst on any machine.
-const LEAST_FORKS_A_SECOND: f64 = 20.0;
+const MIN_FORKS_A_SECOND: f64 = 20.0;
 
 /// A burst is this many times the usual rate.
 const TIMES_USUAL: f64 = 5.0;
@@ -80,7 +80,7 @@ pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
     let mut rates: Vec<f64> = forks.iter().map(Forks::rate).collect();
     rates.sort_by(f64::total_cmp);
     let usual = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
-    let least = (usual * TIMES_USUAL).max(LEAST_FORKS_A_SECOND);
+    let least = (usual * TIMES_USUAL).max(MIN_FORKS_A_SECOND);
     let mut found: BTreeMap<(Vec<u8>, Vec<u8>), Vec<Forks>> = BTreeMap::new();
     for forks in forks.into_iter().filter(|forks| forks.rate() >= least) {
         let of = (forks.unit.clone(), forks.program.clone());
@@ -239,7 +239,7 @@ pub struct Services {
 }
 
 /// If a failed service comes back later than this, something else started it, such as a timer.
-const MOST_DOWN_NS: i64 = 600_000_000_000;
+const MAX_DOWN_NS: i64 = 600_000_000_000;
 
 impl Services {
     /// The services of which every process was replaced, each with the start time of its first new
@@ -255,7 +255,7 @@ impl Services {
             all.entry(unit.to_vec()).or_default().insert(which);
         }
         self.failed
-            .retain(|_, (since_ns, _)| wall_ns.saturating_sub(*since_ns) <= MOST_DOWN_NS);
+            .retain(|_, (since_ns, _)| wall_ns.saturating_sub(*since_ns) <= MAX_DOWN_NS);
         let restarted = |(unit, now): (&Vec<u8>, &HashSet<Which>)| {
             let before = self.now.get(unit);
             let before = before.or_else(|| self.failed.get(unit).map(|(_, before)| before))?;

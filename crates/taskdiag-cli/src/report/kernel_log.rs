@@ -30,7 +30,7 @@ pub struct Log {
 }
 
 /// At most this much of a log is read. No kernel has a larger one.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Reads the log as far as the kernel still has it.
 pub fn read() -> io::Result<Log> {
@@ -42,7 +42,7 @@ pub fn read() -> io::Result<Log> {
     // Each read returns a record, or an error if the record does not fit.
     let mut record = [0; 8192];
     let mut bytes = 0;
-    while bytes < MOST_BYTES {
+    while bytes < MAX_BYTES {
         match file.read(&mut record) {
             Ok(0) => break,
             Ok(count) => {

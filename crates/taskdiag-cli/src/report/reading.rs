@@ -20,20 +20,20 @@ use crate::history::past::{MachineState, Recorded};
 use crate::outcome::Failure;
 
 /// The approximate maximum number of points in a chart. More points than pixels help nobody.
-const MOST_POINTS: i64 = 400;
+const MAX_POINTS: i64 = 400;
 
 /// A time range with more samples than this is read from a coarser tier, if there is one.
-const MOST_SAMPLES: i64 = 2000;
+const MAX_SAMPLES: i64 = 2000;
 
 /// How many units and programs are remembered individually with what began and ended. The rest
 /// become one sum.
-const MOST_SUMS: usize = 4096;
+const MAX_SUMS: usize = 4096;
 
 /// How many paths of cgroups are remembered.
-const MOST_CGROUPS: usize = 1 << 16;
+const MAX_CGROUPS: usize = 1 << 16;
 
 /// How many OOM kills are named. Others are counted.
-const MOST_KILLS: usize = 1 << 12;
+const MAX_KILLS: usize = 1 << 12;
 
 /// The recorder reads cgroups every 30 seconds.
 const CGROUPS_EVERY_NS: i64 = 30_000_000_000;
@@ -118,7 +118,7 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
     let is_right = |candidate: &Candidate| {
         let span = candidate.times.end.saturating_sub(candidate.times.start);
         let slack = TIERS[2].every_ns as i64;
-        candidate.times.start <= earliest.saturating_add(slack) && span / candidate.every_ns <= MOST_SAMPLES
+        candidate.times.start <= earliest.saturating_add(slack) && span / candidate.every_ns <= MAX_SAMPLES
     };
     let right = all.iter().position(is_right).or_else(|| all.len().checked_sub(1))?;
     Some(all.swap_remove(right))
@@ -136,8 +136,8 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     let span = candidate.times.end.saturating_sub(candidate.times.start);
     let mut reader = Reader {
         // If each sample is a point, the points need not be at regular times.
-        step_ns: Some(span / MOST_POINTS).filter(|step| *step > candidate.every_ns),
-        far_ns: far_ns((span / MOST_POINTS).max(candidate.every_ns).unsigned_abs()),
+        step_ns: Some(span / MAX_POINTS).filter(|step| *step > candidate.every_ns),
+        far_ns: far_ns((span / MAX_POINTS).max(candidate.every_ns).unsigned_abs()),
         times: times.clone(),
         query: None,
         snapshot: Snapshot::default(),
@@ -323,7 +323,7 @@ impl Reader {
             *self.ended_ns.entry((unit.clone(), program.clone())).or_default() += sum.runtime_ns;
             let ended = &mut self.read.ended;
             let mut of = (unit.clone(), program.clone());
-            if ended.len() >= MOST_SUMS && !ended.contains_key(&of) {
+            if ended.len() >= MAX_SUMS && !ended.contains_key(&of) {
                 of = Default::default();
             }
             ended.entry(of).or_default().add(*sum);
@@ -349,7 +349,7 @@ impl Reader {
             self.exited.insert(which);
         }
         for event in events().filter(|event| event.oom_killed() == Some(Ok(true))) {
-            if self.killed.len() >= MOST_KILLS {
+            if self.killed.len() >= MAX_KILLS {
                 return;
             }
             let kill = Kill {
@@ -381,7 +381,7 @@ impl Reader {
             let (Ok(id), Ok(path)) = (task.cgroup_id(), task.cgroup()) else {
                 continue;
             };
-            if self.cgroups.len() < MOST_CGROUPS && !self.cgroups.contains_key(&id) {
+            if self.cgroups.len() < MAX_CGROUPS && !self.cgroups.contains_key(&id) {
                 self.cgroups.insert(id, path.to_vec());
             }
         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::grouping::Name;
 
 /// How many groups have their own series: as many as there are colours that can be distinguished.
-pub const MOST_SERIES: usize = 11;
+pub const MAX_SERIES: usize = 11;
 
 /// How many groups are remembered while reading. At twice this number, the smaller ones are added
 /// to the rest: there can be very many units and containers that run once.
@@ -198,8 +198,8 @@ mod tests {
             groups.add(point, all.chain([(Ok(&b"always"[..]), amounts(5.0, 1.0))]));
             assert!(groups.names.len() <= 2 * MAX_GROUPS + 3001);
         }
-        let chosen = groups.choose(10, MOST_SERIES);
-        assert_eq!((chosen.groups.len(), chosen.rest_count), (MOST_SERIES, None));
+        let chosen = groups.choose(10, MAX_SERIES);
+        assert_eq!((chosen.groups.len(), chosen.rest_count), (MAX_SERIES, None));
         assert_eq!(chosen.groups[0].0, Name::Text(b"always".to_vec()));
         for point in 0..10 {
             assert_eq!(total(&chosen, point), (3005.0, 3001.0));

@@ -14,7 +14,7 @@ use crate::events::listener::{Listener, Listening};
 const MAX_NAMES: usize = 256;
 
 /// How many processes that began in an interval are remembered.
-const MOST_BORN: usize = 1 << 16;
+const MAX_BORN: usize = 1 << 16;
 
 /// Room for some ten thousand events. It is small enough to be left running.
 const RING: u32 = 1 << 20;
@@ -72,7 +72,7 @@ impl Tally {
         match event.kind() {
             EventKind::Fork => {
                 self.forks += 1;
-                if self.born.len() < MOST_BORN {
+                if self.born.len() < MAX_BORN {
                     self.born.insert(pid);
                 }
             }

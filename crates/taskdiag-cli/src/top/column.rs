@@ -327,7 +327,7 @@ impl Order {
 }
 
 /// The minimum width of a last column of text.
-const LEAST_LAST: usize = 12;
+const MIN_LAST: usize = 12;
 
 /// Widths with which a row is no longer than `limit`. No column but the last takes more than half of
 /// it: one long text must not hide the others. Columns that do not fit are left out; those just before
@@ -337,7 +337,7 @@ pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
     let Some((&last, others)) = widths.split_last() else {
         return fitted;
     };
-    let reserved = last.min(LEAST_LAST).min(limit);
+    let reserved = last.min(MIN_LAST).min(limit);
     let mut rest = limit - reserved;
     for (width, fitted) in others.iter().map(|&width| width.min(limit / 2)).zip(&mut fitted) {
         // Including the space after it.

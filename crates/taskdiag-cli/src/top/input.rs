@@ -52,7 +52,7 @@ impl Key {
 }
 
 /// Longer sequences do not come from a keyboard.
-const LONGEST: usize = 64;
+const MAX_SEQUENCE: usize = 64;
 
 /// Converts bytes to keys.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Decoder {
             keys.extend(step.key);
             rest = &rest[step.taken..];
         }
-        if rest.len() > LONGEST {
+        if rest.len() > MAX_SEQUENCE {
             rest = &[];
         }
         self.pending = rest.to_vec();
@@ -251,7 +251,7 @@ mod tests {
             let mut decoder = Decoder::default();
             for piece in pieces {
                 decoder.feed(&piece);
-                prop_assert!(decoder.pending.len() <= LONGEST);
+                prop_assert!(decoder.pending.len() <= MAX_SEQUENCE);
             }
         }
     }

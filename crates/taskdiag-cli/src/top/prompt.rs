@@ -32,7 +32,7 @@ pub enum Edit {
 }
 
 /// The maximum length of a line, in bytes. Longer lines are pasted by mistake.
-const LONGEST: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 impl Line {
     /// A line with this text, and the cursor after it.
@@ -88,7 +88,7 @@ impl Line {
         let previous = self.before().char_indices().next_back().map_or(0, |(index, _)| index);
         let next = self.text[self.cursor..].chars().next().map_or(0, char::len_utf8) + self.cursor;
         match edit {
-            Edit::Insert(character) if character.is_control() || self.text.len() >= LONGEST => {}
+            Edit::Insert(character) if character.is_control() || self.text.len() >= MAX_LINE_BYTES => {}
             Edit::Insert(character) => {
                 self.text.insert(self.cursor, character);
                 self.cursor += character.len_utf8();

@@ -157,14 +157,14 @@ fn text(view: &View) -> String {
 }
 
 /// The maximum size of a settings file, in KiB.
-const MOST_KIB: u64 = 64;
+const MAX_KIB: u64 = 64;
 
 /// The most characters of a message about a line, which can be as long as the file.
 const SHOWN: usize = 600;
 
 /// Reads the settings from an open file.
 fn read(file: &File, view: &mut View) -> Result<(), String> {
-    let bytes = file::read(file, MOST_KIB).map_err(|what| format!(": {what}"))?;
+    let bytes = file::read(file, MAX_KIB).map_err(|what| format!(": {what}"))?;
     let text = String::from_utf8(bytes).map_err(|_| ": this is not text in UTF-8".to_owned())?;
     parse(&text, view).map_err(|(line, message)| format!(":{line}: {}", shortened(&message)))
 }

@@ -66,10 +66,10 @@ fn takes_output(timeout: Duration) -> bool {
 /// Other processes often share its descriptor, so it can't be made nonblocking. But a terminal that
 /// is ready for output has room for a piece of this size.
 pub fn write(text: &[u8]) -> io::Result<usize> {
-    const PIECE: usize = 1024;
+    const WRITE_BYTES: usize = 1024;
     let mut written = 0;
     while written < text.len() && takes_output(Duration::ZERO) {
-        let piece = &text[written..text.len().min(written + PIECE)];
+        let piece = &text[written..text.len().min(written + WRITE_BYTES)];
         match rustix::io::write(rustix::stdio::stdout(), piece) {
             Ok(count) => written += count,
             Err(Errno::INTR) => {}

@@ -3,8 +3,8 @@
 /// The beginning of a name from a user, which may be as long as an argument can be: enough to
 /// recognise it in a message.
 pub(crate) fn shortened(name: &str) -> String {
-    const LONGEST: usize = 40;
-    match name.char_indices().nth(LONGEST) {
+    const MAX_CHARS: usize = 40;
+    match name.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_owned(),
     }
@@ -13,8 +13,8 @@ pub(crate) fn shortened(name: &str) -> String {
 /// The names among `candidates` that `name` may stand for, the nearest first, at most five.
 pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     /// No name is this long, and the time for a comparison grows with the product of both lengths.
-    const LONGEST: usize = 100;
-    if name.len() > LONGEST {
+    const MAX_CHARS: usize = 100;
+    if name.len() > MAX_CHARS {
         return Vec::new();
     }
     let name = name.to_ascii_lowercase();

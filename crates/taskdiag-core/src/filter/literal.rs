@@ -8,15 +8,15 @@ use super::comparison::Class;
 use crate::field::shortened;
 
 /// No valid number with its unit has more characters.
-const LONGEST: usize = 64;
+const MAX_CHARS: usize = 64;
 
 /// Digits after the point. More would not change a value, but could overflow.
-const MOST_DECIMALS: usize = 18;
+const MAX_DECIMALS: usize = 18;
 
 /// A decimal or hexadecimal number with a unit that fits the class.
 pub(super) fn number(text: &str, class: Class) -> Result<i128, String> {
     let not_a_number = || format!("{:?} is not a number of 64 bits", shortened(text));
-    if text.len() > LONGEST {
+    if text.len() > MAX_CHARS {
         return Err(not_a_number());
     }
     let (sign, digits) = match text.strip_prefix('-') {
@@ -47,8 +47,8 @@ fn fraction(decimals: &str, factor: i128) -> Result<i128, String> {
     if factor == 1 {
         return Err("only numbers with a unit, and percentages, have a fraction".to_owned());
     }
-    if decimals.len() > MOST_DECIMALS {
-        return Err(format!("a fraction has at most {MOST_DECIMALS} digits"));
+    if decimals.len() > MAX_DECIMALS {
+        return Err(format!("a fraction has at most {MAX_DECIMALS} digits"));
     }
     let parts: i128 = decimals.parse().map_err(|_| "not a fraction".to_owned())?;
     let whole = 10_i128.pow(decimals.len() as u32);
@@ -146,8 +146,8 @@ mod tests {
         ] {
             assert!(number(text, class).is_err(), "{text}");
         }
-        assert_eq!(number(&"0".repeat(LONGEST), Class::Number), Ok(0));
-        assert!(number(&"0".repeat(LONGEST + 1), Class::Number).is_err());
+        assert_eq!(number(&"0".repeat(MAX_CHARS), Class::Number), Ok(0));
+        assert!(number(&"0".repeat(MAX_CHARS + 1), Class::Number).is_err());
     }
 
     /// Check that times are converted to UTC, from local time or from an offset.

@@ -13,7 +13,7 @@ use crate::value::Limits;
 
 /// How deep parentheses and `not` may be nested: more than anybody writes, and few enough for any
 /// stack.
-const DEEPEST: u32 = 100;
+const MAX_DEPTH: u32 = 100;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -134,8 +134,8 @@ impl<'a> Parser<'a> {
     fn not(&mut self) -> Result<Expression> {
         let start = self.peek()?.start;
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.error(start, format!("nested deeper than {DEEPEST} levels")));
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(start, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         let expression = if self.take_if(Kind::Word("not"))? {
             Expression::Not(Box::new(self.not()?))
@@ -506,7 +506,7 @@ mod tests {
     /// Check that the deepest filters print as text that can be parsed.
     #[test]
     fn deepest_filters_come_back() {
-        let levels = DEEPEST as usize - 1;
+        let levels = MAX_DEPTH as usize - 1;
         for text in [
             "not ".repeat(levels) + "kernel_thread",
             "not (".repeat(levels / 2) + "uid == 1 or uid == 2" + &")".repeat(levels / 2),

@@ -19,8 +19,8 @@ pub fn limit(text: &[u8]) -> Option<Option<u64>> {
 /// A limit, as in `memory.limit_in_bytes`. `Some(None)` is the largest number of whole pages, which
 /// means no limit.
 pub fn byte_limit(text: &[u8]) -> Option<Option<u64>> {
-    const MOST_PAGE_BYTES: u64 = 64 << 10;
-    Some(Some(number(text)?).filter(|&limit| limit <= i64::MAX as u64 - MOST_PAGE_BYTES))
+    const MAX_PAGE_BYTES: u64 = 64 << 10;
+    Some(Some(number(text)?).filter(|&limit| limit <= i64::MAX as u64 - MAX_PAGE_BYTES))
 }
 
 /// The number after the word at the start of a line, as in `cpu.stat` and `memory.events`.

@@ -39,7 +39,7 @@ const PSS: usize = 1;
 
 /// The maximum length of a line in [`LINES`]. Only the lines of mappings with long names are
 /// longer.
-const LONGEST: usize = 256;
+const MAX_LINE_BYTES: usize = 256;
 
 /// Adds up lines. The text may come in pieces.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Default for Sum {
         Sum {
             bytes: [0; LINES.len()],
             found: 0,
-            partial: Vec::with_capacity(LONGEST),
+            partial: Vec::with_capacity(MAX_LINE_BYTES),
             next: 0,
             is_empty: true,
         }
@@ -82,7 +82,7 @@ impl Sum {
         if !self.partial.is_empty() {
             let end = text.iter().position(|&byte| byte == b'\n');
             let rest = &text[..end.unwrap_or(text.len())];
-            let room = LONGEST.saturating_sub(self.partial.len());
+            let room = MAX_LINE_BYTES.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(&rest[..rest.len().min(room)]);
             let Some(end) = end else { return };
             let line = std::mem::take(&mut self.partial);
@@ -95,7 +95,7 @@ impl Sum {
             self.line(&text[..end]);
             text = &text[end + 1..];
         }
-        self.partial.extend_from_slice(&text[..text.len().min(LONGEST)]);
+        self.partial.extend_from_slice(&text[..text.len().min(MAX_LINE_BYTES)]);
     }
 
     fn line(&mut self, line: &[u8]) {

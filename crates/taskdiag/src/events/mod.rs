@@ -49,7 +49,7 @@ pub use taskdiag_core::event::plan::EventSource;
 pub use taskdiag_core::event::{Event, EventField, EventKind, Options};
 
 /// The largest power of two that a ring can have as its size.
-const MOST_RING_BYTES: u32 = 1 << 31;
+const MAX_RING_BYTES: u32 = 1 << 31;
 
 /// Events that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Events {
     /// report events, or the source of [`Options::source`] can't. The message says what is missing.
     /// [`InvalidInput`](ErrorKind::InvalidInput) if the ring is to have more than 2 GiB.
     pub fn open(options: &Options) -> Result<Events> {
-        if options.ring_bytes > MOST_RING_BYTES {
+        if options.ring_bytes > MAX_RING_BYTES {
             let message = format!("ring_bytes: {} is more than 2 GiB", options.ring_bytes);
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }

@@ -57,7 +57,7 @@ impl FileVersion {
 }
 
 /// The maximum number of remembered files. When it is reached, all are forgotten.
-const MOST_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 
 /// Build ids that were read from files.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl BuildIds {
         let head = Head::read(errands).map_err(errands::absent)?;
         let found = elf::build_id(&head).map_err(absent)?;
         if version.is_settled() {
-            if self.known.len() >= MOST_FILES {
+            if self.known.len() >= MAX_FILES {
                 self.known.clear();
             }
             self.known.insert(version, found);
@@ -316,12 +316,12 @@ pub(super) fn read_vdsos(proc: &Proc, patience: Duration, found: &mut Mappings) 
 fn vdso(memory: Option<&Path>, range: Range<u64>) -> Known<Option<BuildId>> {
     let memory = memory.ok_or(Absent::Unsupported)?;
     /// Larger than the vdso of any kernel.
-    const MOST: u64 = 64 << 10;
+    const MAX_VDSO_BYTES: u64 = 64 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let image = rustix::fs::openat(CWD, memory, flags, Mode::empty())
         .map_err(io::Error::from)
         .and_then(|memory| {
-            let mut image = vec![0; (range.end - range.start).min(MOST) as usize];
+            let mut image = vec![0; (range.end - range.start).min(MAX_VDSO_BYTES) as usize];
             let len = read_whole(&memory, range.start, &mut image)?;
             image.truncate(len);
             Ok(image)

@@ -19,20 +19,20 @@ use taskdiag_core::absent::{Absent, Known};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId {
     len: u8,
-    bytes: [u8; LONGEST],
+    bytes: [u8; MAX_BUILD_ID_BYTES],
 }
 
 /// The longest build id that is kept. Linkers write up to 20 bytes; mold has a choice of 32, as
 /// many as SHA-256, and `--build-id=0x…` of any number.
-const LONGEST: usize = 32;
+const MAX_BUILD_ID_BYTES: usize = 32;
 
 impl BuildId {
     /// A build id of 1 to 32 bytes; `None` for other lengths.
     pub fn new(id: &[u8]) -> Option<BuildId> {
-        if id.is_empty() || id.len() > LONGEST {
+        if id.is_empty() || id.len() > MAX_BUILD_ID_BYTES {
             return None;
         }
-        let mut bytes = [0; LONGEST];
+        let mut bytes = [0; MAX_BUILD_ID_BYTES];
         bytes[..id.len()].copy_from_slice(id);
         Some(BuildId {
             len: id.len() as u8,
@@ -87,14 +87,14 @@ impl ReadAt for [u8] {
 }
 
 /// The maximum number of bytes of notes to read from one file. Real files have a few hundred.
-const MOST_NOTES: usize = 1 << 20;
+const MAX_NOTES: usize = 1 << 20;
 
 /// Each segment counts as at least this many bytes, so that a file can't cause many small reads.
-const LEAST_NOTES: usize = 256;
+const MIN_NOTES: usize = 256;
 
 /// The maximum number of program headers, and of section headers, to read from one file: as many as
 /// the field in the header can hold. A file that claims more is not a program.
-const MOST_HEADERS: usize = PN_XNUM as usize;
+const MAX_HEADERS: usize = PN_XNUM as usize;
 
 /// The name of the notes that GNU tools write, NUL included.
 const GNU: &[u8] = b"GNU\0";
@@ -182,14 +182,14 @@ where
     let Ok(endian) = header.endian() else {
         return Ok(None);
     };
-    let mut budget = MOST_NOTES;
+    let mut budget = MAX_NOTES;
     for find in [segments::<Elf, File>, sections::<Elf, File>] {
         for notes in find(file, header, endian)? {
             if budget == 0 {
                 return Ok(None);
             }
             let len = budget.min(usize::try_from(notes.size).unwrap_or(usize::MAX));
-            budget = budget.saturating_sub(len.max(LEAST_NOTES));
+            budget = budget.saturating_sub(len.max(MIN_NOTES));
             let bytes = read(file, notes.offset, len)?;
             // Notes are padded to 4 bytes unless the part of the file says 8.
             let is_wide = Into::<u64>::into(notes.align) == 8;
@@ -218,7 +218,7 @@ where
     if count == usize::from(PN_XNUM) {
         // The number does not fit there.
         let first = first_section(file, header, endian)?;
-        count = MOST_HEADERS.min(first.map_or(0, |first| first.sh_info(endian) as usize));
+        count = MAX_HEADERS.min(first.map_or(0, |first| first.sh_info(endian) as usize));
     }
     let size = header.e_phentsize(endian);
     table::<Elf::ProgramHeader>(file, header.e_phoff(endian).into(), size, count)
@@ -252,7 +252,7 @@ where
         // The number does not fit there.
         let first = first_section(file, header, endian)?;
         let size = first.map_or(0, |first| first.sh_size(endian).into());
-        count = MOST_HEADERS.min(usize::try_from(size).unwrap_or(usize::MAX));
+        count = MAX_HEADERS.min(usize::try_from(size).unwrap_or(usize::MAX));
     }
     let size = header.e_shentsize(endian);
     let table = table::<Elf::SectionHeader>(file, header.e_shoff(endian).into(), size, count)?;
@@ -556,9 +556,9 @@ mod tests {
         fn check(&self) {
             assert_eq!(build_id(self).expect("memory is read"), Ok(None));
             // Two tables, the first section for each, and the header.
-            let most = MOST_NOTES / LEAST_NOTES + 5;
+            let most = MAX_NOTES / MIN_NOTES + 5;
             assert!(self.reads.get() as usize <= most, "{} reads", self.reads.get());
-            let most = MOST_NOTES + MOST_HEADERS * (56 + 64) + 256;
+            let most = MAX_NOTES + MAX_HEADERS * (56 + 64) + 256;
             assert!(self.bytes.get() <= most, "{} bytes", self.bytes.get());
         }
     }
@@ -599,7 +599,7 @@ mod tests {
         file[56..58].copy_from_slice(&(PN_XNUM - 1).to_le_bytes());
         let segment = file[64..64 + 56].to_vec();
         file.truncate(64);
-        file.extend(segment.repeat(MOST_HEADERS - 1));
+        file.extend(segment.repeat(MAX_HEADERS - 1));
         Endless::new(&file).check();
     }
 

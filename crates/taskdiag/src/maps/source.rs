@@ -39,7 +39,7 @@ const SOME: u32 = 16;
 /// Fails after a while even if each system call returned within the patience: such a process blocks
 /// its reader, too.
 fn check_time(began: Instant) -> Result<()> {
-    if began.elapsed() > readers::LONGEST {
+    if began.elapsed() > readers::MAX_TASK_TIME {
         Err(Error::no_answer(None))
     } else {
         Ok(())

@@ -31,7 +31,7 @@ const SMALL_PAGES: u64 = 2_048;
 const SMALL_ENTRIES: u64 = 1 << 17;
 
 /// Room for a rollup in one read. Texts of `smaps` take several reads.
-const ROOM: usize = 32 << 10;
+const ROLLUP_BYTES: usize = 32 << 10;
 
 /// A process to read.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Job for RollupJob {
 
     fn tools(&self) -> RollupTools {
         RollupTools {
-            room: vec![0; ROOM].into_boxed_slice(),
+            room: vec![0; ROLLUP_BYTES].into_boxed_slice(),
             sum: Sum::default(),
             turn: 0,
         }

@@ -172,7 +172,7 @@ const MANY_TARGETS: usize = 50;
 
 /// The maximum number of processes outside of an answer that are remembered, apart from as many as
 /// it has.
-const MOST_OTHERS: usize = 16 << 10;
+const MAX_OTHERS: usize = 16 << 10;
 
 /// The size of a page-table entry on all supported machines.
 const ENTRY_BYTES: u64 = 8;
@@ -406,7 +406,7 @@ impl Rollups {
             let max_age = request.budget.max_age;
             self.known
                 .retain(|_, known| now.saturating_duration_since(known.at) <= max_age);
-            if self.known.len() > 2 * origins.len() + MOST_OTHERS {
+            if self.known.len() > 2 * origins.len() + MAX_OTHERS {
                 let tasks = snapshot.tasks().map(|task| Identity::of(task.record().header()));
                 let tasks: HashSet<Identity> = tasks.collect();
                 self.known.retain(|identity, _| tasks.contains(identity));

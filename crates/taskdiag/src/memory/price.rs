@@ -10,8 +10,8 @@ const PAGE_NS: f64 = 60.0;
 
 /// The least and the most time that a page can take, whatever was measured. The first is less than
 /// a read from a cache; the second is that of an emulated machine.
-const LEAST_PAGE_NS: f64 = 2.0;
-const MOST_PAGE_NS: f64 = 5_000.0;
+const MIN_PAGE_NS: f64 = 2.0;
+const MAX_PAGE_NS: f64 = 5_000.0;
 
 /// The time for an empty page-table entry.
 const ENTRY_NS: f64 = 4.0;
@@ -53,7 +53,7 @@ impl Default for Rate {
 impl Rate {
     /// A rate of `page_ns` for each page, until large processes have been walked.
     pub(crate) fn guessed(page_ns: f64) -> Rate {
-        let page_ns = page_ns.clamp(LEAST_PAGE_NS, MOST_PAGE_NS);
+        let page_ns = page_ns.clamp(MIN_PAGE_NS, MAX_PAGE_NS);
         let mut rate = Rate {
             weight: 0.0,
             x: 0.0,
@@ -87,7 +87,7 @@ impl Rate {
         let spread = self.weight * self.xx - self.x * self.x;
         let slope = (self.weight * self.xy - self.x * self.y) / spread;
         if slope.is_finite() {
-            slope.clamp(LEAST_PAGE_NS, MOST_PAGE_NS)
+            slope.clamp(MIN_PAGE_NS, MAX_PAGE_NS)
         } else {
             PAGE_NS
         }

@@ -35,7 +35,7 @@ pub(super) struct ContainerFacts {
 }
 
 /// Larger files are not read.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// How long one file may block its reader.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -172,7 +172,7 @@ fn files(runtime: Runtime, wanted: &Wanted, home: Option<&Path>) -> Vec<(PathBuf
 /// not answer. So another process checks the file before it opens it.
 fn read(errands: &mut Errands, path: &Path) -> Result<Value, Absent> {
     let look = errands.look(path.as_os_str().as_bytes()).map_err(errands::absent)?;
-    if !look.is_regular() || look.size > MOST_BYTES {
+    if !look.is_regular() || look.size > MAX_BYTES {
         return Err(Absent::Unsupported);
     }
     let mut bytes = vec![0; look.size as usize];
@@ -360,7 +360,7 @@ mod tests {
         // A file that is too large is not read.
         std::fs::remove_file(&pipe).expect("a link");
         let large = std::fs::File::create(&pipe).expect("a file");
-        large.set_len(MOST_BYTES + 1).expect("a hole");
+        large.set_len(MAX_BYTES + 1).expect("a hole");
         assert_eq!(root.look_up(Some(Runtime::Podman), None), unknown(Ok(Runtime::Podman)));
     }
 }

@@ -300,7 +300,7 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
             0 => return Ok(text),
             len => text.extend_from_slice(&piece[..len]),
         }
-        if began.elapsed() > readers::LONGEST {
+        if began.elapsed() > readers::MAX_TASK_TIME {
             return Err(Errno::TIMEDOUT);
         }
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::process::{status, Line, Lines};
 
-use super::{held, holds, run, Hold, Job, Pulse, Wait, MOST_READERS};
+use super::{held, holds, run, Hold, Job, Pulse, Wait, MAX_READERS};
 use crate::mutex::lock;
 use crate::source::procfs::Proc;
 
 /// This many processes are read by one reader in one go.
-const PART: usize = 64;
+const PROCESSES_AT_ONCE: usize = 64;
 
 struct Each<T, R, F> {
     proc: Proc,
@@ -138,7 +138,7 @@ where
     F: Fn(&T) -> R + Send + Sync + 'static,
 {
     let count = about.len();
-    let part = (count / (4 * MOST_READERS)).clamp(1, PART);
+    let part = (count / (4 * MAX_READERS)).clamp(1, PROCESSES_AT_ONCE);
     let job = Arc::new(Each {
         proc: proc.clone(),
         about,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use taskdiag_sys::owner::Owner;
 
-use super::MOST_LOST;
+use super::MAX_LOST;
 use crate::mutex::lock;
 
 /// What in a process may block readers: its mappings. The bits below [`FILE_SYSTEMS`] are those of
@@ -90,7 +90,7 @@ pub(crate) fn does_user_hold(user: u32) -> bool {
 /// Whether so many readers are lost that users who block some get no more: the rest is for all
 /// other users.
 pub(crate) fn are_scarce() -> bool {
-    lost() >= MOST_LOST / 2
+    lost() >= MAX_LOST / 2
 }
 
 pub(super) fn lost() -> usize {

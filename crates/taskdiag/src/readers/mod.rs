@@ -8,7 +8,7 @@
 //! patience, and is not running either. [`Job::rest_of`] gets what it was reading, and other
 //! readers do the rest. The thread itself is left alone, and ends when its system call returns.
 //!
-//! At most [`MOST_LOST`] readers are lost like that. From half of that number on, processes of
+//! At most [`MAX_LOST`] readers are lost like that. From half of that number on, processes of
 //! users who block readers are no longer read where that may wait, so that one user can't block all
 //! readers. Once all are lost, no process is read that way until some readers have come back. All
 //! handles share the idle readers, and what is known about processes that block readers.
@@ -33,16 +33,16 @@ pub(crate) use holders::{are_scarce, does_user_hold, held, holds, user_holds, Ho
 pub(crate) use pulse::{beat, is_running, Pulse};
 
 /// The maximum number of lost readers.
-const MOST_LOST: usize = 48;
+const MAX_LOST: usize = 48;
 
 /// How many readers work on a batch: more would only wait for each other.
-const MOST_READERS: usize = 8;
+const MAX_READERS: usize = 8;
 
 /// How long a system call of a reader may make no progress, unless the caller says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How long the texts of one task may take in total, even if each piece of them comes in time.
-pub(crate) const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const MAX_TASK_TIME: Duration = Duration::from_secs(5);
 
 /// Work for readers, item by item.
 pub(crate) trait Job: Send + Sync + 'static {

@@ -11,7 +11,7 @@ use taskdiag_sys::signals::SignalsBlocked;
 
 use super::holders::{forget_lost, note_lost, note_returned, Hold};
 use super::pulse::{adopt, Pulse};
-use super::MOST_READERS;
+use super::MAX_READERS;
 use crate::mutex::lock;
 
 /// How long a reader waits for work before it ends.
@@ -72,7 +72,7 @@ impl Reader {
     /// Makes the reader available to others.
     pub(super) fn give_back(self) {
         let mut idle = Idle::of_this_process();
-        if idle.readers.len() < MOST_READERS {
+        if idle.readers.len() < MAX_READERS {
             idle.readers.push(self);
         }
     }

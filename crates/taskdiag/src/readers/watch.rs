@@ -9,7 +9,7 @@ use taskdiag_core::absent::Absent;
 
 use super::holders::{are_scarce, lost};
 use super::pool::{forget_parents, Reader, Work};
-use super::{Job, Pulse, Wait, MOST_LOST, MOST_READERS};
+use super::{Job, Pulse, Wait, MAX_LOST, MAX_READERS};
 use crate::interrupt::is_interrupted;
 use crate::mutex::lock;
 
@@ -120,7 +120,7 @@ pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wa
     }
     forget_parents();
     let wanted = thread::available_parallelism().map_or(1, |count| count.get());
-    let wanted = wanted.min(MOST_READERS).min(expected.max(1));
+    let wanted = wanted.min(MAX_READERS).min(expected.max(1));
     let batch = Arc::new(Batch {
         job: Arc::clone(job),
         state: Mutex::new(State {
@@ -175,12 +175,12 @@ impl<J: Job> Watch<'_, J> {
     fn engage(&mut self) -> bool {
         // A stand-in for a quiet reader may be blocked as well. So some readers are kept back until
         // it is known which processes block readers.
-        let most = if are_scarce() { MOST_LOST } else { MOST_LOST / 2 };
-        if lost() + self.engaged.len() >= most + MOST_READERS {
+        let most = if are_scarce() { MAX_LOST } else { MAX_LOST / 2 };
+        if lost() + self.engaged.len() >= most + MAX_READERS {
             return false;
         }
         // A reader whose thread has just ended takes no work.
-        for _ in 0..MOST_READERS {
+        for _ in 0..MAX_READERS {
             let Some(reader) = Reader::take() else {
                 self.reason = Absent::NoThread;
                 return false;

@@ -19,7 +19,7 @@ use crate::errands::{self, Errands};
 use crate::source::procfs::is_exhausted;
 
 /// After this many denied ways into namespaces, no more are tried.
-const MOST_DENIED: usize = 4;
+const MAX_DENIED: usize = 4;
 
 /// Which sockets of a list to request from the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ struct Attempt {
 }
 
 /// The maximum number of attempts for a list that the kernel keeps reporting as incomplete.
-const MOST_ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
 /// Requests a list until it is complete: whatever existed all the time was in one of the attempts.
 /// The closure passes on sockets, some of them again in another attempt. Returns the end, and
@@ -65,7 +65,7 @@ fn until_whole(list: List, mut attempt: impl FnMut() -> ControlFlow<(), Attempt>
         is_interrupted &= last.is_interrupted;
         // Such a list may skip sockets without a report.
         let may_skip = list.is_of_chains() && last.has_parts;
-        let is_enough = count == MOST_ATTEMPTS || !is_interrupted && (count > 1 || !may_skip);
+        let is_enough = count == MAX_ATTEMPTS || !is_interrupted && (count > 1 || !may_skip);
         if is_enough || last.end != End::Whole {
             return ControlFlow::Continue((last.end, is_interrupted && last.end == End::Whole));
         }
@@ -132,7 +132,7 @@ impl Dumper {
                 // The way does not lead there any more.
                 Err(Failed::Errno(_)) => {}
             }
-            if denied == MOST_DENIED {
+            if denied == MAX_DENIED {
                 break;
             }
         }
@@ -369,13 +369,13 @@ mod tests {
         for (list, attempts, expected) in [
             (tcp, &[whole][..], (1, End::Whole, false)),
             (tcp, &[interrupted, whole], (2, End::Whole, false)),
-            (tcp, &[interrupted], (MOST_ATTEMPTS, End::Whole, true)),
+            (tcp, &[interrupted], (MAX_ATTEMPTS, End::Whole, true)),
             (tcp, &[interrupted, (End::Failed, false, true)], (2, End::Failed, false)),
             (tcp, &[(End::Silent, false, false)], (1, End::Silent, false)),
             (udp, &[whole], (2, End::Whole, false)),
             (udp, &[(End::Whole, false, false)], (1, End::Whole, false)),
             (udp, &[whole, interrupted], (2, End::Whole, false)),
-            (udp, &[interrupted], (MOST_ATTEMPTS, End::Whole, true)),
+            (udp, &[interrupted], (MAX_ATTEMPTS, End::Whole, true)),
             (udp, &[(End::Unsupported, false, false)], (1, End::Unsupported, false)),
         ] {
             assert_eq!(until_whole_of(list, attempts), expected, "{list:?} {attempts:?}");

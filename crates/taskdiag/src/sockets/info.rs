@@ -16,7 +16,7 @@ use super::dump::{Dumper, End, SocketSelection};
 use super::namespaces::Namespace;
 
 /// The maximum number of sockets of a list that may block a request. Each costs a process.
-const MOST_SILENT: usize = 4;
+const MAX_SILENT: usize = 4;
 
 /// TCP's information about the connections of a list.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Infos {
             let asked = dumper.ask_about_one(list, &request, |socket| self.add(&socket));
             if asked == Err(Failed::Silent) {
                 silent += 1;
-                if dumper.enter(namespace).is_err() || silent == MOST_SILENT {
+                if dumper.enter(namespace).is_err() || silent == MAX_SILENT {
                     return;
                 }
             }

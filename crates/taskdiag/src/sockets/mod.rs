@@ -254,8 +254,8 @@ pub(crate) struct Sought {
 impl Sought {
     /// The sockets that these processes own. `None` if these are many.
     pub(crate) fn of(processes: &Snapshot, owners: &Owners) -> Option<Sought> {
-        const MOST_PROCESSES: usize = 16;
-        if processes.len() > MOST_PROCESSES {
+        const MAX_PROCESSES: usize = 16;
+        if processes.len() > MAX_PROCESSES {
             return None;
         }
         let processes: Vec<u32> = processes.tasks().filter_map(|task| task.pid().ok()).collect();

@@ -14,11 +14,11 @@ use crate::readers;
 use crate::source::procfs::Proc;
 
 /// The maximum number of ways kept for a namespace: the task behind a way can leave at any time.
-const MOST_WAYS: usize = 32;
+const MAX_WAYS: usize = 32;
 /// The maximum number of these through one process, whose threads may all end together.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// The maximum number of tasks of a mount namespace that are asked for its mounts.
-const MOST_TASKS: usize = 8;
+const MAX_TASKS: usize = 8;
 
 /// A network namespace, and paths that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Mounts {
             if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
                 let tasks = by_mount_namespace.entry(inode).or_default();
                 let is_other = tasks.last().is_none_or(|&(last, _)| last != pid);
-                if inode != own && is_other && tasks.len() < MOST_TASKS {
+                if inode != own && is_other && tasks.len() < MAX_TASKS {
                     tasks.push((pid, tid));
                 }
             }
@@ -117,7 +117,7 @@ impl Namespaces {
     fn add(&mut self, inode: u64, way: impl FnOnce() -> Vec<u8>) {
         let place = self.place(inode);
         let namespace = &mut self.found[place];
-        if !namespace.is_done && !namespace.is_own && namespace.ways.len() < MOST_WAYS {
+        if !namespace.is_done && !namespace.is_own && namespace.ways.len() < MAX_WAYS {
             namespace.ways.push(way());
         }
     }
@@ -136,7 +136,7 @@ impl Namespaces {
                 (Ok(pid), Ok(tid), Ok(inode)) => {
                     let threads = of_process.entry((inode, pid)).or_default();
                     *threads += 1;
-                    if *threads <= MOST_THREADS {
+                    if *threads <= MAX_THREADS {
                         self.add_in_proc(inode, format_args!("{pid}/task/{tid}/ns/net"));
                     }
                 }
@@ -265,7 +265,7 @@ mod tests {
         for fd in 0..100 {
             namespaces.add_of_descriptor(7, fd, b"net:[11]");
         }
-        assert_eq!(namespaces.found[1].ways.len(), MOST_WAYS);
+        assert_eq!(namespaces.found[1].ways.len(), MAX_WAYS);
         assert!(namespaces.forget_ways());
         namespaces.add_of_descriptor(7, 3, b"net:[11]");
         assert_eq!(namespaces.found[1].ways, [b"/proc/7/fd/3"]);

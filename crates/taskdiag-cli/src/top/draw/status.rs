@@ -69,7 +69,7 @@ fn confirmation(effect: &Effect) -> String {
 }
 
 /// The most lines below a question.
-const MOST_BELOW: usize = 5;
+const MAX_BELOW: usize = 5;
 
 /// A text in lines of this width, broken between words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -77,7 +77,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     for word in text.split(' ') {
         let last = lines.len() - 1;
         // There must be room to say that there is more.
-        let width = if lines.len() < MOST_BELOW {
+        let width = if lines.len() < MAX_BELOW {
             width
         } else {
             width.saturating_sub(2)
@@ -86,7 +86,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
             lines[last].push_str(word);
         } else if canvas::width(&lines[last]) + 1 + canvas::width(word) <= width {
             lines[last] = format!("{} {word}", lines[last]);
-        } else if lines.len() < MOST_BELOW {
+        } else if lines.len() < MAX_BELOW {
             lines.push(word.to_owned());
         } else {
             lines[last].push_str(" …");

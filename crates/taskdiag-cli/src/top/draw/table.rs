@@ -208,7 +208,7 @@ fn put_cell(
 }
 
 /// The most bytes of a cell that are used: a command line can be megabytes long.
-const LONGEST: usize = 8192;
+const MAX_CELL_BYTES: usize = 8192;
 
 fn task_cells(
     row: &ShownTask<'_>,
@@ -240,7 +240,7 @@ fn task_cells(
             }
         }
         // Lossy, because the cut may be within a character.
-        out.truncate(LONGEST);
+        out.truncate(MAX_CELL_BYTES);
         String::from_utf8_lossy(out).into_owned()
     };
     scene.shown.iter().map(cell).collect()

@@ -28,9 +28,9 @@ const INET_DIAG_BC_S_EQ: u8 = 11;
 const INET_DIAG_BC_D_EQ: u8 = 12;
 
 /// The most ports for which the kernel filters.
-const MOST_PORTS: usize = 64;
+const MAX_PORTS: usize = 64;
 /// The length of the attribute with a program for that many ports.
-pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MOST_PORTS * 24 - 4;
+pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MAX_PORTS * 24 - 4;
 
 // Attributes.
 const INFO: u16 = 2;
@@ -75,7 +75,7 @@ pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_in
     if short.is_err() {
         add_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
     }
-    if (1..=MOST_PORTS).contains(&ports.len()) && list.has_ports() {
+    if (1..=MAX_PORTS).contains(&ports.len()) && list.has_ports() {
         add_attribute(INET_DIAG_REQ_BYTECODE, &program(ports), out);
     }
 }

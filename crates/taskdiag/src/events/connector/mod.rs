@@ -39,7 +39,7 @@ const GROUP: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The length of the longest message.
-const LONGEST: usize = 256;
+const MAX_MESSAGE_BYTES: usize = 256;
 
 /// The fields that messages lack and that are read from `/proc`.
 fn completing() -> Fields {
@@ -181,7 +181,7 @@ impl Connector {
 
     /// The next message that has arrived.
     fn receive(&mut self) -> Result<Option<Message>> {
-        let mut datagram = [0; LONGEST];
+        let mut datagram = [0; MAX_MESSAGE_BYTES];
         loop {
             match rustix::net::recvfrom(&self.socket, &mut datagram, RecvFlags::empty()) {
                 Ok((len, _, from)) => {

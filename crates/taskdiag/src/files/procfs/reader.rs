@@ -22,7 +22,7 @@ use crate::source::procfs::is_exhausted;
 
 /// This many files of a process are read in one go, so that the memory for an answer stays bounded
 /// even if one process has a million files.
-const PART: usize = 1024;
+const FILES_AT_ONCE: usize = 1024;
 
 /// How often a descriptor is read again if it refers to another file meanwhile.
 const ATTEMPTS: usize = 3;
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
                 continue;
             };
             next = fd + 1;
-            if self.files.len() >= PART {
+            if self.files.len() >= FILES_AT_ONCE {
                 return Ok(End::More(fd));
             }
             self.read_descriptor(directory, fds.as_fd(), fd)?;

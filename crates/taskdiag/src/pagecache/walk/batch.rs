@@ -12,9 +12,9 @@ use super::found::{File, Found, Sum};
 use crate::pagecache::Usage;
 
 /// A batch is sent when it has this many items, this many bytes of paths, or this age.
-const MOST_ITEMS: usize = 2048;
-const MOST_BYTES: usize = 64 << 10;
-const MOST_AGE: Duration = Duration::from_millis(50);
+const MAX_ITEMS: usize = 2048;
+const MAX_BYTES: usize = 64 << 10;
+const MAX_AGE: Duration = Duration::from_millis(50);
 
 /// How many items are added between two looks at the clock.
 const ITEMS_PER_LOOK: usize = 32;
@@ -47,7 +47,7 @@ impl Batch {
     }
 
     pub(super) fn is_old(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() > MOST_AGE)
+        self.since.is_some_and(|since| since.elapsed() > MAX_AGE)
     }
 
     /// Adds an item. Returns whether the batch should be sent.
@@ -58,8 +58,8 @@ impl Batch {
             what,
         });
         self.since.get_or_insert_with(Instant::now);
-        self.items.len() >= MOST_ITEMS
-            || self.paths.len() >= MOST_BYTES
+        self.items.len() >= MAX_ITEMS
+            || self.paths.len() >= MAX_BYTES
             || self.items.len() % ITEMS_PER_LOOK == 0 && self.is_old()
     }
 

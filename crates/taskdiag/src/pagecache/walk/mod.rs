@@ -57,7 +57,7 @@ pub(crate) use found::FileId;
 pub use found::{File, Found, Seen, Sum, Totals};
 
 /// More threads than this only wait for the kernel's locks, and hold descriptors.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 
 /// How often the caller gets a sign of life from a walk that finds nothing.
 const TICK: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ impl Walk {
             range: ByteRange::ALL,
             one_file_system: false,
             each_file: true,
-            threads: thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS)),
+            threads: thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS)),
         }
     }
 

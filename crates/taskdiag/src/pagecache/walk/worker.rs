@@ -20,7 +20,7 @@ use crate::mutex::lock;
 
 /// The most directories that may wait in the lists of all threads. Each may keep a descriptor of
 /// its parent open.
-const MOST_WAITING: usize = 128;
+const MAX_WAITING: usize = 128;
 
 /// How many levels a thread descends on its own, each with an open descriptor.
 const LEVELS: usize = 16;
@@ -70,7 +70,7 @@ impl<'a> Shared<'a> {
             walk,
             root: id(root),
             root_path: path,
-            most_waiting: (MOST_WAITING / walk.threads).max(1),
+            most_waiting: (MAX_WAITING / walk.threads).max(1),
             any_name: seen.any_name,
             seen: Mutex::new(seen),
             list: Mutex::new(List {

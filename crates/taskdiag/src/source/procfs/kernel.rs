@@ -21,7 +21,7 @@ const CGROUP_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
 /// The most bytes of the list of mounts to read at a time.
-const ROOM: usize = 64 << 10;
+const MOUNTS_BYTES: usize = 64 << 10;
 
 /// Files that this kernel does not have. Their absence says nothing about a task.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl Mount {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let path = c"thread-self/mountinfo";
         let file = rustix::fs::openat(proc, path, flags, Mode::empty()).map_err(failed)?;
-        let mut text = vec![0; ROOM];
+        let mut text = vec![0; MOUNTS_BYTES];
         let mut len = 0;
         // Unlike a task's files, this file arrives in pieces.
         loop {

@@ -41,12 +41,12 @@ pub use mount::Proc;
 pub(crate) use mount::{namespaces, SHARE};
 pub(crate) use place::{live_directory, other_threads, OTHER_THREADS};
 use place::{Listing, Place};
-use spread::{Expand, Share, Spread, Target, PART};
+use spread::{Expand, Share, Spread, Target, TASKS_AT_ONCE};
 use task::{Pass, TaskMatch, Test, With, Worker};
 
 /// Up to this many tasks are read by the calling thread, if reading them can't wait: waking a
 /// reader takes as long.
-const FEW: usize = 16;
+const MAX_READ_HERE: usize = 16;
 
 /// Reads `/proc`.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Procfs {
         let is_filtered = pass.filter.is_some();
         let first = snapshot.rows.len();
         let ends = match (pids.len(), scope.is_threads()) {
-            (1..=FEW, false) if !pass.waits() => self.read_here(pids, &pass, snapshot),
+            (1..=MAX_READ_HERE, false) if !pass.waits() => self.read_here(pids, &pass, snapshot),
             _ => {
                 let expand = match scope {
                     Scope::Threads => Expand::Threads,
@@ -203,7 +203,7 @@ impl Procfs {
                 .map_err(|errno| Error::io("can't list the procfs", errno))?;
         }
         let targets = targets.unwrap_or_default();
-        let mut items: Vec<Vec<Target>> = targets.chunks(PART).map(<[Target]>::to_vec).collect();
+        let mut items: Vec<Vec<Target>> = targets.chunks(TASKS_AT_ONCE).map(<[Target]>::to_vec).collect();
         let mut expected = if is_of_all { usize::MAX } else { items.len() };
         let mut parts = Vec::new();
         loop {

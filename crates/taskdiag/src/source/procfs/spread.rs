@@ -21,7 +21,7 @@ use crate::readers::{self, Hold, Job, Pulse};
 const PROCESSES: usize = 8 << 10;
 
 /// How many of the requested tasks one reader reads in one go.
-pub(super) const PART: usize = 64;
+pub(super) const TASKS_AT_ONCE: usize = 64;
 
 /// A task to read.
 #[derive(Clone, Copy, Debug)]

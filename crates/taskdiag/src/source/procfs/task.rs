@@ -38,7 +38,7 @@ use crate::readers::{self, Pulse};
 const BUFFER: usize = 64 << 10;
 
 /// The least room given to a read. Nearly every file is shorter, so one read returns all of it.
-const ROOM: usize = 16 << 10;
+const MIN_READ_BYTES: usize = 16 << 10;
 
 /// The kernel lets a program start with at most 6 MiB of arguments and environment, but a process can
 /// make it show any part of its memory as these. A longer text is absent as truncated.
@@ -46,12 +46,12 @@ const LONGEST_TEXT: usize = 8 << 20;
 
 /// Once the records of an answer take this much, longer command lines and environments than
 /// [`SHORT_TEXT`] are absent as truncated. All children of a process can have its arguments without a page of their own.
-const MOST_RECORDS: usize = 128 << 20;
+const MAX_RECORDS: usize = 128 << 20;
 
 const SHORT_TEXT: usize = 32 << 10;
 
 /// The most room. A longer text arrives in pieces, each of which is a sign of life.
-const PIECE: usize = 128 << 10;
+const MAX_READ_BYTES: usize = 128 << 10;
 
 /// Files that the kernel reads under the lock of the task's mappings (`mmap_lock`), which the
 /// process can hold.
@@ -186,10 +186,11 @@ impl Buffer {
         let start = self.used;
         let mut end = start;
         loop {
-            if self.bytes.len() - end < ROOM {
-                self.bytes.resize((end + ROOM).next_power_of_two().max(BUFFER), 0);
+            if self.bytes.len() - end < MIN_READ_BYTES {
+                self.bytes
+                    .resize((end + MIN_READ_BYTES).next_power_of_two().max(BUFFER), 0);
             }
-            let piece = self.bytes.len().min(end + PIECE);
+            let piece = self.bytes.len().min(end + MAX_READ_BYTES);
             let room = &mut self.bytes[end..piece];
             readers::beat();
             let len = retry_on_intr(|| rustix::io::read(file, &mut *room))?;
@@ -201,7 +202,7 @@ impl Buffer {
                 self.used = end;
                 return Ok((start, end));
             }
-            if self.began.elapsed() > readers::LONGEST {
+            if self.began.elapsed() > readers::MAX_TASK_TIME {
                 return Err(Errno::TIMEDOUT);
             }
         }
@@ -211,8 +212,9 @@ impl Buffer {
     fn read_link(&mut self, place: &Place<'_>, name: &str) -> Result<Span, Errno> {
         // The kernel prints paths into one page.
         let start = self.used;
-        if self.bytes.len() - start < ROOM {
-            self.bytes.resize((start + ROOM).next_power_of_two().max(BUFFER), 0);
+        if self.bytes.len() - start < MIN_READ_BYTES {
+            self.bytes
+                .resize((start + MIN_READ_BYTES).next_power_of_two().max(BUFFER), 0);
         }
         let path = place.path.text(name);
         let len = rustix::fs::readlinkat_raw(place.directory, path.as_c_str(), &mut self.bytes[start..])?;
@@ -728,9 +730,7 @@ impl With<'_> {
 
     /// The maximum length of a file.
     fn most(&self, file: usize) -> usize {
-        let is_full = self
-            .read
-            .is_some_and(|read| read.load(Ordering::Relaxed) > MOST_RECORDS);
+        let is_full = self.read.is_some_and(|read| read.load(Ordering::Relaxed) > MAX_RECORDS);
         if is_full && encode::contains(UNDER_MAPS_LOCK, file) {
             SHORT_TEXT
         } else {
@@ -800,7 +800,7 @@ mod tests {
         let mut buffer = Worker::new(100).buffer;
         let file = OwnedFd::from(std::fs::File::open("/proc/self/status").expect("a file"));
         assert_eq!(buffer.read(&file, 10), Err(Errno::NAMETOOLONG));
-        let read = AtomicUsize::new(MOST_RECORDS);
+        let read = AtomicUsize::new(MAX_RECORDS);
         let most = |file| {
             let with = With {
                 read: Some(&read),
