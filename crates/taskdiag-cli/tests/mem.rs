@@ -89,6 +89,9 @@ fn map_huge(flags: i32, file: Option<&OwnedFd>) -> usize {
     // SAFETY: a new mapping.
     let start = unsafe { libc::mmap(ptr::null_mut(), HUGE, access, flags | libc::MAP_HUGETLB, file, 0) };
     assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    // A child of another test would share a private page until it runs its program.
+    // SAFETY: it is ours.
+    assert_eq!(unsafe { libc::madvise(start, HUGE, libc::MADV_DONTFORK) }, 0);
     // SAFETY: it is ours, and can be written.
     unsafe { start.cast::<u8>().write(1) };
     start as usize
