@@ -15,7 +15,7 @@ part=${1:-all}
 strict=(-Wall -Wextra -Wpedantic -Werror -g)
 mkdir -p "$work"
 
-PROFILE=dev ./build.sh "$work/lib"
+PROFILE=unoptimized ./build.sh "$work/lib"
 rm -rf "$work/root"
 LIBRARY=$work/lib STRIP=strip prefix=/usr libdir=/usr/lib includedir=/usr/include DESTDIR=$work/root ./install.sh
 export PKG_CONFIG_LIBDIR=$installed/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root LD_LIBRARY_PATH=$installed/lib

@@ -140,6 +140,9 @@ fn procfs(proc: &Proc, status: Option<&[u8]>) -> Fact {
 
 fn procfs_complete(proc: &Proc) -> Fact {
     let shown = proc.path().display();
+    if proc.check().is_err() {
+        return Fact::unknown(format!("{shown} can't be asked"));
+    }
     let options = match proc.mount_options() {
         Ok(options) => options,
         Err(error) => return Fact::unknown(format!("the mount options of {shown} can't be read: {error}")),

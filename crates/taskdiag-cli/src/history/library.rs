@@ -246,7 +246,12 @@ impl Library {
         match best {
             Some(decoder) => Ok((decoder, damages)),
             None => {
-                let mut message = format!("{}: no sample is there yet", self.path.display());
+                let why = if damages.is_empty() {
+                    "is there yet"
+                } else {
+                    "can be read"
+                };
+                let mut message = format!("{}: no sample {why}", self.path.display());
                 for damage in damages {
                     message += &format!("\n{damage}");
                 }

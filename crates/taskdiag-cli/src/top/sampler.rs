@@ -196,14 +196,14 @@ impl Worker {
     /// The time until the next survey, if one is due without an order.
     fn rest(&self) -> Option<Duration> {
         if self.is_due {
-            return Some(self.rest_of_min());
+            return Some(self.rest_of_min_interval());
         }
         let is_regular = !self.is_paused && self.survey.is_some() && self.source.is_live();
         is_regular.then(|| self.rhythm.rest())
     }
 
     /// The time until another survey has rates that mean something.
-    fn rest_of_min(&self) -> Duration {
+    fn rest_of_min_interval(&self) -> Duration {
         let Some(surveyed) = self.surveyed.filter(|_| self.source.is_live()) else {
             return Duration::ZERO;
         };
@@ -255,7 +255,7 @@ impl Worker {
         if self.is_inquiry_due {
             self.inspect()?;
         }
-        if self.is_due && self.rest_of_min().is_zero() {
+        if self.is_due && self.rest_of_min_interval().is_zero() {
             self.is_due = false;
             for step in std::mem::take(&mut self.steps) {
                 self.source.go(step);

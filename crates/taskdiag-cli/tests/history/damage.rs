@@ -116,6 +116,11 @@ fn damage_hides_only_what_is_lost() {
     let nothing = run(&[&["ps"][..], &period].concat());
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
     assert!(nothing.stderr.contains(name(&file)), "{}", nothing.stderr);
+    let last = run(&[&["ps"][..], &history].concat());
+    assert!(
+        last.code == Some(2) && last.stderr.contains("no sample can be read"),
+        "{last:?}"
+    );
     // An export has command lines, and is for its owner as the recording is.
     let found = |args: &[&str]| {
         let found = Command::new("find")
