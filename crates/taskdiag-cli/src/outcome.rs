@@ -175,35 +175,17 @@ pub fn say_missing_denied<'a>(lacks: impl IntoIterator<Item = (u64, &'a str, &'a
 
 /// Reports the rows, each a `noun`, that a filter left out because a value that it needs is absent.
 pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
-    let mut outcome = Outcome::Complete;
-    for reason in [
-        Absent::Unsupported,
-        Absent::Denied,
-        Absent::Truncated,
-        Absent::OverBudget,
-        Absent::NoAnswer,
-        Absent::NoThread,
-    ] {
-        let count = undecided.of(reason);
-        if count == 0 {
-            continue;
-        }
-        let left = format!("{} left out: a value that the filter needs", counted(count, noun));
-        let why = match reason {
-            Absent::Denied => {
-                outcome = outcome.and(say_denied(format_args!("{left} may not be seen")));
-                continue;
-            }
-            Absent::NoAnswer => "did not come in time (--patience waits longer)",
-            Absent::NoThread => &format!("was not read: {}", Error::NO_THREAD),
-            Absent::Truncated => "is too long to be read",
-            Absent::OverBudget => "would take longer than the limits allow",
-            _ => "is not available (`taskdiag doctor` says what is)",
-        };
-        say(format_args!("{left} {why}"));
-        outcome = Outcome::Partial;
-    }
-    outcome
+    let of = |reason| undecided.of(reason);
+    let left = |why: &str| format!("{{}} left out: a value that the filter needs {why}");
+    let missing = say_missing(lacks! {
+        of(Absent::Unsupported), noun => &left("is not available (`taskdiag doctor` says what is)")[..];
+        of(Absent::Truncated), noun => &left("is too long to be read")[..];
+        of(Absent::OverBudget), noun => &left("would take longer than the limits allow")[..];
+        of(Absent::NoAnswer), noun => &left("did not come in time (--patience waits longer)")[..];
+        of(Absent::NoThread), noun => &left(&format!("was not read: {}", Error::NO_THREAD))[..];
+    });
+    let denied = say_missing_denied(lacks! { of(Absent::Denied), noun => &left("may not be seen")[..]; });
+    missing.and(denied)
 }
 
 /// What is said where the procfs hides tasks.

@@ -340,15 +340,15 @@ impl Recording {
     /// Says once that no thread could be started to read some values, or that tasks may not be seen, and
     /// notes it in the recording.
     fn say_unread(&mut self) {
-        let who = WhoMay::see_denied();
-        let note = if self.is_unread_said {
-            None
-        } else if lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0 {
-            Some(format!("values are missing: {}", Error::NO_THREAD))
-        } else if self.snapshot.counters().denied > 0 && who != WhoMay::Nobody {
-            Some(format!("tasks are missing: you may not see them ({who})"))
-        } else {
-            None
+        if self.is_unread_said {
+            return;
+        }
+        let is_unread = lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0;
+        let is_denied = self.snapshot.counters().denied > 0;
+        let note = match is_denied.then(WhoMay::see_denied) {
+            _ if is_unread => Some(format!("values are missing: {}", Error::NO_THREAD)),
+            Some(who) if who != WhoMay::Nobody => Some(format!("tasks are missing: you may not see them ({who})")),
+            _ => None,
         };
         if let Some(note) = note {
             say(&note);
