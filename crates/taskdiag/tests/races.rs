@@ -2,10 +2,12 @@
 //!
 //! `TASKDIAG_TEST_SCALE` sets how often each race is run. The soak runs them for longer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use taskdiag::{Absent, Field, Fields, Query, SourceId};
 use taskdiag::{Snapshot, Task};
@@ -301,3 +303,45 @@ fn files_live_on_in_their_threads() {
         }
     }
 }
+
+/// Check that no thread is missed while the one before it in the kernel's list ends. A listing of
+/// `/proc/PID/task` omits one at that moment.
+#[test]
+fn threads_are_listed_beside_ends() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let query = Query::threads_of(std::process::id()).fields(Field::Tid);
+        for round in 0..scaled(200).max(20) {
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let mut stay = Vec::new();
+                for place in 0..PAIRS {
+                    scope.spawn(move || std::thread::sleep(Duration::from_micros(place * 40)));
+                    let (sender, receiver) = std::sync::mpsc::channel();
+                    let is_over = &is_over;
+                    scope.spawn(move || {
+                        sender.send(rustix::thread::gettid()).expect("a receiver");
+                        while !is_over.load(Ordering::Relaxed) {
+                            std::thread::park_timeout(Duration::from_millis(5));
+                        }
+                    });
+                    stay.push(receiver.recv().expect("a thread").as_raw_nonzero().get() as u32);
+                }
+                for _ in 0..10 {
+                    let answer = handle.query(&query).expect("an answer");
+                    let found: BTreeSet<u32> = answer.tasks().map(|task| task.tid().expect("an id")).collect();
+                    let missed: Vec<_> = stay.iter().filter(|tid| !found.contains(tid)).collect();
+                    if !missed.is_empty() {
+                        is_over.store(true, Ordering::Relaxed);
+                        panic!("{source}, round {round}: {missed:?} of {stay:?}");
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+        }
+    }
+}
+
+/// The number of threads that stay, each after one that ends.
+const PAIRS: u64 = 40;

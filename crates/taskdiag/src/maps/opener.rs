@@ -1,6 +1,6 @@
 //! Opens the files of `/proc` about a process's memory: by their paths, or through the broker.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use taskdiag_sys::owner::Owner;
 
 use crate::mutex::lock;
 use crate::source::broker::Broker as Connection;
-use crate::source::procfs::{self, Proc};
+use crate::source::procfs::{self, ask_threads, Proc};
 
 /// A file about an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,24 +55,35 @@ impl Opener {
         }
     }
 
-    /// The ways to open the files of the other threads of a process.
-    pub(super) fn others(&self, pid: u32) -> Vec<Opener> {
+    /// The maps file of another thread that has memory, and the way to open its files. `None` if there
+    /// is no such thread.
+    pub(super) fn live(&self, pid: u32) -> Result<Option<(Opener, OwnedFd)>> {
+        let opened = |opener: Opener| match opener.open(pid, MemoryFile::Maps) {
+            Ok(Some(file)) if has_memory(file.as_fd()) => Some(Ok((opener, file))),
+            Err(error) if error.kind() == ErrorKind::Denied => Some(Err(error)),
+            Ok(_) | Err(_) => None,
+        };
         match self {
             Opener::Path(proc, _) => {
-                let tasks = std::fs::read_dir(proc.join(format!("{pid}/task")))
-                    .into_iter()
-                    .flatten();
-                let tids = tasks
-                    .flatten()
-                    .filter_map(|task| task.file_name().to_str()?.parse().ok());
-                tids.filter(|&tid| tid != pid)
-                    .map(|tid| Opener::Path(proc.clone(), Some(tid)))
-                    .collect()
+                let live = ask_threads(proc.open()?.as_fd(), pid, |tid| {
+                    opened(Opener::Path(proc.clone(), Some(tid)))
+                });
+                live.unwrap_or_default().transpose()
             }
-            Opener::Broker(broker) => vec![Opener::BrokerOfAny(broker.clone())],
-            Opener::BrokerOfAny(_) => Vec::new(),
+            Opener::Broker(broker) | Opener::BrokerOfAny(broker) => (0..ATTEMPTS)
+                .find_map(|_| opened(Opener::BrokerOfAny(broker.clone())))
+                .transpose(),
         }
     }
+}
+
+/// How often the broker is asked for a thread that has memory: it may end before its file is read.
+const ATTEMPTS: u32 = 64;
+
+/// Whether the address space of a maps file exists. If not, data read by process id may be of another
+/// address space.
+pub(super) fn has_memory(maps: BorrowedFd<'_>) -> bool {
+    matches!(rustix::io::pread(maps, &mut [0][..], 0), Ok(1..))
 }
 
 fn open_path(proc: &Proc, pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<OwnedFd>> {

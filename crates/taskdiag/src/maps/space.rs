@@ -2,7 +2,7 @@
 //! Everything that may wait for the process is done here, so readers do it ([`crate::readers`]),
 //! unless the caller wants to wait.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use taskdiag_core::snapshot::SourceId;
 
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
 use super::bpf::{self, Bpf};
-use super::opener::{MemoryFile, Opener};
+use super::opener::{has_memory, MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
 use super::{Filter, Mappings, Wants};
@@ -54,7 +54,7 @@ impl Asked {
     }
 }
 
-/// How often the threads of a process are listed to turn to one that lives.
+/// How often another thread is turned to.
 const TURNS: u32 = 64;
 
 /// What is kept of an address space between questions.
@@ -69,7 +69,8 @@ pub(super) struct Space {
     has_no_ioctl: bool,
     /// There was an answer, or all threads have been tried: the maps file stays the same.
     is_settled: bool,
-    /// How often another thread was turned to: it may end before it answers.
+    /// How often another thread was turned to: the text is there only as long as its thread lives
+    /// (`m_start` in `fs/proc/task_mmu.c`).
     turns: u32,
     /// The number of mappings when all were last listed.
     mappings: Option<usize>,
@@ -178,7 +179,7 @@ impl Space {
                 let smaps = self.opener.open(pid, MemoryFile::Smaps)?;
                 let smaps = smaps.ok_or_else(source::no_memory)?;
                 asked.read(&mut TextCursor::new(smaps.as_fd(), wants, &mut self.text), pid, found)?;
-                still_there(file)
+                has_memory(file).then_some(()).ok_or_else(source::no_memory)
             }
             SourceId::Procfs => asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found),
             SourceId::Bpf => {
@@ -223,29 +224,13 @@ impl Space {
         let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
             return Ok(false);
         };
-        while self.turns < TURNS {
-            self.turns += 1;
-            let mut denied = None;
-            let others = self.opener.others(pid);
-            let has_others = !others.is_empty();
-            for opener in others {
-                match opener.open(pid, MemoryFile::Maps) {
-                    Ok(Some(file)) if still_there(file.as_fd()).is_ok() => {
-                        (self.file, self.opener) = (Some(Arc::new(file)), opener);
-                        return Ok(true);
-                    }
-                    Err(error) if error.kind() == ErrorKind::Denied => denied = Some(error),
-                    Ok(_) | Err(_) => {}
-                }
-            }
-            match denied {
-                Some(error) => return Err(error),
-                None if has_others => {}
-                None => break,
-            }
+        self.turns += 1;
+        let live = self.opener.live(pid)?.filter(|_| self.turns < TURNS);
+        self.is_settled = live.is_none();
+        if let Some((opener, file)) = live {
+            (self.file, self.opener) = (Some(Arc::new(file)), opener);
         }
-        self.is_settled = true;
-        Ok(false)
+        Ok(!self.is_settled)
     }
 
     fn describe(&self, error: Error) -> Error {
@@ -262,13 +247,4 @@ fn needs_pid() -> Error {
         ErrorKind::Unsupported,
         "this takes the number of the process, and only a descriptor of its maps file is known",
     )
-}
-
-/// Fails if the address space of a maps file is gone. Data read meanwhile by process id may then be
-/// of another address space.
-fn still_there(file: BorrowedFd<'_>) -> Result<()> {
-    match rustix::io::pread(file, &mut [0][..], 0) {
-        Ok(1..) => Ok(()),
-        _ => Err(source::no_memory()),
-    }
 }

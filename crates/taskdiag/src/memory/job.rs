@@ -19,7 +19,7 @@ use super::price::{Rate, Size};
 use super::Progress;
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::source::procfs::{is_exhausted, other_threads, start_ticks};
+use crate::source::procfs::{ask_threads, is_exhausted, start_ticks};
 
 /// A walk that might take longer than this is made in a separate process: a thread in a walk keeps
 /// its whole process from ending.
@@ -189,19 +189,22 @@ impl RollupTools {
         if process.pid != process.tid || !matches!(read, Err(Missed::Absent(Absent::Gone))) {
             return read;
         }
-        for tid in other_threads(job.proc.as_fd(), process.pid).map_err(missed)? {
+        let live = ask_threads(job.proc.as_fd(), process.pid, |tid| {
             let thread = Process {
                 tid,
                 start_ticks: None,
                 ..*process
             };
             let read = self.read_task(job, &thread, is_isolated, pulse);
-            if !matches!(read, Err(Missed::Absent(Absent::Gone))) {
+            (!matches!(read, Err(Missed::Absent(Absent::Gone)))).then_some(read)
+        });
+        match live.map_err(missed)? {
+            Some(live) => {
                 self.check_identity(job, process)?;
-                return read;
+                live
             }
+            None => read,
         }
-        read
     }
 
     fn read_task(

@@ -15,7 +15,7 @@ use taskdiag_sys::host::OwnPath;
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
-use crate::source::procfs::{is_exhausted, Proc, OTHER_THREADS};
+use crate::source::procfs::{ask_threads, is_exhausted, Proc};
 
 /// Why a value is missing after a failed system call.
 pub(in crate::files) fn absent(errno: Errno) -> Absent {
@@ -54,62 +54,36 @@ pub(super) fn open_thread(proc: &Proc, pid: u32, tid: u32) -> Result<OwnedFd, Er
     open(proc, format!("{pid}/task/{tid}"))
 }
 
-/// The ids of the threads of a process.
-pub(super) fn threads(proc: &Proc, pid: u32) -> Result<impl Iterator<Item = u32>, Errno> {
-    let threads = std::fs::read_dir(proc.join(format!("{pid}/task")));
-    let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
-    Ok(threads
-        .flatten()
-        .filter_map(|thread| process::task_id(thread.file_name().as_encoded_bytes())))
-}
-
 /// The directory of a process below `/proc`, if it is still the same process; or that of one of its
 /// threads, if its first thread has ended. With the id of that thread, if there are others.
 pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, Option<u32>), Errno> {
     let pid = identity.tid();
     let directory = open(proc, format!("{pid}"))?;
-    for _ in 0..LISTINGS {
-        let mut text = [0; 1024];
-        let len = read_text(directory.as_fd(), c"stat", &mut text)?;
-        let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
-        if stat.start_ticks != identity.start_ticks() || stat.is_released() {
-            return Err(Errno::SRCH);
-        }
-        if stat.state != b'Z' || stat.threads_count < 2 {
-            return Ok((directory, (stat.threads_count > 1).then_some(pid)));
-        }
-        // A thread that has ended has no files.
-        let mut denied = None;
-        for tid in threads(proc, pid)?.take(OTHER_THREADS) {
-            match open_thread(proc, pid, tid) {
-                Ok(thread) => match cwd(thread.as_fd()) {
-                    Err(Errno::NOENT | Errno::SRCH) => {}
-                    // Another may be of another user.
-                    Err(Errno::ACCESS | Errno::PERM) => denied = denied.or(Some((thread, Some(tid)))),
-                    Ok(()) | Err(_) => return Ok((thread, Some(tid))),
-                },
-                Err(errno) if is_exhausted(errno) => return Err(errno),
-                Err(_) => {}
-            }
-        }
-        if let Some(denied) = denied {
-            return Ok(denied);
-        }
+    let mut text = [0; 1024];
+    let len = read_text(directory.as_fd(), c"stat", &mut text)?;
+    let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
+    if stat.start_ticks != identity.start_ticks() || stat.is_released() {
+        return Err(Errno::SRCH);
     }
-    // Its threads end as fast as they are listed.
-    Err(Errno::SRCH)
+    if stat.state != b'Z' || stat.threads_count < 2 {
+        return Ok((directory, (stat.threads_count > 1).then_some(pid)));
+    }
+    let live = ask_threads(open(proc, ".".to_owned())?.as_fd(), pid, |tid| {
+        match open_thread(proc, pid, tid) {
+            Ok(thread) if has_files(thread.as_fd()) => Some(Ok((thread, Some(tid)))),
+            Err(errno) if is_exhausted(errno) => Some(Err(errno)),
+            Ok(_) | Err(_) => None,
+        }
+    })?;
+    // If the process ended meanwhile, its id may have passed to another one.
+    read_text(directory.as_fd(), c"stat", &mut text)?;
+    live.unwrap_or(Ok((directory, None)))
 }
-
-/// How often the threads of a process are listed to find one that lives.
-const LISTINGS: usize = 32;
 
 /// Whether a task has files, and so has not ended. True if the caller may not know.
 pub(super) fn has_files(task: BorrowedFd<'_>) -> bool {
-    !matches!(cwd(task), Err(Errno::NOENT | Errno::SRCH))
-}
-
-fn cwd(task: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::readlinkat_raw(task, c"cwd", &mut [0; 8][..]).map(|_| ())
+    let cwd = rustix::fs::readlinkat_raw(task, c"cwd", &mut [0; 8][..]);
+    !matches!(cwd, Err(Errno::NOENT | Errno::SRCH))
 }
 
 /// The names of what a task has, each with the number of the descriptor.

@@ -11,14 +11,14 @@ use taskdiag_core::text::process;
 use taskdiag_sys::descriptors::{shares, Part};
 
 use super::place::{
-    absent, has_files, is_same, names, open_descriptors, open_process, open_thread, own_link, read_whole, stat,
-    threads, Name, LONGEST_NAME,
+    absent, has_files, is_same, names, open, open_descriptors, open_process, open_thread, own_link, read_whole, stat,
+    Name, LONGEST_NAME,
 };
 use super::{End, Unit, What};
 use crate::files::batch::Batch;
 use crate::files::{Kind, OpenFile, Set, Use, Wants};
 use crate::readers;
-use crate::source::procfs::is_exhausted;
+use crate::source::procfs::{is_exhausted, threads};
 
 /// This many files of a process are read in one go, so that the memory for an answer stays bounded
 /// even if one process has a million files.
@@ -106,7 +106,11 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let pid = self.unit.identity.tid();
-        for tid in threads(&self.unit.proc, pid)?.filter(|&tid| tid != first) {
+        let proc = open(&self.unit.proc, ".".to_owned())?;
+        for tid in threads(proc.as_fd(), pid)? {
+            if tid == first {
+                continue;
+            }
             let mut own = Set::NONE;
             for (part, uses) in [(Part::Files, Set::from(Use::Fd)), (Part::Fs, Use::Cwd | Use::Root)] {
                 // The ids may be those of another namespace.

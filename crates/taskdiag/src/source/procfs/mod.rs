@@ -39,7 +39,7 @@ pub(crate) use lost::is_exhausted;
 use lost::Lost;
 pub use mount::Proc;
 pub(crate) use mount::{namespaces, SHARE};
-pub(crate) use place::{live_directory, other_threads, OTHER_THREADS};
+pub(crate) use place::{ask_threads, live_directory, threads};
 use place::{Listing, Place};
 use spread::{Expand, Share, Spread, Target, TASKS_AT_ONCE};
 use task::{Pass, TaskMatch, Test, With, Worker};

@@ -4,9 +4,9 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, CWD};
-use rustix::io::Errno;
-use taskdiag_core::text::process;
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, SeekFrom, CWD};
+use rustix::io::{retry_on_intr, Errno};
+use taskdiag_core::text::process::{self, Stat};
 
 use super::encode::{FILES, NAMESPACES, PATHS};
 use super::mount::Proc;
@@ -188,24 +188,56 @@ impl<'a> Place<'a> {
 
 /// A process can keep any number of threads that have ended, by tracing them: no more are looked at
 /// for one that lives. BPF programs have the same limit (`TD_THREADS_MAX`).
-pub(crate) const OTHER_THREADS: usize = 512;
+const OTHER_THREADS: usize = 512;
 
 /// Threads of a process other than the first. Those that the caller may trace come first: each thread
 /// can have a user of its own.
-pub(crate) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
-    let path = Path::EMPTY.number(pid).text("/task");
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty())?;
-    let mut listing = Listing::default();
-    listing.all(directory.as_fd())?;
-    listing.ids.retain(|&tid| tid != pid);
-    listing.ids.truncate(OTHER_THREADS);
+pub(super) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
+    let mut tids = threads(proc, pid)?;
+    tids.retain(|&tid| tid != pid);
+    tids.truncate(OTHER_THREADS);
     let is_denied = |tid: &u32| {
         let thread = Place::thread(proc, pid, *tid);
         matches!(thread.namespace(NAMESPACE_LINKS[0]), Err(Errno::ACCESS | Errno::PERM))
     };
-    listing.ids.sort_by_cached_key(is_denied);
+    tids.sort_by_cached_key(is_denied);
+    Ok(tids)
+}
+
+/// The threads of a process, ascending.
+pub(crate) fn threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, Errno> {
+    let mut listing = Listing::default();
+    let task = Place::process(proc, pid).open("task")?;
+    listing.threads(task.as_fd())?;
     Ok(listing.ids)
+}
+
+/// How often the threads of a process are listed to find one that lives.
+const LISTINGS: usize = 32;
+
+/// Asks the threads of a process other than the first, until one answers. All that were listed may
+/// have ended while others live: then lists again. `None` if there are no others; fails with `ESRCH`
+/// if they end as fast as they are listed.
+pub(crate) fn ask_threads<T>(
+    proc: BorrowedFd<'_>,
+    pid: u32,
+    mut ask: impl FnMut(u32) -> Option<T>,
+) -> Result<Option<T>, Errno> {
+    for _ in 0..LISTINGS {
+        if let Some(answer) = other_threads(proc, pid)?.into_iter().find_map(&mut ask) {
+            return Ok(Some(answer));
+        }
+        if stat(&Place::process(proc, pid), |stat| stat.threads_count)? < 2 {
+            return Ok(None);
+        }
+    }
+    Err(Errno::SRCH)
+}
+
+fn stat<T>(place: &Place<'_>, of: impl FnOnce(Stat<'_>) -> T) -> Result<T, Errno> {
+    let mut text = [0; 1024];
+    let len = retry_on_intr(|| rustix::io::read(&place.open("stat")?, &mut text[..]))?;
+    process::stat(&text[..len]).map(of).ok_or(Errno::SRCH)
 }
 
 /// The directory of a process or, if its first thread has ended, that of another one which has
@@ -214,21 +246,21 @@ pub(crate) fn live_directory(proc: &Proc, pid: u32) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: String| rustix::fs::openat(CWD, proc.join(path), flags, Mode::empty());
     let process = open(pid.to_string())?;
-    let stat = |task: String| {
-        let text = std::fs::read(proc.join(task + "/stat")).ok()?;
-        process::stat(&text).map(|stat| (stat.state, stat.threads_count, stat.has_memory()))
-    };
-    if !matches!(stat(pid.to_string()), Some((b'Z', 2.., _))) {
+    let root = open(".".to_owned())?;
+    let root = root.as_fd();
+    let has_ended = stat(&Place::process(root, pid), |stat| {
+        stat.state == b'Z' && stat.threads_count > 1
+    });
+    if has_ended != Ok(true) {
         return Ok(process);
     }
-    for tid in other_threads(open(".".to_owned())?.as_fd(), pid)? {
-        let thread = open(tid.to_string());
+    let live = ask_threads(root, pid, |tid| {
+        let thread = open(tid.to_string()).ok()?;
         // The id is that of the thread as long as this lives.
-        if let (Ok(thread), Some((_, _, true))) = (thread, stat(format!("{pid}/task/{tid}"))) {
-            return Ok(thread);
-        }
-    }
-    Ok(process)
+        let has_memory = stat(&Place::thread(root, pid, tid), |stat| stat.has_memory());
+        (has_memory == Ok(true)).then_some(thread)
+    })?;
+    Ok(live.unwrap_or(process))
 }
 
 /// The ids that a directory lists.
@@ -237,7 +269,12 @@ pub(super) struct Listing {
     /// Only its spare capacity is used.
     buffer: Vec<u8>,
     pub(super) ids: Vec<u32>,
+    /// Those of the listing before.
+    before: Vec<u32>,
 }
+
+/// How often threads are listed while some end.
+const THREAD_LISTINGS: usize = 4;
 
 impl Listing {
     /// Sets `ids` to the next part of the directory: as much as the kernel returns in `room` bytes.
@@ -254,6 +291,29 @@ impl Listing {
         // Threads are listed in the order in which they started.
         self.ids.sort_unstable();
         self.ids.dedup();
+        Ok(())
+    }
+
+    /// Sets `ids` to the threads of a `task` directory, sorted. If the thread that is next ends, the
+    /// kernel omits one that lives (`next_tid` in `fs/proc/base.c`): all are there if none has ended
+    /// when they are listed again. Who starts and ends threads all the time is listed a few times.
+    pub(super) fn threads(&mut self, task: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.all(task)?;
+        for _ in 1..THREAD_LISTINGS {
+            if self.ids.len() == 1 {
+                break;
+            }
+            self.before.clone_from(&self.ids);
+            rustix::fs::seek(task, SeekFrom::Start(0))?;
+            self.all(task)?;
+            let has_all = self.before.iter().all(|tid| self.ids.binary_search(tid).is_ok());
+            self.ids.extend_from_slice(&self.before);
+            self.ids.sort_unstable();
+            self.ids.dedup();
+            if has_all {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -318,7 +318,7 @@ impl Worker {
         };
         let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty()).map_err(refused)?;
         let mut tids = std::mem::take(&mut self.tids);
-        let listed = tids.all(directory.as_fd()).map_err(refused);
+        let listed = tids.threads(directory.as_fd()).map_err(refused);
         let done = listed.and_then(|()| {
             let rest = tids.ids.iter().filter(|&&tid| tid >= from);
             rest.copied().try_for_each(|tid| {
