@@ -603,19 +603,27 @@ func (w *worker) liveThread(directory string, started uint64) (thread string, st
 	if now, size, found := w.statOf(directory); !found || now != started || size != 0 {
 		return "", 0
 	}
-	list, err := os.Open(directory + "/task")
-	if err != nil {
-		return "", 0
-	}
-	defer list.Close()
-	// As many as the BPF programs look at.
-	names, _ := list.Readdirnames(512)
-	for _, name := range names {
-		thread := directory + "/task/" + name
-		if start, size, found := w.statOf(thread); found && size != 0 {
-			if now, _, found := w.statOf(directory); found && now == started {
-				return thread, start
+	// All that are listed may end while others live: then they are listed again.
+	for i := 0; i < 32; i++ {
+		list, err := os.Open(directory + "/task")
+		if err != nil {
+			return "", 0
+		}
+		// As many as the BPF programs look at.
+		names, _ := list.Readdirnames(512)
+		list.Close()
+		for _, name := range names {
+			thread := directory + "/task/" + name
+			if start, size, found := w.statOf(thread); found && size != 0 {
+				if now, _, found := w.statOf(directory); found && now == started {
+					return thread, start
+				}
 			}
+		}
+		// The directory has two links, and one for each thread (proc_task_getattr in fs/proc/base.c).
+		var task syscall.Stat_t
+		if syscall.Stat(directory+"/task", &task) != nil || task.Nlink < 4 {
+			break
 		}
 	}
 	return "", 0
