@@ -36,6 +36,7 @@ mod info;
 mod namespaces;
 mod work;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -683,11 +684,10 @@ impl Pass<'_> {
                 states: self.states(),
                 ports: &self.request.ports,
             };
-            let infos = wants_info.then(|| Infos::read(dumper, list, which, namespace));
             let is_known = self.unsupported.contains(&list);
-            let mut seen = HashSet::new();
+            let seen = RefCell::new(HashSet::new());
             let is_about_all = self.request.is_about_all();
-            let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
+            let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64], infos: Option<&Infos>| {
                 socket.netns = namespace.inode;
                 if is_about_all {
                     self.listed.extend(socket.inode);
@@ -696,19 +696,31 @@ impl Pass<'_> {
                     sought.inodes.remove(&inode);
                 }
                 // The text has no cookies.
-                let is_new = socket.cookie == 0 || seen.insert(socket.cookie);
+                let is_new = socket.cookie == 0 || seen.borrow_mut().insert(socket.cookie);
                 if !is_new || !self.may_want(&socket) || is_ours(&socket, own) {
                     return ControlFlow::Continue(());
                 }
-                self.complete(socket, errands, &mut interfaces, infos.as_ref())
+                self.complete(socket, errands, &mut interfaces, infos)
             };
-            let own = dumper.own();
             let mut end = End::Unsupported;
-            if !is_known {
-                end = dumper.dump(list, which, false, |errands, socket, _| each(errands, socket, &own))?;
+            let has_info = wants_info && !dumper.errands.is_here();
+            let mut infos = (wants_info && !has_info).then(|| Infos::none(Absent::NoThread));
+            if has_info && !is_known {
+                let own = dumper.own();
+                end = dumper.dump(list, which, true, |errands, socket, _| {
+                    each(errands, socket, &own, None)
+                })?;
+                if end == End::Silent {
+                    infos = Some(Infos::one_by_one(dumper, list, which, namespace, &seen.borrow()));
+                }
+            }
+            let own = dumper.own();
+            let mut each = |errands: &mut Errands, socket: Socket<'_>| each(errands, socket, &own, infos.as_ref());
+            if !is_known && (!has_info || end == End::Silent) {
+                end = dumper.dump(list, which, false, |errands, socket, _| each(errands, socket))?;
             }
             if end == End::Unsupported && list.has_text() {
-                end = dumper.dump_text(list, |errands, socket| each(errands, socket, &own))?;
+                end = dumper.dump_text(list, each)?;
             }
             match end {
                 End::Whole => {}

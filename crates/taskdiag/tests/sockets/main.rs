@@ -215,6 +215,30 @@ fn tcp_is_that_of_proc_net() {
     }
 }
 
+/// Check that MPTCP's list has the listeners of both families, each once, and none of TCP alone.
+#[test]
+fn mptcp_has_both_families() {
+    let _turn = turn();
+    network::enter_new();
+    let _tcp = Tcp::new();
+    let listeners = [libc::AF_INET, libc::AF_INET6].map(|family| {
+        let socket = network::socket(family, libc::SOCK_STREAM, libc::IPPROTO_MPTCP);
+        // SAFETY: an unbound socket that listens is bound to a free port.
+        assert_eq!(unsafe { libc::listen(socket.as_raw_fd(), 1) }, 0);
+        socket
+    });
+    let seen = list_here(&request(Kind::Tcp));
+    let is_mptcp = |socket: &&Seen| socket.protocol.as_deref() == Some("mptcp");
+    let mut found: Vec<_> = seen
+        .iter()
+        .filter(is_mptcp)
+        .map(|socket| (socket.inode, socket.family))
+        .collect();
+    found.sort_unstable_by_key(|(inode, _)| *inode);
+    let [inet, inet6] = listeners.each_ref().map(inode);
+    assert_eq!(found, [(Some(inet), Family::Inet), (Some(inet6), Family::Inet6)]);
+}
+
 /// Compares sockets of TCP and UDP with ss(8), which also asks the kernel.
 #[test]
 fn ss_sees_the_same() {

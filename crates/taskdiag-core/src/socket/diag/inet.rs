@@ -7,8 +7,9 @@ use super::{attributes, cookie, inode, shutdown, word, Family, List, Protocol, S
 use crate::absent::Absent;
 use crate::set::Set;
 
-/// The length of `struct inet_diag_req_v2`, and the offset of the identity in it.
-pub(super) const REQUEST: usize = 56;
+/// The length of `struct inet_diag_req`, the longer one of the two requests; and the offset of the
+/// identity in the other one, `struct inet_diag_req_v2`.
+pub(super) const REQUEST: usize = 60;
 pub(super) const REQUEST_ID: usize = 8;
 /// The length of the attribute for a protocol number that does not fit in a byte.
 pub(super) const PROTOCOL: usize = 8;
@@ -59,22 +60,44 @@ fn state_bits(states: Set<State>) -> u32 {
     bits
 }
 
-/// Appends a request.
-pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
-    let info = if with_info {
+/// The information about TCP that a request asks for.
+fn info_bits(with_info: bool) -> u8 {
+    if with_info {
         1 << (INFO - 1) | 1 << (CONG - 1)
     } else {
         0
-    };
-    let short = u8::try_from(list.protocol);
-    out.extend([list.family as u8, short.unwrap_or(libc::IPPROTO_TCP as u8), info, 0]);
+    }
+}
+
+/// Appends a request.
+pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
+    out.extend([list.family as u8, list.protocol as u8, info_bits(with_info), 0]);
     out.extend(state_bits(states).to_ne_bytes());
+    add_any_id(out);
+    add_program(list, ports, out);
+}
+
+/// Appends a request for sockets of both families: `struct inet_diag_req`, which is for TCP, and whose
+/// family does not matter (`inet_diag_dump_compat` in `net/ipv4/inet_diag.c`).
+pub(super) fn add_tcp_request(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
+    out.extend([list.family as u8, 0, 0, info_bits(with_info)]);
+    add_any_id(out);
+    out.extend(state_bits(states).to_ne_bytes());
+    out.extend([0; 4]);
+    if !list.is_tcp() {
+        add_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
+    }
+    add_program(list, ports, out);
+}
+
+/// Appends the identity of any socket.
+fn add_any_id(out: &mut Vec<u8>) {
     out.extend([0; ID_LEN - 8]);
     // No cookie.
     out.extend([0xff; 8]);
-    if short.is_err() {
-        add_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
-    }
+}
+
+fn add_program(list: List, ports: &[u16], out: &mut Vec<u8>) {
     if (1..=MAX_PORTS).contains(&ports.len()) && list.has_ports() {
         add_attribute(INET_DIAG_REQ_BYTECODE, &program(ports), out);
     }

@@ -21,6 +21,7 @@ const ATTRIBUTE: usize = 4;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
+const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
 const NLM_F_REQUEST: u16 = 1;
@@ -34,7 +35,8 @@ pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL + inet::LONGE
 /// A list of sockets that the kernel can make: the sockets of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct List {
-    /// The family.
+    /// The family. Lists of TCP and MPTCP have both, [`Family::Inet`] and [`Family::Inet6`]: the kernel
+    /// walks over one table, which takes it longer than to list a hundred sockets.
     pub family: Family,
     /// The protocol of [`Family::Inet`] and [`Family::Inet6`]; 0 for all other families.
     pub protocol: u16,
@@ -53,9 +55,7 @@ impl List {
         use Family::{Inet, Inet6, Netlink, Packet, Unix, Vsock};
         let all = [
             (Kind::Tcp, List::new(Inet, libc::IPPROTO_TCP)),
-            (Kind::Tcp, List::new(Inet6, libc::IPPROTO_TCP)),
             (Kind::Tcp, List::new(Inet, libc::IPPROTO_MPTCP)),
-            (Kind::Tcp, List::new(Inet6, libc::IPPROTO_MPTCP)),
             (Kind::Udp, List::new(Inet, libc::IPPROTO_UDP)),
             (Kind::Udp, List::new(Inet6, libc::IPPROTO_UDP)),
             (Kind::Udp, List::new(Inet, libc::IPPROTO_UDPLITE)),
@@ -96,7 +96,11 @@ impl List {
     /// closed in between, it skips others. TCP connections are many, but have so many chains that
     /// most chains hold only one socket.
     pub fn is_of_chains(self) -> bool {
-        !matches!(self.name(), "tcp" | "mptcp")
+        !self.has_both_families()
+    }
+
+    fn has_both_families(self) -> bool {
+        matches!(self.name(), "tcp" | "mptcp")
     }
 
     /// Whether its sockets have 16-bit ports.
@@ -116,19 +120,25 @@ impl List {
 /// user of the socket.
 pub fn request(list: List, states: Set<State>, ports: &[u16], with_info: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
-    match list.family {
-        Family::Inet | Family::Inet6 => inet::add_request(list, states, ports, with_info, &mut bytes),
-        _ => local::add_request(list.family, states, &mut bytes),
-    }
-    put_header(&mut bytes, NLM_F_REQUEST | NLM_F_DUMP);
+    let kind = if list.has_both_families() {
+        inet::add_tcp_request(list, states, ports, with_info, &mut bytes);
+        TCPDIAG_GETSOCK
+    } else {
+        match list.family {
+            Family::Inet | Family::Inet6 => inet::add_request(list, states, ports, with_info, &mut bytes),
+            _ => local::add_request(list.family, states, &mut bytes),
+        }
+        SOCK_DIAG_BY_FAMILY
+    };
+    put_header(&mut bytes, kind, NLM_F_REQUEST | NLM_F_DUMP);
     bytes
 }
 
 /// Writes the header before a request.
-fn put_header(bytes: &mut [u8], flags: u16) {
+fn put_header(bytes: &mut [u8], kind: u16, flags: u16) {
     let len = bytes.len() as u32;
     bytes[0..4].copy_from_slice(&len.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
     bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
 }
@@ -139,10 +149,11 @@ pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
     if !list.is_tcp() {
         return None;
     }
-    let mut bytes = request(list, State::ALL.into(), &[], true);
-    bytes.truncate(HEADER + inet::REQUEST);
+    let mut bytes = vec![0; HEADER];
+    inet::add_request(list, State::ALL.into(), &[], true, &mut bytes);
+    bytes[HEADER] = *payload.first()?;
     bytes[HEADER + inet::REQUEST_ID..].copy_from_slice(inet::id(payload)?);
-    put_header(&mut bytes, NLM_F_REQUEST);
+    put_header(&mut bytes, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST);
     Some(bytes)
 }
 
@@ -199,7 +210,7 @@ impl<'a> Iterator for Messages<'a> {
         self.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
         let code = word(payload, 0).map(|code| code as i32);
         Some(match (kind, code) {
-            (SOCK_DIAG_BY_FAMILY, _) => Message::Socket(payload),
+            (SOCK_DIAG_BY_FAMILY | TCPDIAG_GETSOCK, _) => Message::Socket(payload),
             (NLMSG_DONE, Some(code)) if code < 0 => Message::Done(Some(code.saturating_neg())),
             (NLMSG_DONE, _) => Message::Done(None),
             (NLMSG_ERROR, Some(code)) => Message::Error(code.saturating_neg()),
