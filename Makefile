@@ -109,7 +109,8 @@ features: ## Check builds of the command without some or all features, and of th
 		$(CARGO) clippy --quiet --package taskdiag-cli --no-default-features --features "$$feature" -- --deny warnings || exit; \
 	done
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
-	@$(CARGO) test --quiet --package taskdiag --no-default-features --lib
+	@$(CARGO) test --quiet --package taskdiag --no-default-features --lib >target/features.log 2>&1 || \
+		{ cat target/features.log; exit 1; }
 
 test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 repeats what meets races as often as CI
 	@dev/setup.sh test
