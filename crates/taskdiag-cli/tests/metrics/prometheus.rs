@@ -284,13 +284,31 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Check that Prometheus scrapes the exporter, and that each query of the dashboard has an answer.
+/// The options of the systemd unit.
+fn options_of_unit() -> Vec<String> {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/systemd/taskdiag-metrics.service"
+    );
+    let unit = fs::read_to_string(path).expect("the unit");
+    let options = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/taskdiag metrics "));
+    let options = options.expect("options").replace("%%", "%");
+    options.split(' ').map(str::to_owned).collect()
+}
+
+/// Check that Prometheus scrapes the exporter, and that each query of the dashboard has an answer with
+/// the options of the systemd unit and a directory.
 #[test]
 #[ignore = "make test-metrics brings Debian's programs"]
 fn prometheus_answers_the_queries_of_the_dashboard() {
     let directory = Directory::new();
     let cached = directory.0.to_str().expect("UTF-8");
-    let exporter = Exporter::start(&["--by", "unit,user", "--pss-budget", "1s", "--cache", cached]);
+    let unit = options_of_unit();
+    let mut options: Vec<&str> = unit.iter().map(String::as_str).collect();
+    options.extend(["--cache", cached]);
+    let exporter = Exporter::start(&options);
     let config = directory.file(
         "prometheus.yml",
         &format!(
