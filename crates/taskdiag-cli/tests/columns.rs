@@ -13,7 +13,7 @@ use arrow_ipc::reader::StreamReader;
 use common::{check_closed_pipe, check_full_disk, command, run, run_on_terminal, Run, Sleeper};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
-use taskdiag_testkit::temporary::Directory;
+use taskdiag_testkit::temporary::{Directory, Killed};
 
 fn arrow(run: &Run) -> Vec<RecordBatch> {
     let reader = StreamReader::try_new(Cursor::new(&run.stdout), None).expect("a stream of Arrow");
@@ -43,6 +43,14 @@ fn names(batch: &RecordBatch) -> Vec<String> {
 fn every_listing_has_columns() {
     let sleeper = Sleeper::new("columns");
     let pid = sleeper.pid();
+    // For events.
+    let mut command = std::process::Command::new("sh");
+    let _starts = Killed(
+        command
+            .args(["-c", "while :; do sleep 0.01; done"])
+            .spawn()
+            .expect("sh"),
+    );
     for args in [
         &["ps", "-p", &pid, "--names", "-o", "all"][..],
         &["ps", "-T", "-p", &pid],
@@ -60,7 +68,7 @@ fn every_listing_has_columns() {
         &["normalize", &pid, "0x1000"],
         &["cache", "/etc/passwd"],
         &["cache", "--map", "/etc/passwd"],
-        &["events", "--for", "0.1"],
+        &["events", "--for", "0.3"],
         &["fields", "-o", "all"],
         &["doctor"],
     ] {

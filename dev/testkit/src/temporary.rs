@@ -4,6 +4,7 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A process that is killed when this is dropped.
 #[derive(Debug)]
@@ -36,8 +37,11 @@ impl Directory {
     }
 }
 
+/// A path of its own for each call: tests of a process run at the same time.
 fn path(parent: &Path, name: &str) -> PathBuf {
-    parent.join(format!("taskdiag-{name}-{}", std::process::id()))
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    parent.join(format!("taskdiag-{name}-{}-{number}", std::process::id()))
 }
 
 impl Deref for Directory {
