@@ -47,7 +47,7 @@ endif
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance pictures soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
 	bench lint msrv crates advisories format docs api clean
 
@@ -212,6 +212,10 @@ mutants: ## Run mutation tests of the crates that parse and decide (hours)
 	@dev/setup.sh mutants
 	@RUST_BACKTRACE=0 PROPTEST_CASES=32 PROPTEST_MAX_SHRINK_ITERS=0 \
 		$(CARGO) mutants --package taskdiag-core --package taskdiag-protocol --output target $(MUTANTS)
+
+pictures: build ## Make the pictures of README from the real thing, as root
+	@dev/setup.sh pictures
+	@dev/pictures.py target/release/taskdiag
 
 bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 	@dev/setup.sh bench

@@ -57,6 +57,7 @@ put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENS
 put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
 put 0644 "$docdir/docs" docs/*.md
 put 0644 "$docdir/docs/schema" docs/schema/*.json
+put 0644 "$docdir/docs/pictures" docs/pictures/*
 put 0644 "$docdir/grafana" packaging/grafana/*.json
 
 # Programs find the library in the linker's cache. Packages have triggers for that.

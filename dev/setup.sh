@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|python|package|package-test|check|test|browser|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|check|test|browser|pictures|fuzz|mutants|matrix|vm|bench|lint
 #
 # Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust and cargo
 # commands. Prints nothing if everything is there. If it can't install packages, it prints the
@@ -18,6 +18,7 @@ package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils gcc libc6-dev pkg-config) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools util-linux-extra psmisc jq "${go[@]}") ;;
 browser) packages=(chromium) ;;
+pictures) packages=(chromium python3 python3-pyte python3-pil) ;;
 fuzz)
     packages+=(g++ "${go[@]}")
     commands=(fuzz)
@@ -36,7 +37,7 @@ lint)
     ;;
 mutants) commands=(mutants) ;;
 *)
-    echo "usage: $0 build|python|package|package-test|check|test|browser|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|check|test|browser|pictures|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac

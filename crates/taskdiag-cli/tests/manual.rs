@@ -8,6 +8,15 @@ use std::process::Stdio;
 
 use common::{command, copy_program, run};
 
+/// Check that the pictures of README are of this release: `make pictures` renews them.
+#[test]
+fn pictures_are_of_this_release() {
+    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let top = std::fs::read_to_string(pictures.join("top.svg")).expect("a picture");
+    let about = format!("<desc>taskdiag {}</desc>", env!("CARGO_PKG_VERSION"));
+    assert!(top.contains(&about), "{about}");
+}
+
 /// The commands that `taskdiag --help` lists.
 fn commands() -> Vec<String> {
     let help = run(&["--help"]).complete();
