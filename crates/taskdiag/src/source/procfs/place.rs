@@ -223,13 +223,18 @@ pub(crate) fn ask_threads<T>(
     pid: u32,
     mut ask: impl FnMut(u32) -> Option<T>,
 ) -> Result<Option<T>, Errno> {
+    let mut before = Vec::new();
     for _ in 0..LISTINGS {
-        if let Some(answer) = other_threads(proc, pid)?.into_iter().find_map(&mut ask) {
+        let tids = other_threads(proc, pid)?;
+        if let Some(answer) = tids.iter().copied().find_map(&mut ask) {
             return Ok(Some(answer));
         }
-        if stat(&Place::process(proc, pid), |stat| stat.threads_count)? < 2 {
+        // A process can keep threads that have ended, by tracing them.
+        let are_kept = !tids.is_empty() && tids == before;
+        if are_kept || stat(&Place::process(proc, pid), |stat| stat.threads_count)? < 2 {
             return Ok(None);
         }
+        before = tids;
     }
     Err(Errno::SRCH)
 }
