@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -604,6 +605,7 @@ func (w *worker) liveThread(directory string, started uint64) (thread string, st
 		return "", 0
 	}
 	// All that are listed may end while others live: then they are listed again.
+	before := ""
 	for i := 0; i < 32; i++ {
 		list, err := os.Open(directory + "/task")
 		if err != nil {
@@ -625,6 +627,12 @@ func (w *worker) liveThread(directory string, started uint64) (thread string, st
 		if syscall.Stat(directory+"/task", &task) != nil || task.Nlink < 4 {
 			break
 		}
+		// A process can keep threads that have ended, by tracing them.
+		listed := strings.Join(names, " ")
+		if len(names) > 1 && listed == before {
+			break
+		}
+		before = listed
 	}
 	return "", 0
 }
