@@ -39,23 +39,21 @@ type ownAttribute struct {
 
 // deferredGroups has the functions that build the attributes of each group.
 var deferredGroups = map[uint32]func(*taskFiles) []ownAttribute{
-	groupTTY:        func(s *taskFiles) []ownAttribute { return s.words(attrTTY, 4, 7, 8) },
+	groupTTY:        func(s *taskFiles) []ownAttribute { return s.numbers(groupTTY) },
 	groupGroups:     func(s *taskFiles) []ownAttribute { return s.list(attrGroups, "Groups") },
 	groupCPU:        (*taskFiles).cpu,
-	groupFaults:     func(s *taskFiles) []ownAttribute { return s.words(attrFaults, 8, 10, 12, 11, 13) },
+	groupFaults:     func(s *taskFiles) []ownAttribute { return s.numbers(groupFaults) },
 	groupMem:        (*taskFiles).memory,
-	groupOOM:        func(s *taskFiles) []ownAttribute { return s.files(attrOOM, "oom_score_adj", "oom_score") },
+	groupOOM:        func(s *taskFiles) []ownAttribute { return s.numbers(groupOOM) },
 	groupNamespaces: (*taskFiles).namespaces,
 	groupCgroup:     (*taskFiles).cgroup,
-	groupIO: func(s *taskFiles) []ownAttribute {
-		return s.lines(attrIO, "io", 8, 1, "rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes")
-	},
-	groupSignals: (*taskFiles).signals,
-	groupLimits:  (*taskFiles).limits,
-	groupPaths:   (*taskFiles).paths,
-	groupFds:     (*taskFiles).descriptors,
-	groupAudit:   func(s *taskFiles) []ownAttribute { return s.files(attrAudit, "loginuid", "sessionid") },
-	groupLayout:  (*taskFiles).layout,
+	groupIO:         func(s *taskFiles) []ownAttribute { return s.numbers(groupIO) },
+	groupSignals:    func(s *taskFiles) []ownAttribute { return s.numbers(groupSignals) },
+	groupLimits:     (*taskFiles).limits,
+	groupPaths:      (*taskFiles).paths,
+	groupFds:        func(s *taskFiles) []ownAttribute { return s.numbers(groupFds) },
+	groupAudit:      func(s *taskFiles) []ownAttribute { return s.numbers(groupAudit) },
+	groupLayout:     (*taskFiles).layout,
 }
 
 // sharedGroups are those of what a task loses when it ends, while the other threads of its process
@@ -73,14 +71,10 @@ func number(out []byte, value uint64, size int) []byte {
 	return append(out, bytes[:size]...)
 }
 
-// parse parses a number, signed or unsigned. It returns all ones for other text, which no kernel
-// writes.
+// parse parses a decimal number. It returns all ones for other text, which no kernel writes.
 func parse(text string) uint64 {
 	if value, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return value
-	}
-	if value, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return uint64(value)
 	}
 	return math.MaxUint64
 }
@@ -95,26 +89,99 @@ func (s *taskFiles) text(name string) (string, Absent) {
 	return known.text, known.reason
 }
 
-// stat returns the words of stat, by their position in proc_pid_stat(5).
-func (s *taskFiles) stat() (func(number int) uint64, Absent) {
+// stat returns the words of stat from the third on, which follow the name.
+func (s *taskFiles) stat() ([]string, Absent) {
 	text, reason := s.text("stat")
-	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	return func(number int) uint64 {
-		if number-3 >= len(words) {
-			return math.MaxUint64
-		}
-		return parse(words[number-3])
-	}, reason
+	return strings.Fields(text[strings.LastIndexByte(text, ')')+1:]), reason
 }
 
-// words builds an attribute from words of stat.
-func (s *taskFiles) words(attr uint8, size int, numbers ...int) []ownAttribute {
-	word, reason := s.stat()
-	var payload []byte
-	for _, at := range numbers {
-		payload = number(payload, word(at), size)
+// numbers builds the attributes of a group that consist of numbers, from their places in the table.
+// An attribute without any is missing, for the reason of its first number.
+func (s *taskFiles) numbers(group uint32) []ownAttribute {
+	var list []ownAttribute
+	for field := range fieldTable {
+		info := &fieldTable[field]
+		size := info.form.size()
+		if 1<<info.group != group || size == 0 {
+			continue
+		}
+		value, reason := s.number(info)
+		at := 0
+		for at < len(list) && list[at].attr != info.attr {
+			at++
+		}
+		if at == len(list) {
+			list = append(list, ownAttribute{info.attr, nil, reason, map[Field]Absent{}})
+		}
+		of := &list[at]
+		if reason == 0 {
+			of.reason = 0
+		} else {
+			of.absent[Field(field)] = reason
+		}
+		end := int(info.offset) + size
+		if end > len(of.payload) {
+			of.payload = append(of.payload, make([]byte, end-len(of.payload))...)
+		}
+		copy(of.payload[info.offset:], number(nil, value, size))
 	}
-	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
+	return list
+}
+
+// number reads the number of a field from its place.
+func (s *taskFiles) number(info *fieldInfo) (uint64, Absent) {
+	const tick = 1_000_000_000 / clockTicks
+	place, at := info.proc, int(info.proc.at)
+	base, unit := 10, uint64(1)
+	var words []string
+	var reason Absent
+	switch place.file {
+	case "fd":
+		return s.countFiles()
+	case "ns":
+		target, err := os.Readlink(s.directory + "/ns/" + place.key)
+		if err != nil {
+			return 0, s.worker.reasonOf(err, "ns/"+place.key)
+		}
+		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
+		words, at = []string{inode}, 0
+	case "stat":
+		words, reason = s.stat()
+		at -= 3
+		if info.Kind == KindNanoseconds {
+			unit = tick
+		}
+	case "status", "io":
+		words, reason = s.line(place.file, place.key)
+		at = int(place.word)
+		if place.file == "status" && info.Kind == KindBytes {
+			unit = 1024
+		}
+	default:
+		var text string
+		text, reason = s.text(place.file)
+		words = strings.Fields(text)
+	}
+	switch {
+	case reason != 0:
+		return 0, reason
+	case at >= len(words):
+		return 0, Unsupported
+	case info.Kind == KindMode:
+		base = 8
+	case info.Kind == KindCapabilities, info.Kind == KindSignals, place.file == "personality":
+		base = 16
+	}
+	// A number and its maximum have a slash between them.
+	word, _, _ := strings.Cut(words[at], "/")
+	if value, err := strconv.ParseUint(word, base, 64); err == nil {
+		return value * unit, 0
+	}
+	value, err := strconv.ParseInt(word, base, 64)
+	if err != nil {
+		return 0, Unsupported
+	}
+	return uint64(value), 0
 }
 
 // line returns the words of a line of a file.
@@ -128,20 +195,6 @@ func (s *taskFiles) line(file, name string) ([]string, Absent) {
 	return nil, reason
 }
 
-// lines builds an attribute from the first numbers of lines, with all ones for missing lines.
-func (s *taskFiles) lines(attr uint8, file string, size int, times uint64, names ...string) []ownAttribute {
-	var payload []byte
-	_, reason := s.text(file)
-	for _, name := range names {
-		value := uint64(math.MaxUint64)
-		if words, _ := s.line(file, name); len(words) > 0 {
-			value = parse(words[0]) * times
-		}
-		payload = number(payload, value, size)
-	}
-	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
-}
-
 // list builds an attribute from all numbers of a line of status.
 func (s *taskFiles) list(attr uint8, name string) []ownAttribute {
 	words, reason := s.line("status", name)
@@ -152,49 +205,13 @@ func (s *taskFiles) list(attr uint8, name string) []ownAttribute {
 	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
-// files builds an attribute from files with one number each.
-func (s *taskFiles) files(attr uint8, names ...string) []ownAttribute {
-	var payload []byte
-	for _, name := range names {
-		text, reason := s.text(name)
-		if reason != 0 {
-			return []ownAttribute{{attr: attr, reason: reason}}
-		}
-		payload = number(payload, parse(strings.TrimSpace(text)), 4)
-	}
-	return []ownAttribute{{attr: attr, payload: payload}}
-}
-
 func (s *taskFiles) cpu() []ownAttribute {
-	const tick = 1_000_000_000 / clockTicks
-	word, reason := s.stat()
-	user, system := word(14)*tick, word(15)*tick
-	schedule, _ := s.text("schedstat")
-	times := append(strings.Fields(schedule), "", "", "")
-	switches := func(name string) uint64 {
-		if words, _ := s.line("status", name); len(words) > 0 {
-			return parse(words[0])
-		}
-		return math.MaxUint64
-	}
-	slack, slackReason := s.text("timerslack_ns")
-	absent := map[Field]Absent{}
-	if slackReason != 0 {
-		absent[TimerSlackNS] = slackReason
-	}
-	var payload []byte
-	for _, each := range []struct {
-		value uint64
-		size  int
-	}{
-		{user, 8}, {system, 8}, {word(16) * tick, 8}, {word(17) * tick, 8}, {parse(times[0]), 8}, {parse(times[1]), 8},
-		{switches("voluntary_ctxt_switches"), 8}, {switches("nonvoluntary_ctxt_switches"), 8}, {word(19), 4}, {word(18), 4},
-		{word(40), 4}, {word(41), 4}, {word(39), 4}, {0, 4}, {0, 8}, {user, 8}, {system, 8}, {word(43) * tick, 8},
-		{word(44) * tick, 8}, {word(42) * tick, 8}, {parse(strings.TrimSpace(slack)), 8}, {parse(times[2]), 8},
-	} {
-		payload = number(payload, each.value, each.size)
-	}
-	return []ownAttribute{{attrCPU, payload, reason, absent}, s.affinity()}
+	list := s.numbers(groupCPU)
+	// The kernel has already scaled the two times. With a run time of 0, readers take these.
+	times := list[0].payload
+	copy(times[cpuPrevUtime:], times[cpuUtimeNS:cpuUtimeNS+8])
+	copy(times[cpuPrevStime:], times[cpuStimeNS:cpuStimeNS+8])
+	return append(list, s.affinity())
 }
 
 // affinity builds the set of processors, which status has in hexadecimal, in words of 32 bits.
@@ -224,26 +241,15 @@ func (s *taskFiles) memory() []ownAttribute {
 	if words, reason := s.line("status", "VmSize"); len(words) == 0 && reason == 0 {
 		return []ownAttribute{{attr: attrMem, reason: NoMemory}}
 	}
-	return s.lines(attrMem, "status", 8, 1024, "VmSize", "RssAnon", "RssFile", "RssShmem", "VmSwap", "VmPeak", "VmHWM",
-		"VmExe", "VmData", "VmStk", "VmLib", "VmLck", "VmPin", "VmPTE", "HugetlbPages")
+	return s.numbers(groupMem)
 }
 
 func (s *taskFiles) namespaces() []ownAttribute {
-	shared := s.directory
-	if thread, _ := s.worker.liveThread(shared, s.started); thread != "" {
-		shared = thread
+	shared := *s
+	if thread, _ := s.worker.liveThread(s.directory, s.started); thread != "" {
+		shared.directory = thread
 	}
-	absent := map[Field]Absent{}
-	var payload []byte
-	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
-		target, err := os.Readlink(shared + "/ns/" + name)
-		if err != nil {
-			absent[NSPID+Field(i)] = s.worker.reasonOf(err, "ns/"+name)
-		}
-		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
-		payload = number(payload, parse(inode), 8)
-	}
-	return append(s.list(attrNspids, "NSpid"), ownAttribute{attrNamespaces, payload, 0, absent})
+	return append(s.list(attrNspids, "NSpid"), shared.numbers(groupNamespaces)...)
 }
 
 func (s *taskFiles) cgroup() []ownAttribute {
@@ -306,22 +312,6 @@ func (w *worker) cgroupMount() (point string, device uint64, found bool) {
 // escaped replaces what the kernel writes for some bytes of a path in mountinfo.
 var escaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-func (s *taskFiles) signals() []ownAttribute {
-	_, reason := s.text("status")
-	var payload []byte
-	for _, name := range []string{"SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"} {
-		words, _ := s.line("status", name)
-		value, err := strconv.ParseUint(strings.Join(words, ""), 16, 64)
-		if err != nil && reason == 0 {
-			reason = Unsupported
-		}
-		payload = number(payload, value, 8)
-	}
-	queued, _ := s.line("status", "SigQ")
-	count, _, _ := strings.Cut(strings.Join(queued, ""), "/")
-	return []ownAttribute{{attr: attrSignals, payload: number(payload, parse(count), 8), reason: reason}}
-}
-
 // limitTitles are the first words of the lines of limits, in the order of RLIMIT_*.
 var limitTitles = [len(limitNames)]string{
 	"Max cpu time", "Max file size", "Max data size", "Max stack size", "Max core file size", "Max resident set",
@@ -360,24 +350,12 @@ func (s *taskFiles) paths() []ownAttribute {
 		}
 		list = append(list, of)
 	}
-	words, reason := s.line("status", "Umask")
-	mask, err := strconv.ParseUint(strings.Join(words, ""), 8, 32)
-	if err != nil && reason == 0 {
+	umask := s.numbers(groupPaths)
+	if umask[0].reason == Unsupported {
 		// A task that is exiting has no umask.
-		reason = Gone
+		umask[0].reason = Gone
 	}
-	return append(list, ownAttribute{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
-}
-
-func (s *taskFiles) descriptors() []ownAttribute {
-	absent := map[Field]Absent{}
-	count, reason := s.countFiles()
-	if reason != 0 {
-		absent[FDCount] = reason
-	}
-	size, reason := s.line("status", "FDSize")
-	payload := number(nil, count, 4)
-	return []ownAttribute{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
+	return append(list, umask...)
 }
 
 // countFiles returns the number of open files of a task. From Linux 6.2 on, it is the size of the
@@ -409,20 +387,18 @@ func (s *taskFiles) countFiles() (uint64, Absent) {
 }
 
 func (s *taskFiles) layout() []ownAttribute {
-	list := s.words(attrLayout, 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
-	word, reason := s.stat()
-	switch {
-	case reason != 0:
-	case word(23) == 0:
+	list := s.numbers(groupLayout)
+	words, reason := s.stat()
+	if reason != 0 || len(words) < 25 {
+		return list
+	}
+	// The size of the memory, and the addresses at which the code begins and ends.
+	switch size, start, end := words[23-3], words[26-3], words[27-3]; {
+	case size == "0":
 		list[0].reason = NoMemory
-	case word(26) == 1 && word(27) == 1:
+	case start == "1" && end == "1":
 		// The kernel hides the addresses from who may not trace the task.
 		list[0].reason = Denied
 	}
-	text, reason := s.text("personality")
-	value, err := strconv.ParseUint(strings.TrimSpace(text), 16, 32)
-	if err != nil && reason == 0 {
-		reason = Unsupported
-	}
-	return append(list, ownAttribute{attr: attrPersonality, payload: number(nil, value, 4), reason: reason})
+	return list
 }

@@ -61,6 +61,14 @@ type fieldInfo struct {
 	form   form
 	attr   uint8
 	offset uint8
+	proc   procPlace
+}
+
+// procPlace is where procfs has a value: the file, the key of its line, which word of the file it is,
+// and which word of the line. Words of stat count from 1, others from 0.
+type procPlace struct {
+	file, key string
+	at, word  uint8
 }
 
 // groupDerived is the group of fields that no record has.

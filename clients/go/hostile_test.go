@@ -3,6 +3,7 @@ package taskdiag
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -180,7 +181,7 @@ func TestImpostorsAreErrors(t *testing.T) {
 		"an older version": {answer(func(p *packets, seq uint32) {
 			p.task(seq, wire(wireBits, bitsPayload(recordVersion-1)))
 			p.done(seq)
-		}), ErrVersion, "version 5"},
+		}), ErrVersion, fmt.Sprintf("version %d", recordVersion-1)},
 		"no bits":                   {answer(func(p *packets, seq uint32) { p.done(seq) }), ErrMalformed, "without bits"},
 		"short bits":                {answer(func(p *packets, seq uint32) { p.task(seq, wire(wireBits, make([]byte, 5))); p.done(seq) }), ErrMalformed, "without bits"},
 		"another number":            {answer(func(p *packets, seq uint32) { p.done(seq + 1) }), ErrMalformed, "another request"},

@@ -391,7 +391,7 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 // size returns the size of a number of this form in bytes; 0 for other forms.
 func (f form) size() int {
 	switch f {
-	case formUnsigned64, formMaybe64, formNamespace:
+	case formUnsigned64, formMaybe64, formNamespace, formUserTime, formSystemTime:
 		return 8
 	case formUnsigned32, formMaybe32, formSigned32:
 		return 4

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use taskdiag_core::text::process::{self, Line, Lines, Stat, Status};
+use taskdiag_core::text::process::{self, Line, Lines, Status, Word};
 
 pub fn run(data: &[u8]) {
     stat(data);
@@ -36,87 +36,25 @@ fn fdinfo(text: &[u8]) {
 
 /// `do_task_stat()` of fs/proc/array.c.
 fn stat(text: &[u8]) {
-    let Some(stat) = process::stat(text) else {
+    let Some(mut stat) = process::stat(text) else {
         return;
     };
+    stat.parse_late();
     let mut printed = b"1 (".to_vec();
     printed.extend_from_slice(stat.comm);
     printed.extend_from_slice(b") ");
     printed.push(stat.state);
+    let number = |position| stat.number(position).unwrap_or(0);
     let mut numbers = String::new();
-    // The ids are printed as int. The last 0 is itrealvalue.
-    for number in [stat.ppid, stat.pgid, stat.sid, stat.tty_nr] {
-        write!(numbers, " {}", number as i32).expect("memory is written");
-    }
-    write!(
-        numbers,
-        " {} {} {} {} {} {} {} {} {} {} {} {} {} 0",
-        stat.tpgid,
-        stat.flags,
-        stat.min_faults,
-        stat.child_min_faults,
-        stat.maj_faults,
-        stat.child_maj_faults,
-        stat.utime_ticks,
-        stat.stime_ticks,
-        stat.cutime_ticks,
-        stat.cstime_ticks,
-        stat.priority,
-        stat.nice,
-        stat.threads_count
-    )
-    .expect("memory is written");
-    write!(numbers, " {} {}", stat.start_ticks, stat.vsize_bytes).expect("memory is written");
-    let late = stat.late_numbers();
-    for number in 24..38 {
-        write!(numbers, " {}", late.get(number).unwrap_or(0)).expect("memory is written");
-    }
-    write!(
-        numbers,
-        " {} {} {} {}",
-        stat.exit_signal, stat.processor, stat.rt_priority, stat.policy
-    )
-    .expect("memory is written");
-    for number in 42..=51 {
-        if let Some(number) = late.get(number) {
-            write!(numbers, " {number}").expect("memory is written");
-        }
+    for position in 4..Word::ALL.len() {
+        write!(numbers, " {}", number(position) as i64).expect("memory is written");
     }
     printed.extend_from_slice(numbers.as_bytes());
     printed.push(b'\n');
-    let again = process::stat(&printed).expect("what the kernel prints");
+    let mut again = process::stat(&printed).expect("what the kernel prints");
+    again.parse_late();
     assert_eq!((again.comm, again.state), (stat.comm, stat.state));
-    assert_eq!(all_numbers(&again), all_numbers(&stat));
-    let late_again = again.late_numbers();
-    assert!((24..38).all(|number| late_again.get(number) == Some(late.get(number).unwrap_or(0))));
-}
-
-fn all_numbers(stat: &Stat<'_>) -> [i128; 23] {
-    [
-        stat.ppid.into(),
-        stat.pgid.into(),
-        stat.sid.into(),
-        stat.tty_nr.into(),
-        stat.tpgid.into(),
-        stat.flags.into(),
-        stat.min_faults.into(),
-        stat.child_min_faults.into(),
-        stat.maj_faults.into(),
-        stat.child_maj_faults.into(),
-        stat.utime_ticks.into(),
-        stat.stime_ticks.into(),
-        stat.cutime_ticks.into(),
-        stat.cstime_ticks.into(),
-        stat.priority.into(),
-        stat.nice.into(),
-        stat.threads_count.into(),
-        stat.start_ticks.into(),
-        stat.vsize_bytes.into(),
-        stat.exit_signal.into(),
-        stat.processor.into(),
-        stat.rt_priority.into(),
-        stat.policy.into(),
-    ]
+    assert!((4..Word::ALL.len()).all(|position| again.number(position) == Some(number(position))));
 }
 
 /// How the kernel prints the value of a line of `status`.
@@ -135,34 +73,35 @@ enum Form {
 }
 
 /// Lines of each form; several for similar forms.
-const LINES: [(Line, &str, Form); 18] = [
-    (Line::State, "State", Form::Letter),
-    (Line::Ppid, "PPid", Form::Number),
-    (Line::Uid, "Uid", Form::Ids),
-    (Line::Gid, "Gid", Form::Ids),
-    (Line::Groups, "Groups", Form::Ids),
-    (Line::NsPid, "NSpid", Form::Ids),
-    (Line::VmPeak, "VmPeak", Form::Kilobytes),
-    (Line::VmSwap, "VmSwap", Form::Kilobytes),
-    (Line::Hugetlb, "HugetlbPages", Form::Kilobytes),
-    (Line::Threads, "Threads", Form::Number),
-    (Line::CapEff, "CapEff", Form::Mask),
-    (Line::SigQ, "SigQ", Form::Number),
-    (Line::SigCgt, "SigCgt", Form::Mask),
-    (Line::Umask, "Umask", Form::Octal),
-    (Line::Seccomp, "Seccomp", Form::Number),
-    (Line::CpusAllowed, "Cpus_allowed", Form::Processors),
-    (Line::Voluntary, "voluntary_ctxt_switches", Form::Number),
-    (Line::Involuntary, "nonvoluntary_ctxt_switches", Form::Number),
+const LINES: [(Line, Form); 18] = [
+    (Line::State, Form::Letter),
+    (Line::PPid, Form::Number),
+    (Line::Uid, Form::Ids),
+    (Line::Gid, Form::Ids),
+    (Line::Groups, Form::Ids),
+    (Line::NSpid, Form::Ids),
+    (Line::VmPeak, Form::Kilobytes),
+    (Line::VmSwap, Form::Kilobytes),
+    (Line::HugetlbPages, Form::Kilobytes),
+    (Line::Threads, Form::Number),
+    (Line::CapEff, Form::Mask),
+    (Line::SigQ, Form::Number),
+    (Line::SigCgt, Form::Mask),
+    (Line::Umask, Form::Octal),
+    (Line::Seccomp, Form::Number),
+    (Line::Cpus_allowed, Form::Processors),
+    (Line::voluntary_ctxt_switches, Form::Number),
+    (Line::nonvoluntary_ctxt_switches, Form::Number),
 ];
 
 /// `proc_pid_status()` of fs/proc/array.c.
 fn status(text: &[u8]) {
-    let wanted = Lines::of(&LINES.map(|(line, ..)| line));
+    let wanted = Lines::of(&LINES.map(|(line, _)| line));
     let status = process::status(text, wanted);
     assert!(status.found().is_subset(wanted));
     let mut printed = String::new();
-    for (line, key, form) in LINES {
+    for (line, form) in LINES {
+        let key = Line::NAMES[line as usize];
         if status.found().contains(line) {
             write!(printed, "{key}:\t").expect("memory is written");
             value(&status, line, form, &mut printed);
@@ -171,10 +110,10 @@ fn status(text: &[u8]) {
     }
     let again = process::status(printed.as_bytes(), wanted);
     assert_eq!(again.found(), status.found());
-    for (line, ..) in LINES {
+    for (line, _) in LINES {
         assert_eq!(again.number(line), status.number(line));
     }
-    for line in [Line::Uid, Line::Gid, Line::Groups, Line::NsPid] {
+    for line in [Line::Uid, Line::Gid, Line::Groups, Line::NSpid] {
         assert!(again.ids(line).eq(status.ids(line)));
     }
     assert!(again.processors().eq(status.processors()));

@@ -4,9 +4,8 @@ use std::io::Write;
 use std::sync::LazyLock;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Group, Kind, Value};
-use taskdiag_core::field::{files_of, Files};
-use taskdiag_core::proc_values::{self, Coverage};
+use taskdiag::{Field, Group, Value};
+use taskdiag_core::proc_values;
 
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
@@ -104,34 +103,13 @@ impl Row for FieldRow {
             info.kind.as_str(),
             origin(self.0),
             info.since,
-            access(self.0),
+            self.0.right(),
             info.meaning,
         ];
         match parts[column] {
             "" => Err(NONE),
             text => Ok(Value::Text(text.as_bytes())),
         }
-    }
-}
-
-/// The privilege needed to see the field of another user's task in `/proc`: none, `trace` (the
-/// right to trace the task), or `nice` (`CAP_SYS_NICE`).
-fn access(field: Field) -> &'static str {
-    const TRACE: Files = Files::NS
-        .union(Files::IO)
-        .union(Files::ENVIRON)
-        .union(Files::PERSONALITY)
-        .union(Files::EXE)
-        .union(Files::CWD)
-        .union(Files::ROOT)
-        .union(Files::SMAPS_ROLLUP);
-    let files = files_of(field);
-    if TRACE.contains(files) && !files.is_empty() || field.info().kind == Kind::Address {
-        "trace"
-    } else if files == Files::TIMERSLACK_NS {
-        "nice"
-    } else {
-        ""
     }
 }
 
@@ -229,9 +207,8 @@ fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
     for (file, value, coverage) in proc_values::all() {
         write!(out, "| {file} | {value} | ")?;
         let fields = match coverage {
-            Coverage::Named => proc_values::named(file, value),
-            Coverage::By(fields) => fields.to_vec(),
-            Coverage::Nowhere(reason) => {
+            Ok(fields) => fields,
+            Err(reason) => {
                 writeln!(out, "none: {reason} |")?;
                 continue;
             }
@@ -266,7 +243,7 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
                     .collect::<Vec<_>>()
                     .join(", "),
             };
-            for part in [info.kind.as_str(), &place, info.since, access(field), info.meaning] {
+            for part in [info.kind.as_str(), &place, info.since, field.right(), info.meaning] {
                 match part {
                     "" => out.extend_from_slice(b" |"),
                     part => write!(out, " {} |", part.replace('|', "\\|"))?,

@@ -23,7 +23,7 @@ impl Caller {
         let stat = std::fs::read(proc_file("self/stat")).unwrap_or_default();
         Caller {
             euid: geteuid().as_raw(),
-            tty: process::stat(&stat).map_or(0, |stat| stat.tty_nr),
+            tty: process::stat(&stat).map_or(0, |stat| stat.tty_nr()),
         }
     }
 }

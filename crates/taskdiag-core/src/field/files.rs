@@ -4,48 +4,70 @@
 
 use bitflags::bitflags;
 
-use super::{Field, Fields};
+use super::{Field, Fields, Kind};
 
-bitflags! {
-    /// A set of files of `/proc/PID`. In the field table, each file of the set has the field.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Files: u32 {
-        const STAT = 1 << 0;
-        const STATUS = 1 << 1;
-        const SCHEDSTAT = 1 << 2;
-        const CMDLINE = 1 << 3;
-        const OOM_SCORE_ADJ = 1 << 4;
-        const OOM_SCORE = 1 << 5;
-        const CGROUP = 1 << 6;
-        const IO = 1 << 7;
-        const LIMITS = 1 << 8;
-        const ENVIRON = 1 << 9;
-        const LOGINUID = 1 << 10;
-        const SESSIONID = 1 << 11;
-        const PERSONALITY = 1 << 12;
-        const TIMERSLACK_NS = 1 << 13;
-        const WCHAN = 1 << 14;
-        /// `attr/current`.
-        const SECURITY_LABEL = 1 << 15;
-        /// A directory of links.
-        const NS = 1 << 16;
-        /// A link, like the next two.
-        const EXE = 1 << 17;
-        const CWD = 1 << 18;
-        const ROOT = 1 << 19;
-        /// A directory.
-        const FD = 1 << 20;
-        /// `taskdiag::memory` reads it, after all other files.
-        const SMAPS_ROLLUP = 1 << 21;
-        // Code that keeps such a set as a number may give the other bits a meaning. `all()` has
-        // these too.
-        const _ = !0;
-    }
+/// Makes the files: the bit, the constant, the name, its path if that is another, and the right that it
+/// takes to read that of another user's task.
+macro_rules! files {
+    ($($bit:literal $file:ident $name:ident $(($path:literal))? $right:literal;)*) => {
+        bitflags! {
+            /// A set of files of `/proc/PID`. In the field table, each file of the set has the field.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub struct Files: u32 {
+                $(const $file = 1 << $bit;)*
+                // Code that keeps such a set as a number may give the other bits a meaning. `all()`
+                // has these too.
+                const _ = !0;
+            }
+        }
+
+        /// The files by their names.
+        #[allow(dead_code, non_upper_case_globals)] // rows name some files in another way
+        pub(super) mod named {
+            $(pub(in super::super) const $name: super::Files = super::Files::$file;)*
+        }
+
+        const ROWS: [(&str, &str); [$($bit),*].len()] = [$(([$($path,)? stringify!($name)][0], $right)),*];
+    };
+}
+
+files! {
+    0 STAT stat "";
+    1 STATUS status "";
+    2 SCHEDSTAT schedstat "";
+    3 CMDLINE cmdline "";
+    4 OOM_SCORE_ADJ oom_score_adj "";
+    5 OOM_SCORE oom_score "";
+    6 CGROUP cgroup "";
+    7 IO io "trace";
+    8 LIMITS limits "";
+    9 ENVIRON environ "trace";
+    10 LOGINUID loginuid "";
+    11 SESSIONID sessionid "";
+    12 PERSONALITY personality "trace";
+    13 TIMERSLACK_NS timerslack_ns "nice";
+    14 WCHAN wchan "";
+    15 SECURITY_LABEL security_label ("attr/current") "";
+    // A directory of links.
+    16 NS ns "trace";
+    // A link, like the next two.
+    17 EXE exe "trace";
+    18 CWD cwd "trace";
+    19 ROOT root "trace";
+    // A directory. Before 6.2, counting its entries takes the right to trace.
+    20 FD fd "";
+    // `taskdiag::memory` reads it, after all other files.
+    21 SMAPS_ROLLUP smaps_rollup "trace";
 }
 
 impl Files {
     /// No file.
     pub const NONE: Files = Files::empty();
+
+    /// The name of the first file. Empty if there is none.
+    pub fn name(self) -> &'static str {
+        ROWS.get(self.bits().trailing_zeros() as usize).map_or("", |row| row.0)
+    }
 
     /// Files that everybody who may see the task may read. If files are opened by task id, one of
     /// these shows whether the id belonged to the same task all the time.
@@ -69,7 +91,22 @@ impl Files {
 
 /// The files in which procfs has a field; any one of them is enough.
 pub fn files_of(field: Field) -> Files {
-    field.info().files
+    let [first, other] = field.info().places;
+    first.file | other.file
+}
+
+impl Field {
+    /// The right that it takes to see the value of another user's task: `trace`, to trace the task,
+    /// `nice`, which is `CAP_SYS_NICE`, or none.
+    #[doc(hidden)]
+    pub fn right(self) -> &'static str {
+        let info = self.info();
+        let row = ROWS.get(info.places[0].file.bits().trailing_zeros() as usize);
+        match info.kind {
+            Kind::Address => "trace",
+            _ => row.map_or("", |row| row.1),
+        }
+    }
 }
 
 /// A small set of files that has all of `fields`: first the files that alone have some field, then

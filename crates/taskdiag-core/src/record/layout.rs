@@ -54,13 +54,20 @@ macro_rules! enumerations {
 macro_rules! structures {
     ($(
         $(#[doc = $doc:literal])*
-        struct $c:ident as $name:ident { $($(#[doc = $member_doc:literal])* $field:ident: $ty:ty),* $(,)? }
+        struct $c:ident as $name:ident $(= $attr:ident)? {
+            $($(#[doc = $member_doc:literal])* $field:ident: $ty:ty),* $(,)?
+        }
     )*) => {
         wire! { $(
             $(#[doc = $doc])*
             #[doc = concat!("\n\n`struct ", stringify!($c), "` in C.")]
             $name { $($(#[doc = $member_doc])* $field: $ty),* }
         )* }
+
+        $($(impl $name {
+            /// The type of the attribute.
+            pub const KIND: u16 = attr::$attr;
+        })?)*
 
         pub(super) const STRUCTURES: &[Structure] = &[$(Structure {
             name: stringify!($c),
@@ -257,7 +264,7 @@ structures! {
         flags: U16,
     }
 
-    struct td_base as Base {
+    struct td_base as Base = BASE {
         ppid: U32, tracer_pid: U32, pgid: U32, sid: U32, exit_signal: I32, threads_count: U32,
         /// The letter of proc(5).
         state: u8,
@@ -268,9 +275,9 @@ structures! {
         comm: [u8; 16],
     }
 
-    struct td_tty as Tty { tty_nr: U32, tpgid: I32 }
+    struct td_tty as Tty = TTY { tty_nr: U32, tpgid: I32 }
 
-    struct td_cred as Cred {
+    struct td_cred as Cred = CRED {
         uid: U32, euid: U32, suid: U32, fsuid: U32, gid: U32, egid: U32, sgid: U32, fsgid: U32,
         cap_inheritable: U64, cap_permitted: U64, cap_effective: U64, cap_bounding: U64, cap_ambient: U64,
         no_new_privs: U32, seccomp: U32,
@@ -279,7 +286,7 @@ structures! {
     /// With `CPU_UNSCALED` in the attribute's flags, `utime_ns` and `stime_ns` are tick counts, and
     /// the reader scales them to `sum_exec_runtime` as the kernel's cputime_adjust() does, never
     /// below `prev_utime` and `prev_stime`.
-    struct td_cpu as Cpu {
+    struct td_cpu as Cpu = CPU {
         utime_ns: U64, stime_ns: U64, cutime_ns: U64, cstime_ns: U64, runtime_ns: U64, run_delay_ns: U64,
         voluntary_switches: U64, involuntary_switches: U64, nice: I32, priority: I32, rt_priority: U32, policy: U32,
         cpu: U32, reserved: U32, sum_exec_runtime: U64, prev_utime: U64, prev_stime: U64, guest_ns: U64, cguest_ns: U64,
@@ -292,31 +299,31 @@ structures! {
     /// that shares it.
     struct td_run as Run { runtime_ns: U64, switches: U64 }
 
-    struct td_faults as Faults { min_faults: U64, maj_faults: U64, child_min_faults: U64, child_maj_faults: U64 }
+    struct td_faults as Faults = FAULTS { min_faults: U64, maj_faults: U64, child_min_faults: U64, child_maj_faults: U64 }
 
-    struct td_mem as Mem {
+    struct td_mem as Mem = MEM {
         vsize_bytes: U64, rss_anon_bytes: U64, rss_file_bytes: U64, rss_shmem_bytes: U64, swap_bytes: U64,
         peak_vsize_bytes: U64, peak_rss_bytes: U64, text_bytes: U64, data_bytes: U64, stack_bytes: U64, lib_bytes: U64,
         locked_bytes: U64, pinned_bytes: U64, page_table_bytes: U64, hugetlb_bytes: U64,
     }
 
-    struct td_oom as Oom { oom_score_adj: I32, oom_score: I32 }
+    struct td_oom as Oom = OOM { oom_score_adj: I32, oom_score: I32 }
 
     /// Inode numbers; 0 if the task has given up its namespaces.
-    struct td_namespaces as Namespaces {
+    struct td_namespaces as Namespaces = NAMESPACES {
         ns_pid: U64, ns_pid_for_children: U64, ns_mnt: U64, ns_net: U64, ns_user: U64, ns_uts: U64, ns_ipc: U64,
         ns_cgroup: U64, ns_time: U64,
     }
 
-    struct td_cgroup as Cgroup { cgroup_id: U64 }
+    struct td_cgroup as Cgroup = CGROUP { cgroup_id: U64 }
 
-    struct td_io as Io {
+    struct td_io as Io = IO {
         read_chars: U64, write_chars: U64, read_syscalls: U64, write_syscalls: U64, read_bytes: U64, write_bytes: U64,
         cancelled_write_bytes: U64,
     }
 
     /// Signal sets: signal N is bit N - 1.
-    struct td_signals as Signals {
+    struct td_signals as Signals = SIGNALS {
         sig_pending: U64, sig_shared_pending: U64, sig_blocked: U64, sig_ignored: U64, sig_caught: U64, sig_queued_count: U64,
     }
 
@@ -330,18 +337,18 @@ structures! {
     /// An attribute that is one number: `UMASK`, `PERSONALITY`.
     struct td_number as Number { number: U32 }
 
-    struct td_fds as Fds { fd_count: U32, fd_table_size: U32 }
+    struct td_fds as Fds = FDS { fd_count: U32, fd_table_size: U32 }
 
-    struct td_audit as Audit { loginuid: U32, audit_session: U32 }
+    struct td_audit as Audit = AUDIT { loginuid: U32, audit_session: U32 }
 
     /// Addresses.
-    struct td_layout as Layout {
+    struct td_layout as Layout = LAYOUT {
         start_code: U64, end_code: U64, start_data: U64, end_data: U64, start_brk: U64, start_stack: U64, arg_start: U64,
         arg_end: U64, env_start: U64, env_end: U64,
     }
 
     /// The lines of smaps_rollup, in bytes; all ones if the kernel does not have the line.
-    struct td_rollup as Rollup {
+    struct td_rollup as Rollup = ROLLUP {
         rss_bytes: U64, pss_bytes: U64, pss_dirty_bytes: U64, pss_anon_bytes: U64, pss_file_bytes: U64, pss_shmem_bytes: U64,
         shared_clean_bytes: U64, shared_dirty_bytes: U64, private_clean_bytes: U64, private_dirty_bytes: U64,
         referenced_bytes: U64, anonymous_bytes: U64, ksm_bytes: U64, lazyfree_bytes: U64, anon_huge_bytes: U64,

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use zerocopy::native_endian::{U32, U64};
+use zerocopy::native_endian::U64;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::row::{More, Row, NO_MORE};
+use super::values::known;
 use super::Snapshot;
 use crate::absent::Absent;
 use crate::field::{Field, Fields};
@@ -183,32 +184,13 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// A number that some kernels do not have.
-    #[doc(hidden)]
-    pub fn number(&self, number: U64) -> Result<u64, Absent> {
-        match number.get() {
-            record::NO_NUMBER => Err(Absent::Unsupported),
-            number => Ok(number),
-        }
-    }
-
-    /// A number of 32 bits that some kernels do not have.
-    #[doc(hidden)]
-    pub fn small_number(&self, number: U32) -> Result<u32, Absent> {
-        match number.get() {
-            u32::MAX => Err(Absent::Unsupported),
-            number => Ok(number),
-        }
-    }
-
     /// The unique set size: memory that no other process maps, added up as in ps and smem. Like Rss
     /// and Pss, without pages of hugetlbfs.
     #[doc(hidden)]
     pub fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
-        Ok(self
-            .number(rollup.private_clean_bytes)?
-            .saturating_add(self.number(rollup.private_dirty_bytes)?))
+        let [clean, dirty] = [rollup.private_clean_bytes, rollup.private_dirty_bytes].map(U64::get);
+        Ok(known(clean, record::NO_NUMBER)?.saturating_add(known(dirty, record::NO_NUMBER)?))
     }
 
     /// The path of the executable.

@@ -2,16 +2,18 @@
 
 use super::Task;
 use crate::absent::Absent;
-use crate::field::{with_rows, Field, Mask};
+use crate::field::{origin, with_rows, Field, Mask};
 use crate::record::{self, attr};
 use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
+
+use zerocopy::native_endian::{I32, U32, U64};
 
 /// Makes the methods. Each has the name of its field.
 macro_rules! methods {
     (
         read {
-            $($id:ident $name:ident: $ty:ty, $group:ident $kind:ident, $files:expr, $origin:literal, $since:literal,
-                $meaning:literal, |$task:ident| $read:expr;)*
+            $($id:ident $name:ident: $ty:ty, $group:ident $kind:ident, $place:tt $(since $since:literal)?,
+                $meaning:literal $(, $read:tt)?;)*
         }
         derived {
             $($derived_id:ident $derived_name:ident: $derived_ty:ty, $derived_kind:ident [$($made_of:ident)*],
@@ -22,11 +24,10 @@ macro_rules! methods {
             $(
                 #[doc = $meaning]
                 #[doc = ""]
-                #[doc = concat!("In `/proc`: ", $origin, ".")]
+                #[doc = concat!("In `/proc`: ", origin!($place), ".")]
                 pub fn $name(&self) -> Result<$ty, Absent> {
                     self.check(Field::$id)?;
-                    let $task = self;
-                    $read
+                    read!(self $id $group $name $($read)?)
                 }
             )*
 
@@ -50,10 +51,64 @@ macro_rules! methods {
     };
 }
 
-macro_rules! part {
-    ($task:ident, $field:ident, $kind:ident, $ty:ident) => {
-        $task.part::<record::$ty>(Field::$field, attr::$kind)
+/// Reads a value as the last brackets of its row say.
+macro_rules! read {
+    ($t:ident $id:ident $group:ident $name:ident [attr $attr:ident]) => { $t.payload(Field::$id, attr::$attr) };
+    ($t:ident $id:ident $group:ident $name:ident [attr $attr:ident as $ty:ident]) => {
+        Ok($ty::new($t.payload(Field::$id, attr::$attr)?))
     };
+    ($t:ident $id:ident $group:ident $name:ident [$($place:ident)* |$task:ident| $read:expr]) => {{
+        let $task = $t;
+        $read
+    }};
+    ($t:ident $id:ident $group:ident $name:ident [namespace]) => { $t.namespace(Field::$id, |part| part.$name) };
+    ($t:ident $id:ident $group:ident $name:ident [maybe]) => { read!($t $id $group $name [maybe $name]) };
+    ($t:ident $id:ident $group:ident $name:ident [maybe $member:ident]) => {
+        known(read!($t $id record::$group::KIND, $group $member), !0)
+    };
+    ($t:ident $id:ident $group:ident $name:ident [$attr:ident $part:ident.$member:ident]) => {
+        Ok(read!($t $id attr::$attr, $part $member))
+    };
+    ($t:ident $id:ident $group:ident $name:ident [$member:ident]) => {
+        Ok(read!($t $id record::$group::KIND, $group $member))
+    };
+    ($t:ident $id:ident $group:ident $name:ident) => { read!($t $id $group $name [$name]) };
+    ($t:ident $id:ident $kind:expr, $part:ident $member:ident) => {
+        $t.part::<record::$part>(Field::$id, $kind)?.$member.value()
+    };
+}
+
+/// A member of a record as a value.
+trait Number<T> {
+    fn value(self) -> T;
+}
+
+macro_rules! numbers {
+    ($($member:ty => $ty:ty = $value:expr;)*) => { $(
+        impl Number<$ty> for $member {
+            fn value(self) -> $ty {
+                $value(self)
+            }
+        }
+    )* };
+}
+
+numbers! {
+    u8 => char = char::from;
+    I32 => i32 = I32::get;
+    U32 => u32 = U32::get;
+    U32 => bool = |number: U32| number.get() != 0;
+    U32 => Mask = |number: U32| Mask(number.get().into());
+    U64 => u64 = U64::get;
+    U64 => Mask = |number: U64| Mask(number.get());
+}
+
+/// A number, unless it is what stands for one that this kernel does not have.
+pub(super) fn known<T: PartialEq>(number: T, none: T) -> Result<T, Absent> {
+    if number == none {
+        return Err(Absent::Unsupported);
+    }
+    Ok(number)
 }
 
 with_rows!(methods);

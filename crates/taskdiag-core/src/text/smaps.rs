@@ -3,53 +3,35 @@
 //! Both have the same lines, `smaps` once for each mapping, so the values of each line are added
 //! up. Any bytes are safe to parse.
 
-use zerocopy::native_endian::U64;
+use zerocopy::IntoBytes as _;
 
 use super::number::kibibytes;
 use crate::record::{Rollup, NO_NUMBER};
 
-/// The keys of the lines, in the order of [`Rollup`].
-const LINES: [&[u8]; 22] = [
-    b"Rss",
-    b"Pss",
-    b"Pss_Dirty",
-    b"Pss_Anon",
-    b"Pss_File",
-    b"Pss_Shmem",
-    b"Shared_Clean",
-    b"Shared_Dirty",
-    b"Private_Clean",
-    b"Private_Dirty",
-    b"Referenced",
-    b"Anonymous",
-    b"KSM",
-    b"LazyFree",
-    b"AnonHugePages",
-    b"ShmemPmdMapped",
-    b"FilePmdMapped",
-    b"Shared_Hugetlb",
-    b"Private_Hugetlb",
-    b"Swap",
-    b"SwapPss",
-    b"Locked",
-];
+names! {
+    /// The lines, in the order of [`Rollup`].
+    SmapsLine:
+        Rss Pss Pss_Dirty Pss_Anon Pss_File Pss_Shmem Shared_Clean Shared_Dirty Private_Clean Private_Dirty Referenced
+        Anonymous KSM LazyFree AnonHugePages ShmemPmdMapped FilePmdMapped Shared_Hugetlb Private_Hugetlb Swap SwapPss
+        Locked
+}
 
 const RSS: usize = 0;
 const PSS: usize = 1;
 
-/// The maximum length of a line in [`LINES`]. Only the lines of mappings with long names are
+/// The maximum length of a line in [`SmapsLine::NAMES`]. Only the lines of mappings with long names are
 /// longer.
 const MAX_LINE_BYTES: usize = 256;
 
 /// Adds up lines. The text may come in pieces.
 #[derive(Debug)]
 pub struct Sum {
-    bytes: [u64; LINES.len()],
-    /// Bit `n` is set once a line `LINES[n]` was added.
+    bytes: [u64; SmapsLine::NAMES.len()],
+    /// Bit `n` is set once a line `SmapsLine::NAMES[n]` was added.
     found: u32,
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
-    /// The index in [`LINES`] that is expected next: the kernel keeps the order.
+    /// The index in [`SmapsLine::NAMES`] that is expected next: the kernel keeps the order.
     next: usize,
     is_empty: bool,
 }
@@ -57,7 +39,7 @@ pub struct Sum {
 impl Default for Sum {
     fn default() -> Sum {
         Sum {
-            bytes: [0; LINES.len()],
+            bytes: [0; SmapsLine::NAMES.len()],
             found: 0,
             partial: Vec::with_capacity(MAX_LINE_BYTES),
             next: 0,
@@ -69,7 +51,7 @@ impl Default for Sum {
 impl Sum {
     /// Forgets all added lines.
     pub fn clear(&mut self) {
-        self.bytes = [0; LINES.len()];
+        self.bytes = [0; SmapsLine::NAMES.len()];
         self.found = 0;
         self.partial.clear();
         self.next = 0;
@@ -103,9 +85,9 @@ impl Sum {
             return;
         };
         let name = &line[..colon];
-        let index = match LINES.get(self.next) {
-            Some(&expected) if expected == name => self.next,
-            _ => match LINES.iter().position(|&known| known == name) {
+        let index = match SmapsLine::NAMES.get(self.next) {
+            Some(&expected) if expected.as_bytes() == name => self.next,
+            _ => match SmapsLine::NAMES.iter().position(|known| known.as_bytes() == name) {
                 Some(index) => index,
                 None => return,
             },
@@ -132,37 +114,13 @@ impl Sum {
         if !(self.has(RSS) && self.has(PSS)) {
             return None;
         }
-        let mut indexes = 0..LINES.len();
-        let mut next = || match indexes.next() {
-            Some(index) if self.has(index) => U64::new(self.bytes[index]),
-            _ => U64::new(NO_NUMBER),
-        };
-        // The fields are evaluated in this order, which is that of LINES.
-        Some(Rollup {
-            rss_bytes: next(),
-            pss_bytes: next(),
-            pss_dirty_bytes: next(),
-            pss_anon_bytes: next(),
-            pss_file_bytes: next(),
-            pss_shmem_bytes: next(),
-            shared_clean_bytes: next(),
-            shared_dirty_bytes: next(),
-            private_clean_bytes: next(),
-            private_dirty_bytes: next(),
-            referenced_bytes: next(),
-            anonymous_bytes: next(),
-            ksm_bytes: next(),
-            lazyfree_bytes: next(),
-            anon_huge_bytes: next(),
-            shmem_huge_bytes: next(),
-            file_huge_bytes: next(),
-            shared_hugetlb_bytes: next(),
-            private_hugetlb_bytes: next(),
-            swap_bytes: next(),
-            swap_pss_bytes: next(),
-            locked_bytes: next(),
-            age_ns: U64::new(0),
-        })
+        let mut rollup = Rollup::default();
+        let members = rollup.as_mut_bytes().chunks_exact_mut(size_of::<u64>());
+        for (index, member) in members.take(SmapsLine::NAMES.len()).enumerate() {
+            let bytes = if self.has(index) { self.bytes[index] } else { NO_NUMBER };
+            member.copy_from_slice(&bytes.to_ne_bytes());
+        }
+        Some(rollup)
     }
 }
 

@@ -12,7 +12,7 @@ mod tests;
 use super::number::{decimal, hexadecimal, signed};
 use crate::record::LIMITS;
 pub use mountinfo::{cgroup_mounts, has_controller, mounts, swaps, unescape, Mount};
-pub use stat::{stat, LateNumbers, Stat};
+pub use stat::{stat, Stat, Word};
 pub use status::{status, Line, Lines, Status};
 
 /// Parses a file that has one number, such as `oom_score_adj`.
@@ -41,21 +41,18 @@ pub fn schedstat(text: &[u8]) -> Option<[u64; 3]> {
     ])
 }
 
-/// Parses `io`: the numbers of its seven lines, in the order of [`crate::record::Io`].
-pub fn io(text: &[u8]) -> Option<[u64; 7]> {
-    const KEYS: [&[u8]; 7] = [
-        b"rchar: ",
-        b"wchar: ",
-        b"syscr: ",
-        b"syscw: ",
-        b"read_bytes: ",
-        b"write_bytes: ",
-        b"cancelled_write_bytes: ",
-    ];
+names! {
+    /// The lines of `io`.
+    IoLine: rchar wchar syscr syscw read_bytes write_bytes cancelled_write_bytes
+}
+
+/// Parses `io`: the numbers of its lines, in the order of [`IoLine`].
+pub fn io(text: &[u8]) -> Option<[u64; IoLine::ALL.len()]> {
     let mut lines = text.split(|&byte| byte == b'\n');
-    let mut numbers = [0; 7];
-    for (number, key) in numbers.iter_mut().zip(KEYS) {
-        *number = decimal(lines.next()?.strip_prefix(key)?)?;
+    let mut numbers = [0; IoLine::ALL.len()];
+    for (number, key) in numbers.iter_mut().zip(IoLine::NAMES) {
+        let value = lines.next()?.strip_prefix(key.as_bytes())?;
+        *number = decimal(value.strip_prefix(b": ")?)?;
     }
     Some(numbers)
 }
@@ -115,6 +112,11 @@ pub fn hierarchies(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut parts = line.splitn(3, |&byte| byte == b':').skip(1);
         Some((parts.next()?, parts.next()?))
     })
+}
+
+names! {
+    /// The links in `ns/`, in the order of [`crate::record::Namespaces`].
+    NamespaceLink: pid pid_for_children mnt net user uts ipc cgroup time
 }
 
 /// Parses the target of a link in `ns/`, such as `pid:[4026531836]`: the inode number.

@@ -2,91 +2,112 @@
 
 use super::super::number::decimal;
 
-/// The fields of `stat` that taskdiag uses.
+names! {
+    /// The words of `stat` (proc_pid_stat(5)).
+    Word:
+        pid comm state ppid pgrp session tty_nr tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
+        priority nice num_threads itrealvalue starttime vsize rss rsslim startcode endcode startstack kstkesp kstkeip
+        signal blocked sigignore sigcatch wchan nswap cnswap exit_signal processor rt_priority policy
+        delayacct_blkio_ticks guest_time cguest_time start_data end_data start_brk arg_start arg_end env_start env_end
+        exit_code
+}
+
+/// The numbers of `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // proc_pid_stat(5) has the meanings
 pub struct Stat<'a> {
+    /// The name.
     pub comm: &'a [u8],
+    /// The letter of the state.
     pub state: u8,
-    pub ppid: u32,
-    pub pgid: u32,
-    pub sid: u32,
-    pub tty_nr: u32,
-    pub tpgid: i32,
-    pub flags: u32,
-    pub min_faults: u64,
-    pub child_min_faults: u64,
-    pub maj_faults: u64,
-    pub child_maj_faults: u64,
-    pub utime_ticks: u64,
-    pub stime_ticks: u64,
-    pub cutime_ticks: u64,
-    pub cstime_ticks: u64,
-    pub priority: i32,
-    pub nice: i32,
-    pub threads_count: u32,
-    pub start_ticks: u64,
-    pub vsize_bytes: u64,
-    pub exit_signal: i32,
-    pub processor: u32,
-    pub rt_priority: u32,
-    pub policy: u32,
+    /// By position; negative ones as in two's complement.
+    numbers: [u64; Word::ALL.len() + 1],
+    /// The positions of the numbers that were parsed.
+    found: u64,
     /// The text after `vsize`.
     rest: &'a [u8],
 }
 
 /// `PF_KTHREAD`, in the flags of `stat`.
-const KERNEL_THREAD: u32 = 0x0020_0000;
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The numbers of `stat` after `vsize`, by their positions in proc_pid_stat(5), which start at 1.
-/// Few queries need them, so they are parsed separately.
-#[derive(Clone, Copy, Debug)]
-pub struct LateNumbers([Option<u64>; LateNumbers::LAST - LateNumbers::FIRST + 1]);
+const VSIZE: usize = 23;
+const EXIT_SIGNAL: usize = 38;
+const POLICY: usize = 41;
 
-impl LateNumbers {
-    const FIRST: usize = 24;
-    const LAST: usize = 51;
+/// The positions of the numbers that every query gets. The others are parsed if they are needed.
+const EARLY: u64 = ((1 << (VSIZE + 1)) - 1) | ((1 << (POLICY + 1)) - (1 << EXIT_SIGNAL));
 
-    /// The number at a position. `None` if it is negative, or if this kernel does not print it.
-    pub fn get(&self, position: usize) -> Option<u64> {
-        *self.0.get(position.checked_sub(LateNumbers::FIRST)?)?
+impl Stat<'_> {
+    /// The number at a position of proc_pid_stat(5), which starts at 1; the state is a number here.
+    /// `None` if it was not parsed, is malformed, or this kernel does not print it.
+    pub fn number(&self, position: usize) -> Option<u64> {
+        let is_there = self.found >> position & 1 != 0;
+        is_there.then(|| self.numbers[position])
+    }
+
+    /// Whether [`stat`] leaves the number at a position to [`parse_late`](Stat::parse_late).
+    pub fn is_late(position: usize) -> bool {
+        EARLY >> position & 1 == 0
+    }
+
+    /// Parses the numbers that few queries need. Parsing up to them takes long.
+    pub fn parse_late(&mut self) {
+        let mut words = Text(self.rest);
+        for position in VSIZE + 1..Word::ALL.len() {
+            if let Some(number) = words.word().and_then(decimal).filter(|_| Stat::is_late(position)) {
+                self.numbers[position] = number;
+                self.found |= 1 << position;
+            }
+        }
     }
 
     /// Whether the kernel hides the addresses from this reader: it prints 1 for `startcode` and
     /// `endcode`, and 0 for the others.
     pub fn are_addresses_denied(&self) -> bool {
-        (self.get(26), self.get(27)) == (Some(1), Some(1))
-    }
-}
-
-impl Stat<'_> {
-    /// Parses the numbers after `vsize`.
-    pub fn late_numbers(&self) -> LateNumbers {
-        let mut words = Words(self.rest);
-        LateNumbers([(); LateNumbers::LAST - LateNumbers::FIRST + 1].map(|()| decimal(words.word()?)))
+        (self.number(26), self.number(27)) == (Some(1), Some(1))
     }
 
     /// Whether the task is a kernel thread (`PF_KTHREAD`).
     pub fn is_kernel_thread(&self) -> bool {
-        self.flags & KERNEL_THREAD != 0
+        self.numbers[9] & KERNEL_THREAD != 0
     }
 
     /// Whether the task has an address space: the kernel prints its size, and 0 if there is none.
     pub fn has_memory(&self) -> bool {
-        self.vsize_bytes != 0
+        self.numbers[VSIZE] != 0
     }
 
     /// Whether the task is its process's leader. It makes the same test as the kernel's
     /// thread_group_leader().
     pub fn is_leader(&self) -> bool {
-        self.exit_signal >= 0
+        self.numbers[EXIT_SIGNAL] as i64 >= 0
+    }
+
+    /// The process id of the parent.
+    pub fn ppid(&self) -> u32 {
+        self.numbers[4] as u32
+    }
+
+    /// The device number of the terminal.
+    pub fn tty_nr(&self) -> u32 {
+        self.numbers[7] as u32
+    }
+
+    /// The number of threads.
+    pub fn threads_count(&self) -> u32 {
+        self.numbers[20] as u32
+    }
+
+    /// The start time, in clock ticks.
+    pub fn start_ticks(&self) -> u64 {
+        self.numbers[22]
     }
 
     /// Whether the task was released while the kernel wrote the line, or is about to be (state X).
     /// The kernel then can't lock the task's `signal_struct`, so it prints initial values for
     /// everything in it. One of them is the number of threads, which is 0 in no other case.
     pub fn is_released(&self) -> bool {
-        self.threads_count == 0 || self.state == b'X'
+        self.threads_count() == 0 || self.state == b'X'
     }
 }
 
@@ -98,50 +119,33 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let comm = text.get(open + 1..close)?;
-    let numbers = &mut Words(text.get(close + 1..)?.strip_prefix(b" ")?);
-    let &[state] = numbers.word()? else { return None };
+    let words = &mut Text(text.get(close + 1..)?.strip_prefix(b" ")?);
+    let &[state] = words.word()? else { return None };
+    let mut numbers = [0; Word::ALL.len() + 1];
+    numbers[3] = state.into();
+    for number in &mut numbers[4..=VSIZE] {
+        *number = words.number()?;
+    }
+    let rest = words.0;
+    for _ in VSIZE + 1..EXIT_SIGNAL {
+        words.word()?;
+    }
+    for number in &mut numbers[EXIT_SIGNAL..=POLICY] {
+        *number = words.number()?;
+    }
     Some(Stat {
         comm,
         state,
-        ppid: numbers.id()?,
-        pgid: numbers.id()?,
-        sid: numbers.id()?,
-        tty_nr: numbers.id()?,
-        tpgid: numbers.signed()?,
-        flags: numbers.unsigned()?.try_into().ok()?,
-        min_faults: numbers.unsigned()?,
-        child_min_faults: numbers.unsigned()?,
-        maj_faults: numbers.unsigned()?,
-        child_maj_faults: numbers.unsigned()?,
-        utime_ticks: numbers.unsigned()?,
-        stime_ticks: numbers.unsigned()?,
-        cutime_ticks: numbers.unsigned()?,
-        cstime_ticks: numbers.unsigned()?,
-        priority: numbers.signed()?,
-        nice: numbers.signed()?,
-        threads_count: numbers.unsigned()?.try_into().ok()?,
-        start_ticks: {
-            numbers.word()?; // itrealvalue
-            numbers.unsigned()?
-        },
-        vsize_bytes: numbers.unsigned()?,
-        rest: numbers.0,
-        exit_signal: {
-            for _ in 24..38 {
-                numbers.word()?; // rss to cnswap
-            }
-            numbers.signed()?
-        },
-        processor: numbers.unsigned()?.try_into().ok()?,
-        rt_priority: numbers.unsigned()?.try_into().ok()?,
-        policy: numbers.unsigned()?.try_into().ok()?,
+        numbers,
+        found: EARLY & !0b111,
+        rest,
     })
 }
 
 /// Words, each followed by one blank or newline. The last may lack it.
-struct Words<'a>(&'a [u8]);
+struct Text<'a>(&'a [u8]);
 
-impl<'a> Words<'a> {
+impl<'a> Text<'a> {
     fn word(&mut self) -> Option<&'a [u8]> {
         let len = self.0.iter().position(|&byte| byte <= b' ').unwrap_or(self.0.len());
         let word = &self.0[..len];
@@ -164,20 +168,16 @@ impl<'a> Words<'a> {
         is_word.then_some(value)
     }
 
-    fn signed(&mut self) -> Option<i32> {
+    /// A number, of which the kernel prints some as int, with -1 for the ids of a task that was
+    /// released during the read. It also prints device numbers as int, whose top bit may be set.
+    fn number(&mut self) -> Option<u64> {
         match self.0.strip_prefix(b"-") {
             Some(digits) => {
                 self.0 = digits;
-                0i64.checked_sub_unsigned(self.unsigned()?)?.try_into().ok()
+                Some(0i64.checked_sub_unsigned(self.unsigned()?)? as u64)
             }
-            None => self.unsigned()?.try_into().ok(),
+            None => self.unsigned(),
         }
-    }
-
-    /// An id. The kernel prints ids as int, with -1 for a task that was released during the read.
-    /// It also prints device numbers as int, whose top bit may be set.
-    fn id(&mut self) -> Option<u32> {
-        Some(self.signed()? as u32)
     }
 }
 
@@ -194,28 +194,49 @@ pub(super) mod tests {
     /// Check that each field is read from its position.
     #[test]
     fn stat_of_a_process() {
-        let stat = stat(CAT).unwrap();
+        let mut stat = stat(CAT).unwrap();
         assert_eq!(stat.comm, b"cat");
-        assert_eq!((stat.state, stat.ppid, stat.pgid, stat.sid), (b'R', 11169, 11169, 8755));
-        assert_eq!((stat.tty_nr, stat.tpgid, stat.flags), (34816, -1, 4194304));
-        assert_eq!((stat.min_faults, stat.child_min_faults), (122, 1));
-        assert_eq!((stat.maj_faults, stat.child_maj_faults), (2, 3));
-        assert_eq!((stat.utime_ticks, stat.stime_ticks), (4, 5));
-        assert_eq!((stat.cutime_ticks, stat.cstime_ticks), (6, 7));
-        assert_eq!((stat.priority, stat.nice, stat.threads_count), (20, 0, 1));
-        assert_eq!(
-            (stat.start_ticks, stat.vsize_bytes, stat.exit_signal),
-            (249640, 3133440, 17)
-        );
-        assert_eq!((stat.processor, stat.rt_priority, stat.policy), (1, 0, 0));
+        assert_eq!((stat.state, stat.ppid(), stat.tty_nr()), (b'R', 11169, 34816));
+        assert_eq!((stat.threads_count(), stat.start_ticks()), (1, 249640));
+        let numbers = (3..=41).filter_map(|position| stat.number(position));
+        let state = u64::from(b'R');
+        let expected = [
+            state,
+            11169,
+            11169,
+            8755,
+            34816,
+            -1_i64 as u64,
+            4194304,
+            122,
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+            7,
+            20,
+            0,
+            1,
+            0,
+        ]
+        .into_iter()
+        .chain([249640, 3133440, 17, 1, 0, 0]);
+        assert!(numbers.eq(expected), "{stat:?}");
         assert!(stat.is_leader() && stat.has_memory() && !stat.is_kernel_thread() && !stat.is_released());
-        let late = stat.late_numbers();
-        assert_eq!((late.get(24), late.get(28)), (Some(397), Some(140729606887040)));
+        stat.parse_late();
+        let late = stat;
+        assert_eq!((late.number(24), late.number(28)), (Some(397), Some(140729606887040)));
         assert_eq!(
-            (late.get(45), late.get(51)),
+            (late.number(45), late.number(51)),
             (Some(94705657539632), Some(140729606893547))
         );
-        assert_eq!((late.get(23), late.get(52)), (None, None));
+        assert_eq!(
+            (late.number(1), late.number(52), late.number(40)),
+            (None, None, Some(0))
+        );
+        assert!(Stat::is_late(24) && !Stat::is_late(23) && !Stat::is_late(41) && Stat::is_late(42));
         assert!(!late.are_addresses_denied());
     }
 
@@ -249,12 +270,9 @@ pub(super) mod tests {
             let mut words = words.clone();
             words[at] = word;
             let text = words.join(" ");
-            stat(text.as_bytes()).map(|stat| {
-                (
-                    stat.is_released(),
-                    stat.is_leader(),
-                    stat.late_numbers().are_addresses_denied(),
-                )
+            stat(text.as_bytes()).map(|mut stat| {
+                stat.parse_late();
+                (stat.is_released(), stat.is_leader(), stat.are_addresses_denied())
             })
         };
         assert_eq!(with(2, "S"), Some((false, true, false)));
@@ -266,15 +284,15 @@ pub(super) mod tests {
         assert_eq!(with(9, ""), None);
         let mut denied = words.clone();
         (denied[25], denied[26]) = ("1", "1");
-        assert!(stat(denied.join(" ").as_bytes())
-            .unwrap()
-            .late_numbers()
-            .are_addresses_denied());
+        let are_denied = |words: &[&str]| {
+            let text = words.join(" ");
+            let mut stat = stat(text.as_bytes()).unwrap();
+            stat.parse_late();
+            stat.are_addresses_denied()
+        };
+        assert!(are_denied(&denied));
         denied[26] = "2";
-        assert!(!stat(denied.join(" ").as_bytes())
-            .unwrap()
-            .late_numbers()
-            .are_addresses_denied());
+        assert!(!are_denied(&denied));
     }
 
     proptest! {
@@ -287,9 +305,10 @@ pub(super) mod tests {
             text.extend_from_slice(b" 1 1 1 1 1 1 1 1 1 1 1 1 17 2 99 1 0 0 0\n");
             let stat = stat(&text).unwrap();
             prop_assert_eq!(stat.comm, &comm[..]);
-            prop_assert_eq!((stat.tpgid, stat.start_ticks), (tpgid, start));
-            prop_assert_eq!((stat.priority, stat.nice, stat.threads_count), (-2, -20, 14));
-            prop_assert_eq!((stat.exit_signal, stat.processor, stat.rt_priority, stat.policy), (17, 2, 99, 1));
+            let number = |position| stat.number(position).unwrap() as i64;
+            prop_assert_eq!((number(8), stat.start_ticks()), (tpgid.into(), start));
+            prop_assert_eq!((number(18), number(19), number(20)), (-2, -20, 14));
+            prop_assert_eq!([38, 39, 40, 41].map(number), [17, 2, 99, 1]);
         }
     }
 }

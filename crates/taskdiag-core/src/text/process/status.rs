@@ -4,105 +4,42 @@ use memchr::memchr;
 
 use super::super::number::{decimal, hexadecimal, octal};
 use super::{id, words};
+use crate::field::{Files, Kind, TABLE};
 
-macro_rules! lines {
-    ($($id:ident $key:literal $form:ident;)*) => {
-        /// The lines of `status` that taskdiag uses.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)] // proc_pid_status(5) has the meanings
-        pub enum Line { $($id),* }
+names! {
+    /// The lines of `status` (proc_pid_status(5)). Not all kernels have all of them.
+    Line:
+        Name Umask State Tgid Ngid Pid PPid TracerPid Uid Gid FDSize Groups NStgid NSpid NSpgid NSsid Kthread VmPeak
+        VmSize VmLck VmPin VmHWM VmRSS RssAnon RssFile RssShmem VmData VmStk VmExe VmLib VmPTE VmPMD VmSwap
+        HugetlbPages CoreDumping THP_enabled untag_mask Threads SigQ SigPnd ShdPnd SigBlk SigIgn SigCgt CapInh CapPrm
+        CapEff CapBnd CapAmb NoNewPrivs Seccomp Seccomp_filters Speculation_Store_Bypass SpeculationIndirectBranch
+        Cpus_allowed Cpus_allowed_list Mems_allowed Mems_allowed_list voluntary_ctxt_switches
+        nonvoluntary_ctxt_switches x86_Thread_features x86_Thread_features_locked
+}
 
-        impl Line {
-            const COUNT: usize = [$(Line::$id),*].len();
+impl Line {
+    /// The kind of its fields.
+    fn kind(self) -> Option<Kind> {
+        KINDS[self as usize]
+    }
+}
 
-            #[cfg(test)]
-            pub(super) const ALL: [(Line, &'static [u8]); Line::COUNT] = [$((Line::$id, $key)),*];
-
-            /// The line with this name.
-            pub fn named(name: &str) -> Option<Line> {
-                Line::of_key(name.as_bytes())
-            }
-
-            fn of_key(key: &[u8]) -> Option<Line> {
-                match key {
-                    $($key => Some(Line::$id),)*
-                    _ => None,
-                }
-            }
-
-            fn form(self) -> Form {
-                const FORMS: [Form; Line::COUNT] = [$(Form::$form),*];
-                FORMS[self as usize]
-            }
+/// The kinds of the lines that have fields.
+const KINDS: [Option<Kind>; Line::ALL.len()] = {
+    let mut kinds = [None; Line::ALL.len()];
+    let mut at = 0;
+    while at < TABLE.len() {
+        let [one, other] = TABLE[at].places;
+        if one.file.bits() == Files::STATUS.bits() {
+            kinds[one.at as usize] = Some(TABLE[at].kind);
         }
-    };
-}
-
-/// What the value of a line looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// Words, of which the first is read.
-    Words,
-    /// A number of at most 32 bits.
-    Id,
-    /// Any number of ids.
-    Ids,
-    /// Real, effective, saved and file-system id.
-    FourIds,
-    Decimal,
-    Octal,
-    Hexadecimal,
-    /// A size in kB, which is read as bytes.
-    Kilobytes,
-    /// A number and its maximum, with a slash between them. The number is read.
-    OfMaximum,
-    /// A mask of processors, in hexadecimal words of 32 bits, the highest processors first.
-    Cpus,
-}
-
-lines! {
-    State b"State" Words;
-    Ppid b"PPid" Id;
-    TracerPid b"TracerPid" Id;
-    Uid b"Uid" FourIds;
-    Gid b"Gid" FourIds;
-    Groups b"Groups" Ids;
-    NsPid b"NSpid" Ids;
-    VmPeak b"VmPeak" Kilobytes;
-    VmSize b"VmSize" Kilobytes;
-    VmLck b"VmLck" Kilobytes;
-    VmPin b"VmPin" Kilobytes;
-    VmHwm b"VmHWM" Kilobytes;
-    RssAnon b"RssAnon" Kilobytes;
-    RssFile b"RssFile" Kilobytes;
-    RssShmem b"RssShmem" Kilobytes;
-    VmData b"VmData" Kilobytes;
-    VmStk b"VmStk" Kilobytes;
-    VmExe b"VmExe" Kilobytes;
-    VmLib b"VmLib" Kilobytes;
-    VmPte b"VmPTE" Kilobytes;
-    VmSwap b"VmSwap" Kilobytes;
-    Hugetlb b"HugetlbPages" Kilobytes;
-    Threads b"Threads" Id;
-    CapInh b"CapInh" Hexadecimal;
-    CapPrm b"CapPrm" Hexadecimal;
-    CapEff b"CapEff" Hexadecimal;
-    CapBnd b"CapBnd" Hexadecimal;
-    CapAmb b"CapAmb" Hexadecimal;
-    SigQ b"SigQ" OfMaximum;
-    SigPnd b"SigPnd" Hexadecimal;
-    ShdPnd b"ShdPnd" Hexadecimal;
-    SigBlk b"SigBlk" Hexadecimal;
-    SigIgn b"SigIgn" Hexadecimal;
-    SigCgt b"SigCgt" Hexadecimal;
-    Umask b"Umask" Octal;
-    FdSize b"FDSize" Id;
-    NoNewPrivs b"NoNewPrivs" Id;
-    Seccomp b"Seccomp" Id;
-    CpusAllowed b"Cpus_allowed" Cpus;
-    Voluntary b"voluntary_ctxt_switches" Decimal;
-    Involuntary b"nonvoluntary_ctxt_switches" Decimal;
-}
+        if other.file.bits() == Files::STATUS.bits() {
+            kinds[other.at as usize] = Some(TABLE[at].kind);
+        }
+        at += 1;
+    }
+    kinds
+};
 
 /// A set of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,7 +79,7 @@ impl Lines {
 /// The lines that were wanted and found, with well-formed values.
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'a> {
-    values: [(u64, &'a [u8]); Line::COUNT],
+    values: [(u64, &'a [u8]); Line::ALL.len()],
     found: Lines,
 }
 
@@ -151,23 +88,32 @@ pub struct Status<'a> {
 /// The kernel escapes newlines in the name, so a name can't forge a line.
 pub fn status(text: &[u8], wanted: Lines) -> Status<'_> {
     let mut status = Status {
-        values: [(0, b""); Line::COUNT],
+        values: [(0, b""); Line::ALL.len()],
         found: Lines::NONE,
     };
     let mut rest = text;
+    let mut next = 0;
     while !wanted.is_subset(status.found) && !rest.is_empty() {
         let end = memchr(b'\n', rest).unwrap_or(rest.len());
         let line = &rest[..end];
         rest = rest.get(end + 1..).unwrap_or_default();
-        // The longest key has 26 bytes.
-        let Some(colon) = line.iter().take(27).position(|&byte| byte == b':') else {
+        // The kernel keeps the order, but not all tasks have all lines.
+        let is_key = |key: &str| line.get(key.len()) == Some(&b':') && line.starts_with(key.as_bytes());
+        let Some(skipped) = Line::NAMES[next..]
+            .iter()
+            .chain(&Line::NAMES[..next])
+            .position(|key| is_key(key))
+        else {
             continue;
         };
-        let Some(id) = Line::of_key(&line[..colon]).filter(|&id| wanted.contains(id)) else {
+        let id = (next + skipped) % Line::ALL.len();
+        next = id + 1;
+        let id = Line::ALL[id];
+        let Some(kind) = id.kind().filter(|_| wanted.contains(id)) else {
             continue;
         };
-        let value = &line[colon + 1..];
-        if let Some(number) = parse_value(id.form(), value) {
+        let value = &line[Line::NAMES[id as usize].len() + 1..];
+        if let Some(number) = parse_value(kind, value) {
             status.values[id as usize] = (number, value);
             status.found = status.found.or(Lines::of(&[id]));
         }
@@ -176,27 +122,29 @@ pub fn status(text: &[u8], wanted: Lines) -> Status<'_> {
 }
 
 /// The number in a value, or 0 if it is of another kind. `None` if the value is malformed.
-fn parse_value(form: Form, value: &[u8]) -> Option<u64> {
+fn parse_value(kind: Kind, value: &[u8]) -> Option<u64> {
     let mut words = words(value);
-    match form {
-        Form::Words => words.next().map(|_| 0),
-        Form::Id => id(words.next()?).map(u64::from),
-        Form::Ids => words.all(|word| id(word).is_some()).then_some(0),
-        Form::FourIds => {
+    match kind {
+        Kind::Letter => words.next().map(|_| 0),
+        Kind::Ids => words.all(|word| id(word).is_some()).then_some(0),
+        // Real, effective, saved and file-system id.
+        Kind::User | Kind::GroupId => {
             let four = words.by_ref().take(4).filter_map(id).count() == 4;
             (four && words.next().is_none()).then_some(0)
         }
-        Form::Decimal => decimal(words.next()?),
-        Form::Octal => octal(words.next()?),
-        Form::Hexadecimal => hexadecimal(words.next()?),
-        Form::Kilobytes => decimal(words.next()?)?.checked_mul(1024),
-        Form::OfMaximum => decimal(words.next()?.split(|&byte| byte == b'/').next()?),
-        Form::Cpus => {
+        Kind::Mode => octal(words.next()?),
+        Kind::Capabilities | Kind::Signals => hexadecimal(words.next()?),
+        Kind::Bytes => decimal(words.next()?)?.checked_mul(1024),
+        // Hexadecimal words of 32 bits, the highest processors first.
+        Kind::Cpus => {
             let mut parts = words.next()?.split(|&byte| byte == b',');
             parts
                 .all(|part| part.len() <= 8 && hexadecimal(part).is_some())
                 .then_some(0)
         }
+        Kind::Id | Kind::Flag => id(words.next()?).map(u64::from),
+        // A number and its maximum have a slash between them.
+        _ => decimal(words.next()?.split(|&byte| byte == b'/').next()?),
     }
 }
 
@@ -211,9 +159,16 @@ impl<'a> Status<'a> {
         self.values[line as usize].0
     }
 
-    /// The number of a line whose numbers have at most 32 bits.
-    pub fn id(&self, line: Line) -> u32 {
-        self.number(line) as u32
+    /// The number in a word of a line, or the letter of the state. `None` if the line was not found.
+    pub fn word(&self, line: Line, word: u8) -> Option<u64> {
+        if !self.found.contains(line) {
+            return None;
+        }
+        match line.kind()? {
+            Kind::Letter => self.state().map(u64::from),
+            Kind::User | Kind::GroupId => self.words(line).nth(word.into()).and_then(id).map(u64::from),
+            _ => Some(self.number(line)),
+        }
     }
 
     fn words(&self, line: Line) -> impl Iterator<Item = &'a [u8]> {
@@ -233,7 +188,7 @@ impl<'a> Status<'a> {
     /// The processor mask in words of 64 bits, the lowest processors first. The line has words of
     /// 32 bits, the highest processors first.
     pub fn processors(&self) -> impl Iterator<Item = u64> + 'a {
-        let text = self.words(Line::CpusAllowed).next().unwrap_or_default();
+        let text = self.words(Line::Cpus_allowed).next().unwrap_or_default();
         let mut words = text.rsplit(|&byte| byte == b',').map_while(hexadecimal).fuse();
         std::iter::from_fn(move || {
             let low = words.next()?;
@@ -248,7 +203,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) const STATUS: &[u8] =
+    pub(in super::super) const TEXT: &[u8] =
         b"Name:\ta\\nUid:\nUmask:\t0022\nState:\tR (running)\nTgid:\t11182\nPPid:\t11169\nTracerPid:\t0\n\
         Uid:\t0\t1\t2\t4294967295\nGid:\t0\t0\t0\t0\nGroups:\t4 27 \nNSpid:\t11182\t7\nVmPeak:\t    3060 kB\n\
         VmSize:\t    3050 kB\nRssAnon:\t     112 kB\nThreads:\t1\nCapPrm:\t000001fffeffffff\nNoNewPrivs:\t1\n\
@@ -256,51 +211,57 @@ pub(super) mod tests {
         voluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t11\n";
 
     pub(in super::super) fn all_lines() -> Lines {
-        Line::ALL
-            .iter()
-            .fold(Lines::NONE, |lines, &(line, _)| lines.or(Lines::of(&[line])))
+        all().fold(Lines::NONE, |lines, line| lines.or(Lines::of(&[line])))
+    }
+
+    /// The lines that have fields.
+    pub(in super::super) fn all() -> impl Iterator<Item = Line> {
+        Line::ALL.into_iter().filter(|line| line.kind().is_some())
     }
 
     /// Check that the wanted lines have their values, and that no others are found.
     #[test]
     fn status_of_a_process() {
-        let status = status(STATUS, all_lines());
+        let status = status(TEXT, all_lines());
         assert_eq!(status.state(), Some(b'R'));
-        assert_eq!(status.id(Line::Ppid), 11169);
+        assert_eq!(status.number(Line::PPid), 11169);
         assert_eq!(status.ids(Line::Uid).collect::<Vec<_>>(), [0, 1, 2, u32::MAX]);
         assert_eq!(status.ids(Line::Groups).collect::<Vec<_>>(), [4, 27]);
-        assert_eq!(status.ids(Line::NsPid).collect::<Vec<_>>(), [11182, 7]);
+        assert_eq!(status.ids(Line::NSpid).collect::<Vec<_>>(), [11182, 7]);
         assert_eq!(status.number(Line::VmPeak), 3060 * 1024);
         assert_eq!(status.number(Line::RssAnon), 112 * 1024);
         assert_eq!(status.number(Line::CapPrm), 0x1fffeffffff);
-        assert_eq!((status.id(Line::NoNewPrivs), status.id(Line::Seccomp)), (1, 2));
+        assert_eq!((status.number(Line::NoNewPrivs), status.number(Line::Seccomp)), (1, 2));
         assert_eq!(status.processors().collect::<Vec<_>>(), [0x8000_0000_0000_0003, 5]);
         assert_eq!(
-            (status.number(Line::Voluntary), status.number(Line::Involuntary)),
+            (
+                status.number(Line::voluntary_ctxt_switches),
+                status.number(Line::nonvoluntary_ctxt_switches)
+            ),
             (10, 11)
         );
         assert!(!status.found().contains(Line::VmSwap));
-        let some = super::status(STATUS, Lines::of(&[Line::Uid]));
+        let some = super::status(TEXT, Lines::of(&[Line::Uid]));
         assert_eq!(some.found(), Lines::of(&[Line::Uid]));
     }
 
     /// Check the number of each line, and that no other line is found.
     #[test]
     fn each_line_has_its_number() {
-        for (line, key) in Line::ALL {
-            let (value, number) = match line.form() {
-                Form::Words => ("R (running)", 0),
-                Form::Id => ("9", 9),
-                Form::Ids => ("1 2", 0),
-                Form::FourIds => ("1 2 3 4", 0),
-                Form::Decimal => ("5000000000", 5_000_000_000),
-                Form::Octal => ("0137", 0o137),
-                Form::Hexadecimal => ("8000000000000001", 1 << 63 | 1),
-                Form::Kilobytes => ("      9 kB", 9 * 1024),
-                Form::OfMaximum => ("3/100", 3),
-                Form::Cpus => ("ffffffff,00000001", 0),
+        for line in all() {
+            let key = Line::NAMES[line as usize];
+            let (value, number) = match line.kind().unwrap() {
+                Kind::Letter => ("R (running)", 0),
+                Kind::Id | Kind::Flag => ("9", 9),
+                Kind::Ids => ("1 2", 0),
+                Kind::User | Kind::GroupId => ("1 2 3 4", 0),
+                Kind::Mode => ("0137", 0o137),
+                Kind::Capabilities | Kind::Signals => ("8000000000000001", 1 << 63 | 1),
+                Kind::Bytes => ("      9 kB", 9 * 1024),
+                Kind::Cpus => ("ffffffff,00000001", 0),
+                _ if line == Line::SigQ => ("3/100", 3),
+                _ => ("5000000000", 5_000_000_000),
             };
-            let key = std::str::from_utf8(key).unwrap();
             let wanted = Lines::of(&[line]);
             let text = format!("Name:\tx\n{key}:\t{value}\nUnknown:\t1\n{key}:\t0\n");
             let status = status(text.as_bytes(), wanted);
@@ -309,10 +270,10 @@ pub(super) mod tests {
             assert!(!all_lines().is_subset(wanted), "{key}");
             assert_eq!(status.number(line), number, "{key}");
         }
-        let none = status(STATUS, Lines::NONE);
+        let none = status(TEXT, Lines::NONE);
         assert_eq!(none.found(), Lines::NONE);
-        let two = Lines::of(&[Line::Ppid]).or(Lines::of(&[Line::Uid]));
-        assert_eq!(status(STATUS, two).found(), two);
+        let two = Lines::of(&[Line::PPid]).or(Lines::of(&[Line::Uid]));
+        assert_eq!(status(TEXT, two).found(), two);
     }
 
     /// Check that a line with a malformed value counts as missing.

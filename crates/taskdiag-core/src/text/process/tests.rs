@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::stat::tests::CAT;
-use super::status::tests::{all_lines, STATUS};
+use super::status::tests::{all, all_lines, TEXT};
 use super::*;
 
 const IO: &[u8] = b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
@@ -51,9 +51,9 @@ proptest! {
     /// Check that no input makes the parsers panic.
     #[test]
     fn parsers_take_any_bytes(text in hostile()) {
-        let _ = stat(&text).map(|stat| stat.late_numbers());
+        let _ = stat(&text).map(|mut stat| stat.parse_late());
         let status = status(&text, all_lines());
-        for (line, _) in Line::ALL {
+        for line in all() {
             let _ = (status.ids(line).count(), status.number(line), status.state());
         }
         let _ = (status.processors().count(), number::<i32>(&text), schedstat(&text), cgroup(&text), namespace(&text));
@@ -75,7 +75,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(any::<u8>(), 0..200),
         change(CAT),
         change(IO),
-        change(STATUS)
+        change(TEXT)
     ]
 }
 

@@ -62,11 +62,11 @@ pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, 
     let mut text = [0; 1024];
     let len = read_text(directory.as_fd(), c"stat", &mut text)?;
     let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
-    if stat.start_ticks != identity.start_ticks() || stat.is_released() {
+    if stat.start_ticks() != identity.start_ticks() || stat.is_released() {
         return Err(Errno::SRCH);
     }
-    if stat.state != b'Z' || stat.threads_count < 2 {
-        return Ok((directory, (stat.threads_count > 1).then_some(pid)));
+    if stat.state != b'Z' || stat.threads_count() < 2 {
+        return Ok((directory, (stat.threads_count() > 1).then_some(pid)));
     }
     let live = ask_threads(open(proc, ".".to_owned())?.as_fd(), pid, |tid| {
         match open_thread(proc, pid, tid) {

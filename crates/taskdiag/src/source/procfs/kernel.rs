@@ -10,12 +10,12 @@ use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
-use taskdiag_core::text::process;
+use taskdiag_core::text::process::{self, NamespaceLink};
 use taskdiag_sys::host::{own_proc, proc_file};
 
-use super::encode::{self, Plan};
+use super::encode::Plan;
 use super::lost::reason;
-use super::place::{Path, Place, NAMES, NAMESPACE_LINKS};
+use super::place::{Path, Place};
 
 const CGROUP_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
@@ -69,7 +69,7 @@ impl Missing {
             self.probed.0 |= file;
             let mut text = [0; 64];
             let read = own
-                .open(NAMES[encode::index(file)])
+                .open(file.name())
                 .and_then(|opened| rustix::io::read(opened, &mut text[..]));
             // A kernel that does not keep these times prints three zeros. A running thread has used
             // some time.
@@ -78,7 +78,7 @@ impl Missing {
                 self.files |= file;
             }
         }
-        for (which, name) in NAMESPACE_LINKS.iter().enumerate() {
+        for (which, name) in NamespaceLink::NAMES.iter().enumerate() {
             let bit = 1 << which;
             if plan.namespaces & bit == 0 || self.probed.1 & bit != 0 {
                 continue;

@@ -358,5 +358,5 @@ pub(crate) fn pids(proc: &Proc) -> Result<Vec<u32>, Error> {
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
     process::stat(stat)
         .filter(|stat| !stat.is_released())
-        .map(|stat| stat.start_ticks)
+        .map(|stat| stat.start_ticks())
 }

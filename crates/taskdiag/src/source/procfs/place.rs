@@ -6,46 +6,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, SeekFrom, CWD};
 use rustix::io::{retry_on_intr, Errno};
-use taskdiag_core::text::process::{self, Stat};
+use taskdiag_core::field::Files;
+use taskdiag_core::text::process::{self, NamespaceLink, Stat};
 
-use super::encode::{FILES, NAMESPACES, PATHS};
 use super::mount::Proc;
-
-/// The names of files, by [`super::encode::index`].
-pub(super) const NAMES: [&str; FILES] = [
-    "stat",
-    "status",
-    "schedstat",
-    "cmdline",
-    "oom_score_adj",
-    "oom_score",
-    "cgroup",
-    "io",
-    "limits",
-    "environ",
-    "loginuid",
-    "sessionid",
-    "personality",
-    "timerslack_ns",
-    "wchan",
-    "attr/current",
-];
-
-/// The names of links, in the order of [`PATHS`].
-pub(super) const PATH_LINKS: [&str; PATHS.len()] = ["exe", "cwd", "root"];
-
-/// The names of links, in the order of [`NAMESPACES`].
-pub(super) const NAMESPACE_LINKS: [&str; NAMESPACES.len()] = [
-    "ns/pid",
-    "ns/pid_for_children",
-    "ns/mnt",
-    "ns/net",
-    "ns/user",
-    "ns/uts",
-    "ns/ipc",
-    "ns/cgroup",
-    "ns/time",
-];
 
 /// Room for the names of 10000 threads. They are listed in one call: if some end between calls, it
 /// is not certain where a list of threads continues. Memory that is not needed is never touched.
@@ -150,9 +114,9 @@ impl<'a> Place<'a> {
         rustix::fs::openat(self.directory, path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
     }
 
-    /// Opens one of [`NAMES`].
+    /// Opens the file with this bit of [`Files`].
     pub(super) fn open_file(&self, file: usize) -> Result<OwnedFd, Errno> {
-        match NAMES[file] {
+        match Files::from_bits_retain(1 << file).name() {
             // The directories of threads do not have it, but each thread also has a directory like
             // that of a process.
             name @ "timerslack_ns" => {
@@ -179,7 +143,7 @@ impl<'a> Place<'a> {
 
     /// The inode number in the target of a link in `ns/`.
     pub(super) fn namespace(&self, name: &str) -> Result<u64, Errno> {
-        let path = self.path.text(name);
+        let path = self.path.text("ns/").text(name);
         let mut target = [0; 64];
         let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
         process::namespace(&target[..len]).ok_or(Errno::INVAL)
@@ -198,7 +162,10 @@ pub(super) fn other_threads(proc: BorrowedFd<'_>, pid: u32) -> Result<Vec<u32>, 
     tids.truncate(OTHER_THREADS);
     let is_denied = |tid: &u32| {
         let thread = Place::thread(proc, pid, *tid);
-        matches!(thread.namespace(NAMESPACE_LINKS[0]), Err(Errno::ACCESS | Errno::PERM))
+        matches!(
+            thread.namespace(NamespaceLink::NAMES[0]),
+            Err(Errno::ACCESS | Errno::PERM)
+        )
     };
     tids.sort_by_cached_key(is_denied);
     Ok(tids)
@@ -231,7 +198,7 @@ pub(crate) fn ask_threads<T>(
         }
         // A process can keep threads that have ended, by tracing them.
         let are_kept = !tids.is_empty() && tids == before;
-        if are_kept || stat(&Place::process(proc, pid), |stat| stat.threads_count)? < 2 {
+        if are_kept || stat(&Place::process(proc, pid), |stat| stat.threads_count())? < 2 {
             return Ok(None);
         }
         before = tids;
@@ -254,7 +221,7 @@ pub(crate) fn live_directory(proc: &Proc, pid: u32) -> Result<OwnedFd, Errno> {
     let root = open(".".to_owned())?;
     let root = root.as_fd();
     let has_ended = stat(&Place::process(root, pid), |stat| {
-        stat.state == b'Z' && stat.threads_count > 1
+        stat.state == b'Z' && stat.threads_count() > 1
     });
     if has_ended != Ok(true) {
         return Ok(process);

@@ -22,14 +22,14 @@ use taskdiag_core::field::{Field, Files};
 use taskdiag_core::filter::Filter;
 use taskdiag_core::record::Header;
 use taskdiag_core::snapshot::Snapshot;
-use taskdiag_core::text::process::{self, Line, Lines, Stat};
+use taskdiag_core::text::process::{self, Line, Lines, NamespaceLink, Stat};
 use taskdiag_sys::host;
 use zerocopy::native_endian::U32;
 
-use super::encode::{self, Encoder, Plan, RawTask, FILES, NAMESPACES, PATHS};
+use super::encode::{self, Encoder, Plan, RawTask, FILES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
 use super::lost::{reason, Lost};
-use super::place::{other_threads, Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
+use super::place::{other_threads, Listing, Path, Place};
 use crate::absences;
 use crate::readers::{self, Pulse};
 
@@ -142,8 +142,8 @@ impl TaskMatch {
         match self {
             TaskMatch::Any => true,
             TaskMatch::Leader => stat.is_leader(),
-            TaskMatch::ChildOf(pid) => stat.ppid == pid,
-            TaskMatch::Started(ticks) => stat.start_ticks == ticks,
+            TaskMatch::ChildOf(pid) => stat.ppid() == pid,
+            TaskMatch::Started(ticks) => stat.start_ticks() == ticks,
         }
     }
 }
@@ -467,8 +467,8 @@ impl Worker {
             return Ok(None);
         }
         let stat = look(&mut self.buffer, place)?;
-        let start_ticks = stat.start_ticks;
-        if stat.has_memory() || stat.threads_count < 2 {
+        let start_ticks = stat.start_ticks();
+        if stat.has_memory() || stat.threads_count() < 2 {
             return Ok(None);
         }
         let mut live = None;
@@ -488,8 +488,8 @@ impl Worker {
         // If the process ended meanwhile, its id may have passed to another one.
         let stat = look(&mut self.buffer, place)?;
         // All threads that were listed may have ended, and others live.
-        let has_others = live.is_none() && stat.threads_count > 1 && !is_last;
-        if stat.start_ticks != start_ticks || has_others {
+        let has_others = live.is_none() && stat.threads_count() > 1 && !is_last;
+        if stat.start_ticks() != start_ticks || has_others {
             return Err(Lost::Gone);
         }
         Ok(live)
@@ -557,22 +557,22 @@ impl Worker {
 
     /// Reads links, and counts open files.
     fn read_links(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, found: &mut Collected) -> Result<(), Lost> {
-        for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
+        for which in (0..NamespaceLink::NAMES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
             found.namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
                 Err(Absent::Unsupported)
             } else {
-                value(place.namespace(NAMESPACE_LINKS[which]))?
+                value(place.namespace(NamespaceLink::NAMES[which]))?
             };
         }
-        for which in (0..PATHS.len()).filter(|&which| plan.reads(PATHS[which].0)) {
-            found.paths[which] = value(self.buffer.read_link(place, PATH_LINKS[which]))?;
+        for which in (0..PATHS.len()).filter(|&which| plan.reads(PATHS[which])) {
+            found.paths[which] = value(self.buffer.read_link(place, PATHS[which].name()))?;
         }
         if plan.reads(Files::WCHAN) {
             // The kernel prints 0 for a task that does not wait and for one that the caller may not
             // trace. Links of namespaces distinguish the two, because they make the same check.
             let wchan = encode::index(Files::WCHAN);
             if found.texts[wchan].is_ok_and(|span| process::wchan(self.buffer.text(span)).is_empty()) {
-                if let Err(Absent::Denied) = value(place.namespace(NAMESPACE_LINKS[0]))? {
+                if let Err(Absent::Denied) = value(place.namespace(NamespaceLink::NAMES[0]))? {
                     found.texts[wchan] = Err(Absent::Denied);
                 }
             }
@@ -623,8 +623,8 @@ impl Worker {
 struct Collected {
     /// By [`encode::index`].
     texts: [Result<Span, Absent>; FILES],
-    /// In the order of [`NAMESPACES`].
-    namespaces: [Result<u64, Absent>; NAMESPACES.len()],
+    /// In the order of [`NamespaceLink::NAMES`].
+    namespaces: [Result<u64, Absent>; NamespaceLink::NAMES.len()],
     /// In the order of [`PATHS`].
     paths: [Result<Span, Absent>; PATHS.len()],
     fd_count: Result<u32, Absent>,
@@ -637,7 +637,7 @@ struct Collected {
 impl Collected {
     const NOTHING: Collected = Collected {
         texts: [Err(Absent::NotAsked); FILES],
-        namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
+        namespaces: [Err(Absent::NotAsked); NamespaceLink::NAMES.len()],
         paths: [Err(Absent::NotAsked); PATHS.len()],
         fd_count: Err(Absent::NotAsked),
         anchor: None,
@@ -657,7 +657,7 @@ impl Collected {
     fn may_have_ended(&self, buffer: &Buffer) -> bool {
         let text = |file| self.texts[encode::index(file)].ok().map(|span| buffer.text(span));
         if let Some(stat) = text(Files::STAT).and_then(process::stat) {
-            return !stat.has_memory() && stat.threads_count > 1;
+            return !stat.has_memory() && stat.threads_count() > 1;
         }
         if let Some(text) = text(Files::STATUS) {
             return process::status(text, Lines::of(&[Line::State])).state() == Some(b'Z');

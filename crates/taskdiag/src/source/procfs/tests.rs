@@ -11,8 +11,7 @@ use taskdiag_core::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
 use taskdiag_core::value::Value;
 use zerocopy::native_endian::U64;
 
-use super::encode::NAMESPACES;
-use super::place::{Path, NAMESPACE_LINKS};
+use super::place::Path;
 use super::task::is_in_use;
 use super::*;
 
@@ -108,8 +107,11 @@ fn fixed_values_are_those_of_the_files() {
     );
     let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
     assert_eq!(task.oom_score_adj().unwrap().to_string(), score.trim());
-    for (field, name) in NAMESPACES.into_iter().zip(NAMESPACE_LINKS) {
-        let Ok(namespace) = fs::metadata(format!("/proc/{pid}/{name}")) else {
+    for field in Field::ALL.iter().copied() {
+        let Some(name) = field.info().origin.strip_prefix("ns/") else {
+            continue;
+        };
+        let Ok(namespace) = fs::metadata(format!("/proc/{pid}/ns/{name}")) else {
             assert_eq!(task.value(field), Err(Absent::Unsupported));
             continue;
         };

@@ -1,10 +1,10 @@
 //! Why fields of a task are missing.
 
 use taskdiag_core::absent::Absent;
-use taskdiag_core::field::{files_of, Field, Files, Group, Kind};
-use taskdiag_core::text::process::{self, LateNumbers, Line};
+use taskdiag_core::field::{Field, Files, Group, Kind, RecordPlace};
+use taskdiag_core::text::process::{self, Line, Stat};
 
-use super::plan::{contains, lines_of, Plan, FILES, NAMESPACES, PATHS};
+use super::plan::{contains, lines_of, Plan, FILES, PATHS};
 use super::Task;
 
 /// Files that every kernel has, with every field, and that everybody who may see the task may read.
@@ -24,57 +24,51 @@ pub(super) fn has_all(plan: &Plan, task: &Task<'_>) -> bool {
 
 /// Why a field of a task is missing, given that the task has what the field is about. `None` if it
 /// is there.
-pub(super) fn reason(field: Field, task: &Task<'_>, late: Option<LateNumbers>) -> Option<Absent> {
-    let (raw, files) = (task.raw, files_of(field));
-    if field.info().kind == Kind::Address && late.is_some_and(|late| late.are_addresses_denied()) {
+pub(super) fn reason(field: Field, task: &Task<'_>) -> Option<Absent> {
+    let (raw, info) = (task.raw, field.info());
+    let [place, other] = &info.places;
+    if info.kind == Kind::Address && task.stat.as_ref().is_some_and(Stat::are_addresses_denied) {
         return Some(Absent::Denied);
     }
-    if files == Files::NONE || raw.text(Files::STAT).is_ok() && files.intersects(Files::STAT) {
-        return None;
-    }
-    if files == Files::NS {
-        let which = NAMESPACES.iter().position(|&namespace| namespace == field)?;
-        return raw.namespaces[which].err();
-    }
-    if let Some(which) = PATHS.iter().position(|&(_, path, _)| path == field) {
-        return match raw.paths[which] {
-            Err(Absent::Gone) if field == Field::Exe && task.no_memory => None,
-            path => path.err(),
-        };
-    }
-    if files == Files::FD {
-        return raw.fd_count.err();
-    }
-    // Fields of both files are in `status` here: with `stat` they would have been found above.
-    let file = if files.intersects(Files::STATUS) {
-        Files::STATUS
-    } else {
-        files
-    };
-    if let Err(reason) = raw.text(file) {
-        return Some(reason);
-    }
-    // A task that ended has no such line.
-    if field == Field::Umask && task.status.is_some() && task.status_with(Line::Umask).is_none() {
-        return Some(Absent::Gone);
-    }
-    let is_there = match file {
-        Files::STATUS => {
-            let lines = lines_of(field);
-            task.status
-                .as_ref()
-                .is_some_and(|status| lines.is_subset(status.found()))
+    let is_there = match place.file {
+        Files::NONE => true,
+        Files::STAT if task.stat.is_some() => true,
+        Files::NS => return raw.namespaces[usize::from(place.at)].err(),
+        Files::FD => return raw.fd_count.err(),
+        Files::EXE | Files::CWD | Files::ROOT => {
+            let which = PATHS.iter().position(|&path| path == place.file)?;
+            return match raw.paths[which] {
+                Err(Absent::Gone) if field == Field::Exe && task.no_memory => None,
+                path => path.err(),
+            };
         }
-        Files::SCHEDSTAT => task.parsed(file, process::schedstat).is_some(),
-        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => task.parsed(file, process::number::<i32>).is_some(),
-        Files::TIMERSLACK_NS => task.parsed(file, process::number::<i64>).is_some(),
-        Files::LOGINUID | Files::SESSIONID => task.parsed(file, process::number::<u32>).is_some(),
-        Files::PERSONALITY => task.parsed(file, process::mask).is_some(),
-        Files::IO => task.parsed(file, process::io).is_some(),
-        Files::LIMITS => task.parsed(file, process::limits).is_some(),
-        Files::CGROUP if field == Field::CgroupId => return raw.cgroup_id.err(),
-        Files::CGROUP if field == Field::Cgroup => task.parsed(file, process::cgroup).is_some(),
-        _ => true,
+        Files::STAT | Files::STATUS => {
+            let file = if other.file == Files::NONE {
+                place.file
+            } else {
+                other.file
+            };
+            if let Err(reason) = raw.text(file) {
+                return Some(reason);
+            }
+            // A task that ended has no such line.
+            if field == Field::Umask && task.status_with(Line::Umask).is_none() {
+                return Some(Absent::Gone);
+            }
+            let found = task.status.as_ref().map(|status| status.found());
+            found.is_some_and(|found| lines_of(field).is_subset(found))
+        }
+        file => {
+            if let Err(reason) = raw.text(file) {
+                return Some(reason);
+            }
+            match field {
+                Field::CgroupId => return raw.cgroup_id.err(),
+                Field::Cgroup => task.parsed(file, process::cgroup).is_some(),
+                Field::Limits => task.parsed(file, process::limits).is_some(),
+                _ => !matches!(info.record, RecordPlace::Member(_)) || task.number(place).is_some(),
+            }
+        }
     };
     (!is_there).then_some(Absent::Unsupported)
 }

@@ -5,22 +5,24 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use taskdiag_core::absent::Absent;
-use taskdiag_core::field::{Field, Files, Group};
-use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
-use taskdiag_core::text::process::{self, Line, Stat, Status};
-use zerocopy::native_endian::{I32, U16, U32, U64};
-use zerocopy::IntoBytes;
+use std::sync::LazyLock;
 
-pub(super) use plan::{contains, index, Plan, FILES, NAMESPACES, PATHS};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::field::{Field, Fields, Files, Group, Info, Kind, Member, Place, RecordPlace};
+use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
+use taskdiag_core::text::process::{self, IoLine, Line, NamespaceLink, Stat, Status};
+use zerocopy::native_endian::{U16, U32, U64};
+use zerocopy::{FromBytes as _, IntoBytes};
+
+pub(super) use plan::{contains, index, Plan, FILES, PATHS};
 
 /// What was read about one task, unparsed.
 #[derive(Debug)]
 pub(super) struct RawTask<'a> {
     /// The complete texts of files, by [`index`].
     pub texts: [Result<&'a [u8], Absent>; FILES],
-    /// Inode numbers, in the order of [`NAMESPACES`].
-    pub namespaces: [Result<u64, Absent>; NAMESPACES.len()],
+    /// Inode numbers, in the order of [`NamespaceLink::NAMES`].
+    pub namespaces: [Result<u64, Absent>; NamespaceLink::NAMES.len()],
     pub cgroup_id: Result<u64, Absent>,
     /// The targets of links, in the order of [`PATHS`].
     pub paths: [Result<&'a [u8], Absent>; PATHS.len()],
@@ -32,7 +34,7 @@ pub(super) struct RawTask<'a> {
 impl<'a> RawTask<'a> {
     pub(super) const NONE: RawTask<'static> = RawTask {
         texts: [Err(Absent::NotAsked); FILES],
-        namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
+        namespaces: [Err(Absent::NotAsked); NamespaceLink::NAMES.len()],
         cgroup_id: Err(Absent::NotAsked),
         paths: [Err(Absent::NotAsked); PATHS.len()],
         fd_count: Err(Absent::NotAsked),
@@ -57,29 +59,33 @@ pub(super) enum NoRecord {
     Malformed,
 }
 
-/// One task, with its two largest texts parsed.
+/// One task, with the texts parsed that have several numbers.
 struct Task<'a> {
     raw: &'a RawTask<'a>,
     stat: Option<Stat<'a>>,
     status: Option<Status<'a>>,
+    schedstat: Option<[u64; 3]>,
+    io: Option<[u64; IoLine::ALL.len()]>,
     no_memory: bool,
 }
 
 impl<'a> Task<'a> {
     fn parse(plan: &Plan, raw: &'a RawTask<'a>) -> Result<Task<'a>, NoRecord> {
-        let stat = match raw.text(Files::STAT) {
+        let mut stat = match raw.text(Files::STAT) {
             Ok(text) => Some(process::stat(text).ok_or(NoRecord::Malformed)?),
             Err(_) => None,
         };
+        if plan.reads_late {
+            stat.as_mut().into_iter().for_each(Stat::parse_late);
+        }
         let status = match raw.text(Files::STATUS) {
             Ok(text) => Some(process::status(text, plan.lines)),
             Err(_) => None,
         };
         // If a task was released, the kernel has no lock with which to read the values of its
         // process for `stat` and `status`.
-        let is_released = |status: &Status<'_>| {
-            status.found().contains(Line::Threads) && status.number(Line::Threads) == 0 || status.state() == Some(b'X')
-        };
+        let is_released =
+            |status: &Status<'_>| status.word(Line::Threads, 0) == Some(0) || status.state() == Some(b'X');
         if stat.as_ref().is_some_and(Stat::is_released) || status.as_ref().is_some_and(is_released) {
             return Err(NoRecord::Gone);
         }
@@ -92,6 +98,8 @@ impl<'a> Task<'a> {
             raw,
             stat,
             status,
+            schedstat: raw.text(Files::SCHEDSTAT).ok().and_then(process::schedstat),
+            io: raw.text(Files::IO).ok().and_then(process::io),
             no_memory,
         })
     }
@@ -101,10 +109,76 @@ impl<'a> Task<'a> {
         self.status.as_ref().filter(|status| status.found().contains(line))
     }
 
+    /// The number at a place. `None` if it was not read, is malformed, or this kernel does not print
+    /// it.
+    fn number(&self, place: &Place) -> Option<u64> {
+        let at = usize::from(place.at);
+        match place.file {
+            Files::STAT => self.stat.as_ref()?.number(at),
+            Files::STATUS => self.status.as_ref()?.word(Line::ALL[usize::from(place.at)], place.word),
+            Files::SCHEDSTAT => Some(self.schedstat?[at]),
+            Files::IO => Some(self.io?[at]),
+            Files::NS => self.raw.namespaces[at].ok(),
+            Files::FD => self.raw.fd_count.ok().map(u64::from),
+            Files::CGROUP => self.raw.cgroup_id.ok(),
+            Files::PERSONALITY => self.parsed(place.file, process::mask).map(u64::from),
+            Files::NONE | Files::SMAPS_ROLLUP => None,
+            file => self.parsed(file, process::number::<i64>).map(|number| number as u64),
+        }
+    }
+
     /// Parses a file with `parse`, if it was read.
     fn parsed<T>(&self, file: Files, parse: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
         parse(self.raw.text(file).ok()?)
     }
+}
+
+/// No attribute of numbers is longer.
+const MAX_PART_BYTES: usize = 256;
+
+/// What [`Encoder::put_numbers`] needs of a row of the field table, close together.
+#[derive(Debug)]
+struct Number {
+    places: [Place; 2],
+    member: Member,
+    is_ticks: bool,
+    is_shared: bool,
+    needs_memory: bool,
+}
+
+/// The fields of a group that are numbers in attributes, those of one attribute together.
+fn numbers(group: Group) -> &'static [Number] {
+    static NUMBERS: LazyLock<[Vec<Number>; Group::ALL.len()]> = LazyLock::new(|| {
+        let number = |field: Field| match *field.info() {
+            Info {
+                places,
+                record: RecordPlace::Member(member),
+                kind,
+                ..
+            } => Some(Number {
+                places,
+                member,
+                is_ticks: kind == Kind::Nanoseconds && places[0].file == Files::STAT,
+                is_shared: field.is_shared_by_threads(),
+                needs_memory: field.needs_memory(),
+            }),
+            _ => None,
+        };
+        Group::ALL.map(|group| Fields::of_group(group).iter().filter_map(number).collect())
+    });
+    &NUMBERS[group as usize]
+}
+
+/// The fields of a group that are whole attributes.
+fn payloads(group: Group) -> &'static [(Field, u16)] {
+    static PAYLOADS: LazyLock<[Vec<(Field, u16)>; Group::ALL.len()]> = LazyLock::new(|| {
+        let payload = |field: Field| match field.info().record {
+            RecordPlace::Payload(attribute) => Some((field, attribute)),
+            _ => None,
+        };
+        Group::ALL.map(|group| Fields::of_group(group).iter().filter_map(payload).collect())
+    });
+    &PAYLOADS[group as usize]
 }
 
 /// What stays the same from task to task.
@@ -158,7 +232,7 @@ impl Encoder {
         };
         let mut flags = 0;
         if let Some(stat) = &task.stat {
-            header.start_ns = U64::new(self.nanoseconds(stat.start_ticks));
+            header.start_ns = U64::new(self.nanoseconds(stat.start_ticks()));
             if stat.is_kernel_thread() {
                 flags |= record::KERNEL_THREAD;
             }
@@ -168,7 +242,7 @@ impl Encoder {
         }
         let mut record = Writer::new(records);
         for group in plan.groups.iter() {
-            self.put(group, plan, (&task, live), &mut record);
+            self.put(group, (&task, live), &mut record);
         }
         if self.put_absent(plan, (&task, live), &mut record) {
             flags |= record::HAS_ABSENT;
@@ -178,117 +252,90 @@ impl Encoder {
         Ok(())
     }
 
-    fn put(&mut self, group: Group, plan: &Plan, (task, live): (&Task<'_>, &Task<'_>), record: &mut Writer<'_>) {
-        match group {
-            Group::Base => put_base(task, record),
-            Group::Tty => put_tty(task, record),
-            Group::Cred => put_cred(task, record),
-            Group::Groups => self.put_ids(task, Line::Groups, attr::GROUPS, record),
-            Group::Cpu => self.put_cpu(plan, task, record),
-            Group::Faults => put_faults(task, record),
-            Group::Mem => put_mem(live, record),
-            Group::Args => put_text_of_memory(live, Files::CMDLINE, attr::ARGS, record),
-            Group::Oom => put_oom(task, record),
-            Group::Namespaces => {
-                let inodes = live.raw.namespaces.map(|inode| inode.unwrap_or(0));
-                record.put(attr::NAMESPACES, 0, inodes.as_bytes());
-                self.put_ids(task, Line::NsPid, attr::NSPIDS, record);
+    fn put(&mut self, group: Group, (task, live): (&Task<'_>, &Task<'_>), record: &mut Writer<'_>) {
+        for part in numbers(group).chunk_by(|one, other| one.member.attribute == other.member.attribute) {
+            self.put_numbers(part, (task, live), record);
+        }
+        if let (Group::Base, Some(stat)) = (group, &task.stat) {
+            // What `comm` has no room for.
+            if stat.comm.len() >= size_of_val(&record::Base::default().comm) {
+                record.put(attr::NAME, 0, stat.comm);
             }
-            Group::Cgroup => put_cgroup(task, record),
-            Group::Io => {
-                if let Some(numbers) = task.parsed(Files::IO, process::io) {
-                    record.put(attr::IO, 0, numbers.map(U64::new).as_bytes());
-                }
+        }
+        for &(field, attribute) in payloads(group) {
+            let task = if field.is_shared_by_threads() { live } else { task };
+            if let Some(payload) = self.payload(&field.info().places[0], attribute, task) {
+                record.put(attribute, 0, payload);
             }
-            Group::Signals => put_signals(task, record),
-            Group::Limits => {
-                if let Some(limits) = task.parsed(Files::LIMITS, process::limits) {
-                    let limits = limits.map(|(soft, hard)| [soft, hard].map(U64::new));
-                    record.put(attr::LIMITS, 0, limits.as_bytes());
-                }
-            }
-            Group::Env => put_text_of_memory(live, Files::ENVIRON, attr::ENV, record),
-            Group::Paths => put_paths(live, record),
-            Group::Fds => {
-                let status = live.status.as_ref();
-                let fds = record::Fds {
-                    fd_count: U32::new(live.raw.fd_count.unwrap_or(0)),
-                    fd_table_size: U32::new(status.map_or(0, |status| status.id(Line::FdSize))),
-                };
-                record.put(attr::FDS, 0, fds.as_bytes());
-            }
-            Group::Audit => put_audit(task, record),
-            Group::Layout => {
-                put_layout(live, record);
-                if let Some(personality) = task.parsed(Files::PERSONALITY, process::mask) {
-                    record.put(attr::PERSONALITY, 0, &personality.to_ne_bytes());
-                }
-            }
-            Group::Text => {
-                if let Ok(text) = task.raw.text(Files::WCHAN) {
-                    record.put(attr::WCHAN, 0, process::wchan(text));
-                }
-                if let Ok(text) = task.raw.text(Files::SECURITY_LABEL) {
-                    record.put(attr::SECURITY_LABEL, 0, process::security_label(text));
-                }
-                if let Ok(text) = task.raw.text(Files::CGROUP) {
-                    record.put(attr::CGROUPS, 0, process::cgroups(text));
-                }
-            }
-            // The handle makes these after all others.
-            Group::Rollup | Group::Derived => {}
         }
     }
 
-    fn put_ids(&mut self, task: &Task<'_>, line: Line, kind: u16, record: &mut Writer<'_>) {
-        if let Some(status) = task.status_with(line) {
-            record.put(kind, 0, self.list(status.ids(line).map(u32::to_ne_bytes)));
+    /// The payload of an attribute that is one value. `None` if it is missing.
+    fn payload<'b>(&'b mut self, place: &Place, attribute: u16, task: &Task<'b>) -> Option<&'b [u8]> {
+        if place.file == Files::STATUS {
+            let line = Line::ALL[usize::from(place.at)];
+            let status = task.status_with(line)?;
+            return Some(match line {
+                Line::Cpus_allowed => self.list(status.processors().map(u64::to_ne_bytes)),
+                _ => self.list(status.ids(line).map(u32::to_ne_bytes)),
+            });
+        }
+        if let Some(which) = PATHS.iter().position(|&path| path == place.file) {
+            return task.raw.paths[which].ok();
+        }
+        let text = task.raw.text(place.file).ok()?;
+        match attribute {
+            attr::CGROUP_PATH => process::cgroup(text),
+            attr::CGROUPS => Some(process::cgroups(text)),
+            attr::LIMITS => {
+                let limits = process::limits(text)?.into_iter().flat_map(|(soft, hard)| [soft, hard]);
+                Some(self.list(limits.map(u64::to_ne_bytes)))
+            }
+            attr::WCHAN => Some(process::wchan(text)),
+            attr::SECURITY_LABEL => Some(process::security_label(text)),
+            // Those from the task's memory. They are empty for a task without memory.
+            _ => Some(text).filter(|text| !(text.is_empty() && task.no_memory)),
         }
     }
 
-    fn put_cpu(&mut self, plan: &Plan, task: &Task<'_>, record: &mut Writer<'_>) {
-        let mut cpu = record::Cpu::default();
-        if let Some(stat) = &task.stat {
+    /// Appends an attribute of numbers, if there are any.
+    fn put_numbers(&self, numbers: &[Number], (task, live): (&Task<'_>, &Task<'_>), record: &mut Writer<'_>) {
+        let mut payload = [0; MAX_PART_BYTES];
+        let mut part = None;
+        for number in numbers {
+            let (member, [place, other]) = (number.member, &number.places);
+            let task = if number.is_shared { live } else { task };
+            if task.no_memory && number.needs_memory {
+                continue;
+            }
+            let Some(mut value) = task.number(place).or_else(|| task.number(other)) else {
+                continue;
+            };
+            if number.is_ticks {
+                value = self.nanoseconds(value);
+            }
+            part = Some(member);
+            let to = &mut payload[member.offset..][..member.size];
+            match member.size {
+                8 => to.copy_from_slice(&value.to_ne_bytes()),
+                4 => to.copy_from_slice(&(value as u32).to_ne_bytes()),
+                _ => to[0] = value as u8,
+            }
+        }
+        let Some(part) = part else { return };
+        let payload = &mut payload[..part.len];
+        if let (attr::BASE, Some(stat), Ok(base)) = (part.attribute, &task.stat, record::Base::mut_from_bytes(payload))
+        {
+            // The last byte is for the NUL that ends the name.
+            let short = stat.comm.len().min(base.comm.len() - 1);
+            base.comm[..short].copy_from_slice(&stat.comm[..short]);
+        }
+        if let (attr::CPU, Ok(cpu)) = (part.attribute, record::Cpu::mut_from_bytes(payload)) {
             // The kernel has already scaled these two. With a run time of 0, readers of the record
             // take the values of `prev_*`.
-            cpu.utime_ns = U64::new(self.nanoseconds(stat.utime_ticks));
-            cpu.stime_ns = U64::new(self.nanoseconds(stat.stime_ticks));
-            cpu.prev_utime = cpu.utime_ns;
-            cpu.prev_stime = cpu.stime_ns;
-            cpu.cutime_ns = U64::new(self.nanoseconds(stat.cutime_ticks));
-            cpu.cstime_ns = U64::new(self.nanoseconds(stat.cstime_ticks));
-            cpu.nice = I32::new(stat.nice);
-            cpu.priority = I32::new(stat.priority);
-            cpu.rt_priority = U32::new(stat.rt_priority);
-            cpu.policy = U32::new(stat.policy);
-            cpu.cpu = U32::new(stat.processor);
-            // Few queries ask for these fields, and parsing the text up to them takes long.
-            let late = [Field::BlockDelayNs, Field::GuestNs, Field::CguestNs];
-            if late.into_iter().any(|field| plan.fields.contains(field)) {
-                let late = stat.late_numbers();
-                let ns = |number| U64::new(self.nanoseconds(late.get(number).unwrap_or(0)));
-                cpu.block_delay_ns = ns(42);
-                cpu.guest_ns = ns(43);
-                cpu.cguest_ns = ns(44);
-            }
+            (cpu.prev_utime, cpu.prev_stime) = (cpu.utime_ns, cpu.stime_ns);
         }
-        if let Some([runtime, run_delay, timeslices]) = task.parsed(Files::SCHEDSTAT, process::schedstat) {
-            cpu.runtime_ns = U64::new(runtime);
-            cpu.run_delay_ns = U64::new(run_delay);
-            cpu.timeslices_count = U64::new(timeslices);
-        }
-        if let Some(slack) = task.parsed(Files::TIMERSLACK_NS, process::number::<i64>) {
-            cpu.timer_slack_ns = U64::new(slack.unsigned_abs());
-        }
-        if let Some(status) = &task.status {
-            let number = |line| U64::new(status.number(line));
-            cpu.voluntary_switches = number(Line::Voluntary);
-            cpu.involuntary_switches = number(Line::Involuntary);
-        }
-        record.put(attr::CPU, 0, cpu.as_bytes());
-        if let Some(status) = task.status_with(Line::CpusAllowed) {
-            record.put(attr::AFFINITY, 0, self.list(status.processors().map(u64::to_ne_bytes)));
-        }
+        record.put(part.attribute, 0, payload);
     }
 
     /// Records which fields are absent for reasons of their own. Returns whether there are any.
@@ -297,13 +344,12 @@ impl Encoder {
         if missing::has_all(plan, task) && missing::has_all(plan, live) {
             return false;
         }
-        let late = live.stat.as_ref().map(Stat::late_numbers);
         let absent = plan.fields.iter().filter_map(|field| {
             let task = if field.is_shared_by_threads() { live } else { task };
             if task.no_memory && field.needs_memory() {
                 return None;
             }
-            let reason = missing::reason(field, task, late)?;
+            let reason = missing::reason(field, task)?;
             let entry = AbsentField {
                 field: U16::new(field as u16),
                 reason: U16::new(reason as u16),
@@ -317,191 +363,5 @@ impl Encoder {
             record.put(attr::ABSENT, 0, absent);
         }
         !absent.is_empty()
-    }
-}
-
-fn put_base(task: &Task<'_>, record: &mut Writer<'_>) {
-    let mut base = record::Base::default();
-    if let Some(status) = &task.status {
-        let id = |line| U32::new(status.id(line));
-        base.tracer_pid = id(Line::TracerPid);
-        base.ppid = id(Line::Ppid);
-        base.threads_count = id(Line::Threads);
-        base.state = status.state().unwrap_or_default();
-    }
-    let mut name: &[u8] = b"";
-    if let Some(stat) = &task.stat {
-        base.ppid = U32::new(stat.ppid);
-        base.pgid = U32::new(stat.pgid);
-        base.sid = U32::new(stat.sid);
-        base.exit_signal = I32::new(stat.exit_signal);
-        base.flags = U32::new(stat.flags);
-        base.threads_count = U32::new(stat.threads_count);
-        base.state = stat.state;
-        name = stat.comm;
-    }
-    // The last byte is for the NUL that ends the name.
-    let short = name.len().min(base.comm.len() - 1);
-    base.comm[..short].copy_from_slice(&name[..short]);
-    record.put(attr::BASE, 0, base.as_bytes());
-    if name.len() > short {
-        record.put(attr::NAME, 0, name);
-    }
-}
-
-fn put_tty(task: &Task<'_>, record: &mut Writer<'_>) {
-    if let Some(stat) = &task.stat {
-        let tty = record::Tty {
-            tty_nr: U32::new(stat.tty_nr),
-            tpgid: I32::new(stat.tpgid),
-        };
-        record.put(attr::TTY, 0, tty.as_bytes());
-    }
-}
-
-fn put_cred(task: &Task<'_>, record: &mut Writer<'_>) {
-    let Some(status) = &task.status else { return };
-    let four = |line| {
-        let mut ids = status.ids(line);
-        [(); 4].map(|()| U32::new(ids.next().unwrap_or_default()))
-    };
-    let mask = |line| U64::new(status.number(line));
-    let id = |line| U32::new(status.id(line));
-    let [uid, euid, suid, fsuid] = four(Line::Uid);
-    let [gid, egid, sgid, fsgid] = four(Line::Gid);
-    let cred = record::Cred {
-        uid,
-        euid,
-        suid,
-        fsuid,
-        gid,
-        egid,
-        sgid,
-        fsgid,
-        cap_inheritable: mask(Line::CapInh),
-        cap_permitted: mask(Line::CapPrm),
-        cap_effective: mask(Line::CapEff),
-        cap_bounding: mask(Line::CapBnd),
-        cap_ambient: mask(Line::CapAmb),
-        no_new_privs: id(Line::NoNewPrivs),
-        seccomp: id(Line::Seccomp),
-    };
-    record.put(attr::CRED, 0, cred.as_bytes());
-}
-
-fn put_faults(task: &Task<'_>, record: &mut Writer<'_>) {
-    if let Some(stat) = &task.stat {
-        let faults = record::Faults {
-            min_faults: U64::new(stat.min_faults),
-            maj_faults: U64::new(stat.maj_faults),
-            child_min_faults: U64::new(stat.child_min_faults),
-            child_maj_faults: U64::new(stat.child_maj_faults),
-        };
-        record.put(attr::FAULTS, 0, faults.as_bytes());
-    }
-}
-
-fn put_mem(task: &Task<'_>, record: &mut Writer<'_>) {
-    let Some(status) = task.status_with(Line::VmSize) else {
-        return;
-    };
-    let bytes = |line| U64::new(status.number(line));
-    let mem = record::Mem {
-        vsize_bytes: bytes(Line::VmSize),
-        rss_anon_bytes: bytes(Line::RssAnon),
-        rss_file_bytes: bytes(Line::RssFile),
-        rss_shmem_bytes: bytes(Line::RssShmem),
-        swap_bytes: bytes(Line::VmSwap),
-        peak_vsize_bytes: bytes(Line::VmPeak),
-        peak_rss_bytes: bytes(Line::VmHwm),
-        text_bytes: bytes(Line::VmExe),
-        data_bytes: bytes(Line::VmData),
-        stack_bytes: bytes(Line::VmStk),
-        lib_bytes: bytes(Line::VmLib),
-        locked_bytes: bytes(Line::VmLck),
-        pinned_bytes: bytes(Line::VmPin),
-        page_table_bytes: bytes(Line::VmPte),
-        hugetlb_bytes: bytes(Line::Hugetlb),
-    };
-    record.put(attr::MEM, 0, mem.as_bytes());
-}
-
-/// A text from the task's memory. For a task without memory it is empty, and is left out.
-fn put_text_of_memory(task: &Task<'_>, file: Files, kind: u16, record: &mut Writer<'_>) {
-    match task.raw.text(file) {
-        Ok(b"") if task.no_memory => {}
-        Ok(text) => record.put(kind, 0, text),
-        Err(_) => {}
-    }
-}
-
-fn put_oom(task: &Task<'_>, record: &mut Writer<'_>) {
-    let number = |file| I32::new(task.parsed(file, process::number).unwrap_or(0));
-    let oom = record::Oom {
-        oom_score_adj: number(Files::OOM_SCORE_ADJ),
-        oom_score: number(Files::OOM_SCORE),
-    };
-    record.put(attr::OOM, 0, oom.as_bytes());
-}
-
-fn put_cgroup(task: &Task<'_>, record: &mut Writer<'_>) {
-    let cgroup_id = U64::new(task.raw.cgroup_id.unwrap_or(0));
-    record.put(attr::CGROUP, 0, record::Cgroup { cgroup_id }.as_bytes());
-    if let Some(path) = task.parsed(Files::CGROUP, process::cgroup) {
-        record.put(attr::CGROUP_PATH, 0, path);
-    }
-}
-
-fn put_signals(task: &Task<'_>, record: &mut Writer<'_>) {
-    let Some(status) = &task.status else { return };
-    let number = |line| U64::new(status.number(line));
-    let signals = record::Signals {
-        sig_pending: number(Line::SigPnd),
-        sig_shared_pending: number(Line::ShdPnd),
-        sig_blocked: number(Line::SigBlk),
-        sig_ignored: number(Line::SigIgn),
-        sig_caught: number(Line::SigCgt),
-        sig_queued_count: number(Line::SigQ),
-    };
-    record.put(attr::SIGNALS, 0, signals.as_bytes());
-}
-
-fn put_paths(task: &Task<'_>, record: &mut Writer<'_>) {
-    for ((_, _, kind), path) in PATHS.into_iter().zip(task.raw.paths) {
-        if let Ok(path) = path {
-            record.put(kind, 0, path);
-        }
-    }
-    if let Some(status) = task.status_with(Line::Umask) {
-        record.put(attr::UMASK, 0, &status.id(Line::Umask).to_ne_bytes());
-    }
-}
-
-fn put_audit(task: &Task<'_>, record: &mut Writer<'_>) {
-    let number = |file| U32::new(task.parsed(file, process::number).unwrap_or(0));
-    let audit = record::Audit {
-        loginuid: number(Files::LOGINUID),
-        audit_session: number(Files::SESSIONID),
-    };
-    record.put(attr::AUDIT, 0, audit.as_bytes());
-}
-
-fn put_layout(task: &Task<'_>, record: &mut Writer<'_>) {
-    if let Some(stat) = task.stat.as_ref().filter(|stat| stat.has_memory()) {
-        let late = stat.late_numbers();
-        let address = |number| U64::new(late.get(number).unwrap_or(0));
-        let layout = record::Layout {
-            start_code: address(26),
-            end_code: address(27),
-            start_stack: address(28),
-            start_data: address(45),
-            end_data: address(46),
-            start_brk: address(47),
-            arg_start: address(48),
-            arg_end: address(49),
-            env_start: address(50),
-            env_end: address(51),
-        };
-        record.put(attr::LAYOUT, 0, layout.as_bytes());
     }
 }

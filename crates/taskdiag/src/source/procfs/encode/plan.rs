@@ -1,31 +1,13 @@
 //! Which files of a task to read, and which parts of them.
 
-use taskdiag_core::field::{files_for, files_of, Field, Fields, Files, Group, Groups};
-use taskdiag_core::record::attr;
-use taskdiag_core::text::process::{Line, Lines};
+use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups};
+use taskdiag_core::text::process::{Line, Lines, Stat};
 
 /// How many of [`Files`] are files. The others are links and directories.
 pub const FILES: usize = 16;
 
 /// The links that are paths, in the order of [`RawTask::paths`](super::RawTask::paths).
-pub const PATHS: [(Files, Field, u16); 3] = [
-    (Files::EXE, Field::Exe, attr::EXE),
-    (Files::CWD, Field::Cwd, attr::CWD),
-    (Files::ROOT, Field::Root, attr::ROOT),
-];
-
-/// The links in `ns/`, in the order of [`Namespaces`](taskdiag_core::record::Namespaces).
-pub const NAMESPACES: [Field; 9] = [
-    Field::NsPid,
-    Field::NsPidForChildren,
-    Field::NsMnt,
-    Field::NsNet,
-    Field::NsUser,
-    Field::NsUts,
-    Field::NsIpc,
-    Field::NsCgroup,
-    Field::NsTime,
-];
+pub const PATHS: [Files; 3] = [Files::EXE, Files::CWD, Files::ROOT];
 
 /// The index of a file in [`RawTask::texts`](super::RawTask::texts).
 pub const fn index(file: Files) -> usize {
@@ -42,10 +24,12 @@ pub struct Plan {
     pub fields: Fields,
     pub(super) groups: Groups,
     pub files: Files,
-    /// Bit `n` is set if [`NAMESPACES`]`[n]` is to be read.
+    /// Bit `n` is set if the link `n` of [`NamespaceLink::NAMES`] is to be read.
     pub namespaces: u16,
     /// The lines of `status` to parse.
     pub(super) lines: Lines,
+    /// Some of the fields are words of `stat` that [`Stat::parse_late`] parses.
+    pub(super) reads_late: bool,
     /// Some of the fields are of what the threads of a process share.
     pub reads_shared: bool,
     /// The caller ensures that the task is the intended one.
@@ -69,15 +53,14 @@ impl Plan {
     }
 
     fn of_files(fields: Fields, files: Files, is_sure: bool) -> Plan {
-        let namespaces = (0..NAMESPACES.len())
-            .filter(|&n| fields.contains(NAMESPACES[n]))
-            .fold(0, |bits, n| bits | 1 << n);
-        let mut lines = Lines::NONE;
+        let (mut namespaces, mut lines, mut reads_late) = (0, Lines::NONE, false);
         for field in fields.iter() {
-            if files.intersects(Files::STAT) && files_of(field).intersects(Files::STAT) {
-                continue;
+            let [place, _] = field.info().places;
+            match place.file {
+                Files::NS => namespaces |= 1 << place.at,
+                Files::STAT if files.intersects(Files::STAT) => reads_late |= Stat::is_late(place.at.into()),
+                _ => lines = lines.or(lines_of(field)),
             }
-            lines = lines.or(lines_of(field));
         }
         Plan {
             // Every record has its ids, and a filter may read only them.
@@ -86,6 +69,7 @@ impl Plan {
             files,
             namespaces,
             lines,
+            reads_late,
             reads_shared: fields.iter().any(Field::is_shared_by_threads),
             is_sure,
         }
@@ -115,15 +99,16 @@ impl Plan {
 /// the field can't be determined.
 pub(super) fn lines_of(field: Field) -> Lines {
     let info = field.info();
-    let named = info.origin.strip_prefix("status ").and_then(Line::named);
+    let places = info.places.iter().filter(|place| place.file == Files::STATUS);
+    let named = places.fold(Lines::NONE, |lines, place| {
+        lines.or(Lines::of(&[Line::ALL[usize::from(place.at)]]))
+    });
     let more: &[Line] = match field {
-        Field::Ppid => &[Line::Ppid, Line::Threads],
-        Field::State => &[Line::State, Line::Threads],
-        Field::ThreadsCount => &[Line::Threads],
+        Field::Ppid | Field::State => &[Line::Threads],
         // The kernel adds up the three, and the reader of the record does the same.
-        Field::RssBytes => &[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem],
+        Field::RssBytes => return Lines::of(&[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem]),
         _ if info.group == Group::Mem => &[Line::VmSize],
         _ => &[],
     };
-    Lines::of(named.as_slice()).or(Lines::of(more))
+    named.or(Lines::of(more))
 }

@@ -1,7 +1,6 @@
 //! Records made from texts that are written here.
 
 use proptest::prelude::*;
-use taskdiag_core::field::Fields;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::value::Value;

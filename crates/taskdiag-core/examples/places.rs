@@ -1,0 +1,37 @@
+//! Prints where procfs and records have the fields, for the generator of the Go client: the constants
+//! of records, the groups and their bits, the offsets of members, and for each field the type of its
+//! attribute, offset and size of the number, whether some kernels lack it, and the file, key, number
+//! and word of its text.
+
+use taskdiag_core::field::{Field, Groups, RecordPlace};
+use taskdiag_core::record::header::{constants, structures};
+
+fn main() {
+    let or_dash = |text: &'static str| if text.is_empty() { "-" } else { text };
+    for constant in constants() {
+        println!("constant {} {}", constant.name, constant.value);
+    }
+    for group in Groups::ALL.iter() {
+        println!("group {} {}", group.name(), group as u32);
+    }
+    for (structure, member) in structures()
+        .iter()
+        .flat_map(|of| of.members.iter().map(move |member| (of, member)))
+    {
+        println!("member {}.{} {}", structure.name, member.name, member.offset);
+    }
+    for field in Field::ALL {
+        let info = field.info();
+        let (attribute, offset, size, may_lack) = match info.record {
+            RecordPlace::Member(member) => (member.attribute, member.offset, member.size, member.may_lack),
+            RecordPlace::Payload(attribute) => (attribute, 0, 0, false),
+            RecordPlace::Other => (0, 0, 0, false),
+        };
+        let (may_lack, place) = (u8::from(may_lack), &info.places[0]);
+        let (file, key) = (or_dash(place.file.name()), or_dash(place.key));
+        println!(
+            "field {field} {attribute} {offset} {size} {may_lack} {file} {key} {} {}",
+            place.at, place.word
+        );
+    }
+}
