@@ -10,6 +10,8 @@ use zerocopy::native_endian::{U16, U32, U64};
 use super::comparison::{Comparison, Operand, Relation, Subject, Test};
 use super::{Conjunct, Expression};
 use crate::field::Field;
+use crate::record::c::Constant;
+use crate::record::header::constants;
 use crate::record::{value, KernelTest, TESTS};
 
 /// Tests for the kernel. A clause is a run of tests with the same `clause`. At least one test of
@@ -160,30 +162,11 @@ fn kernel_test(what: u32, relation: Relation, value: [u64; 2], mask: [u64; 2]) -
     }
 }
 
-/// The values that the program can look up.
+/// The value that the program can look up: the one that has the name of the field.
 fn value_of(field: Field) -> Option<u32> {
-    Some(match field {
-        Field::Pid => value::PID,
-        Field::Tid => value::TID,
-        Field::Ppid => value::PPID,
-        Field::Pgid => value::PGID,
-        Field::Sid => value::SID,
-        Field::ThreadsCount => value::THREADS_COUNT,
-        Field::KernelThread => value::KERNEL_THREAD,
-        Field::TtyNr => value::TTY_NR,
-        Field::Uid => value::UID,
-        Field::Euid => value::EUID,
-        Field::Suid => value::SUID,
-        Field::Fsuid => value::FSUID,
-        Field::Gid => value::GID,
-        Field::Egid => value::EGID,
-        Field::Sgid => value::SGID,
-        Field::Fsgid => value::FSGID,
-        Field::Nice => value::NICE,
-        Field::Policy => value::POLICY,
-        Field::OomScoreAdj => value::OOM_SCORE_ADJ,
-        _ => return None,
-    })
+    let name = field.name().to_uppercase();
+    let of_name = |value: &Constant| value.name.strip_prefix("TD_VALUE_") == Some(&name);
+    Some(constants().find(of_name)?.value as u32)
 }
 
 impl Relation {
