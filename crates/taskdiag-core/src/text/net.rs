@@ -1,4 +1,4 @@
-//! The parser of `/proc/net/raw` and `raw6`.
+//! The parsers of `/proc/net/raw` and `raw6`, and of `sockstat` and `sockstat6`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,6 +46,20 @@ pub fn raw(family: Family, line: &[u8]) -> Option<Socket<'static>> {
     socket.mark = Err(Absent::Unsupported);
     socket.cgroup_id = Err(Absent::Unsupported);
     Some(socket)
+}
+
+/// Whether `sockstat` or `sockstat6` counts at most one socket, and no protocol has one: sockets that
+/// the kernel made for itself, and those that wait for the end of a connection without a process.
+/// `orphan`, `alloc`, `mem` and `memory` are of the whole machine, or of no socket.
+pub fn has_one_socket(text: &[u8]) -> bool {
+    text.split(|&byte| byte == b'\n').all(|line| {
+        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        words.windows(2).all(|pair| match pair[0] {
+            b"used" => matches!(pair[1], b"0" | b"1"),
+            b"inuse" | b"tw" => pair[1] == b"0",
+            _ => true,
+        })
+    })
 }
 
 /// An address and the number after it. The address is written in words of the processor's byte

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::set::Set;
 use taskdiag_core::socket::diag::{self, List, Message, Messages};
-use taskdiag_core::socket::{Socket, State};
+use taskdiag_core::socket::{Family, Socket, State};
 use taskdiag_core::text::net;
 use taskdiag_sys::host::kernel_version;
 use taskdiag_sys::isolated::{Failed, Work};
@@ -161,24 +161,49 @@ impl Dumper {
         self.asking.into_iter().chain(self.errands.own_socket()).collect()
     }
 
+    /// Whether the kernel counts no socket in the namespace but the one that sends requests. Its own
+    /// sockets of netlink(7) are in no count.
+    pub(super) fn is_alone(&mut self) -> Result<bool, Failed> {
+        if !net::has_one_socket(&self.text(c"sockstat")?) {
+            return Ok(false);
+        }
+        match self.text(c"sockstat6") {
+            Ok(text) => Ok(net::has_one_socket(&text)),
+            Err(Failed::Errno(Errno::NOENT)) => Ok(true),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// The text of a file in `/proc/net` of the namespace.
+    fn text(&mut self, name: &CStr) -> Result<Vec<u8>, Failed> {
+        let mut text = Vec::new();
+        let mut begins = 1;
+        loop {
+            self.take(work::text, [begins, 0, 0], name)?;
+            if self.datagram.is_empty() {
+                return Ok(text);
+            }
+            text.extend_from_slice(&self.datagram);
+            begins = 0;
+        }
+    }
+
     /// Passes on the sockets of a list that exists only as text in `/proc/net`.
     pub(super) fn dump_text(
         &mut self,
         list: List,
         mut each: impl FnMut(&mut Errands, Socket<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<(), End> {
-        let mut text = Vec::new();
-        let mut begins = 1;
-        loop {
-            match self.take(work::text, [list.family as u64, begins, 0], c"") {
-                Ok(()) if self.datagram.is_empty() => break,
-                Ok(()) => text.extend_from_slice(&self.datagram),
-                Err(Failed::Silent) => return ControlFlow::Continue(End::Silent),
-                Err(Failed::Errno(Errno::NOENT)) => return ControlFlow::Continue(End::Unsupported),
-                Err(Failed::Errno(_)) => return ControlFlow::Continue(End::Failed),
-            }
-            begins = 0;
-        }
+        let name = match list.family {
+            Family::Inet => c"raw",
+            _ => c"raw6",
+        };
+        let text = match self.text(name) {
+            Ok(text) => text,
+            Err(Failed::Silent) => return ControlFlow::Continue(End::Silent),
+            Err(Failed::Errno(Errno::NOENT)) => return ControlFlow::Continue(End::Unsupported),
+            Err(Failed::Errno(_)) => return ControlFlow::Continue(End::Failed),
+        };
         // The first line has the names of the columns.
         for line in text
             .split(|&byte| byte == b'\n')

@@ -610,6 +610,11 @@ impl Pass<'_> {
     fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces, is_last: bool) -> ControlFlow<()> {
         let mut lists: Vec<List> = List::of(self.request.kinds).collect();
         lists.retain(|list| self.request.ports.is_empty() || list.has_ports());
+        let netlink: Vec<List> = lists
+            .iter()
+            .copied()
+            .filter(|list| list.family == Family::Netlink)
+            .collect();
         for namespace in namespaces.found.iter_mut().filter(|namespace| !namespace.is_done) {
             if self.has_all_sought() {
                 break;
@@ -625,7 +630,11 @@ impl Pass<'_> {
             match entered {
                 Ok(()) => {
                     self.answer.namespaces += 1;
-                    self.dump_namespace(dumper, namespace, &lists)?;
+                    // The kernel walks the tables of all namespaces for each list of one. Anybody can
+                    // make many that have nothing.
+                    let is_alone = !namespace.is_own && dumper.is_alone().unwrap_or_default();
+                    let (few, all) = (&netlink[..], &lists[..]);
+                    self.dump_namespace(dumper, namespace, if is_alone { few } else { all })?;
                 }
                 Err(Failed::Silent) => self.answer.silent += 1,
                 // Then no other namespace can be read either.

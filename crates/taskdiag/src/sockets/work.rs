@@ -146,21 +146,18 @@ pub(super) fn interface(
     Ok(name.len())
 }
 
-/// An errand: writes the next part of the text about raw sockets of a family, or the first part.
+/// An errand: writes the next part of a file in `/proc/self/net`, or the first part.
 pub(super) fn text(
     files: &mut WorkFiles,
-    [family, begins, _]: [u64; 3],
-    _: &CStr,
+    [begins, ..]: [u64; 3],
+    name: &CStr,
     room: &mut [u8],
 ) -> Result<usize, Errno> {
     if begins != 0 {
-        let path = match family as i32 {
-            libc::AF_INET => OwnPath::new(format_args!("self/net/raw")),
-            _ => OwnPath::new(format_args!("self/net/raw6")),
-        };
+        let name = name.to_str().map_err(|_| Errno::NOENT)?;
         files.path = Some(openat(
             CWD,
-            path.as_c_str(),
+            OwnPath::new(format_args!("self/net/{name}")).as_c_str(),
             OFlags::RDONLY | OFlags::CLOEXEC,
             Mode::empty(),
         )?);

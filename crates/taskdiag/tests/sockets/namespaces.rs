@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use taskdiag::sockets::{Kind, SocketField};
+use taskdiag::sockets::{Family, Kind, SocketField};
 use taskdiag::Query;
 
 use super::{by_inode, handle, inode, list_with, network, request, turn, Seen};
@@ -147,6 +147,55 @@ fn other_namespaces_cost_nothing() {
         assert_eq!(answer.unlisted, Some(Vec::new()));
     }
     drop(ours);
+}
+
+/// Check that a socket of any kind is found though it is alone in its namespace, and the kernel
+/// counts sockets in several places: it may be bound only, in no table, or without a process.
+#[test]
+fn lone_sockets_are_found() {
+    let _turn = turn();
+    type Make = fn() -> Option<OwnedFd>;
+    let kinds: &[(&str, Make)] = &[
+        ("bound", || {
+            let socket = network::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+            network::bind(&socket);
+            Some(socket)
+        }),
+        ("listening", || {
+            Some(TcpListener::bind("[::1]:0").expect("a socket").into())
+        }),
+        ("udp", || Some(UdpSocket::bind("127.0.0.1:0").expect("a socket").into())),
+        ("udp6", || Some(UdpSocket::bind("[::1]:0").expect("a socket").into())),
+        ("unix", || Some(network::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0))),
+        ("packet", || Some(network::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0))),
+        ("raw", || {
+            Some(network::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP))
+        }),
+        ("raw6", || {
+            Some(network::socket(libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6))
+        }),
+        ("time-wait", || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+            let ours = TcpStream::connect(listener.local_addr().expect("a port")).expect("a connection");
+            let theirs = listener.accept().expect("a connection").0;
+            drop(ours);
+            drop(theirs);
+            None
+        }),
+    ];
+    for (name, make) in kinds {
+        let held = held_by(|| {
+            network::enter_new();
+            // For as long as the test runs.
+            std::mem::forget(make());
+            network::own_namespace()
+        });
+        let mut request = request(Kind::ALL);
+        request.own_namespace = false;
+        let (seen, _) = list_with(&mut handle(), Query::these([std::process::id()]), &request);
+        let is_it = |socket: &&Seen| socket.netns == held.namespace && socket.family != Family::Netlink;
+        assert_eq!(seen.iter().filter(is_it).count(), 1, "{name}: {seen:?}");
+    }
 }
 
 /// Check that a thread that enters and leaves a namespace does not hide those that stay in it.

@@ -146,7 +146,7 @@ fn address(address: SocketAddr) -> libc::sockaddr_in {
     }
 }
 
-fn bind(socket: &OwnedFd) {
+pub fn bind(socket: &OwnedFd) {
     let address = address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let len = size_of_val(&address) as u32;
     // SAFETY: the address is as long as it says.
