@@ -171,7 +171,7 @@ a terminal, unit, container or pod, the value is an empty text, which filters ca
 
 A command line or an environment of more than 8 MiB is absent as `truncated`. Once an answer has
 128 MiB of values from `/proc`, so are those of more than 32 KiB: the processes of one user can not
-fill the memory of the caller.
+fill the memory of the caller. `ps` and `tree` read these processes again, one by one.
 
 A separate thread looks up each name of a user, group or container once, and again after five
 minutes. An answer waits ten times as long for names as for a process: 2 seconds, unless

@@ -266,9 +266,10 @@ impl Answers {
         machine: Machine,
         listed: TaskRows<'_>,
         absences: &mut Absences,
+        late: &mut LateTexts<'_>,
     ) -> io::Result<()> {
         let mut rows = self.begin(command, machine, listed);
-        listed.write(&mut rows, absences)?;
+        listed.write(&mut rows, absences, Some(late))?;
         rows.finish_with(|out| write_total(out, listed.total))
     }
 
@@ -289,15 +290,65 @@ impl Answers {
     }
 }
 
+/// Reads again, one by one, the processes whose command line or environment had no room in the
+/// answer. So a listing keeps little in memory, and has everything.
+#[derive(Debug)]
+pub struct LateTexts<'h> {
+    handle: &'h mut Handle,
+    query: Query,
+    snapshot: Snapshot,
+}
+
+impl<'h> LateTexts<'h> {
+    /// The memory for the answer, apart from texts that are short.
+    pub const MAX_MEMORY: usize = 16 << 20;
+
+    /// The maximum memory for what is written at the end only.
+    const MAX_KEPT: usize = 128 << 20;
+
+    /// For the answer to this query.
+    pub fn new(handle: &'h mut Handle, query: &Query) -> LateTexts<'h> {
+        LateTexts {
+            handle,
+            query: query.clone(),
+            snapshot: Snapshot::default(),
+        }
+    }
+
+    /// The task, read again if it lacks a long text. Threads are not: each has the text of its
+    /// process, and they can be many. `kept` is how many bytes wait to be written.
+    pub fn task<'s>(&'s mut self, task: &Task<'s>, kept: usize) -> Task<'s> {
+        let is_cut = [Field::Cmdline, Field::Environ]
+            .into_iter()
+            .any(|field| task.value(field) == Err(Absent::Truncated));
+        let header = task.record().header();
+        if !is_cut || kept > Self::MAX_KEPT || header.pid != header.tid || self.query.scope.is_threads() {
+            return *task;
+        }
+        self.query.scope = Scope::Listed;
+        self.query.pids = vec![header.pid.get()];
+        let answer = self.handle.query_into(&self.query, &mut self.snapshot);
+        let again = answer.ok().and_then(|()| self.snapshot.tasks().next());
+        let is_same = |again: &Task<'_>| again.record().header().start_ns == header.start_ns;
+        again.filter(is_same).unwrap_or(*task)
+    }
+}
+
 impl TaskRows<'_> {
     /// Writes the rows of one sample.
-    pub fn write(&self, rows: &mut Rows, absences: &mut Absences) -> io::Result<()> {
+    pub fn write(
+        &self,
+        rows: &mut Rows,
+        absences: &mut Absences,
+        mut late: Option<&mut LateTexts<'_>>,
+    ) -> io::Result<()> {
         if let Some(sample) = self.sample {
             rows.sample(sample, self.tasks.len())?;
         }
         for (index, task) in self.tasks.iter().enumerate() {
+            let task = late.as_mut().map_or(*task, |late| late.task(task, 0));
             rows.row(|column| match self.fields.get(column) {
-                Some(&field) => absences.value(task, field),
+                Some(&field) => absences.value(&task, field),
                 None => Ok(Value::Unsigned(self.depths.map_or(0, |depths| depths[index].into()))),
             })?;
         }

@@ -7,7 +7,7 @@ use taskdiag_core::forest::{Forest, Line};
 
 use crate::choice::SortBy;
 use crate::history::PastOptions;
-use crate::listing::{Answers, Format, Options, TaskRows};
+use crate::listing::{Answers, Format, LateTexts, Options, TaskRows};
 use crate::outcome::{lacking, say, Failure, Outcome};
 use crate::output::cell::{self, Cells};
 use crate::output::listing::{Content, Shown};
@@ -94,10 +94,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     lines.truncate(args.limit.unwrap_or(usize::MAX));
 
     let mut missing = Absences::new();
+    let mut late = LateTexts::new(&mut handle, &query);
     match options.format() {
         Format::Table => {
             let branches = if args.ascii || !locale_is_utf8() { &ASCII } else { &UTF8 };
-            write_table(options, &columns, branches, &all, &lines, &mut missing)?;
+            write_table(options, &columns, branches, (&all, &lines), &mut missing, &mut late)?;
         }
         Format::Machine(machine) => {
             let tasks: Vec<Task<'_>> = lines.iter().map(|line| all[line.task]).collect();
@@ -111,7 +112,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 header: !options.no_header,
                 names: options.names,
             };
-            answers.write("tree", machine, listing, &mut missing)?;
+            answers.write("tree", machine, listing, &mut missing, &mut late)?;
         }
     }
     if options.stats {
@@ -134,20 +135,21 @@ fn write_table(
     options: &Options,
     columns: &[Shown],
     branches: &Branches,
-    all: &[Task<'_>],
-    lines: &[Line],
+    (all, lines): (&[Task<'_>], &[Line]),
     missing: &mut Absences,
+    late: &mut LateTexts<'_>,
 ) -> Result<(), Failure> {
     let mut table = tasks::table(columns, lines.len(), !options.no_header);
     let mut cells = Cells::new(options.bytes, options.names);
     let mut drawing = Drawing::default();
     for line in lines {
+        let task = late.task(&all[line.task], table.kept());
         for shown in columns {
             table.cell(|out| {
                 if shown.content == Content::Made(&tasks::COMMAND) {
                     drawing.line(out, line, branches);
                 }
-                tasks::write(out, shown, &all[line.task], &mut cells, missing);
+                tasks::write(out, shown, &task, &mut cells, missing);
             });
         }
     }

@@ -2,8 +2,9 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, status, Run, Sleeper};
 use serde_json::json;
@@ -44,6 +45,47 @@ fn a_missing_process_does_not_hide_the_others() {
     assert_eq!(run.stderr, format!("taskdiag: pid {missing}: no such process\n"));
     let lines: Vec<String> = run.text().lines().map(|line| line.trim().to_owned()).collect();
     assert_eq!(lines, ["PID", &here]);
+}
+
+/// Check that long command lines, which all children of a process have without a page of their own,
+/// are all there, and are not all in memory at once.
+#[test]
+fn long_command_lines_need_little_memory() {
+    const CHILDREN: usize = 30;
+    let script = format!("exec 3<&0; for i in $(seq {CHILDREN}); do (read line <&3) & done; echo; wait");
+    let long = vec!["x".repeat(120_000); 15];
+    let mut parent = Command::new("sh")
+        .args(["-c", &script, "sh"])
+        .args(&long)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh");
+    let started = parent.stdout.as_mut().expect("a pipe").read_exact(&mut [0]);
+    started.expect("all are there");
+    for (field, format) in [("cmdline", "--jsonl"), ("cmdline", "--csv"), ("args", "-ww")] {
+        let filter = format!("ppid == {}", parent.id());
+        let mut command = common::command(&["ps", "-o", field, format, "--where", &filter]);
+        let mut listing = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let rows = BufReader::new(listing.stdout.take().expect("a pipe")).split(b'\n');
+        let (mut count, mut peak) = (0, String::new());
+        for row in rows {
+            count += usize::from(row.expect("a row").len() > 15 * 120_000);
+            // It waits for somebody to read the others.
+            if count == CHILDREN - 2 {
+                peak = status(&listing.id().to_string(), "VmHWM");
+            }
+        }
+        assert_eq!(
+            (listing.wait().expect("it ends").code(), count),
+            (Some(0), CHILDREN),
+            "{format}"
+        );
+        let peak: u64 = peak.trim_end_matches(" kB").trim().parse().expect("a number");
+        assert!(peak < 60_000, "{format}: {peak} kB");
+    }
+    drop(parent.stdin.take());
+    parent.wait().expect("it ends");
 }
 
 /// Check that many processes can be named, which is implemented differently.

@@ -186,7 +186,7 @@ impl Report<'_> {
                     names: self.args.options.names,
                 };
                 let mut rows = begun.unwrap_or_else(|| answers.begin("mem", machine, listed));
-                listed.write(&mut rows, missing)?;
+                listed.write(&mut rows, missing, None)?;
                 if sample.is_none() {
                     return Ok(rows.finish_with(|out| write_total(out, listed.total))?);
                 }

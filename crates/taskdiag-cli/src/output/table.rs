@@ -126,6 +126,11 @@ impl Table {
         self.heading.is_due = true;
     }
 
+    /// How many bytes are not written yet.
+    pub fn kept(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Appends the next cell. `write` appends its text, which must already be escaped.
     #[inline]
     pub fn cell(&mut self, write: impl FnOnce(&mut Vec<u8>)) {

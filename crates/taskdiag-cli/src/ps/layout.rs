@@ -1,6 +1,6 @@
 //! The columns or fields of the answer, and the query for them.
 
-use taskdiag::{Field, Fields, Handle, Query};
+use taskdiag::{Field, Fields, Filter, Handle, Query};
 use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
 
 use super::columns::{self, Shows, Vocabulary};
@@ -147,6 +147,14 @@ pub struct PsRequest {
 }
 
 impl PsRequest {
+    /// Whether a command line or an environment decides which rows there are, or their order.
+    pub fn has_texts_in_tests(&self) -> bool {
+        let filter = self.query.filter.as_ref().map(Filter::fields).unwrap_or_default();
+        let read = self.sort.iter().fold(filter, |fields, by| fields | by.key.needs());
+        let read = Query::processes().fields(read).fields_read();
+        read.contains(Field::Cmdline) || read.contains(Field::Environ)
+    }
+
     /// What the arguments ask for.
     pub fn new(args: &Args) -> Result<PsRequest, Failure> {
         let mut shown = TaskLayout::new(args)?;

@@ -104,6 +104,11 @@ impl Lines {
         self.ends.push(self.bytes.len());
     }
 
+    /// How many bytes are not written yet.
+    pub fn kept(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Ends a line. Writes the lines if they are long and can be written.
     pub fn end_line(&mut self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
         if self.bytes.len() > LONG && self.places.iter().all(|place| place.width.is_some()) {

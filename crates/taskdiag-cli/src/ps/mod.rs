@@ -26,7 +26,7 @@ use std::time::Duration;
 use taskdiag::{Field, Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
-use crate::listing::{Answers, Format, Options, TaskRows};
+use crate::listing::{Answers, Format, LateTexts, Options, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::listing::Shown;
@@ -90,6 +90,9 @@ pub fn run(
 fn list(args: &Args) -> Result<Outcome, Failure> {
     let request = PsRequest::new(args)?;
     let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
+    if !request.has_texts_in_tests() {
+        handle = handle.with_max_memory(LateTexts::MAX_MEMORY);
+    }
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
     let answers = Answers::ask(&mut handle, &request.query)?;
     let mut host = Host::new(Modifiers {
@@ -104,15 +107,16 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     tasks.truncate(request.limit);
 
     let mut missing = Absences::new();
+    let threads = match args.ps_options.threads {
+        Threads::Below => Some(Answers::ask(&mut handle, &threads_of(&tasks, request.query.fields))?),
+        Threads::No | Threads::Rows => None,
+    };
+    let mut late = LateTexts::new(&mut handle, &request.query);
     match &request.shown {
-        TaskLayout::Table(columns) => write_table(&args.options, columns, &tasks, &mut missing)?,
+        TaskLayout::Table(columns) => write_table(&args.options, columns, &tasks, &mut missing, &mut late)?,
         TaskLayout::Lines(columns) => {
-            let threads = match args.ps_options.threads {
-                Threads::Below => Some(Answers::ask(&mut handle, &threads_of(&tasks, request.query.fields))?),
-                Threads::No | Threads::Rows => None,
-            };
             let rows = rows::rows(&tasks, threads.as_ref(), tree.as_ref());
-            rows::write_lines(args, columns, &rows, &mut host, &mut missing)?;
+            rows::write_lines(args, columns, &rows, (&mut host, &mut late), &mut missing)?;
         }
         TaskLayout::Machine(machine, fields) => {
             let listing = TaskRows {
@@ -124,7 +128,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
                 header: !args.options.no_header,
                 names: args.options.names,
             };
-            answers.write("ps", *machine, listing, &mut missing)?;
+            answers.write("ps", *machine, listing, &mut missing, &mut late)?;
         }
     }
     if let Some(explanation) = explanation {
@@ -180,12 +184,19 @@ fn arrange(
 }
 
 /// Writes a table of this project's own columns.
-fn write_table(options: &Options, columns: &[Shown], rows: &[Task<'_>], missing: &mut Absences) -> Result<(), Failure> {
+fn write_table(
+    options: &Options,
+    columns: &[Shown],
+    rows: &[Task<'_>],
+    missing: &mut Absences,
+    late: &mut LateTexts<'_>,
+) -> Result<(), Failure> {
     let mut table = tasks::table(columns, rows.len(), !options.no_header);
     let mut cells = Cells::new(options.bytes, options.names);
     for task in rows {
+        let task = late.task(task, table.kept());
         for shown in columns {
-            table.cell(|out| tasks::write(out, shown, task, &mut cells, missing));
+            table.cell(|out| tasks::write(out, shown, &task, &mut cells, missing));
         }
     }
     let mut output = Output::new();

@@ -10,7 +10,7 @@ use super::lines::{Lines, Screen};
 use super::options::{Branches, PsOptions};
 use super::specifiers::{Justify, Level, Specifier, SET, WIDE_SETS};
 use super::Args;
-use crate::listing::Answers;
+use crate::listing::{Answers, LateTexts};
 use crate::outcome::{self, Failure};
 use crate::output::cell::Cells;
 use crate::output::relation::Absences;
@@ -80,7 +80,7 @@ pub fn write_lines(
     args: &Args,
     columns: &[columns::Column],
     rows: &[PsRow<'_>],
-    host: &mut Host,
+    (host, late): (&mut Host, &mut LateTexts<'_>),
     missing: &mut Absences,
 ) -> Result<(), Failure> {
     let (options, ps_options) = (&args.options, &args.ps_options);
@@ -111,13 +111,14 @@ pub fn write_lines(
     let mut cells = Cells::new(options.bytes, options.names);
     let (mut output, page) = (Output::new(), ps_options.page());
     for row in rows {
+        let task = late.task(&row.task, lines.kept());
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
-                Shows::Native(shown) => tasks::write(out, &shown, &row.task, &mut cells, missing),
+                Shows::Native(shown) => tasks::write(out, &shown, &task, &mut cells, missing),
                 Shows::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
                 Shows::Specifier(specifier) => (specifier.show)(&mut Cell {
                     out,
-                    task: &row.task,
+                    task: &task,
                     host,
                     missing: column.is_named.then_some(&mut *missing),
                     branches: row.branches_in(room, ps_options),

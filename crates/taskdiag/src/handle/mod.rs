@@ -179,6 +179,14 @@ impl Handle {
         self
     }
 
+    /// Sets how much memory an answer read here may take before command lines and environments of
+    /// more than 32 KiB are absent as [`Truncated`](Absent::Truncated): 128 MiB unless this is
+    /// called. A query about one process has them.
+    pub fn with_max_memory(mut self, bytes: usize) -> Handle {
+        self.sources.max_records = Some(bytes);
+        self
+    }
+
     /// Says that there will be only one query, so nothing need be remembered for the next.
     pub fn one_shot(mut self) -> Handle {
         self.one_shot = true;

@@ -23,6 +23,8 @@ pub(super) struct Sources {
     pub(super) bpf: Bpf,
     /// Which procfs is read.
     proc: Proc,
+    /// The maximum memory of an answer with long texts, if it is not the default.
+    pub(super) max_records: Option<usize>,
     procfs: Option<Procfs>,
     broker: Option<Broker>,
     /// A second connection, which opens files for readers of mappings: they must not wait for a long
@@ -47,7 +49,10 @@ impl Sources {
 
     pub(super) fn procfs(&mut self) -> Result<&mut Procfs> {
         let opened = self.procfs.take().filter(Procfs::is_ours);
-        let procfs = opened.map_or_else(|| Procfs::open(&self.proc), Ok)?;
+        let mut procfs = opened.map_or_else(|| Procfs::open(&self.proc), Ok)?;
+        if let Some(bytes) = self.max_records {
+            procfs = procfs.with_max_records(bytes);
+        }
         Ok(self.procfs.insert(procfs))
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Procfs {
     worker: Worker,
     missing: Missing,
     ticks_per_second: u64,
+    /// How much memory the records of an answer take before long texts are absent as truncated.
+    max_records: usize,
 }
 
 impl Source for Procfs {
@@ -70,6 +72,7 @@ impl Source for Procfs {
 
 impl Procfs {
     pub(crate) fn open(proc: &Proc) -> Result<Procfs, Error> {
+        const MAX_RECORDS: usize = 128 << 20;
         let ticks_per_second = rustix::param::clock_ticks_per_second();
         Ok(Procfs {
             proc: Arc::new(proc.open()?),
@@ -78,7 +81,13 @@ impl Procfs {
             worker: Worker::new(ticks_per_second),
             missing: Missing::default(),
             ticks_per_second,
+            max_records: MAX_RECORDS,
         })
+    }
+
+    /// The same, with another limit for the memory of an answer with long texts.
+    pub(crate) fn with_max_records(self, max_records: usize) -> Procfs {
+        Procfs { max_records, ..self }
     }
 
     /// The directory.
@@ -213,6 +222,7 @@ impl Procfs {
                 expand,
                 std::mem::take(&mut is_of_all),
                 self.ticks_per_second,
+                self.max_records,
             ));
             let mut done = readers::run(&job, items, expected, wait);
             if let Some(error) = job.unlisted() {

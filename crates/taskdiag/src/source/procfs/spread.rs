@@ -98,6 +98,8 @@ pub(super) struct Spread {
     has_users: AtomicBool,
     /// How many bytes the records take so far.
     read: AtomicUsize,
+    /// How many they take before long texts are absent as truncated.
+    max_records: usize,
 }
 
 impl Spread {
@@ -107,6 +109,7 @@ impl Spread {
         expand: Expand,
         is_of_all: bool,
         ticks_per_second: u64,
+        max_records: usize,
     ) -> Spread {
         Spread {
             proc,
@@ -118,6 +121,7 @@ impl Spread {
             users: Mutex::default(),
             has_users: AtomicBool::new(false),
             read: AtomicUsize::new(0),
+            max_records,
         }
     }
 
@@ -139,7 +143,7 @@ impl Spread {
         let with = With {
             held,
             started: target.started,
-            read: Some(&self.read),
+            is_full: self.read.load(Ordering::Relaxed) > self.max_records,
             ..with
         };
         let proc = self.proc.as_fd();

@@ -10,7 +10,6 @@
 //! call. Keeping the task's directory open would take two.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,10 +43,9 @@ const MIN_READ_BYTES: usize = 16 << 10;
 /// make it show any part of its memory as these. A longer text is absent as truncated.
 const LONGEST_TEXT: usize = 8 << 20;
 
-/// Once the records of an answer take this much, longer command lines and environments than
-/// [`SHORT_TEXT`] are absent as truncated. All children of a process can have its arguments without a page of their own.
-const MAX_RECORDS: usize = 128 << 20;
-
+/// The maximum length of command lines and environments once the records of an answer take all the
+/// memory that they may. All children of a process can have its arguments without a page of their
+/// own.
 const SHORT_TEXT: usize = 32 << 10;
 
 /// The most room. A longer text arrives in pieces, each of which is a sign of life.
@@ -700,8 +698,8 @@ pub(super) struct With<'a> {
     pub(super) started: Option<u64>,
     /// The pulse of its reader, and the index of the task among those that the reader was given.
     pub(super) pulse: Option<(&'a Pulse, usize)>,
-    /// How many bytes the records of the answer take so far.
-    pub(super) read: Option<&'a AtomicUsize>,
+    /// The records of the answer take all the memory that they may.
+    pub(super) is_full: bool,
 }
 
 impl Default for With<'_> {
@@ -711,7 +709,7 @@ impl Default for With<'_> {
             reason: Absent::NoAnswer,
             started: None,
             pulse: None,
-            read: None,
+            is_full: false,
         }
     }
 }
@@ -730,8 +728,7 @@ impl With<'_> {
 
     /// The maximum length of a file.
     fn most(&self, file: usize) -> usize {
-        let is_full = self.read.is_some_and(|read| read.load(Ordering::Relaxed) > MAX_RECORDS);
-        if is_full && encode::contains(UNDER_MAPS_LOCK, file) {
+        if self.is_full && encode::contains(UNDER_MAPS_LOCK, file) {
             SHORT_TEXT
         } else {
             LONGEST_TEXT
@@ -800,17 +797,14 @@ mod tests {
         let mut buffer = Worker::new(100).buffer;
         let file = OwnedFd::from(std::fs::File::open("/proc/self/status").expect("a file"));
         assert_eq!(buffer.read(&file, 10), Err(Errno::NAMETOOLONG));
-        let read = AtomicUsize::new(MAX_RECORDS);
-        let most = |file| {
+        let most_if = |is_full: bool| {
             let with = With {
-                read: Some(&read),
+                is_full,
                 ..With::default()
             };
-            with.most(encode::index(file))
+            [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(|file| with.most(encode::index(file)))
         };
-        let before = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
-        read.fetch_add(1, Ordering::Relaxed);
-        let after = [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(most);
+        let (before, after) = (most_if(false), most_if(true));
         assert_eq!(before, [LONGEST_TEXT; 3]);
         assert_eq!(after, [LONGEST_TEXT, SHORT_TEXT, SHORT_TEXT]);
     }
