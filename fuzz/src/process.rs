@@ -47,7 +47,13 @@ fn stat(text: &[u8]) {
     let number = |position| stat.number(position).unwrap_or(0);
     let mut numbers = String::new();
     for position in 4..Word::ALL.len() {
-        write!(numbers, " {}", number(position) as i64).expect("memory is written");
+        let number = number(position);
+        // The others have no sign.
+        if process::Stat::is_late(position) {
+            write!(numbers, " {number}").expect("memory is written");
+        } else {
+            write!(numbers, " {}", number as i64).expect("memory is written");
+        }
     }
     printed.extend_from_slice(numbers.as_bytes());
     printed.push(b'\n');
