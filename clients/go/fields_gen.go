@@ -317,44 +317,71 @@ const (
 	// Age of the values of this group at the end of the answer. Values of a process that shows no
 	// sign of change are kept for a while.
 	RollupAgeNS Field = 145
+	// Since when the network fields count, as a time from boot: when counting began, or the
+	// process, whichever is later. At least 0, the zero of the reader's time namespace.
+	NetSinceNS Field = 146
+	// Payload that the process has sent through sockets of IP that lead to other machines.
+	NetSentBytes Field = 147
+	// Payload that the process has received through sockets of IP that lead to other machines.
+	NetReceivedBytes Field = 148
+	// Calls by which the process has sent through sockets of IP that lead to other machines.
+	NetSentCount Field = 149
+	// Calls by which the process has received through sockets of IP that lead to other machines.
+	NetReceivedCount Field = 150
+	// Payload that the process has sent through sockets of IP that lead to this machine.
+	LoopbackSentBytes Field = 151
+	// Payload that the process has received through sockets of IP that lead to this machine.
+	LoopbackReceivedBytes Field = 152
+	// Calls by which the process has sent through sockets of IP that lead to this machine.
+	LoopbackSentCount Field = 153
+	// Calls by which the process has received through sockets of IP that lead to this machine.
+	LoopbackReceivedCount Field = 154
+	// Payload that the process has sent through UNIX sockets.
+	UnixSentBytes Field = 155
+	// Payload that the process has received through UNIX sockets.
+	UnixReceivedBytes Field = 156
+	// Calls by which the process has sent through UNIX sockets.
+	UnixSentCount Field = 157
+	// Calls by which the process has received through UNIX sockets.
+	UnixReceivedCount Field = 158
 	// Name of the effective user, from the user database of this host. The number if it has no
 	// name there.
-	User Field = 146
+	User Field = 159
 	// Name of the effective group, from the user database of this host. The number if it has no
 	// name there.
-	Group Field = 147
+	Group Field = 160
 	// Processor time in percent of the time since the task started. More than 100 if it used
 	// several processors.
-	CPUPercent Field = 148
+	CPUPercent Field = 161
 	// Resident memory in percent of the memory of this machine (MemTotal of /proc/meminfo).
-	MemPercent Field = 149
+	MemPercent Field = 162
 	// Time since the task started. Time in which the machine was suspended counts.
-	ElapsedNS Field = 150
+	ElapsedNS Field = 163
 	// When the task started, by the clock as it is set now: RFC 3339, in UTC and whole seconds.
-	StartTime Field = 151
+	StartTime Field = 164
 	// State as ps(1) shows it in STAT: the letter of state, then < high priority (nice < 0), N low
 	// priority (nice > 0), L has locked memory, s leads its session, l has several threads, + is
 	// in the foreground process group.
-	Stat Field = 152
+	Stat Field = 165
 	// Name of the controlling terminal, without /dev/. Empty if it has none.
-	TTY Field = 153
+	TTY Field = 166
 	// systemd unit of the system manager that it is in, by its cgroup. Empty if it is in none.
-	Unit Field = 154
+	Unit Field = 167
 	// systemd unit of a user's manager that it is in, by its cgroup. Empty if it is in none.
-	UserUnit Field = 155
+	UserUnit Field = 168
 	// Innermost systemd slice that unit is in, by its cgroup. -.slice, the root slice, if its
 	// cgroup is in no other.
-	Slice Field = 156
+	Slice Field = 169
 	// Id of the innermost container that it is in, by its cgroup. The name where the runtime has
 	// no ids (systemd-nspawn, LXC). Empty if it is in none.
-	ContainerID Field = 157
+	ContainerID Field = 170
 	// Name of that container, by its cgroup or by the runtime's files. Empty if it is in none.
-	ContainerName Field = 158
+	ContainerName Field = 171
 	// Runtime of that container, by its cgroup or by the runtime's files: docker, containerd,
 	// cri-o, podman, systemd-nspawn or lxc. Empty if it is in none.
-	ContainerRuntime Field = 159
+	ContainerRuntime Field = 172
 	// UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.
-	PodUID Field = 160
+	PodUID Field = 173
 )
 
 // The reasons why a value is missing.
@@ -379,6 +406,8 @@ const (
 	// Reading it may wait for a process or a file system, so a thread of its own would have to do
 	// it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)).
 	NoThread Absent = 9
+	// Nobody counts it, or there was no room to count it for this process.
+	NotCounted Absent = 10
 )
 
 var absentNames = [...]string{
@@ -392,6 +421,7 @@ var absentNames = [...]string{
 	"over budget",
 	"no answer",
 	"no thread",
+	"not counted",
 }
 
 // What this client reads: the version of the record.
@@ -420,6 +450,7 @@ const (
 	groupLayout     = 1 << 18
 	groupRollup     = 1 << 19
 	groupText       = 1 << 20
+	groupNet        = 1 << 21
 )
 
 // Types of attributes.
@@ -458,6 +489,7 @@ const (
 	attrWchan         = 33
 	attrSecurityLabel = 34
 	attrCgroups       = 35
+	attrNet           = 36
 )
 
 // Flags of a record.
@@ -632,6 +664,19 @@ var fieldTable = [...]fieldInfo{
 	{Info{"rollup_swap_bytes", "rollup", "smaps_rollup Swap", "4.14", "trace", "Swapped-out memory according to the page tables.", KindBytes}, 19, formMaybe64, 32, 152, procPlace{"smaps_rollup", "Swap", 19, 0}},
 	{Info{"rollup_locked_bytes", "rollup", "smaps_rollup Locked", "4.14", "trace", "The part of pss_bytes that is in locked mappings.", KindBytes}, 19, formMaybe64, 32, 168, procPlace{"smaps_rollup", "Locked", 21, 0}},
 	{Info{"rollup_age_ns", "rollup", "", "", "trace", "Age of the values of this group at the end of the answer. Values of a process that shows no sign of change are kept for a while.", KindNanoseconds}, 19, formUnsigned64, 32, 176, procPlace{"smaps_rollup", "", 0, 0}},
+	{Info{"net_since_ns", "net", "counted by a BPF program", "", "", "Since when the network fields count, as a time from boot: when counting began, or the process, whichever is later. At least 0, the zero of the reader's time namespace.", KindNanoseconds}, 21, formUnsigned64, 36, 0, procPlace{"", "", 0, 0}},
+	{Info{"net_sent_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has sent through sockets of IP that lead to other machines.", KindBytes}, 21, formUnsigned64, 36, 16, procPlace{"", "", 0, 0}},
+	{Info{"net_received_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has received through sockets of IP that lead to other machines.", KindBytes}, 21, formUnsigned64, 36, 24, procPlace{"", "", 0, 0}},
+	{Info{"net_sent_count", "net", "counted by a BPF program", "", "", "Calls by which the process has sent through sockets of IP that lead to other machines.", KindCount}, 21, formUnsigned64, 36, 32, procPlace{"", "", 0, 0}},
+	{Info{"net_received_count", "net", "counted by a BPF program", "", "", "Calls by which the process has received through sockets of IP that lead to other machines.", KindCount}, 21, formUnsigned64, 36, 40, procPlace{"", "", 0, 0}},
+	{Info{"loopback_sent_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has sent through sockets of IP that lead to this machine.", KindBytes}, 21, formUnsigned64, 36, 48, procPlace{"", "", 0, 0}},
+	{Info{"loopback_received_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has received through sockets of IP that lead to this machine.", KindBytes}, 21, formUnsigned64, 36, 56, procPlace{"", "", 0, 0}},
+	{Info{"loopback_sent_count", "net", "counted by a BPF program", "", "", "Calls by which the process has sent through sockets of IP that lead to this machine.", KindCount}, 21, formUnsigned64, 36, 64, procPlace{"", "", 0, 0}},
+	{Info{"loopback_received_count", "net", "counted by a BPF program", "", "", "Calls by which the process has received through sockets of IP that lead to this machine.", KindCount}, 21, formUnsigned64, 36, 72, procPlace{"", "", 0, 0}},
+	{Info{"unix_sent_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has sent through UNIX sockets.", KindBytes}, 21, formUnsigned64, 36, 80, procPlace{"", "", 0, 0}},
+	{Info{"unix_received_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has received through UNIX sockets.", KindBytes}, 21, formUnsigned64, 36, 88, procPlace{"", "", 0, 0}},
+	{Info{"unix_sent_count", "net", "counted by a BPF program", "", "", "Calls by which the process has sent through UNIX sockets.", KindCount}, 21, formUnsigned64, 36, 96, procPlace{"", "", 0, 0}},
+	{Info{"unix_received_count", "net", "counted by a BPF program", "", "", "Calls by which the process has received through UNIX sockets.", KindCount}, 21, formUnsigned64, 36, 104, procPlace{"", "", 0, 0}},
 	{Info{"user", "derived", "from euid", "", "", "Name of the effective user, from the user database of this host. The number if it has no name there.", KindText}, 31, formDerived, 0, 0, procPlace{}},
 	{Info{"group", "derived", "from egid", "", "", "Name of the effective group, from the user database of this host. The number if it has no name there.", KindText}, 31, formDerived, 0, 0, procPlace{}},
 	{Info{"cpu_percent", "derived", "from start_ns, utime_ns, stime_ns", "", "", "Processor time in percent of the time since the task started. More than 100 if it used several processors.", KindPercent}, 31, formDerived, 0, 0, procPlace{}},

@@ -512,3 +512,56 @@ func (r Row) RollupLockedBytes() (uint64, Absent) { return r.uint64(RollupLocked
 // RollupAgeNS returns the field rollup_age_ns. Age of the values of this group at the end of
 // the answer. Values of a process that shows no sign of change are kept for a while.
 func (r Row) RollupAgeNS() (uint64, Absent) { return r.uint64(RollupAgeNS) }
+
+// NetSinceNS returns the field net_since_ns. Since when the network fields count, as a time
+// from boot: when counting began, or the process, whichever is later. At least 0, the zero of
+// the reader's time namespace.
+func (r Row) NetSinceNS() (uint64, Absent) { return r.uint64(NetSinceNS) }
+
+// NetSentBytes returns the field net_sent_bytes. Payload that the process has sent through
+// sockets of IP that lead to other machines.
+func (r Row) NetSentBytes() (uint64, Absent) { return r.uint64(NetSentBytes) }
+
+// NetReceivedBytes returns the field net_received_bytes. Payload that the process has received
+// through sockets of IP that lead to other machines.
+func (r Row) NetReceivedBytes() (uint64, Absent) { return r.uint64(NetReceivedBytes) }
+
+// NetSentCount returns the field net_sent_count. Calls by which the process has sent through
+// sockets of IP that lead to other machines.
+func (r Row) NetSentCount() (uint64, Absent) { return r.uint64(NetSentCount) }
+
+// NetReceivedCount returns the field net_received_count. Calls by which the process has
+// received through sockets of IP that lead to other machines.
+func (r Row) NetReceivedCount() (uint64, Absent) { return r.uint64(NetReceivedCount) }
+
+// LoopbackSentBytes returns the field loopback_sent_bytes. Payload that the process has sent
+// through sockets of IP that lead to this machine.
+func (r Row) LoopbackSentBytes() (uint64, Absent) { return r.uint64(LoopbackSentBytes) }
+
+// LoopbackReceivedBytes returns the field loopback_received_bytes. Payload that the process
+// has received through sockets of IP that lead to this machine.
+func (r Row) LoopbackReceivedBytes() (uint64, Absent) { return r.uint64(LoopbackReceivedBytes) }
+
+// LoopbackSentCount returns the field loopback_sent_count. Calls by which the process has sent
+// through sockets of IP that lead to this machine.
+func (r Row) LoopbackSentCount() (uint64, Absent) { return r.uint64(LoopbackSentCount) }
+
+// LoopbackReceivedCount returns the field loopback_received_count. Calls by which the process
+// has received through sockets of IP that lead to this machine.
+func (r Row) LoopbackReceivedCount() (uint64, Absent) { return r.uint64(LoopbackReceivedCount) }
+
+// UnixSentBytes returns the field unix_sent_bytes. Payload that the process has sent through
+// UNIX sockets.
+func (r Row) UnixSentBytes() (uint64, Absent) { return r.uint64(UnixSentBytes) }
+
+// UnixReceivedBytes returns the field unix_received_bytes. Payload that the process has
+// received through UNIX sockets.
+func (r Row) UnixReceivedBytes() (uint64, Absent) { return r.uint64(UnixReceivedBytes) }
+
+// UnixSentCount returns the field unix_sent_count. Calls by which the process has sent through
+// UNIX sockets.
+func (r Row) UnixSentCount() (uint64, Absent) { return r.uint64(UnixSentCount) }
+
+// UnixReceivedCount returns the field unix_received_count. Calls by which the process has
+// received through UNIX sockets.
+func (r Row) UnixReceivedCount() (uint64, Absent) { return r.uint64(UnixReceivedCount) }

@@ -29,6 +29,12 @@ const SOURCES: &[Source] = &[
         only_for_tests: false,
     },
     Source {
+        name: "NET",
+        file: "net.bpf.c",
+        defines: &[],
+        only_for_tests: false,
+    },
+    Source {
         name: "VMA_WALK",
         file: "vma.bpf.c",
         defines: &[],

@@ -180,6 +180,8 @@ typedef enum td_absent TD_ENUM {
 	/* Reading it may wait for a process or a file system, so a thread of its own would have to do
 	 * it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)). */
 	TD_ABSENT_NO_THREAD = 9,
+	/* Nobody counts it, or there was no room to count it for this process. */
+	TD_ABSENT_NOT_COUNTED = 10,
 	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
 	TD_ABSENT_NONE = 100
 } td_absent;
@@ -540,6 +542,33 @@ typedef enum td_field TD_ENUM {
 	/* Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
 	 * number, the controllers or the name of a version 1 hierarchy, and the path. */
 	TD_FIELD_CGROUPS = 161,
+	/* Since when the network fields count, as a time from boot: when counting began, or the
+	 * process, whichever is later. At least 0, the zero of the reader's time namespace. */
+	TD_FIELD_NET_SINCE_NS = 162,
+	/* Payload that the process has sent through sockets of IP that lead to other machines. */
+	TD_FIELD_NET_SENT_BYTES = 163,
+	/* Payload that the process has received through sockets of IP that lead to other machines. */
+	TD_FIELD_NET_RECEIVED_BYTES = 164,
+	/* Calls by which the process has sent through sockets of IP that lead to other machines. */
+	TD_FIELD_NET_SENT_COUNT = 165,
+	/* Calls by which the process has received through sockets of IP that lead to other machines. */
+	TD_FIELD_NET_RECEIVED_COUNT = 166,
+	/* Payload that the process has sent through sockets of IP that lead to this machine. */
+	TD_FIELD_LOOPBACK_SENT_BYTES = 167,
+	/* Payload that the process has received through sockets of IP that lead to this machine. */
+	TD_FIELD_LOOPBACK_RECEIVED_BYTES = 168,
+	/* Calls by which the process has sent through sockets of IP that lead to this machine. */
+	TD_FIELD_LOOPBACK_SENT_COUNT = 169,
+	/* Calls by which the process has received through sockets of IP that lead to this machine. */
+	TD_FIELD_LOOPBACK_RECEIVED_COUNT = 170,
+	/* Payload that the process has sent through UNIX sockets. */
+	TD_FIELD_UNIX_SENT_BYTES = 171,
+	/* Payload that the process has received through UNIX sockets. */
+	TD_FIELD_UNIX_RECEIVED_BYTES = 172,
+	/* Calls by which the process has sent through UNIX sockets. */
+	TD_FIELD_UNIX_SENT_COUNT = 173,
+	/* Calls by which the process has received through UNIX sockets. */
+	TD_FIELD_UNIX_RECEIVED_COUNT = 174,
 
 	/* Fields of sockets: docs/sockets.md. */
 	/* The family of its addresses: inet, inet6, unix, netlink, packet, vsock. */

@@ -177,6 +177,19 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Task(Field::ContainerRuntime), part: None, name: c"container_runtime", meaning: c"Runtime of that container, by its cgroup or by the runtime's files: docker, containerd, cri-o, podman, systemd-nspawn or lxc. Empty if it is in none." }),
         Some(Row { of: FieldRef::Task(Field::PodUid), part: None, name: c"pod_uid", meaning: c"UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none." }),
         Some(Row { of: FieldRef::Task(Field::Cgroups), part: None, name: c"cgroups", meaning: c"Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's number, the controllers or the name of a version 1 hierarchy, and the path." }),
+        Some(Row { of: FieldRef::Task(Field::NetSinceNs), part: None, name: c"net_since_ns", meaning: c"Since when the network fields count, as a time from boot: when counting began, or the process, whichever is later. At least 0, the zero of the reader's time namespace." }),
+        Some(Row { of: FieldRef::Task(Field::NetSentBytes), part: None, name: c"net_sent_bytes", meaning: c"Payload that the process has sent through sockets of IP that lead to other machines." }),
+        Some(Row { of: FieldRef::Task(Field::NetReceivedBytes), part: None, name: c"net_received_bytes", meaning: c"Payload that the process has received through sockets of IP that lead to other machines." }),
+        Some(Row { of: FieldRef::Task(Field::NetSentCount), part: None, name: c"net_sent_count", meaning: c"Calls by which the process has sent through sockets of IP that lead to other machines." }),
+        Some(Row { of: FieldRef::Task(Field::NetReceivedCount), part: None, name: c"net_received_count", meaning: c"Calls by which the process has received through sockets of IP that lead to other machines." }),
+        Some(Row { of: FieldRef::Task(Field::LoopbackSentBytes), part: None, name: c"loopback_sent_bytes", meaning: c"Payload that the process has sent through sockets of IP that lead to this machine." }),
+        Some(Row { of: FieldRef::Task(Field::LoopbackReceivedBytes), part: None, name: c"loopback_received_bytes", meaning: c"Payload that the process has received through sockets of IP that lead to this machine." }),
+        Some(Row { of: FieldRef::Task(Field::LoopbackSentCount), part: None, name: c"loopback_sent_count", meaning: c"Calls by which the process has sent through sockets of IP that lead to this machine." }),
+        Some(Row { of: FieldRef::Task(Field::LoopbackReceivedCount), part: None, name: c"loopback_received_count", meaning: c"Calls by which the process has received through sockets of IP that lead to this machine." }),
+        Some(Row { of: FieldRef::Task(Field::UnixSentBytes), part: None, name: c"unix_sent_bytes", meaning: c"Payload that the process has sent through UNIX sockets." }),
+        Some(Row { of: FieldRef::Task(Field::UnixReceivedBytes), part: None, name: c"unix_received_bytes", meaning: c"Payload that the process has received through UNIX sockets." }),
+        Some(Row { of: FieldRef::Task(Field::UnixSentCount), part: None, name: c"unix_sent_count", meaning: c"Calls by which the process has sent through UNIX sockets." }),
+        Some(Row { of: FieldRef::Task(Field::UnixReceivedCount), part: None, name: c"unix_received_count", meaning: c"Calls by which the process has received through UNIX sockets." }),
     ],
     // Fields of sockets: docs/sockets.md.
     &[
@@ -327,5 +340,6 @@ pub const REASONS: &[(u32, &CStr)] = &[
     (7, c"over budget"),
     (8, c"no answer"),
     (9, c"no thread"),
+    (10, c"not counted"),
     (100, c"none"),
 ];

@@ -623,6 +623,29 @@ struct task_struct {
 	unsigned int user_dumpable : 1;
 };
 
+struct in6_addr {
+	__be32 u6_addr32[4];
+};
+
+struct sock_common {
+	__be32 skc_daddr, skc_rcv_saddr;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
+};
+
+struct net_device {
+	unsigned int flags;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct dst_entry *sk_dst_cache;
+};
+
 struct linux_binprm {
 	const char *filename;
 };

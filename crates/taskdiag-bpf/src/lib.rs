@@ -13,6 +13,7 @@
 //! | [`vma`], [`vma_walk`] | passes over memory mappings |
 //! | [`files`] | passes over open files |
 //! | `named_records` | decodes records of mappings and open files; those of tasks: `taskdiag-core` |
+//! | [`network`] | counts what processes send and receive |
 //! | [`tracing`] | events of tracepoints |
 //! | [`pin`] | pins a program for other processes |
 //! | [`rights`] | whether this thread may load programs |
@@ -23,6 +24,7 @@ mod instruction;
 mod iterator;
 mod load;
 mod named_records;
+pub mod network;
 pub mod pass;
 pub mod pin;
 pub mod reader;

@@ -19,6 +19,7 @@ use taskdiag_core::record;
 use taskdiag_sys::bpf::object_pin;
 
 use crate::load::kernel_btf;
+use crate::network::{Network, COUNTERS, TABLE};
 use crate::pass::{load_called, PINNED, READERS};
 use crate::recipe;
 
@@ -32,7 +33,8 @@ pub fn directory() -> PathBuf {
 
 /// A version of the programs: FNV-1a over their instructions, 64 bits at a time.
 fn digest() -> u64 {
-    let programs = recipe::TASK_CALLED.iter().flat_map(|recipe| recipe.programs);
+    let recipes = [&recipe::TASK_CALLED, &recipe::NET].into_iter().flatten();
+    let programs = recipes.flat_map(|recipe| recipe.programs);
     programs
         .flat_map(|program| program.instructions)
         .fold(0xcbf2_9ce4_8422_2325, |hash, &instruction| {
@@ -40,18 +42,22 @@ fn digest() -> u64 {
         })
 }
 
-/// Pins the programs, and returns their directory. They stay until [`unpin`] or the next boot.
-pub fn pin() -> Result<PathBuf> {
+/// Pins the programs, and returns their directory. They stay until [`unpin`] or the next boot. With
+/// `network`, some count what processes send and receive.
+pub fn pin(network: bool) -> Result<PathBuf> {
     let directory = directory();
     mount_bpf_fs()?;
-    let (program, readers) = load_called(Groups::ALL.or(Groups::TESTABLE), kernel_btf()?.bytes())?;
+    let network = network.then(Network::count).transpose()?;
+    let table = network.as_ref().map(Network::table);
+    let (program, readers) = load_called(Groups::ALL.or(Groups::TESTABLE), kernel_btf()?.bytes(), table)?;
     remove(&directory).map_err(|error| failed(&directory, error))?;
     fs::DirBuilder::new()
         .mode(0o700)
         .create(&directory)
         .map_err(|error| failed(&directory, error))?;
     // The map of readers comes last: if it exists, the pins are complete.
-    let objects = [(PINNED, program.as_fd()), (READERS, readers.as_fd())];
+    let counted = network.iter().flat_map(Network::objects);
+    let objects = counted.chain([(PINNED, program.as_fd()), (READERS, readers.as_fd())]);
     for (name, object) in objects {
         let path = directory.join(name);
         let text = CString::new(path.as_os_str().as_bytes()).expect("the path has no NUL");
@@ -74,7 +80,7 @@ pub fn unpin() -> Result<Option<PathBuf>> {
 }
 
 fn remove(directory: &Path) -> io::Result<bool> {
-    for name in [READERS, PINNED] {
+    for name in [READERS, PINNED, TABLE].into_iter().chain(COUNTERS) {
         was_removed(fs::remove_file(directory.join(name)))?;
     }
     was_removed(fs::remove_dir(directory))

@@ -264,7 +264,7 @@ fn columns(command: &str) -> Vec<(String, String)> {
                         .iter()
                         .map(|one| named(one.name, "as ps(1) shows it".to_owned())),
                 ),
-                "watch" => all.extend(Rate::ALL.iter().map(|rate| named(rate.name(), "rate".to_owned()))),
+                "watch" | "net" => all.extend(Rate::ALL.iter().map(|rate| named(rate.name(), "rate".to_owned()))),
                 _ => {}
             }
             for group in Group::ALL {

@@ -441,6 +441,8 @@ fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
         Absent::NoThread if is_past => "the recorder could start no thread to read it",
         Absent::NoThread => Error::NO_THREAD,
+        Absent::NotCounted if is_past => "the recorder did not count it",
+        Absent::NotCounted => "`taskdiag pin --net` counts from then on, `taskdiag net` while it runs; both as root",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",
     })

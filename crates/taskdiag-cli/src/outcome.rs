@@ -182,6 +182,7 @@ pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
         of(Absent::Truncated), noun => &left("is too long to be read")[..];
         of(Absent::OverBudget), noun => &left("would take longer than the limits allow")[..];
         of(Absent::NoAnswer), noun => &left("did not come in time (--patience waits longer)")[..];
+        of(Absent::NotCounted), noun => &left("is counted by nobody (`taskdiag pin --net` begins to)")[..];
         of(Absent::NoThread), noun => &left(&format!("was not read: {}", Error::NO_THREAD))[..];
     });
     let denied = say_missing_denied(lacks! { of(Absent::Denied), noun => &left("may not be seen")[..]; });

@@ -11,15 +11,25 @@ use crate::output::Output;
 /// restarts or `taskdiag unpin` removes them. Needs root, or CAP_BPF, CAP_PERFMON and a writable
 /// BPF file system.
 #[derive(Debug, Args)]
-pub struct PinArgs {}
+pub struct PinArgs {
+    /// Also count what processes send and receive through sockets, from now on: for the fields of
+    /// the group net. Needs Linux 6.3
+    #[arg(long)]
+    net: bool,
+}
 
 /// Remove the BPF programs that `taskdiag pin` left in the BPF file system
 #[derive(Debug, Args)]
 pub struct UnpinArgs {}
 
 /// Runs `taskdiag pin`.
-pub fn pin(_args: PinArgs) -> Result<Outcome, Failure> {
-    let directory = taskdiag::pin::pin().map_err(|error| {
+pub fn pin(args: PinArgs) -> Result<Outcome, Failure> {
+    let pin = if args.net {
+        taskdiag::pin::pin_with_network
+    } else {
+        taskdiag::pin::pin
+    };
+    let directory = pin().map_err(|error| {
         Failure::Unanswered(format!(
             "{error:#}\nNothing was pinned. All commands work without pinned programs; `taskdiag doctor` says what is missing"
         ))

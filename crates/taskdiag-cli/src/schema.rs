@@ -64,7 +64,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let each_socket = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
     vec![
-        ("tasks", document(&["ps", "tree", "mem", "watch"], tasks, &mem)),
+        ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
         ("cache", document(&["cache"], cached, &none())),
         ("cache-map", document(&["cache"], runs, &none())),
         (

@@ -285,7 +285,8 @@ fn nobody_can_pin() {
     );
 }
 
-const COMMANDS: &str = "ps tree watch top cache events files inspect maps mem metrics normalize sockets pgrep pkill \
+const COMMANDS: &str =
+    "ps tree watch top cache events files inspect maps mem metrics net normalize sockets pgrep pkill \
                         record history report fields doctor pin unpin";
 
 /// Check that all commands have help, which can be requested in two ways.

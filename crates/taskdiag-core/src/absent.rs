@@ -27,6 +27,8 @@ crate::named_enum! {
         /// Reading it may wait for a process or a file system, so a thread of its own would have to
         /// do it, and none can be started (`EAGAIN`, `EPERM`: limits of threads, seccomp(2)).
         NoThread = 9 => "no thread",
+        /// Nobody counts it, or there was no room to count it for this process.
+        NotCounted = 10 => "not counted",
     }
     const EVERY;
     /// The reason in a few words, as the command line prints it.

@@ -17,7 +17,17 @@ use taskdiag_core::error::Result;
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel can't load the programs (Linux
 /// 5.17), [`System`](crate::ErrorKind::System) if they can't be pinned.
 pub fn pin() -> Result<PathBuf> {
-    taskdiag_bpf::pin::pin()
+    taskdiag_bpf::pin::pin(false)
+}
+
+/// The same, with programs that count what processes send and receive from now on (Linux 6.3): for
+/// the fields of [`Group::Net`](crate::Group::Net).
+///
+/// # Errors
+///
+/// As [`pin`].
+pub fn pin_with_network() -> Result<PathBuf> {
+    taskdiag_bpf::pin::pin(true)
 }
 
 /// Unpins the programs, and returns the directory where they were; `None` if there were none.

@@ -754,6 +754,46 @@ class Row:
         """Age of the values of this group at the end of the answer. Values of a process that shows no
         sign of change are kept for a while."""
     @property
+    def net_since_ns(self) -> int | None:
+        """Since when the network fields count, as a time from boot: when counting began, or the
+        process, whichever is later. At least 0, the zero of the reader's time namespace."""
+    @property
+    def net_sent_bytes(self) -> int | None:
+        """Payload that the process has sent through sockets of IP that lead to other machines."""
+    @property
+    def net_received_bytes(self) -> int | None:
+        """Payload that the process has received through sockets of IP that lead to other machines."""
+    @property
+    def net_sent_count(self) -> int | None:
+        """Calls by which the process has sent through sockets of IP that lead to other machines."""
+    @property
+    def net_received_count(self) -> int | None:
+        """Calls by which the process has received through sockets of IP that lead to other machines."""
+    @property
+    def loopback_sent_bytes(self) -> int | None:
+        """Payload that the process has sent through sockets of IP that lead to this machine."""
+    @property
+    def loopback_received_bytes(self) -> int | None:
+        """Payload that the process has received through sockets of IP that lead to this machine."""
+    @property
+    def loopback_sent_count(self) -> int | None:
+        """Calls by which the process has sent through sockets of IP that lead to this machine."""
+    @property
+    def loopback_received_count(self) -> int | None:
+        """Calls by which the process has received through sockets of IP that lead to this machine."""
+    @property
+    def unix_sent_bytes(self) -> int | None:
+        """Payload that the process has sent through UNIX sockets."""
+    @property
+    def unix_received_bytes(self) -> int | None:
+        """Payload that the process has received through UNIX sockets."""
+    @property
+    def unix_sent_count(self) -> int | None:
+        """Calls by which the process has sent through UNIX sockets."""
+    @property
+    def unix_received_count(self) -> int | None:
+        """Calls by which the process has received through UNIX sockets."""
+    @property
     def user(self) -> str | None:
         """Name of the effective user, from the user database of this host. The number if it has no
         name there."""

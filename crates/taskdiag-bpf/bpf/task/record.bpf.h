@@ -10,6 +10,7 @@
 #include "io.bpf.h"
 #include "memory.bpf.h"
 #include "namespaces.bpf.h"
+#include "net.bpf.h"
 #include "paths.bpf.h"
 #include "reader.bpf.h"
 #include "signals.bpf.h"
@@ -174,6 +175,7 @@ PART(part_fds, TD_GROUP_FDS, put_fds(reader, task))
 PART(part_audit, TD_GROUP_AUDIT, put_audit(reader, task))
 PART(part_layout, TD_GROUP_LAYOUT, put_layout(reader, task))
 PART(part_personality, TD_GROUP_LAYOUT, put_personality(reader, task))
+PART(part_net, TD_GROUP_NET, put_net(reader, task, standpoint(reader)))
 PART(part_tests, TD_TESTABLE, return passes_tests(reader, task))
 #if TD_WALKS
 PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
@@ -275,6 +277,8 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		PUT_LIVE(part_layout);
 		PUT(part_personality);
 	}
+	if (td_groups & groups & TD_GROUP_NET)
+		PUT(part_net);
 	if (td_groups & groups & TD_GROUP_ACCESS)
 		end_access(reader, record, task);
 #if TD_WALKS

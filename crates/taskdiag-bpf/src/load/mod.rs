@@ -174,6 +174,16 @@ pub(crate) fn not_created(error: io::Error) -> Error {
     Error::io("creating a BPF map", error)
 }
 
+/// Fails if this thread may not load programs.
+pub(crate) fn check_rights() -> Result<(), Error> {
+    let right = rights::bpf_load();
+    if right.verdict == Verdict::No {
+        let message = format!("BPF programs can't be loaded: {}", right.sentence());
+        return Err(Error::new(ErrorKind::Denied, message));
+    }
+    Ok(())
+}
+
 /// Loads the program `name` of a recipe whose variables are one section of `size` bytes. This
 /// process maps the section: the program reads its settings there and leaves its records there.
 /// `maps` are the other maps that the program uses.
@@ -184,11 +194,7 @@ pub(crate) fn load_sharing(
     maps: &[MapSpec<'static>],
 ) -> Result<(OwnedFd, SharedMemory), Error> {
     let recipe = built(recipe)?;
-    let right = rights::bpf_load();
-    if right.verdict == Verdict::No {
-        let message = format!("BPF programs can't be loaded: {}", right.sentence());
-        return Err(Error::new(ErrorKind::Denied, message));
-    }
+    check_rights()?;
     let btf = kernel_btf()?;
     let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
     let create = |spec: &MapSpec<'static>| Ok((spec.name, Map::create(spec)?));

@@ -14,6 +14,7 @@ use taskdiag_core::record::{self, attr, KernelTest, Record, TESTS};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_sys::host;
 
+use crate::network::Network;
 use crate::reader::Config;
 use program::{reader_key, Form, Program, SEEN_ENTRIES};
 
@@ -23,6 +24,8 @@ pub(crate) use program::{load_called, PINNED, READERS};
 #[derive(Debug, Default)]
 pub struct Bpf {
     program: Option<Program>,
+    /// Who counts network traffic, if somebody does.
+    network: Option<Network>,
     host: Option<HostFacts>,
     /// The current `td_config.changed_epoch`, minus one.
     changed_epoch: u32,
@@ -92,10 +95,36 @@ impl Bpf {
         let groups = groups.or(self.loaded().unwrap_or_default());
         self.program = Some(match way {
             BpfWay::Loaded => return Ok(()),
-            BpfWay::Pinned => Program::pinned(pinned)?,
-            BpfWay::ToLoad => Program::load(groups)?,
+            // It reads the pinned table, if there is one.
+            BpfWay::Pinned if !self.counts_network() => Program::pinned(pinned)?,
+            BpfWay::Pinned | BpfWay::ToLoad => {
+                let network = self.network.as_ref().map(Network::table);
+                Program::load(groups, network)?
+            }
         });
         Ok(())
+    }
+
+    /// Begins to count network traffic, unless a pinned program does: until this is dropped.
+    pub fn count_network(&mut self, pinned: &Path) -> Result<()> {
+        if !self.knows_network(pinned) {
+            self.network = Some(Network::count()?);
+            self.program = None;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody counts network traffic for this.
+    pub fn knows_network(&mut self, pinned: &Path) -> bool {
+        if self.network.is_none() && self.loaded().is_none() {
+            self.network = Network::pinned(pinned);
+        }
+        self.network.is_some()
+    }
+
+    /// Whether it counts network traffic itself.
+    fn counts_network(&self) -> bool {
+        self.network.as_ref().is_some_and(|network| !network.links.is_empty())
     }
 
     /// Promises that only this thread will use the loaded program, so its key is computed only

@@ -1,7 +1,7 @@
 //! A loaded program: its two forms, how it gets its settings, and how it is run.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -17,6 +17,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::iterator;
 use crate::load::{built, find, kernel_btf, load_error, not_created, NamedMap};
+use crate::network::{self, TABLE};
 use crate::reader::{Config, Constants, CALLED_SIZE};
 use crate::recipe::{self, DataSection, Recipe};
 use crate::relocate::Linker;
@@ -68,23 +69,23 @@ pub(super) enum Form {
 
 impl Program {
     /// Loads the program that reads `groups` fastest on this kernel.
-    pub(super) fn load(groups: Groups) -> Result<Program> {
+    pub(super) fn load(groups: Groups, network: Option<BorrowedFd<'_>>) -> Result<Program> {
         let btf = kernel_btf()?;
         if walk::is_possible() {
-            match Program::load_walk(groups, btf.bytes()) {
+            match Program::load_walk(groups, btf.bytes(), network) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 result => return result,
             }
         }
-        Program::load_called(groups, btf.bytes())
+        Program::load_called(groups, btf.bytes(), network)
     }
 
-    pub(super) fn load_called(groups: Groups, btf: &[u8]) -> Result<Program> {
-        let (program, readers) = load_called(groups, btf)?;
+    pub(super) fn load_called(groups: Groups, btf: &[u8], network: Option<BorrowedFd<'_>>) -> Result<Program> {
+        let (program, readers) = load_called(groups, btf, network)?;
         Program::new(program, groups, Form::Called(readers))
     }
 
-    pub(super) fn load_walk(groups: Groups, btf: &[u8]) -> Result<Program> {
+    pub(super) fn load_walk(groups: Groups, btf: &[u8], network: Option<BorrowedFd<'_>>) -> Result<Program> {
         let recipe = built(&recipe::TASK_WALK)?;
         let mut linker = Linker::new(recipe, btf).map_err(load_error)?;
         let mut maps = maps(recipe, groups.covers(Groups::TESTABLE))?;
@@ -103,7 +104,8 @@ impl Program {
                 "the variables of the BPF program do not match record.h",
             )
         })?;
-        let program = linker.load(PROGRAM, &|name| find(&maps, name)).map_err(load_error)?;
+        let find = |name: &str| network.filter(|_| name == TABLE).or_else(|| find(&maps, name));
+        let program = linker.load(PROGRAM, &find).map_err(load_error)?;
         let mut program = Program::new(program, groups, Form::Walk(Walk::new(memory)))?;
         if let Form::Walk(walk) = &mut program.form {
             if !walk.finds_tasks(program.link.as_fd())? {
@@ -272,8 +274,8 @@ pub(crate) const READERS: &str = "readers";
 pub(crate) const PINNED: &str = "task";
 
 /// Loads the program that the kernel calls for each task, with its map of readers. Both can be
-/// pinned.
-pub(crate) fn load_called(groups: Groups, btf: &[u8]) -> Result<(OwnedFd, Map)> {
+/// pinned. `network` is the table of traffic, if somebody counts it.
+pub(crate) fn load_called(groups: Groups, btf: &[u8], network: Option<BorrowedFd<'_>>) -> Result<(OwnedFd, Map)> {
     let recipe = built(&recipe::TASK_CALLED)?;
     let readers = Map::create(&MapSpec {
         kind: MapKind::Hash,
@@ -289,12 +291,10 @@ pub(crate) fn load_called(groups: Groups, btf: &[u8]) -> Result<(OwnedFd, Map)> 
     for data in recipe.data {
         maps.push((data.name, data_map(data, groups)?));
     }
-    let find = |name: &str| {
-        if name == READERS {
-            Some(readers.as_fd())
-        } else {
-            find(&maps, name)
-        }
+    let find = |name: &str| match name {
+        READERS => Some(readers.as_fd()),
+        TABLE if network.is_some() => network,
+        _ => find(&maps, name),
     };
     let program = linker.load(PROGRAM, &find).map_err(load_error)?;
     Ok((program, readers))
@@ -331,6 +331,7 @@ fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
                 max_entries: if is_testable { SEEN_ENTRIES } else { 1 },
                 flags: MapFlags::empty(),
             }),
+            TABLE => network::table(1),
             _ => return None,
         };
         Some(map.map(|map| (name, map)).map_err(not_created))

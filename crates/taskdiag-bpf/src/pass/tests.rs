@@ -16,7 +16,7 @@ pub(crate) struct WalkingProgram(Program);
 
 impl WalkingProgram {
     pub(crate) fn load(groups: Groups) -> WalkingProgram {
-        WalkingProgram(Program::load_walk(groups, kernel_btf().unwrap().bytes()).unwrap())
+        WalkingProgram(Program::load_walk(groups, kernel_btf().unwrap().bytes(), None).unwrap())
     }
 
     /// The walk, and the link that runs it.
@@ -77,9 +77,9 @@ fn forms() -> Vec<bool> {
 /// Loads one form of the program as for a kernel with this type information.
 fn program(is_walk: bool, groups: Groups, btf: &[u8]) -> Result<Program> {
     if is_walk {
-        Program::load_walk(groups, btf)
+        Program::load_walk(groups, btf, None)
     } else {
-        Program::load_called(groups, btf)
+        Program::load_called(groups, btf, None)
     }
 }
 

@@ -164,13 +164,14 @@ pub struct Absences {
 
 /// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
 /// end.
-pub const REASONS: [Absent; 6] = [
+pub const REASONS: [Absent; 7] = [
     Absent::Denied,
     Absent::Unsupported,
     Absent::Truncated,
     Absent::OverBudget,
     Absent::NoAnswer,
     Absent::NoThread,
+    Absent::NotCounted,
 ];
 
 impl Absences {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use taskdiag::{Handle, Query, Snapshot};
+use taskdiag::{Group, Handle, Query, Snapshot};
 
 use super::bursts::{Bursts, News};
 use super::details::{Details, Inquiry, Inspector};
@@ -16,6 +16,8 @@ pub struct Machine {
     handle: Handle,
     inspector: Inspector,
     bursts: io::Result<Bursts>,
+    /// It has been told to count network traffic.
+    counts_network: bool,
 }
 
 impl Machine {
@@ -25,10 +27,16 @@ impl Machine {
             handle,
             inspector,
             bursts: Bursts::begin(),
+            counts_network: false,
         }
     }
 
     fn ask(&mut self, query: &Query, mut memory: Snapshot) -> Result<Snapshot, String> {
+        let is_of_network = query.fields_read().iter().any(|field| field.group() == Group::Net);
+        if is_of_network && !std::mem::replace(&mut self.counts_network, true) {
+            // If it fails, the values are absent.
+            let _ = self.handle.count_network();
+        }
         let answer = self.handle.query_into(query, &mut memory);
         answer.map(|()| memory).map_err(|error| format!("{error:#}"))
     }

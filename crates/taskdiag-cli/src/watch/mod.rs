@@ -1,5 +1,6 @@
 //! `taskdiag watch`: repeatedly lists the tasks that do something, with their rates.
 
+pub mod net;
 mod rates;
 mod screen;
 
@@ -8,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Filter, Handle, Identity, Query, Scope, Task, Value};
+use taskdiag::{Field, Fields, Filter, Group, Handle, Identity, Query, Scope, Task, Value};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{Answers, Format, Options};
@@ -52,13 +53,20 @@ pub struct Args {
     /// End after this many samples
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
-    #[command(flatten)]
-    selection: Selection,
     /// One row for each thread rather than for each process
     #[arg(short = 'T', long)]
     threads: bool,
-    /// Sort by these fields and rates; a minus in front puts the largest first [default:
-    /// -cpu_percent]
+    #[command(flatten)]
+    rows: RowArgs,
+}
+
+/// Which tasks are watched, and how they are shown.
+#[derive(Debug, ClapArgs)]
+pub struct RowArgs {
+    #[command(flatten)]
+    selection: Selection,
+    /// Sort by these fields and rates; a minus in front puts the largest first [default: the busiest
+    /// first]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
     sort: Vec<String>,
     /// At most this many rows in a sample, after sorting
@@ -78,20 +86,29 @@ struct Watch<'a> {
     delay: Duration,
     count: Option<u64>,
     options: &'a Options,
+    /// It is about network traffic.
+    is_of_network: bool,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    run_watch(Watch {
-        query: args.selection.query(args.threads, false)?,
-        threads: args.threads,
-        selection: &args.selection,
-        sort: &args.sort,
-        limit: args.limit,
-        delay: args.delay,
-        count: args.count,
-        options: &args.options,
-    })
+    run_watch(Watch::new(&args.rows, (args.delay, args.count), args.threads)?)
+}
+
+impl Watch<'_> {
+    fn new(rows: &RowArgs, (delay, count): (Duration, Option<u64>), threads: bool) -> Result<Watch<'_>, Failure> {
+        Ok(Watch {
+            query: rows.selection.query(threads, false)?,
+            threads,
+            selection: &rows.selection,
+            sort: &rows.sort,
+            limit: rows.limit,
+            delay,
+            count,
+            options: &rows.options,
+            is_of_network: false,
+        })
+    }
 }
 
 /// Runs `taskdiag ps --watch`.
@@ -105,6 +122,7 @@ pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
         delay,
         count: args.count,
         options: &args.options,
+        is_of_network: false,
     })
 }
 
@@ -153,7 +171,7 @@ fn usual(threads: bool) -> Vec<Shown> {
     shown
 }
 
-/// The fields for programs without `-o`. All rates are added to them.
+/// The fields for programs without `-o`.
 const USUAL_FIELDS: [Field; 9] = [
     Field::Pid,
     Field::Tid,
@@ -164,6 +182,15 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::UtimeNs,
     Field::StimeNs,
     Field::Comm,
+];
+
+/// The rates for programs without `-o`.
+const USUAL_RATES: [Rate; 5] = [
+    Rate::Cpu,
+    Rate::MinFaults,
+    Rate::MajFaults,
+    Rate::ReadBytes,
+    Rate::WriteBytes,
 ];
 
 /// The columns that a name of `-o` or `--sort` stands for.
@@ -182,20 +209,33 @@ fn named(name: &str) -> Result<Vec<usize>, Failure> {
 }
 
 /// The columns that `-o` options name, or the default columns.
-fn shown(options: &Options, threads: bool) -> Result<Vec<Shown>, Failure> {
+fn shown(request: &Watch<'_>) -> Result<Vec<Shown>, Failure> {
+    let Watch {
+        options, is_of_network, ..
+    } = *request;
     let of = |column: usize| Shown::column(RELATION[column].name, column);
     let chosen = Chosen::parse(&options.fields, named)?;
     if options.format() == Format::Table {
-        return Ok(chosen.columns(usual(threads), of));
+        let usual = if is_of_network {
+            net::usual()
+        } else {
+            usual(request.threads)
+        };
+        return Ok(chosen.columns(usual, of));
     }
-    let fields = USUAL_FIELDS.iter().map(|&field| field as usize);
-    let usual: Vec<usize> = fields.chain(Rate::ALL.map(Rate::column)).collect();
+    let (fields, rates) = if is_of_network {
+        net::columns()
+    } else {
+        (USUAL_FIELDS.to_vec(), USUAL_RATES.to_vec())
+    };
+    let fields = fields.into_iter().map(|field| field as usize);
+    let usual: Vec<usize> = fields.chain(rates.into_iter().map(Rate::column)).collect();
     Ok(chosen.keys(&usual).into_iter().map(of).collect())
 }
 
 /// The keys that `--sort` options name. By default, the busiest task comes first.
-fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<usize>>, Failure> {
-    let usual = ["-cpu_percent".to_owned()];
+fn sort_keys(lists: &[String], is_of_network: bool) -> Result<Vec<SortBy<usize>>, Failure> {
+    let usual = [if is_of_network { net::SORT } else { "-cpu_percent" }.to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
     SortBy::parse(lists, |name| match (Rate::named(name), name.parse::<Field>()) {
         (Some(rate), _) => Ok(rate.column()),
@@ -224,8 +264,8 @@ const PRUNED_AFTER: u64 = 64;
 fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let Watch { options, threads, .. } = request;
     options.check_endless(request.count)?;
-    let shown = shown(options, threads)?;
-    let sort = sort_keys(request.sort)?;
+    let shown = shown(&request)?;
+    let sort = sort_keys(request.sort, request.is_of_network)?;
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let needs = needs.chain(sort.iter().map(|by| by.key));
     let mut fields = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
@@ -240,7 +280,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     );
     // With a filter, a task that begins to match may have done anything before, so idle tasks must
     // be known.
-    let lacks_idle = is_fixed && query.filter.is_none();
+    let lacks_idle = is_fixed && query.filter.is_none() && !request.is_of_network;
     if lacks_idle {
         query = query.only_changed();
     }
@@ -248,7 +288,24 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut handle = options.from.handle_for_many();
     let mut answers = Answers::default();
     let mut history = LastSamples::new(lacks_idle);
-    let mut screen = Screen::new(options, shown);
+    // Without -o, the table and all other formats have the same rows.
+    let is_usual = request.is_of_network && options.fields.is_empty();
+    let counted = if is_usual {
+        columns_of_network(&net::usual())
+    } else {
+        columns_of_network(&shown)
+    };
+    if request.is_of_network {
+        handle.count_network()?;
+        let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
+        asked?;
+        history.add(answers.snapshot(), moment);
+        std::thread::sleep(request.delay);
+    } else if !counted.is_empty() {
+        // If it fails, the values are absent.
+        let _ = handle.count_network();
+    }
+    let mut screen = Screen::new(if request.is_of_network { "net" } else { "watch" }, options, shown);
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(request.delay);
     for sample in 0..request.count.unwrap_or(u64::MAX) {
@@ -260,7 +317,20 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         asked?;
         let activities = history.add(answers.snapshot(), moment);
         let limit = request.limit.unwrap_or(usize::MAX);
-        let rows = ordered(&answers, &activities, rated.as_ref(), &sort, limit, &mut screen.missing);
+        let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
+            if request.is_of_network {
+                net::has_traffic(task, &counted)
+            } else {
+                activity.is_busy
+            }
+        };
+        let rows = ordered(
+            &answers,
+            &activities,
+            (rated.as_ref(), &is_busy),
+            (&sort, limit),
+            &mut screen.missing,
+        );
         let sample = document::Sample {
             number: sample,
             time: &time,
@@ -300,25 +370,36 @@ fn existing_tasks(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity
         .collect())
 }
 
+/// The columns whose values somebody has to count.
+fn columns_of_network(shown: &[Shown]) -> Vec<usize> {
+    let columns = shown.iter().flat_map(|shown| shown.content.needs());
+    let is_counted = |column: &usize| fields_of(*column).iter().any(|field| field.group() == Group::Net);
+    columns.filter(is_counted).collect()
+}
+
+/// Whether a task is shown, by what it did.
+type IsBusy<'a> = &'a dyn Fn(&RatedTask<'_>, &Activity) -> bool;
+
 /// The tasks that did something and for which a filter over rates is true, in order.
 fn ordered<'a>(
     answers: &'a Answers,
     activities: &[Activity],
-    filter: Option<&Filter>,
-    sort: &[SortBy<usize>],
-    limit: usize,
+    (filter, is_busy): (Option<&Filter>, IsBusy<'_>),
+    (sort, limit): (&[SortBy<usize>], usize),
     missing: &mut Absences,
 ) -> Vec<RatedTask<'a>> {
     let tasks = answers.snapshot().tasks().zip(activities);
     let is_wanted = |task: &Task<'_>, rates: &Rates| {
         filter.is_none_or(|filter| is_true_of(filter, task, rates[Rate::Cpu as usize].ok()))
     };
-    let busy = tasks.filter(|(task, activity)| activity.is_busy && is_wanted(task, &activity.rates));
-    let row = |(task, activity): (Task<'a>, &Activity)| RatedTask {
-        task,
-        rates: activity.rates,
+    let row = |(task, activity): (Task<'a>, &Activity)| {
+        let row = RatedTask {
+            task,
+            rates: activity.rates,
+        };
+        (is_busy(&row, activity) && is_wanted(&task, &row.rates)).then_some(row)
     };
-    let rows: Vec<RatedTask<'a>> = busy.map(row).collect();
+    let rows: Vec<RatedTask<'a>> = tasks.filter_map(row).collect();
     for field in sort.iter().flat_map(|by| fields_of(by.key).iter().collect::<Vec<_>>()) {
         for row in &rows {
             let _ = missing.value(&row.task, field);
@@ -336,10 +417,10 @@ mod tests {
     fn rates_have_names() {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
         assert_eq!(Rate::named("cpu"), None);
-        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()]).expect("a rate and a field");
+        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()], false).expect("a rate and a field");
         let keys: Vec<(usize, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
         assert_eq!(keys, [(Rate::WriteBytes.column(), true), (Field::Pid as usize, false)]);
-        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()]));
+        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()], false));
         assert!(wrong.contains("rates are cpu_percent, min_faults_per_s"), "{wrong}");
     }
 }

@@ -19,25 +19,60 @@ use taskdiag_sys::host::now_ns;
 use crate::output::cell::{formatted, Cells};
 use crate::output::relation::{column, ColumnInfo};
 
-taskdiag_core::named_enum! {
-    /// A rate of a task, per second.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Rate {
-        /// Processor time, in percent of one processor.
-        Cpu => "cpu_percent",
-        /// Page faults that needed no I/O.
-        MinFaults => "min_faults_per_s",
-        /// Page faults that needed I/O.
-        MajFaults => "maj_faults_per_s",
-        /// Bytes read from storage.
-        ReadBytes => "read_bytes_per_s",
-        /// Bytes written to storage.
-        WriteBytes => "write_bytes_per_s",
-    }
-    /// All rates, each at its index.
-    pub const ALL;
-    /// Its name, in `-o`, `--sort`, JSON and CSV.
-    pub fn name;
+/// Makes the rates: each has a name, a heading in tables, and the fields from whose growth it is
+/// computed.
+macro_rules! rates {
+    ($($rate:ident $name:literal $heading:literal [$($field:ident)*];)*) => {
+        taskdiag_core::named_enum! {
+            /// A rate of a task, per second; of processor time, in percent of one processor.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            #[allow(missing_docs)]
+            pub enum Rate {
+                $($rate => $name,)*
+            }
+            /// All rates, each at its index.
+            pub const ALL;
+            /// Its name, in `-o`, `--sort`, JSON and CSV.
+            pub fn name;
+        }
+
+        impl Rate {
+            /// Its heading in tables.
+            pub fn heading(self) -> &'static str {
+                match self {
+                    $(Rate::$rate => $heading,)*
+                }
+            }
+
+            /// The fields from whose growth it is computed.
+            pub fn fields(self) -> &'static [Field] {
+                match self {
+                    $(Rate::$rate => &[$(Field::$field),*],)*
+                }
+            }
+        }
+    };
+}
+
+rates! {
+    Cpu "cpu_percent" "%CPU" [UtimeNs StimeNs];
+    MinFaults "min_faults_per_s" "FAULTS/s" [MinFaults];
+    MajFaults "maj_faults_per_s" "MAJOR/s" [MajFaults];
+    ReadBytes "read_bytes_per_s" "READ/s" [ReadBytes];
+    WriteBytes "write_bytes_per_s" "WRITE/s" [WriteBytes];
+    NetBytes "net_bytes_per_s" "NET/s" [NetSentBytes NetReceivedBytes];
+    NetSentBytes "net_sent_bytes_per_s" "SENT/s" [NetSentBytes];
+    NetReceivedBytes "net_received_bytes_per_s" "RECEIVED/s" [NetReceivedBytes];
+    NetSentCount "net_sent_count_per_s" "net_sent_count_per_s" [NetSentCount];
+    NetReceivedCount "net_received_count_per_s" "net_received_count_per_s" [NetReceivedCount];
+    LoopbackSentBytes "loopback_sent_bytes_per_s" "loopback_sent_bytes_per_s" [LoopbackSentBytes];
+    LoopbackReceivedBytes "loopback_received_bytes_per_s" "loopback_received_bytes_per_s" [LoopbackReceivedBytes];
+    LoopbackSentCount "loopback_sent_count_per_s" "loopback_sent_count_per_s" [LoopbackSentCount];
+    LoopbackReceivedCount "loopback_received_count_per_s" "loopback_received_count_per_s" [LoopbackReceivedCount];
+    UnixSentBytes "unix_sent_bytes_per_s" "unix_sent_bytes_per_s" [UnixSentBytes];
+    UnixReceivedBytes "unix_received_bytes_per_s" "unix_received_bytes_per_s" [UnixReceivedBytes];
+    UnixSentCount "unix_sent_count_per_s" "unix_sent_count_per_s" [UnixSentCount];
+    UnixReceivedCount "unix_received_count_per_s" "unix_received_count_per_s" [UnixReceivedCount];
 }
 
 /// The total that a rate is computed from: user and system time, or a number and 0.
@@ -49,17 +84,6 @@ impl Rate {
         Rate::ALL.into_iter().find(|rate| rate.name() == name)
     }
 
-    /// Its heading in tables.
-    pub fn heading(self) -> &'static str {
-        match self {
-            Rate::Cpu => "%CPU",
-            Rate::MinFaults => "FAULTS/s",
-            Rate::MajFaults => "MAJOR/s",
-            Rate::ReadBytes => "READ/s",
-            Rate::WriteBytes => "WRITE/s",
-        }
-    }
-
     /// Its column: behind the fields of tasks.
     pub fn column(self) -> usize {
         Field::ALL.len() + self as usize
@@ -67,9 +91,9 @@ impl Rate {
 
     /// What is known about its column.
     pub fn info(self) -> ColumnInfo {
-        let kind = match self {
-            Rate::ReadBytes | Rate::WriteBytes => Kind::Bytes,
-            Rate::Cpu | Rate::MinFaults | Rate::MajFaults => Kind::Percent,
+        let kind = match self.fields()[0].info().kind {
+            Kind::Bytes => Kind::Bytes,
+            _ => Kind::Percent,
         };
         column(self.name(), kind, "Since the last sample.")
     }
@@ -83,26 +107,15 @@ impl Rate {
         }
     }
 
-    /// The fields from whose growth it is computed.
-    pub fn fields(self) -> &'static [Field] {
-        match self {
-            Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
-            Rate::MinFaults => &[Field::MinFaults],
-            Rate::MajFaults => &[Field::MajFaults],
-            Rate::ReadBytes => &[Field::ReadBytes],
-            Rate::WriteBytes => &[Field::WriteBytes],
-        }
-    }
-
     /// The total whose growth it is.
     pub fn total(self, task: &Task<'_>) -> Result<Total, Absent> {
-        Ok(match self {
-            Rate::Cpu => [task.utime_ns()?, task.stime_ns()?],
-            Rate::MinFaults => [task.min_faults()?, 0],
-            Rate::MajFaults => [task.maj_faults()?, 0],
-            Rate::ReadBytes => [task.read_bytes()?, 0],
-            Rate::WriteBytes => [task.write_bytes()?, 0],
-        })
+        let mut total = [0; 2];
+        for (part, &field) in total.iter_mut().zip(self.fields()) {
+            if let Value::Unsigned(value) = task.value(field)? {
+                *part = value;
+            }
+        }
+        Ok(total)
     }
 
     /// How much a total has grown.
@@ -370,9 +383,9 @@ mod tests {
                     assert_eq!(activities.len(), 1);
                     activities[0]
                 });
-                assert_eq!(first.rates, [Err(NO_EARLIER_SAMPLE); 5]);
+                assert_eq!(first.rates[..5], [Err(NO_EARLIER_SAMPLE); 5]);
                 assert!(first.is_busy);
-                assert_eq!(second.rates, [Ok(0.0); 5], "{sources:?}");
+                assert_eq!(second.rates[..5], [Ok(0.0); 5], "{sources:?}");
                 assert!(!second.is_busy);
             }
         }
@@ -397,7 +410,7 @@ mod tests {
                 history.add(&snapshot, moment)
             });
             let expected = if lacks_idle { Ok(0.0) } else { Err(NO_EARLIER_SAMPLE) };
-            assert_eq!(activities[2][0].rates, [expected; 5]);
+            assert_eq!(activities[2][0].rates[..5], [expected; 5]);
         }
     }
 
@@ -419,6 +432,6 @@ mod tests {
         let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
         let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
-        assert_eq!(history.add(&snapshot, now)[0].rates, [Err(NO_EARLIER_SAMPLE); 5]);
+        assert_eq!(history.add(&snapshot, now)[0].rates[..5], [Err(NO_EARLIER_SAMPLE); 5]);
     }
 }

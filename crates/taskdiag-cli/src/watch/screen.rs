@@ -16,6 +16,7 @@ use crate::output::{people, terminal, Output};
 
 /// Where samples are shown.
 pub struct Screen<'a> {
+    command: &'static str,
     options: &'a Options,
     shown: Vec<Shown>,
     /// What was missing in any sample.
@@ -30,8 +31,9 @@ pub struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
-    pub fn new(options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
+    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
         Screen {
+            command,
             options,
             missing: Absences::new(),
             cells: Cells::new(options.bytes, options.names),
@@ -64,7 +66,7 @@ impl<'a> Screen<'a> {
                 named: self.options.names,
                 samples: true,
             };
-            let head = Head::streaming("watch", answers.sources().collect());
+            let head = Head::streaming(self.command, answers.sources().collect());
             Rows::begin(machine, &head, columns.iter().map(|&column| RELATION[column]), options)
         });
         rows.sample(sample, tasks.len())?;

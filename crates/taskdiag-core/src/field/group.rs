@@ -27,6 +27,7 @@ crate::named_enum! {
         Layout => "layout",
         Rollup => "rollup",
         Text => "text",
+        Net => "net",
         Derived => "derived",
     }
     /// All groups, in the order of their bits in `td_config.groups`. [`Group::Derived`] has no bit

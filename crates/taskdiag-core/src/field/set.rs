@@ -24,6 +24,7 @@ impl Fields {
     /// - those of [`Group::Rollup`], for which the kernel walks page tables; this takes longer the
     ///   more memory a process has;
     /// - those of [`Group::Text`], which only `/proc` has, each in a file of its own for each task;
+    /// - those of [`Group::Net`], which are there only where somebody counts;
     /// - [`Field::Environ`], which is in the memory of processes, is large, and may hold secrets;
     /// - [`Field::User`] and [`Field::Group`], for which the user database may query the network;
     /// - [`Field::ContainerName`] and [`Field::ContainerRuntime`], for which files of container
@@ -34,7 +35,7 @@ impl Fields {
                 field,
                 Field::Environ | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime
             );
-            is_dear || matches!(field.group(), Group::Rollup | Group::Text)
+            is_dear || matches!(field.group(), Group::Rollup | Group::Text | Group::Net)
         };
         Field::ALL
             .iter()

@@ -333,6 +333,21 @@ macro_rules! with_rows {
             "The part of pss_bytes that is in locked mappings.", [maybe locked_bytes];
         RollupAgeNs rollup_age_ns: u64, Rollup Nanoseconds, [smaps_rollup: ""],
             "Age of the values of this group at the end of the answer. Values of a process that shows no sign of change are kept for a while.", [age_ns];
+
+        NetSinceNs net_since_ns: u64, Net Nanoseconds, ["counted by a BPF program"],
+            "Since when the network fields count, as a time from boot: when counting began, or the process, whichever is later. At least 0, the zero of the reader's time namespace.";
+        NetSentBytes net_sent_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has sent through sockets of IP that lead to other machines.";
+        NetReceivedBytes net_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has received through sockets of IP that lead to other machines.";
+        NetSentCount net_sent_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has sent through sockets of IP that lead to other machines.";
+        NetReceivedCount net_received_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has received through sockets of IP that lead to other machines.";
+        LoopbackSentBytes loopback_sent_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has sent through sockets of IP that lead to this machine.";
+        LoopbackReceivedBytes loopback_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has received through sockets of IP that lead to this machine.";
+        LoopbackSentCount loopback_sent_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has sent through sockets of IP that lead to this machine.";
+        LoopbackReceivedCount loopback_received_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has received through sockets of IP that lead to this machine.";
+        UnixSentBytes unix_sent_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has sent through UNIX sockets.";
+        UnixReceivedBytes unix_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has received through UNIX sockets.";
+        UnixSentCount unix_sent_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has sent through UNIX sockets.";
+        UnixReceivedCount unix_received_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has received through UNIX sockets.";
     }
 
     derived {

@@ -40,6 +40,8 @@ pub struct State {
     /// Loading pays off once this exceeds the time that loading takes. So the total loss is at most
     /// twice that of the best choice, whatever queries follow.
     pub regret_ns: u64,
+    /// Whether a program counts network traffic for the handle.
+    pub knows_network: bool,
     /// Whether the handle will get no more queries, so that it need not remember anything.
     pub is_last: bool,
 }
@@ -84,7 +86,10 @@ impl Plan {
     /// group.
     pub fn answer(&self, group: Group) -> Option<std::result::Result<SourceId, Absent>> {
         match self.bpf {
-            _ if self.unanswered.contains(group) => Some(Err(Absent::Unsupported)),
+            _ if self.unanswered.contains(group) => Some(Err(match group {
+                Group::Net => Absent::NotCounted,
+                _ => Absent::Unsupported,
+            })),
             _ if group == Group::Rollup => self.rollup.map(Ok),
             Some((_, groups)) if groups.contains(group) => Some(Ok(SourceId::Bpf)),
             _ if self.broker.is_some_and(|groups| groups.contains(group)) => Some(Ok(SourceId::Broker)),
@@ -130,7 +135,8 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         Verdict::No => Err(&support.procfs),
         _ => Ok(prices.procfs_ns(query, asked.groups)),
     };
-    match state.forced {
+    let is_of_bpf = asked.groups.contains(Group::Net);
+    match state.forced.or(is_of_bpf.then_some(SourceId::Bpf)) {
         Some(SourceId::Bpf) => {
             return by_bpf.map(bpf_plan).map_err(|fact| refused(SourceId::Bpf, fact));
         }
@@ -197,6 +203,10 @@ impl Asked {
     fn of(query: &Query, support: &Support, state: &State) -> Result<Asked> {
         let mut groups = Groups::of(query.fields_read());
         let mut unanswered = Groups::NONE;
+        if !state.knows_network || !matches!(state.forced, None | Some(SourceId::Bpf)) {
+            unanswered = groups.and(Groups::NONE.with(Group::Net));
+            groups = groups.without(unanswered);
+        }
         if groups.contains(Group::Cgroup) && support.cgroup2.verdict == Verdict::No {
             unanswered = unanswered.with(Group::Cgroup);
             groups = groups.without(unanswered);

@@ -180,6 +180,7 @@ enumerations! {
         SECURITY_LABEL = 34,
         /// The lines of `cgroup`. No program writes them.
         CGROUPS = 35,
+        NET = 36,
         /// The first attribute with `GROUP_ACCESS`. The broker never sends it, nor the next three.
         ACCESS = 1024,
         /// The second attribute with `GROUP_VIEW`.
@@ -320,6 +321,17 @@ structures! {
     struct td_io as Io = IO {
         read_chars: U64, write_chars: U64, read_syscalls: U64, write_syscalls: U64, read_bytes: U64, write_bytes: U64,
         cancelled_write_bytes: U64,
+    }
+
+    /// What a process has sent and received through sockets.
+    struct td_net as Net = NET {
+        /// When counting began, or the process if that was later.
+        net_since_ns: U64,
+        /// In the entry about the counting: calls for which there was no room.
+        uncounted: U64,
+        net_sent_bytes: U64, net_received_bytes: U64, net_sent_count: U64, net_received_count: U64,
+        loopback_sent_bytes: U64, loopback_received_bytes: U64, loopback_sent_count: U64, loopback_received_count: U64,
+        unix_sent_bytes: U64, unix_received_bytes: U64, unix_sent_count: U64, unix_received_count: U64,
     }
 
     /// Signal sets: signal N is bit N - 1.

@@ -69,10 +69,12 @@ pub mod show {
     pub const OPENED: u64 = MAPS | SMAPS;
 }
 
-/// The bits of all groups of fields but two that clients read from `/proc` themselves: rollups,
-/// which take long, and texts.
-pub const GROUP_BITS: u64 =
-    (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32 | 1 << Group::Text as u32)) << show::GROUPS_SHIFT;
+/// The bits of all groups of fields but two that clients read from `/proc` themselves (rollups,
+/// which take long, and texts), and network traffic, which the broker does not count.
+pub const GROUP_BITS: u64 = {
+    let others = 1 << Group::Rollup as u32 | 1 << Group::Text as u32 | 1 << Group::Net as u32;
+    (Groups::ALL.0 as u64 & !others) << show::GROUPS_SHIFT
+};
 
 /// All known bits.
 pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::FILES | show::BITS;

@@ -70,7 +70,7 @@ fn numbers_are_those_of_the_document() {
     assert_eq!(show::OPENED, 0x3000_0000_0000_0000);
     assert_eq!(show::FILES, 0x4000_0000_0000_0000);
     assert_eq!(show::BITS, 0x8000_0000_0000_0000);
-    // The last two of the 21 groups, rollups and texts, are not served.
+    // The last three of the 22 groups, rollups, texts and the network, are not served.
     assert_eq!(GROUP_BITS, 0x7_ffff_0000);
     assert_eq!(ALL_BITS, 0xf000_0007_ffff_007f);
     assert_eq!((PACKET, REQUEST_MAX, MESSAGE_ROOM), (65_536, 40, 65_508));

@@ -241,6 +241,17 @@ impl Handle {
         }
     }
 
+    /// Begins to count what processes send and receive through sockets, unless pinned programs do
+    /// ([`pin_with_network`](crate::pin::pin_with_network)): for the fields of [`Group::Net`], and until the handle is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](ErrorKind::Denied) without `CAP_BPF` and `CAP_PERFMON`,
+    /// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no tracepoints for it (Linux 6.3).
+    pub fn count_network(&mut self) -> Result<()> {
+        self.sources.bpf.count_network(&pin::directory())
+    }
+
     /// Calls `ask` with the patience of a query, if that has its own: for the files and sockets of
     /// its tasks.
     #[doc(hidden)]
@@ -495,6 +506,7 @@ impl Handle {
         let state = State {
             forced: self.forced()?,
             forced_rollup: self.rollup_source,
+            knows_network: self.sources.bpf.knows_network(&pin::directory()),
             loaded: self.sources.bpf.loaded(),
             regret_ns: self.regret_ns,
             is_last: self.one_shot,

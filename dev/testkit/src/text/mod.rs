@@ -517,6 +517,19 @@ impl Text {
             },
             Field::Cwd => Ok(Plain::Bytes(self.link("cwd")?)),
             Field::Root => Ok(Plain::Bytes(self.link("root")?)),
+            Field::NetSinceNs
+            | Field::NetSentBytes
+            | Field::NetReceivedBytes
+            | Field::NetSentCount
+            | Field::NetReceivedCount
+            | Field::LoopbackSentBytes
+            | Field::LoopbackReceivedBytes
+            | Field::LoopbackSentCount
+            | Field::LoopbackReceivedCount
+            | Field::UnixSentBytes
+            | Field::UnixReceivedBytes
+            | Field::UnixSentCount
+            | Field::UnixReceivedCount => Err(Absent::NotCounted),
             Field::Umask => match self.line("Umask")? {
                 Some(mask) => Ok(Plain::Number(i128::from_str_radix(mask, 8).expect("an octal number"))),
                 None => Err(Absent::Gone),

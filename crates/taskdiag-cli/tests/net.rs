@@ -1,0 +1,122 @@
+//! `taskdiag net`, and the network fields of other commands, run as a program beside a known sender.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{run, run_as_nobody, Run};
+
+/// Runs commands while this process sends 100 bytes again and again, through UNIX sockets.
+fn while_sending(check: impl FnOnce(&str)) {
+    let is_over = AtomicBool::new(false);
+    let (mut one, mut other) = UnixStream::pair().expect("a pair");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                one.write_all(&[1; 100]).expect("it is sent");
+                other.read_exact(&mut [0; 100]).expect("it is received");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check(&format!("pid == {}", std::process::id()));
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+const FIELDS: &str = "pid,unix_sent_bytes,unix_received_bytes,unix_sent_count,unix_sent_bytes_per_s,net_sent_bytes";
+
+/// Check totals and rates of one process, in one sample and in several, and that a process without
+/// traffic of the kind that is shown is left out.
+#[test]
+fn senders_are_shown() {
+    while_sending(|filter| {
+        let document = run(&["net", "--where", filter, "-o", FIELDS, "--json"]).json();
+        assert_eq!(document["command"], "net");
+        let rows = document["rows"].as_array().expect("rows");
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        let sent = row["unix_sent_bytes"].as_u64().expect("a number");
+        assert!(sent > 0 && sent % 100 == 0, "{row}");
+        // Others send meanwhile, and bytes are counted before calls.
+        let count = row["unix_sent_count"].as_u64().expect("a number");
+        assert!(count.abs_diff(sent / 100) <= 2, "{row}");
+        assert!(row["unix_sent_bytes_per_s"].as_f64().expect("a rate") > 0.0);
+        assert_eq!(row["net_sent_bytes"], 0);
+
+        let none = run(&["net", "--where", filter, "--json"]).json();
+        assert_eq!(none["rows"].as_array().map(Vec::len), Some(0));
+
+        let several = [
+            "net",
+            "--watch",
+            "0.1",
+            "--count",
+            "3",
+            "--where",
+            filter,
+            "-o",
+            "unix_sent_bytes",
+            "--csv",
+        ];
+        let text = run(&several).complete();
+        let counts: Vec<u64> = text
+            .lines()
+            .skip(1)
+            .map(|line| {
+                line.rsplit(',')
+                    .next()
+                    .and_then(|count| count.parse().ok())
+                    .expect(line)
+            })
+            .collect();
+        assert!(
+            counts.len() == 3 && counts.is_sorted() && counts[2] > counts[0],
+            "{text}"
+        );
+    });
+}
+
+/// Check that `watch` counts if its columns need it, and that a listing says who would count.
+#[test]
+fn other_commands_have_the_fields() {
+    while_sending(|filter| {
+        let watched = run(&[
+            "watch",
+            "-n",
+            "2",
+            "-d",
+            "0.2",
+            "--where",
+            filter,
+            "-o",
+            "unix_sent_bytes_per_s",
+            "--csv",
+        ]);
+        let rate: f64 = watched
+            .complete()
+            .lines()
+            .last()
+            .and_then(|line| line.rsplit(',').next()?.parse().ok())
+            .expect("a rate");
+        assert!(rate > 0.0);
+        let Run { code, stderr, .. } = run(&["ps", "--where", filter, "-o", "pid,net_sent_bytes"]);
+        assert_eq!(code, Some(1));
+        assert!(
+            stderr.contains("net_sent_bytes: not counted") && stderr.contains("taskdiag pin --net"),
+            "{stderr}"
+        );
+    });
+}
+
+/// Check that who may not count is told so.
+#[test]
+fn counting_needs_rights() {
+    let Some(refused) = run_as_nobody(&["net"]) else { return };
+    assert_eq!((refused.code, refused.stdout.len()), (Some(2), 0));
+    assert!(refused.stderr.contains("CAP_BPF"), "{}", refused.stderr);
+}
