@@ -231,7 +231,14 @@ pub(crate) fn btf() -> Fact {
 
 fn pinned_programs(directory: &Path) -> Fact {
     match access(directory.join("readers"), Access::READ_OK | Access::WRITE_OK) {
-        Ok(()) => Fact::yes(format!("pinned in {}", directory.display())),
+        Ok(()) => {
+            let network = if directory.join("net").exists() {
+                ", where they count network traffic"
+            } else {
+                ""
+            };
+            Fact::yes(format!("pinned in {}{network}", directory.display()))
+        }
         Err(Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
         Err(error) => Fact::no(
             format!("{}: {error}", directory.display()),

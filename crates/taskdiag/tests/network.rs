@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use std::time::Duration;
 
-use taskdiag::{Absent, Field, Fields, Group, Handle, Query, Value};
+use taskdiag::{Absent, Field, Fields, Group, Handle, Query, SourceId, Value};
+use taskdiag_testkit::{child, test_name};
 
 /// What a process moved, in the order of the fields: sent and received bytes, sent and received
 /// calls.
@@ -577,4 +578,31 @@ fn counts_end_with_their_processes() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(counted(&mut handle, ended), Err(Absent::Gone));
+}
+
+/// Check that pinned programs count for every handle, with or without a program of its own, that
+/// their counts go on in a handle that would count itself, and that unpinning ends them.
+#[test]
+fn pinned_programs_count_for_all() {
+    let _turn = turn();
+    child::run(test_name!(), "pinned", child::nothing_pinned(), || {
+        taskdiag::pin::pin().expect("pinning");
+        let pid = std::process::id();
+        assert_eq!(counted(&mut Handle::new(), pid), Err(Absent::NotCounted));
+        taskdiag::pin::pin_with_network().expect("pinning");
+        let transfer = Transfer::start(&|| move_1000(tcp("127.0.0.1", "127.0.0.1")));
+        let (mut free, mut own, mut counting) = (Handle::new(), Handle::new().with_source(SourceId::Bpf), counting());
+        let mut opened = Handle::new();
+        for handle in [&mut own, &mut opened] {
+            handle.prepare(Field::NetSentBytes).expect("a program");
+        }
+        for handle in [&mut free, &mut own, &mut opened, &mut counting] {
+            assert_eq!(transfer.counted(handle), [NOTHING, MOVED, NOTHING]);
+        }
+        taskdiag::pin::unpin().expect("unpinning");
+        assert_eq!(counted(&mut Handle::new(), pid), Err(Absent::NotCounted));
+        taskdiag::pin::pin().expect("pinning");
+        assert_eq!(counted(&mut Handle::new(), pid), Err(Absent::NotCounted));
+        taskdiag::pin::unpin().expect("unpinning");
+    });
 }

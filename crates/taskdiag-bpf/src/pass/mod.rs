@@ -93,6 +93,9 @@ impl Bpf {
     /// before.
     pub fn prepare(&mut self, way: BpfWay, groups: Groups, pinned: &Path) -> Result<()> {
         let groups = groups.or(self.loaded().unwrap_or_default());
+        if way != BpfWay::Loaded && self.network.is_none() {
+            self.network = Network::pinned(pinned);
+        }
         self.program = Some(match way {
             BpfWay::Loaded => return Ok(()),
             // It reads the pinned table, if there is one.

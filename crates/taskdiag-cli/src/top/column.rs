@@ -45,6 +45,8 @@ const HEADINGS: &[(Field, &str)] = &[
     (Field::PssBytes, "PSS"),
     (Field::UssBytes, "USS"),
     (Field::SwapPssBytes, "SWAP-PSS"),
+    (Field::NetSentBytes, "SENT"),
+    (Field::NetReceivedBytes, "RECEIVED"),
     (Field::RollupAgeNs, "AGE"),
     (Field::Comm, "NAME"),
     (Field::Exe, "PATH"),
