@@ -506,7 +506,8 @@ impl Handle {
         let state = State {
             forced: self.forced()?,
             forced_rollup: self.rollup_source,
-            knows_network: self.sources.bpf.knows_network(&pin::directory()),
+            knows_network: has_group(query.fields_read(), Group::Net)
+                && self.sources.bpf.knows_network(&pin::directory()),
             loaded: self.sources.bpf.loaded(),
             regret_ns: self.regret_ns,
             is_last: self.one_shot,
