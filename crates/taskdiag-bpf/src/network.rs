@@ -38,11 +38,15 @@ pub struct Network {
 impl Network {
     /// Begins to count.
     pub fn count() -> Result<Network> {
+        Network::with_room(MAX_PROCESSES)
+    }
+
+    pub(crate) fn with_room(entries: u32) -> Result<Network> {
         let recipe = built(&recipe::NET)?;
         check_rights()?;
         let btf = kernel_btf()?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
-        let table = table(MAX_PROCESSES).map_err(not_created)?;
+        let table = table(entries).map_err(not_created)?;
         table
             .update(&[0; KEY_SIZE], Net::new_zeroed().as_bytes())
             .map_err(not_created)?;

@@ -239,3 +239,30 @@ fn programs_are_far_from_the_verifiers_limit() {
     }
     println!("at most {max} instructions");
 }
+
+/// Check that a full table of network traffic says what it could not count, and that then nothing is
+/// known of a process without an entry. Its only entry is the one about the counting.
+#[test]
+fn a_full_table_is_noticed() {
+    let groups = Groups::NONE.with(Group::Net);
+    let has_net = |room: u32| {
+        let mut bpf = Bpf {
+            network: Some(Network::with_room(room).expect("these tests need root and BPF")),
+            ..Bpf::default()
+        };
+        bpf.prepare(BpfWay::ToLoad, groups, Path::new("/none"))
+            .expect("a program");
+        let (one, other) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+        one.send(b"12345").expect("it is sent");
+        other.recv(&mut [0; 10]).expect("it is received");
+        let mut snapshot = Snapshot::default();
+        let request = PassRequest {
+            groups,
+            ..PassRequest::ids(Scope::Process(std::process::id()))
+        };
+        bpf.read(&request, &mut snapshot).expect("a pass");
+        let (record, _) = Record::split_first(&snapshot.records).expect("a record");
+        record.attribute(attr::NET).is_some()
+    };
+    assert_eq!([1, 1000].map(has_net), [false, true]);
+}
