@@ -14,6 +14,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define AF_INET 2
 #define AF_INET6 10
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 #define IFF_LOOPBACK 8
 
 
@@ -132,7 +133,8 @@ int on_send(__u64 *ctx)
 SEC("tp_btf/sock_recv_length")
 int on_receive(__u64 *ctx)
 {
-	return ctx[2] & MSG_PEEK ? 0 : count((void *)ctx[0], ctx[1], false);
+	/* What is only looked at stays there; what was not sent was not received either. */
+	return ctx[2] & (MSG_PEEK | MSG_ERRQUEUE) ? 0 : count((void *)ctx[0], ctx[1], false);
 }
 
 /* The entry of a process ends with its last thread. */

@@ -275,6 +275,8 @@ fn transfers_are_counted() {
                 };
                 assert_eq!((set, send(&one, &[1; 1000], libc::MSG_ZEROCOPY)), (0, 1000));
                 other.read_exact(&mut [0; 1000]).unwrap();
+                // The news that the memory is free again.
+                receive(&one, &mut [0; 10], libc::MSG_ERRQUEUE);
             },
             on_loopback,
         ),
