@@ -18,8 +18,8 @@ use crate::quantity;
 /// since counting began. `taskdiag pin --net` counts always: then there are totals from before,
 /// too. What counts is payload, at the call that moves it: of TCP, UDP and all other sockets of IP
 /// that lead to other machines. Traffic within this machine (loopback_…) and of UNIX sockets
-/// (unix_…) are fields of their own: see `taskdiag fields -o net`. Needs root, or CAP_BPF and
-/// CAP_PERFMON, and Linux 6.3.
+/// (unix_…) are fields of their own: those of the group net in `taskdiag fields`. Needs root, or
+/// CAP_BPF and CAP_PERFMON, and Linux 6.3.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag net\n  \
@@ -27,10 +27,10 @@ use crate::quantity;
     taskdiag net -o pid,comm,loopback_sent_bytes,unix_sent_bytes --csv")]
 pub struct Args {
     /// Show this again and again, with the rates since the last time
-    #[arg(long, value_name = "SECONDS", value_parser = quantity::interval)]
+    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval)]
     watch: Option<Duration>,
     /// End after this many samples; with --watch
-    #[arg(long, value_name = "N", requires = "watch")]
+    #[arg(short = 'n', long, value_name = "N", requires = "watch")]
     count: Option<u64>,
     #[command(flatten)]
     rows: RowArgs,
