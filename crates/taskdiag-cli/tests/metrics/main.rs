@@ -395,7 +395,8 @@ fn hostile_clients_hold_nobody() {
     let mut half = exporter.connect();
     half.write_all(b"GET /").expect("it listens");
     let began = Instant::now();
-    assert_eq!(half.read(&mut [0; 10]).expect("its end"), 0);
+    // A read alone may be interrupted.
+    assert_eq!(half.read_to_end(&mut Vec::new()).expect("its end"), 0);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert_eq!(exporter.end("-TERM").0, Some(0));
 }
