@@ -14,10 +14,7 @@ const ALWAYS_THERE: Files = Files::STAT.union(Files::STATUS).union(Files::CMDLIN
 /// its own.
 pub(super) fn has_all(plan: &Plan, task: &Task<'_>) -> bool {
     (0..FILES).all(|file| !contains(plan.files, file) || task.raw.texts[file].is_ok())
-        && task
-            .status
-            .as_ref()
-            .is_none_or(|status| plan.lines.is_subset(status.found()))
+        && task.status.is_none_or(|status| plan.lines.is_subset(status.found()))
         && ALWAYS_THERE.contains(plan.files)
         && !plan.groups.contains(Group::Layout)
 }
@@ -27,7 +24,7 @@ pub(super) fn has_all(plan: &Plan, task: &Task<'_>) -> bool {
 pub(super) fn reason(field: Field, task: &Task<'_>) -> Option<Absent> {
     let (raw, info) = (task.raw, field.info());
     let [place, other] = &info.places;
-    if info.kind == Kind::Address && task.stat.as_ref().is_some_and(Stat::are_addresses_denied) {
+    if info.kind == Kind::Address && task.stat.is_some_and(Stat::are_addresses_denied) {
         return Some(Absent::Denied);
     }
     let is_there = match place.file {
@@ -55,7 +52,7 @@ pub(super) fn reason(field: Field, task: &Task<'_>) -> Option<Absent> {
             if field == Field::Umask && task.status_with(Line::Umask).is_none() {
                 return Some(Absent::Gone);
             }
-            let found = task.status.as_ref().map(|status| status.found());
+            let found = task.status.map(|status| status.found());
             found.is_some_and(|found| lines_of(field).is_subset(found))
         }
         file => {

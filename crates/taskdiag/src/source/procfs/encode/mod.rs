@@ -59,41 +59,47 @@ pub(super) enum NoRecord {
     Malformed,
 }
 
+/// The two largest texts of a task. They stay where they are: to move them takes as long as to parse
+/// the shorter one.
+#[derive(Default)]
+struct Texts<'a> {
+    stat: Option<Stat<'a>>,
+    status: Option<Status<'a>>,
+}
+
 /// One task, with the texts parsed that have several numbers.
 struct Task<'a> {
     raw: &'a RawTask<'a>,
-    stat: Option<Stat<'a>>,
-    status: Option<Status<'a>>,
+    stat: Option<&'a Stat<'a>>,
+    status: Option<&'a Status<'a>>,
     schedstat: Option<[u64; 3]>,
     io: Option<[u64; IoLine::ALL.len()]>,
     no_memory: bool,
 }
 
 impl<'a> Task<'a> {
-    fn parse(plan: &Plan, raw: &'a RawTask<'a>) -> Result<Task<'a>, NoRecord> {
-        let mut stat = match raw.text(Files::STAT) {
-            Ok(text) => Some(process::stat(text).ok_or(NoRecord::Malformed)?),
-            Err(_) => None,
-        };
-        if plan.reads_late {
-            stat.as_mut().into_iter().for_each(Stat::parse_late);
+    fn parse<'t: 'a>(plan: &Plan, raw: &'a RawTask<'t>, texts: &'a mut Texts<'t>) -> Result<Task<'a>, NoRecord> {
+        if let Ok(text) = raw.text(Files::STAT) {
+            texts.stat = process::stat(text);
+            let stat = texts.stat.as_mut().ok_or(NoRecord::Malformed)?;
+            if plan.reads_late {
+                stat.parse_late();
+            }
         }
-        let status = match raw.text(Files::STATUS) {
-            Ok(text) => Some(process::status(text, plan.lines)),
-            Err(_) => None,
-        };
+        if let Ok(text) = raw.text(Files::STATUS) {
+            texts.status = Some(process::status(text, plan.lines));
+        }
+        let (stat, status) = (texts.stat.as_ref(), texts.status.as_ref());
         // If a task was released, the kernel has no lock with which to read the values of its
         // process for `stat` and `status`.
         let is_released =
             |status: &Status<'_>| status.word(Line::Threads, 0) == Some(0) || status.state() == Some(b'X');
-        if stat.as_ref().is_some_and(Stat::is_released) || status.as_ref().is_some_and(is_released) {
+        if stat.is_some_and(Stat::is_released) || status.is_some_and(is_released) {
             return Err(NoRecord::Gone);
         }
         let has_no_size =
             |status: &Status<'_>| plan.lines.contains(Line::VmSize) && !status.found().contains(Line::VmSize);
-        let no_memory = raw.no_memory
-            || stat.as_ref().is_some_and(|stat| !stat.has_memory())
-            || status.as_ref().is_some_and(has_no_size);
+        let no_memory = raw.no_memory || stat.is_some_and(|stat| !stat.has_memory()) || status.is_some_and(has_no_size);
         Ok(Task {
             raw,
             stat,
@@ -106,7 +112,7 @@ impl<'a> Task<'a> {
 
     /// `status`, if it has a line.
     fn status_with(&self, line: Line) -> Option<&Status<'a>> {
-        self.status.as_ref().filter(|status| status.found().contains(line))
+        self.status.filter(|status| status.found().contains(line))
     }
 
     /// The number at a place. `None` if it was not read, is malformed, or this kernel does not print
@@ -114,8 +120,8 @@ impl<'a> Task<'a> {
     fn number(&self, place: &Place) -> Option<u64> {
         let at = usize::from(place.at);
         match place.file {
-            Files::STAT => self.stat.as_ref()?.number(at),
-            Files::STATUS => self.status.as_ref()?.word(Line::ALL[usize::from(place.at)], place.word),
+            Files::STAT => self.stat?.number(at),
+            Files::STATUS => self.status?.word(Line::ALL[usize::from(place.at)], place.word),
             Files::SCHEDSTAT => Some(self.schedstat?[at]),
             Files::IO => Some(self.io?[at]),
             Files::NS => self.raw.namespaces[at].ok(),
@@ -222,8 +228,11 @@ impl Encoder {
         (raw, live): (&RawTask<'_>, Option<&RawTask<'_>>),
         records: &mut Vec<u8>,
     ) -> Result<(), NoRecord> {
-        let task = Task::parse(plan, raw)?;
-        let live = live.map(|live| Task::parse(plan, live)).transpose()?;
+        let (mut texts, mut texts_of_live) = (Texts::default(), Texts::default());
+        let task = Task::parse(plan, raw, &mut texts)?;
+        let live = live
+            .map(|live| Task::parse(plan, live, &mut texts_of_live))
+            .transpose()?;
         let live = live.as_ref().unwrap_or(&task);
         let mut header = Header {
             pid: U32::new(pid),
@@ -231,7 +240,7 @@ impl Encoder {
             ..Header::default()
         };
         let mut flags = 0;
-        if let Some(stat) = &task.stat {
+        if let Some(stat) = task.stat {
             header.start_ns = U64::new(self.nanoseconds(stat.start_ticks()));
             if stat.is_kernel_thread() {
                 flags |= record::KERNEL_THREAD;
@@ -256,7 +265,7 @@ impl Encoder {
         for part in numbers(group).chunk_by(|one, other| one.member.attribute == other.member.attribute) {
             self.put_numbers(part, (task, live), record);
         }
-        if let (Group::Base, Some(stat)) = (group, &task.stat) {
+        if let (Group::Base, Some(stat)) = (group, task.stat) {
             // What `comm` has no room for.
             if stat.comm.len() >= size_of_val(&record::Base::default().comm) {
                 record.put(attr::NAME, 0, stat.comm);
@@ -324,8 +333,7 @@ impl Encoder {
         }
         let Some(part) = part else { return };
         let payload = &mut payload[..part.len];
-        if let (attr::BASE, Some(stat), Ok(base)) = (part.attribute, &task.stat, record::Base::mut_from_bytes(payload))
-        {
+        if let (attr::BASE, Some(stat), Ok(base)) = (part.attribute, task.stat, record::Base::mut_from_bytes(payload)) {
             // The last byte is for the NUL that ends the name.
             let short = stat.comm.len().min(base.comm.len() - 1);
             base.comm[..short].copy_from_slice(&stat.comm[..short]);
