@@ -17,7 +17,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MSG_ERRQUEUE 0x2000
 #define IFF_LOOPBACK 8
 
-
 /* ---- where it goes ---- */
 
 static __always_inline bool is_loopback4(__be32 address)

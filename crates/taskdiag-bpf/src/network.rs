@@ -72,6 +72,12 @@ impl Network {
         })
     }
 
+    /// Lets those who have the table open know that nobody counts any more.
+    pub(crate) fn end(&self) {
+        // If it fails, somebody else was faster.
+        let _ = self.table.delete(&[0; KEY_SIZE]);
+    }
+
     /// What to pin, with names.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let links = self.links.iter().map(|link| link.as_fd());

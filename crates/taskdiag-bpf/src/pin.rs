@@ -80,6 +80,9 @@ pub fn unpin() -> Result<Option<PathBuf>> {
 }
 
 fn remove(directory: &Path) -> io::Result<bool> {
+    if let Some(network) = Network::pinned(directory) {
+        network.end();
+    }
     for name in [READERS, PINNED, TABLE].into_iter().chain(COUNTERS) {
         was_removed(fs::remove_file(directory.join(name)))?;
     }

@@ -602,7 +602,9 @@ fn pinned_programs_count_for_all() {
             assert_eq!(transfer.counted(handle), [NOTHING, MOVED, NOTHING]);
         }
         taskdiag::pin::unpin().expect("unpinning");
-        assert_eq!(counted(&mut Handle::new(), pid), Err(Absent::NotCounted));
+        for handle in [&mut free, &mut own, &mut opened, &mut counting, &mut Handle::new()] {
+            assert_eq!(counted(handle, pid), Err(Absent::NotCounted));
+        }
         taskdiag::pin::pin().expect("pinning");
         assert_eq!(counted(&mut Handle::new(), pid), Err(Absent::NotCounted));
         taskdiag::pin::unpin().expect("unpinning");
