@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{run, run_as_nobody, Run};
+use common::{run, run_as_nobody, run_with_two_capabilities, Run};
 
 /// Runs commands while this process sends 100 bytes again and again, through UNIX sockets.
 fn while_sending(check: impl FnOnce(&str)) {
@@ -113,9 +113,15 @@ fn other_commands_have_the_fields() {
     });
 }
 
-/// Check that who may not count is told so.
+/// Check that two capabilities suffice, and that who may not count is told so.
 #[test]
 fn counting_needs_rights() {
+    if let Some(counted) = run_with_two_capabilities(&["net", "-d", "0.01", "-n", "1", "--json"]) {
+        assert_eq!(
+            (counted.code, counted.json()["sources"]["net"].as_str()),
+            (Some(0), Some("bpf"))
+        );
+    }
     let Some(refused) = run_as_nobody(&["net"]) else { return };
     assert_eq!((refused.code, refused.stdout.len()), (Some(2), 0));
     assert!(refused.stderr.contains("CAP_BPF"), "{}", refused.stderr);
