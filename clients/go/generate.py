@@ -143,8 +143,8 @@ def place(field: dict[str, str], printed: Printed) -> Place:
     file, key, at, word = ("" if part == "-" else part for part in row[4:])
     text = f"procPlace{{{literal(file)}, {literal(key)}, {at}, {word}}}"
     if field["name"] in SPECIAL:
-        form, of, at = SPECIAL[field["name"]]
-        return Place(form, printed.attributes.get(of, 0), at or offset, text)
+        form, of, header_offset = SPECIAL[field["name"]]
+        return Place(form, printed.attributes.get(of, 0), header_offset or offset, text)
     if not attribute:
         raise SystemExit(f"{TABLE}: clients/go/generate.py does not know how {field['name']} is read")
     if field["kind"] == "letter":
