@@ -226,6 +226,8 @@ func groupsOf(fields []Field) (uint32, error) {
 				field, fieldTable[field].Origin)
 		case field == RollupAgeNS:
 			return 0, failf(ErrUnsupported, "only the library has the field %v: this client keeps no values", field)
+		case 1<<fieldTable[field].group == groupNet:
+			return 0, failf(ErrUnsupported, "only the library has the field %v: the broker counts no network traffic", field)
 		case field != PID && field != TID:
 			groups |= 1 << fieldTable[field].group
 		}
