@@ -162,16 +162,20 @@ impl Dumper {
     }
 
     /// Whether the kernel counts no socket in the namespace but the one that sends requests. Its own
-    /// sockets of netlink(7) are in no count.
+    /// sockets of netlink(7) are in no count. Fails only if the process that had entered is lost.
     pub(super) fn is_alone(&mut self) -> Result<bool, Failed> {
-        if !net::has_one_socket(&self.text(c"sockstat")?) {
-            return Ok(false);
+        for (name, without) in [(c"sockstat", false), (c"sockstat6", true)] {
+            let is_alone = match self.text(name) {
+                Ok(text) => net::has_one_socket(&text),
+                Err(Failed::Silent) => return Err(Failed::Silent),
+                // There may be no IPv6.
+                Err(Failed::Errno(errno)) => without && errno == Errno::NOENT,
+            };
+            if !is_alone {
+                return Ok(false);
+            }
         }
-        match self.text(c"sockstat6") {
-            Ok(text) => Ok(net::has_one_socket(&text)),
-            Err(Failed::Errno(Errno::NOENT)) => Ok(true),
-            Err(failed) => Err(failed),
-        }
+        Ok(true)
     }
 
     /// The text of a file in `/proc/net` of the namespace.

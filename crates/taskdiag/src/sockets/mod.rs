@@ -625,16 +625,15 @@ impl Pass<'_> {
                 continue;
             }
             let entered = dumper.enter(namespace);
+            let entered = entered.and_then(|()| Ok(!namespace.is_own && dumper.is_alone()?));
             let is_final = |errno| is_denied(errno) || errno == Errno::AGAIN;
             namespace.is_done = !matches!(entered, Err(Failed::Errno(errno)) if !is_final(errno));
             match entered {
-                Ok(()) => {
+                Ok(is_alone) => {
                     self.answer.namespaces += 1;
                     // The kernel walks the tables of all namespaces for each list of one. Anybody can
                     // make many that have nothing.
-                    let is_alone = !namespace.is_own && dumper.is_alone().unwrap_or_default();
-                    let (few, all) = (&netlink[..], &lists[..]);
-                    self.dump_namespace(dumper, namespace, if is_alone { few } else { all })?;
+                    self.dump_namespace(dumper, namespace, if is_alone { &netlink } else { &lists })?;
                 }
                 Err(Failed::Silent) => self.answer.silent += 1,
                 // Then no other namespace can be read either.
