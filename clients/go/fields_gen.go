@@ -492,6 +492,9 @@ const (
 	attrNet           = 36
 )
 
+// More than any of these.
+const maxAttr = 37
+
 // Flags of a record.
 const (
 	flagKernelThread = 1 << 0

@@ -188,7 +188,8 @@ def fields_file(fields: list[dict[str, str]], absent: list[Reason], printed: Pri
     lines += aligned({f"group{go_name(name)}": f"1 << {bit}" for name, bit in printed.groups.items() if bit < 29})
     lines += [")", "", "// Types of attributes.", "const ("]
     lines += aligned({f"attr{go_name(name.lower())}": number for name, number in printed.attributes.items() if number < 1024})
-    lines += [")", "", "// Flags of a record.", "const ("]
+    width = max(number for number in printed.attributes.values() if number < 1024) + 1
+    lines += [")", "", "// More than any of these.", f"const maxAttr = {width}", "", "// Flags of a record.", "const ("]
     lines += aligned({f"flag{name}": f"1 << {bit}" for name, bit in printed.flags.items()})
     lines += [")", "", "// Where members of attributes are.", "const ("]
     lines += aligned(

@@ -45,8 +45,6 @@ type exception struct {
 type place struct{ record, tid uint32 }
 
 const (
-	// The greatest type of attributes that contain fields.
-	maxAttr = attrNet + 1
 	// Set in places in Table.own.
 	inOwn = 1 << 31
 	// Places below this are not places, but the reason why there is none: an Absent.

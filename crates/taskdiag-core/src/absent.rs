@@ -30,7 +30,7 @@ crate::named_enum! {
         /// Nobody counts it, or there was no room to count it for this process.
         NotCounted = 10 => "not counted",
     }
-    const EVERY;
+    pub(crate) const EVERY;
     /// The reason in a few words, as the command line prints it.
     pub fn as_str;
     impl Display;

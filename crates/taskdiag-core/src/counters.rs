@@ -9,7 +9,7 @@ use crate::field::Group;
 /// How many rows a filter left out because a value that it needs is absent, by the reason of that.
 /// Where a row lacks several values, the last reason in the order of [`Absent`] counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Undecided([u64; Absent::NotCounted as usize + 1]);
+pub struct Undecided([u64; Absent::EVERY.len() + 1]);
 
 impl Undecided {
     /// The rows left out for this reason.

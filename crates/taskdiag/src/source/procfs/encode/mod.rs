@@ -323,13 +323,17 @@ impl Encoder {
             if number.is_ticks {
                 value = self.nanoseconds(value);
             }
-            part = Some(member);
             let to = &mut payload[member.offset..][..member.size];
             match member.size {
                 8 => to.copy_from_slice(&value.to_ne_bytes()),
-                4 => to.copy_from_slice(&(value as u32).to_ne_bytes()),
-                _ => to[0] = value as u8,
+                4 if value <= u32::MAX.into() || i32::try_from(value as i64).is_ok() => {
+                    to.copy_from_slice(&(value as u32).to_ne_bytes());
+                }
+                1 => to[0] = value as u8,
+                // The kernel prints no such number.
+                _ => continue,
             }
+            part = Some(member);
         }
         let Some(part) = part else { return };
         let payload = &mut payload[..part.len];
