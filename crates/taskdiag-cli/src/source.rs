@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::Args;
-use taskdiag::{Handle, SourceId};
+use taskdiag::{Group, Handle, Query, SourceId};
 
 use crate::{proc, quantity};
 
@@ -110,6 +110,14 @@ impl SourceOptions {
         let source = source.filter(|&source| source == SourceId::Broker);
         handle(ForcedSource(source), self.patience, &self.broker)
     }
+}
+
+/// Lets the handle count network traffic, if the query is about it.
+pub fn count_network_for(handle: &mut Handle, query: &Query) -> taskdiag::Result<()> {
+    if query.fields_read().iter().any(|field| field.group() == Group::Net) {
+        handle.count_network()?;
+    }
+    Ok(())
 }
 
 /// A handle with the settings that options describe.

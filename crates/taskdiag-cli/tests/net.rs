@@ -104,6 +104,21 @@ fn other_commands_have_the_fields() {
             .and_then(|line| line.rsplit(',').next()?.parse().ok())
             .expect("a rate");
         assert!(rate > 0.0);
+        let args = [
+            "watch",
+            "-n",
+            "2",
+            "-d",
+            "0.2",
+            "--where",
+            filter,
+            "-o",
+            "pid",
+            "--sort",
+            "-unix_sent_bytes",
+        ];
+        let sorted = run(&[&args[..], &["--csv"]].concat());
+        assert_eq!((sorted.code, sorted.stderr.as_str()), (Some(0), ""));
         let Run { code, stderr, .. } = run(&["ps", "--where", filter, "-o", "pid,net_sent_bytes"]);
         assert_eq!(code, Some(1));
         assert!(

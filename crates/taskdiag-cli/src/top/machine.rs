@@ -2,13 +2,14 @@
 
 use std::io;
 
-use taskdiag::{Group, Handle, Query, Snapshot};
+use taskdiag::{Handle, Query, Snapshot};
 
 use super::bursts::{Bursts, News};
 use super::details::{Details, Inquiry, Inspector};
 use super::source::{Sample, Samples, Source, Step, Tag};
 use crate::host::Host;
 use crate::limits::Limits;
+use crate::source::count_network_for;
 use crate::watch::SampleTime;
 
 /// This machine, now.
@@ -16,8 +17,8 @@ pub struct Machine {
     handle: Handle,
     inspector: Inspector,
     bursts: io::Result<Bursts>,
-    /// It has been told to count network traffic.
-    counts_network: bool,
+    /// Counting network traffic has not failed.
+    may_count: bool,
 }
 
 impl Machine {
@@ -27,16 +28,13 @@ impl Machine {
             handle,
             inspector,
             bursts: Bursts::begin(),
-            counts_network: false,
+            may_count: true,
         }
     }
 
     fn ask(&mut self, query: &Query, mut memory: Snapshot) -> Result<Snapshot, String> {
-        let is_of_network = query.fields_read().iter().any(|field| field.group() == Group::Net);
-        if is_of_network && !std::mem::replace(&mut self.counts_network, true) {
-            // If it fails, the values are absent.
-            let _ = self.handle.count_network();
-        }
+        // If it fails, the values are absent, and it is not tried again for each sample.
+        self.may_count = self.may_count && count_network_for(&mut self.handle, query).is_ok();
         let answer = self.handle.query_into(query, &mut memory);
         answer.map(|()| memory).map_err(|error| format!("{error:#}"))
     }

@@ -22,6 +22,7 @@ use crate::ps;
 use crate::quantity;
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
+use crate::source;
 use rates::Rates;
 pub use rates::{is_true_of, take_filter, Activity, LastSamples, Rate, SampleTime, Total};
 use screen::Screen;
@@ -86,9 +87,30 @@ struct Watch<'a> {
     delay: Duration,
     count: Option<u64>,
     options: &'a Options,
-    /// It is about network traffic.
+    preset: &'static Preset,
+}
+
+/// What a command shows without options.
+struct Preset {
+    /// Its name.
+    command: &'static str,
+    /// The table, of processes or of threads.
+    table: fn(bool) -> Vec<Shown>,
+    /// The fields and rates for programs.
+    columns: fn() -> (Vec<Field>, Vec<Rate>),
+    /// The order.
+    sort: &'static str,
+    /// It shows the tasks with network traffic, not those that used processor time.
     is_of_network: bool,
 }
+
+static WATCH: Preset = Preset {
+    command: "watch",
+    table: usual,
+    columns: || (USUAL_FIELDS.to_vec(), USUAL_RATES.to_vec()),
+    sort: "-cpu_percent",
+    is_of_network: false,
+};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
@@ -106,7 +128,7 @@ impl Watch<'_> {
             delay,
             count,
             options: &rows.options,
-            is_of_network: false,
+            preset: &WATCH,
         })
     }
 }
@@ -122,7 +144,7 @@ pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
         delay,
         count: args.count,
         options: &args.options,
-        is_of_network: false,
+        preset: &WATCH,
     })
 }
 
@@ -210,32 +232,21 @@ fn named(name: &str) -> Result<Vec<usize>, Failure> {
 
 /// The columns that `-o` options name, or the default columns.
 fn shown(request: &Watch<'_>) -> Result<Vec<Shown>, Failure> {
-    let Watch {
-        options, is_of_network, ..
-    } = *request;
+    let Watch { options, preset, .. } = *request;
     let of = |column: usize| Shown::column(RELATION[column].name, column);
     let chosen = Chosen::parse(&options.fields, named)?;
     if options.format() == Format::Table {
-        let usual = if is_of_network {
-            net::usual()
-        } else {
-            usual(request.threads)
-        };
-        return Ok(chosen.columns(usual, of));
+        return Ok(chosen.columns((preset.table)(request.threads), of));
     }
-    let (fields, rates) = if is_of_network {
-        net::columns()
-    } else {
-        (USUAL_FIELDS.to_vec(), USUAL_RATES.to_vec())
-    };
+    let (fields, rates) = (preset.columns)();
     let fields = fields.into_iter().map(|field| field as usize);
     let usual: Vec<usize> = fields.chain(rates.into_iter().map(Rate::column)).collect();
     Ok(chosen.keys(&usual).into_iter().map(of).collect())
 }
 
-/// The keys that `--sort` options name. By default, the busiest task comes first.
-fn sort_keys(lists: &[String], is_of_network: bool) -> Result<Vec<SortBy<usize>>, Failure> {
-    let usual = [if is_of_network { net::SORT } else { "-cpu_percent" }.to_owned()];
+/// The keys that `--sort` options name, or the usual ones.
+fn sort_keys(lists: &[String], usual: &str) -> Result<Vec<SortBy<usize>>, Failure> {
+    let usual = [usual.to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
     SortBy::parse(lists, |name| match (Rate::named(name), name.parse::<Field>()) {
         (Some(rate), _) => Ok(rate.column()),
@@ -262,10 +273,15 @@ const PRUNED_AFTER: u64 = 64;
 
 /// Watches until the output can't be written, or until all samples have been shown.
 fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
-    let Watch { options, threads, .. } = request;
+    let Watch {
+        options,
+        threads,
+        preset,
+        ..
+    } = request;
     options.check_endless(request.count)?;
     let shown = shown(&request)?;
-    let sort = sort_keys(request.sort, request.is_of_network)?;
+    let sort = sort_keys(request.sort, preset.sort)?;
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let needs = needs.chain(sort.iter().map(|by| by.key));
     let mut fields = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
@@ -280,7 +296,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     );
     // With a filter, a task that begins to match may have done anything before, so idle tasks must
     // be known.
-    let lacks_idle = is_fixed && query.filter.is_none() && !request.is_of_network;
+    let lacks_idle = is_fixed && query.filter.is_none() && !preset.is_of_network;
     if lacks_idle {
         query = query.only_changed();
     }
@@ -288,24 +304,25 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut handle = options.from.handle_for_many();
     let mut answers = Answers::default();
     let mut history = LastSamples::new(lacks_idle);
-    // Without -o, the table and all other formats have the same rows.
-    let is_usual = request.is_of_network && options.fields.is_empty();
-    let counted = if is_usual {
-        columns_of_network(&net::usual())
+    // What -o names decides which rows there are; without, all formats have those of the table.
+    let named = columns_of_network(&shown);
+    let counted = if options.fields.is_empty() || named.is_empty() {
+        columns_of_network(&(preset.table)(threads))
     } else {
-        columns_of_network(&shown)
+        named
     };
-    if request.is_of_network {
-        handle.count_network()?;
+    match source::count_network_for(&mut handle, &query) {
+        Err(error) if preset.is_of_network => return Err(error.into()),
+        // If it fails, the values are absent.
+        _ => {}
+    }
+    if preset.is_of_network {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         history.add(answers.snapshot(), moment);
         std::thread::sleep(request.delay);
-    } else if !counted.is_empty() {
-        // If it fails, the values are absent.
-        let _ = handle.count_network();
     }
-    let mut screen = Screen::new(if request.is_of_network { "net" } else { "watch" }, options, shown);
+    let mut screen = Screen::new(preset.command, options, shown);
     let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(request.delay);
     for sample in 0..request.count.unwrap_or(u64::MAX) {
@@ -318,7 +335,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         let activities = history.add(answers.snapshot(), moment);
         let limit = request.limit.unwrap_or(usize::MAX);
         let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
-            if request.is_of_network {
+            if preset.is_of_network {
                 net::has_traffic(task, &counted)
             } else {
                 activity.is_busy
@@ -417,10 +434,10 @@ mod tests {
     fn rates_have_names() {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
         assert_eq!(Rate::named("cpu"), None);
-        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()], false).expect("a rate and a field");
+        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()], "").expect("a rate and a field");
         let keys: Vec<(usize, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
         assert_eq!(keys, [(Rate::WriteBytes.column(), true), (Field::Pid as usize, false)]);
-        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()], false));
+        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()], ""));
         assert!(wrong.contains("rates are cpu_percent, min_faults_per_s"), "{wrong}");
     }
 }

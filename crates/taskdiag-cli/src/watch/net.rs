@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Group, Value};
 
-use super::{run_watch, Rate, RatedTask, RowArgs, Watch};
+use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
 use crate::outcome::{Failure, Outcome};
 use crate::output::listing::Shown;
 use crate::output::relation::Row as _;
@@ -36,21 +36,26 @@ pub struct Args {
     rows: RowArgs,
 }
 
-/// The order without `--sort`.
-pub const SORT: &str = "-net_bytes_per_s,-net_received_bytes,-net_sent_bytes";
+static NET: Preset = Preset {
+    command: "net",
+    table: |_| usual(),
+    columns,
+    sort: "-net_bytes_per_s,-net_received_bytes,-net_sent_bytes",
+    is_of_network: true,
+};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let delay = args.watch.unwrap_or(Duration::from_secs(1));
     let count = if args.watch.is_some() { args.count } else { Some(1) };
     run_watch(Watch {
-        is_of_network: true,
+        preset: &NET,
         ..Watch::new(&args.rows, (delay, count), false)?
     })
 }
 
 /// The table without `-o`.
-pub fn usual() -> Vec<Shown> {
+fn usual() -> Vec<Shown> {
     let rate = |rate: Rate| Shown::column(rate.heading(), rate.column());
     vec![
         Shown::made("USER", &tasks::USER),
@@ -64,7 +69,7 @@ pub fn usual() -> Vec<Shown> {
 }
 
 /// The fields and rates for programs without `-o`.
-pub fn columns() -> (Vec<Field>, Vec<Rate>) {
+fn columns() -> (Vec<Field>, Vec<Rate>) {
     let fields = [Field::Pid, Field::StartNs, Field::Euid, Field::Comm].into_iter();
     let fields = fields.chain(Fields::of_group(Group::Net).iter()).collect();
     let is_of_network = |rate: &Rate| rate.fields()[0].group() == Group::Net;
