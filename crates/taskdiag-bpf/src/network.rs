@@ -11,7 +11,7 @@ use taskdiag_core::record::Net;
 use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use crate::load::{built, check_rights, kernel_btf, load_error, not_created};
+use crate::load::{attach_to_tracepoints, built, check_rights, kernel_btf, load_error, not_created};
 use crate::recipe;
 use crate::relocate::Linker;
 
@@ -56,9 +56,7 @@ impl Network {
         };
         let programs = COUNTERS.into_iter().map(&mut load).collect::<Result<Vec<_>>>()?;
         let begin = load("begin_counting")?;
-        let attach = |program: &OwnedFd| bpf::attach_tracepoint(program.as_fd());
-        let links = programs.iter().map(attach).collect::<io::Result<_>>();
-        let links = links.map_err(|error| Error::io("attaching a BPF program to a tracepoint", error))?;
+        let links = attach_to_tracepoints(&programs)?;
         bpf::run(begin.as_fd()).map_err(|error| Error::io("running a BPF program", error))?;
         Ok(Network { table, links })
     }

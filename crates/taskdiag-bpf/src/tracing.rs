@@ -9,7 +9,7 @@ use taskdiag_sys::ring::{Broken, RingBuffer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::iterator;
-use crate::load::{built, find, kernel_btf, load_error, not_created, NamedMap};
+use crate::load::{attach_to_tracepoints, built, find, kernel_btf, load_error, not_created, NamedMap};
 use crate::recipe;
 use crate::relocate::Linker;
 
@@ -84,12 +84,10 @@ impl Tracing {
             .filter(|(kind, _)| options.kinds.contains(*kind))
             .map(|(_, name)| linker.load(name, &find).map_err(load_error))
             .collect::<Result<Vec<_>>>()?;
-        let attach = |program: &OwnedFd| bpf::attach_tracepoint(program.as_fd());
-        let links = programs.iter().map(attach).collect::<std::io::Result<_>>();
         Ok(Tracing {
             ring,
             state: shared,
-            _links: links.map_err(|error| Error::io("attaching a BPF program to a tracepoint", error))?,
+            _links: attach_to_tracepoints(&programs)?,
             programs,
         })
     }

@@ -174,6 +174,13 @@ pub(crate) fn not_created(error: io::Error) -> Error {
     Error::io("creating a BPF map", error)
 }
 
+/// Attaches programs to the tracepoints that they were loaded for, until their links are closed.
+pub(crate) fn attach_to_tracepoints(programs: &[OwnedFd]) -> Result<Vec<OwnedFd>, Error> {
+    let attach = |program: &OwnedFd| bpf::attach_tracepoint(program.as_fd());
+    let links = programs.iter().map(attach).collect::<io::Result<_>>();
+    links.map_err(|error| Error::io("attaching a BPF program to a tracepoint", error))
+}
+
 /// Fails if this thread may not load programs.
 pub(crate) fn check_rights() -> Result<(), Error> {
     let right = rights::bpf_load();
