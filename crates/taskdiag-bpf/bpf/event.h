@@ -25,6 +25,7 @@ enum td_event_kind {
 #define TD_EVENT_GONE (1u << 4)
 #define TD_EVENT_NO_RUNTIME (1u << 5)	 /* the times of its threads could not be added up */
 #define TD_EVENT_OOM_VICTIM (1u << 6)	 /* the OOM killer chose the process */
+#define TD_EVENT_NET (1u << 7)		 /* struct td_net follows the exit */
 
 struct td_event {
 	__u32 len; /* of the whole event; its ring record may be longer */

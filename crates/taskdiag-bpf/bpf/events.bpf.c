@@ -8,6 +8,7 @@
  */
 #include "compat.bpf.h"
 #include "event.h"
+#include "net.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -258,8 +259,11 @@ static __always_inline bool process_runtime(struct signal_struct *signal, struct
 static __always_inline void put_exit(struct task_struct *task, struct signal_struct *signal, __u16 flags)
 {
 	__u32 pid = task_tgid_nr(task);
+	struct td_net_key key = { task->start_boottime, task->tgid };
+	struct td_net *counted = 0, *whole = 0;
 	struct runtime runtime = {};
 	struct td_event_exit *exit;
+	__u32 len = sizeof(*exit);
 
 	if (!pid)
 		return;
@@ -270,10 +274,22 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 	/* tsk_is_oom_victim() */
 	if (!(flags & TD_EVENT_THREAD) && signal->oom_mm)
 		flags |= TD_EVENT_OOM_VICTIM;
-	exit = reserve_event(sizeof(*exit));
+	if (!(flags & TD_EVENT_THREAD)) {
+		counted = bpf_map_lookup_elem(&net, &key);
+		whole = net_of_all();
+	}
+	if (is_net_known(whole, counted, task)) {
+		exit = reserve_event(sizeof(*exit) + sizeof(struct td_net));
+		len += sizeof(struct td_net);
+		flags |= TD_EVENT_NET;
+		if (exit)
+			fill_net((void *)(exit + 1), whole, counted, key.start_ns, reader.boottime_ns);
+	} else {
+		exit = reserve_event(sizeof(*exit));
+	}
 	if (!exit)
 		return;
-	fill_event(&exit->event, sizeof(*exit), TD_EVENT_EXIT, flags, pid, task);
+	fill_event(&exit->event, len, TD_EVENT_EXIT, flags, pid, task);
 	exit->status = task->exit_code;
 	if (!(flags & TD_EVENT_THREAD) && signal->flags & SIGNAL_GROUP_EXIT)
 		exit->status = signal->group_exit_code;

@@ -136,14 +136,15 @@ int on_receive(__u64 *ctx)
 	return ctx[2] & (MSG_PEEK | MSG_ERRQUEUE) ? 0 : count((void *)ctx[0], ctx[1], false);
 }
 
-/* The entry of a process ends with its last thread. */
-SEC("tp_btf/sched_process_exit")
-int on_exit(__u64 *ctx)
+/* The entry of a process stays until nobody can ask for it any more: a zombie still has it. */
+SEC("tp_btf/sched_process_free")
+int on_free(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	struct td_net_key key = { task->group_leader->start_boottime, task->tgid };
+	struct td_net_key key = { task->start_boottime, task->tgid };
 
-	if (!task->signal->live.counter)
+	/* A leader is the last of its threads. One whose id a thread took in execve(2) has another. */
+	if (task->pid == task->tgid)
 		bpf_map_delete_elem(&net, &key);
 	return 0;
 }

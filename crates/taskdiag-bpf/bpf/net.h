@@ -30,4 +30,26 @@ static __always_inline struct td_net *net_of_all(void)
 	return bpf_map_lookup_elem(&net, &key);
 }
 
+/*
+ * Whether it is known what the process of a thread moved. One without an entry has moved nothing,
+ * unless some could not be counted, or the entry is gone because the process is.
+ */
+static __always_inline bool is_net_known(struct td_net *whole, struct td_net *counted, struct task_struct *task)
+{
+	return whole && (counted || (!whole->uncounted && task->group_leader->sighand));
+}
+
+/* Writes it. `start` and the offset of the reader's time namespace are in nanoseconds. */
+static __always_inline void fill_net(struct td_net *out, struct td_net *whole, struct td_net *counted, __s64 start, __s64 offset)
+{
+	__s64 since;
+
+	if (counted)
+		__builtin_memcpy(out, counted, sizeof(*out));
+	else
+		__builtin_memset(out, 0, sizeof(*out));
+	since = ((__s64)whole->net_since_ns > start ? (__s64)whole->net_since_ns : start) + offset;
+	out->net_since_ns = since < 0 ? 0 : since;
+}
+
 #endif

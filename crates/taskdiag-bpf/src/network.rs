@@ -19,7 +19,7 @@ use crate::relocate::Linker;
 pub(crate) const TABLE: &str = "net";
 
 /// The programs that count, each attached to its tracepoint (Linux 6.3).
-pub(crate) const COUNTERS: [&str; 3] = ["on_send", "on_receive", "on_exit"];
+pub(crate) const COUNTERS: [&str; 3] = ["on_send", "on_receive", "on_free"];
 
 /// `struct td_net_key`.
 const KEY_SIZE: usize = 16;

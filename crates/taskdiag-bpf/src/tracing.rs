@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::iterator;
 use crate::load::{attach_to_tracepoints, built, find, kernel_btf, load_error, not_created, NamedMap};
+use crate::network;
 use crate::recipe;
 use crate::relocate::Linker;
 
@@ -48,6 +49,7 @@ pub struct Tracing {
 impl Tracing {
     /// Loads and attaches the programs.
     pub fn open(options: &Options) -> Result<Tracing> {
+        let network = options.network.as_ref().map(|table| table.as_fd());
         let recipe = built(&recipe::EVENTS)?;
         let btf = kernel_btf()?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
@@ -63,6 +65,9 @@ impl Tracing {
             .share(STATE_SIZE)
             .map_err(|error| Error::io("mapping a BPF map", error))?;
         let mut maps: Vec<NamedMap> = vec![(bss.name, state), ("ended", ended().map_err(not_created)?)];
+        if network.is_none() {
+            maps.push((network::TABLE, network::table(1).map_err(not_created)?));
+        }
 
         let constants = data(false)?;
         let reader = find_reader(&mut linker, &maps, &shared, options)?;
@@ -72,6 +77,7 @@ impl Tracing {
         ));
         let find = |name: &str| match name {
             "events" => Some(ring.as_fd()),
+            network::TABLE if network.is_some() => network,
             _ => find(&maps, name),
         };
         let programs = [

@@ -4,6 +4,7 @@ mod program;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -123,6 +124,11 @@ impl Bpf {
             self.network = Network::pinned(pinned);
         }
         self.network.is_some()
+    }
+
+    /// The table of network traffic, if somebody counts it for this.
+    pub fn network_table(&self) -> Option<BorrowedFd<'_>> {
+        self.network.as_ref().map(Network::table)
     }
 
     /// Whether it counts network traffic itself.

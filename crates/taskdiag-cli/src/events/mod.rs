@@ -116,12 +116,18 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let layout = writer::layout(&args)?;
     let mut filter = Filter::new(&args)?;
     let stop = Stop::new()?;
-    let mut events = proc::events(
-        &Options::default()
-            .kinds(filter.kinds_to_watch())
-            .threads(args.threads)
-            .source(args.source.0),
-    )?;
+    let options = Options::default()
+        .kinds(filter.kinds_to_watch())
+        .threads(args.threads)
+        .source(args.source.0);
+    let mut handle = proc::handle();
+    let mut events = proc::events(&if writer::has_network(&layout) {
+        // If it fails, the values are absent.
+        let _ = handle.count_network();
+        handle.events_with_network(options)?
+    } else {
+        options
+    })?;
     filter.find_family()?;
     let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let most = args.count.unwrap_or(u64::MAX);

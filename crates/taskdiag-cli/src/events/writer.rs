@@ -4,7 +4,7 @@ use std::io;
 use std::sync::LazyLock;
 
 use taskdiag::events::{EventSource, Lost};
-use taskdiag::{Event, EventField, Kind, Value};
+use taskdiag::{Event, EventField, Group, Kind, Value};
 
 use super::Args;
 use crate::outcome::Failure;
@@ -112,6 +112,16 @@ pub fn layout(args: &Args) -> Result<Layout, Failure> {
         rows: FIELDS.iter().map(|&field| field as usize).collect(),
     };
     Layout::new(&RELATION, &args.fields, &[], None, usual, shown)
+}
+
+/// Whether network traffic is to be counted for what is shown.
+pub fn has_network(layout: &Layout) -> bool {
+    let is_counted = |column: usize| {
+        let field = EventField::ALL[column].of_tasks();
+        field.is_some_and(|field| field.group() == Group::Net)
+    };
+    let of_table = layout.table.iter().flat_map(|shown| shown.content.needs());
+    of_table.chain(layout.rows.iter().copied()).any(is_counted)
 }
 
 fn cell(row: &dyn Row, field: EventField) -> Cell<'_> {

@@ -4,14 +4,18 @@ pub mod plan;
 pub mod wire;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use zerocopy::native_endian::U64;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::absent::Absent;
 use crate::error::{named, Error};
 use crate::field::{Field, Kind, UnknownField};
+use crate::record::Net;
 use crate::set::Set;
 use crate::value::Value;
 use plan::EventSource;
@@ -37,6 +41,8 @@ pub struct Options {
     pub ring_bytes: u32,
     #[doc(hidden)]
     pub gather: Duration,
+    #[doc(hidden)]
+    pub network: Option<Arc<OwnedFd>>,
 }
 
 impl Default for Options {
@@ -49,6 +55,7 @@ impl Default for Options {
             source: None,
             ring_bytes: 4 << 20,
             gather: Duration::from_millis(20),
+            network: None,
         }
     }
 }
@@ -269,6 +276,27 @@ impl<'a> Event<'a> {
         Some(wire::Fork::ref_from_prefix(fork).ok()?.0)
     }
 
+    /// For the exit of a process: what it sent to other machines, in bytes.
+    pub fn net_sent_bytes(&self) -> Option<Result<u64, Absent>> {
+        self.net(|net| net.net_sent_bytes)
+    }
+
+    /// For the exit of a process: what it received from other machines, in bytes.
+    pub fn net_received_bytes(&self) -> Option<Result<u64, Absent>> {
+        self.net(|net| net.net_received_bytes)
+    }
+
+    /// For the exit of a process: a member of what it moved through sockets, if that was counted.
+    fn net(&self, member: fn(&Net) -> U64) -> Option<Result<u64, Absent>> {
+        self.exit().filter(|_| !self.is_thread())?;
+        let net = self.rest.get(size_of::<wire::Exit>()..).filter(|_| self.has(wire::NET));
+        let net = net.and_then(|net| Net::ref_from_prefix(net).ok());
+        Some(self.traced().and_then(|()| {
+            let (net, _) = net.ok_or(Absent::NotCounted)?;
+            Ok(member(net).get())
+        }))
+    }
+
     fn exit(&self) -> Option<&'a wire::Exit> {
         let exit = (self.kind == EventKind::Exit).then_some(self.rest)?;
         Some(wire::Exit::ref_from_prefix(exit).ok()?.0)
@@ -448,6 +476,15 @@ fields! {
          updated the value, at most a clock tick, is missing.", |e| of_some(e.runtime_ns());
     PeakRssBytes peak_rss_bytes: Bytes, "For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec.",
         |e| of_some(e.peak_rss_bytes());
+    NetSentBytes net_sent_bytes: Bytes, "For the exit of a process: what it sent to other machines.", |e| of_some(e.net_sent_bytes());
+    NetReceivedBytes net_received_bytes: Bytes, "For the exit of a process: what it received from other machines.",
+        |e| of_some(e.net_received_bytes());
+    LoopbackSentBytes loopback_sent_bytes: Bytes, "For the exit of a process: what it sent to this machine.", |e| of_some(e.net(|net| net.loopback_sent_bytes));
+    LoopbackReceivedBytes loopback_received_bytes: Bytes, "For the exit of a process: what it received from this machine.",
+        |e| of_some(e.net(|net| net.loopback_received_bytes));
+    UnixSentBytes unix_sent_bytes: Bytes, "For the exit of a process: what it sent through UNIX sockets.", |e| of_some(e.net(|net| net.unix_sent_bytes));
+    UnixReceivedBytes unix_received_bytes: Bytes, "For the exit of a process: what it received through UNIX sockets.",
+        |e| of_some(e.net(|net| net.unix_received_bytes));
 }
 
 impl EventField {

@@ -22,6 +22,8 @@ pub const GONE: u16 = 1 << 4;
 pub const NO_RUNTIME: u16 = 1 << 5;
 /// The OOM killer chose the process that ended.
 pub const OOM_VICTIM: u16 = 1 << 6;
+/// What the process moved through sockets follows the exit: [`Net`](crate::record::Net).
+pub const NET: u16 = 1 << 7;
 
 /// The event is a fork.
 pub const FORK: u16 = 1;

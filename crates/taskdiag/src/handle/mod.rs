@@ -28,6 +28,7 @@ use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::Options;
 use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::filter::Filter;
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
@@ -250,6 +251,21 @@ impl Handle {
     /// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no tracepoints for it (Linux 6.3).
     pub fn count_network(&mut self) -> Result<()> {
         self.sources.bpf.count_network(&pin::directory())
+    }
+
+    /// Lets the exits of a stream of events have what the process moved through sockets, if that is
+    /// counted for this handle.
+    ///
+    /// # Errors
+    ///
+    /// [`System`](ErrorKind::System) if there is no file descriptor left.
+    pub fn events_with_network(&mut self, mut options: Options) -> Result<Options> {
+        let bpf = &mut self.sources.bpf;
+        bpf.knows_network(&pin::directory());
+        let table = bpf.network_table().map(|table| table.try_clone_to_owned()).transpose();
+        let table = table.map_err(|error| Error::io("duplicating a file descriptor", error))?;
+        options.network = table.map(Arc::new);
+        Ok(options)
     }
 
     /// Calls `ask` with the patience of a query, if that has its own: for the files and sockets of
