@@ -14,6 +14,11 @@ pub(crate) trait Coder {
     /// Codes a number.
     fn number(&mut self, number: u64) -> Result<u64, Damage>;
 
+    /// Whether anything follows. When encoding, always.
+    fn has_more(&self) -> bool {
+        true
+    }
+
     /// Codes a number that is probably near this guess.
     fn near(&mut self, number: &mut u64, guess: u64) -> Result<(), Damage> {
         // The sign is the lowest bit, so that small differences are short.
@@ -107,6 +112,10 @@ impl<'i> Reader<'i> {
 }
 
 impl Coder for Reader<'_> {
+    fn has_more(&self) -> bool {
+        self.zeros > 0 || !self.input.0.is_empty()
+    }
+
     fn number(&mut self, _: u64) -> Result<u64, Damage> {
         if let Some(zeros) = self.zeros.checked_sub(1) {
             self.zeros = zeros;

@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 
 use taskdiag_core::event::wire;
+use taskdiag_core::record::Net;
 use zerocopy::IntoBytes as _;
 
 use crate::coder::Coder;
 use crate::texts::{Interned, Texts};
 use crate::{Damage, Named};
 
-/// The number of parts of a sum.
+/// The number of parts of a sum, but for network traffic.
 const PARTS: usize = 7;
+
+/// The number of parts that are network traffic.
+const NET_PARTS: usize = 2;
+
+/// The number of counters of network traffic in an event: those of [`Net`] behind its first two
+/// members, which are not about the process.
+const NET_WORDS: usize = 12;
+const NET_BEGIN: usize = size_of::<Net>() - NET_WORDS * WORD;
 
 /// Sums over the processes of one program in one unit that started, executed or ended between two
 /// samples.
@@ -28,6 +37,10 @@ pub struct Sum {
     pub execs_count: u64,
     /// The processor time of those that ended, in nanoseconds.
     pub runtime_ns: u64,
+    /// What those that ended sent to other machines, in bytes.
+    pub net_sent_bytes: u64,
+    /// What those that ended received from other machines, in bytes.
+    pub net_received_bytes: u64,
     /// The largest peak resident set among those that ended, in bytes.
     pub peak_rss_bytes: u64,
 }
@@ -45,10 +58,17 @@ impl Sum {
         ]
     }
 
+    fn net_parts(&mut self) -> [&mut u64; NET_PARTS] {
+        [&mut self.net_sent_bytes, &mut self.net_received_bytes]
+    }
+
     /// Adds a sum of the same program, to cover a longer time.
     pub fn add(&mut self, mut other: Sum) {
         let peak = self.peak_rss_bytes.max(other.peak_rss_bytes);
         for (part, more) in self.parts().into_iter().zip(other.parts()) {
+            *part = part.saturating_add(*more);
+        }
+        for (part, more) in self.net_parts().into_iter().zip(other.net_parts()) {
             *part = part.saturating_add(*more);
         }
         self.peak_rss_bytes = peak;
@@ -124,13 +144,20 @@ const MEMBERS: usize = 13;
 /// The numbers of a unit and of a program, and the parts of their sum.
 type Summed = [u64; 2 + PARTS];
 
+/// The same of network traffic, of those that had some. Earlier versions recorded none.
+type NetSummed = [u64; 2 + NET_PARTS];
+
+/// The place of an event, and its network traffic.
+type NetSingle = [u64; 1 + NET_WORDS];
+
 impl Happened {
     pub(crate) fn encode(&self, texts: &mut Interned, coder: &mut impl Coder) -> Result<(), Damage> {
         coder.number(self.left_out)?;
         let whole = self.events.iter().filter_map(|event| wire::split(event));
-        let mut events: Vec<Single> = whole.map(|(header, rest)| single(header, rest, texts)).collect();
+        let mut all: Vec<(Single, &[u8])> = whole.map(|(header, rest)| single(header, rest, texts)).collect();
         // By kind, name and start: so an event resembles the one before it.
-        events.sort_unstable();
+        all.sort_unstable();
+        let mut events: Vec<Single> = all.iter().map(|&(single, _)| single).collect();
         coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
         let mut sums: Vec<Summed> = Vec::new();
         for ((unit, program), &(mut sum)) in &self.sums {
@@ -140,7 +167,26 @@ impl Happened {
             sums.push(summed);
         }
         sums.sort_unstable();
-        coder.rows(&mut sums, 2, TOO_MANY_SUMS)
+        coder.rows(&mut sums, 2, TOO_MANY_SUMS)?;
+        let mut net: Vec<NetSummed> = Vec::new();
+        for ((unit, program), &(mut sum)) in &self.sums {
+            let [sent, received] = sum.net_parts().map(|part| *part);
+            if sent | received > 0 {
+                net.push([texts.number(unit), texts.number(program), sent, received]);
+            }
+        }
+        net.sort_unstable();
+        coder.rows(&mut net, 2, TOO_MANY_SUMS)?;
+        let has_traffic = |(_, net): &(usize, &[u8])| net.iter().any(|&byte| byte != 0);
+        let of_events = all.iter().map(|&(_, net)| net).enumerate().filter(has_traffic);
+        let mut of_events: Vec<NetSingle> = of_events
+            .map(|(place, net)| {
+                let mut row = [place as u64; 1 + NET_WORDS];
+                words(net, &mut row[1..]);
+                row
+            })
+            .collect();
+        coder.rows(&mut of_events, 1, TOO_MANY_EVENTS)
     }
 
     pub(crate) fn decode(texts: &Texts, coder: &mut impl Coder) -> Result<Happened, Damage> {
@@ -151,10 +197,21 @@ impl Happened {
         let (mut events, mut sums) = (Vec::<Single>::new(), Vec::<Summed>::new());
         coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
         coder.rows(&mut sums, 2, TOO_MANY_SUMS)?;
+        let (mut net, mut of_events) = (Vec::<NetSummed>::new(), Vec::<NetSingle>::new());
+        if coder.has_more() {
+            coder.rows(&mut net, 2, TOO_MANY_SUMS)?;
+            coder.rows(&mut of_events, 1, TOO_MANY_EVENTS)?;
+        }
+        let mut traffic = vec![[0; NET_WORDS]; events.len()];
+        for [place, words @ ..] in of_events {
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            *traffic.get_mut(place).ok_or(Damage("there is traffic of no event"))? = words;
+        }
         let mut named = Named::default();
-        events.sort_by_key(time_ns);
-        for event in events {
-            happened.events.push(bytes(&event, texts, &mut named)?);
+        let mut events: Vec<(Single, [u64; NET_WORDS])> = events.into_iter().zip(traffic).collect();
+        events.sort_by_key(|(event, _)| time_ns(event));
+        for (event, net) in events {
+            happened.events.push(bytes(&event, &net, texts, &mut named)?);
         }
         for [unit, program, parts @ ..] in sums {
             let unit = named.add(texts.get(unit)?)?;
@@ -166,12 +223,25 @@ impl Happened {
                 .for_each(|(part, number)| *part = number);
             happened.sums.insert((unit.to_vec(), program.to_vec()), sum);
         }
+        for [unit, program, sent, received] in net {
+            let of = (texts.get(unit)?.to_vec(), texts.get(program)?.to_vec());
+            if let Some(sum) = happened.sums.get_mut(&of) {
+                (sum.net_sent_bytes, sum.net_received_bytes) = (sent, received);
+            }
+        }
         Ok(happened)
     }
 }
 
-/// The numbers of an event.
-fn single(header: &wire::Header, rest: &[u8], texts: &mut Interned) -> Single {
+/// Reads as many words as there are.
+fn words(bytes: &[u8], words: &mut [u64]) -> usize {
+    let all = words.iter_mut().zip(bytes.chunks_exact(WORD));
+    all.map(|(word, bytes)| *word = bytes.try_into().map_or(0, u64::from_ne_bytes))
+        .count()
+}
+
+/// The numbers of an event, and the bytes of its network traffic.
+fn single<'a>(header: &wire::Header, rest: &'a [u8], texts: &mut Interned) -> (Single, &'a [u8]) {
     let mut single = [0; MEMBERS + MAX_WORDS];
     let (pid, start_ns) = (header.pid.get(), header.start_ns.get());
     single[KIND] = header.kind.get().into();
@@ -185,16 +255,17 @@ fn single(header: &wire::Header, rest: &[u8], texts: &mut Interned) -> Single {
     single[AGE_NS] = header.time_ns.get().wrapping_sub(start_ns);
     single[TID] = header.tid.get().wrapping_sub(pid).into();
     single[FLAGS] = header.flags.get().into();
+    let has_net = header.flags.get() & wire::NET != 0;
+    let (rest, net) = match rest.split_at_checked(size_of::<wire::Exit>()).filter(|_| has_net) {
+        Some((exit, net)) => (exit, net.get(NET_BEGIN..).unwrap_or_default()),
+        None => (rest, &[][..]),
+    };
     if header.kind.get() == wire::EXEC {
         single[FILE] = texts.number(rest);
     } else {
-        let words = rest.chunks_exact(WORD).take(MAX_WORDS);
-        single[WORDS_COUNT] = words.len() as u64;
-        for (word, bytes) in single[MEMBERS..].iter_mut().zip(words) {
-            *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
-        }
+        single[WORDS_COUNT] = words(rest, &mut single[MEMBERS..]) as u64;
     }
-    single
+    (single, net)
 }
 
 fn time_ns(single: &Single) -> u64 {
@@ -202,7 +273,7 @@ fn time_ns(single: &Single) -> u64 {
 }
 
 /// The bytes of an event.
-fn bytes(single: &Single, texts: &Texts, named: &mut Named) -> Result<Vec<u8>, Damage> {
+fn bytes(single: &Single, net: &[u64; NET_WORDS], texts: &Texts, named: &mut Named) -> Result<Vec<u8>, Damage> {
     let mut header = wire::Header::default();
     let comm = texts.get(single[COMM])?;
     header.comm = comm
@@ -212,7 +283,10 @@ fn bytes(single: &Single, texts: &Texts, named: &mut Named) -> Result<Vec<u8>, D
         named.add(texts.get(single[FILE])?)?.to_vec()
     } else {
         let words = single[MEMBERS..].iter().take(single[WORDS_COUNT] as usize);
-        words.flat_map(|word| word.to_ne_bytes()).collect()
+        let has_net = single[FLAGS] as u16 & wire::NET != 0;
+        let net = [[0; NET_BEGIN / WORD].as_slice(), net].concat();
+        let net = net.iter().take(if has_net { usize::MAX } else { 0 });
+        words.chain(net).flat_map(|word| word.to_ne_bytes()).collect()
     };
     header.kind.set(single[KIND] as u16);
     header.flags.set(single[FLAGS] as u16);
@@ -247,6 +321,61 @@ mod tests {
         [header.as_bytes(), rest].concat()
     }
 
+    /// Encodes and decodes.
+    fn come_back(happened: &Happened) -> Happened {
+        let (mut interned, mut named) = (Interned::default(), Vec::new());
+        let mut coder = Writer::default();
+        happened.encode(&mut interned, &mut coder).expect("it is valid");
+        let out = coder.finish();
+        interned.encode(&mut named);
+        let mut texts = Texts::default();
+        texts.decode(&mut Input(&named)).expect("texts");
+        Happened::decode(&texts, &mut Reader::new(Input(&out))).expect("events")
+    }
+
+    /// Check that the network traffic of exits and sums survives, that none is not the same as not
+    /// counted, and that a recording of an earlier version, which ends before it, is read.
+    #[test]
+    fn traffic_comes_back() {
+        let exit = |traffic: Option<u64>| {
+            let mut rest = vec![0; size_of::<wire::Exit>()];
+            let mut flags = 0;
+            if let Some(bytes) = traffic {
+                rest.extend([0; NET_BEGIN]);
+                rest.extend([bytes.to_ne_bytes(); NET_WORDS].concat());
+                flags = wire::NET;
+            }
+            let mut event = event(wire::EXIT, 1, 7, &rest);
+            event[6..8].copy_from_slice(&flags.to_ne_bytes());
+            event
+        };
+        let sent = |net_sent_bytes| Sum {
+            net_sent_bytes,
+            ..Sum::default()
+        };
+        let happened = Happened {
+            events: [None, Some(0), Some(u64::MAX), Some(5)].map(exit).into(),
+            sums: [(b"a", sent(0)), (b"b", sent(9))]
+                .map(|(name, sum)| ((Vec::new(), name.to_vec()), sum))
+                .into(),
+            left_out: 0,
+        };
+        let mut read = come_back(&happened);
+        read.events.sort();
+        let mut expected = happened.clone();
+        expected.events.sort();
+        assert_eq!(read, expected);
+
+        let mut coder = Writer::default();
+        // How many are left out, and how many events and sums there are.
+        for _ in 0..3 {
+            coder.number(0).expect("any number");
+        }
+        let out = coder.finish();
+        let read = Happened::decode(&Texts::default(), &mut Reader::new(Input(&out)));
+        assert_eq!(read, Ok(Happened::default()));
+    }
+
     proptest! {
         /// Check that events survive unchanged, in order of time, and that sums survive.
         #[test]
@@ -257,14 +386,7 @@ mod tests {
                 happened.events.push(event(*kind, *pid, *time_ns, &rest));
                 happened.sums.entry((vec![b'u'], vec![*pid as u8])).or_default().add(Sum { ended_count: 1, peak_rss_bytes: *time_ns, ..Sum::default() });
             }
-            let (mut interned, mut named) = (Interned::default(), Vec::new());
-            let mut coder = Writer::default();
-            happened.encode(&mut interned, &mut coder).expect("it is valid");
-            let out = coder.finish();
-            interned.encode(&mut named);
-            let mut texts = Texts::default();
-            texts.decode(&mut Input(&named)).expect("texts");
-            let mut read = Happened::decode(&texts, &mut Reader::new(Input(&out))).expect("events");
+            let mut read = come_back(&happened);
             prop_assert!(read.events.is_sorted_by_key(|event| wire::split(event).map(|(header, _)| header.time_ns.get())));
             read.events.sort();
             happened.events.sort();

@@ -55,6 +55,7 @@ parts! {
         NAMESPACES "namespaces" Namespaces,
         CGROUP "cgroup" Cgroup,
         IO "io" Io,
+        NET "net" Net,
         SIGNALS "signals" Signals,
         UMASK "umask" Number,
         FDS "fds" Fds,
@@ -91,7 +92,7 @@ const MAX_WITH_ARGUMENTS: usize = MAX_RECORD_BYTES / 2;
 /// Whether a member is recorded. Some are always 0, or derived from others by the reader.
 fn is_recorded(part: &str, member: &str) -> bool {
     const MADE: [&str; 3] = ["sum_exec_runtime", "prev_utime", "prev_stime"];
-    member != "reserved" && !(part == "cpu" && MADE.contains(&member))
+    !["reserved", "uncounted"].contains(&member) && !(part == "cpu" && MADE.contains(&member))
 }
 
 /// The columns before those of the attributes.

@@ -32,7 +32,7 @@ use crate::output::document::boot_id;
 use crate::quantity;
 use crate::rhythm::next_due;
 use crate::selection;
-use crate::source::SourceOptions;
+use crate::source::{self, SourceOptions};
 use cgroups::CgroupFigures;
 use disk::Disk;
 use names::Names;
@@ -70,6 +70,9 @@ pub struct Args {
     /// Leave out command lines, which may have secrets in them
     #[arg(long)]
     no_cmdline: bool,
+    /// Leave out network traffic, and do not count it
+    #[arg(long)]
+    no_network: bool,
     /// Record PSS too, and walk page tables for it for at most this part of the time
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     pss_budget: Option<f64>,
@@ -83,7 +86,7 @@ pub struct Args {
 
 /// The groups that are recorded without `-o`: all but those that are read from separate files for
 /// each task, that are of no use later, or that hold secrets.
-const GROUPS: [Group; 17] = [
+const GROUPS: [Group; 18] = [
     Group::Base,
     Group::Tty,
     Group::Cred,
@@ -96,6 +99,7 @@ const GROUPS: [Group; 17] = [
     Group::Namespaces,
     Group::Cgroup,
     Group::Io,
+    Group::Net,
     Group::Signals,
     Group::Limits,
     Group::Paths,
@@ -153,6 +157,9 @@ fn query(args: &Args) -> Result<Query, Failure> {
     fields |= names::NEEDED.into_iter().collect::<Fields>();
     if args.no_cmdline {
         fields = fields.without(Field::Cmdline);
+    }
+    if args.no_network {
+        fields = fields.without(Fields::of_group(Group::Net));
     }
     let mut query = Query::processes();
     match args.pss_budget {
@@ -224,22 +231,29 @@ struct Recording {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let query = query(&args)?;
+    let mut query = query(&args)?;
     let stop = Stop::at_signals()?;
     // Where files have a limit (RLIMIT_FSIZE), writing fails, which does not end the recorder.
     let _limit = signalfd(&[Signal::XFSZ.as_raw()])?;
     let directory = args.dir.as_ref().or(args.place.as_ref());
     let files = Disk::open(directory.map_or(Path::new(""), PathBuf::as_path))?;
     let mut handle = args.from.handle_for_many();
+    let uncounted = source::count_network_for(&mut handle, &query).err();
+    if uncounted.is_some() && args.fields.is_empty() {
+        query.fields = query.fields.without(Fields::of_group(Group::Net));
+    }
     // This pays off for more than one sample. If it fails, another source answers.
     let _ = handle.prepare(query.fields_read());
     let light = Light::new(&query, &mut handle);
     let mut about = about(&args, &query);
+    if let Some(reason) = uncounted {
+        about.notes.push(format!("no network traffic: {reason:#}"));
+    }
     if let Some(note) = hidden().filter(|_| handle.lacks_hidden(&query)) {
         say(&note);
         about.notes.push(note);
     }
-    let tally = match Tally::open() {
+    let tally = match Tally::open(&mut handle) {
         Ok(tally) => Some(tally),
         Err(reason) => {
             let note =

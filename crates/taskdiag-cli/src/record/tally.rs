@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use taskdiag::events::{EventSource, Options};
-use taskdiag::{Event, EventKind, Events, Field, Value};
+use taskdiag::{Event, EventKind, Events, Field, Handle, Value};
 use taskdiag_history::events::{Happened, Sum};
 
 use crate::events::{Cgroups, Stop};
@@ -61,9 +61,11 @@ impl Begun {
 }
 
 impl Tally {
-    /// Opens the event source.
-    pub fn open() -> Result<Tally, String> {
-        let events = proc::events(&Options::default().gather(GATHER)).map_err(|error| format!("{error:#}"))?;
+    /// Opens the event source. Exits have the network traffic that the handle counts.
+    pub fn open(handle: &mut Handle) -> Result<Tally, String> {
+        let options = handle.events_with_network(Options::default().gather(GATHER));
+        let events = options.and_then(|options| proc::events(&options));
+        let events = events.map_err(|error| format!("{error:#}"))?;
         Ok(Tally {
             events,
             cgroups: Cgroups::for_any_source(),
@@ -127,6 +129,8 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun:
             sum.unseen_count = begun.is_unseen(event).into();
             sum.failed_count = (event.exit_code() != Some(0)).into();
             sum.runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
+            sum.net_sent_bytes = event.net_sent_bytes().and_then(Result::ok).unwrap_or(0);
+            sum.net_received_bytes = event.net_received_bytes().and_then(Result::ok).unwrap_or(0);
             sum.peak_rss_bytes = event.peak_rss_bytes().and_then(Result::ok).unwrap_or(0);
         }
         _ => return,
