@@ -58,6 +58,12 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
         );
         (command, table)
     };
+    let moved = |fields: &str| {
+        vec![(
+            then(&format!("-o pid,comm,exe,{fields},unit,container_name --bytes")),
+            "(since each process began: the difference between two moments counts)",
+        )]
+    };
     vec![
         (
             "processor",
@@ -79,6 +85,8 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
                 export("(all moments: tables processes and memory)"),
             ],
         ),
+        ("disk", moved("read_bytes,write_bytes")),
+        ("network", moved("net_sent_bytes,net_received_bytes")),
         (
             "incidents",
             vec![

@@ -10,7 +10,7 @@ use super::commands::Command;
 use super::incidents::{Forks, Incident, What};
 use super::present::{Account, Memory, Present, GROUPINGS};
 use super::reading::{Point, Read};
-use super::series::{Amounts, Chosen, Groups, MAX_SERIES};
+use super::series::{Amounts, Chosen, Groups, Resource, Series, MAX_SERIES};
 use crate::grouping::Name;
 use crate::outcome::counted;
 use crate::output::relation::NONE;
@@ -116,10 +116,8 @@ fn of_moment(present: &Present) -> [Groups; 3] {
     let mut groups: [Groups; 3] = Default::default();
     for (index, groups) in groups.iter_mut().enumerate() {
         let used = present.processes.iter().map(|process| {
-            let amounts = Amounts {
-                memory: process.bytes as f64,
-                ..Amounts::default()
-            };
+            let mut amounts = Amounts::default();
+            amounts[Resource::Memory as usize] = process.bytes as f64;
             match &process.groups[index] {
                 Name::Text(text) => (Ok(&text[..]), amounts),
                 Name::None(why) => (Err(*why), amounts),
@@ -176,25 +174,31 @@ fn values(points: &[Point], value: impl Fn(usize, &Point) -> Option<Value>) -> V
 
 fn over_time(by: &str, chosen: Chosen, points: &[Point]) -> Value {
     let all = || chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
-    let processors = |index: usize, point: &Point, series: &[f64]| point.busy.map(|_| rounded(series[index]));
     let unattributed = |index: usize, point: &Point| {
         let (busy, _) = point.busy?;
-        let used: f64 = all().map(|series| series.processors[index]).sum();
+        let used: f64 = all().map(|series| series[index][Resource::Processors as usize]).sum();
         // Clock ticks and the times of processes are measured in different ways.
         Some(rounded((busy - used).max(0.0)))
     };
-    json!({
+    let mut grouping = json!({
         "by": by,
         "names": chosen.groups.iter().map(|(of, _)| name(of)).collect::<Vec<Value>>(),
         "rest_count": chosen.rest_count,
-        "processors": all()
-            .map(|series| values(points, |index, point| processors(index, point, &series.processors)))
-            .collect::<Vec<Value>>(),
-        "memory": all()
-            .map(|series| values(points, |index, _| Some(json!(series.memory[index] as u64))))
-            .collect::<Vec<Value>>(),
         "unattributed": values(points, unattributed),
-    })
+    });
+    for resource in Resource::ALL {
+        let amount = |series: &Series, index: usize, point: &Point| {
+            let amount = series[index][resource as usize];
+            match resource {
+                Resource::Processors => point.busy.map(|_| rounded(amount)),
+                Resource::Memory => Some(json!(amount as u64)),
+                Resource::Disk | Resource::Network => point.has_rates.then(|| json!(amount as u64)),
+            }
+        };
+        let rows = all().map(|series| values(points, |index, point| amount(series, index, point)));
+        grouping[resource.name()] = rows.collect();
+    }
+    grouping
 }
 
 fn machine(points: &[Point]) -> Value {
@@ -445,7 +449,7 @@ mod tests {
             point(4_000_000, Some(1.0)),
         ];
         let mut groups = Groups::default();
-        let used = |processors, memory| Amounts { processors, memory };
+        let used = |processors, memory| [processors, memory, 0.0, 0.0];
         groups.add(0, [(Ok(&b"a\n"[..]), used(0.0, 7.0))].into_iter());
         groups.add(
             1,

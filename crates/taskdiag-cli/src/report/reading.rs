@@ -14,7 +14,7 @@ use taskdiag_history::About;
 
 use super::incidents::{bursts, innermost, settle, Counts, Forks, Incident, Kill, Services, What, Which};
 use super::present::{names, naming, Memory};
-use super::series::{Amounts, Groups};
+use super::series::{Amounts, Groups, Resource};
 use crate::history::library::{far_ns, torn, Library};
 use crate::history::past::{MachineState, Recorded};
 use crate::outcome::Failure;
@@ -51,6 +51,8 @@ pub struct Point {
     pub busy: Option<(f64, f64)>,
     /// Memory that is not available to new programs, and all memory, in bytes.
     pub used: Option<(u64, u64)>,
+    /// Whether it is known what processes read, wrote, sent and received since the previous point.
+    pub has_rates: bool,
     /// The number of processes whose memory is unknown.
     pub missing: u64,
 }
@@ -149,7 +151,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         killed: Vec::new(),
         cgroups: HashMap::new(),
         services: Services::default(),
-        ended_ns: HashMap::new(),
+        ended: HashMap::new(),
         exited: HashSet::new(),
         failed: HashSet::new(),
         read: Read {
@@ -195,14 +197,32 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
 /// The unit and the name of processes that ended. A path stands for the unit of those in none.
 type Ended = (Vec<u8>, Vec<u8>);
 
+/// What grows while a process lives, and makes [`Amounts`]: processor time in nanoseconds, bytes
+/// read and written, bytes received and sent. `None` if it is unknown.
+type Used = [Option<u64>; 3];
+
+const GROWS: [Resource; 3] = [Resource::Processors, Resource::Disk, Resource::Network];
+
+const DISK: [Field; 2] = [Field::ReadBytes, Field::WriteBytes];
+const NETWORK: [Field; 2] = [Field::NetSentBytes, Field::NetReceivedBytes];
+
+/// What a process used since its start.
+fn used(task: &Task<'_>) -> Used {
+    let number = |field: Field| match task.value(field) {
+        Ok(Value::Unsigned(number)) => Some(number),
+        _ => None,
+    };
+    let sum = |[one, other]: [Field; 2]| Some(number(one)?.saturating_add(number(other)?));
+    [used_ns(task), sum(DISK), sum(NETWORK)]
+}
+
 /// The counters at a point.
 struct Before {
     boot_id: String,
     wall_ns: i64,
     boot_ns: u64,
-    /// The processor time of each process that has not ended, and its unit and name as events have
-    /// them.
-    used: HashMap<Which, (u64, Ended)>,
+    /// What each process used that has not ended, and its unit and name as events have them.
+    used: HashMap<Which, (Used, Ended)>,
     /// Clock ticks of the machine: busy ticks, and all ticks.
     ticks: Option<(u64, u64)>,
 }
@@ -227,8 +247,8 @@ struct Reader {
     /// The paths of cgroups, by id.
     cgroups: HashMap<u64, Vec<u8>>,
     services: Services,
-    /// The processor time of what ended since the previous point.
-    ended_ns: HashMap<Ended, u64>,
+    /// What those used that ended since the previous point. What they read and wrote is not told.
+    ended: HashMap<Ended, [u64; GROWS.len()]>,
     /// The processes of single events among them. A sample may have one that ends just then.
     exited: HashSet<Which>,
     /// Units with processes that failed since the previous point.
@@ -297,7 +317,8 @@ impl Reader {
             let counters = Field::Pid | Field::StartNs | Field::UtimeNs | Field::StimeNs;
             let end = Field::Comm | Field::State | Field::ThreadsCount;
             let cgroup = Field::CgroupId | Field::Cgroup;
-            Query::processes().fields(naming() | counters | end | cgroup | read.memory.field())
+            let moved = Fields::from_iter(DISK.into_iter().chain(NETWORK));
+            Query::processes().fields(naming() | counters | moved | end | cgroup | read.memory.field())
         });
         query.clone()
     }
@@ -320,7 +341,9 @@ impl Reader {
             if sum.failed_count > 0 {
                 self.failed.insert(unit.clone());
             }
-            *self.ended_ns.entry((unit.clone(), program.clone())).or_default() += sum.runtime_ns;
+            let used = self.ended.entry((unit.clone(), program.clone())).or_default();
+            used[0] += sum.runtime_ns;
+            used[2] += sum.net_sent_bytes.saturating_add(sum.net_received_bytes);
             let ended = &mut self.read.ended;
             let mut of = (unit.clone(), program.clone());
             if ended.len() >= MAX_SUMS && !ended.contains_key(&of) {
@@ -405,7 +428,7 @@ impl Reader {
                 .snapshot
                 .tasks()
                 .filter(|task| !(is_told && is_zombie(task)))
-                .filter_map(|task| Some((which(&task)?, (used_ns(&task)?, ended(&task)))))
+                .filter_map(|task| Some((which(&task)?, (used(&task), ended(&task)))))
                 .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
             ticks: ticks(&moment),
@@ -417,7 +440,7 @@ impl Reader {
             self.incidents(&moment);
             self.add_point(&now, &moment);
         }
-        self.ended_ns.clear();
+        self.ended.clear();
         self.exited.clear();
         self.read.boot_id.clone_from(&now.boot_id);
         self.before = Some(now);
@@ -470,28 +493,22 @@ impl Reader {
                     0.0
                 }
             };
-            let grown_ns = self
-                .before
-                .as_ref()
-                .zip(which(&task))
-                .and_then(|(before, which)| grown_ns(before, now, which));
-            let processors = match (grown_ns, elapsed_ns) {
-                (Some(grown_ns), Some(elapsed_ns @ 1..)) => grown_ns as f64 / elapsed_ns as f64,
-                _ => 0.0,
-            };
-            used.push((names(&task), Amounts { processors, memory }));
+            let known = self.before.as_ref().zip(which(&task));
+            let grown = known.map_or([None; GROWS.len()], |(before, which)| grown(before, now, which));
+            let mut amounts = per_second(grown.map(Option::unwrap_or_default), elapsed_ns);
+            amounts[Resource::Memory as usize] = memory;
+            used.push((names(&task), amounts));
         }
         // What is not told, such as the container, has no group.
         let mut ended = Vec::new();
-        if let Some((before, elapsed_ns @ 1..)) = self.before.as_ref().zip(elapsed_ns) {
+        if let Some(before) = &self.before {
             // Up to the previous point they are counted as long as they were seen.
             let gone = before.used.iter().filter(|(which, _)| !now.used.contains_key(which));
-            for (_, (seen_ns, of)) in gone {
-                if let Some(ns) = self.ended_ns.get_mut(of) {
-                    *ns = ns.saturating_sub(*seen_ns);
-                }
+            for (_, (seen, of)) in gone {
+                let parts = self.ended.get_mut(of).into_iter().flatten().zip(seen);
+                parts.for_each(|(part, seen)| *part = part.saturating_sub(seen.unwrap_or(0)));
             }
-            ended.extend(self.ended_ns.iter().map(|((unit, name), ns)| {
+            ended.extend(self.ended.iter().map(|((unit, name), used)| {
                 let unit = match &unit[..] {
                     // An event does not tell the unit of the user's manager.
                     b"" => None,
@@ -500,17 +517,13 @@ impl Reader {
                     unit => Some(unit),
                 };
                 let name = Some(&name[..]).filter(|name| !name.is_empty());
-                ([name, unit, None], *ns as f64 / elapsed_ns as f64)
+                ([name, unit, None], per_second(*used, elapsed_ns))
             }));
         }
         for (index, groups) in self.read.groups.iter_mut().enumerate() {
-            let ended = ended.iter().filter_map(|(names, processors)| {
-                let amounts = Amounts {
-                    processors: *processors,
-                    memory: 0.0,
-                };
-                Some((Ok(names[index]?), amounts))
-            });
+            let ended = ended
+                .iter()
+                .filter_map(|(names, amounts)| Some((Ok(names[index]?), *amounts)));
             let used = used.iter().map(|(names, amounts)| (names[index], *amounts));
             groups.add(point, used.chain(ended));
         }
@@ -528,6 +541,7 @@ impl Reader {
             is_known: true,
             busy,
             used: used.map(|(total, available)| (total.saturating_sub(available), total)),
+            has_rates: elapsed_ns.is_some(),
             missing,
         });
     }
@@ -584,14 +598,32 @@ pub fn used_ns(task: &Task<'_>) -> Option<u64> {
     Some(task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?))
 }
 
-/// The processor time of a process since the previous point. A process that began since then has
-/// used all its time since. It is unknown for a process that existed then but was not seen.
-fn grown_ns(before: &Before, now: &Before, which: Which) -> Option<u64> {
-    let (used_ns, _) = now.used.get(&which)?;
-    match before.used.get(&which) {
-        Some((used_before, _)) => Some(used_ns.saturating_sub(*used_before)),
-        None => (which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64).then_some(*used_ns),
+/// What a process used since the previous point. A process that began since then has used all of it
+/// since. It is unknown for a process that existed then but was not seen.
+fn grown(before: &Before, now: &Before, which: Which) -> Used {
+    let Some((used, _)) = now.used.get(&which) else {
+        return [None; GROWS.len()];
+    };
+    let is_new = which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64;
+    let before = match before.used.get(&which) {
+        Some((before, _)) => *before,
+        None if is_new => [Some(0); GROWS.len()],
+        None => return [None; GROWS.len()],
+    };
+    std::array::from_fn(|index| Some(used[index]?.saturating_sub(before[index]?)))
+}
+
+/// The amounts of what was used in this time.
+fn per_second(used: [u64; GROWS.len()], elapsed_ns: Option<u64>) -> Amounts {
+    let mut amounts = Amounts::default();
+    if let Some(elapsed_ns @ 1..) = elapsed_ns {
+        for (resource, used) in GROWS.into_iter().zip(used) {
+            // Of processor time, nanoseconds in a nanosecond are processors.
+            let unit = if resource == Resource::Processors { 1.0 } else { 1e9 };
+            amounts[resource as usize] = used as f64 * unit / elapsed_ns as f64;
+        }
     }
+    amounts
 }
 
 /// Clock ticks of the machine: those in which a processor was busy, and all.

@@ -12,20 +12,31 @@ pub const MAX_SERIES: usize = 11;
 /// to the rest: there can be very many units and containers that run once.
 const MAX_GROUPS: usize = 4096;
 
-/// What a number of processes used.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Amounts {
-    /// Processors, on average since the previous point.
-    pub processors: f64,
-    /// Memory at the point, in bytes.
-    pub memory: f64,
+taskdiag_core::named_enum! {
+    /// What processes use.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Resource {
+        /// Processors, on average since the previous point.
+        Processors => "processors",
+        /// Memory at the point, in bytes.
+        Memory => "memory",
+        /// Bytes read from and written to disks, per second since the previous point.
+        Disk => "disk",
+        /// Bytes received from and sent to other machines, per second since the previous point.
+        Network => "network",
+    }
+    /// All, each at its index.
+    pub const ALL;
+    /// Its name in the page.
+    pub fn name;
 }
 
-impl Amounts {
-    fn add(&mut self, other: Amounts) {
-        self.processors += other.processors;
-        self.memory += other.memory;
-    }
+/// How much a number of processes used of each resource.
+pub type Amounts = [f64; Resource::ALL.len()];
+
+/// Adds what others used.
+fn add(sum: &mut Amounts, other: Amounts) {
+    sum.iter_mut().zip(other).for_each(|(part, more)| *part += more);
 }
 
 /// What is known about one group. At points that are not listed it used nothing.
@@ -42,13 +53,7 @@ pub struct Groups {
 }
 
 /// The amounts of a group at all points.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
-    /// Processors at each point.
-    pub processors: Vec<f64>,
-    /// Memory at each point.
-    pub memory: Vec<f64>,
-}
+pub type Series = Vec<Amounts>;
 
 /// The series of the largest groups.
 #[derive(Debug, Default)]
@@ -69,7 +74,7 @@ impl Groups {
     pub fn add<'a>(&mut self, point: usize, used: impl Iterator<Item = Used<'a>>) {
         let mut sums: HashMap<Result<&[u8], &'static str>, Amounts> = HashMap::new();
         for (name, amounts) in used {
-            sums.entry(name).or_default().add(amounts);
+            add(sums.entry(name).or_default(), amounts);
         }
         for (name, amounts) in sums {
             let name = name.map_or_else(Name::None, |text| Name::Text(text.to_vec()));
@@ -90,20 +95,18 @@ impl Groups {
         self.has_forgotten = true;
     }
 
-    /// The names, the largest first: the size of a group is the larger of its share of all
-    /// processor time and its share of all memory.
+    /// The names, the largest first: the size of a group is its largest share of a resource.
     fn ranked(&self) -> Vec<Name> {
         let sum = |cells: &Sparse| {
             let mut sum = Amounts::default();
-            cells.iter().for_each(|(_, amounts)| sum.add(*amounts));
+            cells.iter().for_each(|(_, amounts)| add(&mut sum, *amounts));
             sum
         };
         let mut whole = Amounts::default();
         let sums: Vec<(&Name, Amounts)> = self.names.iter().map(|(name, cells)| (name, sum(cells))).collect();
-        sums.iter().for_each(|(_, amounts)| whole.add(*amounts));
-        let part = |some: f64, all: f64| if all > 0.0 { some / all } else { 0.0 };
-        let rank =
-            |amounts: &Amounts| part(amounts.processors, whole.processors).max(part(amounts.memory, whole.memory));
+        sums.iter().for_each(|(_, amounts)| add(&mut whole, *amounts));
+        let part = |(some, all): (&f64, &f64)| if *all > 0.0 { some / all } else { 0.0 };
+        let rank = |amounts: &Amounts| amounts.iter().zip(&whole).map(part).fold(0.0, f64::max);
         let mut ranked = sums;
         ranked.sort_by(|(a_name, a), (b_name, b)| rank(b).total_cmp(&rank(a)).then_with(|| a_name.cmp(b_name)));
         ranked.into_iter().map(|(name, _)| name.clone()).collect()
@@ -121,21 +124,12 @@ impl Groups {
         let groups = ranked.into_iter().map(|name| {
             let mut dense = vec![Amounts::default(); points];
             add_to(&mut dense, &self.names.remove(&name).unwrap_or_default());
-            (name, Series::new(&dense))
+            (name, dense)
         });
         Chosen {
             groups: groups.collect(),
             rest_count: (!self.has_forgotten).then_some(others.len()),
-            rest: Series::new(&self.rest),
-        }
-    }
-}
-
-impl Series {
-    fn new(dense: &[Amounts]) -> Series {
-        Series {
-            processors: dense.iter().map(|amounts| amounts.processors).collect(),
-            memory: dense.iter().map(|amounts| amounts.memory).collect(),
+            rest: self.rest,
         }
     }
 }
@@ -145,7 +139,7 @@ fn add_to(dense: &mut Vec<Amounts>, cells: &[(usize, Amounts)]) {
         if point >= dense.len() {
             dense.resize(point + 1, Amounts::default());
         }
-        dense[point].add(amounts);
+        add(&mut dense[point], amounts);
     }
 }
 
@@ -154,13 +148,13 @@ mod tests {
     use super::*;
 
     fn amounts(processors: f64, memory: f64) -> Amounts {
-        Amounts { processors, memory }
+        [processors, memory, 0.0, 0.0]
     }
 
     fn total(chosen: &Chosen, point: usize) -> (f64, f64) {
         let all = chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
         all.fold((0.0, 0.0), |(processors, memory), series| {
-            (processors + series.processors[point], memory + series.memory[point])
+            (processors + series[point][0], memory + series[point][1])
         })
     }
 
@@ -181,7 +175,10 @@ mod tests {
         let chosen = groups.choose(3, 2);
         let names: Vec<Name> = chosen.groups.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(names, [Name::Text(b"fat".to_vec()), Name::Text(b"busy".to_vec())]);
-        assert_eq!(chosen.groups[1].1.processors, [3.0, 0.0, 1.0]);
+        assert_eq!(
+            chosen.groups[1].1.iter().map(|point| point[0]).collect::<Vec<f64>>(),
+            [3.0, 0.0, 1.0]
+        );
         assert_eq!(chosen.rest_count, Some(2));
         let (processors, memory) = total(&chosen, 0);
         assert!((processors - 3.3).abs() < 1e-9 && (memory - 107.0).abs() < 1e-9);

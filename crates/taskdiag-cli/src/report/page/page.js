@@ -47,6 +47,7 @@
     const interval = unit * 2 ** Math.max(0, Math.ceil(Math.log2(most / 5 / unit)));
     return { interval, max: Math.max(1, Math.ceil(most / interval)) * interval };
   };
+  const rate = (count) => `${bytes(count)}/s`;
   const processors = (count) => (count >= 10 ? count.toFixed(1) : count.toFixed(2));
   const seconds = (ns) => (ns >= 1e9 ? `${(ns / 1e9).toFixed(1)} s` : `${(ns / 1e6).toFixed(1)} ms`);
   const plain = (count) => String(count);
@@ -221,7 +222,7 @@
         },
       },
       xAxis: { type: 'time', ...axis(), axisLabel: { ...axis().axisLabel, margin: 14 }, splitLine: { show: false } },
-      yAxis: { type: 'value', ...axis(), min: 0, ...(format === bytes ? byteAxis(most) : {}), axisLabel: { ...axis().axisLabel, formatter: format } },
+      yAxis: { type: 'value', ...axis(), min: 0, ...(format === processors ? {} : byteAxis(most)), axisLabel: { ...axis().axisLabel, formatter: format } },
       dataZoom: [
         { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false, ...zoom },
         { type: 'slider', filterMode: 'none', height: 22, bottom: 12, textStyle: { color: styles().getPropertyValue('--soft').trim() }, labelFormatter: (value) => clock(value), ...zoom },
@@ -357,6 +358,8 @@
     get('notes').replaceChildren(...data.notes.map((note) => element('li', note)));
     what('processor', 'Processors that groups of processes kept busy, on average since the previous point. Click on an area or a name to see it alone; drag in the bar below the chart, or turn the wheel with Ctrl, to zoom.');
     what('memory', `${of(data.memory)} The dashed line is the memory that is not available (MemTotal minus MemAvailable).`);
+    what('disk', 'Bytes that groups of processes read from and wrote to disks, per second since the previous point. What is written to files counts when it is written to the page cache. What a process did after its last sample is missing.');
+    what('network', 'Bytes that groups of processes received from and sent to other machines, per second since the previous point: payload, TCP, UDP and all else that goes through sockets.');
     what('incidents', data.incidents.length === 0 ? 'No kill for lack of memory, no burst of forks and no restart was found.' : data.incidents_text);
     what('present', `${clock(data.present.ms)}. ${of(data.present.memory)}${data.present.missing}`);
     what('cache', 'The current page cache of the files below each directory, in whole pages.');
@@ -380,6 +383,8 @@
     const { machine } = data;
     if (drawn.processor) {
       drawOverTime(drawn.processor, 'processors', processors, { name: 'unknown, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
+      if (drawn.disk) drawOverTime(drawn.disk, 'disk', rate, null, null);
+      if (drawn.network) drawOverTime(drawn.network, 'network', rate, null, null);
       drawOverTime(drawn.memory, 'memory', bytes, null, machine.used.some((used) => used !== null) ? { name: 'not available', values: machine.used } : null);
     }
     drawTreemap(drawn.present);
@@ -391,13 +396,17 @@
 
   const begin = () => {
     const hasTimes = data.times.length > 0;
-    ['processor', 'memory', 'incidents'].forEach((id) => { get(id).hidden = !hasTimes && !(id === 'incidents' && data.incidents.length > 0); });
+    const hasAny = (kind) => grouping()[kind].some((values) => values.some((value) => value > 0));
+    const isThere = { processor: hasTimes, memory: hasTimes, disk: hasTimes && hasAny('disk'), network: hasTimes && hasAny('network'), incidents: hasTimes || data.incidents.length > 0 };
+    Object.entries(isThere).forEach(([id, there]) => { get(id).hidden = !there; });
     get('cache').hidden = data.cache.length === 0;
     get('ended').hidden = !data.ended;
     if (hasTimes) {
-      drawn.processor = chart('processor');
-      drawn.memory = chart('memory');
-      [drawn.processor, drawn.memory].forEach((made) => { made.group = 'time'; takeMoment(made); });
+      ['processor', 'memory', 'disk', 'network'].filter((id) => isThere[id]).forEach((id) => {
+        drawn[id] = chart(id);
+        drawn[id].group = 'time';
+        takeMoment(drawn[id]);
+      });
       echarts.connect('time');
     }
     drawn.present = chart('present');
