@@ -2,20 +2,24 @@
 
 use std::ops::Range;
 
-use taskdiag::{Field, Fields, Identity, Past, Snapshot};
+use taskdiag::{Event, Field, Fields, Identity, Past, Snapshot};
 use taskdiag_core::derived::Context;
 use taskdiag_history::decode::Decoder;
+use taskdiag_history::events::Happened;
 use taskdiag_history::figures::Figures;
 
 use super::library::Library;
 use super::past::Recorded;
-use super::span::Span;
+use super::span::{Span, Unseen};
 use super::time;
 use super::timeline::{SampleId, Timeline};
 use crate::outcome::{counted, Failure};
 
 /// The records of processes that ended take at most this much memory: enough for some 300,000.
 const MAX_ENDED_BYTES: usize = 512 << 20;
+
+/// What is done with each sample: its time since boot, that of the sample before, and its processes.
+pub type Visit<'a> = &'a mut dyn FnMut(u64, Option<u64>, &Snapshot);
 
 /// The processes of a period, for a handle to query.
 #[derive(Debug)]
@@ -27,9 +31,9 @@ pub struct Between {
 }
 
 impl Between {
-    /// Reads the samples of a period and the one before it, which is the base of processor times.
-    /// Also returns what is missing.
-    pub fn read(library: Library, times: &Range<i64>) -> Result<(Between, Vec<String>), Failure> {
+    /// Reads the samples of a period and the one before it, which is the base of what grows. Each is
+    /// given to `visit`. Also returns what is missing.
+    pub fn read(library: Library, times: &Range<i64>, visit: Visit<'_>) -> Result<(Between, Vec<String>), Failure> {
         let path = library.path().display().to_string();
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
         let mut timeline = Timeline::new(library);
@@ -50,7 +54,7 @@ impl Between {
         let mut reader = Reader::default();
         for place in &places {
             let is_before = place.time.wall_ns < times.start;
-            if let Err(damage) = reader.add(&mut timeline, place, is_before) {
+            if let Err(damage) = reader.add(&mut timeline, place, is_before, visit) {
                 said.push(damage);
             }
         }
@@ -128,7 +132,13 @@ struct Reader {
 
 impl Reader {
     /// Reads a sample. `is_before`: it is before the period.
-    fn add(&mut self, timeline: &mut Timeline, place: &SampleId, is_before: bool) -> Result<(), String> {
+    fn add(
+        &mut self,
+        timeline: &mut Timeline,
+        place: &SampleId,
+        is_before: bool,
+        visit: Visit<'_>,
+    ) -> Result<(), String> {
         let near = self.decoder.take();
         let before_ns = near.as_ref().map(|(near, _)| near.time.boot_ns);
         let decoder = timeline.decoder(place, near)?;
@@ -137,6 +147,10 @@ impl Reader {
             .tasks_into(&Figures::new(), &mut self.snapshot)
             .map_err(|damage| format!("{}: {damage}", place.segment()))?;
         self.span.add(&self.snapshot, place.time.boot_ns, before_ns);
+        visit(place.time.boot_ns, before_ns, &self.snapshot);
+        if let Some(before_ns) = before_ns {
+            self.span.unseen.add(&decoder.happened, before_ns);
+        }
         if self.is_counted {
             let ended = self
                 .before
@@ -156,6 +170,19 @@ impl Reader {
         std::mem::swap(&mut self.before, &mut self.snapshot);
         self.decoder = Some((place.clone(), decoder));
         Ok(())
+    }
+}
+
+impl Unseen {
+    /// Adds those that began and ended since the previous sample.
+    fn add(&mut self, happened: &Happened, before_ns: u64) {
+        let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
+        for event in events.filter(|event| event.start_ns().is_ok_and(|start_ns| start_ns > before_ns as i64)) {
+            let moved = [event.net_sent_bytes(), event.net_received_bytes()];
+            let moved: u64 = moved.into_iter().flatten().flatten().sum();
+            self.count += u64::from(moved > 0);
+            self.moved += moved;
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use clap::Args as ClapArgs;
 use taskdiag::Handle;
 
 use crate::outcome::{say, Failure, Outcome};
-use between::Between;
+use between::{Between, Visit};
 use library::Library;
 use past::Recorded;
 use taskdiag_history::decode::Decoder;
@@ -83,10 +83,34 @@ impl RangeOptions {
         self.history.as_deref()
     }
 
+    /// Whether a beginning or an end was requested.
+    pub fn has_ends(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// A handle that answers with every process of the period. Each sample is given to `visit`.
+    pub fn handle(&self, visit: Visit<'_>) -> Result<(Handle, Outcome), Failure> {
+        let path = self.history.as_deref().unwrap_or(Path::new(""));
+        let (between, damages) = Between::read(Library::open(path)?, &self.times()?, visit)?;
+        Ok((Handle::of_past(Box::new(between)), say_all(path, damages)))
+    }
+
     /// The period, in nanoseconds since 1970.
     pub fn times(&self) -> Result<Range<i64>, Failure> {
         times(self.from, self.to)
     }
+}
+
+/// Reports what is missing in a recording.
+fn say_all(path: &Path, damages: Vec<String>) -> Outcome {
+    let outcome = if damages.is_empty() {
+        Outcome::Complete
+    } else {
+        Outcome::Partial
+    };
+    let damages = damages.into_iter();
+    damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
+    outcome
 }
 
 /// The period between two options, in nanoseconds since 1970.
@@ -120,30 +144,26 @@ impl PastOptions {
         self.moment.history.is_some()
     }
 
+    /// The recording and its period, if requested.
+    pub fn period(&self) -> Option<RangeOptions> {
+        let history = Some(self.moment.history.clone()?);
+        let PastOptions { from, to, .. } = *self;
+        Some(RangeOptions { history, from, to })
+    }
+
     /// A handle that answers from the recording, if requested, or otherwise `now`. The outcome is
     /// partial if something of the recording is missing, which is reported.
     pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
         let Some(path) = &self.moment.history else {
             return Ok((now(), Outcome::Complete));
         };
-        let say_all = |damages: Vec<String>| {
-            let outcome = if damages.is_empty() {
-                Outcome::Complete
-            } else {
-                Outcome::Partial
-            };
-            let damages = damages.into_iter();
-            damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
-            outcome
-        };
-        if self.from.is_some() || self.to.is_some() {
-            let (between, damages) = Between::read(Library::open(path)?, &times(self.from, self.to)?)?;
-            return Ok((Handle::of_past(Box::new(between)), say_all(damages)));
+        if let Some(period) = self.period().filter(RangeOptions::has_ends) {
+            return period.handle(&mut |_, _, _| {});
         }
         let Some((_, decoder, damages)) = self.moment.open()? else {
             return Ok((now(), Outcome::Complete));
         };
-        let outcome = say_all(damages);
+        let outcome = say_all(path, damages);
         let recorded = Recorded::new(decoder);
         let recorded = recorded.map_err(|damage| Failure::Unanswered(format!("{}: {damage}", path.display())))?;
         Ok((Handle::of_past(Box::new(recorded)), outcome))

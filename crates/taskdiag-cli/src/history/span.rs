@@ -15,11 +15,22 @@ pub struct Life {
     pub of_ns: u64,
 }
 
+/// Processes that lived between two samples, and moved something to or from other machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// How many there are.
+    pub count: u64,
+    /// What they sent and received, in bytes.
+    pub moved: u64,
+}
+
 /// What all processes did in a period.
 #[derive(Debug, Default)]
 pub struct Span {
     /// The length of the period, in nanoseconds.
     pub of_ns: u64,
+    /// Those that are in no sample.
+    pub unseen: Unseen,
     lives: HashMap<Identity, (u64, [u64; 2])>,
 }
 

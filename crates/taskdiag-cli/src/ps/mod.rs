@@ -21,8 +21,6 @@ mod sessions;
 mod sort;
 pub mod specifiers;
 
-use std::time::Duration;
-
 use taskdiag::{Field, Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
@@ -61,11 +59,11 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
 }
 
 /// Runs the command. `ps_options` holds the options that [`CommandLine`] took from the command line.
-/// `watch` runs it with `--watch SECONDS`.
+/// `watch` runs it if there are rates in it.
 pub fn run(
     args: PsArgs,
     ps_options: PsOptions,
-    watch: impl FnOnce(&Args, Duration) -> Result<Outcome, Failure>,
+    watch: impl FnOnce(&Args) -> Option<Result<Outcome, Failure>>,
 ) -> Result<Outcome, Failure> {
     let PsArgs(mut args) = args;
     args.threads |= ps_options.threads == Threads::Rows;
@@ -75,8 +73,8 @@ pub fn run(
         Some(Instead::Version) => return print_version(args.ps_options.is_called_ps),
         None => check(&args)?,
     }
-    if let Some(delay) = args.watch {
-        return watch(&args, delay);
+    if let Some(outcome) = watch(&args) {
+        return outcome;
     }
     if args.count.is_some() {
         let message =

@@ -12,6 +12,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Filter, Group, Handle, Identity, Query, Scope, Task, Value};
 
 use crate::choice::{Chosen, SortBy};
+use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::listing::Shown;
@@ -49,16 +50,18 @@ use screen::Screen;
 pub struct Args {
     /// The time between two samples
     #[arg(short = 'd', long, visible_alias = "watch", value_name = "SECONDS", default_value = "2",
-        value_parser = quantity::interval)]
+        value_parser = quantity::interval, conflicts_with = "RangeOptions")]
     delay: Duration,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "RangeOptions")]
     count: Option<u64>,
     /// One row for each thread rather than for each process
     #[arg(short = 'T', long)]
     threads: bool,
     #[command(flatten)]
     rows: RowArgs,
+    #[command(flatten)]
+    past: RangeOptions,
 }
 
 /// Which tasks are watched, and how they are shown.
@@ -88,6 +91,8 @@ struct Watch<'a> {
     count: Option<u64>,
     options: &'a Options,
     preset: &'static Preset,
+    /// The period of a recording to show, not what happens now.
+    past: Option<RangeOptions>,
 }
 
 /// What a command shows without options.
@@ -114,13 +119,23 @@ static WATCH: Preset = Preset {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    run_watch(Watch::new(&args.rows, (args.delay, args.count), args.threads)?)
+    run_watch(Watch::new(
+        &args.rows,
+        &args.past,
+        (args.delay, args.count),
+        args.threads,
+    )?)
 }
 
 impl Watch<'_> {
-    fn new(rows: &RowArgs, (delay, count): (Duration, Option<u64>), threads: bool) -> Result<Watch<'_>, Failure> {
+    fn new<'a>(
+        rows: &'a RowArgs,
+        past: &RangeOptions,
+        (delay, count): (Duration, Option<u64>),
+        threads: bool,
+    ) -> Result<Watch<'a>, Failure> {
         Ok(Watch {
-            query: rows.selection.query(threads, false)?,
+            query: rows.selection.query(threads, past.is_given())?,
             threads,
             selection: &rows.selection,
             sort: &rows.sort,
@@ -129,23 +144,39 @@ impl Watch<'_> {
             count,
             options: &rows.options,
             preset: &WATCH,
+            past: past.is_given().then(|| past.clone()),
         })
     }
 }
 
-/// Runs `taskdiag ps --watch`.
-pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
-    run_watch(Watch {
-        query: ps::query(args)?,
+/// Runs `taskdiag ps --watch`, and `ps` with rates, of a period. `None` if it is neither.
+pub fn of_ps(args: &ps::Args) -> Option<Result<Outcome, Failure>> {
+    let names = args.options.fields.iter().chain(&args.sort);
+    let mut names = names.flat_map(|list| list.split(','));
+    let rate =
+        names.find_map(|name| Rate::named(name.trim_start_matches(['-', '+'])).filter(|rate| *rate != Rate::Cpu));
+    let past = args.past.period().filter(RangeOptions::has_ends);
+    if args.watch.is_none() && past.is_none() {
+        let rate = rate?.name();
+        let message = format!("{rate} is a rate: it needs --watch SECONDS, or --history DIR with --from TIME");
+        return Some(Err(Failure::Unanswered(message)));
+    }
+    if args.watch.is_none() {
+        rate?;
+    }
+    let watch = |query| Watch {
+        query,
         threads: args.threads,
         selection: &args.selection,
         sort: &args.sort,
         limit: args.limit,
-        delay,
+        delay: args.watch.unwrap_or_default(),
         count: args.count,
         options: &args.options,
         preset: &WATCH,
-    })
+        past,
+    };
+    Some(ps::query(args).map(watch).and_then(run_watch))
 }
 
 /// The columns of tasks with their rates: the fields, then the rates.
@@ -296,50 +327,60 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     );
     // With a filter, a task that begins to match may have done anything before, so idle tasks must
     // be known.
-    let lacks_idle = is_fixed && query.filter.is_none() && !preset.is_of_network;
+    let lacks_idle = is_fixed && query.filter.is_none() && !preset.is_of_network && request.past.is_none();
     if lacks_idle {
         query = query.only_changed();
     }
 
-    let mut handle = options.from.handle_for_many();
     let mut answers = Answers::default();
     let mut history = LastSamples::new(lacks_idle);
+    let mut end = None;
+    let (mut handle, mut outcome) = match &request.past {
+        Some(past) => past.handle(&mut |now_ns, before_ns, snapshot| {
+            let now = SampleTime::recorded(now_ns);
+            history.begin(snapshot, now, before_ns.map(SampleTime::recorded));
+            end = Some(now);
+        })?,
+        None => (options.from.handle_for_many(), Outcome::Complete),
+    };
     // What -o names decides which rows there are; without, all formats have those of the table.
     let named = columns_of_network(&shown);
-    let counted = if options.fields.is_empty() || named.is_empty() {
+    let mut counted = if options.fields.is_empty() || named.is_empty() {
         columns_of_network(&(preset.table)(threads))
     } else {
         named
     };
+    if request.past.is_some() {
+        // Totals are of the time before the period, too.
+        counted.retain(|&column| column >= Field::ALL.len());
+    }
     match source::count_network_for(&mut handle, &query) {
+        _ if request.past.is_some() => {}
         Err(error) if preset.is_of_network => return Err(error.into()),
         // If it fails, the values are absent.
         _ => {}
     }
-    if preset.is_of_network {
+    if preset.is_of_network && request.past.is_none() {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         history.add(answers.snapshot(), moment);
         std::thread::sleep(request.delay);
     }
     let mut screen = Screen::new(preset.command, options, shown);
-    let mut outcome = Outcome::Complete;
     let mut rhythm = Rhythm::new(request.delay);
-    for sample in 0..request.count.unwrap_or(u64::MAX) {
+    let count = if request.past.is_some() { Some(1) } else { request.count };
+    for sample in 0..count.unwrap_or(u64::MAX) {
         if sample > 0 {
             rhythm.wait();
         }
         let time = document::now();
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
-        let activities = history.add(answers.snapshot(), moment);
+        let activities = history.add(answers.snapshot(), end.unwrap_or(moment));
         let limit = request.limit.unwrap_or(usize::MAX);
-        let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
-            if preset.is_of_network {
-                net::has_traffic(task, &counted)
-            } else {
-                activity.is_busy
-            }
+        let is_busy = |task: &RatedTask<'_>, activity: &Activity| match preset.is_of_network {
+            true => net::has_traffic(task, &counted),
+            false => activity.is_busy || request.past.is_some(),
         };
         let rows = ordered(
             &answers,
@@ -358,8 +399,8 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         }
         // The messages would be the same for every sample.
         if sample.number == 0 {
-            outcome = answers
-                .report(&[])
+            outcome = outcome
+                .and(answers.report(&[]))
                 .and(request.selection.check_cgroup(&handle, &answers));
         }
         if all_listed_ended(&query, &answers) {
@@ -369,7 +410,11 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             history.retain(&existing_tasks(&mut handle, threads)?);
         }
     }
-    Ok(outcome.and(screen.finish()?))
+    outcome = outcome.and(screen.finish()?);
+    if preset.is_of_network {
+        net::say_unseen();
+    }
+    Ok(outcome)
 }
 
 /// Whether all processes that the query names have ended.

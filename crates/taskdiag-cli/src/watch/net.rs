@@ -6,8 +6,10 @@ use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Group, Value};
 
 use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
-use crate::outcome::{Failure, Outcome};
+use crate::history::{self, RangeOptions};
+use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::listing::Shown;
+use crate::output::people;
 use crate::output::relation::Row as _;
 use crate::output::tasks::{self, shown_as};
 use crate::quantity;
@@ -27,13 +29,15 @@ use crate::quantity;
     taskdiag net -o pid,comm,loopback_sent_bytes,unix_sent_bytes --csv")]
 pub struct Args {
     /// Show this again and again, with the rates since the last time
-    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval)]
+    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval, conflicts_with = "RangeOptions")]
     watch: Option<Duration>,
     /// End after this many samples; with --watch
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]
     count: Option<u64>,
     #[command(flatten)]
     rows: RowArgs,
+    #[command(flatten)]
+    past: RangeOptions,
 }
 
 static NET: Preset = Preset {
@@ -50,7 +54,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let count = if args.watch.is_some() { args.count } else { Some(1) };
     run_watch(Watch {
         preset: &NET,
-        ..Watch::new(&args.rows, (delay, count), false)?
+        ..Watch::new(&args.rows, &args.past, (delay, count), false)?
     })
 }
 
@@ -84,4 +88,19 @@ pub(super) fn has_traffic(task: &RatedTask<'_>, columns: &[usize]) -> bool {
         _ => false,
     };
     columns.iter().any(has_moved)
+}
+
+/// Reports the traffic of processes that lived between two samples of a recording.
+pub(super) fn say_unseen() {
+    let moment = history::shown();
+    let unseen = moment.and_then(|moment| Some(moment.span.as_ref()?.unseen));
+    if let Some(unseen) = unseen.filter(|unseen| unseen.count > 0) {
+        let mut moved = Vec::new();
+        people::size(&mut moved, unseen.moved);
+        say(format_args!(
+            "{} lived between two samples and moved {}: `taskdiag events --history DIR --kind exit -o +net_sent_bytes,net_received_bytes` has them",
+            counted(unseen.count, "process"),
+            String::from_utf8_lossy(&moved)
+        ));
+    }
 }

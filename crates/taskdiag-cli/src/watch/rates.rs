@@ -228,6 +228,9 @@ impl SampleTime {
 /// The totals of a task, or why one is missing.
 type Totals = [Result<Total, Absent>; Rate::ALL.len()];
 
+/// The totals of a task that begins.
+const ZERO: Totals = [Ok([0; 2]); Rate::ALL.len()];
+
 /// The totals of earlier samples, from which rates are computed.
 #[derive(Debug)]
 pub struct LastSamples {
@@ -247,6 +250,20 @@ impl LastSamples {
         }
     }
 
+    /// Adds a sample of a period, of which the first totals of each task count. `before` is the time
+    /// of the sample before.
+    pub fn begin(&mut self, snapshot: &Snapshot, now: SampleTime, before: Option<SampleTime>) {
+        self.before.get_or_insert(now);
+        for task in snapshot.tasks() {
+            let identity = Identity::of(task.record().header());
+            let is_new = before.is_some_and(|before| before.precedes(identity));
+            self.known.entry(identity).or_insert_with(|| match is_new {
+                true => ZERO,
+                false => Rate::ALL.map(|rate| rate.total(&task)),
+            });
+        }
+    }
+
     /// What the tasks of a sample did since the last one.
     pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Activity> {
         let before = self.before.replace(now);
@@ -263,7 +280,7 @@ impl LastSamples {
             let known = known.or_else(|| earlier.get(&identity).copied());
             let is_new = |before: SampleTime| before.precedes(identity);
             let then = match known {
-                None if before.is_some_and(is_new) => Some([Ok([0; 2]); Rate::ALL.len()]),
+                None if before.is_some_and(is_new) => Some(ZERO),
                 known => known,
             };
             let rates = rates(&totals, then.as_ref(), before, now);

@@ -3,6 +3,7 @@
 use taskdiag::Field;
 
 use super::{fields_of, RatedTask, RELATION};
+use crate::history;
 use crate::host::Host;
 use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
@@ -112,8 +113,14 @@ impl<'a> Screen<'a> {
     }
 
     /// The state of the machine in one line: the time, load, processors since the previous sample,
-    /// memory.
+    /// memory; of a recording, the period.
     fn summary(&mut self, sample: Sample<'_>, tasks: usize) -> String {
+        if let Some(moment) = history::shown() {
+            let end_ns = moment.time.wall_ns;
+            let of_ns = moment.span.as_ref().map_or(0, |span| span.of_ns);
+            let begin = history::precise(end_ns.saturating_sub_unsigned(of_ns));
+            return format!("{begin} to {}  tasks {tasks}", history::precise(end_ns));
+        }
         let host = Host::read();
         let mut text = sample.time.to_owned();
         if let Some(load) = &host.load {

@@ -12,7 +12,7 @@ pub mod past {
 
 use std::sync::Arc;
 
-use taskdiag::{Handle, Identity};
+use taskdiag::{Handle, Identity, Snapshot};
 
 use crate::outcome::{Failure, Outcome};
 
@@ -33,15 +33,28 @@ pub struct PastOptions {}
 
 /// No options.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("RangeOptions"))]
 pub struct RangeOptions {}
 
 impl RangeOptions {
     pub fn is_given(&self) -> bool {
         false
     }
+
+    pub fn has_ends(&self) -> bool {
+        false
+    }
+
+    pub fn handle(&self, _: &mut dyn FnMut(u64, Option<u64>, &Snapshot)) -> Result<(Handle, Outcome), Failure> {
+        Ok((Handle::new(), Outcome::Complete))
+    }
 }
 
 impl PastOptions {
+    pub fn period(&self) -> Option<RangeOptions> {
+        None
+    }
+
     pub fn is_given(&self) -> bool {
         false
     }
