@@ -10,6 +10,7 @@ use taskdiag::{Absent, Event, EventKind, Events, Identity, Value};
 use super::by::By;
 use super::facts::Facts;
 use super::matcher::{Rules, Verdict};
+use super::reading::network_at_end;
 use super::state::Shared;
 use super::tracker::Exit;
 use crate::events::cgroups::{Cgroup, Cgroups};
@@ -69,6 +70,7 @@ impl Ended {
                 time_ns: event.time_ns(),
                 ppid: event.ppid().ok(),
                 runtime_ns: event.runtime_ns().and_then(Result::ok),
+                network: network_at_end(event),
                 verdict: Verdict::Unknown,
                 keys: Vec::new(),
             },

@@ -250,13 +250,9 @@ fn put_family(
 ) -> fmt::Result {
     for (told_apart, from) in family.series {
         let Some(value) = value(*from) else { continue };
-        if family.label.is_empty() {
-            put(metric, family.kind, labels, value)?;
-        } else {
-            let mut all = labels.to_vec();
-            all.push((family.label, told_apart));
-            put(metric, family.kind, &all, value)?;
-        }
+        let own = family.labels.iter().copied().zip(told_apart.iter().copied());
+        let all: Vec<(&str, &str)> = labels.iter().copied().chain(own).collect();
+        put(metric, family.kind, &all, value)?;
     }
     Ok(())
 }
@@ -401,8 +397,20 @@ mod tests {
                 "{}",
                 family.name
             );
-            assert!(family.label.is_empty() == (family.series.len() == 1), "{}", family.name);
-            assert!(family.label.is_empty() || is_name(family.label), "{}", family.label);
+            assert!(
+                family.labels.is_empty() == (family.series.len() == 1),
+                "{}",
+                family.name
+            );
+            assert!(family.labels.iter().all(|label| is_name(label)), "{:?}", family.labels);
+            assert!(
+                family
+                    .series
+                    .iter()
+                    .all(|(values, _)| values.len() == family.labels.len()),
+                "{}",
+                family.name
+            );
             assert!(!family.help.ends_with('.'), "{}", family.help);
         }
         let count = names.len();

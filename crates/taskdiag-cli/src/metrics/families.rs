@@ -40,10 +40,10 @@ pub struct Family {
     pub kind: Kind,
     /// One sentence, without the full stop.
     pub help: &'static str,
-    /// The label that distinguishes the series of a group. Empty if there is only one.
-    pub label: &'static str,
-    /// The series: value of the label, and origin.
-    pub series: &'static [(&'static str, Origin)],
+    /// The labels that distinguish the series of a group. None if there is only one.
+    pub labels: &'static [&'static str],
+    /// The series: values of the labels, and origin.
+    pub series: &'static [(&'static [&'static str], Origin)],
     /// Whether process-exporter has it.
     pub is_usual: bool,
 }
@@ -61,17 +61,17 @@ const fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
     }
 }
 
-/// Metrics: the name, the type, the help text, and the origin of the value. With a label, an origin for
-/// each of its values. What process-exporter does not have is `own`.
+/// Metrics: the name, the type, the help text, and the origin of the value. With labels, an origin for
+/// each of their values. What process-exporter does not have is `own`.
 macro_rules! families {
-    ($($($own:ident)? $name:literal: $kind:ident, $help:literal $(, $label:literal)? =>
-        $($([$value:expr])? $origin:ident($of:expr)),*;)*) => {
+    ($($($own:ident)? $name:literal: $kind:ident, $help:literal $(, $label:literal)* =>
+        $($([$($value:expr),*])? $origin:ident($of:expr)),*;)*) => {
         &[$(Family {
             name: $name,
             kind: Kind::$kind,
             help: $help,
-            label: concat!($($label)?),
-            series: &[$(([$($value,)? ""][0], Origin::$origin($of))),*],
+            labels: &[$($label),*],
+            series: &[$((&[$($($value),*)?], Origin::$origin($of))),*],
             is_usual: concat!($(stringify!($own))?).is_empty(),
         }),*]
     };
@@ -113,6 +113,15 @@ pub const GROUPS: &[Family] = families! {
         [STATES[2]] Now(|now| whole(now.states[2])),
         [STATES[3]] Now(|now| whole(now.states[3])),
         [STATES[4]] Now(|now| whole(now.states[4]));
+    own "network_bytes": Counter,
+        "Payload that processes of the group moved through sockets; scope is net for other machines, loopback or unix",
+        "scope", "direction" =>
+        ["net", "sent"] Count(Counter::NetSent),
+        ["net", "received"] Count(Counter::NetReceived),
+        ["loopback", "sent"] Count(Counter::LoopbackSent),
+        ["loopback", "received"] Count(Counter::LoopbackReceived),
+        ["unix", "sent"] Count(Counter::UnixSent),
+        ["unix", "received"] Count(Counter::UnixReceived);
     own "ended_processes": Counter, "Processes of the group that ended, as events told" => Count(Counter::Ended);
     own "pss_missing_processes": Gauge,
         "Processes of the group whose proportional size is not known, and not in the sum" =>

@@ -92,6 +92,9 @@ pub struct Args {
     /// What threads wait for in the kernel, too
     #[arg(long)]
     wchan: bool,
+    /// Leave out network traffic, and do not count it
+    #[arg(long)]
+    no_network: bool,
     /// Proportional sizes (PSS), for which page tables may be walked for so long: a time for each
     /// scrape, or a part of all time; at most half of --deadline
     #[arg(long, value_name = "TIME|PERCENT", value_parser = pss_budget)]
@@ -198,7 +201,9 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let boot = Stat::read()
         .boot_s
         .and_then(|seconds| Timestamp::from_second(seconds as i64).ok());
+    let mut handle = args.from.handle_for_many();
     let plan = Plan {
+        network: !args.no_network && handle.count_network().is_ok(),
         rules: rules.clone(),
         kinds: args.by.clone(),
         threads: args.threads,
@@ -207,7 +212,6 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         deadline: args.deadline,
         boot: boot.unwrap_or(Timestamp::UNIX_EPOCH),
     };
-    let mut handle = args.from.handle_for_many();
     prepare(&mut handle, &args, &plan);
     if handle.lacks_hidden(&Query::processes()) {
         say_hidden();
@@ -215,8 +219,9 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let shared = Arc::new(Shared::new(args.tracker()));
     let ended = Ended::new(shared.clone(), rules, args.by.clone(), plan.boot);
     let directories = Directories::begin(args.cache.clone(), args.cache_every).map_err(no_thread)?;
+    let of_ended = handle.events_with_network(ended::options())?;
     let mut worker = Worker::new(handle, plan, shared, directories);
-    let _listening = Listening::begin(ended::options(), ended).map_err(no_thread)?;
+    let _listening = Listening::begin(of_ended, ended).map_err(no_thread)?;
     let picture = worker.sample().map_err(Failure::Unanswered)?;
     let sampler = Sampler::start(worker, picture).map_err(no_thread)?;
     say(format_args!("listening: {}", listener.place()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustix::time::ClockId;
-use taskdiag::{Absent, Field, Fields, Identity, Snapshot, Task};
+use taskdiag::{Absent, Event, EventField, Field, Fields, Identity, Snapshot, Task, Value};
 use taskdiag_sys::host::now_ns;
 
 use super::template::label;
@@ -24,6 +24,32 @@ const COUNTERS: [(Counter, Field); 8] = [
     (Counter::Nonvoluntary, Field::InvoluntarySwitches),
 ];
 
+/// The counters of network traffic: of processes only.
+pub const NETWORK: [(Counter, Field, EventField); 6] = [
+    (Counter::NetSent, Field::NetSentBytes, EventField::NetSentBytes),
+    (
+        Counter::NetReceived,
+        Field::NetReceivedBytes,
+        EventField::NetReceivedBytes,
+    ),
+    (
+        Counter::LoopbackSent,
+        Field::LoopbackSentBytes,
+        EventField::LoopbackSentBytes,
+    ),
+    (
+        Counter::LoopbackReceived,
+        Field::LoopbackReceivedBytes,
+        EventField::LoopbackReceivedBytes,
+    ),
+    (Counter::UnixSent, Field::UnixSentBytes, EventField::UnixSentBytes),
+    (
+        Counter::UnixReceived,
+        Field::UnixReceivedBytes,
+        EventField::UnixReceivedBytes,
+    ),
+];
+
 /// The other fields of processes.
 const OF_PROCESSES: [Field; 10] = [
     Field::Ppid,
@@ -39,13 +65,16 @@ const OF_PROCESSES: [Field; 10] = [
 ];
 
 /// The fields to query for processes. `in_cgroup`: include what groups by cgroup need.
-pub fn of_processes(in_cgroup: bool, wchan: bool) -> Fields {
+pub fn of_processes(in_cgroup: bool, wchan: bool, network: bool) -> Fields {
     let mut fields: Fields = OF_PROCESSES
         .into_iter()
         .chain(COUNTERS.map(|(_, field)| field))
         .collect();
     if in_cgroup {
         fields |= Fields::from(Field::CgroupId);
+    }
+    if network {
+        fields |= NETWORK.into_iter().map(|(_, field, _)| field).collect::<Fields>();
     }
     if wchan {
         fields |= Fields::from(Field::Wchan);
@@ -85,28 +114,34 @@ pub fn readings(snapshot: &Snapshot, boot_s: u64, missing: &mut Missing) -> Vec<
         .collect()
 }
 
-fn counts(task: &Task<'_>, missing: &mut Missing) -> (Counts, bool) {
+/// Reads counters. Also returns whether something is lost.
+fn counts(task: &Task<'_>, fields: impl Iterator<Item = (Counter, Field)>, missing: &mut Missing) -> (Counts, bool) {
     let (mut counts, mut is_partial) = (Counts::default(), false);
-    for (counter, field) in COUNTERS {
-        let value = match counter {
-            Counter::UserNs => task.utime_ns(),
-            Counter::SystemNs => task.stime_ns(),
-            Counter::ReadBytes => task.read_bytes(),
-            Counter::WriteBytes => task.write_bytes(),
-            Counter::MajorFaults => task.maj_faults(),
-            Counter::MinorFaults => task.min_faults(),
-            Counter::Voluntary => task.voluntary_switches(),
-            Counter::Nonvoluntary => task.involuntary_switches(),
-            Counter::UnsampledNs | Counter::Ended => Err(Absent::NotAsked),
-        };
+    for (counter, field) in fields {
+        let value = task.value(field).map(|value| match value {
+            Value::Unsigned(count) => count,
+            _ => 0,
+        });
         is_partial |= note(missing, field, &value);
         counts.set(counter, value);
     }
     (counts, is_partial)
 }
 
+/// What a process moved in all until it ended, as far as it was counted.
+pub fn network_at_end(event: &Event<'_>) -> Counts {
+    let mut counts = Counts::default();
+    for (counter, _, field) in NETWORK {
+        if let Some(Ok(Value::Unsigned(bytes))) = event.value(field) {
+            counts.set(counter, Ok(bytes));
+        }
+    }
+    counts
+}
+
 fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Reading> {
-    let (counts, mut is_partial) = counts(task, missing);
+    let network = NETWORK.map(|(counter, field, _)| (counter, field));
+    let (counts, mut is_partial) = counts(task, COUNTERS.into_iter().chain(network), missing);
     let mut now = Gauges {
         processes: 1,
         threads: task.threads_count().unwrap_or(1).into(),
@@ -163,7 +198,7 @@ pub fn thread_readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<Thread
             process: task.pid().ok()?,
             id: task.identity().ok()?,
             name: label(task.comm().ok()?),
-            counts: counts(&task, missing).0,
+            counts: counts(&task, COUNTERS.into_iter(), missing).0,
             state: task.state().map_or(4, state_index),
             wchan: task.wchan().map(label).unwrap_or_default(),
         })

@@ -31,6 +31,7 @@ pub struct Plan {
     pub kinds: Vec<By>,
     pub threads: bool,
     pub wchan: bool,
+    pub network: bool,
     pub pss: Option<PssBudget>,
     /// How long a scrape waits for a sample.
     pub deadline: Duration,
@@ -151,7 +152,8 @@ impl Worker {
 
     /// The fields of the largest query.
     pub fn fields(plan: &Plan) -> Fields {
-        reading::of_processes(plan.kinds.iter().any(|by| by.is_in_cgroup()), plan.wchan)
+        let in_cgroup = plan.kinds.iter().any(|by| by.is_in_cgroup());
+        reading::of_processes(in_cgroup, plan.wchan, plan.network)
     }
 
     /// Takes a sample.

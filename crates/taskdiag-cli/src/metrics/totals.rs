@@ -20,6 +20,12 @@ pub enum Counter {
     MinorFaults,
     Voluntary,
     Nonvoluntary,
+    NetSent,
+    NetReceived,
+    LoopbackSent,
+    LoopbackReceived,
+    UnixSent,
+    UnixReceived,
     /// Processor time that processes used between their last reading and their end.
     UnsampledNs,
     /// Processes that ended, according to events.

@@ -52,6 +52,8 @@ pub struct Exit {
     pub time_ns: u64,
     pub ppid: Option<u32>,
     pub runtime_ns: Option<u64>,
+    /// What it moved through sockets in all.
+    pub network: Counts,
     /// The result of the rules, for a process that was never read.
     pub verdict: Verdict,
     /// Its groups of the other kinds, in the order of the kinds.
@@ -397,6 +399,10 @@ impl Tracker {
         if let Some(runtime_ns) = exit.runtime_ns.filter(|_| is_counted) {
             counted.raise(Counter::UnsampledNs, runtime_ns.saturating_sub(read_ns));
         }
+        if is_counted {
+            let read = read.unwrap_or_else(|| exit.network.zeroed());
+            counted.add(&exit.network.since(&read));
+        }
         // `None`: unknown.
         let place = match (tracked.map(|tracked| &tracked.place), &exit.verdict) {
             (Some(Membership::In(name)), _) => Some(Some(name.clone())),
@@ -674,6 +680,7 @@ mod tests {
             time_ns: time_s * SECOND,
             ppid: Some(10),
             runtime_ns: Some(runtime),
+            network: Counts::default(),
             verdict,
             keys: vec!["unit".to_owned()],
         }
