@@ -54,7 +54,7 @@ fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Al
     match viewer.sight(object) {
         Some(sight) => {
             if !sight.owned {
-                groups = groups.without(Groups::NONE.with(Group::Env).with(Group::Io));
+                groups = groups.without(Groups::NONE.with(Group::Env).with(Group::Io).with(Group::Net));
             }
             Some(Allowed {
                 bits,

@@ -103,7 +103,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         signal_hook::low_level::pipe::register(signal, stopping.try_clone()?)?;
     }
     sys::block_termination(false);
-    let mut programs = Programs::load().map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
+    let mut programs =
+        Programs::load(options.count_network).map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
     let modules = security_modules(&mut programs);
     let finder = Finder::new(&mut programs, modules, options.observers)?
         .ok_or("this kernel does not show the namespaces of this process: see what `taskdiag doctor` says")?;

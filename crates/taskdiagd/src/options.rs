@@ -31,6 +31,8 @@ Options:
                             user [default: 512]
       --patience SECONDS    Time that a client may take to read an answer, and a second more for
                             each MiB that it has read, at most a day [default: 10]
+      --count-network       Count what processes send and receive through sockets; root, and those who
+                            may trace a process, get it
       --no-sharing          Make a pass for each request, to measure what sharing saves
       --no-sandbox          Do without seccomp and Landlock, to look for errors
       --log-level LEVEL     error, warning, info or debug [default: info]
@@ -51,6 +53,8 @@ pub struct Options {
     pub user: Option<(u32, u32)>,
     /// What clients may use.
     pub limits: Limits,
+    /// Whether to count network traffic.
+    pub count_network: bool,
     /// Whether to use seccomp and Landlock.
     pub is_confined: bool,
     /// Which messages to log.
@@ -76,6 +80,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
         observers: None,
         user: None,
         limits: Limits::default(),
+        count_network: false,
         is_confined: true,
         log_level: Level::Info,
     };
@@ -112,6 +117,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
                     seconds.ok_or_else(|| format!("--patience takes at most {MAX_PATIENCE} seconds, a day"))?;
                 limits.patience = Duration::from_secs(seconds as u64);
             }
+            Long("count-network") => options.count_network = true,
             Long("no-sharing") => limits.share_passes = false,
             Long("no-sandbox") => options.is_confined = false,
             Long("log-level") => {

@@ -111,24 +111,28 @@ impl fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Loads all programs, for passes of this thread. Passes need no capability.
-    pub fn load() -> Result<Programs> {
+    /// Loads all programs, for passes of this thread. Passes need no capability. `count_network`:
+    /// count network traffic, unless pinned programs do.
+    pub fn load(count_network: bool) -> Result<Programs> {
         if host::kernel_version().is_some_and(|version| version < (6, 1)) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "the broker needs Linux 6.1 or later",
             ));
         }
-        let load = |groups: Groups| -> Result<Bpf> {
+        let load = |groups: Groups, count_network: bool| -> Result<Bpf> {
             let mut bpf = Bpf::default();
+            if count_network {
+                bpf.count_network(&pin::directory())?;
+            }
             let groups = groups.or(Groups::ACCESS).or(Groups::VIEW).or(Groups::TESTABLE);
             bpf.prepare(BpfWay::ToLoad, groups, &pin::directory())?;
             bpf.keep_to_this_thread()?;
             Ok(bpf)
         };
         let mut programs = Programs {
-            common: load(COMMON)?,
-            all: load(Groups::ALL)?,
+            common: load(COMMON, false)?,
+            all: load(Groups::ALL, count_network)?,
             files: match FilesWalk::load() {
                 Ok(walk) => Some(walk),
                 Err(error) if error.kind() == ErrorKind::Unsupported => None,
@@ -164,6 +168,11 @@ impl Programs {
     /// task, and a map written with bpf(2) tells them what to do.
     pub fn find_tasks_themselves(&self) -> bool {
         self.common.finds_tasks_itself() && self.all.finds_tasks_itself()
+    }
+
+    /// Whether somebody counts network traffic.
+    pub fn count_network(&self) -> bool {
+        self.all.network_table().is_some()
     }
 
     /// Whether open files can be read.

@@ -40,8 +40,8 @@ pub struct State {
     /// Loading pays off once this exceeds the time that loading takes. So the total loss is at most
     /// twice that of the best choice, whatever queries follow.
     pub regret_ns: u64,
-    /// Whether a program counts network traffic for the handle.
-    pub knows_network: bool,
+    /// The source that knows network traffic, if somebody counts it: BPF or the broker.
+    pub network: Option<SourceId>,
     /// Whether the handle will get no more queries, so that it need not remember anything.
     pub is_last: bool,
 }
@@ -135,8 +135,8 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         Verdict::No => Err(&support.procfs),
         _ => Ok(prices.procfs_ns(query, asked.groups)),
     };
-    let is_of_bpf = asked.groups.contains(Group::Net);
-    match state.forced.or(is_of_bpf.then_some(SourceId::Bpf)) {
+    let of_network = state.network.filter(|_| asked.groups.contains(Group::Net));
+    match state.forced.or(of_network) {
         Some(SourceId::Bpf) => {
             return by_bpf.map(bpf_plan).map_err(|fact| refused(SourceId::Bpf, fact));
         }
@@ -203,7 +203,7 @@ impl Asked {
     fn of(query: &Query, support: &Support, state: &State) -> Result<Asked> {
         let mut groups = Groups::of(query.fields_read());
         let mut unanswered = Groups::NONE;
-        if !state.knows_network || !matches!(state.forced, None | Some(SourceId::Bpf)) {
+        if state.network.is_none() || state.forced.is_some_and(|forced| Some(forced) != state.network) {
             unanswered = groups.and(Groups::NONE.with(Group::Net));
             groups = groups.without(unanswered);
         }

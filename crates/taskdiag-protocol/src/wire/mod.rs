@@ -69,10 +69,13 @@ pub mod show {
     pub const OPENED: u64 = MAPS | SMAPS;
 }
 
-/// The bits of all groups of fields but two that clients read from `/proc` themselves (rollups,
-/// which take long, and texts), and network traffic, which the broker does not count.
+/// The bit of network traffic. A broker that does not count it does not know the bit.
+pub const NETWORK_BIT: u64 = 1 << (Group::Net as u32 + show::GROUPS_SHIFT);
+
+/// The bits of all groups of fields but two that clients read from `/proc` themselves: rollups,
+/// which take long, and texts.
 pub const GROUP_BITS: u64 = {
-    let others = 1 << Group::Rollup as u32 | 1 << Group::Text as u32 | 1 << Group::Net as u32;
+    let others = 1 << Group::Rollup as u32 | 1 << Group::Text as u32;
     (Groups::ALL.0 as u64 & !others) << show::GROUPS_SHIFT
 };
 
@@ -172,6 +175,7 @@ pub fn group_of(kind: u16) -> Option<Group> {
         attr::NAMESPACES | attr::NSPIDS => Group::Namespaces,
         attr::CGROUP | attr::CGROUP_PATH => Group::Cgroup,
         attr::IO => Group::Io,
+        attr::NET => Group::Net,
         attr::SIGNALS => Group::Signals,
         attr::LIMITS => Group::Limits,
         attr::ENV => Group::Env,

@@ -242,15 +242,28 @@ impl Handle {
         }
     }
 
-    /// Begins to count what processes send and receive through sockets, unless pinned programs do
-    /// ([`pin_with_network`](crate::pin::pin_with_network)): for the fields of [`Group::Net`], and until the handle is dropped.
+    /// Begins to count what processes send and receive through sockets: for the fields of
+    /// [`Group::Net`], and until the handle is dropped. Pinned programs
+    /// ([`pin_with_network`](crate::pin::pin_with_network)) and the broker
+    /// (`taskdiagd --count-network`) may count already: then it begins nothing.
     ///
     /// # Errors
     ///
     /// [`Denied`](ErrorKind::Denied) without `CAP_BPF` and `CAP_PERFMON`,
     /// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no tracepoints for it (Linux 6.3).
     pub fn count_network(&mut self) -> Result<()> {
-        self.sources.bpf.count_network(&pin::directory())
+        let is_broker = self.forced()? == Some(SourceId::Broker);
+        let begun = match is_broker {
+            true => Err(Error::new(
+                ErrorKind::Unsupported,
+                "the broker does not count network traffic: taskdiagd --count-network does",
+            )),
+            false => self.sources.bpf.count_network(&pin::directory()),
+        };
+        match begun {
+            Err(_) if self.network_source()? == Some(SourceId::Broker) => Ok(()),
+            begun => begun,
+        }
     }
 
     /// Lets the exits of a stream of events have what the process moved through sockets, if that is
@@ -522,13 +535,32 @@ impl Handle {
         let state = State {
             forced: self.forced()?,
             forced_rollup: self.rollup_source,
-            knows_network: has_group(query.fields_read(), Group::Net)
-                && self.sources.bpf.knows_network(&pin::directory()),
+            network: match has_group(query.fields_read(), Group::Net) {
+                true => self.network_source()?,
+                false => None,
+            },
             loaded: self.sources.bpf.loaded(),
             regret_ns: self.regret_ns,
             is_last: self.one_shot,
         };
         plan(query, self.facts(), &state, &Cost::default())
+    }
+
+    /// The source that knows network traffic.
+    fn network_source(&mut self) -> Result<Option<SourceId>> {
+        let forced = self.forced()?;
+        if forced != Some(SourceId::Broker) && self.sources.bpf.knows_network(&pin::directory()) {
+            return Ok(Some(SourceId::Bpf));
+        }
+        if !matches!(forced, None | Some(SourceId::Broker)) {
+            return Ok(None);
+        }
+        if self.facts().broker.verdict == Verdict::Unknown {
+            // The facts have the outcome.
+            let _ = self.connect_to_broker();
+        }
+        let counts = self.facts().broker.is_yes() && self.sources.broker()?.counts_network();
+        Ok(counts.then_some(SourceId::Broker))
     }
 
     /// A plan whose programs are loaded. A failure to load changes the facts, and so the plan.

@@ -206,6 +206,9 @@ impl Server {
         if !self.programs.read_open_files() {
             known &= !show::FILES;
         }
+        if !self.programs.count_network() {
+            known &= !wire::NETWORK_BIT;
+        }
         let bits = wire::Bits {
             bits: U64::new(known),
             of_all: U64::new(of_all),

@@ -228,6 +228,11 @@ impl Broker {
         self.bits.flags.get() & wire::SEES_ALL != 0
     }
 
+    /// Whether it knows network traffic.
+    pub(crate) fn counts_network(&self) -> bool {
+        self.bits.bits.get() & wire::NETWORK_BIT != 0
+    }
+
     /// The groups that this process sees of every task.
     pub(crate) fn shows_of_all(&self) -> Groups {
         Groups((self.bits.of_all.get() >> show::GROUPS_SHIFT) as u32).and(Groups::ALL)
