@@ -226,8 +226,6 @@ func groupsOf(fields []Field) (uint32, error) {
 				field, fieldTable[field].Origin)
 		case field == RollupAgeNS:
 			return 0, failf(ErrUnsupported, "only the library has the field %v: this client keeps no values", field)
-		case 1<<fieldTable[field].group == groupNet:
-			return 0, failf(ErrUnsupported, "only the library has the field %v: the broker counts no network traffic", field)
 		case field != PID && field != TID:
 			groups |= 1 << fieldTable[field].group
 		}
@@ -244,8 +242,11 @@ func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bo
 	show := uint64(groups&^ownGroups) << groupsShift
 	for _, field := range fields {
 		if 1<<fieldTable[field].group&groups&^(known|ownGroups) != 0 {
-			return nil, failf(ErrUnsupported, "the broker at %s does not have the field %v: install it in the same version as this client",
-				c.path, field)
+			next := "install it in the same version as this client"
+			if 1<<fieldTable[field].group == groupNet {
+				next = "taskdiagd --count-network counts network traffic"
+			}
+			return nil, failf(ErrUnsupported, "the broker at %s does not have the field %v: %s", c.path, field, next)
 		}
 	}
 	which, one := allProcesses, oneProcess

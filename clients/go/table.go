@@ -332,6 +332,8 @@ func (r Row) reason(field Field) Absent {
 		return Unsupported
 	case hasNoMemory && (field.needsMemory() || info.form == formExecutable):
 		return NoMemory
+	case 1<<info.group == groupNet:
+		return NotCounted
 	}
 	return Gone
 }

@@ -137,14 +137,9 @@ impl<'a> Task<'a> {
 
     /// Why the attribute of a field is missing.
     fn reason(&self, field: Field) -> Absent {
-        let is_counted = field.group() == Group::Net;
         match self.snapshot.answers[field.group() as usize] {
             Some(Err(reason)) => reason,
-            // A process takes its counts with it.
-            _ if is_counted && self.record.has(record::NO_MM) && !self.record.has(record::KERNEL_THREAD) => {
-                Absent::Gone
-            }
-            _ if is_counted => Absent::NotCounted,
+            _ if field.group() == Group::Net => Absent::NotCounted,
             _ if field.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
             _ => Absent::Gone,
         }
