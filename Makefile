@@ -221,8 +221,9 @@ bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 	@dev/setup.sh bench
 	@dev/bench.sh $(BENCH)
 
-lint: ## Check formatting, lints, documentation, public API, dependencies, scripts
+lint: ## Check formatting, lints, documentation and its links, public API, dependencies, scripts
 	@dev/setup.sh lint
+	@dev/links.py
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
