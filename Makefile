@@ -49,7 +49,7 @@ export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance pictures soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
-	bench lint msrv crates advisories format docs api clean
+	bench lint msrv crates advisories format docs book api clean
 
 # All that is built for release has the same flags: with others, cargo would build it anew.
 build bench soak soak-broker: export RUSTFLAGS := $(shell dev/pathflags.sh rust)
@@ -267,6 +267,10 @@ docs: build ## Write docs/fields.md, docs/schema/ and the clients' fields, from 
 	@target/release/taskdiag fields --markdown > docs/fields.md
 	@target/release/taskdiag fields --json | clients/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
+
+book: ## Make a book with search of docs/: target/book/index.html
+	@dev/setup.sh book
+	@dev/book.sh
 
 clean: ## Remove what was built
 	@$(CARGO) clean --quiet
