@@ -49,7 +49,7 @@ export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance pictures soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
-	bench lint msrv crates advisories format docs api clean
+	bench lint msrv crates advisories format docs book api clean
 
 # All that is built for release has the same flags: with others, cargo would build it anew.
 build bench soak soak-broker: export RUSTFLAGS := $(shell dev/pathflags.sh rust)
@@ -221,8 +221,9 @@ bench: ## Measure taskdiag and its competitors, and rewrite docs/benchmarks.md
 	@dev/setup.sh bench
 	@dev/bench.sh $(BENCH)
 
-lint: ## Check formatting, lints, documentation, public API, dependencies, scripts
+lint: ## Check formatting, lints, documentation and its links, public API, dependencies, scripts
 	@dev/setup.sh lint
+	@dev/links.py
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
@@ -266,6 +267,10 @@ docs: build ## Write docs/fields.md, docs/schema/ and the clients' fields, from 
 	@target/release/taskdiag fields --markdown > docs/fields.md
 	@target/release/taskdiag fields --json | clients/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
+
+book: ## Make a book with search of docs/: target/book/index.html
+	@dev/setup.sh book
+	@dev/book.sh
 
 clean: ## Remove what was built
 	@$(CARGO) clean --quiet

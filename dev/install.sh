@@ -56,7 +56,7 @@ put 0644 "$sysusersdir" crates/taskdiagd/systemd/taskdiagd.conf
 put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENSE-* "$PROGRAMS/LICENSE-CRATES"
 put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
 put 0644 "$docdir/docs" docs/*.md
-put 0644 "$docdir/docs/schema" docs/schema/*.json
+put 0644 "$docdir/docs/schema" docs/schema/*
 put 0644 "$docdir/docs/pictures" docs/pictures/*
 put 0644 "$docdir/grafana" packaging/grafana/*.json
 

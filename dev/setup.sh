@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|python|package|package-test|check|test|browser|pictures|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|check|test|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint
 #
-# Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust and cargo
-# commands. Prints nothing if everything is there. If it can't install packages, it prints the
+# Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust, cargo
+# commands and mdBook. Prints nothing if everything is there. If it can't install packages, it prints the
 # missing ones and continues: a build without clang works, but has no BPF programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(gcc clang libbpf-dev) commands=() components=() rust_target='' go=()
+packages=(gcc clang libbpf-dev) programs=() components=() rust_target='' go=()
 # Debian's Go, unless another one is installed.
 command -v go >/dev/null || go=(golang-go)
 case ${1:-} in
@@ -18,10 +18,14 @@ package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils gcc libc6-dev pkg-config) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools util-linux-extra psmisc jq "${go[@]}") ;;
 browser) packages=(chromium) ;;
+book)
+    packages=(python3)
+    programs=(mdbook)
+    ;;
 pictures) packages=(chromium python3 python3-pyte python3-pil) ;;
 fuzz)
     packages+=(g++ "${go[@]}")
-    commands=(fuzz)
+    programs=(cargo-fuzz)
     ;;
 matrix)
     packages+=(qemu-system-x86 qemu-system-arm cpio binutils xz-utils gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
@@ -32,12 +36,12 @@ bench) packages+=(procps strace python3 python3-venv util-linux-extra vmtouch sm
 check) components=(rustfmt clippy) ;;
 lint)
     packages+=(shellcheck python3 "${go[@]}")
-    commands=(deny)
+    programs=(cargo-deny)
     components=(rustfmt clippy)
     ;;
-mutants) commands=(mutants) ;;
+mutants) programs=(cargo-mutants) ;;
 *)
-    echo "usage: $0 build|python|package|package-test|check|test|browser|pictures|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|check|test|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac
@@ -97,27 +101,28 @@ add_rust_component() {
     rustup --quiet component add "$1"
 }
 
-# Installs a cargo command into .cache/tools/, which is in the Makefile's PATH: a prebuilt program
-# from dev/tools.txt in seconds, otherwise from source, which takes minutes.
-add_cargo_command() {
-    ! PATH=$PWD/.cache/tools/bin:$PATH cargo "$1" --version >/dev/null 2>&1 || return 0
-    echo "setup: installing cargo-$1" >&2
-    local listed=.cache/tools/cargo-$1
+# Installs a program into .cache/tools/, which is in the Makefile's PATH: a prebuilt one from
+# dev/tools.txt in seconds, otherwise the crate of that name from source, which takes minutes.
+add_program() {
+    ! PATH=$PWD/.cache/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin type -P "$1" >/dev/null || return 0
+    echo "setup: installing $1" >&2
+    local listed=.cache/tools/$1 version=()
     mkdir -p .cache/tools/bin
-    if grep -A 2 -- "-cargo-$1==" dev/tools.txt >"$listed.txt"; then
+    if grep -A 2 -- "-$1==" dev/tools.txt >"$listed.txt"; then
         python3 -m pip --version >/dev/null 2>&1 || add_packages python3-pip
         if python3 -m pip install --quiet --no-deps --only-binary :all: --require-hashes --upgrade --target "$listed" \
             --requirement "$listed.txt" >"$log" 2>&1; then
-            ln -sf "../cargo-$1/bin/cargo-$1" .cache/tools/bin/
+            ln -sf "../$1/bin/$1" .cache/tools/bin/
             return
         fi
         cat "$log" >&2
-        echo "setup: building cargo-$1" >&2
+        echo "setup: building $1" >&2
+        version=(--version "$(sed -n 's/.*==\([0-9.]*\).*/\1/p' "$listed.txt")")
     fi
-    cargo install --quiet --locked --root .cache/tools "cargo-$1"
+    cargo install --quiet --locked --root .cache/tools "${version[@]}" "$1"
 }
 
 add_packages "${packages[@]}"
 [ -z "$rust_target" ] || add_rust_target "$rust_target"
 for component in "${components[@]}"; do add_rust_component "$component"; done
-for command in "${commands[@]}"; do add_cargo_command "$command"; done
+for program in "${programs[@]}"; do add_program "$program"; done

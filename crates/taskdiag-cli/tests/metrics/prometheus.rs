@@ -175,7 +175,7 @@ fn process_exporter_says_the_same() {
         let Some(metric) = name.strip_prefix("namedprocess_namegroup_") else {
             continue;
         };
-        // The intended differences: see docs/metrics.md.
+        // The intended differences: see docs/from-process-exporter.md.
         if metric == "threads_wchan" || metric.starts_with("thread_") && metric != "thread_count" {
             continue;
         }
