@@ -4,10 +4,11 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{run, run_as_nobody, run_with_two_capabilities, Run};
+use common::{run, run_as_nobody, run_with_two_capabilities, Recording, Run};
 
 /// Runs commands while this process sends 100 bytes again and again, through UNIX sockets.
 fn while_sending(check: impl FnOnce(&str)) {
@@ -140,4 +141,108 @@ fn counting_needs_rights() {
     let Some(refused) = run_as_nobody(&["net"]) else { return };
     assert_eq!((refused.code, refused.stdout.len()), (Some(2), 0));
     assert!(refused.stderr.contains("CAP_BPF"), "{}", refused.stderr);
+}
+
+/// The lines of `--jsonl`.
+fn json_lines(run: &Run) -> Vec<serde_json::Value> {
+    let text = std::str::from_utf8(&run.stdout).expect("it is UTF-8");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
+}
+
+/// Check that a recording says who used the network in a period: the bytes and rates of a process
+/// that was there, and those of one that lived between two samples; and that it leaves them out if
+/// asked to.
+#[test]
+fn recordings_have_the_network() {
+    let (with, without) = (Recording::new("net"), Recording::new("no net"));
+    let (dir, without) = (with.path(), without.path());
+    let recorder = |dir: &str, more: &[&str]| {
+        let args = ["record", "--dir", dir, "--every", "500ms", "-n", "7"];
+        let mut recorder = common::start(&[&args[..], more].concat());
+        // It counts before its first sample.
+        while run(&["ps", "--history", dir]).code != Some(0) {
+            assert!(recorder.try_wait().expect("it is ours").is_none());
+        }
+        recorder
+    };
+    let (recording, other) = (recorder(dir, &[]), recorder(without, &["--no-network"]));
+    let short =
+        "import socket as s; a, b = s.socketpair(); a.send(b'x' * 4321); b.recv(9999); a, b = s.socket(), s.socket()";
+    let long = "import socket as s, time; a, b = s.socketpair()\nfor _ in range(30): a.send(b'x' * 1000); b.recv(9999); time.sleep(0.1)";
+    let python = |code: &str| {
+        Command::new("/usr/bin/python3")
+            .args(["-c", code])
+            .spawn()
+            .expect("python3")
+    };
+    let (mut short, mut long) = (python(short), python(long));
+    let pids = [&short, &long].map(|child| u64::from(child.id()));
+    for child in [&mut short, &mut long] {
+        assert!(child.wait().expect("it ends").success());
+    }
+    for recorder in [recording, other] {
+        assert!(recorder.wait_with_output().expect("it ends").status.success());
+    }
+
+    let fields = "pid,unix_sent_bytes,unix_sent_bytes_per_s";
+    let net = run(&["net", "--history", dir, "-o", fields, "--json"]).json();
+    let rows = net["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["pid"] == pids[1]).expect("it was there");
+    let sent = row["unix_sent_bytes"].as_u64().expect("a number");
+    assert!(
+        sent > 0 && sent % 1000 == 0 && row["unix_sent_bytes_per_s"].as_f64() > Some(0.0),
+        "{row}"
+    );
+    let filter = format!("pid == {}", pids[1]);
+    let ps = [
+        "ps",
+        "--history",
+        dir,
+        "--from",
+        "-1h",
+        "--where",
+        &filter,
+        "-o",
+        fields,
+        "--jsonl",
+    ];
+    let lines = json_lines(&run(&ps));
+    assert_eq!(
+        lines[1]["unix_sent_bytes_per_s"], row["unix_sent_bytes_per_s"],
+        "{lines:?}"
+    );
+
+    let exits = [
+        "events",
+        "--history",
+        dir,
+        "--kind",
+        "exit",
+        "-o",
+        "pid,unix_sent_bytes,unix_received_bytes",
+        "--jsonl",
+    ];
+    let lines = json_lines(&run(&exits));
+    let exit = lines.iter().find(|line| line["pid"] == pids[0]).expect("it ended");
+    assert_eq!(
+        (exit["unix_sent_bytes"].as_u64(), exit["unix_received_bytes"].as_u64()),
+        (Some(4321), Some(4321))
+    );
+
+    let none = run(&["ps", "--history", without, "-o", "pid,unix_sent_bytes", "--json"]).json();
+    assert!(
+        none["rows"][0]
+            .get("unix_sent_bytes")
+            .is_none_or(serde_json::Value::is_null),
+        "{none}"
+    );
+    let refused = run(&["ps", "-o", "write_bytes_per_s"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("--history DIR with --from"),
+        "{}",
+        refused.stderr
+    );
 }

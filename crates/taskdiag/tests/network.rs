@@ -7,6 +7,7 @@
     reason = "tests; system calls on own memory"
 )]
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use std::time::Duration;
 
-use taskdiag::{Absent, Field, Fields, Group, Handle, Query, SourceId, Value};
+use taskdiag::events::{EventSource, Options};
+use taskdiag::{Absent, EventField, EventKind, Events, Field, Fields, Group, Handle, Query, SourceId, Value};
 use taskdiag_testkit::{child, test_name};
 
 /// What a process moved, in the order of the fields: sent and received bytes, sent and received
@@ -573,13 +575,55 @@ fn counts_end_with_their_processes() {
     let mut left = handle.query(&Query::processes().fields(Field::UnixSentBytes)).unwrap();
     left.retain(|task| task.unix_sent_bytes().is_ok_and(|bytes| bytes == 1000));
     assert_eq!(left.len(), 0);
-    // A process that has ended and is kept does not have 0.
-    let ended = Command::new("true").spawn().expect("it starts").id();
-    let stat = || std::fs::read_to_string(format!("/proc/{ended}/stat")).expect("nobody waits for it");
+}
+
+/// Check that a process has its counts as long as anybody can ask for it, and that its exit has
+/// them, also that of one that lives too short for any pass.
+#[test]
+fn ended_processes_have_their_counts() {
+    let _turn = turn();
+    let mut handle = counting();
+    let exits = Options::default().kinds([EventKind::Exit]).source(EventSource::Bpf);
+    let mut events = Events::open(&handle.events_with_network(exits.clone()).unwrap()).unwrap();
+    let mut uncounted = Events::open(&exits).unwrap();
+    let transfer = Transfer::start(&|| move_1000(tcp("127.0.0.1", "127.0.0.1")));
+    let pid = transfer.pid as u32;
+    unsafe { libc::kill(transfer.pid, libc::SIGKILL) };
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("nobody waits for it");
     while !stat().contains(") Z ") {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(counted(&mut handle, ended), Err(Absent::Gone));
+    assert_eq!(counted(&mut handle, pid), Ok([NOTHING, MOVED, NOTHING]));
+    drop(transfer);
+    let quiet = Transfer::start(&|| ()).pid as u32;
+
+    let mut known = HashMap::new();
+    while known.len() < 2 {
+        events.wait(Some(Duration::from_secs(10)), None).unwrap();
+        for event in events.read().unwrap() {
+            if [pid, quiet].contains(&event.pid()) && !event.is_thread() {
+                let value = |field| match event.value(field) {
+                    Some(Ok(Value::Unsigned(bytes))) => bytes,
+                    other => panic!("{field}: {other:?}"),
+                };
+                let moved = [
+                    EventField::NetSentBytes,
+                    EventField::NetReceivedBytes,
+                    EventField::LoopbackSentBytes,
+                    EventField::LoopbackReceivedBytes,
+                    EventField::UnixSentBytes,
+                    EventField::UnixReceivedBytes,
+                ];
+                known.insert(event.pid(), moved.map(value));
+                assert_eq!(event.net_sent_bytes(), Some(Ok(0)));
+            }
+        }
+    }
+    assert_eq!((known[&pid], known[&quiet]), ([0, 0, 1000, 1000, 0, 0], [0; 6]));
+    uncounted.wait(Some(Duration::from_secs(10)), None).unwrap();
+    for event in uncounted.read().unwrap() {
+        assert_eq!(event.net_received_bytes(), Some(Err(Absent::NotCounted)));
+    }
 }
 
 /// Check that pinned programs count for every handle, with or without a program of its own, that
