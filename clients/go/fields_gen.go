@@ -189,7 +189,8 @@ const (
 	// namespace.
 	Cgroup Field = 84
 	// Bytes that read system calls returned, of all threads of the process, also of those that
-	// ended. In an answer about threads, of the one thread.
+	// ended, and, as all numbers of this group, of children that it waited for. In an answer about
+	// threads, of the one thread.
 	ReadChars Field = 85
 	// Bytes that write system calls accepted.
 	WriteChars Field = 86
@@ -606,7 +607,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"nspids", "namespaces", "status NSpid", "4.1", "", "Its thread ids, one for each pid namespace from the reader's down to its own.", KindIDs}, 9, formPayload, 14, 0, procPlace{"status", "NSpid", 13, 0}},
 	{Info{"cgroup_id", "cgroup", "the inode of its cgroup directory", "", "", "Id of its cgroup in the unified (version 2) hierarchy.", KindNumber}, 10, formUnsigned64, 15, 0, procPlace{"cgroup", "", 0, 0}},
 	{Info{"cgroup", "cgroup", "cgroup, the line of hierarchy 0", "", "", "Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace.", KindText}, 10, formPayload, 16, 0, procPlace{"cgroup", "", 0, 0}},
-	{Info{"read_chars", "io", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended. In an answer about threads, of the one thread.", KindBytes}, 11, formUnsigned64, 20, 0, procPlace{"io", "rchar", 0, 0}},
+	{Info{"read_chars", "io", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread.", KindBytes}, 11, formUnsigned64, 20, 0, procPlace{"io", "rchar", 0, 0}},
 	{Info{"write_chars", "io", "io wchar", "", "trace", "Bytes that write system calls accepted.", KindBytes}, 11, formUnsigned64, 20, 8, procPlace{"io", "wchar", 1, 0}},
 	{Info{"read_syscalls", "io", "io syscr", "", "trace", "Number of read system calls.", KindCount}, 11, formUnsigned64, 20, 16, procPlace{"io", "syscr", 2, 0}},
 	{Info{"write_syscalls", "io", "io syscw", "", "trace", "Number of write system calls.", KindCount}, 11, formUnsigned64, 20, 24, procPlace{"io", "syscw", 3, 0}},

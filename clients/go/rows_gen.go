@@ -299,8 +299,8 @@ func (r Row) CgroupID() (uint64, Absent) { return r.uint64(CgroupID) }
 func (r Row) Cgroup() (string, Absent) { return r.text(Cgroup) }
 
 // ReadChars returns the field read_chars. Bytes that read system calls returned, of all
-// threads of the process, also of those that ended. In an answer about threads, of the one
-// thread.
+// threads of the process, also of those that ended, and, as all numbers of this group, of
+// children that it waited for. In an answer about threads, of the one thread.
 func (r Row) ReadChars() (uint64, Absent) { return r.uint64(ReadChars) }
 
 // WriteChars returns the field write_chars. Bytes that write system calls accepted.

@@ -376,7 +376,8 @@ typedef enum td_field TD_ENUM {
 	 * namespace. */
 	TD_FIELD_CGROUP = 85,
 	/* Bytes that read system calls returned, of all threads of the process, also of those that
-	 * ended. In an answer about threads, of the one thread. */
+	 * ended, and, as all numbers of this group, of children that it waited for. In an answer about
+	 * threads, of the one thread. */
 	TD_FIELD_READ_CHARS = 86,
 	/* Bytes that write system calls accepted. */
 	TD_FIELD_WRITE_CHARS = 87,
@@ -828,7 +829,19 @@ typedef enum td_field TD_ENUM {
 	TD_EVENT_PEAK_RSS_BYTES = 20499,
 	/* For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes
 	 * that share their memory it kills all and chooses one. */
-	TD_EVENT_OOM_KILLED = 20500
+	TD_EVENT_OOM_KILLED = 20500,
+	/* For the exit of a process: what it sent to other machines. */
+	TD_EVENT_NET_SENT_BYTES = 20501,
+	/* For the exit of a process: what it received from other machines. */
+	TD_EVENT_NET_RECEIVED_BYTES = 20502,
+	/* For the exit of a process: what it sent to this machine. */
+	TD_EVENT_LOOPBACK_SENT_BYTES = 20503,
+	/* For the exit of a process: what it received from this machine. */
+	TD_EVENT_LOOPBACK_RECEIVED_BYTES = 20504,
+	/* For the exit of a process: what it sent through UNIX sockets. */
+	TD_EVENT_UNIX_SENT_BYTES = 20505,
+	/* For the exit of a process: what it received through UNIX sockets. */
+	TD_EVENT_UNIX_RECEIVED_BYTES = 20506
 } td_field;
 /* Made by clients/generate.py from the field table: end */
 

@@ -101,7 +101,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Task(Field::Nspids), part: None, name: c"nspids", meaning: c"Its thread ids, one for each pid namespace from the reader's down to its own." }),
         Some(Row { of: FieldRef::Task(Field::CgroupId), part: None, name: c"cgroup_id", meaning: c"Id of its cgroup in the unified (version 2) hierarchy." }),
         Some(Row { of: FieldRef::Task(Field::Cgroup), part: None, name: c"cgroup", meaning: c"Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace." }),
-        Some(Row { of: FieldRef::Task(Field::ReadChars), part: None, name: c"read_chars", meaning: c"Bytes that read system calls returned, of all threads of the process, also of those that ended. In an answer about threads, of the one thread." }),
+        Some(Row { of: FieldRef::Task(Field::ReadChars), part: None, name: c"read_chars", meaning: c"Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread." }),
         Some(Row { of: FieldRef::Task(Field::WriteChars), part: None, name: c"write_chars", meaning: c"Bytes that write system calls accepted." }),
         Some(Row { of: FieldRef::Task(Field::ReadSyscalls), part: None, name: c"read_syscalls", meaning: c"Number of read system calls." }),
         Some(Row { of: FieldRef::Task(Field::WriteSyscalls), part: None, name: c"write_syscalls", meaning: c"Number of write system calls." }),
@@ -324,6 +324,12 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Event(EventField::RuntimeNs), part: None, name: c"runtime_ns", meaning: c"For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last updated the value, at most a clock tick, is missing." }),
         Some(Row { of: FieldRef::Event(EventField::PeakRssBytes), part: None, name: c"peak_rss_bytes", meaning: c"For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec." }),
         Some(Row { of: FieldRef::Event(EventField::OomKilled), part: None, name: c"oom_killed", meaning: c"For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes that share their memory it kills all and chooses one." }),
+        Some(Row { of: FieldRef::Event(EventField::NetSentBytes), part: None, name: c"net_sent_bytes", meaning: c"For the exit of a process: what it sent to other machines." }),
+        Some(Row { of: FieldRef::Event(EventField::NetReceivedBytes), part: None, name: c"net_received_bytes", meaning: c"For the exit of a process: what it received from other machines." }),
+        Some(Row { of: FieldRef::Event(EventField::LoopbackSentBytes), part: None, name: c"loopback_sent_bytes", meaning: c"For the exit of a process: what it sent to this machine." }),
+        Some(Row { of: FieldRef::Event(EventField::LoopbackReceivedBytes), part: None, name: c"loopback_received_bytes", meaning: c"For the exit of a process: what it received from this machine." }),
+        Some(Row { of: FieldRef::Event(EventField::UnixSentBytes), part: None, name: c"unix_sent_bytes", meaning: c"For the exit of a process: what it sent through UNIX sockets." }),
+        Some(Row { of: FieldRef::Event(EventField::UnixReceivedBytes), part: None, name: c"unix_received_bytes", meaning: c"For the exit of a process: what it received through UNIX sockets." }),
     ],
 ];
 

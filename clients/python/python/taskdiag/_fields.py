@@ -88,7 +88,7 @@ FIELDS: dict[str, Info] = {
     "nspids": Info("nspids", "namespaces", "list of numbers", "status NSpid", "4.1", "", "Its thread ids, one for each pid namespace from the reader's down to its own."),
     "cgroup_id": Info("cgroup_id", "cgroup", "number", "the inode of its cgroup directory", "", "", "Id of its cgroup in the unified (version 2) hierarchy."),
     "cgroup": Info("cgroup", "cgroup", "text", "cgroup, the line of hierarchy 0", "", "", "Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace."),
-    "read_chars": Info("read_chars", "io", "bytes", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended. In an answer about threads, of the one thread."),
+    "read_chars": Info("read_chars", "io", "bytes", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread."),
     "write_chars": Info("write_chars", "io", "bytes", "io wchar", "", "trace", "Bytes that write system calls accepted."),
     "read_syscalls": Info("read_syscalls", "io", "count", "io syscr", "", "trace", "Number of read system calls."),
     "write_syscalls": Info("write_syscalls", "io", "count", "io syscw", "", "trace", "Number of write system calls."),

@@ -566,7 +566,8 @@ class Row:
     @property
     def read_chars(self) -> int | None:
         """Bytes that read system calls returned, of all threads of the process, also of those that
-        ended. In an answer about threads, of the one thread."""
+        ended, and, as all numbers of this group, of children that it waited for. In an answer about
+        threads, of the one thread."""
     @property
     def write_chars(self) -> int | None:
         """Bytes that write system calls accepted."""

@@ -206,14 +206,27 @@ const GROWS: [Resource; 3] = [Resource::Processors, Resource::Disk, Resource::Ne
 const DISK: [Field; 2] = [Field::ReadBytes, Field::WriteBytes];
 const NETWORK: [Field; 2] = [Field::NetSentBytes, Field::NetReceivedBytes];
 
-/// What a process used since its start.
-fn used(task: &Task<'_>) -> Used {
-    let number = |field: Field| match task.value(field) {
-        Ok(Value::Unsigned(number)) => Some(number),
-        _ => None,
-    };
-    let sum = |[one, other]: [Field; 2]| Some(number(one)?.saturating_add(number(other)?));
-    [used_ns(task), sum(DISK), sum(NETWORK)]
+/// What is known of a process at a point.
+struct Known {
+    used: Used,
+    ppid: u32,
+    /// Its unit and name as events have them.
+    of: Ended,
+}
+
+impl Known {
+    fn new(task: &Task<'_>) -> Known {
+        let number = |field: Field| match task.value(field) {
+            Ok(Value::Unsigned(number)) => Some(number),
+            _ => None,
+        };
+        let sum = |[one, other]: [Field; 2]| Some(number(one)?.saturating_add(number(other)?));
+        Known {
+            used: [used_ns(task), sum(DISK), sum(NETWORK)],
+            ppid: task.ppid().unwrap_or(0),
+            of: ended(task),
+        }
+    }
 }
 
 /// The counters at a point.
@@ -221,8 +234,8 @@ struct Before {
     boot_id: String,
     wall_ns: i64,
     boot_ns: u64,
-    /// What each process used that has not ended, and its unit and name as events have them.
-    used: HashMap<Which, (Used, Ended)>,
+    /// What is known of each process that has not ended.
+    used: HashMap<Which, Known>,
     /// Clock ticks of the machine: busy ticks, and all ticks.
     ticks: Option<(u64, u64)>,
 }
@@ -247,7 +260,7 @@ struct Reader {
     /// The paths of cgroups, by id.
     cgroups: HashMap<u64, Vec<u8>>,
     services: Services,
-    /// What those used that ended since the previous point. What they read and wrote is not told.
+    /// What those used that ended since the previous point. Events do not tell what they read and wrote.
     ended: HashMap<Ended, [u64; GROWS.len()]>,
     /// The processes of single events among them. A sample may have one that ends just then.
     exited: HashSet<Which>,
@@ -314,7 +327,7 @@ impl Reader {
         let query = self.query.get_or_insert_with(|| {
             let has_pss = fields.contains(Field::PssBytes);
             read.memory = if has_pss { Memory::Pss } else { Memory::Rss };
-            let counters = Field::Pid | Field::StartNs | Field::UtimeNs | Field::StimeNs;
+            let counters = Field::Pid | Field::Ppid | Field::StartNs | Field::UtimeNs | Field::StimeNs;
             let end = Field::Comm | Field::State | Field::ThreadsCount;
             let cgroup = Field::CgroupId | Field::Cgroup;
             let moved = Fields::from_iter(DISK.into_iter().chain(NETWORK));
@@ -366,8 +379,8 @@ impl Reader {
                 continue;
             };
             let which = (event.pid(), start_ns);
-            if let Some((_, (_, name))) = self.before.as_mut().and_then(|before| before.used.get_mut(&which)) {
-                *name = event.comm().unwrap_or_default().to_vec();
+            if let Some(known) = self.before.as_mut().and_then(|before| before.used.get_mut(&which)) {
+                known.of.1 = event.comm().unwrap_or_default().to_vec();
             }
             self.exited.insert(which);
         }
@@ -428,7 +441,7 @@ impl Reader {
                 .snapshot
                 .tasks()
                 .filter(|task| !(is_told && is_zombie(task)))
-                .filter_map(|task| Some((which(&task)?, (used(&task), ended(&task)))))
+                .filter_map(|task| Some((which(&task)?, Known::new(&task))))
                 .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
             ticks: ticks(&moment),
@@ -483,6 +496,10 @@ impl Reader {
             .before
             .as_ref()
             .map(|before| now.boot_ns.saturating_sub(before.boot_ns));
+        let mut inherited: HashMap<u32, u64> = HashMap::new();
+        for child in self.before.iter().flat_map(|before| gone(before, now)) {
+            *inherited.entry(child.ppid).or_default() += child.used[1].unwrap_or(0);
+        }
         let mut used = Vec::new();
         for task in self.snapshot.tasks() {
             let memory = match task.value(self.read.memory.field()) {
@@ -494,7 +511,11 @@ impl Reader {
                 }
             };
             let known = self.before.as_ref().zip(which(&task));
-            let grown = known.map_or([None; GROWS.len()], |(before, which)| grown(before, now, which));
+            let mut grown = known.map_or([None; GROWS.len()], |(before, which)| grown(before, now, which));
+            // Who waits for a child gets what it read and wrote, which counted for the child.
+            if let Some(of_children) = task.pid().ok().and_then(|pid| inherited.get(&pid)) {
+                grown[1] = grown[1].map(|bytes| bytes.checked_sub(*of_children).unwrap_or(bytes));
+            }
             let mut amounts = per_second(grown.map(Option::unwrap_or_default), elapsed_ns);
             amounts[Resource::Memory as usize] = memory;
             used.push((names(&task), amounts));
@@ -503,8 +524,7 @@ impl Reader {
         let mut ended = Vec::new();
         if let Some(before) = &self.before {
             // Up to the previous point they are counted as long as they were seen.
-            let gone = before.used.iter().filter(|(which, _)| !now.used.contains_key(which));
-            for (_, (seen, of)) in gone {
+            for Known { used: seen, of, .. } in gone(before, now) {
                 let parts = self.ended.get_mut(of).into_iter().flatten().zip(seen);
                 parts.for_each(|(part, seen)| *part = part.saturating_sub(seen.unwrap_or(0)));
             }
@@ -601,16 +621,22 @@ pub fn used_ns(task: &Task<'_>) -> Option<u64> {
 /// What a process used since the previous point. A process that began since then has used all of it
 /// since. It is unknown for a process that existed then but was not seen.
 fn grown(before: &Before, now: &Before, which: Which) -> Used {
-    let Some((used, _)) = now.used.get(&which) else {
+    let Some(Known { used, .. }) = now.used.get(&which) else {
         return [None; GROWS.len()];
     };
     let is_new = which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64;
     let before = match before.used.get(&which) {
-        Some((before, _)) => *before,
+        Some(before) => before.used,
         None if is_new => [Some(0); GROWS.len()],
         None => return [None; GROWS.len()],
     };
     std::array::from_fn(|index| Some(used[index]?.saturating_sub(before[index]?)))
+}
+
+/// The processes that ended since the previous point.
+fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = &'a Known> {
+    let gone = |(which, known)| (!now.used.contains_key(which)).then_some(known);
+    before.used.iter().filter_map(gone)
 }
 
 /// The amounts of what was used in this time.

@@ -229,7 +229,7 @@ macro_rules! with_rows {
             "Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace.", [attr CGROUP_PATH];
 
         ReadChars read_chars: u64, Io Bytes, [io rchar],
-            "Bytes that read system calls returned, of all threads of the process, also of those that ended. In an answer about threads, of the one thread.";
+            "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread.";
         WriteChars write_chars: u64, Io Bytes, [io wchar], "Bytes that write system calls accepted.";
         ReadSyscalls read_syscalls: u64, Io Count, [io syscr], "Number of read system calls.";
         WriteSyscalls write_syscalls: u64, Io Count, [io syscw], "Number of write system calls.";

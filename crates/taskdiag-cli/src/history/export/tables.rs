@@ -125,6 +125,8 @@ const PROGRAMS: TableInfo = TableInfo {
             "failed_count": Number, "of those that ended, those with a code but 0 or by a signal";
             "runtime_ns": Number, "processor time of those that ended; NULL if the events did not tell";
             "peak_rss_bytes": Number, "the largest peak of resident memory among them; NULL if the events did not tell";
+            "net_sent_bytes": Number, "what those that ended sent to other machines in all; NULL if it was not counted";
+            "net_received_bytes": Number, "what those that ended received from other machines in all; NULL if it was not counted";
         };
         std::iter::once(TIME).chain(others).collect()
     },
@@ -283,6 +285,12 @@ pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
     // The proc connector reports neither of the two for processes that ended.
     let is_told = decode::text(&moment.figures, b"sources", b"events") != Some(b"connector");
     let told = |number: u64| if is_told { number.into() } else { Cell::None };
+    let is_counted = moment
+        .about
+        .fields
+        .iter()
+        .any(|name| name == Field::NetSentBytes.name());
+    let counted = |number: u64| if is_counted { told(number) } else { Cell::None };
     let row = |((unit, program), sum): (&(Vec<u8>, Vec<u8>), &taskdiag_history::events::Sum)| {
         vec![
             micros(moment.time.wall_ns),
@@ -295,6 +303,8 @@ pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
             sum.failed_count.into(),
             told(sum.runtime_ns),
             told(sum.peak_rss_bytes),
+            counted(sum.net_sent_bytes),
+            counted(sum.net_received_bytes),
         ]
     };
     happened.sums.iter().map(row).collect()

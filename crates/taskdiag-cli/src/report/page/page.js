@@ -358,7 +358,7 @@
     get('notes').replaceChildren(...data.notes.map((note) => element('li', note)));
     what('processor', 'Processors that groups of processes kept busy, on average since the previous point. Click on an area or a name to see it alone; drag in the bar below the chart, or turn the wheel with Ctrl, to zoom.');
     what('memory', `${of(data.memory)} The dashed line is the memory that is not available (MemTotal minus MemAvailable).`);
-    what('disk', 'Bytes that groups of processes read from and wrote to disks, per second since the previous point. What is written to files counts when it is written to the page cache. What a process did after its last sample is missing.');
+    what('disk', 'Bytes that groups of processes read from and wrote to disks, per second since the previous point. What is written to files counts when it is written to the page cache. What a process did after its last sample counts for the parent that waited for it.');
     what('network', 'Bytes that groups of processes received from and sent to other machines, per second since the previous point: payload, TCP, UDP and all else that goes through sockets.');
     what('incidents', data.incidents.length === 0 ? 'No kill for lack of memory, no burst of forks and no restart was found.' : data.incidents_text);
     what('present', `${clock(data.present.ms)}. ${of(data.present.memory)}${data.present.missing}`);
