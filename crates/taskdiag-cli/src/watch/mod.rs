@@ -12,6 +12,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Filter, Group, Handle, Identity, Query, Scope, Task, Value};
 
 use crate::choice::{Chosen, SortBy};
+use crate::grouping::{self, SumLayout};
 use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
@@ -91,6 +92,8 @@ struct Watch<'a> {
     count: Option<u64>,
     options: &'a Options,
     preset: &'static Preset,
+    /// Show sums of network traffic, not processes.
+    sums: Option<SumLayout>,
     /// The period of a recording to show, not what happens now.
     past: Option<RangeOptions>,
 }
@@ -144,6 +147,7 @@ impl Watch<'_> {
             count,
             options: &rows.options,
             preset: &WATCH,
+            sums: None,
             past: past.is_given().then(|| past.clone()),
         })
     }
@@ -174,6 +178,7 @@ pub fn of_ps(args: &ps::Args) -> Option<Result<Outcome, Failure>> {
         count: args.count,
         options: &args.options,
         preset: &WATCH,
+        sums: None,
         past,
     };
     Some(ps::query(args).map(watch).and_then(run_watch))
@@ -316,6 +321,10 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let needs = needs.chain(sort.iter().map(|by| by.key));
     let mut fields = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
+    fields |= request
+        .sums
+        .as_ref()
+        .map_or(Fields::NONE, |sums| grouping::fields(sums.by()));
     // These identify a task and show whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
     let mut query = request.query;
@@ -366,7 +375,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         history.add(answers.snapshot(), moment);
         std::thread::sleep(request.delay);
     }
-    let mut screen = Screen::new(preset.command, options, shown);
+    let mut screen = Screen::new(preset.command, options, shown, request.sums);
     let mut rhythm = Rhythm::new(request.delay);
     let count = if request.past.is_some() { Some(1) } else { request.count };
     for sample in 0..count.unwrap_or(u64::MAX) {

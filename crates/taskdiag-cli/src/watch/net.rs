@@ -1,16 +1,18 @@
 //! `taskdiag net`: the processes that use the network.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Group, Value};
+use taskdiag::{Absent, Field, Fields, Group, Known, Value};
 
 use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
+use crate::grouping::{self, sum_columns, Grouping, Name, SumLayout};
 use crate::history::{self, RangeOptions};
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::listing::Shown;
 use crate::output::people;
-use crate::output::relation::Row as _;
+use crate::output::relation::{ColumnInfo, Row as _};
 use crate::output::tasks::{self, shown_as};
 use crate::quantity;
 
@@ -26,6 +28,8 @@ use crate::quantity;
 #[command(after_help = "Examples:\n  \
     taskdiag net\n  \
     taskdiag net --watch 1 --limit 10\n  \
+    taskdiag net --by unit\n  \
+    taskdiag net --history /var/lib/taskdiag --from 03:00 --to 03:30\n  \
     taskdiag net -o pid,comm,loopback_sent_bytes,unix_sent_bytes --csv")]
 pub struct Args {
     /// Show this again and again, with the rates since the last time
@@ -34,6 +38,10 @@ pub struct Args {
     /// End after this many samples; with --watch
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]
     count: Option<u64>,
+    /// Show sums: by program, script, user, unit, container, pod, cgroup, or several of them with
+    /// commas between
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
+    by: Vec<&'static Grouping>,
     #[command(flatten)]
     rows: RowArgs,
     #[command(flatten)]
@@ -52,10 +60,71 @@ static NET: Preset = Preset {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let delay = args.watch.unwrap_or(Duration::from_secs(1));
     let count = if args.watch.is_some() { args.count } else { Some(1) };
+    let (sort, limit) = (&args.rows.sort, args.rows.limit);
+    let sums = || SumLayout::new::<Sum>(&args.by, sort, "-net_sent_bytes_per_s,-net_received_bytes_per_s", limit);
+    let sums = (!args.by.is_empty()).then(sums).transpose()?;
     run_watch(Watch {
         preset: &NET,
+        sort: if sums.is_some() { &[] } else { sort },
+        limit: limit.filter(|_| sums.is_none()),
+        sums,
         ..Watch::new(&args.rows, &args.past, (delay, count), false)?
     })
+}
+
+/// What processes moved to and from other machines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    processes: u64,
+    per_s: [u64; 2],
+    total: [u64; 2],
+}
+
+impl Sum {
+    fn add(&mut self, row: &RatedTask<'_>) {
+        let number = |column: usize| match row.cell(column) {
+            Ok(Value::Unsigned(number)) => number,
+            Ok(Value::Float(number)) => number as u64,
+            _ => 0,
+        };
+        self.processes += 1;
+        for (sum, rate) in self.per_s.iter_mut().zip([Rate::NetSentBytes, Rate::NetReceivedBytes]) {
+            *sum += number(rate.column());
+        }
+        for (sum, field) in self
+            .total
+            .iter_mut()
+            .zip([Field::NetSentBytes, Field::NetReceivedBytes])
+        {
+            *sum += number(field as usize);
+        }
+    }
+}
+
+impl grouping::Sum for Sum {
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
+        "processes_count": Count, "COUNT", "The number of processes with traffic.";
+        "net_sent_bytes_per_s": Bytes, "SENT/s", "Sent to other machines since the last sample.";
+        "net_received_bytes_per_s": Bytes, "RECEIVED/s", "Received from other machines since the last sample.";
+        "net_sent_bytes": Bytes, "SENT", "Sent to other machines.";
+        "net_received_bytes": Bytes, "RECEIVED", "Received from other machines.";
+    };
+
+    fn numbers(&self) -> Vec<Known<u64>> {
+        let numbers = [self.processes].into_iter().chain(self.per_s).chain(self.total);
+        numbers.map(Ok).collect()
+    }
+}
+
+/// The sums of all groups, and that of all rows.
+pub(super) fn sums(rows: &[RatedTask<'_>], layout: &SumLayout) -> (HashMap<Vec<Name>, Sum>, Sum) {
+    let (mut sums, mut total) = (HashMap::<Vec<Name>, Sum>::new(), Sum::default());
+    for row in rows {
+        let names = layout.names(&row.task, |_| Name::None(Absent::Unsupported.as_str()));
+        sums.entry(names).or_default().add(row);
+        total.add(row);
+    }
+    (sums, total)
 }
 
 /// The table without `-o`.

@@ -2,14 +2,15 @@
 
 use taskdiag::Field;
 
-use super::{fields_of, RatedTask, RELATION};
+use super::{fields_of, net, RatedTask, RELATION};
+use crate::grouping::SumLayout;
 use crate::history;
 use crate::host::Host;
 use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::Shown;
+use crate::output::listing::{Form, Shown};
 use crate::output::relation::Absences;
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::Table;
@@ -20,6 +21,8 @@ pub struct Screen<'a> {
     command: &'static str,
     options: &'a Options,
     shown: Vec<Shown>,
+    /// Sums are shown instead.
+    sums: Option<SumLayout>,
     /// What was missing in any sample.
     pub missing: Absences,
     cells: Cells,
@@ -32,7 +35,7 @@ pub struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
-    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
+    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>, sums: Option<SumLayout>) -> Screen<'a> {
         Screen {
             command,
             options,
@@ -41,6 +44,7 @@ impl<'a> Screen<'a> {
             rows: None,
             samples: 0,
             shown,
+            sums,
             before: None,
         }
     }
@@ -60,6 +64,15 @@ impl<'a> Screen<'a> {
             self.table(sample, tasks, &mut output)?;
             return Ok(output.finish()?);
         };
+        if let Some(layout) = &self.sums {
+            let (sums, total) = net::sums(tasks, layout);
+            let rows = self.rows.get_or_insert_with(|| {
+                let head = Head::streaming(self.command, answers.sources().collect());
+                layout.begin::<net::Sum>(machine, !self.options.no_header, &head, true)
+            });
+            layout.write_rows(sums, &total, rows, Some(sample))?;
+            return Ok(rows.flush()?);
+        }
         let columns: Vec<usize> = self.shown.iter().flat_map(|shown| shown.content.needs()).collect();
         let rows = self.rows.get_or_insert_with(|| {
             let options = RowOptions {
@@ -98,6 +111,18 @@ impl<'a> Screen<'a> {
                 .buffer()
                 .extend_from_slice(&summary.as_bytes()[..summary.len().min(width)]);
             output.buffer().push(b'\n');
+        }
+        if let Some(layout) = &self.sums {
+            let (sums, total) = net::sums(rows, layout);
+            let mut form = Form {
+                format: Format::Table,
+                cells: Cells::new(self.options.bytes, self.options.names),
+                header: !self.options.no_header,
+                named: false,
+                streams: false,
+            };
+            let mut table = layout.table(&layout.sort(sums), &total, &mut form);
+            return Ok(table.write(output, size.map(|size| size.columns))?);
         }
         let aligns = self.shown.iter().map(|shown| shown.align(&RELATION));
         let mut table = Table::new(aligns, rows.len());
