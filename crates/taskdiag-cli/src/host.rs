@@ -289,6 +289,11 @@ pub struct Host {
     pub pressure: [Option<f64>; 3],
     /// The limits of the cgroup of this program, if they were read.
     pub limits: Limits,
+    /// What the disks read and wrote since boot, in bytes.
+    pub disks: Option<[u64; 2]>,
+    /// What the network interfaces received and sent since boot, in bytes; and their errors, dropped
+    /// packets included.
+    pub interfaces: Option<[u64; 3]>,
 }
 
 impl Host {
@@ -301,6 +306,8 @@ impl Host {
             memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
             limits: Limits::default(),
             pressure: PRESSURES.map(|name| pressure(&text(&format!("pressure/{name}"))?)),
+            disks: text("diskstats").and_then(|text| disks(&text, &|name| is_device("block", name))),
+            interfaces: text("net/dev").and_then(|text| interfaces(&text, &|name| is_device("class/net", name))),
         }
     }
 }
@@ -311,6 +318,52 @@ fn text(name: &str) -> Option<String> {
 
 fn uptime(text: &str) -> Option<u64> {
     text.split(['.', ' ']).next()?.parse().ok()
+}
+
+/// Whether something in a directory of sysfs stands for a device: what is built on others, such as a
+/// partition, a volume or a bridge, would count twice.
+fn is_device(class: &str, name: &str) -> bool {
+    fs::symlink_metadata(format!("/sys/{class}/{name}/device")).is_ok()
+}
+
+/// Sums over the lines of a table, each with a name and numbers; `None` if there is none.
+fn sum<'t, const N: usize>(
+    lines: impl Iterator<Item = (&'t str, Vec<u64>)>,
+    columns: [&[usize]; N],
+) -> Option<[u64; N]> {
+    let row = |(_, numbers): (&str, Vec<u64>)| {
+        columns.map(|columns| columns.iter().filter_map(|&column| numbers.get(column)).sum::<u64>())
+    };
+    lines
+        .map(row)
+        .reduce(|sum, row| std::array::from_fn(|index| sum[index].wrapping_add(row[index])))
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+/// Reads `/proc/diskstats`, in which a sector has 512 bytes (Documentation/admin-guide/iostats.rst).
+fn disks(text: &str, is_disk: &dyn Fn(&str) -> bool) -> Option<[u64; 2]> {
+    let lines = text.lines().filter_map(|line| {
+        let name = line.split_ascii_whitespace().nth(2)?;
+        Some((name, numbers(line.split_once(name)?.1)))
+    });
+    let sectors = sum(lines.filter(|(name, _)| is_disk(name)), [&[2], &[6]])?;
+    Some(sectors.map(|sectors| sectors.wrapping_mul(512)))
+}
+
+/// Reads `/proc/net/dev`. Where no interface is a device, as in a container, all but `lo` count.
+fn interfaces(text: &str, is_device: &dyn Fn(&str) -> bool) -> Option<[u64; 3]> {
+    let lines = text.lines().filter_map(|line| line.rsplit_once(": "));
+    let mut lines: Vec<(&str, Vec<u64>)> = lines.map(|(name, rest)| (name.trim(), numbers(rest))).collect();
+    lines.retain(|(name, _)| *name != "lo");
+    if lines.iter().any(|(name, _)| is_device(name)) {
+        lines.retain(|(name, _)| is_device(name));
+    }
+    sum(lines.into_iter(), [&[0], &[8], &[2, 3, 10, 11]])
 }
 
 /// The average over ten seconds of the line `some`.
@@ -325,6 +378,18 @@ fn pressure(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that only devices count, and everything but `lo` where there is none.
+    #[test]
+    fn devices_have_traffic() {
+        let text = "   8       0 sda 5 0 10 1 6 0 20 1 0 0 0\n   8       1 sda1 5 0 9 1 6 0 9 1 0 0 0\n 253 0 dm-0 1 0 7 1 1 0 7\n";
+        assert_eq!(disks(text, &|name| name == "sda"), Some([5120, 10240]));
+        assert_eq!(disks(text, &|_| false), None);
+        let text = "Inter-|   Receive\n face |bytes packets\n    lo: 9 9 9 9 0 0 0 0 9 9 9 9 0 0 0 0\n\
+            eth0: 100 2 1 2 0 0 0 0 50 1 3 4 0 0 0 0\n  br0: 7 0 0 0 0 0 0 0 7 0 0 0 0 0 0 0\n";
+        assert_eq!(interfaces(text, &|name| name == "eth0"), Some([100, 50, 10]));
+        assert_eq!(interfaces(text, &|_| false), Some([107, 57, 10]));
+    }
 
     /// Check the lines of /proc/stat with offline processors, and on kernels that write fewer
     /// numbers.

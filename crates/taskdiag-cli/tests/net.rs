@@ -49,6 +49,21 @@ fn senders_are_shown() {
         assert!(row["unix_sent_bytes_per_s"].as_f64().expect("a rate") > 0.0);
         assert_eq!(row["net_sent_bytes"], 0);
 
+        let sums = run(&[
+            "net",
+            "--where",
+            filter,
+            "-o",
+            FIELDS,
+            "--by",
+            "user,program",
+            "--jsonl",
+        ]);
+        let lines = json_lines(&sums);
+        let [sample, sum] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((&sample["rows"], &sum["processes_count"]), (&1.into(), &1.into()));
+        assert_eq!((&sum["euid"], &sum["net_sent_bytes"]), (&0.into(), &0.into()));
+
         let none = run(&["net", "--where", filter, "--json"]).json();
         assert_eq!(none["rows"].as_array().map(Vec::len), Some(0));
 

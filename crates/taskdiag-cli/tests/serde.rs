@@ -146,7 +146,10 @@ fn sockets() {
 /// Check the events of a process that calls fork and exec, and ends.
 #[test]
 fn events() {
-    let mut events = Events::open(&Options::default()).expect("we may watch");
+    let mut handle = Handle::new();
+    handle.count_network().expect("these tests need Linux 6.3");
+    let options = handle.events_with_network(Options::default()).expect("a descriptor");
+    let mut events = Events::open(&options).expect("we may watch");
     // Our children run one program each: an event is known by its kind and task.
     let own = u64::from(std::process::id());
     let of_children = format!("ppid == {own}");

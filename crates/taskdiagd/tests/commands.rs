@@ -50,6 +50,52 @@ fn code_of(pid: u32) -> String {
     format!("0x{}", line.split('-').next().expect("an address"))
 }
 
+/// Check that a broker which counts network traffic gives a client that of its own processes, and of
+/// no others, and that one which does not count says so.
+#[test]
+fn traffic_is_of_those_who_may_see_it() {
+    let counting = Broker::start(&["--count-network"]);
+    let other = Broker::start(&[]);
+    let taskdiag = copy_command(counting.socket.parent().expect("a directory"));
+    let moves =
+        "import socket as s; a, b = s.socketpair(); a.send(b'x' * 4321); b.recv(9999); print(flush=True); input()";
+    let mover = |mut command: Command| {
+        let command = command.args(["-c", moves]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut mover = Killed(command.spawn().expect("python3"));
+        let stdout = mover.0.stdout.as_mut().expect("a pipe");
+        stdout.read_exact(&mut [0]).expect("it moved");
+        mover
+    };
+    let python = Path::new("/usr/bin/python3");
+    let (own, of_root) = (mover(as_nobody(python)), mover(Command::new(python)));
+    let pids = format!("{},{}", own.0.id(), of_root.0.id());
+    let ask = |broker: &Broker, args: &[&str]| {
+        let output = as_nobody(&taskdiag)
+            .args(args)
+            .arg("--socket")
+            .arg(&broker.socket)
+            .output();
+        let output = output.expect("the command");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (text(output.stdout), text(output.stderr))
+    };
+    let (rows, said) = ask(&counting, &["ps", "-p", &pids, "-o", "pid,unix_sent_bytes", "--csv"]);
+    assert_eq!(rows, format!("pid,unix_sent_bytes\n{},4321\n", own.0.id()), "{said}");
+    assert!(
+        said.contains(&format!("pid {}: you may not see it", of_root.0.id())),
+        "{said}"
+    );
+    let (rows, said) = ask(&counting, &["net", "-o", "pid,unix_sent_bytes", "--csv"]);
+    assert!(rows.contains(&format!(",{},4321\n", own.0.id())), "{rows}{said}");
+
+    let own = own.0.id().to_string();
+    let (rows, said) = ask(&other, &["ps", "-p", &own, "-o", "pid,unix_sent_bytes", "--csv"]);
+    assert_eq!(rows, format!("pid,unix_sent_bytes\n{own},\n"));
+    assert!(said.contains("unix_sent_bytes: not counted"), "{said}");
+    let (rows, said) = ask(&other, &["net"]);
+    assert!(rows.is_empty() && said.contains("--count-network"), "{rows}{said}");
+}
+
 /// Check that each command prints the same with and without the broker, names the broker in JSON,
 /// and shows nothing of other users.
 #[test]

@@ -304,6 +304,8 @@ fn host(moment: &past::MachineState, before: Option<&past::MachineState>) -> Hos
         memory: Memory::new(&MemInfo::of(moment.numbers("meminfo"))),
         pressure: PRESSURES.map(pressure),
         limits: Limits::default(),
+        disks: None,
+        interfaces: None,
     }
 }
 

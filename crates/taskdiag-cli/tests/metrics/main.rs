@@ -246,6 +246,60 @@ fn the_short_lived_count() {
     assert!(of_users >= f64::from(RUNS), "{of_users}");
 }
 
+/// Check that the network traffic of a group is that of its processes, to the byte: of those that are
+/// there and of those that start and end between two scrapes; and that it is left out if asked to.
+#[test]
+fn traffic_counts() {
+    const RUNS: u32 = 5;
+    let directory = Directory::new();
+    // No other process has this name.
+    let name = &format!("tdn-{}", std::process::id());
+    let program = directory.program("/usr/bin/python3", name.as_bytes());
+    let exporter = Exporter::start(&[]);
+    let without = Exporter::start(&["--no-network"]);
+    exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(1.0));
+    let moves = "import socket as s; a, b = s.socketpair(); a.send(b'x' * 1000); b.recv(2000)";
+    let stays = format!("{moves}; print(flush=True); input()");
+    let mut stays = Command::new(&program)
+        .args(["-c", &stays])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    stays
+        .stdout
+        .as_mut()
+        .expect("a pipe")
+        .read_exact(&mut [0])
+        .expect("it moved");
+    for _ in 0..RUNS {
+        assert!(Command::new(&program)
+            .args(["-c", moves])
+            .status()
+            .expect("python3")
+            .success());
+    }
+    let moved = |scrape: &Scrape, scope: &str, direction: &str| {
+        let labels = [("groupname", name.as_str()), ("scope", scope), ("direction", direction)];
+        scrape.value("taskdiag_namegroup_network_bytes_total", &labels)
+    };
+    let ended = |scrape: &Scrape| scrape.value("taskdiag_namegroup_ended_processes_total", &[("groupname", name)]);
+    let scrape = exporter.scrape_until(|scrape| ended(scrape) == Some(RUNS.into()));
+    for direction in ["sent", "received"] {
+        assert_eq!(moved(&scrape, "unix", direction), Some(f64::from(1000 * (RUNS + 1))));
+        assert_eq!(moved(&scrape, "net", direction), Some(0.0));
+    }
+    assert_eq!(
+        without.scrape().all("taskdiag_namegroup_network_bytes_total").count(),
+        0
+    );
+    // What was read before the end counts once.
+    drop(stays.stdin.take());
+    assert!(stays.wait().expect("it ends").success());
+    let scrape = exporter.scrape_until(|scrape| ended(scrape) == Some((RUNS + 1).into()));
+    assert_eq!(moved(&scrape, "unix", "sent"), Some(f64::from(1000 * (RUNS + 1))));
+}
+
 /// Check that names that could break the format each become one label, and stay different.
 #[test]
 fn hostile_names_stay_labels() {

@@ -48,6 +48,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scen
             pressure(&mut pen, scene.host, palette);
             births(&mut pen, scene, palette);
         }
+        HeaderLine::Devices => devices(&mut pen, scene, palette),
         HeaderLine::Ended => ended(&mut pen, scene.news, palette),
     }
 }
@@ -235,6 +236,35 @@ fn pressure(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
             Some(percent) if percent >= 10.0 => pen.put(&format!("{percent:.1}%"), palette.warning()),
             Some(percent) => pen.put(&format!("{percent:.1}%"), palette.value()),
         };
+    }
+}
+
+/// What disks and network interfaces move in a second.
+fn devices(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
+    let seconds = scene.interval.map_or(0.0, |interval| interval.as_secs_f64());
+    let grown = |now: Option<u64>, before: Option<u64>| {
+        let rate = now?.checked_sub(before?)? as f64 / seconds;
+        rate.is_finite().then_some(rate)
+    };
+    let (now, before) = (scene.host, scene.before);
+    let disk = |index: usize| grown(now.disks.map(|all| all[index]), before?.disks.map(|all| all[index]));
+    let network = |index: usize| {
+        grown(
+            now.interfaces.map(|all| all[index]),
+            before?.interfaces.map(|all| all[index]),
+        )
+    };
+    for (label, rate) in [
+        ("disks read ", disk(0)),
+        ("  written ", disk(1)),
+        ("  network received ", network(0)),
+        ("  sent ", network(1)),
+    ] {
+        let rate = rate.map_or_else(|| "-".to_owned(), |rate| format!("{}/s", size(rate as u64)));
+        pen.put(label, palette.label()).put(&rate, palette.value());
+    }
+    if let Some(errors) = network(2).filter(|errors| *errors > 0.0) {
+        pen.put(&format!("  errors {errors:.1}/s"), palette.warning());
     }
 }
 

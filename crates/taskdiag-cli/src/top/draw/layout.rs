@@ -24,6 +24,8 @@ pub enum HeaderLine {
     ProcessorsAndMemory,
     /// Pressure, and processes that begin and end.
     Pressure,
+    /// Disks and network interfaces.
+    Devices,
     /// What ran and ended between two samples.
     Ended,
 }
@@ -51,12 +53,18 @@ const BAR: usize = 25;
 /// From this many lines on, nothing is left out.
 const TALL: u16 = 16;
 
+/// From this many lines on, devices have one.
+const ROOMY: u16 = 24;
+
 /// The layout of a screen. Processors have separate bars if `each` is true and there is room. The
 /// layout of a recording begins with the moment.
 pub fn layout(width: u16, height: u16, processors: usize, each: bool, is_past: bool) -> Layout {
     let recorded = is_past.then_some(HeaderLine::Recorded).into_iter();
     let header: Vec<HeaderLine> = if height >= TALL {
-        recorded.chain(tall(width, height, processors, each)).collect()
+        let mut lines = tall(width, height, processors, each);
+        // A recording does not have them.
+        lines.retain(|line| *line != HeaderLine::Devices || !is_past && height >= ROOMY);
+        recorded.chain(lines).collect()
     } else {
         let lines = [HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
         // The table has priority: the header gets at most a third of the lines.
@@ -91,7 +99,12 @@ fn tall(width: u16, height: u16, processors: usize, each: bool) -> Vec<HeaderLin
     } else {
         lines.push(HeaderLine::AllProcessors);
     }
-    lines.extend([HeaderLine::Memory, HeaderLine::Pressure, HeaderLine::Ended]);
+    lines.extend([
+        HeaderLine::Memory,
+        HeaderLine::Pressure,
+        HeaderLine::Devices,
+        HeaderLine::Ended,
+    ]);
     lines
 }
 
