@@ -92,7 +92,8 @@ const MAX_WITH_ARGUMENTS: usize = MAX_RECORD_BYTES / 2;
 /// Whether a member is recorded. Some are always 0, or derived from others by the reader.
 fn is_recorded(part: &str, member: &str) -> bool {
     const MADE: [&str; 3] = ["sum_exec_runtime", "prev_utime", "prev_stime"];
-    !["reserved", "uncounted"].contains(&member) && !(part == "cpu" && MADE.contains(&member))
+    let is_other = ["reserved", "uncounted"].contains(&member) || part == "cpu" && MADE.contains(&member);
+    !is_other
 }
 
 /// The columns before those of the attributes.

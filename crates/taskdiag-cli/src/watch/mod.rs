@@ -387,9 +387,12 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         asked?;
         let activities = history.add(answers.snapshot(), end.unwrap_or(moment));
         let limit = request.limit.unwrap_or(usize::MAX);
-        let is_busy = |task: &RatedTask<'_>, activity: &Activity| match preset.is_of_network {
-            true => net::has_traffic(task, &counted),
-            false => activity.is_busy || request.past.is_some(),
+        let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
+            if preset.is_of_network {
+                net::has_traffic(task, &counted)
+            } else {
+                activity.is_busy || request.past.is_some()
+            }
         };
         let rows = ordered(
             &answers,

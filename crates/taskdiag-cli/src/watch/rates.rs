@@ -257,9 +257,12 @@ impl LastSamples {
         for task in snapshot.tasks() {
             let identity = Identity::of(task.record().header());
             let is_new = before.is_some_and(|before| before.precedes(identity));
-            self.known.entry(identity).or_insert_with(|| match is_new {
-                true => ZERO,
-                false => Rate::ALL.map(|rate| rate.total(&task)),
+            self.known.entry(identity).or_insert_with(|| {
+                if is_new {
+                    ZERO
+                } else {
+                    Rate::ALL.map(|rate| rate.total(&task))
+                }
             });
         }
     }

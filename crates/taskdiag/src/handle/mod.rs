@@ -252,13 +252,11 @@ impl Handle {
     /// [`Denied`](ErrorKind::Denied) without `CAP_BPF` and `CAP_PERFMON`,
     /// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no tracepoints for it (Linux 6.3).
     pub fn count_network(&mut self) -> Result<()> {
-        let is_broker = self.forced()? == Some(SourceId::Broker);
-        let begun = match is_broker {
-            true => Err(Error::new(
-                ErrorKind::Unsupported,
-                "the broker does not count network traffic: taskdiagd --count-network does",
-            )),
-            false => self.sources.bpf.count_network(&pin::directory()),
+        let begun = if self.forced()? == Some(SourceId::Broker) {
+            let message = "the broker does not count network traffic: taskdiagd --count-network does";
+            Err(Error::new(ErrorKind::Unsupported, message))
+        } else {
+            self.sources.bpf.count_network(&pin::directory())
         };
         match begun {
             Err(_) if self.network_source()? == Some(SourceId::Broker) => Ok(()),
@@ -535,9 +533,10 @@ impl Handle {
         let state = State {
             forced: self.forced()?,
             forced_rollup: self.rollup_source,
-            network: match has_group(query.fields_read(), Group::Net) {
-                true => self.network_source()?,
-                false => None,
+            network: if has_group(query.fields_read(), Group::Net) {
+                self.network_source()?
+            } else {
+                None
             },
             loaded: self.sources.bpf.loaded(),
             regret_ns: self.regret_ns,
