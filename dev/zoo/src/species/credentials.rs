@@ -4,43 +4,23 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{chown, PermissionsExt as _};
 
-use super::{species, Species};
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{exec, fork_child, Doing as _, Keeper, Report};
 use crate::sys::{self, Capabilities};
 
-pub(super) const SPECIES: &[Species] = &[
-    species(
-        "ids-all-different",
-        "real, effective, saved and file system ids all differ",
-        |_| fork_child(all_ids_different),
-    ),
-    species("user-65534", "run as user and group 65534", |_| fork_child(nobody)),
-    species("groups-0", "no supplementary groups", |_| {
-        fork_child(|report| groups(report, 0))
-    }),
-    species("groups-3", "3 supplementary groups", |_| {
-        fork_child(|report| groups(report, 3))
-    }),
-    species("groups-100", "100 supplementary groups", |_| {
-        fork_child(|report| groups(report, 100))
-    }),
-    species(
-        "capabilities",
-        "each of its five capability sets is another one",
-        |_| fork_child(capabilities),
-    ),
-    species("no-new-privs", "no_new_privs is set", |_| fork_child(no_new_privs)),
-    species("seccomp-filter", "confined by a seccomp filter", |_| {
-        fork_child(seccomp_filter)
-    }),
-    species("undumpable", "not dumpable", |_| fork_child(undumpable)),
-    species(
-        "set-uid",
-        "run by a user with the rights of another, its executable's owner",
-        set_uid,
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "ids-all-different": "real, effective, saved and file system ids all differ" => |_| fork_child(all_ids_different);
+    "user-65534": "run as user and group 65534" => |_| fork_child(nobody);
+    "groups-0": "no supplementary groups" => |_| fork_child(|report| groups(report, 0));
+    "groups-3": "3 supplementary groups" => |_| fork_child(|report| groups(report, 3));
+    "groups-100": "100 supplementary groups" => |_| fork_child(|report| groups(report, 100));
+    "capabilities": "each of its five capability sets is another one" => |_| fork_child(capabilities);
+    "no-new-privs": "no_new_privs is set" => |_| fork_child(no_new_privs);
+    "seccomp-filter": "confined by a seccomp filter" => |_| fork_child(seccomp_filter);
+    "undumpable": "not dumpable" => |_| fork_child(undumpable);
+    "set-uid": "run by a user with the rights of another, its executable's owner" => set_uid;
+};
 
 fn all_ids_different(report: &mut Report) -> io::Result<()> {
     const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;

@@ -12,22 +12,21 @@ use std::path::Path;
 
 use libc::c_long;
 
-use super::{species, Species};
+use super::Species;
 use crate::keeper::{fork_child, Doing as _};
 use crate::{passing, sys};
 
-pub(super) const SPECIES: &[Species] = &[species(
-    "descriptors",
-    "descriptors of every kind, deleted and renamed files, long names, another mount namespace",
-    |keeper| {
-        let dir = keeper.dir()?.to_owned();
-        fork_child(|report| {
-            open_all(&dir)?;
-            report.facts.tids = Some(vec![sys::getpid()]);
-            Ok(())
-        })
-    },
-)];
+pub(super) const SPECIES: &[Species] = species! {
+    "descriptors": "descriptors of every kind, deleted and renamed files, long names, another mount namespace" =>
+        |keeper| {
+            let dir = keeper.dir()?.to_owned();
+            fork_child(|report| {
+                open_all(&dir)?;
+                report.facts.tids = Some(vec![sys::getpid()]);
+                Ok(())
+            })
+        };
+};
 
 fn open_all(dir: &Path) -> io::Result<()> {
     files(dir).doing("opening files")?;

@@ -8,44 +8,28 @@ use std::thread;
 
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
 
-use super::{species, Species};
+use super::Species;
 use crate::arg_area::move_args;
 use crate::facts::Facts;
 use crate::fuse::{Silence, SilentFile};
 use crate::keeper::{fork_child, settle, settle_one_of, Keeper};
 use crate::sys::{self, page_size};
 
-pub(super) const SPECIES: &[Species] = &[
-    species(
-        "holds-lock",
-        "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory",
-        |keeper| holds_lock(keeper, None),
-    ),
-    species("holds-lock-of-nobody", "the same, of the user nobody", |keeper| {
-        holds_lock(keeper, Some(NOBODY))
-    }),
-    species(
-        "holds-socket",
-        "holds the lock of a socket, in a network namespace of its own: a thread sends a page that never comes",
-        holds_socket,
-    ),
-    species(
-        "silent-args",
-        "maps a file that never answers over its arguments, and memory again, all the time",
-        silent_args,
-    ),
-    species(
-        "silent-file",
-        "has a file open and mapped whose file system does not answer any more, whatever it is asked",
-        silent_file,
-    ),
-    species(
-        "deaf-mount",
+pub(super) const SPECIES: &[Species] = species! {
+    "holds-lock": "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory" =>
+        |keeper| holds_lock(keeper, None);
+    "holds-lock-of-nobody": "the same, of the user nobody" => |keeper| holds_lock(keeper, Some(NOBODY));
+    "holds-socket":
+        "holds the lock of a socket, in a network namespace of its own: a thread sends a page that never comes" =>
+        holds_socket;
+    "silent-args": "maps a file that never answers over its arguments, and memory again, all the time" => silent_args;
+    "silent-file": "has a file open and mapped whose file system does not answer any more, whatever it is asked" =>
+        silent_file;
+    "deaf-mount":
         "its directory is a mount whose server answers nothing, so that who waits for it can't be killed; has a file called \
-         /dmabuf:silent open there",
-        deaf_mount,
-    ),
-];
+         /dmabuf:silent open there" =>
+        deaf_mount;
+};
 
 const NOBODY: u32 = 65534;
 
