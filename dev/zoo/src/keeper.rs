@@ -99,6 +99,12 @@ impl Report {
         self.pipe.write_all(text.as_bytes())
     }
 
+    /// Sets the name of the process.
+    pub(crate) fn set_comm(&mut self, name: &[u8]) -> io::Result<()> {
+        self.facts.comm = Some(name.to_vec());
+        sys::set_comm(name)
+    }
+
     /// Reports the facts, and that the animal is as it should be. Afterwards the process must only
     /// rest.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
@@ -302,6 +308,23 @@ pub(crate) fn kill_descendants() {
             }
         }
     }
+}
+
+/// Reports processes, or why there are none, and keeps them until the input ends.
+pub(crate) fn keep_all(pids: io::Result<Vec<pid_t>>) -> ! {
+    let mut output = io::stdout().lock();
+    let told = match pids {
+        Ok(pids) => {
+            let pids: Vec<String> = pids.iter().map(pid_t::to_string).collect();
+            writeln!(output, "ready\n{}", pids.join(" "))
+        }
+        Err(error) => write!(output, "{}", obituary(&error)),
+    };
+    if told.and_then(|()| output.flush()).is_ok() {
+        let _ = io::stdin().lock().skip_until(b'\0');
+    }
+    kill_descendants();
+    sys::exit(0)
 }
 
 /// What an animal needs in addition to processes. It is removed after the animal is gone.

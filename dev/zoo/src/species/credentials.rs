@@ -34,11 +34,16 @@ fn all_ids_different(report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
+/// Becomes a user, with the group of the same id and no others.
+fn become_user(id: u32) -> io::Result<()> {
+    sys::set_groups(&[]).doing("dropping groups")?;
+    sys::setresgid(id, id, id)?;
+    sys::setresuid(id, id, id)
+}
+
 fn nobody(report: &mut Report) -> io::Result<()> {
     const ID: u32 = 65534;
-    sys::set_groups(&[]).doing("dropping groups")?;
-    sys::setresgid(ID, ID, ID)?;
-    sys::setresuid(ID, ID, ID)?;
+    become_user(ID)?;
     report.facts.uids = Some(vec![ID; 4]);
     report.facts.gids = Some(vec![ID; 4]);
     report.facts.groups = Some(vec![]);
@@ -91,9 +96,7 @@ fn seccomp_filter(report: &mut Report) -> io::Result<()> {
 
 fn undumpable(report: &mut Report) -> io::Result<()> {
     // Root's files under /proc belong to root in any case. Another user's show the effect.
-    sys::set_groups(&[]).doing("dropping groups")?;
-    sys::setresgid(1000, 1000, 1000)?;
-    sys::setresuid(1000, 1000, 1000)?;
+    become_user(1000)?;
     report.facts.uids = Some(vec![1000; 4]);
     report.facts.dumpable = Some(false);
     sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)
@@ -110,9 +113,7 @@ fn set_uid(keeper: &mut Keeper) -> io::Result<Facts> {
     fs::set_permissions(&copy, Permissions::from_mode(0o6755))?;
     fs::set_permissions(directory, Permissions::from_mode(0o711))?;
     let mut facts = fork_child(|report| {
-        sys::set_groups(&[]).doing("dropping groups")?;
-        sys::setresgid(USER, USER, USER)?;
-        sys::setresuid(USER, USER, USER)?;
+        become_user(USER)?;
         Err(exec(report, "rest", Some(&copy), &[b"zoo".to_vec()], &[])).doing("exec")
     })?;
     facts.uids = Some(vec![USER, OWNER, OWNER, OWNER]);

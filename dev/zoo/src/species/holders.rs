@@ -71,8 +71,7 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
                 let _ = sys::map_and_unmap();
             }
         })?;
-        report.facts.comm = Some(b"holds-lock".to_vec());
-        sys::set_comm(b"holds-lock")
+        report.set_comm(b"holds-lock")
     })?;
     // The leader rests once the lock is taken.
     settle(facts.pid, 'S')?;
@@ -93,8 +92,7 @@ fn holds_socket(keeper: &mut Keeper) -> io::Result<Facts> {
         let server = listener.accept()?;
         let file = Some((silent.file.as_raw_fd(), 0));
         sys::map_at(AT, page_size(), PROT_READ, MAP_PRIVATE, file)?;
-        report.facts.comm = Some(b"holds-socket".to_vec());
-        sys::set_comm(b"holds-socket")?;
+        report.set_comm(b"holds-socket")?;
         let socket = client.as_raw_fd();
         thread::Builder::new().spawn(move || loop {
             // Returns when the thread gets a signal.
@@ -125,8 +123,7 @@ fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
                 unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at as *mut u8, args.len()) };
             }
         })?;
-        report.facts.comm = Some(b"silent-args".to_vec());
-        sys::set_comm(b"silent-args")
+        report.set_comm(b"silent-args")
     })
 }
 
@@ -136,8 +133,7 @@ fn silent_file(keeper: &mut Keeper) -> io::Result<Facts> {
         let mut silent = SilentFile::mount(&dir)?;
         let file = Some((silent.file.as_raw_fd(), 0));
         sys::map_at(AT, 4 * page_size(), PROT_READ | PROT_EXEC, MAP_PRIVATE, file)?;
-        report.facts.comm = Some(b"silent-file".to_vec());
-        sys::set_comm(b"silent-file")?;
+        report.set_comm(b"silent-file")?;
         silent.be_silent(Silence::OfAll)?;
         std::mem::forget(silent);
         Ok(())
@@ -157,8 +153,7 @@ fn deaf_mount(keeper: &mut Keeper) -> io::Result<Facts> {
         let file = File::open(detached.join("dmabuf:silent"))?;
         sys::detach(&detached)?;
         std::env::set_current_dir(&mount)?;
-        report.facts.comm = Some(b"deaf-mount".to_vec());
-        sys::set_comm(b"deaf-mount")?;
+        report.set_comm(b"deaf-mount")?;
         silent.be_silent(Silence::EvenIfInterrupted)?;
         std::mem::forget((silent, file));
         Ok(())

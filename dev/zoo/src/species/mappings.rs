@@ -183,7 +183,6 @@ pub(crate) fn many(count: usize) -> io::Result<Facts> {
                 _ => sys::map_at(at, page_size(), READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, None)?,
             }
         }
-        report.facts.comm = Some(b"mappings".to_vec());
-        sys::set_comm(b"mappings")
+        report.set_comm(b"mappings")
     })
 }

@@ -42,10 +42,7 @@ pub(super) const SPECIES: &[Species] = species! {
 };
 
 fn named(name: &[u8]) -> io::Result<Facts> {
-    fork_child(|report| {
-        report.facts.comm = Some(name.to_vec());
-        sys::set_comm(name)
-    })
+    fork_child(|report| report.set_comm(name))
 }
 
 /// Starts `count` threads that run `work` and then sleep. Returns their ids when all have done so.
