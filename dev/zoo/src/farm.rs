@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
+use rustix::process::Resource;
+
 use crate::arg_area::ArgArea;
 use crate::helper::Helper;
 use crate::keeper::{keep_all, settle, Doing as _};
@@ -85,7 +87,7 @@ fn grow(size: &str) -> io::Result<Vec<i32>> {
     make_room("threads-max", processes * threads_each)?;
     // A thread has two stacks, one of them for signals, each preceded by a guard page.
     raise("vm", "max_map_count", threads_each * 4 + 1000)?;
-    sys::raise_limit(libc::RLIMIT_NPROC, (processes * threads_each + 4096) as u64)?;
+    sys::raise_limit(Resource::Nproc, (processes * threads_each + 4096) as u64)?;
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
     let farm = Field {
         pids: shared_numbers(processes)?,

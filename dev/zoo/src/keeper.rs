@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rustix::process::Resource;
 
 use crate::arg_area::joined;
 use crate::facts::Facts;
@@ -41,9 +42,10 @@ pub(crate) trait Doing<T> {
     fn doing(self, what: &str) -> io::Result<T>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     fn doing(self, what: &str) -> io::Result<T> {
-        self.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+        let error = |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        self.map_err(|cause| error(cause.into()))
     }
 }
 
@@ -200,7 +202,7 @@ pub(crate) fn exec(
     };
     let ready_to_exec = sys::dup_to(report.pipe.as_raw_fd(), REPORT)
         // A quarter of the stack limit, and never more than 6 MiB, may be used for arguments.
-        .and_then(|()| sys::raise_limit(libc::RLIMIT_STACK, 32 << 20))
+        .and_then(|()| sys::raise_limit(Resource::Stack, 32 << 20))
         .and_then(|()| Ok(CString::new(program.into_os_string().into_vec())?));
     match ready_to_exec {
         Ok(path) => sys::exec(&path, args, &environment(role, env)),
@@ -244,7 +246,7 @@ pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
                 "task {tid} is in state {now}, and not {state} as it should be"
             )));
         }
-        sys::sched_yield();
+        std::thread::yield_now();
     }
 }
 
@@ -258,7 +260,7 @@ pub(crate) fn settle_one_of(pid: pid_t, state: char) -> io::Result<()> {
                 return Ok(());
             }
         }
-        sys::sched_yield();
+        std::thread::yield_now();
     }
     Err(io::Error::other(format!(
         "no thread of process {pid} comes to be in state {state}"
@@ -401,7 +403,7 @@ impl Keeper {
                     eprintln!("zoo: {cgroup:?} could not be removed: {error}");
                     break;
                 }
-                sys::sched_yield();
+                std::thread::yield_now();
             }
         }
         if let Some(dir) = self.dir.take() {

@@ -133,7 +133,7 @@ fn compute() -> io::Result<()> {
     loop {
         sys::burn_cpu(100_000);
         for _ in 0..100 {
-            sys::sched_yield();
+            thread::yield_now();
         }
     }
 }

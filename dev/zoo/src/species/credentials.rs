@@ -4,10 +4,15 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{chown, PermissionsExt as _};
 
+use rustix::thread::{
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities, CapabilitySet,
+    CapabilitySets,
+};
+
 use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{exec, fork_child, Doing as _, Keeper, Report};
-use crate::sys::{self, Capabilities};
+use crate::sys;
 
 pub(super) const SPECIES: &[Species] = species! {
     "ids-all-different": "real, effective, saved and file system ids all differ" => |_| fork_child(all_ids_different);
@@ -60,23 +65,22 @@ fn groups(report: &mut Report, count: u32) -> io::Result<()> {
 }
 
 fn capabilities(report: &mut Report) -> io::Result<()> {
-    const CHOWN: u64 = 0;
-    const NET_BIND_SERVICE: u64 = 10;
-    const SYS_PTRACE: u64 = 19;
-    const SYS_TIME: u64 = 25;
-    const PR_CAP_AMBIENT_RAISE: u64 = 2;
-    sys::prctl(libc::PR_CAPBSET_DROP, SYS_TIME, 0).doing("dropping a capability from the bounding set")?;
-    let caps = Capabilities {
-        permitted: 1 << CHOWN | 1 << NET_BIND_SERVICE | 1 << SYS_PTRACE,
-        effective: 1 << SYS_PTRACE,
-        inheritable: 1 << NET_BIND_SERVICE | 1 << CHOWN,
+    const CHOWN: CapabilitySet = CapabilitySet::CHOWN;
+    const NET_BIND_SERVICE: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+    const SYS_PTRACE: CapabilitySet = CapabilitySet::SYS_PTRACE;
+    remove_capability_from_bounding_set(CapabilitySet::SYS_TIME)
+        .doing("dropping a capability from the bounding set")?;
+    let caps = CapabilitySets {
+        permitted: CHOWN | NET_BIND_SERVICE | SYS_PTRACE,
+        effective: SYS_PTRACE,
+        inheritable: NET_BIND_SERVICE | CHOWN,
     };
-    sys::set_capabilities(caps).doing("setting capabilities")?;
-    sys::prctl(libc::PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, NET_BIND_SERVICE).doing("raising an ambient capability")?;
-    report.facts.cap_permitted = Some(caps.permitted);
-    report.facts.cap_effective = Some(caps.effective);
-    report.facts.cap_inheritable = Some(caps.inheritable);
-    report.facts.cap_ambient = Some(1 << NET_BIND_SERVICE);
+    set_capabilities(None, caps).doing("setting capabilities")?;
+    configure_capability_in_ambient_set(NET_BIND_SERVICE, true).doing("raising an ambient capability")?;
+    report.facts.cap_permitted = Some(caps.permitted.bits());
+    report.facts.cap_effective = Some(caps.effective.bits());
+    report.facts.cap_inheritable = Some(caps.inheritable.bits());
+    report.facts.cap_ambient = Some(NET_BIND_SERVICE.bits());
     report.facts.cap_bounding = Some(sys::bounding_set());
     Ok(())
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use rustix::process::Resource;
+
 use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{exec_child, fork_child, Doing as _, Keeper};
@@ -25,7 +27,7 @@ pub(super) const SPECIES: &[Species] = species! {
 /// Opens the same file `count` times.
 fn files(count: usize) -> io::Result<Facts> {
     let mut facts = fork_child(|_| {
-        sys::raise_limit(libc::RLIMIT_NOFILE, count as u64 + 100)?;
+        sys::raise_limit(Resource::Nofile, count as u64 + 100)?;
         for _ in 0..count {
             std::mem::forget(fs::File::open("/dev/null")?);
         }

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
+use rustix::mount::{mount_bind, unmount, UnmountFlags};
 
 use super::Species;
 use crate::arg_area::move_args;
@@ -149,9 +150,9 @@ fn deaf_mount(keeper: &mut Keeper) -> io::Result<Facts> {
         fs::create_dir(&mount)?;
         fs::create_dir(&detached)?;
         let mut silent = SilentFile::mount(&mount)?;
-        sys::bind(&mount, &detached)?;
+        mount_bind(&mount, &detached)?;
         let file = File::open(detached.join("dmabuf:silent"))?;
-        sys::detach(&detached)?;
+        unmount(&detached, UnmountFlags::DETACH)?;
         std::env::set_current_dir(&mount)?;
         report.set_comm(b"deaf-mount")?;
         silent.be_silent(Silence::EvenIfInterrupted)?;

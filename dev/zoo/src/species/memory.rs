@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED};
+use rustix::fs::fstatfs;
 
 use super::Species;
 use crate::facts::Facts;
@@ -12,6 +13,7 @@ use crate::keeper::{fork_child, Doing as _, Keeper};
 use crate::sys;
 
 const MIB: usize = 1 << 20;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 pub(super) const SPECIES: &[Species] = species! {
     "memory-anon": "8 MiB of anonymous memory resident" => |_| {
@@ -58,7 +60,7 @@ fn mapped_file(keeper: &mut Keeper) -> io::Result<Facts> {
         let at = sys::map(4 * MIB, MAP_PRIVATE, Some(file.as_raw_fd()))?;
         sys::touch(at, 4 * MIB, false);
         // The pages of files on tmpfs are shared memory.
-        let fact = if sys::is_on_tmpfs(&file)? {
+        let fact = if fstatfs(&file)?.f_type as u64 == TMPFS_MAGIC {
             &mut report.facts.shmem_at_least_bytes
         } else {
             &mut report.facts.file_at_least_bytes

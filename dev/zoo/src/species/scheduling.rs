@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
+use rustix::thread::{sched_setaffinity, CpuSet};
+
 use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{fork_child, Doing as _, Report};
@@ -33,13 +35,15 @@ fn policy(policy: i32, rt_priority: i32) -> io::Result<Facts> {
     fork_child(|report| {
         report.facts.policy = Some(policy as u32);
         report.facts.rt_priority = Some(rt_priority as u32);
-        sys::set_scheduler(policy, rt_priority).doing("sched_setscheduler")
+        sys::set_scheduler(0, policy, rt_priority).doing("sched_setscheduler")
     })
 }
 
 fn affinity(report: &mut Report) -> io::Result<()> {
     report.facts.affinity = Some(vec![0]);
-    sys::set_affinity(0)
+    let mut processors = CpuSet::new();
+    processors.set(0);
+    Ok(sched_setaffinity(None, &processors)?)
 }
 
 fn session_leader(report: &mut Report) -> io::Result<()> {

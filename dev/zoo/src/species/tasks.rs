@@ -102,7 +102,7 @@ fn threads_500() -> io::Result<Facts> {
             let tid = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
             // A thread is joined a moment before it is gone.
             while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
-                sys::sched_yield();
+                thread::yield_now();
             }
         }
         let tids = start_threads(LIVE, || sys::burn_cpu(BURN_NS))?;
@@ -238,7 +238,7 @@ fn orphan(report: &mut Report, dies: fn()) -> io::Result<()> {
         sys::exit(1);
     }
     while sys::getppid() == middle {
-        sys::sched_yield();
+        thread::yield_now();
     }
     report.facts.pid = sys::getpid();
     report.facts.ppid = Some(grandparent);
