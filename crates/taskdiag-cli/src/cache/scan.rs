@@ -15,7 +15,7 @@ use taskdiag::{Absent, Error, ErrorKind};
 use super::directories::Directories;
 use super::names::Names;
 use super::report::{Cached, Report, Style};
-use super::row::{Column, Entry};
+use super::row::{self, Entry};
 use super::Args;
 use crate::host::MemInfo;
 use crate::outcome::{
@@ -35,8 +35,8 @@ pub struct Scan<'a> {
     depth: Option<usize>,
     /// `None` when all rows are written.
     report: Option<Report<'a>>,
-    /// The columns that were chosen, if any were.
-    columns: Vec<Column>,
+    /// The numbers of bytes that were chosen, if any were.
+    chosen: Vec<Quantity>,
     totals: Totals,
     seen: Seen,
     cancel: Arc<AtomicBool>,
@@ -70,13 +70,7 @@ impl<'a> Scan<'a> {
         signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
         let depth = if args.summarize { Some(0) } else { args.depth };
-        let columns = style
-            .layout
-            .chosen()
-            .items()
-            .iter()
-            .map(|&column| Column::of(column))
-            .collect();
+        let chosen = style.layout.chosen().items().iter();
         let walk = Walk::new()
             .source(style.source)
             .range(style.range)
@@ -97,7 +91,7 @@ impl<'a> Scan<'a> {
             walk,
             depth,
             report: Some(Report::new(style)),
-            columns,
+            chosen: chosen.filter_map(|&column| row::quantity(column)).collect(),
             totals: Totals::default(),
             seen: Seen::default(),
             cancel,
@@ -382,19 +376,12 @@ impl<'a> Scan<'a> {
         }));
         // Chosen columns that are unknown although the kernel answered.
         let (source, usage) = (self.source, sum.usage(self.source));
-        let is_lacking = |column: &Column| match column {
-            Column::Bytes(Quantity::Size) => false,
-            Column::Bytes(quantity) => {
-                !source.gives(*quantity) || usage.is_ok_and(|usage| usage.bytes(*quantity).is_err())
-            }
-            _ => false,
+        let is_lacking = |quantity: &Quantity| match *quantity {
+            Quantity::Size => false,
+            quantity => !source.gives(quantity) || usage.is_ok_and(|usage| usage.bytes(quantity).is_err()),
         };
-        let chosen = self.columns.iter().filter(|column| is_lacking(column));
-        let name = |column: &Column| match column {
-            Column::Bytes(quantity) => quantity.name(),
-            _ => "",
-        };
-        let lacking: Vec<&str> = chosen.map(name).collect();
+        let lacking = self.chosen.iter().copied().filter(is_lacking);
+        let lacking: Vec<&str> = lacking.map(Quantity::name).collect();
         if !lacking.is_empty() {
             let lacking = lacking.join(", ");
             match source {
