@@ -312,7 +312,7 @@ pub fn running(field: Field) -> Vec<(String, String)> {
             _ => continue,
         };
         let help = match (field, task.comm()) {
-            (Field::Pid, Ok(comm)) => harmless(comm),
+            (Field::Pid, Ok(comm)) => text::escaped(comm),
             _ => String::new(),
         };
         found.push((word, help));
@@ -330,11 +330,4 @@ fn name_or_number(id: u64, name: impl Fn(u32) -> Option<Vec<u8>>) -> String {
         .and_then(name)
         .and_then(|name| String::from_utf8(name).ok());
     name.unwrap_or_else(|| id.to_string())
-}
-
-/// The text with line breaks and terminal escapes made visible.
-fn harmless(bytes: &[u8]) -> String {
-    let mut out = Vec::new();
-    text::escape(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
 }

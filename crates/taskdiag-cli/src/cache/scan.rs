@@ -21,7 +21,8 @@ use crate::host::MemInfo;
 use crate::outcome::{
     counted, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied, Failure, Outcome,
 };
-use crate::output::{people, text};
+use crate::output::people;
+use crate::output::text::{escaped, written};
 use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
@@ -129,7 +130,7 @@ impl<'a> Scan<'a> {
     fn failed(&mut self, path: &[u8], why: &str) {
         self.failed += 1;
         if self.failed <= MAX_SAID {
-            self.complain(format_args!("{}: {why}", printable(path)));
+            self.complain(format_args!("{}: {why}", escaped(path)));
         }
         self.outcome = Outcome::Partial;
     }
@@ -198,7 +199,7 @@ impl<'a> Scan<'a> {
     /// Asks about the files and directories named in a list.
     pub fn list(&mut self, list: &Path) -> Result<(), Failure> {
         let failure = |error: io::Error| {
-            let name = printable(list.as_os_str().as_encoded_bytes());
+            let name = escaped(list.as_os_str().as_encoded_bytes());
             Failure::Unanswered(format!("{name}: {}", message(&error)))
         };
         let input: Box<dyn Read> = if list.as_os_str() == "-" {
@@ -447,15 +448,7 @@ fn files(count: u64) -> String {
 }
 
 fn human(bytes: u64) -> String {
-    let mut out = Vec::new();
-    people::size(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn printable(path: &[u8]) -> String {
-    let mut out = Vec::new();
-    text::escape(&mut out, path);
-    String::from_utf8_lossy(&out).into_owned()
+    written(|out| people::size(out, bytes))
 }
 
 /// Why there is no answer about a path.

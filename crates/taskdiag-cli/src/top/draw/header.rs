@@ -12,14 +12,7 @@ use crate::top::model::States;
 
 /// A size for people.
 pub fn size(bytes: u64) -> String {
-    written(|out| people::size(out, bytes))
-}
-
-/// The text that `write` appends.
-pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
-    let mut out = Vec::new();
-    write(&mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    text::written(|out| people::size(out, bytes))
 }
 
 /// Draws a line of the header.
@@ -57,7 +50,7 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (Some(at), palette) = (scene.at, scene.palette) else {
         return;
     };
-    let host = written(|out| text::escape(out, at.moment.about.host.as_bytes()));
+    let host = text::escaped(&at.moment.about.host);
     pen.put("recorded ", palette.label())
         .put(&history::precise(at.moment.time.wall_ns), palette.value())
         .put(" on ", palette.label())
@@ -69,7 +62,7 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
             .put(&format!("{:.1} s", interval.as_secs_f64()), palette.value());
     }
     for note in &at.notes {
-        let note = written(|out| text::escape(out, note.as_bytes()));
+        let note = text::escaped(note);
         pen.put("  ", Style::new()).put(&note, palette.warning());
     }
 }
@@ -91,7 +84,7 @@ fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
             .put(&load.runnable.to_string(), palette.value());
     }
     if let Some(seconds) = host.uptime_s {
-        let up = written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
+        let up = text::written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
         pen.put("  up ", palette.label()).put(&up, palette.value());
     }
     let (total, count) = (host.memory.map(|memory| memory.total), host.stat.each.len());
@@ -273,7 +266,7 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         News::NotYet => return,
         News::None(reason) => {
             let reason = reason.lines().next().unwrap_or_default();
-            let reason = written(|out| text::escape(out, reason.as_bytes()));
+            let reason = text::escaped(reason);
             pen.put(&format!("not known: {reason}"), palette.dim());
             return;
         }
@@ -288,7 +281,7 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         let name = match &ended.name[..] {
             // A program may have none, and not every source of events tells it.
             [] => "(no name)".to_owned(),
-            name => written(|out| text::escape(out, name)),
+            name => text::escaped(name),
         };
         let separator = if index > 0 { ", " } else { "" };
         let count = if ended.count > 1 {
