@@ -384,7 +384,8 @@ impl Names {
     }
 }
 
-fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
+/// The processes, ascending, each once.
+pub(super) fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
     pids.sort_unstable();
     pids.dedup();
     pids
@@ -392,7 +393,6 @@ fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
 
 fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
     Mapping {
-        pid: None,
         start: record.start,
         end: record.end,
         perms: Perms::from_bits_truncate(record.flags as u8 & 15),
@@ -402,20 +402,11 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
             minor: record.dev_minor,
         },
         inode: record.inode,
-        name: Err(Absent::NotAsked),
         page_size_bytes: match record.page_size {
             0 => Err(Absent::Unsupported),
             size => Ok(size),
         },
-        build_id: if wants.contains(Wants::BUILD_IDS) {
-            Ok(None)
-        } else {
-            Err(Absent::NotAsked)
-        },
-        rss_bytes: Err(Absent::NotAsked),
-        dirty_bytes: Err(Absent::NotAsked),
-        hugetlb_bytes: Err(Absent::NotAsked),
-        go_build_id: None,
+        ..Mapping::unread(wants)
     }
 }
 

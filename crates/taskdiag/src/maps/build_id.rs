@@ -270,7 +270,7 @@ impl ReadAt for Head<'_> {
         let is_within = |end: u64| end <= self.bytes.len() as u64;
         let is_whole = self.bytes.len() < Head::LEN;
         if is_whole || offset.checked_add(buffer.len() as u64).is_some_and(is_within) {
-            return self.bytes.read_at(offset, buffer);
+            return self.bytes.as_slice().read_at(offset, buffer);
         }
         let read = self.errands.borrow_mut().read(offset, buffer);
         read.map_err(|failed| match failed {
@@ -326,5 +326,5 @@ fn vdso(memory: Option<&Path>, range: Range<u64>) -> Known<Option<BuildId>> {
             image.truncate(len);
             Ok(image)
         });
-    elf::build_id(&image.map_err(absent)?[..]).map_err(absent)?
+    elf::build_id(&image.map_err(absent)?.as_slice()).map_err(absent)?
 }

@@ -79,7 +79,7 @@ pub use taskdiag_core::mapping::{Device, Perms};
 /// The build id in the bytes of an ELF file, for the fuzz target `elf`.
 #[doc(hidden)]
 pub fn elf_build_id(file: &[u8]) -> Option<BuildId> {
-    elf::build_id(file).expect("memory is read").ok().flatten()
+    elf::build_id(&file).expect("memory is read").ok().flatten()
 }
 
 /// The name of the library that the kernel maps into each process (vdso(7)).
@@ -204,6 +204,33 @@ impl fmt::Debug for Mapping<'_> {
             .field("hugetlb_bytes", &self.hugetlb_bytes)
             .field("go_build_id", &go_build_id)
             .finish()
+    }
+}
+
+impl Mapping<'static> {
+    /// A mapping of which nothing has been read.
+    fn unread(wants: Wants) -> Mapping<'static> {
+        Mapping {
+            pid: None,
+            start: 0,
+            end: 0,
+            perms: Perms::empty(),
+            offset_bytes: 0,
+            device: Device::default(),
+            inode: 0,
+            name: Err(Absent::NotAsked),
+            page_size_bytes: Err(Absent::Unsupported),
+            // It is filled in afterwards.
+            build_id: if wants.contains(Wants::BUILD_IDS) {
+                Ok(None)
+            } else {
+                Err(Absent::NotAsked)
+            },
+            rss_bytes: Err(Absent::NotAsked),
+            dirty_bytes: Err(Absent::NotAsked),
+            hugetlb_bytes: Err(Absent::NotAsked),
+            go_build_id: None,
+        }
     }
 }
 
