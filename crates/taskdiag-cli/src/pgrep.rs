@@ -164,9 +164,7 @@ impl Criteria {
     /// Prints the version if requested. Returns whether it was.
     pub fn print_version(&self) -> Result<bool, Failure> {
         if self.version {
-            let mut output = Output::new();
-            output.buffer().extend_from_slice(version::text().as_bytes());
-            output.finish()?;
+            outcome::print(version::text())?;
         }
         Ok(self.version)
     }
