@@ -51,15 +51,12 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
         return;
     };
     let host = text::escaped(&at.moment.about.host);
-    pen.put("recorded ", palette.label())
-        .put(&history::precise(at.moment.time.wall_ns), palette.value())
-        .put(" on ", palette.label())
-        .put(&host, palette.value())
-        .put("  tier ", palette.label())
-        .put(at.tier, palette.value());
+    pen.fact("recorded ", &history::precise(at.moment.time.wall_ns), palette);
+    pen.fact(" on ", &host, palette);
+    pen.fact("  tier ", at.tier, palette);
     if let Some(interval) = scene.interval {
-        pen.put("  since the sample before ", palette.label())
-            .put(&format!("{:.1} s", interval.as_secs_f64()), palette.value());
+        let seconds = format!("{:.1} s", interval.as_secs_f64());
+        pen.fact("  since the sample before ", &seconds, palette);
     }
     for note in &at.notes {
         let note = text::escaped(note);
@@ -69,23 +66,21 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
 
 fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     if let Some(load) = &host.load {
-        pen.put("load ", palette.label())
-            .put(&load.averages.join(" "), palette.value());
+        pen.fact("load ", &load.averages.join(" "), palette);
         let threads = load.threads.map(|threads| threads.to_string());
         if let Some(threads) = &threads {
-            pen.put("  threads ", palette.label()).put(threads, palette.value());
+            pen.fact("  threads ", threads, palette);
         }
         let separator = if threads.is_some() {
             ", runnable "
         } else {
             "  runnable "
         };
-        pen.put(separator, palette.label())
-            .put(&load.runnable.to_string(), palette.value());
+        pen.fact(separator, &load.runnable.to_string(), palette);
     }
     if let Some(seconds) = host.uptime_s {
         let up = text::written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
-        pen.put("  up ", palette.label()).put(&up, palette.value());
+        pen.fact("  up ", &up, palette);
     }
     let (total, count) = (host.memory.map(|memory| memory.total), host.stat.each.len());
     let memory = host.limits.memory.filter(|&limit| Some(limit) < total);
@@ -94,8 +89,7 @@ fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     let processors = processors.map(|limit| format!("{limit:.2} processors"));
     let limits: Vec<String> = memory.into_iter().chain(processors).collect();
     if !limits.is_empty() {
-        pen.put("  limits ", palette.label())
-            .put(&limits.join(", "), palette.value());
+        pen.fact("  limits ", &limits.join(", "), palette);
     }
 }
 
@@ -126,9 +120,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     };
     let room = pen.room().saturating_sub(note.len());
     let mut states = pen.part(room);
-    states
-        .put(&what, palette.label())
-        .put(&tasks.to_string(), palette.value());
+    states.fact(&what, &tasks.to_string(), palette);
     let mut separator = ": ";
     for (count, name, style) in [
         (running, "running", palette.green()),
@@ -241,10 +233,8 @@ fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     };
     match scene.news {
         News::Tally(tally, lost) => {
-            pen.put("  forks ", palette.label())
-                .put(&rate(tally.forks), palette.value())
-                .put("  exits ", palette.label())
-                .put(&rate(tally.exits), palette.value());
+            pen.fact("  forks ", &rate(tally.forks), palette);
+            pen.fact("  exits ", &rate(tally.exits), palette);
             if *lost > 0 {
                 pen.put(&format!("  {lost} events lost"), palette.warning());
             }
@@ -253,8 +243,7 @@ fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
             let forks = scene.host.stat.forks;
             let forks = forks.zip(scene.before.and_then(|before| before.stat.forks));
             let forks = forks.map_or_else(|| "-".to_owned(), |(now, before)| rate(now.saturating_sub(before)));
-            pen.put("  forks, of threads too ", palette.label())
-                .put(&forks, palette.value());
+            pen.fact("  forks, of threads too ", &forks, palette);
         }
     }
 }
