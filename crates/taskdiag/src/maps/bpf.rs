@@ -191,15 +191,7 @@ impl Walked {
 
 /// Queries the name of a mapping; `None` if the mapping has changed.
 fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -> Result<Option<Known<Vec<u8>>>> {
-    let place = |mapping: &Mapping<'_>| {
-        (
-            mapping.start,
-            mapping.end,
-            mapping.offset_bytes,
-            mapping.device,
-            mapping.inode,
-        )
-    };
+    let place = |of: &Mapping<'_>| (of.start, of.end, of.offset_bytes, of.device, of.inode);
     let expected = place(mapping);
     let mut cursor = IoctlCursor::new(maps, Wants::NAMES, buffer);
     match cursor.query(mapping.start, QueryFlags::empty()) {

@@ -326,16 +326,10 @@ impl Maps {
                 let waits = settings.proc.own_pid() == Some(pid);
                 let opener = Opener::Path(settings.proc.clone(), None);
                 let open = move || Space::open(opener, pid);
+                let Settings { proc, patience, .. } = settings;
                 (
                     waits,
-                    ask_about(
-                        &settings.proc,
-                        Some(pid),
-                        readers::MAPPINGS,
-                        settings.patience,
-                        waits,
-                        open,
-                    )??,
+                    ask_about(proc, Some(pid), readers::MAPPINGS, *patience, waits, open)??,
                 )
             }
         };
