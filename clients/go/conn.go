@@ -241,30 +241,21 @@ func (c *connection) askBits() error {
 }
 
 func (c *connection) takeBits(packet []byte, seq uint32) (bool, error) {
-	for at := 0; at < len(packet); {
-		m, next, err := nextMessage(packet, at, seq)
-		if err != nil {
-			// The error for a refused client has no request number.
-			if refusal := refused(packet); refusal != errEnded {
-				return false, refusal
-			}
-			return false, err
-		}
-		switch m.kind {
-		case messageDone:
-			if c.bits.version == 0 {
-				return false, malformed("an answer without bits")
-			}
-			return true, nil
-		case messageErr:
-			return false, answeredErrno{m.errno}
-		}
+	done, err := eachMessage(packet, 0, seq, func(m message) {
 		if told, found := decodeBits(findWire(m.attributes, wireBits)); found {
 			c.bits = told
 		}
-		at = next
+	})
+	switch {
+	case err != nil:
+		// The error for a refused client has no request number.
+		if refusal := refused(packet); refusal != errEnded {
+			err = refusal
+		}
+	case done && c.bits.version == 0:
+		err = malformed("an answer without bits")
 	}
-	return false, nil
+	return done, err
 }
 
 // ask appends the answer to a request to a table.
@@ -404,23 +395,15 @@ func received(control []byte, name string) *os.File {
 // wasOpened reports whether a packet, which must be a whole answer, says that it carries the file.
 func wasOpened(packet []byte, seq uint32, show uint64) (bool, error) {
 	opened := false
-	for at := 0; at < len(packet); {
-		m, next, err := nextMessage(packet, at, seq)
-		if err != nil {
-			return false, err
-		}
-		switch m.kind {
-		case messageDone:
-			return opened, nil
-		case messageErr:
-			return false, answeredErrno{m.errno}
-		}
+	done, err := eachMessage(packet, 0, seq, func(m message) {
 		if payload := findWire(m.attributes, wireOpened); len(payload) == 8 {
 			opened = opened || order.Uint64(payload) == show
 		}
-		at = next
+	})
+	if err == nil && !done {
+		err = malformed("an answer without end")
 	}
-	return false, malformed("an answer without end")
+	return opened && err == nil, err
 }
 
 // explain turns an error of this connection into one for people. Any error that the broker did not

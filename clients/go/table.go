@@ -86,30 +86,18 @@ func (t *Table) addSlot(attr uint8) {
 // take makes rows of the messages of a packet, from start on. It returns whether the answer ends in
 // it.
 func (t *Table) take(start int, seq uint32) (bool, error) {
-	for at := start; at < len(t.bytes); {
-		m, next, err := nextMessage(t.bytes, at, seq)
-		if err != nil {
-			return false, err
-		}
-		switch m.kind {
-		case messageDone:
-			return true, nil
-		case messageErr:
-			return true, answeredErrno{m.errno}
-		}
+	return eachMessage(t.bytes, start, seq, func(m message) {
 		for at := 0; ; {
 			kind, payload, next := nextWire(m.attributes, at)
 			if payload == nil {
-				break
+				return
 			}
 			if kind == wireRecord {
 				t.add(payload, m.at+at+nlattrHeader)
 			}
 			at = next
 		}
-		at = next
-	}
-	return false, nil
+	})
 }
 
 // add adds the row of a record, which is at this place in bytes.

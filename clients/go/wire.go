@@ -115,6 +115,26 @@ func nextMessage(bytes []byte, at int, seq uint32) (message, int, error) {
 	return m, next, nil
 }
 
+// eachMessage calls each with the messages of a packet about tasks, from start on. It returns whether
+// the answer ends in the packet.
+func eachMessage(packet []byte, start int, seq uint32, each func(message)) (bool, error) {
+	for at := start; at < len(packet); {
+		m, next, err := nextMessage(packet, at, seq)
+		if err != nil {
+			return false, err
+		}
+		switch m.kind {
+		case messageDone:
+			return true, nil
+		case messageErr:
+			return true, answeredErrno{m.errno}
+		}
+		each(m)
+		at = next
+	}
+	return false, nil
+}
+
 // nextWire returns the type and payload of the attribute at a place of a message, and the place
 // after it. At the end, or before an incomplete attribute, there is no payload.
 func nextWire(bytes []byte, at int) (kind uint16, payload []byte, next int) {

@@ -40,37 +40,31 @@ pub enum Values {
     Limits(Vec<[u64; LIMITS]>),
 }
 
+/// Functions that return all values of a type.
+macro_rules! values_of {
+    ($($(#[$doc:meta])* $name:ident: $variant:ident of $type:ty;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self) -> Option<&[$type]> {
+            match self {
+                Values::$variant(values) => Some(values),
+                _ => None,
+            }
+        }
+    )*};
+}
+
 impl Values {
-    /// The unsigned numbers.
-    pub fn u64s(&self) -> Option<&[u64]> {
-        match self {
-            Values::U64(values) => Some(values),
-            _ => None,
-        }
-    }
-
-    /// The signed numbers.
-    pub fn i64s(&self) -> Option<&[i64]> {
-        match self {
-            Values::I64(values) => Some(values),
-            _ => None,
-        }
-    }
-
-    /// The floating-point numbers.
-    pub fn f64s(&self) -> Option<&[f64]> {
-        match self {
-            Values::F64(values) => Some(values),
-            _ => None,
-        }
-    }
-
-    /// The flags and letters.
-    pub fn u8s(&self) -> Option<&[u8]> {
-        match self {
-            Values::U8(values) => Some(values),
-            _ => None,
-        }
+    values_of! {
+        /// The unsigned numbers.
+        u64s: U64 of u64;
+        /// The signed numbers.
+        i64s: I64 of i64;
+        /// The floating-point numbers.
+        f64s: F64 of f64;
+        /// The flags and letters.
+        u8s: U8 of u8;
+        /// The resource limits.
+        limits: Limits of [u64; LIMITS];
     }
 
     /// The text of a row.
@@ -85,14 +79,6 @@ impl Values {
     pub fn ids(&self, row: usize) -> Option<&[u32]> {
         match self {
             Values::Ids(offsets, ids) => ids.get(range(offsets, row)?),
-            _ => None,
-        }
-    }
-
-    /// The resource limits.
-    pub fn limits(&self) -> Option<&[[u64; LIMITS]]> {
-        match self {
-            Values::Limits(values) => Some(values),
             _ => None,
         }
     }

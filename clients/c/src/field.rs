@@ -1,6 +1,7 @@
 //! Fields by their ids in C, which never change. `fields_gen` has the ids.
 
 use taskdiag::{Field, Group, Kind};
+use taskdiag_core::named_enum;
 
 use crate::error::{Error, Result};
 use crate::fields_gen::TABLES;
@@ -10,29 +11,24 @@ use crate::row::{FieldRef, Row};
 /// here.
 pub const TABLE: u32 = 4096;
 
-/// What rows are about: `td_scope`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Processes,
-    Threads,
-    Sockets,
-    Files,
-    Maps,
-    Cache,
-    Events,
+named_enum! {
+    /// What rows are about: `td_scope`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Scope {
+        Processes => "processes",
+        Threads => "threads",
+        Sockets => "sockets",
+        Files => "open files",
+        Maps => "mappings",
+        Cache => "cached files",
+        Events => "events",
+    }
+    const ALL;
+    /// What its rows are.
+    pub fn rows;
 }
 
 impl Scope {
-    const ALL: [Scope; 7] = [
-        Scope::Processes,
-        Scope::Threads,
-        Scope::Sockets,
-        Scope::Files,
-        Scope::Maps,
-        Scope::Cache,
-        Scope::Events,
-    ];
-
     /// The scope with this number.
     ///
     /// # Errors
@@ -42,19 +38,6 @@ impl Scope {
         let found = Scope::ALL.into_iter().zip(1..).find(|(_, known)| *known == number);
         let (scope, _) = found.ok_or_else(|| Error::invalid(format!("{number} is not a td_scope")))?;
         Ok(scope)
-    }
-
-    /// What a row is.
-    pub fn rows(self) -> &'static str {
-        match self {
-            Scope::Processes => "processes",
-            Scope::Threads => "threads",
-            Scope::Sockets => "sockets",
-            Scope::Files => "open files",
-            Scope::Maps => "mappings",
-            Scope::Cache => "cached files",
-            Scope::Events => "events",
-        }
     }
 
     /// The index of its table of fields.

@@ -14,9 +14,9 @@ use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
 use taskdiag::{EventField, Field, Group, Kind, Query, Value};
 use taskdiag_core::names;
 
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{print, Failure, Outcome};
 use crate::output::relation::ColumnInfo;
-use crate::output::{text, Output};
+use crate::output::text;
 use crate::ps::specifiers;
 use crate::watch::Rate;
 use crate::{cache, fields, files, maps, normalize, proc, sockets, users};
@@ -52,15 +52,14 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Shell::Zsh => &Zsh,
         Shell::Fish => &Fish,
     };
-    let mut output = Output::new();
-    shell.write_registration(VARIABLE, NAME, NAME, NAME, output.buffer())?;
+    let mut script = Vec::new();
+    shell.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
     if args.shell == Shell::Zsh {
         // zsh loads the script at the first completion, and runs it as the completion function.
         let call = b"[ \"$funcstack[1]\" = \"_taskdiag\" ] && _clap_dynamic_completer_taskdiag \"$@\"\n";
-        output.buffer().extend_from_slice(call);
+        script.extend_from_slice(call);
     }
-    output.finish()?;
-    Ok(Outcome::Complete)
+    print(script)
 }
 
 /// Answers a shell's script. Returns whether a script asked.
@@ -312,7 +311,7 @@ pub fn running(field: Field) -> Vec<(String, String)> {
             _ => continue,
         };
         let help = match (field, task.comm()) {
-            (Field::Pid, Ok(comm)) => harmless(comm),
+            (Field::Pid, Ok(comm)) => text::escaped(comm),
             _ => String::new(),
         };
         found.push((word, help));
@@ -330,11 +329,4 @@ fn name_or_number(id: u64, name: impl Fn(u32) -> Option<Vec<u8>>) -> String {
         .and_then(name)
         .and_then(|name| String::from_utf8(name).ok());
     name.unwrap_or_else(|| id.to_string())
-}
-
-/// The text with line breaks and terminal escapes made visible.
-fn harmless(bytes: &[u8]) -> String {
-    let mut out = Vec::new();
-    text::escape(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
 }

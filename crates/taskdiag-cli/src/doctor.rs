@@ -7,7 +7,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::events::{self, EventSource};
 use taskdiag::{Absent, Fact, Field, Fields, Group, Query, Snapshot, SourceId, Value, Verdict};
 
-use crate::listing::{Format, Formats, Machine};
+use crate::listing::{groups_by_source, Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::{member, Head};
 use crate::output::relation::{columns, Cell, ColumnInfo, NONE};
@@ -61,16 +61,11 @@ impl Report {
         // Derived fields need no source.
         let read = Group::ALL.into_iter().filter(|group| *group != Group::Derived);
         let plan = read.map(|group| {
-            let fields: Fields = Field::ALL
-                .iter()
-                .copied()
-                .filter(|field| field.group() == group)
-                .collect();
-            let answer = match handle.explain(&Query::processes().fields(fields)) {
-                Ok(explanation) => match explanation.plan().answer(group).unwrap_or(Err(Absent::Unsupported)) {
-                    Ok(source) => Ok(source),
-                    Err(reason) => Err(reason.to_string()),
-                },
+            let answer = match handle.explain(&Query::processes().fields(Fields::of_group(group))) {
+                Ok(explanation) => {
+                    let answer = explanation.plan().answer(group).unwrap_or(Err(Absent::Unsupported));
+                    answer.map_err(|reason| reason.to_string())
+                }
                 Err(error) => Err(format!("{error:#}")),
             };
             (group, answer)
@@ -190,18 +185,11 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     table.write(&mut output, terminal_width())?;
 
     title(&mut output, "The sources for a single query about all processes now:")?;
-    let mut by_source: Vec<(String, Vec<&str>)> = Vec::new();
-    for (group, answer) in &report.plan {
-        let source = match answer {
-            Ok(source) => source.name().to_owned(),
-            Err(why) => format!("nobody: {why}"),
-        };
-        match by_source.iter_mut().find(|(of, _)| *of == source) {
-            Some((_, groups)) => groups.push(group.name()),
-            None => by_source.push((source, vec![group.name()])),
-        }
-    }
-    let rows: Vec<[String; 2]> = by_source
+    let answers = report.plan.iter().map(|(group, answer)| match answer {
+        Ok(source) => (*group, source.name().to_owned()),
+        Err(why) => (*group, format!("nobody: {why}")),
+    });
+    let rows: Vec<[String; 2]> = groups_by_source(answers)
         .into_iter()
         .map(|(source, groups)| [format!("  {source}"), groups.join(" ")])
         .collect();

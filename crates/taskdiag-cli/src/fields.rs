@@ -8,12 +8,11 @@ use taskdiag::{Field, Group, Value};
 use taskdiag_core::proc_values;
 
 use crate::listing::Formats;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{print, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
 use crate::output::listing::{Form, Layout, Listing, Shown, Usual};
 use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
-use crate::output::Output;
 
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
@@ -53,10 +52,9 @@ pub const RELATION: [ColumnInfo; 7] = columns! {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.markdown {
-        let mut output = Output::new();
-        as_markdown(output.buffer())?;
-        output.finish()?;
-        return Ok(Outcome::Complete);
+        let mut text = Vec::new();
+        as_markdown(&mut text)?;
+        return print(text);
     }
     let of = |column: usize| Shown::column(RELATION[column].name, column);
     let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];

@@ -297,10 +297,16 @@ impl Name {
 }
 
 /// The columns of sums, a line for each: its name, the kind of its numbers, its heading in tables, and
-/// what the numbers mean.
+/// what the numbers mean. Sums of a column of the rows follow: that column, and the heading.
 macro_rules! sum_columns {
-    ($($name:literal: $kind:ident, $heading:literal, $meaning:literal;)*) => {
-        &[$(($crate::output::relation::column($name, taskdiag::Kind::$kind, $meaning), $heading)),*]
+    (
+        $($name:literal: $kind:ident, $heading:literal, $meaning:literal;)*
+        $(column $column:expr, $sum:literal;)*
+    ) => {
+        &[
+            $(($crate::output::relation::column($name, taskdiag::Kind::$kind, $meaning), $heading),)*
+            $(($column, $sum),)*
+        ]
     };
 }
 pub(crate) use sum_columns;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use taskdiag::{
-    Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Kind, Query, Scope, Snapshot, Task, Value,
+    Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Kind, Query, Scope, Snapshot, SourceId, Task, Value,
 };
 use taskdiag_core::plan::BpfWay;
 
@@ -223,14 +223,9 @@ impl Answers {
 
     /// Prints the sources, the number of tasks and the elapsed time.
     pub fn say_stats(&self, tasks: usize) {
-        let mut by_source: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (group, answer) in self.snapshot.answers() {
-            let source = answer.map_or_else(Absent::as_str, |source| source.name());
-            match by_source.iter_mut().find(|(of, _)| *of == source) {
-                Some((_, groups)) => groups.push(group.name()),
-                None => by_source.push((source, vec![group.name()])),
-            }
-        }
+        let answers = self.snapshot.answers();
+        let answers = answers.map(|(group, answer)| (group, answer.map_or_else(Absent::as_str, SourceId::name)));
+        let by_source = groups_by_source(answers);
         let parts: Vec<String> = by_source
             .iter()
             .map(|(source, groups)| format!("{}: {source}", groups.join(", ")))
@@ -252,9 +247,9 @@ impl Answers {
         } else {
             format!(" ({})", parts.join("; "))
         };
-        let plural = if tasks == 1 { "" } else { "s" };
+        let tasks = counted(tasks as u64, "task");
         say(format_args!(
-            "{tasks} task{plural}{lost} in {:.1} ms{sources}",
+            "{tasks}{lost} in {:.1} ms{sources}",
             self.elapsed.as_secs_f64() * 1e3
         ));
     }
@@ -354,6 +349,18 @@ impl TaskRows<'_> {
         }
         Ok(())
     }
+}
+
+/// The sources of an answer, each with the groups that it answered.
+pub fn groups_by_source<S: PartialEq>(answers: impl Iterator<Item = (Group, S)>) -> Vec<(S, Vec<&'static str>)> {
+    let mut by_source: Vec<(S, Vec<&str>)> = Vec::new();
+    for (group, source) in answers {
+        match by_source.iter_mut().find(|(of, _)| *of == source) {
+            Some((_, groups)) => groups.push(group.name()),
+            None => by_source.push((source, vec![group.name()])),
+        }
+    }
+    by_source
 }
 
 /// The depth of a task in a tree.

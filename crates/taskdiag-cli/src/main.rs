@@ -75,7 +75,7 @@ use std::thread;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use outcome::{Failure, Outcome};
 use output::terminal::{choose_color, Color};
-use output::{check_open, text, Output};
+use output::{check_open, text};
 use rustix::process::{getrlimit, Resource};
 use taskdiag_sys::signals::SignalsBlocked;
 
@@ -265,10 +265,7 @@ fn answer() -> ExitCode {
 
 fn run(cli: Cli, ps_options: ps::PsOptions) -> Result<Outcome, Failure> {
     if cli.version {
-        let mut output = Output::new();
-        output.buffer().extend_from_slice(version::text().as_bytes());
-        output.finish()?;
-        return Ok(Outcome::Complete);
+        return outcome::print(version::text());
     }
     let Some(command) = cli.command else {
         let usage = Cli::command().render_usage();

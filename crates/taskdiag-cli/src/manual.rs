@@ -8,8 +8,7 @@ use clap_mangen::roff::{bold, italic, roman, Roff};
 use clap_mangen::Man;
 
 use crate::choice::unknown;
-use crate::outcome::{Failure, Outcome};
-use crate::output::Output;
+use crate::outcome::{print, Failure, Outcome};
 use crate::ps::options::{Takes, OPTIONS};
 
 /// Print a manual page, or the names of all pages
@@ -84,26 +83,15 @@ Wrong usage, or no answer.
 /// Runs the command.
 pub fn run(args: Args, cli: Command) -> Result<Outcome, Failure> {
     let pages = pages(cli);
-    let mut output = Output::new();
-    let out = output.buffer();
-    match &args.name {
-        None => {
-            for (name, _) in &pages {
-                out.extend_from_slice(name.as_bytes());
-                out.push(b'\n');
-            }
-        }
-        Some(wanted) => {
-            let is_wanted =
-                |name: &str| name == wanted || name == format!("{wanted}.1") || name == format!("taskdiag-{wanted}.1");
-            let page = pages.iter().find(|(name, _)| is_wanted(name));
-            let names = pages.iter().map(|(name, _)| name.as_str());
-            let (_, text) = page.ok_or_else(|| unknown("manual page", wanted, names))?;
-            out.extend_from_slice(text.as_bytes());
-        }
-    }
-    output.finish()?;
-    Ok(Outcome::Complete)
+    let names = pages.iter().map(|(name, _)| name.as_str());
+    let Some(wanted) = &args.name else {
+        return print(names.map(|name| format!("{name}\n")).collect::<String>());
+    };
+    let is_wanted =
+        |name: &str| name == wanted || name == format!("{wanted}.1") || name == format!("taskdiag-{wanted}.1");
+    let page = pages.iter().find(|(name, _)| is_wanted(name));
+    let (_, text) = page.ok_or_else(|| unknown("manual page", wanted, names))?;
+    print(text)
 }
 
 /// All pages, with their file names. One page is about `taskdiag`, each of the others about a

@@ -10,7 +10,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::{Absent, Error, Undecided};
 use taskdiag_sys::host::is_initial_user_namespace;
 
-use crate::output::text;
+use crate::output::{text, Output};
 use crate::{history, proc};
 
 /// How a command that could run ended.
@@ -263,6 +263,14 @@ pub fn counted(count: u64, one: &str) -> String {
 pub fn message(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Prints a text, which is the whole answer.
+pub fn print(text: impl AsRef<[u8]>) -> Result<Outcome, Failure> {
+    let mut output = Output::new();
+    output.buffer().extend_from_slice(text.as_ref());
+    output.finish()?;
+    Ok(Outcome::Complete)
 }
 
 /// Reports a failure, and returns the exit status.

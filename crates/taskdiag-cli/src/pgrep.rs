@@ -164,9 +164,7 @@ impl Criteria {
     /// Prints the version if requested. Returns whether it was.
     pub fn print_version(&self) -> Result<bool, Failure> {
         if self.version {
-            let mut output = Output::new();
-            output.buffer().extend_from_slice(version::text().as_bytes());
-            output.finish()?;
+            outcome::print(version::text())?;
         }
         Ok(self.version)
     }
@@ -467,8 +465,7 @@ fn shell_quote(out: &mut Vec<u8>, word: &[u8]) {
     if !word.is_empty() && word.iter().all(is_safe) {
         return out.extend_from_slice(word);
     }
-    let mut escaped = Vec::new();
-    text::escape(&mut escaped, word);
+    let escaped = text::escaped(word);
     let backslashes = word.iter().filter(|&&byte| byte == b'\\').count();
     let is_plain = escaped.len() == word.len() + backslashes;
     out.extend_from_slice(if is_plain { b"'" } else { b"$'" });
@@ -593,28 +590,21 @@ fn in_states(states: &str) -> Result<String, String> {
 
 /// Filter expressions for the namespaces of a process. `None` if there is no such process.
 fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Option<Vec<String>>, Failure> {
-    const NAMED: [(&str, Field); 8] = [
-        ("ipc", Field::NsIpc),
-        ("mnt", Field::NsMnt),
-        ("net", Field::NsNet),
-        ("pid", Field::NsPid),
-        ("user", Field::NsUser),
-        ("uts", Field::NsUts),
-        ("cgroup", Field::NsCgroup),
-        ("time", Field::NsTime),
-    ];
+    /// The names of the fields have `ns_` in front.
+    const NAMES: [&str; 8] = ["ipc", "mnt", "net", "pid", "user", "uts", "cgroup", "time"];
+    let field = |name: &str| {
+        let known = NAMES.iter().find(|&&known| known == name);
+        let field = known.and_then(|known| format!("ns_{known}").parse::<Field>().ok());
+        field.ok_or_else(|| {
+            Failure::Unanswered(format!(
+                "--nslist: {name:?} is not a namespace: namespaces are ipc, mnt, net, pid, user, uts, cgroup and time"
+            ))
+        })
+    };
     // Without a list, the namespaces that pgrep compares.
     let fields: Result<Vec<Field>, Failure> = match names {
-        [] => Ok(NAMED[..6].iter().map(|&(_, field)| field).collect()),
-        names => names
-            .iter()
-            .map(|name| match NAMED.iter().find(|(has, _)| has == name) {
-                Some(&(_, field)) => Ok(field),
-                None => Err(Failure::Unanswered(format!(
-                    "--nslist: {name:?} is not a namespace: namespaces are ipc, mnt, net, pid, user, uts, cgroup and time"
-                ))),
-            })
-            .collect(),
+        [] => NAMES[..6].iter().map(|name| field(name)).collect(),
+        names => names.iter().map(|name| field(name)).collect(),
     };
     let fields = fields?;
     let wanted: Fields = fields.iter().copied().collect();
@@ -640,19 +630,14 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
 
 /// A filter for processes that are directly in one of these cgroups.
 fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
-    let mut expressions = Vec::new();
-    for path in paths {
-        let text = path.to_str().filter(|text| !text.contains('\''));
-        match text {
-            Some(text) => expressions.push(format!("cgroup == '{text}'")),
-            None => {
-                return Err(Failure::Unanswered(format!(
-                    "--cgroup {path:?}: use --where for names with quotes"
-                )))
-            }
-        }
-    }
-    Filter::parse(&expressions.join(" or ")).map_err(|error| Failure::Unanswered(error.to_string()))
+    let expression = |path: &OsString| match path.to_str().filter(|text| !text.contains('\'')) {
+        Some(text) => Ok(format!("cgroup == '{text}'")),
+        None => Err(Failure::Unanswered(format!(
+            "--cgroup {path:?}: use --where for names with quotes"
+        ))),
+    };
+    let expressions: Result<Vec<String>, Failure> = paths.iter().map(expression).collect();
+    Filter::parse(&expressions?.join(" or ")).map_err(|error| Failure::Unanswered(error.to_string()))
 }
 
 /// Find processes by name and other criteria

@@ -2,8 +2,7 @@
 
 use clap::Args;
 
-use crate::outcome::{say, Failure, Outcome};
-use crate::output::Output;
+use crate::outcome::{print, say, Failure, Outcome};
 
 /// Load the BPF programs now and keep them in the BPF file system
 ///
@@ -34,14 +33,10 @@ pub fn pin(args: PinArgs) -> Result<Outcome, Failure> {
             "{error:#}\nNothing was pinned. All commands work without pinned programs; `taskdiag doctor` says what is missing"
         ))
     })?;
-    let mut output = Output::new();
-    let text = format!(
+    print(format!(
         "Pinned the BPF programs in {}: taskdiag uses them from now on.\nTo undo it: taskdiag unpin\n",
         directory.display()
-    );
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.finish()?;
-    Ok(Outcome::Complete)
+    ))
 }
 
 /// Runs `taskdiag unpin`.
@@ -55,9 +50,8 @@ pub fn unpin(_args: UnpinArgs) -> Result<Outcome, Failure> {
         say("nothing is pinned");
         return Ok(Outcome::Complete);
     };
-    let mut output = Output::new();
-    let text = format!("Removed the pinned BPF programs from {}.\n", directory.display());
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.finish()?;
-    Ok(Outcome::Complete)
+    print(format!(
+        "Removed the pinned BPF programs from {}.\n",
+        directory.display()
+    ))
 }

@@ -12,10 +12,7 @@ const MAX_TIME: Duration = Duration::from_secs(u32::MAX as u64);
 /// Parses a size: a number of bytes, or a number with a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size: give bytes, or a number with K, M, G, T, P or E, like 4K or 1.5G");
-    let digits = text
-        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
+    let (number, unit) = number_and_unit(text);
     let shift = match unit.to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
@@ -38,6 +35,11 @@ pub fn size(text: &str) -> Result<u64, String> {
     let parts: u128 = fraction.parse().map_err(|_| wrong())?;
     let bytes = (u128::from(whole) << shift) + (parts << shift) / 10_u128.pow(fraction.len() as u32);
     u64::try_from(bytes).map_err(|_| format!("{text:?} does not fit into 64 bits"))
+}
+
+fn number_and_unit(text: &str) -> (&str, &str) {
+    let digits = text.find(|character: char| !(character.is_ascii_digit() || character == '.'));
+    text.split_at(digits.unwrap_or(text.len()))
 }
 
 /// Parses a size, or `none` for no limit.
@@ -70,10 +72,7 @@ pub fn pid(text: &str) -> Result<u32, String> {
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is not a time: give seconds, or a number with ms, s, m, h or d, like 0.5 or 200ms");
-    let digits = text
-        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
+    let (number, unit) = number_and_unit(text);
     let scale = match unit {
         "" | "s" => 1.0,
         "ms" => 1e-3,

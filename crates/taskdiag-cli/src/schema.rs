@@ -9,10 +9,9 @@ use taskdiag::{EventField, Field, Kind};
 use crate::choice::unknown;
 use crate::grouping::{self, Grouping, Sum};
 use crate::inspect::{self, Shape};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{print, Failure, Outcome};
 use crate::output::names::NameKind;
 use crate::output::relation::ColumnInfo;
-use crate::output::Output;
 use crate::watch::Rate;
 use crate::{cache, doctor, fields, files, maps, mem, normalize, sockets};
 
@@ -26,26 +25,14 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let schemas = schemas();
-    let mut output = Output::new();
-    let out = output.buffer();
-    match &args.name {
-        None => {
-            for (name, _) in &schemas {
-                out.extend_from_slice(name.as_bytes());
-                out.push(b'\n');
-            }
-        }
-        Some(wanted) => {
-            let schema = schemas.iter().find(|(name, _)| name == wanted);
-            let names = schemas.iter().map(|(name, _)| *name);
-            let (_, schema) = schema.ok_or_else(|| unknown("schema", wanted, names))?;
-            let text = serde_json::to_string_pretty(schema).expect("a JSON value can be written");
-            out.extend_from_slice(text.as_bytes());
-            out.push(b'\n');
-        }
-    }
-    output.finish()?;
-    Ok(Outcome::Complete)
+    let names = schemas.iter().map(|(name, _)| *name);
+    let Some(wanted) = &args.name else {
+        return print(names.map(|name| format!("{name}\n")).collect::<String>());
+    };
+    let schema = schemas.iter().find(|(name, _)| name == wanted);
+    let (_, schema) = schema.ok_or_else(|| unknown("schema", wanted, names))?;
+    let text = serde_json::to_string_pretty(schema).expect("a JSON value can be written");
+    print(text + "\n")
 }
 
 /// All schemas, by their names.
@@ -54,6 +41,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let files = total::<files::Sum>("The sum of all files, including those beyond --limit; with --by and --deleted.");
     let sockets = total::<sockets::Sum>("The sum of all sockets, including those beyond --limit.");
     let none = || json!({});
+    let of = |command, row| (command, document(&[command], row, &none()));
     let cached = of_row(of_columns(&cache::RELATION), "A file, or a directory with its files.");
     let runs = of_row(run_keys(), "Consecutive pages of a file in the same state.");
     let files_by = of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up.");
@@ -65,35 +53,26 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let tasks = of_row(task_keys(), "A task.");
     vec![
         ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
-        ("cache", document(&["cache"], cached, &none())),
+        of("cache", cached),
         ("cache-map", document(&["cache"], runs, &none())),
         (
             "doctor",
             document(&["doctor"], of_keys(&doctor::RELATION), &doctor_members()),
         ),
-        (
-            "events",
-            document(&["events"], of_row(event_keys(), "An event."), &none()),
-        ),
-        ("fields", document(&["fields"], of_keys(&fields::RELATION), &none())),
+        of("events", of_row(event_keys(), "An event.")),
+        of("fields", of_keys(&fields::RELATION)),
         ("files", document(&["files"], each_file, &files)),
         ("files-by", document(&["files"], files_by, &files)),
-        (
-            "inspect",
-            document(&["inspect"], of_row(inspect_keys(), "A process."), &none()),
-        ),
-        ("maps", document(&["maps"], of_keys(&maps::RELATION), &none())),
+        of("inspect", of_row(inspect_keys(), "A process.")),
+        of("maps", of_keys(&maps::RELATION)),
         ("mem-by", document(&["mem"], mem_by, &mem)),
         (
             "mem-system",
             document(&["mem"], of_keys(&mem::SYSTEM_RELATION), &none()),
         ),
-        (
-            "normalize",
-            document(&["normalize"], of_keys(&normalize::RELATION), &none()),
-        ),
+        of("normalize", of_keys(&normalize::RELATION)),
         ("sample", sample()),
-        ("sockets", document(&["sockets"], each_socket, &none())),
+        of("sockets", each_socket),
         ("sockets-by", document(&["sockets"], sockets_by, &sockets)),
     ]
 }

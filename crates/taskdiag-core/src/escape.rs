@@ -18,9 +18,9 @@ pub fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// A text of others, escaped.
-pub fn escaped(text: &str) -> String {
+pub fn escaped<T: AsRef<[u8]> + ?Sized>(text: &T) -> String {
     let mut escaped = Vec::new();
-    escape(&mut escaped, text.as_bytes());
+    escape(&mut escaped, text.as_ref());
     String::from_utf8_lossy(&escaped).into_owned()
 }
 

@@ -113,31 +113,15 @@ impl Kind {
         if name.starts_with(b"anon_inode:") || name.starts_with(b"pidfd:[") {
             return Some(Kind::Anon(AnonKind::new(name)));
         }
-        Some(match mode & libc::S_IFMT {
-            libc::S_IFREG => Kind::File,
-            libc::S_IFDIR => Kind::Dir,
-            libc::S_IFCHR => Kind::Char,
-            libc::S_IFBLK => Kind::Block,
-            libc::S_IFIFO => Kind::Fifo,
-            libc::S_IFSOCK => Kind::Socket,
-            libc::S_IFLNK => Kind::Link,
-            0 => Kind::Anon(AnonKind::new(name)),
-            _ => return None,
-        })
+        match mode & libc::S_IFMT {
+            0 => Some(Kind::Anon(AnonKind::new(name))),
+            mode => PLAIN.iter().find(|plain| plain.1 == mode).map(|plain| plain.0),
+        }
     }
 
     /// The name: `file`, `dir`, `char`, `block`, `fifo`, `socket`, `link`, `anon`.
     pub fn name(self) -> &'static str {
-        match self {
-            Kind::File => "file",
-            Kind::Dir => "dir",
-            Kind::Char => "char",
-            Kind::Block => "block",
-            Kind::Fifo => "fifo",
-            Kind::Socket => "socket",
-            Kind::Link => "link",
-            Kind::Anon(_) => "anon",
-        }
+        PLAIN.get(self.place()).map_or("anon", |plain| plain.2)
     }
 }
 
@@ -171,32 +155,30 @@ impl AnonKind {
     }
 }
 
-/// The kinds other than kernel objects.
-const PLAIN: [Kind; 7] = [
-    Kind::File,
-    Kind::Dir,
-    Kind::Char,
-    Kind::Block,
-    Kind::Fifo,
-    Kind::Socket,
-    Kind::Link,
+/// The kinds other than kernel objects, in the order of their places: the file type of stat(2), and
+/// the name.
+const PLAIN: [(Kind, u32, &str); 7] = [
+    (Kind::File, libc::S_IFREG, "file"),
+    (Kind::Dir, libc::S_IFDIR, "dir"),
+    (Kind::Char, libc::S_IFCHR, "char"),
+    (Kind::Block, libc::S_IFBLK, "block"),
+    (Kind::Fifo, libc::S_IFIFO, "fifo"),
+    (Kind::Socket, libc::S_IFSOCK, "socket"),
+    (Kind::Link, libc::S_IFLNK, "link"),
 ];
 
 impl Member for Kind {
     fn members() -> impl Iterator<Item = Kind> {
-        PLAIN.into_iter().chain(AnonKind::ALL.map(Kind::Anon))
+        PLAIN
+            .map(|plain| plain.0)
+            .into_iter()
+            .chain(AnonKind::ALL.map(Kind::Anon))
     }
 
     fn place(self) -> usize {
         match self {
-            Kind::File => 0,
-            Kind::Dir => 1,
-            Kind::Char => 2,
-            Kind::Block => 3,
-            Kind::Fifo => 4,
-            Kind::Socket => 5,
-            Kind::Link => 6,
             Kind::Anon(kind) => 16 + kind as usize,
+            plain => PLAIN.iter().take_while(|row| row.0 != plain).count(),
         }
     }
 }
@@ -209,7 +191,7 @@ impl FromStr for Set<Kind> {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Set<Kind>> {
-        let plain = PLAIN.map(|kind| (kind.name(), Set::from(kind)));
+        let plain = PLAIN.map(|(kind, _, name)| (name, Set::from(kind)));
         let anon = AnonKind::ALL.map(|kind| (kind.name(), Set::from(Kind::Anon(kind))));
         let every = ("anon", Set::from(AnonKind::ALL.map(Kind::Anon)));
         named(name, plain.into_iter().chain([every]).chain(anon))

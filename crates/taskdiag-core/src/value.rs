@@ -1,7 +1,8 @@
 //! Values of fields. Values other than numbers borrow from the snapshot.
 
 use std::fmt::{self, Write as _};
-use std::slice::ChunksExact;
+use std::iter::Zip;
+use std::slice::{self, ChunksExact};
 
 use zerocopy::FromBytes;
 
@@ -153,6 +154,26 @@ impl fmt::Debug for Quoted<'_> {
     }
 }
 
+macro_rules! into_iter {
+    ($($ty:ident: $iter:ident of $item:ty;)*) => { $(
+        impl<'a> IntoIterator for $ty<'a> {
+            type Item = $item;
+            type IntoIter = $iter<'a>;
+
+            fn into_iter(self) -> $iter<'a> {
+                self.iter()
+            }
+        }
+    )* };
+}
+
+into_iter! {
+    Arguments: ArgumentsIter of &'a [u8];
+    Ids: IdsIter of u32;
+    Limits: LimitsIter of (&'static str, Option<u64>, Option<u64>);
+    CpuSet: CpuSetIter of usize;
+}
+
 /// A command line or an environment: byte strings, as the process left them. Displays with blanks
 /// between them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -225,15 +246,6 @@ impl<'a> Iterator for ArgumentsIter<'a> {
     }
 }
 
-impl<'a> IntoIterator for Arguments<'a> {
-    type Item = &'a [u8];
-    type IntoIter = ArgumentsIter<'a>;
-
-    fn into_iter(self) -> ArgumentsIter<'a> {
-        self.iter()
-    }
-}
-
 impl fmt::Display for Arguments<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, argument) in self.iter().enumerate() {
@@ -287,15 +299,6 @@ impl Iterator for IdsIter<'_> {
 }
 
 impl ExactSizeIterator for IdsIter<'_> {}
-
-impl<'a> IntoIterator for Ids<'a> {
-    type Item = u32;
-    type IntoIter = IdsIter<'a>;
-
-    fn into_iter(self) -> IdsIter<'a> {
-        self.iter()
-    }
-}
 
 impl fmt::Display for Ids<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -352,38 +355,21 @@ impl<'a> Limits<'a> {
     pub fn iter(&self) -> LimitsIter<'a> {
         let limits = <[Limit]>::ref_from_prefix_with_elems(self.bytes, self.bytes.len() / size_of::<Limit>());
         let limits = limits.map_or(&[][..], |(limits, _)| limits);
-        LimitsIter {
-            names: &Limits::NAMES,
-            limits,
-        }
+        LimitsIter(Limits::NAMES.iter().zip(limits))
     }
 }
 
 /// Limits one by one.
 #[derive(Clone, Debug)]
-pub struct LimitsIter<'a> {
-    names: &'static [&'static str],
-    limits: &'a [Limit],
-}
+pub struct LimitsIter<'a>(Zip<slice::Iter<'static, &'static str>, slice::Iter<'a, Limit>>);
 
 impl Iterator for LimitsIter<'_> {
     type Item = (&'static str, Option<u64>, Option<u64>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (name, names) = self.names.split_first()?;
-        let (limit, limits) = self.limits.split_first()?;
-        (self.names, self.limits) = (names, limits);
+        let (name, limit) = self.0.next()?;
         let value = |value: u64| (value != u64::MAX).then_some(value);
         Some((name, value(limit.soft.get()), value(limit.hard.get())))
-    }
-}
-
-impl<'a> IntoIterator for Limits<'a> {
-    type Item = (&'static str, Option<u64>, Option<u64>);
-    type IntoIter = LimitsIter<'a>;
-
-    fn into_iter(self) -> LimitsIter<'a> {
-        self.iter()
     }
 }
 
@@ -460,15 +446,6 @@ impl Iterator for CpuSetIter<'_> {
             self.next = (self.next / 64 + 1) * 64;
         }
         None
-    }
-}
-
-impl<'a> IntoIterator for CpuSet<'a> {
-    type Item = usize;
-    type IntoIter = CpuSetIter<'a>;
-
-    fn into_iter(self) -> CpuSetIter<'a> {
-        self.iter()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Handling many descriptors: a separate table for a thread, and closing with few system calls.
 
 use std::ffi::c_uint;
-use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
 use rustix::fs::{fstat, FileType};
 use rustix::io::Errno;
+
+use crate::checked;
 
 /// Gives the calling thread an empty descriptor table of its own. False if the kernel can't (before
 /// Linux 5.9) or a seccomp filter forbids it: the thread then still shares the table.
@@ -31,11 +32,8 @@ pub enum Part {
 /// Whether two tasks share it. Not every kernel compares them, and seccomp filters may forbid it.
 pub fn shares(one: u32, other: u32, part: Part) -> Result<bool, Errno> {
     // SAFETY: the call has no pointers.
-    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, part as i32, 0_usize, 0_usize) } {
-        0 => Ok(true),
-        1.. => Ok(false),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
-    }
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, part as i32, 0_usize, 0_usize) };
+    Ok(checked(order)? == 0)
 }
 
 /// Descriptors that are no longer needed. They are closed together, with one system call for each
@@ -100,10 +98,7 @@ pub fn namespace_of(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     }
     const SIOCGSKNS: u32 = 0x894C;
     // SAFETY: for a socket, the call has no argument.
-    let namespace = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
-    if namespace < 0 {
-        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
-    }
+    let namespace = checked(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) })?;
     // SAFETY: the descriptor is new.
-    Ok(unsafe { OwnedFd::from_raw_fd(namespace) })
+    Ok(unsafe { OwnedFd::from_raw_fd(namespace as RawFd) })
 }

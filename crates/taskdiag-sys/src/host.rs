@@ -137,6 +137,12 @@ pub fn total_pages() -> u64 {
     (info.totalram + info.totalswap) * u64::from(info.mem_unit) / rustix::param::page_size() as u64
 }
 
+/// The resident pages of this process, as `/proc` counts them.
+pub fn resident_pages() -> Option<usize> {
+    let statm = fs::read_to_string(proc_file("self/statm")).ok()?;
+    statm.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Whether `/proc` adds the per-processor parts of a process's memory counters to the central part.
 ///
 /// It does since 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16),
@@ -148,18 +154,14 @@ pub fn sums_memory_counters() -> bool {
     const PAGES: usize = 3;
     const BATCH: usize = 32;
     const TRIES: usize = 8;
-    let resident = || -> Option<usize> {
-        let statm = fs::read_to_string(proc_file("self/statm")).ok()?;
-        statm.split_whitespace().nth(1)?.parse().ok()
-    };
     let growth = || -> Option<usize> {
-        let before = resident()?;
+        let before = resident_pages()?;
         let pages = FreshPages::new(PAGES).ok()?;
-        let after = resident()?;
+        let after = resident_pages()?;
         drop(pages);
         Some(after.saturating_sub(before))
     };
-    if resident().is_none() {
+    if resident_pages().is_none() {
         return kernel_version().is_some_and(|version| version >= (6, 16));
     }
     let small_growths = (0..TRIES)

@@ -173,10 +173,7 @@ pub enum Failed {
 fn wait_for(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Failed> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: left.as_secs() as _,
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let left = Timespec::try_from(left).unwrap_or_default();
         match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
             Ok(0) => return Err(Failed::Silent),
             Ok(_) => return Ok(()),

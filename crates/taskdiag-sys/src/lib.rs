@@ -16,3 +16,13 @@ pub mod pages;
 pub mod procmap;
 pub mod ring;
 pub mod signals;
+
+/// The result of a system call that libc makes, which is negative if there is an error.
+fn checked(result: impl Into<libc::c_long>) -> Result<libc::c_long, rustix::io::Errno> {
+    match result.into() {
+        ..0 => {
+            Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::INVAL))
+        }
+        result => Ok(result),
+    }
+}

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{ioctl, opcode, Getter, Opcode};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::checked;
 use crate::mapping::OwnMapping;
 
 /// The number of cachestat(2), which libc does not have on all architectures. Since Linux 5.1, the
@@ -72,10 +73,7 @@ fn call_cachestat(file: RawFd, range: &CachestatRange) -> Result<Cachestat, Errn
             0_u32,
         )
     };
-    match result {
-        0 => Ok(counts),
-        _ => Err(last_errno()),
-    }
+    checked(result).map(|_| counts)
 }
 
 /// The size of an open block device in bytes: `BLKGETSIZE64` of ioctl_list(2). Seeking to its end
@@ -118,13 +116,6 @@ impl Mapping {
                 resident.as_mut_ptr(),
             )
         };
-        match result {
-            0 => Ok(()),
-            _ => Err(last_errno()),
-        }
+        checked(result).map(drop)
     }
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

@@ -9,6 +9,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
+use rustix::process::{getpid, getuid};
+
+use crate::checked;
 
 fn set_of(signals: &[c_int]) -> libc::sigset_t {
     // SAFETY: all zeros are a valid set, which sigemptyset() makes an empty one on any system.
@@ -118,10 +121,7 @@ const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 /// (Linux 5.15).
 pub fn release(process: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: numbers only.
-    match unsafe { libc::syscall(libc::SYS_process_mrelease, process.as_raw_fd(), 0) } {
-        0 => Ok(()),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
-    }
+    checked(unsafe { libc::syscall(libc::SYS_process_mrelease, process.as_raw_fd(), 0) }).map(drop)
 }
 
 /// Sends a signal to the process of a pidfd, with pidfd_send_signal(2) (Linux 5.1). With `value`
@@ -135,10 +135,8 @@ pub fn send(process: BorrowedFd<'_>, signal: i32, value: Option<i32>) -> Result<
         errno: 0,
         code: libc::SI_QUEUE,
         sender: Sender {
-            // SAFETY: these two have no arguments and can't fail.
-            pid: unsafe { libc::getpid() },
-            // SAFETY: as above.
-            uid: unsafe { libc::getuid() },
+            pid: getpid().as_raw_pid(),
+            uid: getuid().as_raw(),
             // C stores the int of `union sigval` in its first bytes.
             value: if cfg!(target_endian = "little") {
                 value as u32 as usize
@@ -157,10 +155,7 @@ pub fn send(process: BorrowedFd<'_>, signal: i32, value: Option<i32>) -> Result<
     // SAFETY: the descriptor is open while it is borrowed, and `place` is null or points to a whole
     // siginfo, all of whose bytes are set, that lives until the call has returned.
     let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, place, 0) };
-    match result {
-        0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
-    }
+    checked(result).map(drop)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn lost<T>(with: impl FnOnce(&mut Vec<Lost>) -> T) -> T {
 }
 
 /// What stat(2) says of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Look {
     pub mode: u32,
     pub device: u64,

@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{epoll, eventfd, EventfdFlags};
+use rustix::mm::{mmap_anonymous, munmap, MapFlags, ProtFlags};
+use rustix::process::{set_parent_process_death_signal, Signal};
+use taskdiag_sys::pages::FreshPages;
 use taskdiag_zoo::Farm;
 
 use crate::case::{Run, Runner};
@@ -53,8 +57,7 @@ fn fork(open: fn() -> Result<()>) -> Result<()> {
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {
-            // SAFETY: no pointers.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let _ = set_parent_process_death_signal(Some(Signal::KILL));
             let is_orphan = std::os::unix::process::parent_id() != parent;
             if !is_orphan && open().is_ok() {
                 loop {
@@ -85,10 +88,8 @@ fn open() -> Result<()> {
     for _ in 0..4 {
         forget(UdpSocket::bind("127.0.0.1:0")?);
     }
-    // SAFETY: no pointers.
-    if unsafe { libc::eventfd(0, 0) < 0 || libc::epoll_create1(0) < 0 } {
-        return Err(std::io::Error::last_os_error().into());
-    }
+    forget(eventfd(0, EventfdFlags::empty())?);
+    forget(epoll::create(epoll::CreateFlags::empty())?);
     Ok(())
 }
 
@@ -120,21 +121,14 @@ fn connect() -> Result<()> {
 /// wait at most since the previous run.
 fn hoard(mib: usize) -> Result<Runner> {
     const PAGE: usize = 4096;
-    let at = map(mib << 20)?;
-    // SAFETY: advice about our own mapping; a kernel without huge pages refuses.
-    unsafe { libc::madvise(at, mib << 20, libc::MADV_NOHUGEPAGE) };
-    for offset in (0..mib << 20).step_by(PAGE) {
-        // SAFETY: within the mapping, which is writable.
-        unsafe { at.cast::<u8>().add(offset).write_volatile(1) };
-    }
+    forget(FreshPages::small((mib << 20) / PAGE)?);
     let longest = Arc::new(AtomicU64::new(0));
     let longest_seen = longest.clone();
     std::thread::spawn(move || loop {
         let start = Instant::now();
-        if let Ok(at) = map(PAGE) {
-            // SAFETY: our own mapping, which nobody uses.
-            unsafe { libc::munmap(at, PAGE) };
-        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses, which nobody uses.
+        let _ = unsafe { mmap_anonymous(ptr::null_mut(), PAGE, access, MapFlags::PRIVATE).map(|at| munmap(at, PAGE)) };
         longest_seen.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(200));
     });
@@ -144,18 +138,4 @@ fn hoard(mib: usize) -> Result<Runner> {
             ..Run::default()
         })
     }))
-}
-
-fn map(bytes: usize) -> Result<*mut libc::c_void> {
-    let (protection, flags) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-    );
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        Err(std::io::Error::last_os_error().into())
-    } else {
-        Ok(at)
-    }
 }

@@ -3,19 +3,20 @@
 //! Contenders name their files relative to the working directory, which contains the files during
 //! the measurement. So another process that runs a contender again also finds them.
 
+use std::env;
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd as _, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, ptr};
 
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, RawDir, CWD};
 use rustix::path::Arg;
 use taskdiag::pagecache::{ByteRange, Found, Seen, Source, Walk};
+use taskdiag_sys::pagecache::Mapping;
 
 use crate::case::Bound::AtMost;
 use crate::case::Value::{CallsPerRow, Peak, Time};
@@ -194,7 +195,7 @@ fn mincore(name: &str, most: u64) -> Result<Runner> {
     let len = file.metadata()?.len().min(most);
     let mut resident = Vec::new();
     timed(move || {
-        black_box(cached(file.as_raw_fd(), len as usize, &mut resident)?);
+        black_box(cached(file.as_fd(), len as usize, &mut resident)?);
         Ok(1)
     })
 }
@@ -225,7 +226,7 @@ fn visit(above: impl AsFd, name: impl Arg, resident: &mut Vec<u8>) -> io::Result
             }
             FileType::RegularFile => {
                 let file = openat(&directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-                black_box(cached(file.as_raw_fd(), fstat(&file)?.st_size as usize, resident)?);
+                black_box(cached(file.as_fd(), fstat(&file)?.st_size as usize, resident)?);
                 files += 1;
             }
             _ => {}
@@ -235,24 +236,11 @@ fn visit(above: impl AsFd, name: impl Arg, resident: &mut Vec<u8>) -> io::Result
 }
 
 /// Counts cached pages.
-fn cached(file: RawFd, len: usize, resident: &mut Vec<u8>) -> io::Result<usize> {
+fn cached(file: BorrowedFd<'_>, len: usize, resident: &mut Vec<u8>) -> io::Result<usize> {
     if len == 0 {
         return Ok(0);
     }
     resident.resize(len.div_ceil(4096), 0);
-    // SAFETY: a new mapping, queried for its whole length and then removed; there is one byte per
-    // page.
-    let result = unsafe {
-        let start = libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file, 0);
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let result = libc::mincore(start, len, resident.as_mut_ptr());
-        libc::munmap(start, len);
-        result
-    };
-    match result {
-        0 => Ok(resident.iter().filter(|&&byte| byte & 1 != 0).count()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Mapping::new(file, 0, len)?.mincore(0, resident)?;
+    Ok(resident.iter().filter(|&&byte| byte & 1 != 0).count())
 }

@@ -140,30 +140,21 @@ fn contenders() -> Vec<Contender> {
 fn targets(size: usize) -> Vec<Target> {
     let single = |claim: &str, value, of: &str, most| single(claim, value, of, AtMost(most));
     let all = [
-        (30_000, times( "base+cred: times as fast as the status loop", "loop/status", "library/bpf", 20.0, )),
-        (30_000, times( "base+cred: times as fast as the stat loop", "loop/stat", "library/bpf", 14.0, )),
-        (30_000, single( "base+cred: the slowest round as a multiple of the median", Slowest, "library/bpf", 1.6, )),
-        (30_000, times( "base+cred, new snapshot: times as fast as the status loop", "loop/status", "library/bpf-fresh", 20.0, )),
-        (30_000, times( "with args, cold: times as fast as the status+cmdline loop", "loop/status+cmdline", "library/bpf+args-cold", 2.0, )),
+        (30_000, times("base+cred: times as fast as the status loop", "loop/status", "library/bpf", 20.0)),
+        (30_000, times("base+cred: times as fast as the stat loop", "loop/stat", "library/bpf", 14.0)),
+        (30_000, single("base+cred: the slowest round as a multiple of the median", Slowest, "library/bpf", 1.6)),
+        (30_000, times("base+cred, new snapshot: times as fast as the status loop", "loop/status", "library/bpf-fresh", 20.0)),
+        (30_000, times("with args, cold: times as fast as the status+cmdline loop", "loop/status+cmdline", "library/bpf+args-cold", 2.0)),
         (30_000, times("with args, again: times as fast as the status+cmdline loop", "loop/status+cmdline", "library/bpf+args-again", 15.0)),
         (30_000, single("base+cred: system calls", Calls, "library/bpf", 250.0)),
         (30_000, single("base+cred: bytes a task", BytesPerRow, "library/bpf", 400.0)),
-        (10_000, times( "all groups: times as fast as a loop over the same files", "loop/all-files", "library/bpf-all", 10.0, )),
-        (
-            30_000,
-            ratio(
-                "1 % by uid, with command lines and io: times as long as base of all",
-                Time,
-                "library/bpf-where-uid",
-                &["library/bpf-base"],
-                AtMost(1.5),
-            ),
-        ),
+        (10_000, times("all groups: times as fast as a loop over the same files", "loop/all-files", "library/bpf-all", 10.0)),
+        (30_000, ratio("1 % by uid, with command lines and io: times as long as base of all", Time, "library/bpf-where-uid", &["library/bpf-base"], AtMost(1.5))),
         (30_000, single("ten processes by pid: milliseconds", Time, "library/bpf-ten", 0.01)),
-        (30_000, times( "taskdiag ps, nothing loaded before: times as fast as ps aux", "command/ps-aux", "command/taskdiag", 6.0, )),
-        (size, times( "procfs source: times as fast as the procfs crate", "procfs-crate/all_processes", "library/procfs", 1.3, )),
-        (size, times( "taskdiag ps --source procfs: times as fast as ps aux", "command/ps-aux", "command/taskdiag-procfs", 1.0, )),
-        (size, times( "procfs source, as a call: times as fast as ps -eo", "command/ps-eo", "library/procfs", 1.0, )),
+        (30_000, times("taskdiag ps, nothing loaded before: times as fast as ps aux", "command/ps-aux", "command/taskdiag", 6.0)),
+        (size, times("procfs source: times as fast as the procfs crate", "procfs-crate/all_processes", "library/procfs", 1.3)),
+        (size, times("taskdiag ps --source procfs: times as fast as ps aux", "command/ps-aux", "command/taskdiag-procfs", 1.0)),
+        (size, times("procfs source, as a call: times as fast as ps -eo", "command/ps-eo", "library/procfs", 1.0)),
     ];
     let here = |(at, target): (usize, Target)| match target.claim.as_str() {
         "taskdiag ps, nothing loaded before: times as fast as ps aux" if size == 100 => Target {

@@ -38,21 +38,13 @@ impl MemoryGroup {
     /// Makes the kernel reclaim memory above this number of bytes. Version 1 kills a process if
     /// nothing can be reclaimed.
     pub fn shrink(&self, bytes: u64) {
-        let file = if self.is_v1 {
-            "memory.limit_in_bytes"
-        } else {
-            "memory.high"
-        };
+        let file = self.file("memory.limit_in_bytes", "memory.high");
         self.write(file, &bytes.to_string());
     }
 
     /// Makes the kernel kill a process when the cgroup needs more than this number of bytes.
     pub fn limit(&self, bytes: u64) {
-        let file = if self.is_v1 {
-            "memory.limit_in_bytes"
-        } else {
-            "memory.max"
-        };
+        let file = self.file("memory.limit_in_bytes", "memory.max");
         self.write(file, &bytes.to_string());
         if !self.is_v1 {
             // Without swap the file may not exist. Then nothing is swapped.
@@ -62,14 +54,18 @@ impl MemoryGroup {
 
     /// How many of its processes the OOM killer has killed.
     pub fn oom_kills(&self) -> u64 {
-        let file = if self.is_v1 {
-            "memory.oom_control"
-        } else {
-            "memory.events"
-        };
+        let file = self.file("memory.oom_control", "memory.events");
         let text = fs::read_to_string(self.path.join(file)).expect("a file of our own cgroup");
         let mut counts = text.lines().filter_map(|line| line.strip_prefix("oom_kill "));
         counts.next().and_then(|count| count.parse().ok()).expect("a number")
+    }
+
+    fn file(&self, v1: &'static str, v2: &'static str) -> &'static str {
+        if self.is_v1 {
+            v1
+        } else {
+            v2
+        }
     }
 
     fn write(&self, file: &str, text: &str) {

@@ -1,11 +1,18 @@
 //! Runs a part of a test in a process with other rights or namespaces: the test's own executable,
 //! started again.
 
-use std::ffi::{c_int, c_ulong, CStr};
+use std::ffi::{c_int, CStr};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{
+    mount, mount_bind_recursive, mount_change, unmount, MountFlags, MountPropagationFlags, UnmountFlags,
+};
+use rustix::process::{chdir, chroot};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Tells the second process which part to run.
 const PART: &str = "TASKDIAG_TEST_PART";
@@ -204,7 +211,7 @@ fn enter(world: World) -> io::Result<()> {
     }
     // SAFETY: no pointers.
     check(unsafe { libc::unshare(flags) })?;
-    mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
+    mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     if world.boottime_offset_s != 0 {
         set_boottime_offset(world.boottime_offset_s)?;
     }
@@ -212,16 +219,15 @@ fn enter(world: World) -> io::Result<()> {
         continue_in_child()?;
     }
     if let Some(directory) = world.hidden {
-        mount(Some(c"tmpfs"), directory, Some(c"tmpfs"), 0, None)?;
+        mount(c"tmpfs", directory, c"tmpfs", MountFlags::empty(), None)?;
     }
     if world.own_bpf_fs {
-        mount(Some(c"bpf"), c"/sys/fs/bpf", Some(c"bpf"), 0, None)?;
+        mount(c"bpf", c"/sys/fs/bpf", c"bpf", MountFlags::empty(), None)?;
     }
     match world.proc {
         Proc::Same => {}
-        Proc::New(options) => mount(Some(c"proc"), c"/proc", Some(c"proc"), 0, Some(options))?,
-        // SAFETY: the path ends with a NUL.
-        Proc::None => check(unsafe { libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH) })?,
+        Proc::New(options) => mount(c"proc", c"/proc", c"proc", MountFlags::empty(), options)?,
+        Proc::None => unmount(c"/proc", UnmountFlags::DETACH)?,
     }
     match world.user {
         Some(user) => become_user(user, world.capabilities),
@@ -232,13 +238,10 @@ fn enter(world: World) -> io::Result<()> {
 /// Makes `directory` the root of this process, with all file systems mounted a second time and a
 /// new `/proc`, as in a container.
 pub fn enter_container(directory: &CStr) -> io::Result<()> {
-    mount(Some(c"/"), directory, None, libc::MS_BIND | libc::MS_REC, None)?;
-    // SAFETY: the paths end with a NUL.
-    unsafe {
-        check(libc::chroot(directory.as_ptr()))?;
-        check(libc::chdir(c"/".as_ptr()))?;
-    }
-    mount(Some(c"proc"), c"/proc", Some(c"proc"), 0, None)
+    mount_bind_recursive(c"/", directory)?;
+    chroot(directory)?;
+    chdir(c"/")?;
+    Ok(mount(c"proc", c"/proc", c"proc", MountFlags::empty(), None)?)
 }
 
 fn check(result: c_int) -> io::Result<()> {
@@ -246,26 +249,6 @@ fn check(result: c_int) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
-}
-
-fn mount(
-    source: Option<&CStr>,
-    target: &CStr,
-    kind: Option<&CStr>,
-    flags: c_ulong,
-    options: Option<&CStr>,
-) -> io::Result<()> {
-    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: all texts end with a NUL and outlive the call.
-    check(unsafe {
-        libc::mount(
-            pointer(source),
-            target.as_ptr(),
-            pointer(kind),
-            flags,
-            pointer(options).cast(),
-        )
-    })
 }
 
 /// Sets the offset for processes that are forked from now on.
@@ -276,18 +259,14 @@ fn set_boottime_offset(seconds: u64) -> io::Result<()> {
         *digit = b'0' + (left % 10) as u8;
         left /= 10;
     }
-    // SAFETY: the path ends with a NUL, the buffer is as long as said, and the descriptor is ours.
-    unsafe {
-        let file = libc::open(c"/proc/self/timens_offsets".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        check(file)?;
-        let written = libc::write(file, line.as_ptr().cast(), line.len());
-        let result = if written == line.len() as isize {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        };
-        libc::close(file);
-        result
+    let file = rustix::fs::open(
+        c"/proc/self/timens_offsets",
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    match rustix::io::write(file, &line)? {
+        written if written == line.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
     }
 }
 
@@ -334,11 +313,11 @@ fn become_user(user: u32, capabilities: u64) -> io::Result<()> {
 
 /// Makes these the permitted, effective and inheritable capabilities of the calling thread.
 pub fn set_capabilities(capabilities: u64) -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let header = [VERSION_3, 0];
-    let (low, high) = (capabilities as u32, (capabilities >> 32) as u32);
-    let data = [low, low, low, high, high, high];
-    // SAFETY: header and data are laid out as capset(2) says for version 3.
-    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
-    check(result as c_int)
+    let set = CapabilitySet::from_bits_retain(capabilities);
+    let sets = CapabilitySets {
+        effective: set,
+        permitted: set,
+        inheritable: set,
+    };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
 }

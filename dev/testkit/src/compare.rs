@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
 
 use super::cgroup_mount;
-use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
+use super::text::{self, plain, since_boot_ns, Id, Plain, Said, Side, Text, TICK_NS};
 
 /// How often a changing value is read again, until it is the same before and after our answer.
 const ROUNDS: usize = 40;
@@ -242,11 +242,7 @@ fn texts(ids: impl IntoIterator<Item = Id>, side: Side) -> BTreeMap<Id, Text> {
 /// Ticks from boot until now in the time namespace of this process: the start time that `/proc`
 /// would show for a task that starts now.
 fn now_ticks() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
-    assert_eq!(result, 0);
-    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) / TICK_NS
+    since_boot_ns() as u64 / TICK_NS
 }
 
 /// The positions of a snapshot's rows. Records tasks that are in it twice.

@@ -6,6 +6,8 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
+use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
+
 /// A mounted overlay. It is unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Overlay(PathBuf);
@@ -20,7 +22,7 @@ impl Deref for Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
     }
 }
 
@@ -38,14 +40,8 @@ pub fn overlay(directory: &Path, lower: &Path, options: &str) -> Overlay {
         upper.display(),
         work.display()
     );
-    let text = |text: &str| CString::new(text).expect("no NUL");
-    let (place, options) = (text(merged.to_str().expect("UTF-8")), text(&options));
-    // SAFETY: all texts end with a NUL and outlive the call.
-    let result = unsafe {
-        let kind = c"overlay".as_ptr();
-        libc::mount(kind, place.as_ptr(), kind, 0, options.as_ptr().cast())
-    };
-    assert_eq!(result, 0, "an overlay: {}", std::io::Error::last_os_error());
+    let options = CString::new(options).expect("no NUL");
+    mount(c"overlay", &merged, c"overlay", MountFlags::empty(), &*options).expect("an overlay");
     Overlay(merged)
 }
 

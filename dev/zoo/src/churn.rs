@@ -20,10 +20,7 @@ pub struct Churn {
 impl Churn {
     /// Starts to make `per_second` processes a second, or as many as the machine can make.
     pub fn start(per_second: u32) -> io::Result<Churn> {
-        let mut helper = Helper::start(&format!("{CHURN}{per_second}"), &["churn"])?;
-        helper
-            .hear()
-            .map_err(|error| io::Error::new(error.kind(), format!("churn: {error}")))?;
+        let (helper, _) = Helper::start("churn", &format!("{CHURN}{per_second}"), &["churn"])?;
         Ok(Churn { helper })
     }
 

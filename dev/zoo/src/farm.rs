@@ -1,13 +1,15 @@
 //! Many idle processes.
 
 use std::fs;
-use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
+use rustix::process::Resource;
+
 use crate::arg_area::ArgArea;
 use crate::helper::Helper;
-use crate::keeper::{kill_descendants, obituary, settle, Doing as _};
+use crate::keeper::{keep_all, settle, Doing as _};
 use crate::sys;
 use crate::FARM;
 
@@ -30,15 +32,8 @@ impl Farm {
     /// which needs root, and leaves it raised, because another farm may need it.
     pub fn start(processes: usize, threads_each: usize) -> io::Result<Farm> {
         let role = format!("{FARM}{processes}:{}", threads_each.max(1));
-        let mut helper = Helper::start(&role, &["farm", "--index", "-------"])?;
-        helper
-            .hear()
-            .map_err(|error| io::Error::new(error.kind(), format!("farm: {error}")))?;
-        let pids = helper
-            .line()?
-            .split_ascii_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect::<Vec<_>>();
+        let (mut helper, _) = Helper::start("farm", &role, &["farm", "--index", "-------"])?;
+        let pids = helper.pids()?;
         if pids.len() != processes {
             return Err(io::Error::other(format!(
                 "farm: {} processes instead of {processes}",
@@ -80,22 +75,7 @@ fn raise(family: &str, sysctl: &str, wanted: usize) -> io::Result<()> {
 /// The root process of the farm. It forks some branches, and each branch forks its share. All
 /// processors take part in this tree.
 pub(crate) fn run(size: &str) -> ! {
-    let mut output = io::stdout().lock();
-    let told = match grow(size) {
-        Ok(pids) => {
-            let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
-            writeln!(output, "ready\n{}", pids.join(" "))
-        }
-        Err(error) => {
-            write!(output, "{}", obituary(&error))
-        }
-    };
-    if told.and_then(|()| output.flush()).is_ok() {
-        // Until the input ends.
-        let _ = io::stdin().lock().skip_until(b'\0');
-    }
-    kill_descendants();
-    sys::exit(0)
+    keep_all(grow(size))
 }
 
 fn grow(size: &str) -> io::Result<Vec<i32>> {
@@ -107,7 +87,7 @@ fn grow(size: &str) -> io::Result<Vec<i32>> {
     make_room("threads-max", processes * threads_each)?;
     // A thread has two stacks, one of them for signals, each preceded by a guard page.
     raise("vm", "max_map_count", threads_each * 4 + 1000)?;
-    sys::raise_limit(libc::RLIMIT_NPROC, (processes * threads_each + 4096) as u64)?;
+    sys::raise_limit(Resource::Nproc, (processes * threads_each + 4096) as u64)?;
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
     let farm = Field {
         pids: shared_numbers(processes)?,

@@ -10,8 +10,9 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+
+use rustix::mount::{mount, MountFlags};
 
 use crate::keeper::Doing as _;
 use crate::sys::{self, page_size};
@@ -53,8 +54,8 @@ impl SilentFile {
             "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
             device.as_raw_fd()
         );
-        let place = CString::new(at.as_os_str().as_bytes())?;
-        sys::mount(c"zoo", &place, c"fuse", &CString::new(options)?).doing("mounting it")?;
+        let options = CString::new(options)?;
+        mount(c"zoo", at, c"fuse", MountFlags::empty(), &*options).doing("mounting it")?;
         let (commands, to_server) = sys::pipe()?;
         let (from_server, answers) = sys::pipe()?;
         if sys::fork()?.is_none() {

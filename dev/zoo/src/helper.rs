@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::facts::Facts;
-use crate::keeper::{self, ROLE};
+use crate::keeper::{self, Doing as _, ROLE};
 
 /// Finds the zoo binary.
 pub(crate) fn zoo_binary() -> io::Result<PathBuf> {
@@ -40,13 +40,14 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Starts the zoo binary in a role. The arguments are only for people to read in `ps`.
-    pub(crate) fn start(role: &str, args: &[&str]) -> io::Result<Helper> {
-        Helper::start_as(role, args, None)
+    /// Starts the zoo binary in a role, and waits until it is ready. `what` is what errors are about.
+    /// The arguments are only for people to read in `ps`.
+    pub(crate) fn start(what: &str, role: &str, args: &[&str]) -> io::Result<(Helper, Facts)> {
+        Helper::start_as(what, role, args, None)
     }
 
     /// Starts it as this user, with the group of the same id.
-    pub(crate) fn start_as(role: &str, args: &[&str], user: Option<u32>) -> io::Result<Helper> {
+    pub(crate) fn start_as(what: &str, role: &str, args: &[&str], user: Option<u32>) -> io::Result<(Helper, Facts)> {
         let binary = zoo_binary()?;
         let file = File::open(&binary)?;
         let mut command = match user {
@@ -63,19 +64,19 @@ impl Helper {
         if let Some(user) = user {
             command.uid(user).gid(user);
         }
-        let mut child = command
-            .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("starting {}: {error}", binary.display())))?;
+        let mut child = command.spawn().doing(&format!("starting {}", binary.display()))?;
         let input = child.stdin.take();
         let output = child
             .stdout
             .take()
             .ok_or_else(|| io::Error::other("the helper has no output"))?;
-        Ok(Helper {
+        let mut helper = Helper {
             child,
             input,
             output: BufReader::new(output),
-        })
+        };
+        let facts = helper.hear().doing(what)?;
+        Ok((helper, facts))
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -94,6 +95,12 @@ impl Helper {
             .as_mut()
             .ok_or_else(|| io::Error::other("the helper has no input"))?;
         input.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Reads the ids that [`keep_all`](keeper::keep_all) sends.
+    pub(crate) fn pids(&mut self) -> io::Result<Vec<i32>> {
+        let line = self.line()?;
+        Ok(line.split_ascii_whitespace().flat_map(str::parse).collect())
     }
 
     /// Reads one line.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rustix::process::Resource;
 
 use crate::arg_area::joined;
 use crate::facts::Facts;
@@ -41,9 +42,10 @@ pub(crate) trait Doing<T> {
     fn doing(self, what: &str) -> io::Result<T>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     fn doing(self, what: &str) -> io::Result<T> {
-        self.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+        let error = |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        self.map_err(|cause| error(cause.into()))
     }
 }
 
@@ -97,6 +99,12 @@ pub(crate) struct Report {
 impl Report {
     fn send(&mut self, text: &str) -> io::Result<()> {
         self.pipe.write_all(text.as_bytes())
+    }
+
+    /// Sets the name of the process.
+    pub(crate) fn set_comm(&mut self, name: &[u8]) -> io::Result<()> {
+        self.facts.comm = Some(name.to_vec());
+        sys::set_comm(name)
     }
 
     /// Reports the facts, and that the animal is as it should be. Afterwards the process must only
@@ -194,7 +202,7 @@ pub(crate) fn exec(
     };
     let ready_to_exec = sys::dup_to(report.pipe.as_raw_fd(), REPORT)
         // A quarter of the stack limit, and never more than 6 MiB, may be used for arguments.
-        .and_then(|()| sys::raise_limit(libc::RLIMIT_STACK, 32 << 20))
+        .and_then(|()| sys::raise_limit(Resource::Stack, 32 << 20))
         .and_then(|()| Ok(CString::new(program.into_os_string().into_vec())?));
     match ready_to_exec {
         Ok(path) => sys::exec(&path, args, &environment(role, env)),
@@ -238,7 +246,7 @@ pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
                 "task {tid} is in state {now}, and not {state} as it should be"
             )));
         }
-        sys::sched_yield();
+        std::thread::yield_now();
     }
 }
 
@@ -252,7 +260,7 @@ pub(crate) fn settle_one_of(pid: pid_t, state: char) -> io::Result<()> {
                 return Ok(());
             }
         }
-        sys::sched_yield();
+        std::thread::yield_now();
     }
     Err(io::Error::other(format!(
         "no thread of process {pid} comes to be in state {state}"
@@ -302,6 +310,23 @@ pub(crate) fn kill_descendants() {
             }
         }
     }
+}
+
+/// Reports processes, or why there are none, and keeps them until the input ends.
+pub(crate) fn keep_all(pids: io::Result<Vec<pid_t>>) -> ! {
+    let mut output = io::stdout().lock();
+    let told = match pids {
+        Ok(pids) => {
+            let pids: Vec<String> = pids.iter().map(pid_t::to_string).collect();
+            writeln!(output, "ready\n{}", pids.join(" "))
+        }
+        Err(error) => write!(output, "{}", obituary(&error)),
+    };
+    if told.and_then(|()| output.flush()).is_ok() {
+        let _ = io::stdin().lock().skip_until(b'\0');
+    }
+    kill_descendants();
+    sys::exit(0)
 }
 
 /// What an animal needs in addition to processes. It is removed after the animal is gone.
@@ -378,7 +403,7 @@ impl Keeper {
                     eprintln!("zoo: {cgroup:?} could not be removed: {error}");
                     break;
                 }
-                sys::sched_yield();
+                std::thread::yield_now();
             }
         }
         if let Some(dir) = self.dir.take() {

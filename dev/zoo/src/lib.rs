@@ -91,31 +91,16 @@ impl Zoo {
     pub fn start_as(&self, name: &str, user: Option<u32>) -> io::Result<Animal> {
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no animal is called {name:?}"));
         let name = species::find(name).ok_or_else(unknown)?.name;
-        let mut helper = Helper::start_as(&format!("{KEEPER}{name}"), &["animal", name], user)?;
-        let facts = helper
-            .hear()
-            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        Ok(Animal {
-            name,
-            pid: facts.pid,
-            facts,
-            helper,
-        })
+        let started = Helper::start_as(name, &format!("{KEEPER}{name}"), &["animal", name], user)?;
+        Ok(Animal::new(name, started))
     }
 
     /// Starts a process with `count` mappings, or slightly more. It is not one of the animals,
     /// because tens of thousands of mappings take a while.
     pub fn with_mappings(&self, count: usize) -> io::Result<Animal> {
-        let mut helper = Helper::start(&format!("{KEEPER}{MANY}{count}"), &["mappings", &count.to_string()])?;
-        let facts = helper
-            .hear()
-            .map_err(|error| io::Error::new(error.kind(), format!("{count} mappings: {error}")))?;
-        Ok(Animal {
-            name: "many mappings",
-            pid: facts.pid,
-            facts,
-            helper,
-        })
+        let args = ["mappings", &count.to_string()];
+        let started = Helper::start(&format!("{count} mappings"), &format!("{KEEPER}{MANY}{count}"), &args)?;
+        Ok(Animal::new("many mappings", started))
     }
 
     /// Starts every harmless animal, and returns those that this host refused. Any other failure is
@@ -147,6 +132,15 @@ pub struct Animal {
 }
 
 impl Animal {
+    fn new(name: &'static str, (helper, facts): (Helper, Facts)) -> Animal {
+        Animal {
+            name,
+            pid: facts.pid,
+            facts,
+            helper,
+        }
+    }
+
     /// Makes `title-changer` rewrite its title in place, and updates the facts. Fewer than 100
     /// bytes fit into its first arguments. Longer titles, up to two pages, extend into the
     /// environment, as with setproctitle.

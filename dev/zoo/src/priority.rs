@@ -1,20 +1,9 @@
 //! Priorities, so that times which tests measure do not depend on what else the machine does.
 
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Sets the policy and the priority of a thread of this process, 0 for the calling one.
-fn set(tid: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    let param = libc::sched_param {
-        sched_priority: priority,
-    };
-    // SAFETY: the kernel reads one structure.
-    match unsafe { libc::sched_setscheduler(tid, policy, &param) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+use crate::sys::set_scheduler;
 
 /// Lets this process, and all that it starts from now on, run before all processes of normal
 /// priority. Changes nothing without `CAP_SYS_NICE`: a process of another user inherits it.
@@ -25,12 +14,12 @@ pub fn run_first() {
     };
     // One that was started meanwhile is met the second time. Threads that have ended do not matter.
     for tid in threads().chain(threads()) {
-        let _ = set(tid, libc::SCHED_RR, 1);
+        let _ = set_scheduler(tid, libc::SCHED_RR, 1);
     }
 }
 
 /// Starts a process with normal priority.
 pub fn run_normally(command: &mut Command) -> &mut Command {
     // SAFETY: a system call.
-    unsafe { command.pre_exec(|| set(0, libc::SCHED_OTHER, 0)) }
+    unsafe { command.pre_exec(|| set_scheduler(0, libc::SCHED_OTHER, 0)) }
 }

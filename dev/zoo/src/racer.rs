@@ -2,13 +2,13 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, BufRead as _, Write as _};
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use crate::facts::Facts;
 use crate::helper::Helper;
-use crate::keeper::{environment, fork_child, kill_descendants, obituary, Doing as _, Report};
+use crate::keeper::{environment, fork_child, keep_all, Doing as _, Report};
 use crate::sys::{self, page_size};
 use crate::{EXECUTOR, RACER};
 
@@ -60,14 +60,9 @@ impl Racers {
             .into_iter()
             .find(|(other, _)| *other == race)
             .expect("all are there");
-        let mut helper = Helper::start(&format!("{RACER}{name}"), &["racers", name])?;
-        helper
-            .hear()
-            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        let line = helper.line()?;
-        let pids = line.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        let (mut helper, _) = Helper::start(name, &format!("{RACER}{name}"), &["racers", name])?;
         Ok(Racers {
-            pids: pids.collect(),
+            pids: helper.pids()?,
             _helper: helper,
         })
     }
@@ -79,17 +74,7 @@ impl Racers {
 }
 
 pub(crate) fn run(name: &str) -> ! {
-    let told = start(name).and_then(|pids| {
-        let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
-        writeln!(io::stdout(), "ready\n{}", pids.join(" "))
-    });
-    match told {
-        // Until the input ends.
-        Ok(()) => drop(io::stdin().lock().skip_until(b'\0')),
-        Err(error) => print!("{}", obituary(&error)),
-    }
-    kill_descendants();
-    sys::exit(0)
+    keep_all(start(name))
 }
 
 fn start(name: &str) -> io::Result<Vec<i32>> {
@@ -148,7 +133,7 @@ fn compute() -> io::Result<()> {
     loop {
         sys::burn_cpu(100_000);
         for _ in 0..100 {
-            sys::sched_yield();
+            thread::yield_now();
         }
     }
 }

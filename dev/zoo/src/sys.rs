@@ -5,12 +5,16 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd as _, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::ptr;
 
 use libc::{c_int, c_long, c_ulong, c_void, pid_t};
+use rustix::fs::{memfd_create, MemfdFlags};
+use rustix::mount::{mount_change, MountPropagationFlags};
+pub(crate) use rustix::param::page_size;
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use rustix::time::ClockId;
 
 pub(crate) fn cvt(ret: c_long) -> io::Result<c_long> {
     if ret == -1 {
@@ -56,28 +60,19 @@ number_calls! {
 }
 
 pub(crate) fn getpid() -> pid_t {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::getpid() }
+    std::process::id() as pid_t
 }
 
 pub(crate) fn getppid() -> pid_t {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::getppid() }
+    std::os::unix::process::parent_id() as pid_t
 }
 
 pub(crate) fn gettid() -> pid_t {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
+    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 pub(crate) fn geteuid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() }
-}
-
-pub(crate) fn sched_yield() {
-    // SAFETY: no arguments, cannot fail on Linux.
-    unsafe { libc::sched_yield() };
+    rustix::process::geteuid().as_raw()
 }
 
 /// Sleeps forever. Only a fatal signal ends it.
@@ -114,10 +109,8 @@ pub(crate) fn fork() -> io::Result<Option<pid_t>> {
 
 /// A pipe (reader, writer), closed by exec.
 pub(crate) fn pipe() -> io::Result<(File, File)> {
-    let mut fds = [0; 2];
-    // SAFETY: `fds` has room for the two descriptors.
-    cvt(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
-    Ok((file(fds[0]), file(fds[1])))
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((reader.into(), writer.into()))
 }
 
 /// Takes ownership of a descriptor that this process owns and that no other object holds.
@@ -173,26 +166,18 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
 }
 
 /// Raises the soft limit to `wanted`, or as near to it as the hard limit allows.
-pub(crate) fn raise_limit(resource: libc::__rlimit_resource_t, wanted: u64) -> io::Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` outlives the call.
-    cvt(unsafe { libc::getrlimit(resource, &mut limit) }.into())?;
-    if limit.rlim_cur >= wanted {
+pub(crate) fn raise_limit(resource: Resource, wanted: u64) -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(resource);
+    if current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    limit.rlim_cur = wanted.min(limit.rlim_max);
-    // SAFETY: `limit` outlives the call.
-    cvt(unsafe { libc::setrlimit(resource, &limit) }.into()).map(drop)
+    let current = Some(maximum.map_or(wanted, |maximum| wanted.min(maximum)));
+    Ok(setrlimit(resource, Rlimit { current, maximum })?)
 }
 
 /// Sets the thread's name unchanged: any bytes, cut off by the kernel after 15.
 pub(crate) fn set_comm(name: &[u8]) -> io::Result<()> {
-    let name = CString::new(name)?;
-    // SAFETY: a NUL-terminated string that outlives the call.
-    cvt(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }.into()).map(drop)
+    Ok(rustix::thread::set_name(&CString::new(name)?)?)
 }
 
 pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
@@ -214,24 +199,6 @@ pub(crate) fn set_fs_ids(uid: u32, gid: u32) -> io::Result<()> {
     } else {
         Err(io::ErrorKind::PermissionDenied.into())
     }
-}
-
-/// The three sets of capset(2).
-#[derive(Clone, Copy)]
-pub(crate) struct Capabilities {
-    pub(crate) effective: u64,
-    pub(crate) permitted: u64,
-    pub(crate) inheritable: u64,
-}
-
-pub(crate) fn set_capabilities(caps: Capabilities) -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let header: [u32; 2] = [VERSION_3, 0];
-    let half = |shift: u32| [caps.effective, caps.permitted, caps.inheritable].map(|set| (set >> shift) as u32);
-    let data = [half(0), half(32)];
-    // SAFETY: header (version, pid 0: this thread) and the two data triples of version 3 outlive
-    // the call.
-    cvt(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) }).map(drop)
 }
 
 /// The bounding set, queried bit by bit.
@@ -259,23 +226,13 @@ pub(crate) fn seccomp_allow_all() -> io::Result<()> {
     cvt(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER as c_ulong, &program) }.into()).map(drop)
 }
 
-pub(crate) fn set_scheduler(policy: c_int, rt_priority: c_int) -> io::Result<()> {
+/// Sets the policy and the priority of a thread of this process, 0 for the calling one.
+pub(crate) fn set_scheduler(tid: pid_t, policy: c_int, rt_priority: c_int) -> io::Result<()> {
     let param = libc::sched_param {
         sched_priority: rt_priority,
     };
     // SAFETY: `param` outlives the call.
-    cvt(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
-}
-
-pub(crate) fn set_affinity(cpu: usize) -> io::Result<()> {
-    // SAFETY: cpu_set_t is plain bits for which all zeroes are valid, and CPU_SET checks its index.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        set
-    };
-    // SAFETY: pointer and size are those of `set`.
-    cvt(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) }.into()).map(drop)
+    cvt(unsafe { libc::sched_setscheduler(tid, policy, &param) }.into()).map(drop)
 }
 
 /// The number of the pty with this master: its slave is /dev/pts/N.
@@ -315,6 +272,12 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
         }
         set
     }
+}
+
+/// A descriptor that is readable while one of these signals is pending.
+pub(crate) fn signal_file(signals: &[c_int]) -> io::Result<File> {
+    // SAFETY: the set outlives the call.
+    cvt(unsafe { libc::signalfd(-1, &signal_set(signals), 0) }.into()).map(|fd| file(fd as RawFd))
 }
 
 pub(crate) fn block_signals(signals: &[c_int]) -> io::Result<()> {
@@ -367,9 +330,7 @@ pub(crate) fn signal_actions() -> io::Result<(u64, u64)> {
 
 /// CPU time used by this thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` outlives the call; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -430,8 +391,7 @@ pub(crate) fn map_at(
 
 /// A file without a name in any directory.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
-    // SAFETY: a NUL-terminated string that outlives the call.
-    cvt(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }.into()).map(|fd| file(fd as RawFd))
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
 /// Gives private anonymous memory a name.
@@ -529,33 +489,8 @@ pub(crate) fn either_readable(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
 
 /// Keeps mounts that are made from now on from being visible elsewhere.
 pub(crate) fn keep_mounts_private() -> io::Result<()> {
-    let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the path ends with a NUL; the call takes no other text with these flags.
-    cvt(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) }.into()).map(drop)
-}
-
-/// Mounts a file system.
-pub(crate) fn mount(source: &CStr, at: &CStr, kind: &CStr, options: &CStr) -> io::Result<()> {
-    // SAFETY: all texts end with a NUL and outlive the call.
-    cvt(unsafe { libc::mount(source.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) }.into())
-        .map(drop)
-}
-
-/// Mounts a directory at a second place.
-pub(crate) fn bind(from: &Path, at: &Path) -> io::Result<()> {
-    let (from, at) = (path(from)?, path(at)?);
-    // SAFETY: both texts end with a NUL and outlive the call, which takes no others with this flag.
-    cvt(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) }.into()).map(drop)
-}
-
-/// Detaches a mount, which continues to exist for those who use it.
-pub(crate) fn detach(at: &Path) -> io::Result<()> {
-    // SAFETY: the text ends with a NUL and outlives the call.
-    cvt(unsafe { libc::umount2(path(at)?.as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
-}
-
-fn path(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
+    let flags = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    Ok(mount_change(c"/", flags)?)
 }
 
 /// Writes to (or, for a file, reads) every page of a mapping made by [`map`].
@@ -584,11 +519,6 @@ pub(crate) fn lock_memory(at: *mut u8, len: usize) -> io::Result<()> {
     cvt(unsafe { libc::mlock(at.cast::<c_void>(), len) }.into()).map(drop)
 }
 
-pub(crate) fn page_size() -> usize {
-    // SAFETY: a number in, a number out.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
-
 /// Starts a process that shares this process's memory, on a separate stack, and runs `body` there.
 ///
 /// With `CLONE_VFORK` in `flags`, the call returns when that process has ended. `body` must neither
@@ -614,15 +544,4 @@ pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Re
         )
     };
     cvt(pid.into()).map(|pid| pid as pid_t)
-}
-
-/// Whether a file is on tmpfs.
-pub(crate) fn is_on_tmpfs(file: &impl AsRawFd) -> io::Result<bool> {
-    // SAFETY: all zeros are a valid `statfs`, a structure of numbers.
-    let mut facts: libc::statfs = unsafe { mem::zeroed() };
-    // SAFETY: the kernel writes a `statfs` to `facts`, which is one.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut facts) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(facts.f_type == libc::TMPFS_MAGIC)
 }

@@ -98,52 +98,28 @@ pub unsafe extern "C" fn td_ask(
     unsafe { filling(table, error, || ask(handle, given("query", query)?, table)) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_processes(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Processes, handle, names, expression, table, error) }
+/// Functions that query all rows of a scope, each with its scope.
+macro_rules! ask_for_scopes {
+    ($($name:ident: $scope:ident;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            handle: *mut Handle,
+            names: *const c_char,
+            expression: *const c_char,
+            table: *mut *mut Table,
+            error: *mut *mut Error,
+        ) -> u32 {
+            // SAFETY: the header's rules.
+            unsafe { ask_for(Scope::$scope, handle, names, expression, table, error) }
+        }
+    )*};
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_threads(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Threads, handle, names, expression, table, error) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_sockets(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Sockets, handle, names, expression, table, error) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_files(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Files, handle, names, expression, table, error) }
+ask_for_scopes! {
+    td_processes: Processes;
+    td_threads: Threads;
+    td_sockets: Sockets;
+    td_files: Files;
 }
 
 #[no_mangle]

@@ -14,7 +14,7 @@ use crate::output::document::counters;
 use crate::output::relation::{columns, Cell, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::terminal_width;
-use crate::output::text::{escape, locale_is_utf8};
+use crate::output::text::{escape, escaped, locale_is_utf8};
 use crate::output::{cell, Output};
 
 /// The length of the bar if the output is not a terminal, including brackets.
@@ -46,9 +46,8 @@ fn cell_of(run: &Run, column: usize) -> Cell<'static> {
 /// Shows which parts of a file are cached.
 pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     let failure = |why: &dyn std::fmt::Display| {
-        let mut name = Vec::new();
-        escape(&mut name, path.as_os_str().as_encoded_bytes());
-        Failure::Unanswered(format!("{}: {why}", String::from_utf8_lossy(&name)))
+        let name = escaped(path.as_os_str().as_encoded_bytes());
+        Failure::Unanswered(format!("{name}: {why}"))
     };
     let kind = stat(path).map_err(|errno| failure(&errno))?.st_mode;
     let kind = FileType::from_raw_mode(kind);

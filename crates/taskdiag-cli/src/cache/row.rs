@@ -12,38 +12,6 @@ use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 
 /// The columns of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// The name of the file.
-    Path,
-    /// A number of bytes.
-    Bytes(Quantity),
-    /// The number of files in the row.
-    Files,
-    /// The number of those that are missing from the other numbers.
-    Missing,
-}
-
-impl Column {
-    const ALL: [Column; RELATION.len()] = [
-        Column::Path,
-        Column::Bytes(Quantity::Size),
-        Column::Bytes(Quantity::Cached),
-        Column::Bytes(Quantity::Dirty),
-        Column::Bytes(Quantity::Writeback),
-        Column::Bytes(Quantity::Evicted),
-        Column::Bytes(Quantity::RecentlyEvicted),
-        Column::Files,
-        Column::Missing,
-    ];
-
-    /// The column with this index.
-    pub fn of(index: usize) -> Column {
-        Column::ALL[index]
-    }
-}
-
-/// The columns of a row.
 pub const RELATION: [ColumnInfo; 9] = columns! {
     "path": Text, "The name as given or found; for a file that a process holds, as the kernel reports it.";
     "size_bytes": Bytes, "The size of the file, or the sum of the sizes of the files.";
@@ -65,13 +33,15 @@ const MISSING: usize = 8;
 /// The cached share in tenths of a percent, which only the table has.
 const PERMILLE: usize = RELATION.len();
 
+/// The number of bytes that a column has, if it has one.
+pub fn quantity(column: usize) -> Option<Quantity> {
+    Quantity::ALL.get(column.checked_sub(SIZE)?).copied()
+}
+
 /// What is shown without `-o`: of what `source` gives, for sums or for files.
 pub fn usual(source: Source, sums: bool) -> Usual {
     let is_answered = |shown: &Shown| match shown.content {
-        Content::Column(column) => match Column::of(column) {
-            Column::Bytes(quantity) => source.gives(quantity),
-            _ => true,
-        },
+        Content::Column(column) => quantity(column).is_none_or(|quantity| source.gives(quantity)),
         content => sums || content != Content::Made(&COUNT),
     };
     let table = [
@@ -186,14 +156,12 @@ pub struct EntryRow<'a>(pub Entry<'a>, pub ByteRange);
 impl Row for EntryRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
         let EntryRow(entry, range) = self;
-        if column == PERMILLE {
-            return entry.permille(*range).map(Value::Unsigned).ok_or(NONE);
-        }
-        match Column::of(column) {
-            Column::Path => Ok(Value::Text(entry.path)),
-            Column::Bytes(quantity) => entry.bytes(quantity).map(Value::Unsigned).map_err(Absent::as_str),
-            Column::Files => Ok(Value::Unsigned(entry.files)),
-            Column::Missing => Ok(Value::Unsigned(entry.missing)),
+        match (column, quantity(column)) {
+            (_, Some(quantity)) => entry.bytes(quantity).map(Value::Unsigned).map_err(Absent::as_str),
+            (PATH, _) => Ok(Value::Text(entry.path)),
+            (FILES, _) => Ok(Value::Unsigned(entry.files)),
+            (MISSING, _) => Ok(Value::Unsigned(entry.missing)),
+            _ => entry.permille(*range).map(Value::Unsigned).ok_or(NONE),
         }
     }
 }
@@ -219,11 +187,11 @@ mod tests {
     /// Check that each column has its index, and that quantities are named as in the library.
     #[test]
     fn columns_have_names() {
-        for (index, info) in RELATION.iter().enumerate() {
-            if let Column::Bytes(quantity) = Column::of(index) {
-                assert_eq!(info.name, quantity.name());
-            }
-        }
+        let columns = RELATION.iter().enumerate();
+        let names = columns.filter_map(|(index, info)| Some((info.name, quantity(index)?.name())));
+        let names: Vec<_> = names.collect();
+        assert_eq!(names.len(), Quantity::ALL.len());
+        assert!(names.iter().all(|(column, quantity)| column == quantity));
     }
 
     /// Check that a directory shows how many of its files are in its sums, and has no percentage if

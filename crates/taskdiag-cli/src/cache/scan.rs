@@ -15,13 +15,14 @@ use taskdiag::{Absent, Error, ErrorKind};
 use super::directories::Directories;
 use super::names::Names;
 use super::report::{Cached, Report, Style};
-use super::row::{Column, Entry};
+use super::row::{self, Entry};
 use super::Args;
 use crate::host::MemInfo;
 use crate::outcome::{
     counted, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied, Failure, Outcome,
 };
-use crate::output::{people, text};
+use crate::output::people;
+use crate::output::text::{escaped, written};
 use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
@@ -35,8 +36,8 @@ pub struct Scan<'a> {
     depth: Option<usize>,
     /// `None` when all rows are written.
     report: Option<Report<'a>>,
-    /// The columns that were chosen, if any were.
-    columns: Vec<Column>,
+    /// The numbers of bytes that were chosen, if any were.
+    chosen: Vec<Quantity>,
     totals: Totals,
     seen: Seen,
     cancel: Arc<AtomicBool>,
@@ -70,13 +71,7 @@ impl<'a> Scan<'a> {
         signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
         let depth = if args.summarize { Some(0) } else { args.depth };
-        let columns = style
-            .layout
-            .chosen()
-            .items()
-            .iter()
-            .map(|&column| Column::of(column))
-            .collect();
+        let chosen = style.layout.chosen().items().iter();
         let walk = Walk::new()
             .source(style.source)
             .range(style.range)
@@ -97,7 +92,7 @@ impl<'a> Scan<'a> {
             walk,
             depth,
             report: Some(Report::new(style)),
-            columns,
+            chosen: chosen.filter_map(|&column| row::quantity(column)).collect(),
             totals: Totals::default(),
             seen: Seen::default(),
             cancel,
@@ -135,7 +130,7 @@ impl<'a> Scan<'a> {
     fn failed(&mut self, path: &[u8], why: &str) {
         self.failed += 1;
         if self.failed <= MAX_SAID {
-            self.complain(format_args!("{}: {why}", printable(path)));
+            self.complain(format_args!("{}: {why}", escaped(path)));
         }
         self.outcome = Outcome::Partial;
     }
@@ -204,7 +199,7 @@ impl<'a> Scan<'a> {
     /// Asks about the files and directories named in a list.
     pub fn list(&mut self, list: &Path) -> Result<(), Failure> {
         let failure = |error: io::Error| {
-            let name = printable(list.as_os_str().as_encoded_bytes());
+            let name = escaped(list.as_os_str().as_encoded_bytes());
             Failure::Unanswered(format!("{name}: {}", message(&error)))
         };
         let input: Box<dyn Read> = if list.as_os_str() == "-" {
@@ -382,19 +377,12 @@ impl<'a> Scan<'a> {
         }));
         // Chosen columns that are unknown although the kernel answered.
         let (source, usage) = (self.source, sum.usage(self.source));
-        let is_lacking = |column: &Column| match column {
-            Column::Bytes(Quantity::Size) => false,
-            Column::Bytes(quantity) => {
-                !source.gives(*quantity) || usage.is_ok_and(|usage| usage.bytes(*quantity).is_err())
-            }
-            _ => false,
+        let is_lacking = |quantity: &Quantity| match *quantity {
+            Quantity::Size => false,
+            quantity => !source.gives(quantity) || usage.is_ok_and(|usage| usage.bytes(quantity).is_err()),
         };
-        let chosen = self.columns.iter().filter(|column| is_lacking(column));
-        let name = |column: &Column| match column {
-            Column::Bytes(quantity) => quantity.name(),
-            _ => "",
-        };
-        let lacking: Vec<&str> = chosen.map(name).collect();
+        let lacking = self.chosen.iter().copied().filter(is_lacking);
+        let lacking: Vec<&str> = lacking.map(Quantity::name).collect();
         if !lacking.is_empty() {
             let lacking = lacking.join(", ");
             match source {
@@ -460,15 +448,7 @@ fn files(count: u64) -> String {
 }
 
 fn human(bytes: u64) -> String {
-    let mut out = Vec::new();
-    people::size(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn printable(path: &[u8]) -> String {
-    let mut out = Vec::new();
-    text::escape(&mut out, path);
-    String::from_utf8_lossy(&out).into_owned()
+    written(|out| people::size(out, bytes))
 }
 
 /// Why there is no answer about a path.

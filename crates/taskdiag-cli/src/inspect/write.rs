@@ -265,9 +265,7 @@ pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>
         return (Vec::new(), Vec::new());
     };
     let text = |row: &[Cell], (key, cell): (&ColumnInfo, &Cell)| {
-        let mut out = Vec::new();
-        write_in_list(&mut out, section, key, (row, cell), false);
-        String::from_utf8_lossy(&out).into_owned()
+        text::written(|out| write_in_list(out, section, key, (row, cell), false))
     };
     let of_row = |row: &Vec<Cell>| keys.iter().zip(row).map(|pair| text(row, pair)).collect();
     let columns = keys.iter().map(|key| (key.name, is_number(key.kind)));

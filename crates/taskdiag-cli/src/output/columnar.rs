@@ -155,11 +155,7 @@ impl Values {
 
 /// Bytes as text. Bytes that are not UTF-8 are escaped, as in tables.
 fn as_text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| {
-        let mut out = Vec::new();
-        text::escape(&mut out, bytes);
-        String::from_utf8_lossy(&out).into_owned()
-    })
+    String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| text::escaped(bytes))
 }
 
 impl ColumnarWriter {

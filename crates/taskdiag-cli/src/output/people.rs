@@ -120,6 +120,11 @@ pub struct Clock {
     quarter: Option<(i64, DateTime)>,
 }
 
+/// The months in three letters.
+pub const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
 /// Offsets from UTC are multiples of a quarter of an hour.
 const QUARTER: i64 = 15 * 60;
 
@@ -183,9 +188,6 @@ impl Clock {
     /// Appends the time in five characters, like ps: the time for today, the day for this year, or
     /// the year.
     pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        const MONTHS: [&str; 12] = [
-            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-        ];
         let (then, minute, _) = self.local(since_boot_ns);
         if then.date() == self.now.date() {
             padded(out, then.hour().unsigned_abs().into(), 2);

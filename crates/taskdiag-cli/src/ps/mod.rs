@@ -25,7 +25,7 @@ use taskdiag::{Field, Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
 use crate::listing::{Answers, Format, LateTexts, Options, TaskRows};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{print, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::listing::Shown;
 use crate::output::relation::Absences;
@@ -244,21 +244,11 @@ fn threads_of(tasks: &[Task<'_>], fields: Fields) -> Query {
 
 /// Lists the format specifiers with their headers.
 fn list_specifiers() -> Result<Outcome, Failure> {
-    let mut output = Output::new();
-    for Specifier { name, header, .. } in TABLE {
-        output
-            .buffer()
-            .extend_from_slice(format!("{name:<12} {header:<8}\n").as_bytes());
-    }
-    output.finish()?;
-    Ok(Outcome::Complete)
+    let line = |Specifier { name, header, .. }: &Specifier| format!("{name:<12} {header:<8}\n");
+    print(TABLE.iter().map(line).collect::<String>())
 }
 
 fn print_version(is_called_ps: bool) -> Result<Outcome, Failure> {
-    let mut output = Output::new();
     let from = if is_called_ps { "ps from " } else { "" };
-    let text = format!("{from}{}", version::text());
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.finish()?;
-    Ok(Outcome::Complete)
+    print(format!("{from}{}", version::text()))
 }

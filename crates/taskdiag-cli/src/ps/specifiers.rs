@@ -265,7 +265,7 @@ pub static TABLE: &[Specifier] = &[
     number("etimes", "ELAPSED", 7, STARTED, |c| c.elapsed_seconds()).ordered(BY_AGE).for_fields(&[ElapsedNs]),
     number("euid", "EUID", 5, &[Euid], |c| c.number(Euid)),
     name("euser", "EUSER", &[Euid], |c| c.user(Euid)).for_fields(&[User]),
-    text("exe", "EXE", 27, &[Exe], |c| c.exe()).of_process(),
+    text("exe", "EXE", 27, &[Exe], |c| c.text(Exe)).of_process(),
     number("f", "F", 1, &[Flags], |c| c.kernel_flags()),
     number("fds", "FDS", 4, &[FdCount], |c| c.number(FdCount)).of_process(),
     number("fgid", "FGID", 5, &[Fsgid], |c| c.number(Fsgid)),

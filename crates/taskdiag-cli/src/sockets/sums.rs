@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use taskdiag::sockets::{Family, Queues, Socket, SocketField, State};
-use taskdiag::{Absent, Kind, Known, Snapshot};
+use taskdiag::{Absent, Known, Snapshot};
 
 use super::RELATION;
-use crate::grouping::{self, Grouping, Name, SumLayout};
-use crate::output::relation::{column, ColumnInfo, NONE};
+use crate::grouping::{self, sum_columns, Grouping, Name, SumLayout};
+use crate::output::relation::{ColumnInfo, NONE};
 
 const fn of(field: SocketField) -> ColumnInfo {
     RELATION[field as usize]
@@ -60,30 +60,14 @@ impl Sum {
 }
 
 impl grouping::Sum for Sum {
-    const COLUMNS: &'static [(ColumnInfo, &'static str)] = &[
-        (
-            column("sockets_count", Kind::Count, "The number of sockets."),
-            "SOCKETS",
-        ),
-        (
-            column(
-                "processes_count",
-                Kind::Count,
-                "The number of processes that have them.",
-            ),
-            "PROCESSES",
-        ),
-        (
-            column("listening_count", Kind::Count, "The number of sockets that listen."),
-            "LISTENING",
-        ),
-        (
-            column("connected_count", Kind::Count, "The number of connected sockets."),
-            "CONNECTED",
-        ),
-        (of(SocketField::RecvQueueBytes), "RECV-Q"),
-        (of(SocketField::SendQueueBytes), "SEND-Q"),
-    ];
+    const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
+        "sockets_count": Count, "SOCKETS", "The number of sockets.";
+        "processes_count": Count, "PROCESSES", "The number of processes that have them.";
+        "listening_count": Count, "LISTENING", "The number of sockets that listen.";
+        "connected_count": Count, "CONNECTED", "The number of connected sockets.";
+        column of(SocketField::RecvQueueBytes), "RECV-Q";
+        column of(SocketField::SendQueueBytes), "SEND-Q";
+    };
 
     fn numbers(&self) -> Vec<Known<u64>> {
         let numbers = [

@@ -10,6 +10,7 @@ use super::rates::Rates;
 use crate::choice::Key;
 use crate::grouping::{self, Grouping, Name, CONTAINER, PROGRAM, UNIT, USER};
 use crate::output::names::Names;
+use crate::output::text::written;
 use crate::watch::Rate;
 
 /// What sums are by.
@@ -74,13 +75,11 @@ fn expression_of(by: &Grouping, name: &Name) -> Option<String> {
 /// forms, such as those of Amazon ECS, may begin with the same characters.
 fn drawn(by: &Grouping, name: &Name, names: &mut Names) -> String {
     let is_long_id = |id: &[u8]| by == &CONTAINER && id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
-    let mut out = Vec::new();
     match name {
-        Name::None(reason) => return format!("({reason})"),
-        Name::Text(id) if is_long_id(id) => out.extend_from_slice(&id[..12]),
-        name => name.write(&mut out, names),
+        Name::None(reason) => format!("({reason})"),
+        Name::Text(id) if is_long_id(id) => String::from_utf8_lossy(&id[..12]).into_owned(),
+        name => written(|out| name.write(out, names)),
     }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Kernel threads are one program.

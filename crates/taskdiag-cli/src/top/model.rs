@@ -54,6 +54,7 @@ impl States {
 }
 
 /// What is known about the rows.
+#[derive(Default)]
 pub struct Model {
     snapshot: Snapshot,
     /// What each task of the survey did.
@@ -78,29 +79,6 @@ pub struct Model {
     looked_at: HashMap<Identity, usize>,
     /// The number of rows that fit on the screen.
     height: usize,
-}
-
-impl Default for Model {
-    fn default() -> Model {
-        Model {
-            snapshot: Snapshot::default(),
-            rates: Vec::new(),
-            rows: Rows::Processes,
-            last: LastSurvey::default(),
-            trends: Trends::default(),
-            sizes: Trends::default(),
-            reads: Trends::default(),
-            writes: Trends::default(),
-            group_trends: Trends::default(),
-            names: Names::default(),
-            states: States::default(),
-            groups: Vec::new(),
-            lines: Vec::new(),
-            look: Snapshot::default(),
-            looked_at: HashMap::new(),
-            height: 0,
-        }
-    }
 }
 
 /// A task on the screen, with its values from the survey and from the close look.

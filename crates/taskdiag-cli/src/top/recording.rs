@@ -19,6 +19,7 @@ use crate::host::{Host, Load, MemInfo, Memory, Stat, Times, PRESSURES};
 use crate::limits::Limits;
 use crate::outcome::Failure;
 use crate::output::people;
+use crate::output::text::written;
 use crate::watch::SampleTime;
 
 /// Moves through a recording.
@@ -271,9 +272,7 @@ fn duration(ns: i64) -> String {
     if ns < 60_000_000_000 {
         return format!("{:.1} s", ns as f64 / 1e9);
     }
-    let mut out = Vec::new();
-    people::duration(&mut out, u64::try_from(ns).unwrap_or(0));
-    String::from_utf8_lossy(&out).into_owned()
+    written(|out| people::duration(out, u64::try_from(ns).unwrap_or(0)))
 }
 
 /// The machine at a moment. Pressures refer to the time since the previous moment.

@@ -191,15 +191,7 @@ impl Walked {
 
 /// Queries the name of a mapping; `None` if the mapping has changed.
 fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -> Result<Option<Known<Vec<u8>>>> {
-    let place = |mapping: &Mapping<'_>| {
-        (
-            mapping.start,
-            mapping.end,
-            mapping.offset_bytes,
-            mapping.device,
-            mapping.inode,
-        )
-    };
+    let place = |of: &Mapping<'_>| (of.start, of.end, of.offset_bytes, of.device, of.inode);
     let expected = place(mapping);
     let mut cursor = IoctlCursor::new(maps, Wants::NAMES, buffer);
     match cursor.query(mapping.start, QueryFlags::empty()) {
@@ -384,7 +376,8 @@ impl Names {
     }
 }
 
-fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
+/// The processes, ascending, each once.
+pub(super) fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
     pids.sort_unstable();
     pids.dedup();
     pids
@@ -392,7 +385,6 @@ fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
 
 fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
     Mapping {
-        pid: None,
         start: record.start,
         end: record.end,
         perms: Perms::from_bits_truncate(record.flags as u8 & 15),
@@ -402,20 +394,11 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
             minor: record.dev_minor,
         },
         inode: record.inode,
-        name: Err(Absent::NotAsked),
         page_size_bytes: match record.page_size {
             0 => Err(Absent::Unsupported),
             size => Ok(size),
         },
-        build_id: if wants.contains(Wants::BUILD_IDS) {
-            Ok(None)
-        } else {
-            Err(Absent::NotAsked)
-        },
-        rss_bytes: Err(Absent::NotAsked),
-        dirty_bytes: Err(Absent::NotAsked),
-        hugetlb_bytes: Err(Absent::NotAsked),
-        go_build_id: None,
+        ..Mapping::unread(wants)
     }
 }
 

@@ -29,31 +29,11 @@ use crate::errands::{self, Errands, Look};
 use crate::readers;
 use crate::source::procfs::Proc;
 
-/// What differs between files, and changes with the content of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, u64),
-}
-
-impl FileVersion {
-    fn new(look: &Look) -> FileVersion {
-        FileVersion {
-            device: look.device,
-            inode: look.inode,
-            size: look.size,
-            changed: look.changed,
-        }
-    }
-
-    /// Whether every change from now on is certain to show: the last one was some seconds ago.
-    fn is_settled(&self) -> bool {
-        const SECONDS: u64 = 3;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(self.changed.0).is_ok_and(|changed| changed.saturating_add(SECONDS) < now.as_secs())
-    }
+/// Whether every change of a file from now on is certain to show: the last one was some seconds ago.
+fn is_settled(look: &Look) -> bool {
+    const SECONDS: u64 = 3;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(look.changed.0).is_ok_and(|changed| changed.saturating_add(SECONDS) < now.as_secs())
 }
 
 /// The maximum number of remembered files. When it is reached, all are forgotten.
@@ -62,7 +42,8 @@ const MAX_FILES: usize = 4096;
 /// Build ids that were read from files.
 #[derive(Debug, Default)]
 pub(super) struct BuildIds {
-    known: HashMap<FileVersion, Known<Option<BuildId>>>,
+    /// By what differs between files, and changes with the content of a file.
+    known: HashMap<Look, Known<Option<BuildId>>>,
 }
 
 impl BuildIds {
@@ -126,17 +107,16 @@ impl BuildIds {
         if !look.is_regular() {
             return Ok(None);
         }
-        let version = FileVersion::new(&look);
-        if let Some(&known) = self.known.get(&version) {
+        if let Some(&known) = self.known.get(&look) {
             return known;
         }
         let head = Head::read(errands).map_err(errands::absent)?;
         let found = elf::build_id(&head).map_err(absent)?;
-        if version.is_settled() {
+        if is_settled(&look) {
             if self.known.len() >= MAX_FILES {
                 self.known.clear();
             }
-            self.known.insert(version, found);
+            self.known.insert(look, found);
         }
         found
     }
@@ -270,7 +250,7 @@ impl ReadAt for Head<'_> {
         let is_within = |end: u64| end <= self.bytes.len() as u64;
         let is_whole = self.bytes.len() < Head::LEN;
         if is_whole || offset.checked_add(buffer.len() as u64).is_some_and(is_within) {
-            return self.bytes.read_at(offset, buffer);
+            return self.bytes.as_slice().read_at(offset, buffer);
         }
         let read = self.errands.borrow_mut().read(offset, buffer);
         read.map_err(|failed| match failed {
@@ -326,5 +306,5 @@ fn vdso(memory: Option<&Path>, range: Range<u64>) -> Known<Option<BuildId>> {
             image.truncate(len);
             Ok(image)
         });
-    elf::build_id(&image.map_err(absent)?[..]).map_err(absent)?
+    elf::build_id(&image.map_err(absent)?.as_slice()).map_err(absent)?
 }

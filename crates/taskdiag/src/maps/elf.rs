@@ -76,7 +76,7 @@ pub(super) trait ReadAt {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
-impl ReadAt for [u8] {
+impl ReadAt for &[u8] {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..));
         let rest = rest.unwrap_or_default();
@@ -109,13 +109,13 @@ const LONGEST_OF_GO: usize = 256;
 /// The build id of an ELF file. `None`: the file is not ELF, is damaged, or has no build id.
 /// [`Absent::Truncated`]: it is longer than any that is kept. An error means that the file could
 /// not be read.
-pub(super) fn build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option<BuildId>>> {
+pub(super) fn build_id(file: &dyn ReadAt) -> io::Result<Known<Option<BuildId>>> {
     let found = note(file, NT_GNU_BUILD_ID, GNU)?;
     Ok(found.map(|id| BuildId::new(&id).ok_or(Absent::Truncated)).transpose())
 }
 
 /// The build id that Go's linker wrote into an ELF file, as [`build_id`].
-pub(super) fn go_build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Option<Vec<u8>>>> {
+pub(super) fn go_build_id(file: &dyn ReadAt) -> io::Result<Known<Option<Vec<u8>>>> {
     Ok(match note(file, NT_GO_BUILD_ID, GO)? {
         Some(id) if id.len() > LONGEST_OF_GO => Err(Absent::Truncated),
         id => Ok(id),
@@ -123,7 +123,7 @@ pub(super) fn go_build_id(file: &(impl ReadAt + ?Sized)) -> io::Result<Known<Opt
 }
 
 /// The content of the first note of this type and name that is not empty.
-fn note(file: &(impl ReadAt + ?Sized), kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+fn note(file: &dyn ReadAt, kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let header = read(file, 0, size_of::<FileHeader64<Endianness>>())?;
     if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
         search(file, header, kind, name)
@@ -136,7 +136,7 @@ fn note(file: &(impl ReadAt + ?Sized), kind: u32, name: &[u8]) -> io::Result<Opt
 
 /// The segments of an ELF file that are loaded into memory; none if it is not ELF. An error means
 /// that the file could not be read.
-pub(super) fn loaded(file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<Segment>> {
+pub(super) fn loaded(file: &dyn ReadAt) -> io::Result<Vec<Segment>> {
     let header = read(file, 0, size_of::<FileHeader64<Endianness>>())?;
     if let Ok(header) = FileHeader64::<Endianness>::parse(&header[..]) {
         loaded_by(file, header)
@@ -147,11 +147,7 @@ pub(super) fn loaded(file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<Segment>> 
     }
 }
 
-fn loaded_by<Elf, File>(file: &File, header: &Elf) -> io::Result<Vec<Segment>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    File: ReadAt + ?Sized,
-{
+fn loaded_by<Elf: Header>(file: &dyn ReadAt, header: &Elf) -> io::Result<Vec<Segment>> {
     let Ok(endian) = header.endian() else {
         return Ok(Vec::new());
     };
@@ -166,6 +162,11 @@ where
     Ok(loaded.collect())
 }
 
+/// The header of a file of either width.
+trait Header: FileHeader<Endian = Endianness> {}
+
+impl<Elf: FileHeader<Endian = Endianness>> Header for Elf {}
+
 /// A part of a file with notes: a segment or a section.
 struct Notes<Elf: FileHeader> {
     offset: u64,
@@ -174,16 +175,12 @@ struct Notes<Elf: FileHeader> {
 }
 
 /// Searches the notes of a file.
-fn search<Elf, File>(file: &File, header: &Elf, kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    File: ReadAt + ?Sized,
-{
+fn search<Elf: Header>(file: &dyn ReadAt, header: &Elf, kind: u32, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let Ok(endian) = header.endian() else {
         return Ok(None);
     };
     let mut budget = MAX_NOTES;
-    for find in [segments::<Elf, File>, sections::<Elf, File>] {
+    for find in [segments::<Elf>, sections::<Elf>] {
         for notes in find(file, header, endian)? {
             if budget == 0 {
                 return Ok(None);
@@ -209,11 +206,7 @@ where
 }
 
 /// The program headers of a file, as bytes.
-fn program_headers<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<u8>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    File: ReadAt + ?Sized,
-{
+fn program_headers<Elf: Header>(file: &dyn ReadAt, header: &Elf, endian: Endianness) -> io::Result<Vec<u8>> {
     let mut count = usize::from(header.e_phnum(endian));
     if count == usize::from(PN_XNUM) {
         // The number does not fit there.
@@ -225,11 +218,7 @@ where
 }
 
 /// The note segments of a file.
-fn segments<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    File: ReadAt + ?Sized,
-{
+fn segments<Elf: Header>(file: &dyn ReadAt, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>> {
     let table = program_headers(file, header, endian)?;
     let segments = entries::<Elf::ProgramHeader>(&table).iter();
     let notes = segments.filter(|segment| segment.p_type(endian) == PT_NOTE);
@@ -242,11 +231,7 @@ where
 }
 
 /// The note sections of a file.
-fn sections<Elf, File>(file: &File, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    File: ReadAt + ?Sized,
-{
+fn sections<Elf: Header>(file: &dyn ReadAt, header: &Elf, endian: Endianness) -> io::Result<Vec<Notes<Elf>>> {
     let mut count = usize::from(header.e_shnum(endian));
     if count == 0 && Into::<u64>::into(header.e_shoff(endian)) != 0 {
         // The number does not fit there.
@@ -267,20 +252,17 @@ where
 }
 
 /// The first section header, which has the numbers that do not fit into the header of the file.
-fn first_section<Elf>(
-    file: &(impl ReadAt + ?Sized),
+fn first_section<Elf: Header>(
+    file: &dyn ReadAt,
     header: &Elf,
     endian: Endianness,
-) -> io::Result<Option<Elf::SectionHeader>>
-where
-    Elf: FileHeader<Endian = Endianness>,
-{
+) -> io::Result<Option<Elf::SectionHeader>> {
     let bytes = read(file, header.e_shoff(endian).into(), size_of::<Elf::SectionHeader>())?;
     Ok(entries::<Elf::SectionHeader>(&bytes).first().copied())
 }
 
 /// The bytes of a table of headers; none if its entries have another size.
-fn table<T>(file: &(impl ReadAt + ?Sized), offset: u64, entry: u16, count: usize) -> io::Result<Vec<u8>> {
+fn table<T>(file: &dyn ReadAt, offset: u64, entry: u16, count: usize) -> io::Result<Vec<u8>> {
     if usize::from(entry) != size_of::<T>() {
         return Ok(Vec::new());
     }
@@ -293,7 +275,7 @@ fn entries<T: pod::Pod>(table: &[u8]) -> &[T] {
 }
 
 /// Reads `len` bytes at `offset`, or as many as there are.
-fn read(file: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> io::Result<Vec<u8>> {
+fn read(file: &dyn ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let len = file.read_at(offset, &mut bytes)?;
     bytes.truncate(len);
@@ -468,7 +450,7 @@ mod tests {
     }
 
     fn found(file: &[u8]) -> Known<Option<BuildId>> {
-        build_id(file).expect("memory is read")
+        build_id(&file).expect("memory is read")
     }
 
     /// Check that an empty id is none, and that one that is too long to be kept is not said to be
@@ -496,11 +478,11 @@ mod tests {
         ] {
             let mut file = made(FORMS[2], 4, &[7; 20]);
             file.notes.push((NT_GO_BUILD_ID, GO.to_vec(), vec![b'g'; len]));
-            assert_eq!(go_build_id(&file.bytes()[..]).expect("memory is read"), expected);
+            assert_eq!(go_build_id(&file.bytes().as_slice()).expect("memory is read"), expected);
             assert_eq!(found(&file.bytes()), Ok(BuildId::new(&[7; 20])));
         }
         let without = made(FORMS[2], 4, &[7; 20]).bytes();
-        assert_eq!(go_build_id(&without[..]).expect("memory is read"), Ok(None));
+        assert_eq!(go_build_id(&without.as_slice()).expect("memory is read"), Ok(None));
     }
 
     /// Check that segments are found in files of all forms, and none in other files.
@@ -519,10 +501,10 @@ mod tests {
                     size_bytes: file.len() as u64 - notes_at,
                     address: 0,
                 };
-                assert_eq!(loaded(&file[..]).expect("memory is read"), [segment], "{form:?}");
+                assert_eq!(loaded(&file.as_slice()).expect("memory is read"), [segment], "{form:?}");
             }
         }
-        assert_eq!(loaded(&b"#!/bin/sh\n"[..]).expect("memory is read"), []);
+        assert_eq!(loaded(&&b"#!/bin/sh\n"[..]).expect("memory is read"), []);
     }
 
     /// Check that a truncated file is read up to its end.

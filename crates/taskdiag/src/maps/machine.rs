@@ -11,7 +11,7 @@ use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::support::Verdict;
 use taskdiag_sys::host;
 
-use super::bpf::Bpf;
+use super::bpf::{sorted, Bpf};
 use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
 use super::space::{Asked, Space};
@@ -102,8 +102,7 @@ impl Machine {
             let ids = build_id::go_build_ids(&settings.proc, settings.patience, &answer.mappings);
             answer.mappings.set_go_build_ids(ids);
         }
-        answer.silent.sort_unstable();
-        answer.silent.dedup();
+        answer.silent = sorted(answer.silent);
         Ok(answer)
     }
 
@@ -219,10 +218,7 @@ impl Machine {
 
 /// The processes of mappings, ascending.
 fn pids_of(mappings: &Mappings) -> Vec<u32> {
-    let mut pids: Vec<u32> = (0..mappings.len()).map(|index| mappings.pid(index)).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    pids
+    sorted((0..mappings.len()).map(|index| mappings.pid(index)).collect())
 }
 
 /// How many files the broker opens before they are read.

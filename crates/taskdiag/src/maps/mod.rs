@@ -79,7 +79,7 @@ pub use taskdiag_core::mapping::{Device, Perms};
 /// The build id in the bytes of an ELF file, for the fuzz target `elf`.
 #[doc(hidden)]
 pub fn elf_build_id(file: &[u8]) -> Option<BuildId> {
-    elf::build_id(file).expect("memory is read").ok().flatten()
+    elf::build_id(&file).expect("memory is read").ok().flatten()
 }
 
 /// The name of the library that the kernel maps into each process (vdso(7)).
@@ -207,6 +207,33 @@ impl fmt::Debug for Mapping<'_> {
     }
 }
 
+impl Mapping<'static> {
+    /// A mapping of which nothing has been read.
+    fn unread(wants: Wants) -> Mapping<'static> {
+        Mapping {
+            pid: None,
+            start: 0,
+            end: 0,
+            perms: Perms::empty(),
+            offset_bytes: 0,
+            device: Device::default(),
+            inode: 0,
+            name: Err(Absent::NotAsked),
+            page_size_bytes: Err(Absent::Unsupported),
+            // It is filled in afterwards.
+            build_id: if wants.contains(Wants::BUILD_IDS) {
+                Ok(None)
+            } else {
+                Err(Absent::NotAsked)
+            },
+            rss_bytes: Err(Absent::NotAsked),
+            dirty_bytes: Err(Absent::NotAsked),
+            hugetlb_bytes: Err(Absent::NotAsked),
+            go_build_id: None,
+        }
+    }
+}
+
 impl<'a> Mapping<'a> {
     /// The build id that Go's linker wrote into the file, as `go tool buildid` has it; `None` if
     /// there is none. [`Absent::Truncated`] beyond 256 bytes, [`Absent::NotAsked`] without
@@ -299,16 +326,10 @@ impl Maps {
                 let waits = settings.proc.own_pid() == Some(pid);
                 let opener = Opener::Path(settings.proc.clone(), None);
                 let open = move || Space::open(opener, pid);
+                let Settings { proc, patience, .. } = settings;
                 (
                     waits,
-                    ask_about(
-                        &settings.proc,
-                        Some(pid),
-                        readers::MAPPINGS,
-                        settings.patience,
-                        waits,
-                        open,
-                    )??,
+                    ask_about(proc, Some(pid), readers::MAPPINGS, *patience, waits, open)??,
                 )
             }
         };

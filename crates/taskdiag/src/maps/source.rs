@@ -88,7 +88,6 @@ impl<'a> IoctlCursor<'a> {
             Err(error) => return Err(Error::io("PROCMAP_QUERY", error)),
         };
         Ok(Some(Mapping {
-            pid: None,
             start: vma.start,
             end: vma.end,
             perms: Perms::from_bits_truncate(vma.flags.bits() as u8),
@@ -104,15 +103,7 @@ impl<'a> IoctlCursor<'a> {
                 Err(no_name)
             },
             page_size_bytes: Ok(vma.page_size),
-            build_id: if wants.contains(Wants::BUILD_IDS) {
-                Ok(None)
-            } else {
-                Err(Absent::NotAsked)
-            },
-            rss_bytes: Err(Absent::NotAsked),
-            dirty_bytes: Err(Absent::NotAsked),
-            hugetlb_bytes: Err(Absent::NotAsked),
-            go_build_id: None,
+            ..Mapping::unread(wants)
         }))
     }
 }
@@ -263,24 +254,13 @@ impl Cursor for TextCursor<'_> {
                 continue;
             }
             let mapping = Mapping {
-                pid: None,
                 start: line.start,
                 end: line.end,
                 perms: line.perms,
                 offset_bytes: line.offset_bytes,
                 device: line.device,
                 inode: line.inode,
-                name: Err(Absent::NotAsked),
-                page_size_bytes: Err(Absent::Unsupported),
-                build_id: if self.wants.contains(Wants::BUILD_IDS) {
-                    Ok(None)
-                } else {
-                    Err(Absent::NotAsked)
-                },
-                rss_bytes: Err(Absent::NotAsked),
-                dirty_bytes: Err(Absent::NotAsked),
-                hugetlb_bytes: Err(Absent::NotAsked),
-                go_build_id: None,
+                ..Mapping::unread(self.wants)
             };
             if mapping.passes(filter) {
                 break (place.end - line.name.len()..place.end, mapping);

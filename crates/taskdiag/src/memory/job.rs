@@ -267,10 +267,7 @@ impl RollupTools {
         loop {
             let pipe = reader.pipe();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs() as _,
-                tv_nsec: left.subsec_nanos().into(),
-            });
+            let left = left.map(|left| Timespec::try_from(left).unwrap_or_default());
             match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref()) {
                 // Dropping `reader` waits for the process. Until then this thread makes no
                 // progress.

@@ -51,7 +51,7 @@ use crate::readers::{self, Wait};
 use crate::source::procfs::{start_ticks, Procfs};
 use job::{Missed, Outcome, Process, RollupJob, Walked};
 use price::{Rate, Size};
-use taskdiag_sys::host::proc_file;
+use taskdiag_sys::host::{proc_file, resident_pages};
 
 pub use taskdiag_core::budget::Budget;
 
@@ -433,9 +433,7 @@ fn measured_rate() -> Option<Rate> {
     /// A page that was just touched is in the processor's caches, unlike the pages of a sleeping
     /// process.
     const MARGIN: f64 = 2.0;
-    let resident = std::fs::read_to_string(proc_file("self/statm")).ok()?;
-    let resident: u64 = resident.split_whitespace().nth(1)?.parse().ok()?;
-    if resident > 4 * PAGES as u64 {
+    if resident_pages()? > 4 * PAGES {
         return None;
     }
     let shortest = || {

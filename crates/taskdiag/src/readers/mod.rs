@@ -23,7 +23,7 @@ mod pool;
 mod pulse;
 mod watch;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use taskdiag_core::absent::Absent;
@@ -31,6 +31,7 @@ use taskdiag_core::absent::Absent;
 pub(crate) use each::{call, each};
 pub(crate) use holders::{are_scarce, does_user_hold, held, holds, user_holds, Hold, FILE_SYSTEMS, MAPPINGS, MEMORY};
 pub(crate) use pulse::{beat, is_running, Pulse};
+pub(crate) use watch::run;
 
 /// The maximum number of lost readers.
 const MAX_LOST: usize = 48;
@@ -84,11 +85,4 @@ pub(crate) struct Wait {
 /// Whether a reader can be started, or is there.
 pub(crate) fn can_start() -> bool {
     pool::Reader::take().map(pool::Reader::give_back).is_some()
-}
-
-/// Does a job, and returns the results of its items, in no particular order. Leaves out items that
-/// are not done at the deadline, or when the caller is interrupted. `items` are the first ones,
-/// [`Job::more`] returns the others; there are about `expected` of them.
-pub(crate) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
-    watch::run(job, items, expected, wait)
 }

@@ -113,8 +113,10 @@ impl<J: Job> Work for Batch<J> {
     }
 }
 
-/// As [`super::run`].
-pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
+/// Does a job, and returns the results of its items, in no particular order. Leaves out items that
+/// are not done at the deadline, or when the caller is interrupted. `items` are the first ones,
+/// [`Job::more`] returns the others; there are about `expected` of them.
+pub(crate) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
     if is_interrupted() {
         return Vec::new();
     }

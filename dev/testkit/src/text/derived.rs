@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 
+use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Absent, Field};
 
 use super::{Plain, Said, Side, Text, TICK_NS};
@@ -28,7 +29,7 @@ impl Text {
                 Side::After => Ok(Plain::Number(self.read_ns - self.start_ns())),
             },
             Field::StartTime => {
-                let started_ns = clock_ns(libc::CLOCK_REALTIME) - since_boot_ns() + self.start_ns();
+                let started_ns = clock_ns(ClockId::Realtime) - since_boot_ns() + self.start_ns();
                 Ok(Plain::Number(started_ns.div_euclid(1_000_000_000)))
             }
             Field::Stat => self.letters(),
@@ -160,16 +161,13 @@ pub fn possible_cpu_percent(before: &Text, after: &Text) -> std::ops::RangeInclu
     least..=most
 }
 
-fn clock_ns(clock: libc::clockid_t) -> i128 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec.
-    let result = unsafe { libc::clock_gettime(clock, &mut now) };
-    assert_eq!(result, 0);
+fn clock_ns(clock: ClockId) -> i128 {
+    let now = clock_gettime(clock);
     i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
-pub(super) fn since_boot_ns() -> i128 {
-    clock_ns(libc::CLOCK_BOOTTIME)
+pub fn since_boot_ns() -> i128 {
+    clock_ns(ClockId::Boottime)
 }
 
 fn memory_bytes() -> i128 {

@@ -15,8 +15,8 @@ use taskdiag::{Absent, Field, Value};
 
 use crate::cgroup_mount;
 
-pub use derived::possible_cpu_percent;
-use derived::{seconds, since_boot_ns};
+use derived::seconds;
+pub use derived::{possible_cpu_percent, since_boot_ns};
 
 /// Nanoseconds in one tick of `/proc`, the same on all supported hosts.
 pub const TICK_NS: u64 = 10_000_000;

@@ -2,116 +2,43 @@
 
 use std::io;
 
-use super::{species, Species};
+use super::Species;
 use crate::arg_area::joined;
 use crate::facts::Facts;
 use crate::keeper::{environment, exec_child, roomy_environment};
 use crate::sys;
 
-pub(super) const SPECIES: &[Species] = &[
-    species("args-none", "exec'd with no argument, not even a name", |_| {
-        exec(vec![])
-    }),
-    species("args-one-empty", "its one argument is empty", |_| exec(list(&[b""]))),
-    species(
-        "args-odd",
-        "newlines, empty arguments inside and at the end, no UTF-8",
-        |_| {
-            exec(list(&[
-                b"zoo",
-                b"two\nlines",
-                b"",
-                b"",
-                b"\xff\xfe",
-                b" ",
-                b"tab\t\x1b[31m",
-                b"back\\slash",
-                b"",
-            ]))
-        },
-    ),
-    species(
-        "args-4095",
-        "a command line of 4095 bytes, one less than a page",
-        |_| exec(sized(4095)),
-    ),
-    species("args-4096", "a command line of 4096 bytes, a page", |_| {
-        exec(sized(4096))
-    }),
-    species(
-        "args-4097",
-        "a command line of 4097 bytes, one more than a page",
-        |_| exec(sized(4097)),
-    ),
-    species("args-8191", "a command line of 8191 bytes", |_| exec(sized(8191))),
-    species("args-8192", "a command line of 8192 bytes", |_| exec(sized(8192))),
-    species("args-8193", "a command line of 8193 bytes", |_| exec(sized(8193))),
-    species(
-        "args-32k",
-        "a command line of 32 KiB, a BPF iterator's whole buffer",
-        |_| exec(sized(32 << 10)),
-    ),
-    species("args-100k", "a command line of 100 KiB", |_| exec(sized(100 << 10))),
-    species("args-2m", "a command line of 2 MiB", |_| exec(sized(2 << 20))),
-    species(
-        "environment",
-        "a known environment: newlines, empty and senseless entries, no UTF-8",
-        |_| {
-            let env = list(&[b"A=1", b"", b"B=two\nlines", b"no equals sign", b"=", b"\xff=\xfe"]);
-            let facts = exec_child("rest", None, &list(&[b"zoo", b"environment"]), &env)?;
-            Ok(Facts {
-                environ: Some(environment("rest", &env)),
-                ..facts
-            })
-        },
-    ),
-    species("environment-2m", "an environment of 2 MiB", |_| {
-        let env = sized(2 << 20);
-        let facts = exec_child("rest", None, &list(&[b"zoo", b"environment"]), &env)?;
-        Ok(Facts {
-            environ: Some(environment("rest", &env)),
-            ..facts
-        })
-    }),
-    species(
-        "title-short",
-        "title rewritten in place, shorter than the arguments",
-        |_| title("title-short", sized(200)),
-    ),
-    species(
-        "title-into-environment",
-        "title rewritten in place, running on into the environment",
-        |_| title("title-into-environment", sized(20)),
-    ),
-    species(
-        "title-long",
-        "title rewritten in place, without a NUL for more than a page",
-        |_| title("title-long", sized(9000)),
-    ),
-    species("title-moved", "argument area moved to other memory", |_| {
-        title("title-moved", sized(200))
-    }),
-    species(
-        "title-nowhere",
-        "argument area of no bytes: an empty command line",
-        |_| title("title-nowhere", sized(200)),
-    ),
-    species(
-        "title-moved-to-file",
-        "argument area moved into a mapped file, which the kernel won't show",
-        |_| title("title-moved-to-file", sized(200)),
-    ),
-    species(
-        "title-under-file",
-        "a file mapped over a part of the arguments, which cuts the command line",
-        |_| title("title-under-file", sized(5 * sys::page_size())),
-    ),
-    species(
-        "title-changer",
-        "changes its title and executable arguments on request",
-        |keeper| keeper.exec_obedient("obey", &sized(100)),
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "args-none": "exec'd with no argument, not even a name" => |_| exec(vec![]);
+    "args-one-empty": "its one argument is empty" => |_| exec(list(&[b""]));
+    "args-odd": "newlines, empty arguments inside and at the end, no UTF-8" =>
+        |_| exec(list(&[b"zoo", b"two\nlines", b"", b"", b"\xff\xfe", b" ", b"tab\t\x1b[31m", b"back\\slash", b""]));
+    "args-4095": "a command line of 4095 bytes, one less than a page" => |_| exec(sized(4095));
+    "args-4096": "a command line of 4096 bytes, a page" => |_| exec(sized(4096));
+    "args-4097": "a command line of 4097 bytes, one more than a page" => |_| exec(sized(4097));
+    "args-8191": "a command line of 8191 bytes" => |_| exec(sized(8191));
+    "args-8192": "a command line of 8192 bytes" => |_| exec(sized(8192));
+    "args-8193": "a command line of 8193 bytes" => |_| exec(sized(8193));
+    "args-32k": "a command line of 32 KiB, a BPF iterator's whole buffer" => |_| exec(sized(32 << 10));
+    "args-100k": "a command line of 100 KiB" => |_| exec(sized(100 << 10));
+    "args-2m": "a command line of 2 MiB" => |_| exec(sized(2 << 20));
+    "environment": "a known environment: newlines, empty and senseless entries, no UTF-8" =>
+        |_| with_environment(list(&[b"A=1", b"", b"B=two\nlines", b"no equals sign", b"=", b"\xff=\xfe"]));
+    "environment-2m": "an environment of 2 MiB" => |_| with_environment(sized(2 << 20));
+    "title-short": "title rewritten in place, shorter than the arguments" => |_| title("title-short", sized(200));
+    "title-into-environment": "title rewritten in place, running on into the environment" =>
+        |_| title("title-into-environment", sized(20));
+    "title-long": "title rewritten in place, without a NUL for more than a page" =>
+        |_| title("title-long", sized(9000));
+    "title-moved": "argument area moved to other memory" => |_| title("title-moved", sized(200));
+    "title-nowhere": "argument area of no bytes: an empty command line" => |_| title("title-nowhere", sized(200));
+    "title-moved-to-file": "argument area moved into a mapped file, which the kernel won't show" =>
+        |_| title("title-moved-to-file", sized(200));
+    "title-under-file": "a file mapped over a part of the arguments, which cuts the command line" =>
+        |_| title("title-under-file", sized(5 * sys::page_size()));
+    "title-changer": "changes its title and executable arguments on request" =>
+        |keeper| keeper.exec_obedient("obey", &sized(100));
+};
 
 fn list(strings: &[&[u8]]) -> Vec<Vec<u8>> {
     strings.iter().map(|string| string.to_vec()).collect()
@@ -143,6 +70,14 @@ fn exec(args: Vec<Vec<u8>>) -> io::Result<Facts> {
     Ok(Facts {
         cmdline_raw: Some(joined(&args)),
         cmdline: Some(args),
+        ..facts
+    })
+}
+
+fn with_environment(env: Vec<Vec<u8>>) -> io::Result<Facts> {
+    let facts = exec_child("rest", None, &list(&[b"zoo", b"environment"]), &env)?;
+    Ok(Facts {
+        environ: Some(environment("rest", &env)),
         ..facts
     })
 }

@@ -4,43 +4,28 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{chown, PermissionsExt as _};
 
-use super::{species, Species};
+use rustix::thread::{
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities, CapabilitySet,
+    CapabilitySets,
+};
+
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{exec, fork_child, Doing as _, Keeper, Report};
-use crate::sys::{self, Capabilities};
+use crate::sys;
 
-pub(super) const SPECIES: &[Species] = &[
-    species(
-        "ids-all-different",
-        "real, effective, saved and file system ids all differ",
-        |_| fork_child(all_ids_different),
-    ),
-    species("user-65534", "run as user and group 65534", |_| fork_child(nobody)),
-    species("groups-0", "no supplementary groups", |_| {
-        fork_child(|report| groups(report, 0))
-    }),
-    species("groups-3", "3 supplementary groups", |_| {
-        fork_child(|report| groups(report, 3))
-    }),
-    species("groups-100", "100 supplementary groups", |_| {
-        fork_child(|report| groups(report, 100))
-    }),
-    species(
-        "capabilities",
-        "each of its five capability sets is another one",
-        |_| fork_child(capabilities),
-    ),
-    species("no-new-privs", "no_new_privs is set", |_| fork_child(no_new_privs)),
-    species("seccomp-filter", "confined by a seccomp filter", |_| {
-        fork_child(seccomp_filter)
-    }),
-    species("undumpable", "not dumpable", |_| fork_child(undumpable)),
-    species(
-        "set-uid",
-        "run by a user with the rights of another, its executable's owner",
-        set_uid,
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "ids-all-different": "real, effective, saved and file system ids all differ" => |_| fork_child(all_ids_different);
+    "user-65534": "run as user and group 65534" => |_| fork_child(nobody);
+    "groups-0": "no supplementary groups" => |_| fork_child(|report| groups(report, 0));
+    "groups-3": "3 supplementary groups" => |_| fork_child(|report| groups(report, 3));
+    "groups-100": "100 supplementary groups" => |_| fork_child(|report| groups(report, 100));
+    "capabilities": "each of its five capability sets is another one" => |_| fork_child(capabilities);
+    "no-new-privs": "no_new_privs is set" => |_| fork_child(no_new_privs);
+    "seccomp-filter": "confined by a seccomp filter" => |_| fork_child(seccomp_filter);
+    "undumpable": "not dumpable" => |_| fork_child(undumpable);
+    "set-uid": "run by a user with the rights of another, its executable's owner" => set_uid;
+};
 
 fn all_ids_different(report: &mut Report) -> io::Result<()> {
     const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;
@@ -54,11 +39,16 @@ fn all_ids_different(report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
+/// Becomes a user, with the group of the same id and no others.
+fn become_user(id: u32) -> io::Result<()> {
+    sys::set_groups(&[]).doing("dropping groups")?;
+    sys::setresgid(id, id, id)?;
+    sys::setresuid(id, id, id)
+}
+
 fn nobody(report: &mut Report) -> io::Result<()> {
     const ID: u32 = 65534;
-    sys::set_groups(&[]).doing("dropping groups")?;
-    sys::setresgid(ID, ID, ID)?;
-    sys::setresuid(ID, ID, ID)?;
+    become_user(ID)?;
     report.facts.uids = Some(vec![ID; 4]);
     report.facts.gids = Some(vec![ID; 4]);
     report.facts.groups = Some(vec![]);
@@ -75,23 +65,22 @@ fn groups(report: &mut Report, count: u32) -> io::Result<()> {
 }
 
 fn capabilities(report: &mut Report) -> io::Result<()> {
-    const CHOWN: u64 = 0;
-    const NET_BIND_SERVICE: u64 = 10;
-    const SYS_PTRACE: u64 = 19;
-    const SYS_TIME: u64 = 25;
-    const PR_CAP_AMBIENT_RAISE: u64 = 2;
-    sys::prctl(libc::PR_CAPBSET_DROP, SYS_TIME, 0).doing("dropping a capability from the bounding set")?;
-    let caps = Capabilities {
-        permitted: 1 << CHOWN | 1 << NET_BIND_SERVICE | 1 << SYS_PTRACE,
-        effective: 1 << SYS_PTRACE,
-        inheritable: 1 << NET_BIND_SERVICE | 1 << CHOWN,
+    const CHOWN: CapabilitySet = CapabilitySet::CHOWN;
+    const NET_BIND_SERVICE: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+    const SYS_PTRACE: CapabilitySet = CapabilitySet::SYS_PTRACE;
+    remove_capability_from_bounding_set(CapabilitySet::SYS_TIME)
+        .doing("dropping a capability from the bounding set")?;
+    let caps = CapabilitySets {
+        permitted: CHOWN | NET_BIND_SERVICE | SYS_PTRACE,
+        effective: SYS_PTRACE,
+        inheritable: NET_BIND_SERVICE | CHOWN,
     };
-    sys::set_capabilities(caps).doing("setting capabilities")?;
-    sys::prctl(libc::PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, NET_BIND_SERVICE).doing("raising an ambient capability")?;
-    report.facts.cap_permitted = Some(caps.permitted);
-    report.facts.cap_effective = Some(caps.effective);
-    report.facts.cap_inheritable = Some(caps.inheritable);
-    report.facts.cap_ambient = Some(1 << NET_BIND_SERVICE);
+    set_capabilities(None, caps).doing("setting capabilities")?;
+    configure_capability_in_ambient_set(NET_BIND_SERVICE, true).doing("raising an ambient capability")?;
+    report.facts.cap_permitted = Some(caps.permitted.bits());
+    report.facts.cap_effective = Some(caps.effective.bits());
+    report.facts.cap_inheritable = Some(caps.inheritable.bits());
+    report.facts.cap_ambient = Some(NET_BIND_SERVICE.bits());
     report.facts.cap_bounding = Some(sys::bounding_set());
     Ok(())
 }
@@ -111,9 +100,7 @@ fn seccomp_filter(report: &mut Report) -> io::Result<()> {
 
 fn undumpable(report: &mut Report) -> io::Result<()> {
     // Root's files under /proc belong to root in any case. Another user's show the effect.
-    sys::set_groups(&[]).doing("dropping groups")?;
-    sys::setresgid(1000, 1000, 1000)?;
-    sys::setresuid(1000, 1000, 1000)?;
+    become_user(1000)?;
     report.facts.uids = Some(vec![1000; 4]);
     report.facts.dumpable = Some(false);
     sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)
@@ -130,9 +117,7 @@ fn set_uid(keeper: &mut Keeper) -> io::Result<Facts> {
     fs::set_permissions(&copy, Permissions::from_mode(0o6755))?;
     fs::set_permissions(directory, Permissions::from_mode(0o711))?;
     let mut facts = fork_child(|report| {
-        sys::set_groups(&[]).doing("dropping groups")?;
-        sys::setresgid(USER, USER, USER)?;
-        sys::setresuid(USER, USER, USER)?;
+        become_user(USER)?;
         Err(exec(report, "rest", Some(&copy), &[b"zoo".to_vec()], &[])).doing("exec")
     })?;
     facts.uids = Some(vec![USER, OWNER, OWNER, OWNER]);

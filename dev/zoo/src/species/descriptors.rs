@@ -1,33 +1,36 @@
 //! A process with descriptors of every kind.
 
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use libc::c_long;
+use rustix::event::{epoll, eventfd, EventfdFlags};
+use rustix::fs::{inotify, mknodat, FileType, Mode, CWD};
+use rustix::io::Errno;
+use rustix::mount::{mount_bind, unmount, UnmountFlags};
+use rustix::net::{socket, AddressFamily, SocketType};
+use rustix::process::{getpid, pidfd_open, PidfdFlags};
+use rustix::time::{timerfd_create, TimerfdClockId, TimerfdFlags};
 
-use super::{species, Species};
+use super::Species;
 use crate::keeper::{fork_child, Doing as _};
 use crate::{passing, sys};
 
-pub(super) const SPECIES: &[Species] = &[species(
-    "descriptors",
-    "descriptors of every kind, deleted and renamed files, long names, another mount namespace",
-    |keeper| {
-        let dir = keeper.dir()?.to_owned();
-        fork_child(|report| {
-            open_all(&dir)?;
-            report.facts.tids = Some(vec![sys::getpid()]);
-            Ok(())
-        })
-    },
-)];
+pub(super) const SPECIES: &[Species] = species! {
+    "descriptors": "descriptors of every kind, deleted and renamed files, long names, another mount namespace" =>
+        |keeper| {
+            let dir = keeper.dir()?.to_owned();
+            fork_child(|report| {
+                open_all(&dir)?;
+                report.facts.tids = Some(vec![sys::getpid()]);
+                Ok(())
+            })
+        };
+};
 
 fn open_all(dir: &Path) -> io::Result<()> {
     files(dir).doing("opening files")?;
@@ -36,24 +39,12 @@ fn open_all(dir: &Path) -> io::Result<()> {
     bind_mounted(dir).doing("a file of another mount namespace")?;
     // The inherited one may be a log, which grows while it is compared.
     let null = OpenOptions::new().write(true).open("/dev/null")?;
-    // SAFETY: numbers only, and nothing here owns standard error.
-    checked(unsafe { libc::dup2(null.as_raw_fd(), libc::STDERR_FILENO) }.into()).map(drop)
+    sys::dup_to(null.as_raw_fd(), libc::STDERR_FILENO)
 }
 
 /// Leaves a descriptor open until the process ends.
 fn keep<T>(descriptor: T) {
     std::mem::forget(descriptor);
-}
-
-fn checked(result: c_long) -> io::Result<RawFd> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        fd => Ok(fd as RawFd),
-    }
-}
-
-fn path(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 fn files(dir: &Path) -> io::Result<()> {
@@ -68,9 +59,8 @@ fn files(dir: &Path) -> io::Result<()> {
     keep(open("not gone (deleted)")?);
     keep(open("anon_inode:[eventfd]")?);
     keep(OpenOptions::new().append(true).open(new("appended")?)?);
-    let moved = OpenOptions::new().read(true).write(true).open(new("moved")?)?;
-    // SAFETY: the descriptor is ours.
-    checked(unsafe { libc::lseek(moved.as_raw_fd(), 1 << 40, libc::SEEK_SET) as c_long }.min(0))?;
+    let mut moved = OpenOptions::new().read(true).write(true).open(new("moved")?)?;
+    moved.seek(SeekFrom::Start(1 << 40))?;
     keep(moved);
     // Deleted, deleted with another name left, renamed, and never named.
     keep(open("deleted")?);
@@ -119,8 +109,7 @@ fn files(dir: &Path) -> io::Result<()> {
         keep(File::open(name).doing(name)?);
     }
     let fifo = dir.join("fifo");
-    // SAFETY: the path ends with a NUL.
-    checked(unsafe { libc::mkfifo(path(&fifo)?.as_ptr(), 0o600) }.into())?;
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     keep(OpenOptions::new().read(true).write(true).open(&fifo)?);
     keep(sys::pipe()?);
     Ok(())
@@ -140,14 +129,13 @@ fn sockets(dir: &Path) -> io::Result<()> {
     keep(passing::receive(&theirs)?);
     keep((ours, theirs, passed));
     for (family, kind) in [
-        (libc::AF_INET6, libc::SOCK_STREAM),
-        (libc::AF_NETLINK, libc::SOCK_RAW),
-        (libc::AF_UNIX, libc::SOCK_DGRAM),
+        (AddressFamily::INET6, SocketType::STREAM),
+        (AddressFamily::NETLINK, SocketType::RAW),
+        (AddressFamily::UNIX, SocketType::DGRAM),
     ] {
-        // SAFETY: no pointers.
-        match checked(unsafe { libc::socket(family, kind, 0) }.into()) {
+        match socket(family, kind, None) {
             // Not every host has IPv6.
-            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+            Err(Errno::AFNOSUPPORT) => {}
             result => keep(result?),
         }
     }
@@ -166,23 +154,17 @@ struct PerfAttributes {
 
 /// Objects that have only a descriptor. A host may refuse the last four.
 fn objects() -> io::Result<()> {
-    let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the calls fill the set, or get numbers and pointers to memory that lives.
+    let counter = eventfd(3, EventfdFlags::NONBLOCK)?;
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&poll, &counter, epoll::EventData::new_u64(7), epoll::EventFlags::IN)?;
+    let watch = inotify::init(inotify::CreateFlags::empty())?;
+    inotify::add_watch(&watch, c"/", inotify::WatchFlags::CREATE)?;
+    keep((counter, poll, watch));
+    keep(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty())?);
+    keep(pidfd_open(getpid(), PidfdFlags::empty())?);
+    keep(sys::signal_file(&[libc::SIGUSR1])?);
+    // SAFETY: the calls get numbers and pointers to memory that lives.
     unsafe {
-        libc::sigemptyset(signals.as_mut_ptr());
-        libc::sigaddset(signals.as_mut_ptr(), libc::SIGUSR1);
-        let eventfd = checked(libc::eventfd(3, libc::EFD_NONBLOCK).into())?;
-        let epoll = checked(libc::epoll_create1(libc::EPOLL_CLOEXEC).into())?;
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 7,
-        };
-        checked(libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, eventfd, &mut event).into())?;
-        checked(libc::timerfd_create(libc::CLOCK_MONOTONIC, 0).into())?;
-        checked(libc::signalfd(-1, signals.as_ptr(), 0).into())?;
-        let inotify = checked(libc::inotify_init1(0).into())?;
-        checked(libc::inotify_add_watch(inotify, c"/".as_ptr(), libc::IN_CREATE).into())?;
-        checked(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0))?;
         let mut parameters = [0_u64; 30];
         let ring = libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr());
         let fault = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
@@ -206,11 +188,11 @@ fn bind_mounted(dir: &Path) -> io::Result<()> {
     fs::create_dir(&place)?;
     sys::unshare(libc::CLONE_NEWNS)?;
     sys::keep_mounts_private()?;
-    sys::bind(dir, &place)?;
+    mount_bind(dir, &place)?;
     keep(File::open(place.join("plain"))?);
     // Another one, from a mount that is gone.
     let gone = File::open(place.join("appended"))?;
-    sys::detach(&place)?;
+    unmount(&place, UnmountFlags::DETACH)?;
     keep(gone);
     std::env::set_current_dir(dir)
 }

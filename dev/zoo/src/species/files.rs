@@ -5,38 +5,29 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use super::{species, Species};
+use rustix::process::Resource;
+
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{exec_child, fork_child, Doing as _, Keeper};
 use crate::sys;
 
-pub(super) const SPECIES: &[Species] = &[
-    species("exe-deleted", "its executable was deleted", |keeper| {
-        executable(keeper, None)
-    }),
-    species(
-        "exe-renamed",
-        "its executable was renamed, to a name with a newline",
-        |keeper| executable(keeper, Some("another\nname (deleted)")),
-    ),
-    species("files-10000", "10,000 open files", |_| files(10_000)),
-    species("cgroup", "in a cgroup two deep with spaces in its name", |keeper| {
-        cgroup(keeper, &["in ner \\ (x)"])
-    }),
-    species(
-        "cgroup-deep",
-        "in a cgroup 20 deep, with a path of more than 1,000 bytes",
-        |keeper| {
-            let name = "a name of sixty bytes".repeat(3);
-            cgroup(keeper, &[&name[..60]; 19])
-        },
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "exe-deleted": "its executable was deleted" => |keeper| executable(keeper, None);
+    "exe-renamed": "its executable was renamed, to a name with a newline" =>
+        |keeper| executable(keeper, Some("another\nname (deleted)"));
+    "files-10000": "10,000 open files" => |_| files(10_000);
+    "cgroup": "in a cgroup two deep with spaces in its name" => |keeper| cgroup(keeper, &["in ner \\ (x)"]);
+    "cgroup-deep": "in a cgroup 20 deep, with a path of more than 1,000 bytes" => |keeper| {
+        let name = "a name of sixty bytes".repeat(3);
+        cgroup(keeper, &[&name[..60]; 19])
+    };
+};
 
 /// Opens the same file `count` times.
 fn files(count: usize) -> io::Result<Facts> {
     let mut facts = fork_child(|_| {
-        sys::raise_limit(libc::RLIMIT_NOFILE, count as u64 + 100)?;
+        sys::raise_limit(Resource::Nofile, count as u64 + 100)?;
         for _ in 0..count {
             std::mem::forget(fs::File::open("/dev/null")?);
         }

@@ -7,45 +7,30 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
+use rustix::mount::{mount_bind, unmount, UnmountFlags};
 
-use super::{species, Species};
+use super::Species;
 use crate::arg_area::move_args;
 use crate::facts::Facts;
 use crate::fuse::{Silence, SilentFile};
 use crate::keeper::{fork_child, settle, settle_one_of, Keeper};
 use crate::sys::{self, page_size};
 
-pub(super) const SPECIES: &[Species] = &[
-    species(
-        "holds-lock",
-        "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory",
-        |keeper| holds_lock(keeper, None),
-    ),
-    species("holds-lock-of-nobody", "the same, of the user nobody", |keeper| {
-        holds_lock(keeper, Some(NOBODY))
-    }),
-    species(
-        "holds-socket",
-        "holds the lock of a socket, in a network namespace of its own: a thread sends a page that never comes",
-        holds_socket,
-    ),
-    species(
-        "silent-args",
-        "maps a file that never answers over its arguments, and memory again, all the time",
-        silent_args,
-    ),
-    species(
-        "silent-file",
-        "has a file open and mapped whose file system does not answer any more, whatever it is asked",
-        silent_file,
-    ),
-    species(
-        "deaf-mount",
+pub(super) const SPECIES: &[Species] = species! {
+    "holds-lock": "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory" =>
+        |keeper| holds_lock(keeper, None);
+    "holds-lock-of-nobody": "the same, of the user nobody" => |keeper| holds_lock(keeper, Some(NOBODY));
+    "holds-socket":
+        "holds the lock of a socket, in a network namespace of its own: a thread sends a page that never comes" =>
+        holds_socket;
+    "silent-args": "maps a file that never answers over its arguments, and memory again, all the time" => silent_args;
+    "silent-file": "has a file open and mapped whose file system does not answer any more, whatever it is asked" =>
+        silent_file;
+    "deaf-mount":
         "its directory is a mount whose server answers nothing, so that who waits for it can't be killed; has a file called \
-         /dmabuf:silent open there",
-        deaf_mount,
-    ),
-];
+         /dmabuf:silent open there" =>
+        deaf_mount;
+};
 
 const NOBODY: u32 = 65534;
 
@@ -87,8 +72,7 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
                 let _ = sys::map_and_unmap();
             }
         })?;
-        report.facts.comm = Some(b"holds-lock".to_vec());
-        sys::set_comm(b"holds-lock")
+        report.set_comm(b"holds-lock")
     })?;
     // The leader rests once the lock is taken.
     settle(facts.pid, 'S')?;
@@ -109,8 +93,7 @@ fn holds_socket(keeper: &mut Keeper) -> io::Result<Facts> {
         let server = listener.accept()?;
         let file = Some((silent.file.as_raw_fd(), 0));
         sys::map_at(AT, page_size(), PROT_READ, MAP_PRIVATE, file)?;
-        report.facts.comm = Some(b"holds-socket".to_vec());
-        sys::set_comm(b"holds-socket")?;
+        report.set_comm(b"holds-socket")?;
         let socket = client.as_raw_fd();
         thread::Builder::new().spawn(move || loop {
             // Returns when the thread gets a signal.
@@ -141,8 +124,7 @@ fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
                 unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at as *mut u8, args.len()) };
             }
         })?;
-        report.facts.comm = Some(b"silent-args".to_vec());
-        sys::set_comm(b"silent-args")
+        report.set_comm(b"silent-args")
     })
 }
 
@@ -152,8 +134,7 @@ fn silent_file(keeper: &mut Keeper) -> io::Result<Facts> {
         let mut silent = SilentFile::mount(&dir)?;
         let file = Some((silent.file.as_raw_fd(), 0));
         sys::map_at(AT, 4 * page_size(), PROT_READ | PROT_EXEC, MAP_PRIVATE, file)?;
-        report.facts.comm = Some(b"silent-file".to_vec());
-        sys::set_comm(b"silent-file")?;
+        report.set_comm(b"silent-file")?;
         silent.be_silent(Silence::OfAll)?;
         std::mem::forget(silent);
         Ok(())
@@ -169,12 +150,11 @@ fn deaf_mount(keeper: &mut Keeper) -> io::Result<Facts> {
         fs::create_dir(&mount)?;
         fs::create_dir(&detached)?;
         let mut silent = SilentFile::mount(&mount)?;
-        sys::bind(&mount, &detached)?;
+        mount_bind(&mount, &detached)?;
         let file = File::open(detached.join("dmabuf:silent"))?;
-        sys::detach(&detached)?;
+        unmount(&detached, UnmountFlags::DETACH)?;
         std::env::set_current_dir(&mount)?;
-        report.facts.comm = Some(b"deaf-mount".to_vec());
-        sys::set_comm(b"deaf-mount")?;
+        report.set_comm(b"deaf-mount")?;
         silent.be_silent(Silence::EvenIfInterrupted)?;
         std::mem::forget((silent, file));
         Ok(())

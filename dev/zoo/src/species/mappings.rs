@@ -8,16 +8,16 @@ use std::path::Path;
 
 use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
 
-use super::{species, Species};
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{fork_child, Doing as _, Keeper};
 use crate::sys::{self, page_size};
 
-pub(super) const SPECIES: &[Species] = &[species(
-    "mappings",
-    "mappings of every kind at known addresses: deleted files, names with newlines, named memory, huge pages",
-    strange,
-)];
+pub(super) const SPECIES: &[Species] = species! {
+    "mappings":
+        "mappings of every kind at known addresses: deleted files, names with newlines, named memory, huge pages" =>
+        strange;
+};
 
 /// Where the known mappings begin. Neither programs nor the kernel place anything near there on
 /// their own.
@@ -183,7 +183,6 @@ pub(crate) fn many(count: usize) -> io::Result<Facts> {
                 _ => sys::map_at(at, page_size(), READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, None)?,
             }
         }
-        report.facts.comm = Some(b"mappings".to_vec());
-        sys::set_comm(b"mappings")
+        report.set_comm(b"mappings")
     })
 }

@@ -5,6 +5,13 @@ use std::io;
 use crate::facts::Facts;
 use crate::keeper::Keeper;
 
+/// A table of animals, a line for each: its name, what is strange about it, and how it is created.
+macro_rules! species {
+    ($($name:literal: $about:literal => $birth:expr;)*) => {
+        &[$(Species { name: $name, about: $about, birth: $birth }),*]
+    };
+}
+
 mod arguments;
 mod credentials;
 mod descriptors;
@@ -54,9 +61,4 @@ pub(crate) fn holders() -> impl Iterator<Item = &'static Species> {
 /// The species with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Species> {
     all().chain(holders()).find(|species| species.name == name)
-}
-
-/// One line of a table of animals.
-const fn species(name: &'static str, about: &'static str, birth: fn(&mut Keeper) -> io::Result<Facts>) -> Species {
-    Species { name, about, birth }
 }

@@ -3,39 +3,19 @@
 use std::fs;
 use std::io;
 
-use super::{species, Species};
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{fork_child, only_child_of, settle, Doing as _};
 use crate::sys;
 
-pub(super) const SPECIES: &[Species] = &[
-    species(
-        "pid-namespace",
-        "first process of a pid namespace, with a child in it",
-        |_| pid_namespace(false),
-    ),
-    species("pid-namespace-child", "second process of a pid namespace", |_| {
-        pid_namespace(true)
-    }),
-    species(
-        "pid-namespace-deep",
-        "in the third of three nested pid namespaces",
-        |_| pid_namespace_deep(),
-    ),
-    species(
-        "user-namespace",
-        "root of a user namespace that maps ids from 100000 on",
-        |_| user_namespace(),
-    ),
-    species("all-namespaces", "in its own namespace of every kind", |_| {
-        all_namespaces()
-    }),
-    species(
-        "time-namespace",
-        "its clock of time since boot is a day and a second ahead",
-        |_| time_namespace(),
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "pid-namespace": "first process of a pid namespace, with a child in it" => |_| pid_namespace(false);
+    "pid-namespace-child": "second process of a pid namespace" => |_| pid_namespace(true);
+    "pid-namespace-deep": "in the third of three nested pid namespaces" => |_| pid_namespace_deep();
+    "user-namespace": "root of a user namespace that maps ids from 100000 on" => |_| user_namespace();
+    "all-namespaces": "in its own namespace of every kind" => |_| all_namespaces();
+    "time-namespace": "its clock of time since boot is a day and a second ahead" => |_| time_namespace();
+};
 
 /// The user and group outside to which id 0 of a namespace maps, if root makes the namespace.
 const FIRST_ID: u32 = 100_000;

@@ -5,46 +5,26 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
-use super::{species, Species};
+use rustix::thread::{sched_setaffinity, CpuSet};
+
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{fork_child, Doing as _, Report};
 use crate::sys;
 
-pub(super) const SPECIES: &[Species] = &[
-    species("nice-7", "nice 7", |_| fork_child(|report| nice(report, 7))),
-    species(
-        "sched-fifo-10",
-        "real-time scheduling, first in first out, priority 10",
-        |_| policy(libc::SCHED_FIFO, 10),
-    ),
-    species("sched-rr-3", "real-time scheduling, round robin, priority 3", |_| {
-        policy(libc::SCHED_RR, 3)
-    }),
-    species("sched-batch", "batch scheduling", |_| policy(libc::SCHED_BATCH, 0)),
-    species("sched-idle", "idle scheduling", |_| policy(libc::SCHED_IDLE, 0)),
-    species("affinity-cpu-0", "may run on processor 0 only", |_| {
-        fork_child(affinity)
-    }),
-    species("session-leader", "leads a session and a process group", |_| {
-        fork_child(session_leader)
-    }),
-    species(
-        "group-member",
-        "in a process group whose leader is another process",
-        |_| group_member(),
-    ),
-    species(
-        "terminal",
-        "has a controlling terminal; its child is the foreground process group",
-        |_| fork_child(terminal),
-    ),
-    species("oom-score-adj-500", "oom_score_adj 500", |_| {
-        fork_child(|report| oom_score_adj(report, 500))
-    }),
-    species("oom-score-adj-minus-1000", "oom_score_adj -1000", |_| {
-        fork_child(|report| oom_score_adj(report, -1000))
-    }),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "nice-7": "nice 7" => |_| fork_child(|report| nice(report, 7));
+    "sched-fifo-10": "real-time scheduling, first in first out, priority 10" => |_| policy(libc::SCHED_FIFO, 10);
+    "sched-rr-3": "real-time scheduling, round robin, priority 3" => |_| policy(libc::SCHED_RR, 3);
+    "sched-batch": "batch scheduling" => |_| policy(libc::SCHED_BATCH, 0);
+    "sched-idle": "idle scheduling" => |_| policy(libc::SCHED_IDLE, 0);
+    "affinity-cpu-0": "may run on processor 0 only" => |_| fork_child(affinity);
+    "session-leader": "leads a session and a process group" => |_| fork_child(session_leader);
+    "group-member": "in a process group whose leader is another process" => |_| group_member();
+    "terminal": "has a controlling terminal; its child is the foreground process group" => |_| fork_child(terminal);
+    "oom-score-adj-500": "oom_score_adj 500" => |_| fork_child(|report| oom_score_adj(report, 500));
+    "oom-score-adj-minus-1000": "oom_score_adj -1000" => |_| fork_child(|report| oom_score_adj(report, -1000));
+};
 
 fn nice(report: &mut Report, nice: i32) -> io::Result<()> {
     report.facts.nice = Some(nice);
@@ -55,13 +35,15 @@ fn policy(policy: i32, rt_priority: i32) -> io::Result<Facts> {
     fork_child(|report| {
         report.facts.policy = Some(policy as u32);
         report.facts.rt_priority = Some(rt_priority as u32);
-        sys::set_scheduler(policy, rt_priority).doing("sched_setscheduler")
+        sys::set_scheduler(0, policy, rt_priority).doing("sched_setscheduler")
     })
 }
 
 fn affinity(report: &mut Report) -> io::Result<()> {
     report.facts.affinity = Some(vec![0]);
-    sys::set_affinity(0)
+    let mut processors = CpuSet::new();
+    processors.set(0);
+    Ok(sched_setaffinity(None, &processors)?)
 }
 
 fn session_leader(report: &mut Report) -> io::Result<()> {

@@ -6,76 +6,43 @@ use std::thread;
 
 use libc::pid_t;
 
-use super::{species, Species};
+use super::Species;
 use crate::facts::Facts;
 use crate::keeper::{fork_child, settle, Doing as _, Report};
 use crate::sys;
 
-pub(super) const NAMES: &[Species] = &[
-    species("comm-parens", "named `a) (b`", |_| named(b"a) (b")),
-    species("comm-stat", "named like the middle of a stat line, `x) R 1 (`", |_| {
-        named(b"x) R 1 (")
-    }),
-    species("comm-newline", "a newline in the name", |_| named(b"two\nlines")),
-    species("comm-not-utf8", "a name that is no UTF-8", |_| named(b"\xff\xfe\xc3(")),
-    species(
-        "comm-backslash",
-        "a backslash in the name, and what looks like an escape",
-        |_| named(b"a\\b\\n\\012"),
-    ),
-    species("comm-empty", "no name", |_| named(b"")),
-    species("comm-15", "a name of 15 bytes, the longest", |_| {
-        named(b"fifteen-bytes-x")
-    }),
-    species("comm-control", "terminal control sequences in the name", |_| {
-        named(b"\x1b[31mred\x07\x08\t\r")
-    }),
-    species("comm-spaces", "spaces around the name", |_| named(b"  spaces  ")),
-];
+pub(super) const NAMES: &[Species] = species! {
+    "comm-parens": "named `a) (b`" => |_| named(b"a) (b");
+    "comm-stat": "named like the middle of a stat line, `x) R 1 (`" => |_| named(b"x) R 1 (");
+    "comm-newline": "a newline in the name" => |_| named(b"two\nlines");
+    "comm-not-utf8": "a name that is no UTF-8" => |_| named(b"\xff\xfe\xc3(");
+    "comm-backslash": "a backslash in the name, and what looks like an escape" => |_| named(b"a\\b\\n\\012");
+    "comm-empty": "no name" => |_| named(b"");
+    "comm-15": "a name of 15 bytes, the longest" => |_| named(b"fifteen-bytes-x");
+    "comm-control": "terminal control sequences in the name" => |_| named(b"\x1b[31mred\x07\x08\t\r");
+    "comm-spaces": "spaces around the name" => |_| named(b"  spaces  ");
+};
 
-pub(super) const SPECIES: &[Species] = &[
-    species("threads-5", "5 threads, one with a name of its own", |_| threads_5()),
-    species(
-        "threads-500",
-        "500 threads that have used the CPU, and 100 more that have ended",
-        |_| threads_500(),
-    ),
-    species("dead-leader", "first thread ended, 3 others live", |_| dead_leader()),
-    species(
-        "own-files",
-        "one of 4 threads has directories and descriptors of its own",
-        |_| own_files(false),
-    ),
-    species("own-files-dead-leader", "the same, and the first thread ended", |_| {
-        own_files(true)
-    }),
-    species("zombie", "exited, and its parent doesn't wait for it", |_| zombie()),
-    species("stopped", "stopped by SIGSTOP", |_| stopped()),
-    species("traced", "stopped by a tracer", |_| traced()),
-    species("vfork-parent", "waits in vfork for its child", |_| vfork_parent()),
-    species("memory-shared", "shares its memory with another process", |_| {
-        memory_shared()
-    }),
-    species(
-        "orphan-of-subreaper",
-        "its parent exited, a subreaper adopted it",
-        |_| orphan_of_subreaper(),
-    ),
-    species("orphan-of-killed", "its parent was killed", |_| orphan_of_killed()),
-    species("family", "three children, one of them a zombie", |_| family()),
-    species("signals", "signals blocked, pending, ignored, caught", |_| signals()),
-    species(
-        "burner-parent",
-        "has waited for children that used the CPU and faulted",
-        |_| burner_parent(),
-    ),
-];
+pub(super) const SPECIES: &[Species] = species! {
+    "threads-5": "5 threads, one with a name of its own" => |_| threads_5();
+    "threads-500": "500 threads that have used the CPU, and 100 more that have ended" => |_| threads_500();
+    "dead-leader": "first thread ended, 3 others live" => |_| dead_leader();
+    "own-files": "one of 4 threads has directories and descriptors of its own" => |_| own_files(false);
+    "own-files-dead-leader": "the same, and the first thread ended" => |_| own_files(true);
+    "zombie": "exited, and its parent doesn't wait for it" => |_| zombie();
+    "stopped": "stopped by SIGSTOP" => |_| stopped();
+    "traced": "stopped by a tracer" => |_| traced();
+    "vfork-parent": "waits in vfork for its child" => |_| vfork_parent();
+    "memory-shared": "shares its memory with another process" => |_| memory_shared();
+    "orphan-of-subreaper": "its parent exited, a subreaper adopted it" => |_| orphan_of_subreaper();
+    "orphan-of-killed": "its parent was killed" => |_| orphan_of_killed();
+    "family": "three children, one of them a zombie" => |_| family();
+    "signals": "signals blocked, pending, ignored, caught" => |_| signals();
+    "burner-parent": "has waited for children that used the CPU and faulted" => |_| burner_parent();
+};
 
 fn named(name: &[u8]) -> io::Result<Facts> {
-    fork_child(|report| {
-        report.facts.comm = Some(name.to_vec());
-        sys::set_comm(name)
-    })
+    fork_child(|report| report.set_comm(name))
 }
 
 /// Starts `count` threads that run `work` and then sleep. Returns their ids when all have done so.
@@ -135,7 +102,7 @@ fn threads_500() -> io::Result<Facts> {
             let tid = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
             // A thread is joined a moment before it is gone.
             while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
-                sys::sched_yield();
+                thread::yield_now();
             }
         }
         let tids = start_threads(LIVE, || sys::burn_cpu(BURN_NS))?;
@@ -271,7 +238,7 @@ fn orphan(report: &mut Report, dies: fn()) -> io::Result<()> {
         sys::exit(1);
     }
     while sys::getppid() == middle {
-        sys::sched_yield();
+        thread::yield_now();
     }
     report.facts.pid = sys::getpid();
     report.facts.ppid = Some(grandparent);

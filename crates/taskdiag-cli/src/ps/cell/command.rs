@@ -72,14 +72,6 @@ impl Cell<'_> {
         }
     }
 
-    /// The path of the executable.
-    pub fn exe(&mut self) {
-        match self.value(Field::Exe) {
-            Ok(Value::Text(path)) => self.plain(path),
-            _ => self.dash(),
-        }
-    }
-
     /// Appends strings with spaces between them. Like ps, shows newlines as spaces, drops empty
     /// strings at the end, and shows `?` if all are empty.
     fn joined(&mut self, strings: Arguments<'_>) {

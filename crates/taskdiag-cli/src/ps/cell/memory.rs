@@ -84,10 +84,8 @@ impl Cell<'_> {
 
     /// An address.
     pub fn address(&mut self, field: Field) {
-        match self.memory(field) {
-            Ok(address) => self.write(format_args!("{address:016x}")),
-            Err(_) => self.dash(),
-        }
+        let address = self.memory(field);
+        self.write_or_dash(address, |cell, address| cell.write(format_args!("{address:016x}")));
     }
 
     /// Page faults.

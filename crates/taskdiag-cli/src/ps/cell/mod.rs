@@ -77,11 +77,16 @@ impl<'a> Cell<'a> {
         let _ = self.out.write_fmt(arguments);
     }
 
-    fn number_or_dash(&mut self, value: Result<impl itoa::Integer, &'static str>) {
+    /// Appends a value with `write`, or a dash if it is missing.
+    fn write_or_dash<T, E>(&mut self, value: Result<T, E>, write: impl FnOnce(&mut Self, T)) {
         match value {
-            Ok(value) => people::number(self.out, value),
+            Ok(value) => write(self, value),
             Err(_) => self.dash(),
         }
+    }
+
+    fn number_or_dash(&mut self, value: Result<impl itoa::Integer, &'static str>) {
+        self.write_or_dash(value, |cell, value| people::number(cell.out, value));
     }
 
     /// A number, unchanged.
@@ -109,10 +114,7 @@ impl<'a> Cell<'a> {
     }
 
     fn text_or_dash(&mut self, text: Option<&[u8]>) {
-        match text {
-            Some(text) => self.plain(text),
-            None => self.dash(),
-        }
+        self.write_or_dash(text.ok_or(()), Cell::plain);
     }
 
     /// A text, which may be empty.

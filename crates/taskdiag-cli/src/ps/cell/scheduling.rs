@@ -8,10 +8,8 @@ use crate::output::people;
 impl Cell<'_> {
     /// The state's letter.
     pub fn state(&mut self) {
-        match self.letter(Field::State) {
-            Ok(letter) => self.write(format_args!("{letter}")),
-            Err(_) => self.dash(),
-        }
+        let letter = self.letter(Field::State);
+        self.write_or_dash(letter, |cell, letter| cell.write(format_args!("{letter}")));
     }
 
     /// The state, and the additional letters that ps(1) lists under PROCESS STATE CODES.
@@ -49,13 +47,11 @@ impl Cell<'_> {
     /// The scheduling class.
     pub fn class(&mut self) {
         const CLASSES: [&str; 7] = ["TS", "FF", "RR", "B", "ISO", "IDL", "DLN"];
-        match self.unsigned(Field::Policy) {
-            Ok(policy) => match CLASSES.get(policy as usize) {
-                Some(class) => self.out.extend_from_slice(class.as_bytes()),
-                None => self.write(format_args!("#{policy}")),
-            },
-            Err(_) => self.dash(),
-        }
+        let policy = self.unsigned(Field::Policy);
+        self.write_or_dash(policy, |cell, policy| match CLASSES.get(policy as usize) {
+            Some(class) => cell.out.extend_from_slice(class.as_bytes()),
+            None => cell.write(format_args!("#{policy}")),
+        });
     }
 
     /// The nice value. Only the classes TS and B use it.

@@ -1,5 +1,6 @@
 //! Cells of processor time, and of the time since a task started.
 
+use jiff::civil::DateTime;
 use taskdiag::{Field, Identity};
 
 use super::{Cell, SECOND};
@@ -76,37 +77,29 @@ impl Cell<'_> {
 
     /// The same in whole percent, at most 99.
     pub fn whole_percent_cpu(&mut self) {
-        match self.cpu_share(100) {
-            Ok(share) => self.write(format_args!("{:2}", share.min(99))),
-            Err(_) => self.dash(),
-        }
+        let share = self.cpu_share(100);
+        self.write_or_dash(share, |cell, share| cell.write(format_args!("{:2}", share.min(99))));
     }
 
     /// The same in per mille, at most 999.
     pub fn per_mille_cpu(&mut self) {
-        match self.cpu_share(1000) {
-            Ok(share) => self.write(format_args!("{:3}", share.min(999))),
-            Err(_) => self.dash(),
-        }
+        let share = self.cpu_share(1000);
+        self.write_or_dash(share, |cell, share| cell.write(format_args!("{:3}", share.min(999))));
     }
 
     /// The same in percent with three decimals, at most 99.999.
     pub fn fine_percent_cpu(&mut self, dead_children: bool) {
-        match self.cpu_share_with(100_000, dead_children) {
-            Ok(share) => {
-                let share = share.min(99_999);
-                self.write(format_args!("{}.{:03}", share / 1000, share % 1000));
-            }
-            Err(_) => self.dash(),
-        }
+        let share = self.cpu_share_with(100_000, dead_children);
+        self.write_or_dash(share, |cell, share| {
+            let share = share.min(99_999);
+            cell.write(format_args!("{}.{:03}", share / 1000, share % 1000));
+        });
     }
 
     /// Processor time as `[D-]HH:MM:SS`.
     pub fn time(&mut self) {
-        match self.cpu_seconds() {
-            Ok(seconds) => self.span(seconds, true),
-            Err(_) => self.dash(),
-        }
+        let seconds = self.cpu_seconds();
+        self.write_or_dash(seconds, |cell, seconds| cell.span(seconds, true));
     }
 
     /// Processor time in seconds.
@@ -117,18 +110,16 @@ impl Cell<'_> {
 
     /// Processor time as `MMM:SS`.
     pub fn bsd_time(&mut self) {
-        match self.cpu_seconds() {
-            Ok(seconds) => self.write(format_args!("{:3}:{:02}", seconds / 60, seconds % 60)),
-            Err(_) => self.dash(),
-        }
+        let seconds = self.cpu_seconds();
+        self.write_or_dash(seconds, |cell, seconds| {
+            cell.write(format_args!("{:3}:{:02}", seconds / 60, seconds % 60));
+        });
     }
 
     /// The time since it started as `[[D-]HH:]MM:SS`.
     pub fn elapsed(&mut self) {
-        match self.elapsed_ns() {
-            Ok(ns) => self.span(ns / SECOND, false),
-            Err(_) => self.dash(),
-        }
+        let elapsed = self.elapsed_ns();
+        self.write_or_dash(elapsed, |cell, ns| cell.span(ns / SECOND, false));
     }
 
     /// The time since it started in seconds.
@@ -150,27 +141,20 @@ impl Cell<'_> {
 
     /// `HH:MM` for today, `MmmDD` for this year, or the year.
     pub fn start_time(&mut self) {
-        match self.start_ns() {
-            Ok(ns) => self
-                .host
-                .clock()
-                .short_date(self.out, ns - ns.rem_euclid(SECOND as i64)),
-            Err(_) => self.dash(),
-        }
+        let start = self.start_ns();
+        self.write_or_dash(start, |cell, ns| {
+            cell.host.clock().short_date(cell.out, whole_seconds(ns));
+        });
     }
 
     /// `HH:MM:SS` within a day, after that `Mmm DD`.
     pub fn start(&mut self) {
         self.dated(|cell, date, is_recent| {
+            let (hour, minute, second) = (date.hour(), date.minute(), date.second());
             if is_recent {
-                cell.write(format_args!(
-                    "{:02}:{:02}:{:02}",
-                    date.hour(),
-                    date.minute(),
-                    date.second()
-                ));
+                cell.write(format_args!("{hour:02}:{minute:02}:{second:02}"));
             } else {
-                cell.write(format_args!("{} {:2}", month(date), date.day()));
+                cell.day(date);
             }
         });
     }
@@ -181,7 +165,7 @@ impl Cell<'_> {
             if is_recent {
                 cell.write(format_args!(" {:02}:{:02}", date.hour(), date.minute()));
             } else {
-                cell.write(format_args!("{} {:2}", month(date), date.day()));
+                cell.day(date);
             }
         });
     }
@@ -201,16 +185,23 @@ impl Cell<'_> {
         });
     }
 
-    fn dated(&mut self, write: impl FnOnce(&mut Self, jiff::civil::DateTime, bool)) {
-        match self.start_ns() {
-            Ok(ns) => {
-                let date = self.host.clock().civil(ns - ns.rem_euclid(SECOND as i64));
-                let is_recent = since(ns, self.host.now_ns) < 86_400 * SECOND;
-                write(self, date, is_recent);
-            }
-            Err(_) => self.dash(),
-        }
+    /// `Mmm DD`.
+    fn day(&mut self, date: DateTime) {
+        self.write(format_args!("{} {:2}", month(date), date.day()));
     }
+
+    fn dated(&mut self, write: impl FnOnce(&mut Self, DateTime, bool)) {
+        let start = self.start_ns();
+        self.write_or_dash(start, |cell, ns| {
+            let date = cell.host.clock().civil(whole_seconds(ns));
+            let is_recent = since(ns, cell.host.now_ns) < 86_400 * SECOND;
+            write(cell, date, is_recent);
+        });
+    }
+}
+
+fn whole_seconds(ns: i64) -> i64 {
+    ns - ns.rem_euclid(SECOND as i64)
 }
 
 /// The time since a start, which may be before the zero of the clock.
@@ -218,9 +209,6 @@ fn since(start_ns: i64, now_ns: u64) -> u64 {
     u64::try_from(i128::from(now_ns) - i128::from(start_ns)).unwrap_or(0)
 }
 
-fn month(date: jiff::civil::DateTime) -> &'static str {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    MONTHS[usize::from(date.month().unsigned_abs()) - 1]
+fn month(date: DateTime) -> &'static str {
+    people::MONTHS[usize::from(date.month().unsigned_abs()) - 1]
 }

@@ -20,10 +20,8 @@ impl Cell<'_> {
     }
 
     fn named(&mut self, field: Field, kind: Kind) {
-        match self.unsigned(field) {
-            Ok(number) => self.name_of(kind, number as u32),
-            Err(_) => self.dash(),
-        }
+        let number = self.unsigned(field);
+        self.write_or_dash(number, |cell, number| cell.name_of(kind, number as u32));
     }
 
     pub(super) fn name_of(&mut self, kind: Kind, number: u32) {

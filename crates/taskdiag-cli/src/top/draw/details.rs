@@ -2,7 +2,7 @@
 
 use taskdiag::{Field, Identity, Snapshot, Task};
 
-use super::header::{size, written};
+use super::header::size;
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
@@ -70,12 +70,12 @@ pub fn draw(
 }
 
 fn sentence(reason: &str) -> String {
-    written(|out| text::escape(out, reason.replace('\n', "; ").as_bytes()))
+    text::escaped(&reason.replace('\n', "; "))
 }
 
 fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: Palette) {
     let mut pen = Pen::new(canvas, area, 0);
-    let name = written(|out| text::escape(out, &target.name));
+    let name = text::escaped(&target.name);
     pen.put(&format!("{} ", target.pid), palette.value())
         .put(&name, palette.value());
     let mut pen = Pen::new(canvas, area, 1);
@@ -124,7 +124,7 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
         for &field in fields {
             let (value, style) = match task.value(field) {
                 Ok(value) => (
-                    written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
+                    text::written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
                     Style::new(),
                 ),
                 Err(reason) => (format!("- ({reason})"), palette.dim()),
@@ -193,7 +193,7 @@ fn maps_lines(maps: &[FileSum], palette: Palette) -> Vec<Line> {
             known(sum.hugetlb_bytes),
             sum.mappings
         );
-        let name = written(|out| text::escape(out, &sum.name));
+        let name = text::escaped(&sum.name);
         vec![(numbers, Style::new()), (name, Style::new())]
     };
     lines.extend(maps.iter().map(line));
@@ -221,7 +221,7 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
     for (percent, task) in rows {
         let mut absences = Absences::new();
         let mut value = |field: Field| match absences.value(&task, field) {
-            Ok(value) => written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
+            Ok(value) => text::written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
             Err(_) => "-".to_owned(),
         };
         let percent = if percent.is_finite() {
@@ -232,7 +232,9 @@ fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: P
         let time = task.utime_ns().ok().zip(task.stime_ns().ok());
         let time = time.map_or_else(
             || "-".to_owned(),
-            |(user, system)| written(|out| crate::output::people::exact_duration(out, user.saturating_add(system))),
+            |(user, system)| {
+                text::written(|out| crate::output::people::exact_duration(out, user.saturating_add(system)))
+            },
         );
         let (tid, state, nice, cpu) = (
             value(Field::Tid),
@@ -311,7 +313,7 @@ fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &S
         }
     }
     let seconds = scene.view.delay.as_secs_f64();
-    let note = written(|out| match scene.at {
+    let note = text::written(|out| match scene.at {
         Some(_) => {
             out.extend_from_slice(b"one column is a sample of the recording; memory, reads and writes: while shown")
         }

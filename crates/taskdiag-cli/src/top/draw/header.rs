@@ -12,14 +12,7 @@ use crate::top::model::States;
 
 /// A size for people.
 pub fn size(bytes: u64) -> String {
-    written(|out| people::size(out, bytes))
-}
-
-/// The text that `write` appends.
-pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
-    let mut out = Vec::new();
-    write(&mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    text::written(|out| people::size(out, bytes))
 }
 
 /// Draws a line of the header.
@@ -58,42 +51,37 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (Some(at), palette) = (scene.at, scene.palette) else {
         return;
     };
-    let host = written(|out| text::escape(out, at.moment.about.host.as_bytes()));
-    pen.put("recorded ", palette.label())
-        .put(&history::precise(at.moment.time.wall_ns), palette.value())
-        .put(" on ", palette.label())
-        .put(&host, palette.value())
-        .put("  tier ", palette.label())
-        .put(at.tier, palette.value());
+    let host = text::escaped(&at.moment.about.host);
+    pen.fact("recorded ", &history::precise(at.moment.time.wall_ns), palette);
+    pen.fact(" on ", &host, palette);
+    pen.fact("  tier ", at.tier, palette);
     if let Some(interval) = scene.interval {
-        pen.put("  since the sample before ", palette.label())
-            .put(&format!("{:.1} s", interval.as_secs_f64()), palette.value());
+        let seconds = format!("{:.1} s", interval.as_secs_f64());
+        pen.fact("  since the sample before ", &seconds, palette);
     }
     for note in &at.notes {
-        let note = written(|out| text::escape(out, note.as_bytes()));
+        let note = text::escaped(note);
         pen.put("  ", Style::new()).put(&note, palette.warning());
     }
 }
 
 fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     if let Some(load) = &host.load {
-        pen.put("load ", palette.label())
-            .put(&load.averages.join(" "), palette.value());
+        pen.fact("load ", &load.averages.join(" "), palette);
         let threads = load.threads.map(|threads| threads.to_string());
         if let Some(threads) = &threads {
-            pen.put("  threads ", palette.label()).put(threads, palette.value());
+            pen.fact("  threads ", threads, palette);
         }
         let separator = if threads.is_some() {
             ", runnable "
         } else {
             "  runnable "
         };
-        pen.put(separator, palette.label())
-            .put(&load.runnable.to_string(), palette.value());
+        pen.fact(separator, &load.runnable.to_string(), palette);
     }
     if let Some(seconds) = host.uptime_s {
-        let up = written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
-        pen.put("  up ", palette.label()).put(&up, palette.value());
+        let up = text::written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
+        pen.fact("  up ", &up, palette);
     }
     let (total, count) = (host.memory.map(|memory| memory.total), host.stat.each.len());
     let memory = host.limits.memory.filter(|&limit| Some(limit) < total);
@@ -102,8 +90,7 @@ fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     let processors = processors.map(|limit| format!("{limit:.2} processors"));
     let limits: Vec<String> = memory.into_iter().chain(processors).collect();
     if !limits.is_empty() {
-        pen.put("  limits ", palette.label())
-            .put(&limits.join(", "), palette.value());
+        pen.fact("  limits ", &limits.join(", "), palette);
     }
 }
 
@@ -134,9 +121,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     };
     let room = pen.room().saturating_sub(note.len());
     let mut states = pen.part(room);
-    states
-        .put(&what, palette.label())
-        .put(&tasks.to_string(), palette.value());
+    states.fact(&what, &tasks.to_string(), palette);
     let mut separator = ": ";
     for (count, name, style) in [
         (running, "running", palette.green()),
@@ -278,10 +263,8 @@ fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     };
     match scene.news {
         News::Tally(tally, lost) => {
-            pen.put("  forks ", palette.label())
-                .put(&rate(tally.forks), palette.value())
-                .put("  exits ", palette.label())
-                .put(&rate(tally.exits), palette.value());
+            pen.fact("  forks ", &rate(tally.forks), palette);
+            pen.fact("  exits ", &rate(tally.exits), palette);
             if *lost > 0 {
                 pen.put(&format!("  {lost} events lost"), palette.warning());
             }
@@ -290,8 +273,7 @@ fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
             let forks = scene.host.stat.forks;
             let forks = forks.zip(scene.before.and_then(|before| before.stat.forks));
             let forks = forks.map_or_else(|| "-".to_owned(), |(now, before)| rate(now.saturating_sub(before)));
-            pen.put("  forks, of threads too ", palette.label())
-                .put(&forks, palette.value());
+            pen.fact("  forks, of threads too ", &forks, palette);
         }
     }
 }
@@ -303,7 +285,7 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         News::NotYet => return,
         News::None(reason) => {
             let reason = reason.lines().next().unwrap_or_default();
-            let reason = written(|out| text::escape(out, reason.as_bytes()));
+            let reason = text::escaped(reason);
             pen.put(&format!("not known: {reason}"), palette.dim());
             return;
         }
@@ -318,7 +300,7 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         let name = match &ended.name[..] {
             // A program may have none, and not every source of events tells it.
             [] => "(no name)".to_owned(),
-            name => written(|out| text::escape(out, name)),
+            name => text::escaped(name),
         };
         let separator = if index > 0 { ", " } else { "" };
         let count = if ended.count > 1 {

@@ -1,5 +1,6 @@
 //! Writes text into one line of a picture.
 
+use super::Palette;
 use crate::top::canvas::{self, Area, Canvas, Style};
 
 /// A position in a line, and the limit up to which text may be written.
@@ -39,6 +40,11 @@ impl<'a> Pen<'a> {
             self.x = self.canvas.put((self.x, self.y), self.end, text, style);
         }
         self
+    }
+
+    /// Writes a value behind its label.
+    pub fn fact(&mut self, label: &str, value: &str, palette: Palette) {
+        self.put(label, palette.label()).put(value, palette.value());
     }
 
     /// Skips columns.

@@ -2,7 +2,6 @@
 
 use taskdiag::SourceId;
 
-use super::header::written;
 use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
@@ -40,7 +39,7 @@ fn who(target: &Target) -> String {
 
 /// The name of a process or thread, and its user.
 fn named(target: &Target) -> String {
-    written(|out| {
+    text::written(|out| {
         text::escape(out, &target.name);
         if !target.user.is_empty() {
             out.extend_from_slice(b" (");
@@ -116,7 +115,7 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
         .refusal
         .as_ref()
         .or(prompt.error.as_ref().map(|(message, _)| message));
-    let error = error.map(|message| written(|out| text::escape(out, message.as_bytes())));
+    let error = error.map(text::escaped);
     let used = canvas::width(&label) + canvas::width(text);
     let below = match &error {
         Some(message) if used + canvas::width(message) + 2 < width => Vec::new(),
@@ -160,13 +159,13 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         } else {
             palette.value()
         };
-        let text = written(|out| text::escape(out, message.text.as_bytes()));
+        let text = text::escaped(&message.text);
         let lines = wrapped(&text, usize::from(area.width));
         let line = line.min(area.height.saturating_sub(lines.len() as u16));
         return put_lines(canvas, area, line, &lines, style);
     }
     if let Some(failure) = scene.failure {
-        let text = written(|out| text::escape(out, failure.replace('\n', "; ").as_bytes()));
+        let text = text::escaped(&failure.replace('\n', "; "));
         let lines = wrapped(&text, usize::from(area.width));
         return put_lines(canvas, area, line, &lines, palette.error());
     }
@@ -215,7 +214,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     let mut pen = Pen::new(canvas, area, line);
     for (index, (word, style)) in words.iter().enumerate() {
         let separator = if index > 0 { " | " } else { "" };
-        let word = written(|out| text::escape(out, word.as_bytes()));
+        let word = text::escaped(word);
         pen.put(separator, palette.dim()).put(&word, *style);
     }
 }

@@ -2,7 +2,7 @@
 
 use taskdiag::{Absent, Field, Identity};
 
-use super::header::{size, written};
+use super::header::size;
 use super::layout::Layout;
 use super::pen::Pen;
 use super::{Palette, Scene};
@@ -11,7 +11,7 @@ use crate::output::cell::Cells;
 use crate::output::listing::Content;
 use crate::output::relation::{Absences, Row as _};
 use crate::output::table::Align;
-use crate::output::{people, tasks, terminal};
+use crate::output::{people, tasks, terminal, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
 use crate::top::groups::{Group, COLUMNS};
@@ -268,12 +268,12 @@ fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'
     let cell = |column: Option<SortKey>| match column {
         None => {
             let values = scene.model.group_trend(&group.names, TREND_WIDTH);
-            written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
+            text::written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
         Some(SortKey::Rate(_)) => group
             .cpu
             .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
-        Some(SortKey::Time) => written(|out| people::duration(out, group.time_ns)),
+        Some(SortKey::Time) => text::written(|out| people::duration(out, group.time_ns)),
         Some(SortKey::Field(Field::RssBytes)) => size(group.rss_bytes),
         Some(SortKey::Field(Field::PssBytes)) => match group.pss_bytes {
             None => "-".to_owned(),
