@@ -16,6 +16,9 @@ use daemon::Broker;
 
 const NOBODY: u32 = 65534;
 
+/// A user who has no other processes: what just ends has values that nobody may read.
+const ALONE: u32 = 61_534;
+
 /// A copy of the command that every user may execute.
 fn copy_command(directory: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name("taskdiag");
@@ -24,15 +27,23 @@ fn copy_command(directory: &Path) -> PathBuf {
     copy
 }
 
-fn as_nobody(program: &Path) -> Command {
+fn as_user(user: u32, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+    command.uid(user).gid(user).stdin(Stdio::null());
     command
+}
+
+fn as_nobody(program: &Path) -> Command {
+    as_user(NOBODY, program)
 }
 
 /// A sleeping process of the user nobody.
 fn sleeper() -> Killed {
-    let mut command = as_nobody(Path::new("/bin/sleep"));
+    sleeper_of(NOBODY)
+}
+
+fn sleeper_of(user: u32) -> Killed {
+    let mut command = as_user(user, Path::new("/bin/sleep"));
     let mut sleeper = Killed(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
     // Until it sleeps, its memory changes.
     let stat = format!("/proc/{}/stat", sleeper.0.id());
@@ -240,7 +251,7 @@ fn recordings_are_made_through_the_broker() {
     let broker = Broker::start(&[]);
     let place = broker.socket.parent().expect("a directory");
     let taskdiag = copy_command(place);
-    let sleeper = sleeper();
+    let sleeper = sleeper_of(ALONE);
     // Recording stops before a file system is full, and the file system of the build may be.
     let memory = Path::new("/dev/shm").join(format!("taskdiag-broker-recording-{}", std::process::id()));
     let directory = if memory.parent().is_some_and(Path::is_dir) {
@@ -251,9 +262,9 @@ fn recordings_are_made_through_the_broker() {
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir(&directory).expect("it is ours");
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
-    std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).expect("as root");
+    std::os::unix::fs::chown(&directory, Some(ALONE), Some(ALONE)).expect("as root");
     let run = |args: &[&str], options: &[&str]| {
-        let mut command = as_nobody(&taskdiag);
+        let mut command = as_user(ALONE, &taskdiag);
         command.args(args).arg(&directory).args(options);
         let output = command.output().expect("the command");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
