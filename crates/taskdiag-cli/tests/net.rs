@@ -144,6 +144,18 @@ fn other_commands_have_the_fields() {
     });
 }
 
+/// Check that nothing is counted for a source that would not have it.
+#[test]
+fn some_sources_have_no_traffic() {
+    let refused = run(&["net", "--source", "procfs"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("procfs has no network traffic"),
+        "{}",
+        refused.stderr
+    );
+}
+
 /// Check that two capabilities suffice, and that who may not count is told so.
 #[test]
 fn counting_needs_rights() {

@@ -252,11 +252,13 @@ impl Handle {
     /// [`Denied`](ErrorKind::Denied) without `CAP_BPF` and `CAP_PERFMON`,
     /// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no tracepoints for it (Linux 6.3).
     pub fn count_network(&mut self) -> Result<()> {
-        let begun = if self.forced()? == Some(SourceId::Broker) {
-            let message = "the broker does not count network traffic: taskdiagd --count-network does";
-            Err(Error::new(ErrorKind::Unsupported, message))
-        } else {
-            self.sources.bpf.count_network(&pin::directory())
+        let refuse = |message: String| Err(Error::new(ErrorKind::Unsupported, message));
+        let begun = match self.forced()? {
+            None | Some(SourceId::Bpf) => self.sources.bpf.count_network(&pin::directory()),
+            Some(SourceId::Broker) => {
+                refuse("the broker does not count network traffic: taskdiagd --count-network does".to_owned())
+            }
+            Some(other) => refuse(format!("{other} has no network traffic: BPF counts it")),
         };
         match begun {
             Err(_) if self.network_source()? == Some(SourceId::Broker) => Ok(()),
