@@ -38,7 +38,7 @@ use screen::Screen;
 /// since: then all its life counts. It ends when all processes that -p names have ended. -o and
 /// --sort also take the rates: cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s
 /// and write_bytes_per_s. A sample whose time has passed, because the one before took too long, is
-/// left out.
+/// left out. With --history there is one table, whose rates are of a period of a recording.
 ///
 /// With --jsonl, a line {"sample": N, "time": …, "rows": K} comes before the K rows of each
 /// sample. Rows of --csv have the number and the time of their sample; a sample without rows is a

@@ -23,7 +23,10 @@ use crate::quantity;
 /// too. What counts is payload, at the call that moves it: of TCP, UDP and all other sockets of IP
 /// that lead to other machines. Traffic within this machine (loopback_…) and of UNIX sockets
 /// (unix_…) are fields of their own: those of the group net in `taskdiag fields`. Needs root, or
-/// CAP_BPF and CAP_PERFMON, and Linux 6.3.
+/// CAP_BPF and CAP_PERFMON, and Linux 6.3; or a broker that counts.
+///
+/// With --history, who used the network in a period of a recording: rates are what a process moved
+/// in it, by its length.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag net\n  \
@@ -63,6 +66,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let (sort, limit) = (&args.rows.sort, args.rows.limit);
     let sums = || SumLayout::new::<Sum>(&args.by, sort, "-net_sent_bytes_per_s,-net_received_bytes_per_s", limit);
     let sums = (!args.by.is_empty()).then(sums).transpose()?;
+    if sums.is_some() && !args.rows.options.fields.is_empty() {
+        let message = "-o chooses fields of processes; --by always shows the same sums";
+        return Err(Failure::Unanswered(message.to_owned()));
+    }
     run_watch(Watch {
         preset: &NET,
         sort: if sums.is_some() { &[] } else { sort },
