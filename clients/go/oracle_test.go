@@ -22,11 +22,11 @@ var quiet = []string{
 }
 
 // askable returns the fields that this client has, except those that depend on the mappings of
-// other processes.
+// other processes, and network traffic, which this broker does not count.
 func askable() []Field {
 	var fields []Field
 	for _, field := range Fields() {
-		if _, err := groupsOf([]Field{field}); err == nil && fieldTable[field].attr != attrRollup {
+		if _, err := groupsOf([]Field{field}); err == nil && fieldTable[field].attr != attrRollup && fieldTable[field].attr != attrNet {
 			fields = append(fields, field)
 		}
 	}

@@ -227,9 +227,11 @@ fn recordings_have_the_network() {
             .spawn()
             .expect("python3")
     };
-    let (mut short, mut long) = (python(short), python(long));
-    let pids = [&short, &long].map(|child| u64::from(child.id()));
-    for child in [&mut short, &mut long] {
+    // It is in samples, and moves something between the last of them and its end.
+    let late = "import socket as s, time; a, b = s.socketpair(); time.sleep(1.2); a.send(b'x' * 5000); b.recv(9999)";
+    let (mut short, mut long, mut late) = (python(short), python(long), python(late));
+    let pids = [&short, &long, &late].map(|child| u64::from(child.id()));
+    for child in [&mut short, &mut long, &mut late] {
         assert!(child.wait().expect("it ends").success());
     }
     for recorder in [recording, other] {
@@ -245,6 +247,10 @@ fn recordings_have_the_network() {
         sent > 0 && sent % 1000 == 0 && row["unix_sent_bytes_per_s"].as_f64() > Some(0.0),
         "{row}"
     );
+    let totals = run(&["net", "--history", dir, "-o", "pid,unix_sent_bytes", "--json"]).json();
+    let rows = totals["rows"].as_array().expect("rows");
+    let of_late = rows.iter().find(|row| row["pid"] == pids[2]).expect("it was there");
+    assert_eq!(of_late["unix_sent_bytes"], 5000);
     let filter = format!("pid == {}", pids[1]);
     let ps = [
         "ps",
@@ -288,6 +294,9 @@ fn recordings_have_the_network() {
             .is_none_or(serde_json::Value::is_null),
         "{none}"
     );
+    let none = run(&["net", "--history", without]);
+    assert_eq!(none.code, Some(2));
+    assert!(none.stderr.contains("has no network traffic"), "{}", none.stderr);
     let refused = run(&["ps", "-o", "write_bytes_per_s"]);
     assert_eq!(refused.code, Some(2));
     assert!(

@@ -1,9 +1,11 @@
 //! A period of a recording: every process that existed in it, as it was when last seen.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use taskdiag::{Event, Field, Fields, Identity, Past, Snapshot};
 use taskdiag_core::derived::Context;
+use taskdiag_core::record::{attr, part_mut, Net};
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::events::Happened;
 use taskdiag_history::figures::Figures;
@@ -156,12 +158,23 @@ impl Reader {
                 .before
                 .tasks()
                 .filter(|task| !self.snapshot.has(Identity::of(task.record().header())));
+            let exits = exits(&decoder.happened);
             for task in ended {
                 let record = task.record().as_bytes();
                 if self.ended.len() + record.len() > MAX_ENDED_BYTES {
                     self.left_out += 1;
                 } else {
+                    let begin = self.ended.len();
                     self.ended.extend_from_slice(record);
+                    // Its exit has what it moved after that.
+                    let exit = exits.get(&Identity::of(task.record().header()));
+                    let last = part_mut::<Net>(&mut self.ended[begin..], attr::NET);
+                    if let Some((last, exit)) = last.zip(exit) {
+                        *last = Net {
+                            net_since_ns: last.net_since_ns,
+                            ..*exit
+                        };
+                    }
                 }
             }
         }
@@ -171,6 +184,16 @@ impl Reader {
         self.decoder = Some((place.clone(), decoder));
         Ok(())
     }
+}
+
+/// What the processes that ended before a sample moved in all.
+fn exits(happened: &Happened) -> HashMap<Identity, Net> {
+    let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
+    let exit = |event: Event<'_>| {
+        let identity = Identity::new(event.pid(), event.start_ns().ok()? as u64);
+        Some((identity, *event.traffic()?))
+    };
+    events.filter(|event| !event.is_thread()).filter_map(exit).collect()
 }
 
 impl Unseen {
@@ -183,6 +206,7 @@ impl Unseen {
             self.count += u64::from(moved > 0);
             self.moved += moved;
         }
+        self.left_out += happened.left_out;
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Unseen {
     pub count: u64,
     /// What they sent and received, in bytes.
     pub moved: u64,
+    /// Events that were lost or not recorded: there may be more such processes.
+    pub left_out: u64,
 }
 
 /// What all processes did in a period.

@@ -359,7 +359,10 @@ impl Recording {
         }
         let is_unread = lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0;
         let is_denied = self.snapshot.counters().denied > 0;
+        let is_net = self.query.fields.contains(Field::NetSentBytes);
+        let is_uncounted = is_net && self.snapshot.tasks().all(|task| task.net_sent_bytes().is_err());
         let note = match is_denied.then(WhoMay::see_denied) {
+            _ if is_uncounted => Some("network traffic is missing: nobody counts it now".to_owned()),
             _ if is_unread => Some(format!("values are missing: {}", Error::NO_THREAD)),
             Some(who) if who != WhoMay::Nobody => Some(format!("tasks are missing: you may not see them ({who})")),
             _ => None,

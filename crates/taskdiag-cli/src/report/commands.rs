@@ -61,7 +61,7 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
     let moved = |fields: &str| {
         vec![(
             then(&format!("-o pid,comm,exe,{fields},unit,container_name --bytes")),
-            "(since each process began: the difference between two moments counts)",
+            "(in all: the difference between two moments counts)",
         )]
     };
     vec![
@@ -86,7 +86,7 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
             ],
         ),
         ("disk", moved("read_bytes,write_bytes")),
-        ("network", moved("net_sent_bytes,net_received_bytes")),
+        ("network", moved("net_since_ns,net_sent_bytes,net_received_bytes")),
         (
             "incidents",
             vec![

@@ -192,7 +192,7 @@ fn over_time(by: &str, chosen: Chosen, points: &[Point]) -> Value {
             match resource {
                 Resource::Processors => point.busy.map(|_| rounded(amount)),
                 Resource::Memory => Some(json!(amount as u64)),
-                Resource::Disk | Resource::Network => point.has_rates.then(|| json!(amount as u64)),
+                Resource::Disk | Resource::Network => point.is_used[resource as usize].then(|| json!(amount as u64)),
             }
         };
         let rows = all().map(|series| values(points, |index, point| amount(series, index, point)));

@@ -51,8 +51,8 @@ pub struct Point {
     pub busy: Option<(f64, f64)>,
     /// Memory that is not available to new programs, and all memory, in bytes.
     pub used: Option<(u64, u64)>,
-    /// Whether it is known what processes read, wrote, sent and received since the previous point.
-    pub has_rates: bool,
+    /// Whether it is known of any process how much it used of a resource since the previous point.
+    pub is_used: [bool; Resource::ALL.len()],
     /// The number of processes whose memory is unknown.
     pub missing: u64,
 }
@@ -501,6 +501,7 @@ impl Reader {
             *inherited.entry(child.ppid).or_default() += child.used[1].unwrap_or(0);
         }
         let mut used = Vec::new();
+        let mut is_used = [false; Resource::ALL.len()];
         for task in self.snapshot.tasks() {
             let memory = match task.value(self.read.memory.field()) {
                 Ok(Value::Unsigned(bytes)) => bytes as f64,
@@ -515,6 +516,9 @@ impl Reader {
             // Who waits for a child gets what it read and wrote, which counted for the child.
             if let Some(of_children) = task.pid().ok().and_then(|pid| inherited.get(&pid)) {
                 grown[1] = grown[1].map(|bytes| bytes.checked_sub(*of_children).unwrap_or(bytes));
+            }
+            for (resource, _) in GROWS.into_iter().zip(grown).filter(|(_, grown)| grown.is_some()) {
+                is_used[resource as usize] = true;
             }
             let mut amounts = per_second(grown.map(Option::unwrap_or_default), elapsed_ns);
             amounts[Resource::Memory as usize] = memory;
@@ -561,7 +565,7 @@ impl Reader {
             is_known: true,
             busy,
             used: used.map(|(total, available)| (total.saturating_sub(available), total)),
-            has_rates: elapsed_ns.is_some(),
+            is_used,
             missing,
         });
     }

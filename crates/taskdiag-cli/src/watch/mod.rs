@@ -15,7 +15,7 @@ use crate::choice::{Chosen, SortBy};
 use crate::grouping::{self, SumLayout};
 use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::listing::Shown;
 use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
@@ -334,6 +334,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         query.scope,
         Scope::Processes | Scope::Threads | Scope::Listed | Scope::ThreadsOfListed
     );
+    let is_of_all = query.scope == Scope::Processes && query.filter.is_none() && rated.is_none();
     // With a filter, a task that begins to match may have done anything before, so idle tasks must
     // be known.
     let lacks_idle = is_fixed && query.filter.is_none() && !preset.is_of_network && request.past.is_none();
@@ -344,11 +345,13 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut answers = Answers::default();
     let mut history = LastSamples::new(lacks_idle);
     let mut end = None;
+    let (mut since, mut restarts) = (None, 0_u64);
     let (mut handle, mut outcome) = match &request.past {
         Some(past) => past.handle(&mut |now_ns, before_ns, snapshot| {
             let now = SampleTime::recorded(now_ns);
             history.begin(snapshot, now, before_ns.map(SampleTime::recorded));
             end = Some(now);
+            restarts += u64::from(preset.is_of_network && net::began_again(&mut since, snapshot));
         })?,
         None => (options.from.handle_for_many(), Outcome::Complete),
     };
@@ -360,8 +363,12 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         named
     };
     if request.past.is_some() {
-        // Totals are of the time before the period, too.
-        counted.retain(|&column| column >= Field::ALL.len());
+        // Totals are of the time before the period, too: what they grew by counts.
+        let fields = counted
+            .iter()
+            .fold(Fields::NONE, |fields, &column| fields | fields_of(column));
+        let grows = |rate: &Rate| rate.fields().iter().any(|field| fields.contains(*field));
+        counted = Rate::ALL.into_iter().filter(grows).map(Rate::column).collect();
     }
     match source::count_network_for(&mut handle, &query) {
         _ if request.past.is_some() => {}
@@ -385,6 +392,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         let time = document::now();
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
+        if preset.is_of_network {
+            net::check(answers.snapshot(), request.past.is_some())?;
+        }
         let activities = history.add(answers.snapshot(), end.unwrap_or(moment));
         let limit = request.limit.unwrap_or(usize::MAX);
         let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
@@ -423,8 +433,15 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         }
     }
     outcome = outcome.and(screen.finish()?);
-    if preset.is_of_network {
+    if preset.is_of_network && is_of_all {
         net::say_unseen();
+    }
+    if restarts > 0 {
+        say(format_args!(
+            "counting began again {} in that period: what was counted before is missing in rates and totals",
+            outcome::counted(restarts, "time")
+        ));
+        outcome = Outcome::Partial;
     }
     Ok(outcome)
 }

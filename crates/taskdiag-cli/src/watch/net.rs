@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Absent, Field, Fields, Group, Known, Value};
+use taskdiag::{Absent, Field, Fields, Group, Identity, Known, Snapshot, Task, Value};
 
 use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
 use crate::grouping::{self, sum_columns, Grouping, Name, SumLayout};
@@ -174,9 +174,42 @@ pub(super) fn say_unseen() {
         let mut moved = Vec::new();
         people::size(&mut moved, unseen.moved);
         say(format_args!(
-            "{} lived between two samples and moved {}: `taskdiag events --history DIR --kind exit -o +net_sent_bytes,net_received_bytes` has them",
+            "{}{} lived between two samples and moved {}: `taskdiag events --history DIR --kind exit -o +net_sent_bytes,net_received_bytes` has them",
+            if unseen.left_out > 0 { "at least " } else { "" },
             counted(unseen.count, "process"),
             String::from_utf8_lossy(&moved)
         ));
     }
+}
+
+/// When counting began, as one process has it.
+pub(super) type Since = (Identity, u64);
+
+/// Whether counting began again after an earlier sample: what was counted before is lost.
+pub(super) fn began_again(since: &mut Option<Since>, snapshot: &Snapshot) -> bool {
+    let of = |task: &Task<'_>| Some((task.identity().ok()?, task.net_since_ns().ok()?));
+    let all = || snapshot.tasks().filter_map(|task| of(&task));
+    let same = since.and_then(|(identity, _)| all().find(|(known, _)| *known == identity));
+    let before = std::mem::replace(since, all().next());
+    matches!((before, same), (Some((_, before)), Some((_, now))) if before != now)
+}
+
+/// Fails if nothing of any process is known. Of a period, says if that is so of most at its end.
+pub(super) fn check(snapshot: &Snapshot, is_past: bool) -> Result<(), Failure> {
+    let count = snapshot.tasks().count();
+    let missing = snapshot.tasks().filter(|task| task.net_sent_bytes().is_err()).count();
+    let why = if is_past {
+        "the recording has no network traffic of that time: `taskdiag history DIR` may say why"
+    } else {
+        "nobody counts network traffic any more (taskdiag unpin): start again"
+    };
+    if count > 0 && missing == count {
+        return Err(Failure::Unanswered(why.to_owned()));
+    }
+    if is_past && missing > count / 2 {
+        say(format_args!(
+            "{missing} of {count} processes have no network traffic at the end of that period: it was not counted any more"
+        ));
+    }
+    Ok(())
 }

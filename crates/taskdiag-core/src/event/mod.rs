@@ -286,15 +286,18 @@ impl<'a> Event<'a> {
         self.net(|net| net.net_received_bytes)
     }
 
-    /// For the exit of a process: a member of what it moved through sockets, if that was counted.
+    /// For the exit of a process: all that it moved through sockets, if that was counted.
+    #[doc(hidden)]
+    pub fn traffic(&self) -> Option<&'a Net> {
+        self.exit().filter(|_| self.has(wire::NET))?;
+        Some(Net::ref_from_prefix(self.rest.get(size_of::<wire::Exit>()..)?).ok()?.0)
+    }
+
+    /// For the exit of a process: a member of what it moved through sockets.
     fn net(&self, member: fn(&Net) -> U64) -> Option<Result<u64, Absent>> {
         self.exit().filter(|_| !self.is_thread())?;
-        let net = self.rest.get(size_of::<wire::Exit>()..).filter(|_| self.has(wire::NET));
-        let net = net.and_then(|net| Net::ref_from_prefix(net).ok());
-        Some(self.traced().and_then(|()| {
-            let (net, _) = net.ok_or(Absent::NotCounted)?;
-            Ok(member(net).get())
-        }))
+        let net = self.traffic().ok_or(Absent::NotCounted);
+        Some(self.traced().and(net).map(|net| member(net).get()))
     }
 
     fn exit(&self) -> Option<&'a wire::Exit> {
