@@ -121,6 +121,9 @@ fn other_commands_have_the_fields() {
         ];
         let sorted = run(&[&args[..], &["--csv"]].concat());
         assert_eq!((sorted.code, sorted.stderr.as_str()), (Some(0), ""));
+        let left_out = run(&["ps", "--where", "net_sent_bytes >= 0", "-o", "pid"]);
+        assert_eq!(left_out.code, Some(1), "{left_out:?}");
+        assert!(left_out.stderr.contains("left out"), "{left_out:?}");
         let Run { code, stderr, .. } = run(&["ps", "--where", filter, "-o", "pid,net_sent_bytes"]);
         assert_eq!(code, Some(1));
         assert!(

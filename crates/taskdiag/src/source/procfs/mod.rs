@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::fs::SeekFrom;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
-use taskdiag_core::field::{Field, Fields, Files};
+use taskdiag_core::field::{Field, Fields, Files, Group};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
@@ -115,6 +115,7 @@ impl Procfs {
             Scope::ChildrenOf(pid) => self.pass(fields, Files::STAT, TaskMatch::ChildOf(pid))?,
             _ => self.pass(fields, Files::NONE, TaskMatch::Any)?,
         };
+        pass.asked = (snapshot.fields, snapshot.answers);
         pass.filter = query.filter.as_ref().map(|filter| Test::new(filter, pass.only));
         let pids: &[u32] = match &scope {
             Scope::Process(pid) | Scope::ThreadsOf(pid) => std::slice::from_ref(pid),
@@ -308,6 +309,7 @@ impl Procfs {
             is_outer: self.is_outer,
             mount,
             filter: None,
+            asked: (Fields::NONE, [None; Group::ALL.len()]),
         })
     }
 }

@@ -147,14 +147,14 @@ impl Spread {
             ..with
         };
         let proc = self.proc.as_fd();
-        own.clear(pass.plan.fields);
+        pass.begin(own);
         let mut hand_over = |own: &mut Snapshot, tid: u32| {
             self.read.fetch_add(own.records.len(), Ordering::Relaxed);
             let mut done = lock(done);
             done.snapshot.append(own);
             with.mark_next_thread(tid);
             drop(done);
-            own.clear(pass.plan.fields);
+            pass.begin(own);
         };
         let read = match self.expand {
             Expand::Itself => {

@@ -16,11 +16,11 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{retry_on_intr, Errno};
 use rustix::process::{getpriority_process, pidfd_open, Pid, PidfdFlags};
-use taskdiag_core::absent::Absent;
-use taskdiag_core::field::{Field, Files};
+use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::field::{Field, Fields, Files, Group};
 use taskdiag_core::filter::Filter;
 use taskdiag_core::record::Header;
-use taskdiag_core::snapshot::Snapshot;
+use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::text::process::{self, Line, Lines, NamespaceLink, Stat};
 use taskdiag_sys::host;
 use zerocopy::native_endian::U32;
@@ -86,9 +86,20 @@ pub(super) struct Pass {
     pub(super) is_outer: bool,
     pub(super) mount: Option<Arc<Mount>>,
     pub(super) filter: Option<Test>,
+    /// The fields that the query asks for, and which source answers each group: a filter may read
+    /// what none has.
+    pub(super) asked: (Fields, [Option<Known<SourceId>>; Group::ALL.len()]),
 }
 
 impl Pass {
+    /// Clears a snapshot, for tasks of this pass.
+    pub(super) fn begin(&self, snapshot: &mut Snapshot) {
+        let (asked, answers) = self.asked;
+        let is_lacking = |field: &Field| matches!(answers[field.group() as usize], Some(Err(_)));
+        snapshot.clear(self.plan.fields | asked.iter().filter(is_lacking).collect::<Fields>());
+        snapshot.answers = answers;
+    }
+
     /// Whether it reads files that may keep a reader waiting.
     pub(super) fn waits(&self) -> bool {
         let waits = |plan: &Plan| plan.files.intersects(WAITS);
