@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rustix::time::ClockId;
-use taskdiag::{Absent, Event, EventField, Field, Fields, Identity, Snapshot, Task, Value};
+use taskdiag::{Absent, Event, Field, Fields, Identity, Snapshot, Task, Value};
 use taskdiag_sys::host::now_ns;
 
 use super::template::label;
@@ -25,29 +25,13 @@ const COUNTERS: [(Counter, Field); 8] = [
 ];
 
 /// The counters of network traffic: of processes only.
-pub const NETWORK: [(Counter, Field, EventField); 6] = [
-    (Counter::NetSent, Field::NetSentBytes, EventField::NetSentBytes),
-    (
-        Counter::NetReceived,
-        Field::NetReceivedBytes,
-        EventField::NetReceivedBytes,
-    ),
-    (
-        Counter::LoopbackSent,
-        Field::LoopbackSentBytes,
-        EventField::LoopbackSentBytes,
-    ),
-    (
-        Counter::LoopbackReceived,
-        Field::LoopbackReceivedBytes,
-        EventField::LoopbackReceivedBytes,
-    ),
-    (Counter::UnixSent, Field::UnixSentBytes, EventField::UnixSentBytes),
-    (
-        Counter::UnixReceived,
-        Field::UnixReceivedBytes,
-        EventField::UnixReceivedBytes,
-    ),
+const NETWORK: [(Counter, Field); 6] = [
+    (Counter::NetSent, Field::NetSentBytes),
+    (Counter::NetReceived, Field::NetReceivedBytes),
+    (Counter::LoopbackSent, Field::LoopbackSentBytes),
+    (Counter::LoopbackReceived, Field::LoopbackReceivedBytes),
+    (Counter::UnixSent, Field::UnixSentBytes),
+    (Counter::UnixReceived, Field::UnixReceivedBytes),
 ];
 
 /// The other fields of processes.
@@ -74,7 +58,7 @@ pub fn of_processes(in_cgroup: bool, wchan: bool, network: bool) -> Fields {
         fields |= Fields::from(Field::CgroupId);
     }
     if network {
-        fields |= NETWORK.into_iter().map(|(_, field, _)| field).collect::<Fields>();
+        fields |= NETWORK.into_iter().map(|(_, field)| field).collect::<Fields>();
     }
     if wchan {
         fields |= Fields::from(Field::Wchan);
@@ -131,8 +115,10 @@ fn counts(task: &Task<'_>, fields: impl Iterator<Item = (Counter, Field)>, missi
 /// What a process moved in all until it ended, as far as it was counted.
 pub fn network_at_end(event: &Event<'_>) -> Counts {
     let mut counts = Counts::default();
-    for (counter, _, field) in NETWORK {
-        if let Some(Ok(Value::Unsigned(bytes))) = event.value(field) {
+    for (counter, field) in NETWORK {
+        // Events have them by the same names.
+        let value = field.name().parse().ok().and_then(|field| event.value(field));
+        if let Some(Ok(Value::Unsigned(bytes))) = value {
             counts.set(counter, Ok(bytes));
         }
     }
@@ -140,8 +126,7 @@ pub fn network_at_end(event: &Event<'_>) -> Counts {
 }
 
 fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Reading> {
-    let network = NETWORK.map(|(counter, field, _)| (counter, field));
-    let (counts, mut is_partial) = counts(task, COUNTERS.into_iter().chain(network), missing);
+    let (counts, mut is_partial) = counts(task, COUNTERS.into_iter().chain(NETWORK), missing);
     let mut now = Gauges {
         processes: 1,
         threads: task.threads_count().unwrap_or(1).into(),
