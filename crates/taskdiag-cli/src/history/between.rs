@@ -186,21 +186,26 @@ impl Reader {
     }
 }
 
+/// The single events before a sample.
+fn events(happened: &Happened) -> impl Iterator<Item = Event<'_>> {
+    happened.events.iter().filter_map(|bytes| Event::decode(bytes))
+}
+
 /// What the processes that ended before a sample moved in all.
 fn exits(happened: &Happened) -> HashMap<Identity, Net> {
-    let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
     let exit = |event: Event<'_>| {
         let identity = Identity::new(event.pid(), event.start_ns().ok()? as u64);
         Some((identity, *event.traffic()?))
     };
-    events.filter(|event| !event.is_thread()).filter_map(exit).collect()
+    let of_processes = events(happened).filter(|event| !event.is_thread());
+    of_processes.filter_map(exit).collect()
 }
 
 impl Unseen {
     /// Adds those that began and ended since the previous sample.
     fn add(&mut self, happened: &Happened, before_ns: u64) {
-        let events = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
-        for event in events.filter(|event| event.start_ns().is_ok_and(|start_ns| start_ns > before_ns as i64)) {
+        for event in events(happened).filter(|event| event.start_ns().is_ok_and(|start_ns| start_ns > before_ns as i64))
+        {
             let moved = [event.net_sent_bytes(), event.net_received_bytes()];
             let moved: u64 = moved.into_iter().flatten().flatten().sum();
             self.count += u64::from(moved > 0);
