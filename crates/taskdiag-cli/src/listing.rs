@@ -14,7 +14,9 @@ use crate::outcome::{
     counted, lacking, lacks, say, say_denied, say_hidden, say_missing, say_silent, say_undecided, Failure, Outcome,
     WhoMay,
 };
+use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
+use crate::output::listing::Form;
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
 use crate::output::tasks;
@@ -53,6 +55,17 @@ impl Options {
     /// The output format.
     pub fn format(&self) -> Format {
         self.formats.format()
+    }
+
+    /// How rows are written, with these cells.
+    pub fn form(&self, cells: Cells) -> Form {
+        Form {
+            format: self.format(),
+            cells,
+            header: !self.no_header,
+            named: false,
+            streams: false,
+        }
     }
 
     /// Fails if there is no last sample, and the format is a single document or file, which needs an

@@ -109,13 +109,7 @@ impl Args {
     }
 
     fn form(&self) -> Form {
-        Form {
-            format: self.options.format(),
-            cells: self.cells(),
-            header: !self.options.no_header,
-            named: false,
-            streams: false,
-        }
+        self.options.form(self.cells())
     }
 
     fn cells(&self) -> Cells {

@@ -10,7 +10,7 @@ use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::{Form, Shown};
+use crate::output::listing::Shown;
 use crate::output::relation::Absences;
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::Table;
@@ -114,13 +114,7 @@ impl<'a> Screen<'a> {
         }
         if let Some(layout) = &self.sums {
             let (sums, total) = net::sums(rows, layout);
-            let mut form = Form {
-                format: Format::Table,
-                cells: Cells::new(self.options.bytes, self.options.names),
-                header: !self.options.no_header,
-                named: false,
-                streams: false,
-            };
+            let mut form = self.options.form(Cells::new(self.options.bytes, self.options.names));
             let mut table = layout.table(&layout.sort(sums), &total, &mut form);
             return Ok(table.write(output, size.map(|size| size.columns))?);
         }
