@@ -345,44 +345,52 @@ const (
 	UnixSentCount Field = 157
 	// Calls by which the process has received through UNIX sockets.
 	UnixReceivedCount Field = 158
+	// The part of net_sent_bytes that went over TCP.
+	NetTcpSentBytes Field = 159
+	// The part of net_received_bytes that went over TCP.
+	NetTcpReceivedBytes Field = 160
+	// The part of net_sent_bytes that went over UDP.
+	NetUdpSentBytes Field = 161
+	// The part of net_received_bytes that went over UDP.
+	NetUdpReceivedBytes Field = 162
 	// Name of the effective user, from the user database of this host. The number if it has no
 	// name there.
-	User Field = 159
+	User Field = 163
 	// Name of the effective group, from the user database of this host. The number if it has no
 	// name there.
-	Group Field = 160
+	Group Field = 164
 	// Processor time in percent of the time since the task started. More than 100 if it used
 	// several processors.
-	CPUPercent Field = 161
+	CPUPercent Field = 165
 	// Resident memory in percent of the memory of this machine (MemTotal of /proc/meminfo).
-	MemPercent Field = 162
+	MemPercent Field = 166
 	// Time since the task started. Time in which the machine was suspended counts.
-	ElapsedNS Field = 163
+	ElapsedNS Field = 167
 	// When the task started, by the clock as it is set now: RFC 3339, in UTC and whole seconds.
-	StartTime Field = 164
+	StartTime Field = 168
 	// State as ps(1) shows it in STAT: the letter of state, then < high priority (nice < 0), N low
 	// priority (nice > 0), L has locked memory, s leads its session, l has several threads, + is
 	// in the foreground process group.
-	Stat Field = 165
+	Stat Field = 169
 	// Name of the controlling terminal, without /dev/. Empty if it has none.
-	TTY Field = 166
+	TTY Field = 170
 	// systemd unit of the system manager that it is in, by its cgroup. Empty if it is in none.
-	Unit Field = 167
+	Unit Field = 171
 	// systemd unit of a user's manager that it is in, by its cgroup. Empty if it is in none.
-	UserUnit Field = 168
+	UserUnit Field = 172
 	// Innermost systemd slice that unit is in, by its cgroup. -.slice, the root slice, if its
 	// cgroup is in no other.
-	Slice Field = 169
+	Slice Field = 173
 	// Id of the innermost container that it is in, by its cgroup. The name where the runtime has
 	// no ids (systemd-nspawn, LXC). Empty if it is in none.
-	ContainerID Field = 170
+	ContainerID Field = 174
 	// Name of that container, by its cgroup or by the runtime's files. Empty if it is in none.
-	ContainerName Field = 171
+	ContainerName Field = 175
 	// Runtime of that container, by its cgroup or by the runtime's files: docker, containerd,
 	// cri-o, podman, systemd-nspawn or lxc. Empty if it is in none.
-	ContainerRuntime Field = 172
+	ContainerRuntime Field = 176
 	// UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.
-	PodUID Field = 173
+	PodUID Field = 177
 )
 
 // The reasons why a value is missing.
@@ -681,6 +689,10 @@ var fieldTable = [...]fieldInfo{
 	{Info{"unix_received_bytes", "net", "counted by a BPF program", "", "", "Payload that the process has received through UNIX sockets.", KindBytes}, 21, formUnsigned64, 36, 88, procPlace{"", "", 0, 0}},
 	{Info{"unix_sent_count", "net", "counted by a BPF program", "", "", "Calls by which the process has sent through UNIX sockets.", KindCount}, 21, formUnsigned64, 36, 96, procPlace{"", "", 0, 0}},
 	{Info{"unix_received_count", "net", "counted by a BPF program", "", "", "Calls by which the process has received through UNIX sockets.", KindCount}, 21, formUnsigned64, 36, 104, procPlace{"", "", 0, 0}},
+	{Info{"net_tcp_sent_bytes", "net", "counted by a BPF program", "", "", "The part of net_sent_bytes that went over TCP.", KindBytes}, 21, formUnsigned64, 36, 112, procPlace{"", "", 0, 0}},
+	{Info{"net_tcp_received_bytes", "net", "counted by a BPF program", "", "", "The part of net_received_bytes that went over TCP.", KindBytes}, 21, formUnsigned64, 36, 120, procPlace{"", "", 0, 0}},
+	{Info{"net_udp_sent_bytes", "net", "counted by a BPF program", "", "", "The part of net_sent_bytes that went over UDP.", KindBytes}, 21, formUnsigned64, 36, 128, procPlace{"", "", 0, 0}},
+	{Info{"net_udp_received_bytes", "net", "counted by a BPF program", "", "", "The part of net_received_bytes that went over UDP.", KindBytes}, 21, formUnsigned64, 36, 136, procPlace{"", "", 0, 0}},
 	{Info{"user", "derived", "from euid", "", "", "Name of the effective user, from the user database of this host. The number if it has no name there.", KindText}, 31, formDerived, 0, 0, procPlace{}},
 	{Info{"group", "derived", "from egid", "", "", "Name of the effective group, from the user database of this host. The number if it has no name there.", KindText}, 31, formDerived, 0, 0, procPlace{}},
 	{Info{"cpu_percent", "derived", "from start_ns, utime_ns, stime_ns", "", "", "Processor time in percent of the time since the task started. More than 100 if it used several processors.", KindPercent}, 31, formDerived, 0, 0, procPlace{}},

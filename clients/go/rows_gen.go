@@ -565,3 +565,19 @@ func (r Row) UnixSentCount() (uint64, Absent) { return r.uint64(UnixSentCount) }
 // UnixReceivedCount returns the field unix_received_count. Calls by which the process has
 // received through UNIX sockets.
 func (r Row) UnixReceivedCount() (uint64, Absent) { return r.uint64(UnixReceivedCount) }
+
+// NetTcpSentBytes returns the field net_tcp_sent_bytes. The part of net_sent_bytes that went
+// over TCP.
+func (r Row) NetTcpSentBytes() (uint64, Absent) { return r.uint64(NetTcpSentBytes) }
+
+// NetTcpReceivedBytes returns the field net_tcp_received_bytes. The part of net_received_bytes
+// that went over TCP.
+func (r Row) NetTcpReceivedBytes() (uint64, Absent) { return r.uint64(NetTcpReceivedBytes) }
+
+// NetUdpSentBytes returns the field net_udp_sent_bytes. The part of net_sent_bytes that went
+// over UDP.
+func (r Row) NetUdpSentBytes() (uint64, Absent) { return r.uint64(NetUdpSentBytes) }
+
+// NetUdpReceivedBytes returns the field net_udp_received_bytes. The part of net_received_bytes
+// that went over UDP.
+func (r Row) NetUdpReceivedBytes() (uint64, Absent) { return r.uint64(NetUdpReceivedBytes) }

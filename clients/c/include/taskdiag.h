@@ -570,6 +570,14 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_UNIX_SENT_COUNT = 173,
 	/* Calls by which the process has received through UNIX sockets. */
 	TD_FIELD_UNIX_RECEIVED_COUNT = 174,
+	/* The part of net_sent_bytes that went over TCP. */
+	TD_FIELD_NET_TCP_SENT_BYTES = 175,
+	/* The part of net_received_bytes that went over TCP. */
+	TD_FIELD_NET_TCP_RECEIVED_BYTES = 176,
+	/* The part of net_sent_bytes that went over UDP. */
+	TD_FIELD_NET_UDP_SENT_BYTES = 177,
+	/* The part of net_received_bytes that went over UDP. */
+	TD_FIELD_NET_UDP_RECEIVED_BYTES = 178,
 
 	/* Fields of sockets: docs/sockets.md. */
 	/* The family of its addresses: inet, inet6, unix, netlink, packet, vsock. */

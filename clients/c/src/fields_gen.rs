@@ -190,6 +190,10 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Task(Field::UnixReceivedBytes), part: None, name: c"unix_received_bytes", meaning: c"Payload that the process has received through UNIX sockets." }),
         Some(Row { of: FieldRef::Task(Field::UnixSentCount), part: None, name: c"unix_sent_count", meaning: c"Calls by which the process has sent through UNIX sockets." }),
         Some(Row { of: FieldRef::Task(Field::UnixReceivedCount), part: None, name: c"unix_received_count", meaning: c"Calls by which the process has received through UNIX sockets." }),
+        Some(Row { of: FieldRef::Task(Field::NetTcpSentBytes), part: None, name: c"net_tcp_sent_bytes", meaning: c"The part of net_sent_bytes that went over TCP." }),
+        Some(Row { of: FieldRef::Task(Field::NetTcpReceivedBytes), part: None, name: c"net_tcp_received_bytes", meaning: c"The part of net_received_bytes that went over TCP." }),
+        Some(Row { of: FieldRef::Task(Field::NetUdpSentBytes), part: None, name: c"net_udp_sent_bytes", meaning: c"The part of net_sent_bytes that went over UDP." }),
+        Some(Row { of: FieldRef::Task(Field::NetUdpReceivedBytes), part: None, name: c"net_udp_received_bytes", meaning: c"The part of net_received_bytes that went over UDP." }),
     ],
     // Fields of sockets: docs/sockets.md.
     &[

@@ -629,6 +629,7 @@ struct in6_addr {
 
 struct sock_common {
 	__be32 skc_daddr, skc_rcv_saddr;
+	__be16 skc_dport;
 	unsigned short skc_family;
 	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
 };
@@ -644,6 +645,7 @@ struct dst_entry {
 struct sock {
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
+	__u16 sk_protocol;
 };
 
 struct linux_binprm {

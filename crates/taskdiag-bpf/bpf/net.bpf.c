@@ -13,6 +13,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_MPTCP 262
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define IFF_LOOPBACK 8
@@ -95,13 +98,22 @@ static __always_inline struct td_net *begin(struct td_net_key *key)
 	return found;
 }
 
+static __always_inline __u64 *bytes_of_protocol(struct td_net *counted, __u16 protocol, bool is_sent)
+{
+	if (protocol == IPPROTO_UDP)
+		return is_sent ? &counted->net_udp_sent_bytes : &counted->net_udp_received_bytes;
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP)
+		return is_sent ? &counted->net_tcp_sent_bytes : &counted->net_tcp_received_bytes;
+	return 0;
+}
+
 static __always_inline int count(struct sock *sk, int bytes, bool is_sent)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u16 family = sk->__sk_common.skc_family;
 	struct td_net_key key = { task->group_leader->start_boottime, task->tgid };
 	struct td_net *counted;
-	__u64 *totals, *count;
+	__u64 *totals, *count, *of_protocol;
 
 	if (bytes < 0 || (family != AF_UNIX && family != AF_INET && family != AF_INET6))
 		return 0;
@@ -117,6 +129,9 @@ static __always_inline int count(struct sock *sk, int bytes, bool is_sent)
 	} else {
 		totals = is_sent ? &counted->net_sent_bytes : &counted->net_received_bytes;
 		count = is_sent ? &counted->net_sent_count : &counted->net_received_count;
+		of_protocol = bytes_of_protocol(counted, sk->sk_protocol, is_sent);
+		if (of_protocol)
+			__sync_fetch_and_add(of_protocol, bytes);
 	}
 	__sync_fetch_and_add(totals, bytes);
 	__sync_fetch_and_add(count, 1);
@@ -158,4 +173,88 @@ int begin_counting(void *ctx)
 	if (whole)
 		whole->net_since_ns = bpf_ktime_get_boot_ns();
 	return 0;
+}
+
+/* ---- by the other end ---- */
+
+/* What tells the other ends apart: bits of `parts`. */
+#define PART_PROCESS 1
+#define PART_ADDRESS 2
+#define PART_PORT 4
+
+/* Parts that are not wanted are 0. No protocol is 0: that entry is about the counting. */
+struct remote_key {
+	__u64 start_ns;
+	__u32 pid;
+	__u16 protocol;
+	__be16 port;
+	/* Of IPv4 as IPv6 maps it. */
+	__be32 address[4];
+};
+
+struct remote {
+	__u64 sent_bytes, received_bytes;
+	/* In the entry about the counting: which parts are wanted, and calls for which there was no room. */
+	__u64 parts, uncounted;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct remote_key);
+	__type(value, struct remote);
+} remotes SEC(".maps");
+
+static __always_inline int count_remote(struct sock *sk, int bytes, bool is_sent)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u16 family = sk->__sk_common.skc_family;
+	struct remote_key key = {};
+	struct remote *whole, *found, begun = {};
+	struct ends ends;
+
+	if (bytes < 0 || (family != AF_INET && family != AF_INET6) || is_to_this_machine(sk, family))
+		return 0;
+	whole = bpf_map_lookup_elem(&remotes, &key);
+	if (!whole)
+		return 0;
+	key.protocol = sk->sk_protocol;
+	if (whole->parts & PART_PROCESS) {
+		key.start_ns = task->group_leader->start_boottime;
+		key.pid = task->tgid;
+	}
+	if (whole->parts & PART_PORT)
+		key.port = sk->__sk_common.skc_dport;
+	if (whole->parts & PART_ADDRESS) {
+		read_ends(&ends, sk, family);
+		if (family == AF_INET) {
+			((__u8 *)key.address)[10] = ((__u8 *)key.address)[11] = 0xff;
+			key.address[3] = ends.remote[0];
+		} else {
+			__builtin_memcpy(key.address, ends.remote, sizeof(key.address));
+		}
+	}
+	found = bpf_map_lookup_elem(&remotes, &key);
+	if (!found) {
+		bpf_map_update_elem(&remotes, &key, &begun, BPF_NOEXIST);
+		found = bpf_map_lookup_elem(&remotes, &key);
+	}
+	if (found)
+		__sync_fetch_and_add(is_sent ? &found->sent_bytes : &found->received_bytes, bytes);
+	else
+		__sync_fetch_and_add(&whole->uncounted, 1);
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int on_send_to_remote(__u64 *ctx)
+{
+	return count_remote((void *)ctx[0], ctx[1], true);
+}
+
+SEC("tp_btf/sock_recv_length")
+int on_receive_from_remote(__u64 *ctx)
+{
+	return ctx[2] & (MSG_PEEK | MSG_ERRQUEUE) ? 0 : count_remote((void *)ctx[0], ctx[1], false);
 }

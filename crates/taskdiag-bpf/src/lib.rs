@@ -13,7 +13,7 @@
 //! | [`vma`], [`vma_walk`] | passes over memory mappings |
 //! | [`files`] | passes over open files |
 //! | `named_records` | decodes records of mappings and open files; those of tasks: `taskdiag-core` |
-//! | [`network`] | counts what processes send and receive |
+//! | [`network`], [`remotes`] | count what processes send and receive, and by the other end |
 //! | [`tracing`] | events of tracepoints |
 //! | [`pin`] | pins a program for other processes |
 //! | [`rights`] | whether this thread may load programs |
@@ -30,6 +30,7 @@ pub mod pin;
 pub mod reader;
 pub mod recipe;
 mod relocate;
+pub mod remotes;
 pub mod rights;
 pub mod tracing;
 pub mod vma;

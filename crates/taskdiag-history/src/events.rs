@@ -16,10 +16,11 @@ const PARTS: usize = 7;
 /// The number of parts that are network traffic.
 const NET_PARTS: usize = 2;
 
-/// The number of counters of network traffic in an event: those of [`Net`] behind its first two
-/// members, which are not about the process.
-const NET_WORDS: usize = 12;
-const NET_BEGIN: usize = size_of::<Net>() - NET_WORDS * WORD;
+/// The counters of network traffic in an event: those of [`Net`] behind its first two members, which
+/// are not about the process. Those of protocols are the last.
+const NET_BEGIN: usize = 2 * WORD;
+const NET_WORDS: usize = (size_of::<Net>() - NET_BEGIN) / WORD;
+const PROTOCOL_WORDS: usize = 4;
 
 /// Sums over the processes of one program in one unit that started, executed or ended between two
 /// samples.
@@ -147,8 +148,9 @@ type Summed = [u64; 2 + PARTS];
 /// The same of network traffic, of those that had some. Earlier versions recorded none.
 type NetSummed = [u64; 2 + NET_PARTS];
 
-/// The place of an event, and its network traffic.
-type NetSingle = [u64; 1 + NET_WORDS];
+/// The place of an event, and its network traffic, without protocols and by protocol.
+type NetSingle = [u64; 1 + NET_WORDS - PROTOCOL_WORDS];
+type ProtocolSingle = [u64; 1 + PROTOCOL_WORDS];
 
 impl Happened {
     pub(crate) fn encode(&self, texts: &mut Interned, coder: &mut impl Coder) -> Result<(), Damage> {
@@ -179,14 +181,18 @@ impl Happened {
         coder.rows(&mut net, 2, TOO_MANY_SUMS)?;
         let has_traffic = |(_, net): &(usize, &[u8])| net.iter().any(|&byte| byte != 0);
         let of_events = all.iter().map(|&(_, net)| net).enumerate().filter(has_traffic);
-        let mut of_events: Vec<NetSingle> = of_events
-            .map(|(place, net)| {
-                let mut row = [place as u64; 1 + NET_WORDS];
-                words(net, &mut row[1..]);
-                row
-            })
-            .collect();
-        coder.rows(&mut of_events, 1, TOO_MANY_EVENTS)
+        let (mut singles, mut of_protocols) = (Vec::<NetSingle>::new(), Vec::<ProtocolSingle>::new());
+        for (place, net) in of_events {
+            let (mut single, mut of_protocol) = (NetSingle::default(), ProtocolSingle::default());
+            (single[0], of_protocol[0]) = (place as u64, place as u64);
+            let (net, by_protocol) = net.split_at(net.len() - PROTOCOL_WORDS * WORD);
+            words(net, &mut single[1..]);
+            words(by_protocol, &mut of_protocol[1..]);
+            singles.push(single);
+            of_protocols.push(of_protocol);
+        }
+        coder.rows(&mut singles, 1, TOO_MANY_EVENTS)?;
+        coder.rows(&mut of_protocols, 1, TOO_MANY_EVENTS)
     }
 
     pub(crate) fn decode(texts: &Texts, coder: &mut impl Coder) -> Result<Happened, Damage> {
@@ -202,10 +208,19 @@ impl Happened {
             coder.rows(&mut net, 2, TOO_MANY_SUMS)?;
             coder.rows(&mut of_events, 1, TOO_MANY_EVENTS)?;
         }
+        let mut of_protocols = Vec::<ProtocolSingle>::new();
+        if coder.has_more() {
+            coder.rows(&mut of_protocols, 1, TOO_MANY_EVENTS)?;
+        }
         let mut traffic = vec![[0; NET_WORDS]; events.len()];
-        for [place, words @ ..] in of_events {
-            let place = usize::try_from(place).unwrap_or(usize::MAX);
-            *traffic.get_mut(place).ok_or(Damage("there is traffic of no event"))? = words;
+        let singles = of_events.iter().map(|row| (0, row.as_slice()));
+        let of_protocols = of_protocols
+            .iter()
+            .map(|row| (NET_WORDS - PROTOCOL_WORDS, row.as_slice()));
+        for (begin, row) in singles.chain(of_protocols) {
+            let place = usize::try_from(row[0]).unwrap_or(usize::MAX);
+            let net: &mut [u64; NET_WORDS] = traffic.get_mut(place).ok_or(Damage("there is traffic of no event"))?;
+            net[begin..][..row.len() - 1].copy_from_slice(&row[1..]);
         }
         let mut named = Named::default();
         let mut events: Vec<(Single, [u64; NET_WORDS])> = events.into_iter().zip(traffic).collect();

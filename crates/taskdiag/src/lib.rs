@@ -126,6 +126,11 @@ pub mod maps;
 pub mod memory;
 mod mutex;
 mod names;
+pub mod network {
+    //! What goes to other machines and comes from them, by the other end. What each process moves is in
+    //! [`Group::Net`](crate::Group::Net).
+    pub use taskdiag_bpf::remotes::{Remote, RemoteParts, Remotes};
+}
 mod owners;
 pub mod pagecache;
 mod peers;

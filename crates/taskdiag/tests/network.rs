@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use taskdiag::events::{EventSource, Options};
+use taskdiag::network::{Remote, RemoteParts, Remotes};
 use taskdiag::{Absent, EventField, EventKind, Events, Field, Fields, Group, Handle, Query, SourceId, Value};
 use taskdiag_testkit::{child, test_name};
 
@@ -537,12 +538,15 @@ fn tunnel(address: [u8; 4]) -> File {
     device
 }
 
-/// Check traffic with another machine, and with an address of this one that is not of 127/8.
+/// Check traffic with another machine, and with an address of this one that is not of 127/8; by
+/// protocol, and by the other end.
 #[test]
 fn other_machines_are_apart() {
     let _turn = turn();
     let server = other_machine();
     let mut handle = counting();
+    let [of_all, of_some, none] = [[true; 3], [false, true, false], [false; 3]]
+        .map(|[process, address, port]| Remotes::count(RemoteParts { process, address, port }).expect("it counts"));
     let with_tcp = Transfer::start(&|| {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.write_all(&[1; 1000]).unwrap();
@@ -559,6 +563,73 @@ fn other_machines_are_apart() {
         assert_eq!(socket.recv(&mut [0; 2000]).unwrap(), 50);
     });
     assert_eq!(with_udp.counted(&mut handle), [[1050, 1050, 2, 2], NOTHING, NOTHING]);
+    let mapped = Transfer::start(&|| {
+        let stream = TcpStream::connect((server.0.to_ipv6_mapped(), server.1)).unwrap();
+        (&stream).write_all(&[1; 300]).unwrap();
+        (&stream).read_exact(&mut [0; 300]).unwrap();
+    });
+
+    let fields = [
+        Field::NetTcpSentBytes,
+        Field::NetTcpReceivedBytes,
+        Field::NetUdpSentBytes,
+        Field::NetUdpReceivedBytes,
+    ];
+    for (transfer, bytes) in [(&with_tcp, [1000, 1000, 0, 0]), (&with_udp, [0, 0, 1050, 1050])] {
+        let query = Query::process(transfer.pid as u32).fields(fields.into_iter().collect::<Fields>());
+        let snapshot = handle.query(&query).unwrap();
+        let task = snapshot.tasks().next().unwrap();
+        assert_eq!(
+            fields.map(|field| task.value(field)),
+            bytes.map(|bytes| Ok(Value::Unsigned(bytes)))
+        );
+    }
+
+    let (tcp, udp) = (libc::IPPROTO_TCP as u16, libc::IPPROTO_UDP as u16);
+    let (ends, uncounted) = of_all.read().unwrap();
+    assert_eq!(uncounted, 0);
+    let of = |transfer: &Transfer, protocol: u16| {
+        let is_its = |end: &&Remote| {
+            let process = end.process.expect("a process");
+            end.protocol == protocol && process.tid() == transfer.pid as u32
+        };
+        let mut ends: Vec<_> = ends.iter().filter(is_its).collect();
+        ends.sort_by_key(|end| end.port);
+        let end = |end: &Remote| {
+            (
+                end.address.unwrap().to_canonical(),
+                end.port.unwrap(),
+                end.sent_bytes,
+                end.received_bytes,
+            )
+        };
+        ends.into_iter().map(end).collect::<Vec<_>>()
+    };
+    let there = std::net::IpAddr::from(server.0);
+    let nowhere = std::net::IpAddr::from(Ipv4Addr::UNSPECIFIED);
+    assert_eq!(of(&with_tcp, tcp), [(there, server.1, 1000, 1000)]);
+    assert_eq!(
+        of(&with_udp, udp),
+        [(nowhere, 0, 1000, 1000), (there, server.1, 50, 50)]
+    );
+    assert_eq!(of(&mapped, tcp), [(there, server.1, 300, 300)]);
+    // What tells them apart was the only thing that was kept. The server is among them.
+    let (ends, _) = of_some.read().unwrap();
+    let end = ends
+        .iter()
+        .find(|end| end.protocol == tcp && end.address == Some(server.0.to_ipv6_mapped()));
+    let end = end.expect("it was counted");
+    assert_eq!(
+        (end.process, end.port, end.sent_bytes, end.received_bytes),
+        (None, None, 1300, 1300)
+    );
+    let (ends, _) = none.read().unwrap();
+    let moved: Vec<u64> = ends
+        .iter()
+        .filter(|end| end.protocol == udp)
+        .map(|end| end.sent_bytes)
+        .collect();
+    assert_eq!(moved, [2100]);
 }
 
 /// Check that what a process moved is forgotten with it, however many there are.

@@ -162,6 +162,10 @@ FIELDS: dict[str, Info] = {
     "unix_received_bytes": Info("unix_received_bytes", "net", "bytes", "counted by a BPF program", "", "", "Payload that the process has received through UNIX sockets."),
     "unix_sent_count": Info("unix_sent_count", "net", "count", "counted by a BPF program", "", "", "Calls by which the process has sent through UNIX sockets."),
     "unix_received_count": Info("unix_received_count", "net", "count", "counted by a BPF program", "", "", "Calls by which the process has received through UNIX sockets."),
+    "net_tcp_sent_bytes": Info("net_tcp_sent_bytes", "net", "bytes", "counted by a BPF program", "", "", "The part of net_sent_bytes that went over TCP."),
+    "net_tcp_received_bytes": Info("net_tcp_received_bytes", "net", "bytes", "counted by a BPF program", "", "", "The part of net_received_bytes that went over TCP."),
+    "net_udp_sent_bytes": Info("net_udp_sent_bytes", "net", "bytes", "counted by a BPF program", "", "", "The part of net_sent_bytes that went over UDP."),
+    "net_udp_received_bytes": Info("net_udp_received_bytes", "net", "bytes", "counted by a BPF program", "", "", "The part of net_received_bytes that went over UDP."),
     "user": Info("user", "derived", "text", "from euid", "", "", "Name of the effective user, from the user database of this host. The number if it has no name there."),
     "group": Info("group", "derived", "text", "from egid", "", "", "Name of the effective group, from the user database of this host. The number if it has no name there."),
     "cpu_percent": Info("cpu_percent", "derived", "percent", "from start_ns, utime_ns, stime_ns", "", "", "Processor time in percent of the time since the task started. More than 100 if it used several processors."),
@@ -202,7 +206,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "layout": ("start_code", "end_code", "start_data", "end_data", "start_brk", "start_stack", "arg_start", "arg_end", "env_start", "env_end", "personality",),
     "text": ("wchan", "security_label", "cgroups",),
     "rollup": ("pss_bytes", "uss_bytes", "pss_dirty_bytes", "pss_anon_bytes", "pss_file_bytes", "pss_shmem_bytes", "shared_clean_bytes", "shared_dirty_bytes", "private_clean_bytes", "private_dirty_bytes", "referenced_bytes", "anonymous_bytes", "ksm_bytes", "lazyfree_bytes", "anon_huge_bytes", "shmem_huge_bytes", "file_huge_bytes", "shared_hugetlb_bytes", "private_hugetlb_bytes", "swap_pss_bytes", "rollup_rss_bytes", "rollup_swap_bytes", "rollup_locked_bytes", "rollup_age_ns",),
-    "net": ("net_since_ns", "net_sent_bytes", "net_received_bytes", "net_sent_count", "net_received_count", "loopback_sent_bytes", "loopback_received_bytes", "loopback_sent_count", "loopback_received_count", "unix_sent_bytes", "unix_received_bytes", "unix_sent_count", "unix_received_count",),
+    "net": ("net_since_ns", "net_sent_bytes", "net_received_bytes", "net_sent_count", "net_received_count", "loopback_sent_bytes", "loopback_received_bytes", "loopback_sent_count", "loopback_received_count", "unix_sent_bytes", "unix_received_bytes", "unix_sent_count", "unix_received_count", "net_tcp_sent_bytes", "net_tcp_received_bytes", "net_udp_sent_bytes", "net_udp_received_bytes",),
     "derived": ("user", "group", "cpu_percent", "mem_percent", "elapsed_ns", "start_time", "stat", "tty", "unit", "user_unit", "slice", "container_id", "container_name", "container_runtime", "pod_uid",),
 }
 """The fields of each group, which cost about the same and are read together."""

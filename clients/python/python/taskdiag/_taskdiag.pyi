@@ -795,6 +795,18 @@ class Row:
     def unix_received_count(self) -> int | None:
         """Calls by which the process has received through UNIX sockets."""
     @property
+    def net_tcp_sent_bytes(self) -> int | None:
+        """The part of net_sent_bytes that went over TCP."""
+    @property
+    def net_tcp_received_bytes(self) -> int | None:
+        """The part of net_received_bytes that went over TCP."""
+    @property
+    def net_udp_sent_bytes(self) -> int | None:
+        """The part of net_sent_bytes that went over UDP."""
+    @property
+    def net_udp_received_bytes(self) -> int | None:
+        """The part of net_received_bytes that went over UDP."""
+    @property
     def user(self) -> str | None:
         """Name of the effective user, from the user database of this host. The number if it has no
         name there."""

@@ -348,6 +348,10 @@ macro_rules! with_rows {
         UnixReceivedBytes unix_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "Payload that the process has received through UNIX sockets.";
         UnixSentCount unix_sent_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has sent through UNIX sockets.";
         UnixReceivedCount unix_received_count: u64, Net Count, ["counted by a BPF program"], "Calls by which the process has received through UNIX sockets.";
+        NetTcpSentBytes net_tcp_sent_bytes: u64, Net Bytes, ["counted by a BPF program"], "The part of net_sent_bytes that went over TCP.";
+        NetTcpReceivedBytes net_tcp_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "The part of net_received_bytes that went over TCP.";
+        NetUdpSentBytes net_udp_sent_bytes: u64, Net Bytes, ["counted by a BPF program"], "The part of net_sent_bytes that went over UDP.";
+        NetUdpReceivedBytes net_udp_received_bytes: u64, Net Bytes, ["counted by a BPF program"], "The part of net_received_bytes that went over UDP.";
     }
 
     derived {

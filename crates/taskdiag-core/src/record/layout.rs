@@ -332,6 +332,7 @@ structures! {
         net_sent_bytes: U64, net_received_bytes: U64, net_sent_count: U64, net_received_count: U64,
         loopback_sent_bytes: U64, loopback_received_bytes: U64, loopback_sent_count: U64, loopback_received_count: U64,
         unix_sent_bytes: U64, unix_received_bytes: U64, unix_sent_count: U64, unix_received_count: U64,
+        net_tcp_sent_bytes: U64, net_tcp_received_bytes: U64, net_udp_sent_bytes: U64, net_udp_received_bytes: U64,
     }
 
     /// Signal sets: signal N is bit N - 1.

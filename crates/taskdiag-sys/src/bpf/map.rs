@@ -161,6 +161,23 @@ impl Map {
         found(unsafe { bpf(Command::MapDelete, &attr) })
     }
 
+    /// Replaces `key` by the one after it; without one, by the first. False after the last.
+    pub fn next_key(&self, key: &mut Option<Vec<u8>>) -> io::Result<bool> {
+        let mut next = vec![0; self.key_size];
+        if let Some(key) = key.as_deref() {
+            self.check_sizes(key, None)?;
+        }
+        let mut attr = self.element(key.as_deref().unwrap_or_default(), next.as_mut_ptr() as u64);
+        if key.is_none() {
+            attr.key = 0;
+        }
+        // SAFETY: both buffers have the size of a key, or there is none, and live until the call
+        // returns.
+        let is_there = found(unsafe { bpf(Command::MapNextKey, &attr) })?;
+        *key = is_there.then_some(next);
+        Ok(is_there)
+    }
+
     /// Makes the map read-only for system calls.
     pub fn freeze(&self) -> io::Result<()> {
         // SAFETY: the structure is a descriptor and has no pointers.

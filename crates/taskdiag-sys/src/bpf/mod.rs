@@ -30,6 +30,7 @@ enum Command {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
+    MapNextKey = 4,
     ProgramLoad = 5,
     ObjectPin = 6,
     ObjectGet = 7,

@@ -529,7 +529,11 @@ impl Text {
             | Field::UnixSentBytes
             | Field::UnixReceivedBytes
             | Field::UnixSentCount
-            | Field::UnixReceivedCount => Err(Absent::NotCounted),
+            | Field::UnixReceivedCount
+            | Field::NetTcpSentBytes
+            | Field::NetTcpReceivedBytes
+            | Field::NetUdpSentBytes
+            | Field::NetUdpReceivedBytes => Err(Absent::NotCounted),
             Field::Umask => match self.line("Umask")? {
                 Some(mask) => Ok(Plain::Number(i128::from_str_radix(mask, 8).expect("an octal number"))),
                 None => Err(Absent::Gone),
