@@ -12,7 +12,7 @@ use crate::inspect::{self, Shape};
 use crate::outcome::{print, Failure, Outcome};
 use crate::output::names::NameKind;
 use crate::output::relation::ColumnInfo;
-use crate::watch::Rate;
+use crate::watch::{net, Rate};
 use crate::{cache, doctor, fields, files, maps, mem, normalize, sockets};
 
 /// Print a JSON Schema, or the names of all schemas
@@ -46,8 +46,10 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let runs = of_row(run_keys(), "Consecutive pages of a file in the same state.");
     let files_by = of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up.");
     let mem_by = of_row(group_keys::<mem::Sum>(&[]), "Processes added up.");
-    let sockets_by = group_keys::<sockets::Sum>(&[&sockets::PORT, &sockets::STATE]);
-    let sockets_by = of_row(sockets_by, "Sockets added up.");
+    let remotes = sockets::OF_REMOTES.map(|(_, by, _)| by);
+    let net_by = of_row(group_keys::<net::Sum>(&remotes), "Network traffic added up.");
+    let of_sockets = [[&sockets::PORT, &sockets::STATE].as_slice(), &remotes].concat();
+    let sockets_by = of_row(group_keys::<sockets::Sum>(&of_sockets), "Sockets added up.");
     let each_file = of_row(keys_with_descriptors(&files::RELATION), "A row.");
     let each_socket = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
@@ -70,6 +72,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
             "mem-system",
             document(&["mem"], of_keys(&mem::SYSTEM_RELATION), &none()),
         ),
+        ("net-by", document(&["net"], net_by, &none())),
         of("normalize", of_keys(&normalize::RELATION)),
         ("sample", sample()),
         of("sockets", each_socket),

@@ -308,3 +308,63 @@ fn recordings_have_the_network() {
         refused.stderr
     );
 }
+
+/// Check sums by the other end: of all, with a filter, and with keys of processes; and what sockets
+/// say of living connections.
+#[test]
+fn traffic_is_added_up_by_the_other_end() {
+    let network = "ip link add d0 type veth peer name d1 && ip addr add 10.9.8.1/24 dev d0 && ip link set d0 up && \
+        ip link set d1 up && ip neigh add 10.9.8.7 lladdr 02:00:00:00:00:01 dev d0 && exec /usr/bin/python3 -c";
+    let code = "import socket as s, time, sys; u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.connect(('10.9.8.7', 999))\n\
+        print(flush=True)\nwhile True: u.send(b'x' * 1000); time.sleep(0.01)";
+    let mut sender = Command::new("unshare")
+        .args(["--net", "sh", "-c", &format!("{network} \"$0\""), code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("unshare");
+    let begun = sender.stdout.as_mut().map(|out| out.read(&mut [0]));
+    let pid = format!("pid == {}", sender.id());
+    let answers = std::panic::catch_unwind(|| {
+        let sums = |by: &str, filter: &str| run(&["net", "--by", by, "--where", filter, "--json"]).json();
+        let rows = ["remote_addr", "remote_port,program", "protocol"].map(|by| sums(by, &pid)["rows"].clone());
+        let all = run(&["net", "--by", "remote_addr", "--json"]).json();
+        let sockets = run(&["sockets", "--by", "remote_addr", "--info", "--udp", "--json"]).json();
+        let (none, past) = (
+            sums("remote_addr", "pid == 1"),
+            run(&["net", "--by", "protocol", "--history", "/tmp"]),
+        );
+        (rows, all, sockets, none, past)
+    });
+    sender.kill().expect("it is there");
+    sender.wait().expect("it ends");
+    assert!(matches!(begun, Some(Ok(1))), "{begun:?}");
+    let ([by_addr, by_port, by_protocol], all, sockets, none, past) = answers.expect("answers");
+    for (rows, key, value) in [
+        (&by_addr, "remote_addr", serde_json::json!("10.9.8.7")),
+        (&by_port, "remote_port", 999.into()),
+        (&by_protocol, "protocol", "udp".into()),
+    ] {
+        let [row] = rows.as_array().expect("rows").as_slice() else {
+            panic!("{rows}")
+        };
+        let sent = row["net_sent_bytes"].as_u64().expect("a number");
+        assert_eq!((&row[key], row["processes_count"].as_u64()), (&value, Some(1)), "{row}");
+        assert!(sent > 0 && sent % 1000 == 0 && row["net_received_bytes"] == 0, "{row}");
+        assert!(row["net_sent_bytes_per_s"].as_u64() > Some(0), "{row}");
+    }
+    assert!(by_port[0]["program"]
+        .as_str()
+        .is_some_and(|name| name.starts_with("python")));
+    let with_end = |rows: &serde_json::Value| {
+        let rows = rows.as_array().expect("rows");
+        rows.iter()
+            .find(|row| row["remote_addr"] == "10.9.8.7")
+            .cloned()
+            .expect("it is there")
+    };
+    assert_eq!(with_end(&all["rows"])["absent"]["processes_count"], "not asked");
+    assert_eq!(with_end(&sockets["rows"])["sockets_count"], 1);
+    assert_eq!(none["rows"].as_array().map(Vec::len), Some(0));
+    assert_eq!(past.code, Some(2));
+    assert!(past.stderr.contains("are about now"), "{}", past.stderr);
+}

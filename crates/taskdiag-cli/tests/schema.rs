@@ -99,7 +99,7 @@ fn open_deleted_file() -> fs::File {
 
 /// The commands that write documents, each with its schema.
 fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
-    let lists: [(&'static str, &[&str]); 35] = [
+    let lists: [(&'static str, &[&str]); 36] = [
         ("tasks", &["ps"]),
         ("tasks", &["ps", "-T"]),
         ("tasks", &["ps", "-o", "all,rollup", "--names"]),
@@ -127,6 +127,10 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
         ("sockets", &["sockets", "-o", "all", "--sort", "-inode", "--limit", "3"]),
         ("sockets-by", &["sockets", "--by", "program"]),
         ("sockets-by", &["sockets", "--by", "port"]),
+        (
+            "sockets-by",
+            &["sockets", "--by", "remote_port,remote_addr,protocol", "--info"],
+        ),
         ("inspect", &["inspect", pid]),
         ("inspect", &["inspect", "--environ", pid]),
         ("normalize", &["normalize", pid, "0x1000", "0xffffffffff600000"]),
@@ -202,6 +206,19 @@ fn samples_fit_their_schemas() {
         ("tasks", &["watch", "-d", "0.1", "-n", "2", "--where", "pid == 0"]),
         ("tasks", &["mem", "--watch", "0.1", "-n", "2", "-p", &busy.pid()]),
         ("mem-by", &["mem", "--watch", "0.1", "-n", "2", "--by", "user"]),
+        ("net-by", &["net", "--watch", "0.1", "-n", "2", "--by", "unit,user"]),
+        (
+            "net-by",
+            &[
+                "net",
+                "--watch",
+                "0.1",
+                "-n",
+                "2",
+                "--by",
+                "remote_addr,remote_port,protocol,program",
+            ],
+        ),
     ] {
         let rows = Checker::of_rows(name);
         let run = run(&[args, &["--jsonl"]].concat());

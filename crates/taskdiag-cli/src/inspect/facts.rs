@@ -256,6 +256,7 @@ impl<'a> Inspector<'a> {
         let mut request = sockets::Request::default();
         request.owned = true;
         request.fields = SocketField::Owners | SocketField::Peers;
+        request.fields |= SocketField::AckedBytes | SocketField::ReceivedBytes;
         let mut rows: Vec<Vec<Cell>> = Vec::new();
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);

@@ -94,6 +94,10 @@ fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result
         Section::Pressure => cgroup::pressures(&facts.cgroup).map(Body::List),
         Section::Namespaces => Ok(Body::List(namespaces(facts, &task))),
         Section::Mappings => found(&facts.mappings).map(|sums| Body::List(mappings(sums))),
+        Section::Network => {
+            let counted = task.net_since_ns().map_err(Absent::as_str);
+            counted.map(|_| Body::Task(task))
+        }
         Section::Files => found(&facts.files).map(|kinds| Body::List(files(kinds))),
         Section::Sockets => facts.sockets.clone().map(Body::List),
         Section::Environ => {

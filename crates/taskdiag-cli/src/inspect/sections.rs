@@ -78,6 +78,8 @@ sections! {
     Mappings: "mappings", "Mappings", List(&MAPPING),
         "Mapped files, and mappings without a file that have the same name, the largest first.";
     Io: "io", "Input and output", Fields(IO), "What it read and wrote.";
+    Network: "network", "Network traffic", Fields(NETWORK),
+        "What it has sent and received through sockets, where somebody counts that.";
     Files: "files", "Descriptors", List(&FILES), "The number of its descriptors, by kind of file.";
     Sockets: "sockets", "Sockets", List(&SOCKET), "The sockets that it has descriptors of.";
     Threads: "threads", "Threads", Tasks(THREAD), "Its threads, and what each waits for.";
@@ -143,6 +145,20 @@ const IO: &[Field] = &[
     Field::ReadChars,
     Field::WriteChars,
     Field::FdCount,
+];
+
+const NETWORK: &[Field] = &[
+    Field::NetSentBytes,
+    Field::NetReceivedBytes,
+    Field::NetTcpSentBytes,
+    Field::NetTcpReceivedBytes,
+    Field::NetUdpSentBytes,
+    Field::NetUdpReceivedBytes,
+    Field::LoopbackSentBytes,
+    Field::LoopbackReceivedBytes,
+    Field::UnixSentBytes,
+    Field::UnixReceivedBytes,
+    Field::NetSinceNs,
 ];
 
 const THREAD: &[Field] = &[
@@ -238,13 +254,15 @@ const ENVIRON: [ColumnInfo; 2] = columns! {
 };
 
 /// The fields shown for sockets.
-pub const SOCKET_FIELDS: [SocketField; 16] = [
+pub const SOCKET_FIELDS: [SocketField; 18] = [
     SocketField::Family,
     SocketField::Type,
     SocketField::Protocol,
     SocketField::State,
     SocketField::RecvQueueBytes,
     SocketField::SendQueueBytes,
+    SocketField::AckedBytes,
+    SocketField::ReceivedBytes,
     SocketField::LocalAddr,
     SocketField::LocalPort,
     SocketField::RemoteAddr,

@@ -291,9 +291,11 @@ fn of_list(rows: &[Vec<Cell>], keys: &[ColumnInfo], section: Section, look: Look
 /// Sockets, in fewer columns than they have values.
 fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     use taskdiag::sockets::SocketField as Of;
-    let names = ["proto", "state", "recv", "send", "local", "remote", "owners", "peers"];
+    let names = [
+        "proto", "state", "recv", "send", "acked", "received", "local", "remote", "owners", "peers",
+    ];
     let aligns = names.map(|name| match name {
-        "recv" | "send" => Align::Right,
+        "recv" | "send" | "acked" | "received" => Align::Right,
         _ => Align::Left,
     });
     let mut table = indented(aligns, &names);
@@ -351,8 +353,14 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
             }
         });
         table.cell(|out| put(out, Of::State));
-        table.cell(|out| put(out, Of::RecvQueueBytes));
-        table.cell(|out| put(out, Of::SendQueueBytes));
+        for bytes in [
+            Of::RecvQueueBytes,
+            Of::SendQueueBytes,
+            Of::AckedBytes,
+            Of::ReceivedBytes,
+        ] {
+            table.cell(|out| put(out, bytes));
+        }
         table.cell(|out| match &text_of(Of::Path)[..] {
             // Any address, of IPv4 too.
             b"-" if (&text_of(Of::LocalAddr)[..], &text_of(Of::Ipv6Only)[..]) == (b"::", b"false") => {

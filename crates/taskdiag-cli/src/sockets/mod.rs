@@ -23,7 +23,7 @@ use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
 pub use row::RELATION;
-pub use sums::{Sum, PORT, STATE};
+pub use sums::{Sum, OF_REMOTES, PORT, PROTOCOL, REMOTE_ADDR, REMOTE_PORT, STATE};
 
 /// List the sockets of the machine, in all network namespaces, with the processes that have them
 ///
@@ -61,8 +61,9 @@ pub struct Args {
     /// Only those of the caller's own network namespace
     #[arg(long)]
     own_netns: bool,
-    /// What TCP knows of the connections, too: round trip times, windows, what was sent again
-    #[arg(long, conflicts_with = "by")]
+    /// What TCP knows of the connections, too: round trip times, windows, what was sent again. With
+    /// --by, what those that live have moved; `taskdiag net` counts all, also UDP
+    #[arg(long)]
     info: bool,
     /// Add up by these
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
@@ -162,15 +163,19 @@ pub fn with_letters(arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// What `--by` takes.
-const GROUPINGS: &Groupings = &grouping::with::<9>(&[
+const GROUPINGS: &Groupings = &grouping::with::<12>(&[
     ("port", &sums::PORT, "Local port, with the protocol"),
     ("state", &sums::STATE, "State, with the family"),
+    OF_REMOTES[0],
+    OF_REMOTES[1],
+    OF_REMOTES[2],
 ]);
 
 /// What to show.
 enum Content {
     Sockets(Layout),
-    Sums(SumLayout),
+    /// The sums, and the fields that they need.
+    Sums(SumLayout, Set<SocketField>),
 }
 
 /// The column that is left out if there is only one network namespace.
@@ -208,7 +213,11 @@ impl Content {
                 ));
             }
             let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-sockets_count", args.limit)?;
-            return Ok(Content::Sums(layout));
+            let mut needs: Set<SocketField> = SocketField::Owners.into();
+            if args.info {
+                needs |= SocketField::AckedBytes | SocketField::ReceivedBytes;
+            }
+            return Ok(Content::Sums(layout, needs));
         }
         let usual = usual(args.info);
         let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, row::shown)?;
@@ -218,7 +227,7 @@ impl Content {
     /// The fields to read.
     fn needs(&self, format: Format) -> Set<SocketField> {
         match self {
-            Content::Sums(_) => SocketField::Owners.into(),
+            Content::Sums(_, needs) => *needs,
             Content::Sockets(layout) => {
                 let needs = layout.needs(format).into_iter();
                 needs.map(|column| SocketField::ALL[column]).collect()
@@ -236,7 +245,7 @@ impl Args {
     /// this command.
     fn query(&self, content: &Content, request: &Request) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
-        if let Content::Sums(layout) = content {
+        if let Content::Sums(layout, _) = content {
             fields |= grouping::fields(layout.by());
         }
         let query = if self.named.is_empty() {
@@ -299,7 +308,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut report = Report::new(&args, &request, &processes);
     let answer = match &content {
         Content::Sockets(layout) => report.sockets(&mut handle, layout)?,
-        Content::Sums(layout) => report.sums(&mut handle, layout)?,
+        Content::Sums(layout, _) => report.sums(&mut handle, layout)?,
     };
     let mut outcome = Outcome::Complete;
     // Hidden processes may be in other network namespaces.

@@ -65,6 +65,7 @@ impl<'a> Report<'a> {
         let mut sums = Sums::new(layout, self.processes.snapshot());
         let mut total = Sum::default();
         let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
+            self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
             let owners = socket.owners.ok().flatten().unwrap_or_default();
             total.add(socket, owners.iter().map(|owner| owner.pid));
             sums.add(socket);

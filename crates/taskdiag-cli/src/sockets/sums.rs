@@ -6,7 +6,7 @@ use taskdiag::sockets::{Family, Queues, Socket, SocketField, State};
 use taskdiag::{Absent, Known, Snapshot};
 
 use super::RELATION;
-use crate::grouping::{self, sum_columns, Grouping, Name, SumLayout};
+use crate::grouping::{self, sum_columns, Grouping, GroupingChoice, Name, SumLayout};
 use crate::output::relation::{ColumnInfo, NONE};
 
 const fn of(field: SocketField) -> ColumnInfo {
@@ -19,14 +19,40 @@ pub static PORT: Grouping = Grouping::own("PORT", &[of(SocketField::Protocol), o
 /// State, with the family.
 pub static STATE: Grouping = Grouping::own("STATE", &[of(SocketField::Family), of(SocketField::State)]);
 
+/// Protocol.
+pub static PROTOCOL: Grouping = Grouping::own("PROTO", &[of(SocketField::Protocol)]);
+
+/// The address at the other end.
+pub static REMOTE_ADDR: Grouping = Grouping::own("PEER", &[of(SocketField::RemoteAddr)]);
+
+/// The port at the other end, with the protocol.
+pub static REMOTE_PORT: Grouping =
+    Grouping::own("PEER PORT", &[of(SocketField::Protocol), of(SocketField::RemotePort)]);
+
+/// What the other ends of connections are added up by.
+pub const OF_REMOTES: [GroupingChoice; 3] = [
+    ("protocol", &PROTOCOL, "Protocol"),
+    ("remote_addr", &REMOTE_ADDR, "Address at the other end"),
+    ("remote_port", &REMOTE_PORT, "Port at the other end, with the protocol"),
+];
+
 /// The group of a socket that is not of a process.
 fn own_name(by: &Grouping, socket: &Socket<'_>) -> Name {
     if by == &STATE {
         return Name::State(socket.state, socket.family);
     }
     let protocol = socket.protocol.map(|protocol| protocol.to_string());
-    match (socket.family, protocol, socket.local.port) {
-        (Family::Inet | Family::Inet6, Some(protocol), Some(port)) => Name::Port(protocol, port),
+    let is_ip = matches!(socket.family, Family::Inet | Family::Inet6);
+    if by == &PROTOCOL {
+        return protocol.map_or(Name::None(NONE), |protocol| Name::Text(protocol.into_bytes()));
+    }
+    if by == &REMOTE_ADDR {
+        let address = socket.remote.addr.filter(|_| is_ip);
+        return address.map_or(Name::None(NONE), |address| Name::Text(address.to_string().into_bytes()));
+    }
+    let end = if by == &PORT { &socket.local } else { &socket.remote };
+    match (protocol, end.port) {
+        (Some(protocol), Some(port)) if is_ip => Name::Port(protocol, port),
         _ => Name::None(NONE),
     }
 }
@@ -40,6 +66,8 @@ pub struct Sum {
     connected: u64,
     recv_bytes: u64,
     send_bytes: u64,
+    /// What TCP has sent and received, if that was asked for.
+    moved: Option<[u64; 2]>,
 }
 
 impl Sum {
@@ -56,6 +84,11 @@ impl Sum {
             self.recv_bytes += recv_bytes;
             self.send_bytes += send_bytes;
         }
+        if let Ok(Some(info)) = socket.info {
+            let moved = self.moved.get_or_insert([0; 2]);
+            moved[0] += info.acked_bytes.unwrap_or_default();
+            moved[1] += info.received_bytes.unwrap_or_default();
+        }
     }
 }
 
@@ -67,6 +100,8 @@ impl grouping::Sum for Sum {
         "connected_count": Count, "CONNECTED", "The number of connected sockets.";
         column of(SocketField::RecvQueueBytes), "RECV-Q";
         column of(SocketField::SendQueueBytes), "SEND-Q";
+        column of(SocketField::AckedBytes), "ACKED";
+        column of(SocketField::ReceivedBytes), "RECEIVED";
     };
 
     fn numbers(&self) -> Vec<Known<u64>> {
@@ -78,7 +113,12 @@ impl grouping::Sum for Sum {
             self.recv_bytes,
             self.send_bytes,
         ];
-        numbers.map(Ok).to_vec()
+        let moved = self.moved.map_or([Err(Absent::NotAsked); 2], |moved| moved.map(Ok));
+        numbers.map(Ok).into_iter().chain(moved).collect()
+    }
+
+    fn has(&self, column: usize) -> bool {
+        self.numbers()[column].is_ok()
     }
 }
 

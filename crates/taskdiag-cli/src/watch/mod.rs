@@ -2,6 +2,7 @@
 
 pub mod net;
 mod rates;
+mod remotes;
 mod screen;
 
 use std::collections::HashSet;
@@ -27,6 +28,7 @@ use crate::selection::{self, Selection};
 use crate::source;
 use rates::Rates;
 pub use rates::{is_true_of, take_filter, Activity, LastSamples, Rate, SampleTime, Total};
+use remotes::RemoteSums;
 use screen::Screen;
 
 /// Watch what tasks do: processor time, page faults, input and output per second
@@ -376,13 +378,17 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         // If it fails, the values are absent.
         _ => {}
     }
+    let mut remotes = match &request.sums {
+        Some(layout) => RemoteSums::begin(layout, is_of_all)?,
+        None => None,
+    };
     if preset.is_of_network && request.past.is_none() {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         history.add(answers.snapshot(), moment);
         std::thread::sleep(request.delay);
     }
-    let mut screen = Screen::new(preset.command, options, shown, request.sums);
+    let mut screen = Screen::new(preset.command, options, shown);
     let mut rhythm = Rhythm::new(request.delay);
     let count = if request.past.is_some() { Some(1) } else { request.count };
     for sample in 0..count.unwrap_or(u64::MAX) {
@@ -415,7 +421,17 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             number: sample,
             time: &time,
         };
-        screen.show(sample, &answers, &rows)?;
+        let sums = match (&request.sums, &mut remotes) {
+            (Some(layout), Some(remotes)) => Some(remotes.read(layout, answers.snapshot())?),
+            (Some(layout), None) => Some(net::sums(&rows, layout)),
+            (None, _) => None,
+        };
+        let sums = request
+            .sums
+            .as_ref()
+            .zip(sums)
+            .map(|(layout, (sums, total))| (layout, sums, total));
+        screen.show(sample, &answers, &rows, sums)?;
         if options.stats {
             answers.say_stats(rows.len());
         }
@@ -432,7 +448,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             history.retain(&existing_tasks(&mut handle, threads)?);
         }
     }
-    outcome = outcome.and(screen.finish()?);
+    outcome = outcome
+        .and(screen.finish()?)
+        .and(remotes.map_or(Outcome::Complete, RemoteSums::report));
     if preset.is_of_network && is_of_all {
         net::say_unseen();
     }

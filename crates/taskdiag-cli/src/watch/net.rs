@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use taskdiag::{Absent, Field, Fields, Group, Identity, Known, Snapshot, Task, Value};
 
+use super::remotes::is_of_remotes;
 use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
-use crate::grouping::{self, sum_columns, Grouping, Name, SumLayout};
+use crate::grouping::{self, sum_columns, Grouping, Groupings, Name, SumLayout};
 use crate::history::{self, RangeOptions};
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::listing::Shown;
@@ -15,6 +16,7 @@ use crate::output::people;
 use crate::output::relation::{ColumnInfo, Row as _};
 use crate::output::tasks::{self, shown_as};
 use crate::quantity;
+use crate::sockets;
 
 /// Show who uses the network: what each process sends and receives
 ///
@@ -32,6 +34,7 @@ use crate::quantity;
     taskdiag net\n  \
     taskdiag net --watch 1 --limit 10\n  \
     taskdiag net --by unit\n  \
+    taskdiag net --by remote_addr,program\n  \
     taskdiag net --history /var/lib/taskdiag --from 03:00 --to 03:30\n  \
     taskdiag net -o pid,comm,loopback_sent_bytes,unix_sent_bytes --csv")]
 pub struct Args {
@@ -41,15 +44,18 @@ pub struct Args {
     /// End after this many samples; with --watch
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]
     count: Option<u64>,
-    /// Show sums: by program, script, user, unit, container, pod, cgroup, or several of them with
-    /// commas between
-    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(&grouping::OF_PROCESSES))]
+    /// Show sums: by program, script, user, unit, container, pod, cgroup, protocol, remote_addr,
+    /// remote_port, or several of them with commas between
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
     by: Vec<&'static Grouping>,
     #[command(flatten)]
     rows: RowArgs,
     #[command(flatten)]
     past: RangeOptions,
 }
+
+/// What `--by` takes.
+const GROUPINGS: &Groupings = &grouping::with::<10>(&sockets::OF_REMOTES);
 
 static NET: Preset = Preset {
     command: "net",
@@ -70,6 +76,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         let message = "-o chooses fields of processes; --by always shows the same sums";
         return Err(Failure::Unanswered(message.to_owned()));
     }
+    if args.past.is_given() && is_of_remotes(&args.by) {
+        let message = "recordings do not have the other ends: --by protocol, remote_addr and remote_port are about now";
+        return Err(Failure::Unanswered(message.to_owned()));
+    }
     run_watch(Watch {
         preset: &NET,
         sort: if sums.is_some() { &[] } else { sort },
@@ -81,10 +91,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 /// What processes moved to and from other machines.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    processes: u64,
-    per_s: [u64; 2],
-    total: [u64; 2],
+pub struct Sum {
+    /// `None` if it is not known.
+    pub processes: Option<u64>,
+    /// Sent and received per second.
+    pub per_s: [u64; 2],
+    /// Sent and received.
+    pub total: [u64; 2],
 }
 
 impl Sum {
@@ -94,7 +107,7 @@ impl Sum {
             Ok(Value::Float(number)) => number as u64,
             _ => 0,
         };
-        self.processes += 1;
+        *self.processes.get_or_insert(0) += 1;
         for (sum, rate) in self.per_s.iter_mut().zip([Rate::NetSentBytes, Rate::NetReceivedBytes]) {
             *sum += number(rate.column());
         }
@@ -110,7 +123,7 @@ impl Sum {
 
 impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
-        "processes_count": Count, "COUNT", "The number of processes with traffic.";
+        "processes_count": Count, "COUNT", "The number of processes with traffic. Not asked for, if all sums are by what is at the other end.";
         "net_sent_bytes_per_s": Bytes, "SENT/s", "Sent to other machines since the last sample.";
         "net_received_bytes_per_s": Bytes, "RECEIVED/s", "Received from other machines since the last sample.";
         "net_sent_bytes": Bytes, "SENT", "Sent to other machines.";
@@ -118,8 +131,13 @@ impl grouping::Sum for Sum {
     };
 
     fn numbers(&self) -> Vec<Known<u64>> {
-        let numbers = [self.processes].into_iter().chain(self.per_s).chain(self.total);
-        numbers.map(Ok).collect()
+        let processes = self.processes.ok_or(Absent::NotAsked);
+        let moved = self.per_s.into_iter().chain(self.total);
+        [processes].into_iter().chain(moved.map(Ok)).collect()
+    }
+
+    fn has(&self, column: usize) -> bool {
+        self.numbers()[column].is_ok()
     }
 }
 

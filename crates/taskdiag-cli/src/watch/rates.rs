@@ -73,6 +73,10 @@ rates! {
     UnixReceivedBytes "unix_received_bytes_per_s" "unix_received_bytes_per_s" [UnixReceivedBytes];
     UnixSentCount "unix_sent_count_per_s" "unix_sent_count_per_s" [UnixSentCount];
     UnixReceivedCount "unix_received_count_per_s" "unix_received_count_per_s" [UnixReceivedCount];
+    NetTcpSentBytes "net_tcp_sent_bytes_per_s" "net_tcp_sent_bytes_per_s" [NetTcpSentBytes];
+    NetTcpReceivedBytes "net_tcp_received_bytes_per_s" "net_tcp_received_bytes_per_s" [NetTcpReceivedBytes];
+    NetUdpSentBytes "net_udp_sent_bytes_per_s" "net_udp_sent_bytes_per_s" [NetUdpSentBytes];
+    NetUdpReceivedBytes "net_udp_received_bytes_per_s" "net_udp_received_bytes_per_s" [NetUdpReceivedBytes];
 }
 
 /// The total that a rate is computed from: user and system time, or a number and 0.

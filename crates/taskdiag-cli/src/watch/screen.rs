@@ -1,9 +1,11 @@
 //! Where samples are shown: a table that replaces the previous one, or rows for programs.
 
+use std::collections::HashMap;
+
 use taskdiag::Field;
 
 use super::{fields_of, net, RatedTask, RELATION};
-use crate::grouping::SumLayout;
+use crate::grouping::{Name, SumLayout};
 use crate::history;
 use crate::host::Host;
 use crate::listing::{report_absences, Answers, Format, Options};
@@ -16,13 +18,14 @@ use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::Table;
 use crate::output::{people, terminal, Output};
 
+/// How sums are written, those of groups, and the total.
+pub type Sums<'a> = (&'a SumLayout, HashMap<Vec<Name>, net::Sum>, net::Sum);
+
 /// Where samples are shown.
 pub struct Screen<'a> {
     command: &'static str,
     options: &'a Options,
     shown: Vec<Shown>,
-    /// Sums are shown instead.
-    sums: Option<SumLayout>,
     /// What was missing in any sample.
     pub missing: Absences,
     cells: Cells,
@@ -35,7 +38,7 @@ pub struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
-    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>, sums: Option<SumLayout>) -> Screen<'a> {
+    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
         Screen {
             command,
             options,
@@ -44,13 +47,18 @@ impl<'a> Screen<'a> {
             rows: None,
             samples: 0,
             shown,
-            sums,
             before: None,
         }
     }
 
-    /// Shows a sample.
-    pub fn show(&mut self, sample: Sample<'_>, answers: &Answers, tasks: &[RatedTask<'_>]) -> Result<(), Failure> {
+    /// Shows a sample: tasks, or sums of them.
+    pub fn show(
+        &mut self,
+        sample: Sample<'_>,
+        answers: &Answers,
+        tasks: &[RatedTask<'_>],
+        sums: Option<Sums<'_>>,
+    ) -> Result<(), Failure> {
         self.samples += 1;
         let needs = self.shown.iter().flat_map(|shown| shown.content.needs());
         let of_rates = needs.filter(|&column| column >= Field::ALL.len());
@@ -61,11 +69,10 @@ impl<'a> Screen<'a> {
         }
         let Format::Machine(machine) = self.options.format() else {
             let mut output = Output::new();
-            self.table(sample, tasks, &mut output)?;
+            self.table(sample, tasks, sums, &mut output)?;
             return Ok(output.finish()?);
         };
-        if let Some(layout) = &self.sums {
-            let (sums, total) = net::sums(tasks, layout);
+        if let Some((layout, sums, total)) = sums {
             let rows = self.rows.get_or_insert_with(|| {
                 let head = Head::streaming(self.command, answers.sources().collect());
                 layout.begin::<net::Sum>(machine, !self.options.no_header, &head, true)
@@ -92,12 +99,17 @@ impl<'a> Screen<'a> {
 
     /// A table for each sample. On a terminal it replaces the previous one, and is no longer than
     /// the screen.
-    fn table(&mut self, sample: Sample<'_>, rows: &[RatedTask<'_>], output: &mut Output) -> Result<(), Failure> {
+    fn table(
+        &mut self,
+        sample: Sample<'_>,
+        rows: &[RatedTask<'_>],
+        sums: Option<Sums<'_>>,
+        output: &mut Output,
+    ) -> Result<(), Failure> {
         let size = terminal::size();
         // The summary, the heading, and the line of the cursor.
         let limit = size.map_or(usize::MAX, |size| size.rows.saturating_sub(3));
         let count = rows.len();
-        let rows = &rows[..count.min(limit)];
         match size {
             Some(_) => output.buffer().extend_from_slice(b"\x1b[H\x1b[2J"),
             None if sample.number > 0 => output.buffer().push(b'\n'),
@@ -112,12 +124,15 @@ impl<'a> Screen<'a> {
                 .extend_from_slice(&summary.as_bytes()[..summary.len().min(width)]);
             output.buffer().push(b'\n');
         }
-        if let Some(layout) = &self.sums {
-            let (sums, total) = net::sums(rows, layout);
+        if let Some((layout, sums, total)) = sums {
             let mut form = self.options.form(Cells::new(self.options.bytes, self.options.names));
-            let mut table = layout.table(&layout.sort(sums), &total, &mut form);
+            let mut sums = layout.sort(sums);
+            // Below them is the total.
+            sums.truncate(limit.saturating_sub(1));
+            let mut table = layout.table(&sums, &total, &mut form);
             return Ok(table.write(output, size.map(|size| size.columns))?);
         }
+        let rows = &rows[..count.min(limit)];
         let aligns = self.shown.iter().map(|shown| shown.align(&RELATION));
         let mut table = Table::new(aligns, rows.len());
         if !self.options.no_header {
