@@ -71,16 +71,17 @@ static __always_inline void read_ends(struct ends *ends, struct sock *sk, __u16 
 	}
 }
 
-/* By the route, or by the addresses of the socket. */
+/* By the addresses of the socket, which are at hand, or by the route. */
 static __always_inline bool is_to_this_machine(struct sock *sk, __u16 family)
 {
-	struct dst_entry *dst = sk->sk_dst_cache;
+	struct dst_entry *dst;
 	struct ends ends;
 
-	if (dst && dst->dev && dst->dev->flags & IFF_LOOPBACK)
-		return true;
 	read_ends(&ends, sk, family);
-	return is_local(&ends, family);
+	if (is_local(&ends, family))
+		return true;
+	dst = sk->sk_dst_cache;
+	return dst && dst->dev && dst->dev->flags & IFF_LOOPBACK;
 }
 
 /* ---- how much ---- */

@@ -12,6 +12,7 @@ mod maps;
 mod measure;
 mod mem;
 mod metrics;
+mod network;
 mod pagecache;
 mod planner;
 mod record;
@@ -58,6 +59,8 @@ enum Suite {
     Metrics,
     /// Recording what processes do
     Record,
+    /// What counting network traffic costs
+    Network,
 }
 
 impl Suite {
@@ -78,6 +81,7 @@ impl Suite {
             Suite::Top => top::cases(sizes),
             Suite::Metrics => metrics::cases(sizes),
             Suite::Record => record::cases(sizes),
+            Suite::Network => network::cases(),
         }
     }
 }
