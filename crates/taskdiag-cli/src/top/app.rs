@@ -301,7 +301,9 @@ impl<'a> App<'a> {
         self.before = self.moments[1].is_some().then_some(before);
         self.moments = [self.moments[1], Some(sample.moment)];
         self.news = sample.news;
-        let before = self.model.survey(tag.rows, sample.snapshot, sample.moment);
+        let before = self
+            .model
+            .survey(tag.rows, sample.snapshot, sample.moment, self.rated.as_ref());
         self.start.sampler.order(Order::Reuse(Box::new(before)));
     }
 

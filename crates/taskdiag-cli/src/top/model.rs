@@ -116,8 +116,9 @@ impl Model {
         }
     }
 
-    /// Takes a sample with such rows, and returns the memory of the last one.
-    pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: SampleTime) -> Snapshot {
+    /// Takes a sample with such rows, and returns the memory of the last one. Sums are of the tasks
+    /// for which a filter over rates is true.
+    pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: SampleTime, rated: Option<&Filter>) -> Snapshot {
         if (self.rows == Rows::Threads) != (rows == Rows::Threads) {
             // The times of a leader are not those of its process.
             self.last = LastSurvey::default();
@@ -138,17 +139,18 @@ impl Model {
         for trends in [&mut self.sizes, &mut self.reads, &mut self.writes] {
             trends.begin();
         }
-        self.add_up();
+        self.add_up(rated);
         before
     }
 
     /// Sums groups, if the rows are groups.
-    fn add_up(&mut self) {
+    fn add_up(&mut self, rated: Option<&Filter>) {
         self.groups.clear();
         let Rows::By(by) = self.rows else {
             return self.group_trends.clear();
         };
         let tasks = self.snapshot.tasks().zip(&self.rates);
+        let tasks = tasks.filter(|(task, rates)| is_wanted(rated, task, rates));
         self.groups = groups::groups(by, tasks, &mut self.names);
         self.group_trends.begin();
         for group in &self.groups {
@@ -196,9 +198,7 @@ impl Model {
 
     /// The indices of the tasks for which a filter over rates is true, in order.
     fn sorted(&self, order: Order, rated: Option<&Filter>) -> Vec<usize> {
-        let is_shown = |&index: &usize| {
-            rated.is_none_or(|filter| is_true_of(filter, &self.snapshot.task(index), self.rates[index].get(Rate::Cpu)))
-        };
+        let is_shown = |&index: &usize| is_wanted(rated, &self.snapshot.task(index), &self.rates[index]);
         let mut shown: Vec<usize> = (0..self.rates.len()).filter(is_shown).collect();
         // Of equal tasks, those come first that have used processor time last; then those with the
         // lowest ids.
@@ -322,6 +322,11 @@ impl Model {
     pub fn group_trend(&self, names: &Vec<Name>, count: usize) -> Vec<Tenths> {
         self.group_trends.of(names, count)
     }
+}
+
+/// Whether a filter over rates is true for a task.
+fn is_wanted(rated: Option<&Filter>, task: &Task<'_>, rates: &Rates) -> bool {
+    rated.is_none_or(|filter| is_true_of(filter, task, rates.get(Rate::Cpu)))
 }
 
 fn kibibytes(bytes: u64) -> u32 {

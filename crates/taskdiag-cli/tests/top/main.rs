@@ -424,6 +424,28 @@ fn sums_are_by_several_keys() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that sums are of the processes that a filter over rates lets through, and without one of
+/// all.
+#[test]
+fn sums_are_of_what_the_filter_lets_through() {
+    let busy = Sleeper::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let sleeper = Sleeper::new("a-sleeper");
+    let pids = format!("{},{}", sleeper.pid(), busy.pid());
+    let filter = ["--by", "user", "--where", "cpu_percent > 5", "-p", &pids];
+    let mut top = Terminal::top(&[&["-d", "0.2"], &filter[..]].concat());
+    let has_sum = |picture: &str, count: &str| {
+        let row = picture.lines().find(|line| line.trim_end().ends_with(" root"));
+        row.is_some_and(|row| row.split_whitespace().next() == Some(count))
+    };
+    top.wait_until("one process", |picture| has_sum(picture, "1"));
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+    let mut top = Terminal::top(&["-d", "0.2", "--by", "user", "-p", &pids]);
+    top.wait_until("two processes", |picture| has_sum(picture, "2"));
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that the terminal is restored after signals that end top, and after a panic.
 #[test]
 fn the_terminal_is_put_back() {

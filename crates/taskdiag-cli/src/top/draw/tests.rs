@@ -25,7 +25,7 @@ fn model(view: &mut View, height: u16) -> Model {
     let (query, rated) = spec.query(&Selection::default()).expect("a query");
     for _ in 0..2 {
         let (snapshot, moment) = SampleTime::of(|| handle.query(&query).expect("an answer"));
-        model.survey(spec.rows, snapshot, moment);
+        model.survey(spec.rows, snapshot, moment, rated.as_ref());
         std::thread::sleep(Duration::from_millis(20));
     }
     model.set_height(height.into());
