@@ -368,7 +368,7 @@ fn nobody_is_told_what_is_missing() {
         return;
     };
     assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stderr.contains("without their descriptors"), "{}", run.stderr);
+    assert!(run.stderr.contains("descriptors of "), "{}", run.stderr);
     let document = run.json();
     let rows = document["rows"].as_array().expect("rows");
     let listener = rows

@@ -34,6 +34,14 @@ impl Undecided {
         }
     }
 
+    /// Without so many rows left out for this reason.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(mut self, reason: Absent, rows: u64) -> Undecided {
+        self.0[reason as usize] = self.of(reason).saturating_sub(rows);
+        self
+    }
+
     /// The total, and what of it could be removed in one way, with the names of counters.
     #[doc(hidden)]
     pub fn named(&self) -> [(&'static str, Option<u64>); 3] {

@@ -175,9 +175,18 @@ impl<'a> Report<'a> {
             answer.namespaces_denied, "network namespace" => "UNIX sockets of {} left out: you may not enter them";
             denied, "file" => "values denied for {}";
         });
+        let unplaced = answer.unplaced_sockets;
+        if unplaced > 0 {
+            // Where they are is not asked for, and nobody knows it.
+            say(format_args!(
+                "{} left out, bound by a relative name: it is not known whether the path has them",
+                counted(unplaced, "UNIX socket")
+            ));
+        }
+        let undecided = answer.undecided.without(Absent::Unsupported, unplaced);
         say_silent(&answer.silent)
             .and(missing)
-            .and(say_undecided(answer.undecided, "file"))
+            .and(say_undecided(undecided, "file"))
             .and(denied)
     }
 }

@@ -83,9 +83,9 @@ impl<'a> Report<'a> {
         let has_owners = self.request.fields.contains(SocketField::Owners);
         let denied = if has_owners { answer.processes_denied } else { 0 };
         let outcome = say_missing_denied(lacks! {
-            answer.namespaces_denied, "network namespace" => "{} left out: you may not enter them";
-            answer.processes_hidden, "process" => "{} without their network namespace: there may be more";
-            denied, "process" => "{} without their descriptors: owners may be missing";
+            answer.namespaces_denied, "network namespace" => "{} left out, which you may not enter";
+            answer.processes_hidden, "process" => "network namespaces of {} not known: there may be more";
+            denied, "process" => "descriptors of {} missing: owners may be, too";
         });
         let mut outcome = outcome.and(say_undecided(answer.undecided, "socket")).and(say_missing(lacks! {
             answer.silent, "list" => "{} did not come in time (--patience waits longer)";

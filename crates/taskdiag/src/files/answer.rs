@@ -24,6 +24,9 @@ pub struct Answer {
     pub changed: u64,
     /// Files left out because a value that decides about the filter is not known.
     pub undecided: Undecided,
+    /// Those of them that are UNIX sockets bound by a relative name: nobody knows any more what it was
+    /// relative to.
+    pub unplaced_sockets: u64,
     /// Network namespaces that the caller may not enter. UNIX sockets there that are bound to files of
     /// the request's paths are missing.
     pub namespaces_denied: u64,
@@ -55,6 +58,7 @@ impl Answer {
             gone: 0,
             changed: 0,
             undecided: Undecided::default(),
+            unplaced_sockets: 0,
             namespaces_denied: 0,
             namespaces_no_thread: 0,
             namespaces_unread: 0,

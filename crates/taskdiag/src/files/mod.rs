@@ -298,8 +298,8 @@ impl OpenFile<'_> {
     /// Whether the file passes the tests of a request, or why that is not known.
     fn passes(&self, request: &Request) -> Known<bool> {
         let is_of_kind = |kinds: Set<Kind>| Ok(kinds.contains(self.kind?));
-        let is_bound = || *request.sockets.get(&(self.device?, self.inode?)).unwrap_or(&Ok(false));
-        let paths = request.paths.iter().map(|path| path.is_about(self)).chain([is_bound()]);
+        let paths = request.paths.iter().map(|path| path.is_about(self));
+        let paths = paths.chain([self.is_bound(request)]);
         let tests = [
             Ok(request.uses.contains(self.used_as)),
             request.kinds.map_or(Ok(true), is_of_kind),
@@ -311,6 +311,11 @@ impl OpenFile<'_> {
             },
         ];
         first(false, tests)
+    }
+
+    /// Whether it is a UNIX socket that is bound to a file of the paths.
+    fn is_bound(&self, request: &Request) -> Known<bool> {
+        *request.sockets.get(&(self.device?, self.inode?)).unwrap_or(&Ok(false))
     }
 
     /// Removes the values that were read only for the tests.
@@ -596,6 +601,8 @@ impl Pass<'_> {
             Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
             Err(reason) => {
                 self.answer.undecided.count([reason]);
+                self.answer.unplaced_sockets +=
+                    u64::from(reason == Absent::Unsupported && file.is_bound(self.request) == Err(reason));
                 ControlFlow::Continue(())
             }
         }
