@@ -13,7 +13,7 @@ use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::relation::Absences;
 use crate::proc;
-use crate::ps::specifiers::field_of;
+use crate::ps::specifiers::{self, field_of};
 use crate::quantity;
 use crate::users;
 
@@ -372,7 +372,8 @@ pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
         Kind::User => users::user_named(name),
         _ => users::group_named(name),
     };
-    Filter::parse_with_aliases(expression, &number, &field_of)
+    let alias = |name: &str| field_of(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
+    Filter::parse_with_aliases(expression, &number, &alias)
 }
 
 #[cfg(test)]

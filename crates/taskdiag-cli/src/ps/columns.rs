@@ -8,7 +8,7 @@ use taskdiag::{Field, Fields};
 use super::host::pid_digits;
 use super::lines::ColumnLayout;
 use super::options::PsOptions;
-use super::specifiers::{Justify, Specifier, Width, SET};
+use super::specifiers::{self, Justify, Specifier, Width, SET};
 use crate::outcome::{is_procps, Failure};
 use crate::output::listing::Shown;
 use crate::output::table::Align;
@@ -210,7 +210,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
     match one {
         Some(shows) => Ok(vec![shows]),
         None => {
-            let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
+            let fields = selection::fields(&[name.to_owned()]).map_err(|_| unknown(name))?;
             Ok(fields
                 .into_iter()
                 .map(|field| Shows::Native(tasks::shown(field)))
@@ -219,9 +219,12 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
     }
 }
 
-/// Adds a hint about the list of specifiers to the error about an unknown field.
-pub fn unknown(failure: Failure) -> Failure {
-    failure.with(", `taskdiag ps L` the format specifiers of ps")
+/// The failure for a name that is neither a field nor a specifier.
+pub fn unknown(name: &str) -> Failure {
+    let error = specifiers::unknown(name);
+    let message =
+        format!("{error}\n`taskdiag fields` lists all fields and groups, `taskdiag ps L` the format specifiers of ps");
+    Failure::Unanswered(message)
 }
 
 /// The specifiers of a list of AIX format descriptors, such as `%p %y %x %c` or `%p%c`. `None` for

@@ -103,7 +103,7 @@ fn key(name: &str, vocabulary: Vocabulary) -> Result<PsKey, Failure> {
     match found.or_else(only_sorted_by) {
         Some(by) => Ok(by),
         None => {
-            let keys = selection::sort_keys(&[name.to_owned()]).map_err(unknown)?;
+            let keys = selection::sort_keys(&[name.to_owned()]).map_err(|_| unknown(name))?;
             Ok(PsKey::Field(keys[0].key))
         }
     }

@@ -5,6 +5,7 @@
 //! `--where` a specifier stands for its fields.
 
 use taskdiag::Field::{self, *};
+use taskdiag::UnknownField;
 
 use super::cell::Cell;
 
@@ -433,6 +434,14 @@ pub fn field_of(name: &str) -> Option<Result<Field, String>> {
             ))
         }
     })
+}
+
+/// The error for a name that is neither a field nor a specifier, with those near it.
+pub fn unknown(name: &str) -> UnknownField {
+    let fields = Field::ALL.iter().map(|field| field.name());
+    let specifiers = TABLE.iter().map(|specifier| specifier.name);
+    // One letter is a part of any name.
+    UnknownField::new(name, fields.chain(specifiers.filter(|name| name.len() > 1)))
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ pub struct UnknownField {
 
 impl UnknownField {
     /// The error for a name that is not in `known`.
-    pub(crate) fn new(name: &str, known: impl Iterator<Item = &'static str>) -> UnknownField {
+    #[doc(hidden)]
+    pub fn new(name: &str, known: impl Iterator<Item = &'static str>) -> UnknownField {
         UnknownField {
             name: name.to_owned(),
             near: near(name, known),
