@@ -24,6 +24,7 @@ mod fields;
 mod file;
 mod files;
 mod grouping;
+mod habit;
 #[cfg(feature = "history")]
 mod history;
 mod host;
@@ -183,24 +184,56 @@ fn unknown_option(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// What is wrong with the arguments, and how to go on.
-fn usage(wrong: &clap::Error) -> String {
+/// What is wrong with the arguments, and how to go on: a line for each.
+fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
+    use clap::error::{ContextKind, ErrorKind};
     let text = wrong.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let of = |kind| wrong.get(kind).map(ToString::to_string).unwrap_or_default();
-    let word = of(clap::error::ContextKind::InvalidValue);
-    if !of(clap::error::ContextKind::InvalidArg).contains("PID") || word.is_empty() {
+    if wrong.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return text.to_owned();
     }
-    let tip = match word.strip_prefix(':') {
-        Some(port) => format!("the sockets with a port: `taskdiag sockets --port {port}`"),
-        None if word.contains('/') => format!("who has a file open: `taskdiag files --path {word}`"),
-        None => match selection::pids_named(&word).as_slice() {
-            [] => format!("process ids by a part of the name: `taskdiag pgrep {word}`"),
-            pids => format!("the processes named {word}: {}", pids.join(", ")),
-        },
+    let of = |kind| wrong.get(kind).map(ToString::to_string).unwrap_or_default();
+    let refused = match wrong.kind() {
+        ErrorKind::UnknownArgument => of(ContextKind::InvalidArg),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => of(ContextKind::InvalidValue),
+        ErrorKind::InvalidSubcommand => of(ContextKind::InvalidSubcommand),
+        _ => String::new(),
     };
-    text.replacen("\n\n", &format!("\n\n  tip: {tip}\n\n"), 1)
+    let is_pid = of(ContextKind::InvalidArg).contains("PID") && !refused.is_empty();
+    let command = ps::command_at(arguments).and_then(|at| arguments[at].to_str());
+    let command = command.filter(|name| Cli::command().find_subcommand(name).is_some());
+    let tip = match habit::hint(arguments, Some(&refused)) {
+        None if is_pid => Some(instead_of_pid(command.unwrap_or_default(), &refused)),
+        hint => hint,
+    };
+    let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let mut lines = vec![message.to_owned()];
+    // It may be about an option, and says how to give what begins with a dash.
+    let own = rest.lines().filter_map(|line| line.strip_prefix("  tip: "));
+    let own = own.filter(|other| tip.is_none() && !other.starts_with("to pass "));
+    lines.extend(tip.as_deref().into_iter().chain(own).map(|tip| format!("tip: {tip}")));
+    lines.push(match command {
+        Some(name) => format!("`taskdiag {name} --help` lists the options"),
+        None => "`taskdiag help` lists the commands".to_owned(),
+    });
+    lines.join("\n")
+}
+
+/// What to type instead of a word that is no process id.
+fn instead_of_pid(command: &str, word: &str) -> String {
+    if let Some(port) = word.strip_prefix(':') {
+        return format!("the sockets with a port: `taskdiag sockets --port {port}`");
+    }
+    if word.contains('/') || Path::new(word).exists() {
+        return format!("who has a file open: `taskdiag files --path {word}`");
+    }
+    match selection::pids_named(word).as_slice() {
+        [] if matches!(command, "files" | "sockets") => {
+            format!("those of processes by their name: `taskdiag {command} --where \"comm ~ '{word}'\"`")
+        }
+        [] => format!("process ids by a part of the name: `taskdiag pgrep {word}`"),
+        pids => format!("the processes named {word}: {}", pids.join(", ")),
+    }
 }
 
 /// The command with the options of all commands.
@@ -231,7 +264,7 @@ fn answer() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (arguments, is_link) = through_link(std::env::args_os().collect());
-    let line = ps::CommandLine::new(sockets::with_letters(pkill::with_signal(arguments)), is_link);
+    let line = ps::CommandLine::new(habit::replaced(pkill::with_signal(arguments)), is_link);
     let result = line.and_then(|line| {
         let cli = match parse(&line.arguments) {
             Ok(cli) => cli,
@@ -244,8 +277,9 @@ fn answer() -> ExitCode {
                     .arguments
                     .iter()
                     .map(|text| text::message(&text.to_string_lossy()).into());
-                let wrong = parse(&shown.collect::<Vec<_>>()).err().unwrap_or(wrong);
-                return Err(Failure::Unanswered(usage(&wrong)));
+                let shown: Vec<OsString> = shown.collect();
+                let wrong = parse(&shown).err().unwrap_or(wrong);
+                return Err(Failure::Unanswered(usage(&wrong, &shown)));
             }
             Err(help) => {
                 check_open()?;
@@ -258,7 +292,10 @@ fn answer() -> ExitCode {
             color => color,
         });
         proc::choose(cli.proc.clone())?;
-        run(cli, line.ps_options)
+        run(cli, line.ps_options).map_err(|failure| match habit::hint(&line.arguments, None) {
+            Some(hint) => failure.with(&format!("\ntip: {hint}")),
+            None => failure,
+        })
     });
     outcome::exit_code(result)
 }

@@ -10,7 +10,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::{Absent, Error, Undecided};
 use taskdiag_sys::host::is_initial_user_namespace;
 
-use crate::output::{text, Output};
+use crate::output::{terminal, text, Output};
 use crate::{history, proc};
 
 /// How a command that could run ended.
@@ -91,7 +91,12 @@ pub fn is_procps() -> bool {
 pub fn say(message: impl fmt::Display) {
     let message = text::message(&message.to_string());
     let name = LINK.get().unwrap_or(&"taskdiag");
-    let _ = writeln!(io::stderr(), "{name}: {message}");
+    let mut message = format!("{name}: {message}");
+    if let Some(width) = terminal::error_width() {
+        let lines = message.lines().flat_map(|line| text::wrapped(line, width));
+        message = lines.collect::<Vec<_>>().join("\n");
+    }
+    let _ = writeln!(io::stderr(), "{message}");
 }
 
 /// Who may see what was denied to this process.

@@ -2,15 +2,16 @@
 
 mod common;
 
+use std::fs;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{check_closed_pipe, command, free_pid, run, run_as_nobody, Run, Sleeper};
+use common::{check_closed_pipe, command, free_pid, run, run_as_nobody, run_on_terminal, Run, Sleeper};
 use rustix::process::{setrlimit, Resource, Rlimit};
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup::MemoryGroup;
-use taskdiag_testkit::temporary::Killed;
+use taskdiag_testkit::temporary::{Directory, Killed};
 
 /// Check that a process is below its parent, in the table and in JSON.
 #[test]
@@ -1023,4 +1024,117 @@ fn capabilities_count_in_their_user_namespace() {
     let run = inside(&[], &["normalize", &outside.pid(), "0x1000"]);
     let said = "(its user may, or who has CAP_SYS_PTRACE in its user namespace)";
     assert!(run.code == Some(2) && run.stderr.contains(said), "{run:?}");
+}
+
+/// Check what is said to those who type what other programs take: one message, what to type, and where
+/// the options are.
+#[test]
+fn habits_get_hints() {
+    let directory = Directory::new("habits");
+    fs::write(directory.join("named"), "").expect("a file");
+    for (typed, hint) in [
+        ("netstat -tulpn", "`taskdiag net` counts what each process"),
+        ("lsof", "`taskdiag files` lists"),
+        ("ss -tlnp", "`taskdiag sockets` lists sockets"),
+        ("fuser /tmp", "`taskdiag files --path PATH`"),
+        ("htop", "`taskdiag top`"),
+        ("files -i", "`taskdiag sockets` lists sockets"),
+        ("files -iTCP:22", "`taskdiag sockets` lists sockets"),
+        ("files -c sh", "--where \"comm ~"),
+        ("files named", "`taskdiag files --path named`"),
+        ("files /etc/passwd", "`taskdiag files --path /etc/passwd`"),
+        (
+            "files nothing-of-this-name",
+            "`taskdiag files --where \"comm ~ 'nothing-of-this-name'\"`",
+        ),
+        ("maps nothing-of-this-name", "`taskdiag pgrep nothing-of-this-name`"),
+        ("sockets :22", "`taskdiag sockets --port 22`"),
+        ("sockets dst 1.2.3.4", "remote_addr in '10.0.0.0/8'"),
+        ("sockets sport = :22", "local_port"),
+        ("sockets -tmn", "RECV-Q"),
+        ("sockets -tX", "unexpected argument '-X'"),
+        ("sockets --wher x", "a similar argument exists: '--where'"),
+        ("sockets --color x", "[possible values: auto, always, never]"),
+        ("top -s PERCENT_MEM", "--sort -rss_bytes"),
+        ("top -o %MEM", "`taskdiag top --sort -rss_bytes` sorts"),
+        ("ps axo pid,vmsize", "near it are: vsize, "),
+        ("ps axo comand", "near it are: command"),
+        ("ps --where comand==1", "near it are: command"),
+        ("history check /nonexistent", "`taskdiag history DIR` checks"),
+        ("history -r /nonexistent", "`taskdiag top --history DIR`"),
+        ("metrics -procnames bash", "--config"),
+        ("net -n 1", "`taskdiag net --watch 1 -n N`"),
+        ("record -w FILE", "`taskdiag record --dir DIR"),
+    ] {
+        let args: Vec<&str> = typed.split(' ').collect();
+        let output = command(&args)
+            .current_dir(&*directory)
+            .output()
+            .expect("the binary runs");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(2), 0),
+            "{typed}: {said}"
+        );
+        assert!(said.starts_with("taskdiag: ") && said.contains(hint), "{typed}: {said}");
+        // One style: lines without gaps, and no page of usage.
+        let is_short = said.lines().count() <= 5 && !said.contains("\n\n") && !said.contains("Usage:");
+        assert!(is_short && said.matches("tip: ").count() <= 1, "{typed}: {said}");
+    }
+}
+
+/// Check that habits which mean an option here are that option.
+#[test]
+fn habits_work() {
+    let sleeper = Sleeper::new("a-sleeper");
+    let pid = sleeper.pid();
+    for (typed, same) in [
+        ("sockets -tanH", "sockets --tcp --no-header"),
+        ("sockets --numeric --tcp state listen", "sockets --tcp --state listen"),
+        ("sockets -4tl", "sockets --listening --tcp --where family=='inet'"),
+        ("files +L1 -nP -p PID", "files --deleted -p PID"),
+        ("files +D / -p PID", "files --path / -p PID"),
+        ("tree -a -p PID", "tree -p PID"),
+    ] {
+        let [typed, same] = [typed, same].map(|line| {
+            let line = line.replace("PID", &pid);
+            let run = run(&line.split(' ').collect::<Vec<_>>());
+            (run.code, run.stdout, run.stderr)
+        });
+        assert_eq!(typed, same);
+    }
+}
+
+/// Check that messages on a terminal are broken between words.
+#[test]
+fn messages_wrap_on_a_terminal() {
+    let said = |args: &[&str]| {
+        let mut shell = Command::new("sh");
+        let script = "exec \"$0\" \"$@\" 2>&1";
+        run_on_terminal(
+            shell.args(["-c", script, env!("CARGO_BIN_EXE_taskdiag")]).args(args),
+            40,
+            24,
+        )
+        .text()
+    };
+    let text = said(&["netstat"]);
+    assert!(
+        text.lines().count() > 4 && text.lines().all(|line| line.len() <= 40),
+        "{text}"
+    );
+    assert!(
+        text.replace('\n', " ").contains("counts what each process sends"),
+        "{text}"
+    );
+    // The mark stays below its place.
+    let expression = "pid == 1 and comm == 'x' and not kernel_thread and uid = 0";
+    let text = said(&["ps", "--where", expression]);
+    let mark = format!(
+        "  {expression}\n  {:>width$}",
+        "^",
+        width = expression.find("= 0").expect("there") + 1
+    );
+    assert!(text.contains(&mark), "{text}");
 }

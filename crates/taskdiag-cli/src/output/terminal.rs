@@ -1,6 +1,7 @@
 //! The terminal on standard output, if there is one: its size, and whether it gets colours.
 
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
@@ -31,11 +32,19 @@ impl Size {
 
 /// The size of the terminal on standard output. `None` if standard output is not a terminal.
 pub fn size() -> Option<Size> {
-    let stdout = rustix::stdio::stdout();
-    if !isatty(stdout) {
+    size_of(rustix::stdio::stdout())
+}
+
+/// The characters per line on standard error, if that is a terminal.
+pub fn error_width() -> Option<usize> {
+    size_of(rustix::stdio::stderr()).map(|size| size.columns)
+}
+
+fn size_of(terminal: BorrowedFd<'_>) -> Option<Size> {
+    if !isatty(terminal) {
         return None;
     }
-    Some(tcgetwinsize(stdout).map_or(USUAL, |size| Size::new(size.ws_col, size.ws_row)))
+    Some(tcgetwinsize(terminal).map_or(USUAL, |size| Size::new(size.ws_col, size.ws_row)))
 }
 
 /// The values of `--color`.

@@ -1,12 +1,33 @@
 //! Texts of others, made harmless for a terminal.
 
 pub use taskdiag_core::escape::*;
+use unicode_width::UnicodeWidthStr as _;
 
 /// The text that `write` appends.
 pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut out = Vec::new();
     write(&mut out);
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A text in lines of this width, broken between words. A line that begins with spaces stays as it is:
+/// below it there may be a mark.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    if text.starts_with(' ') {
+        return vec![text.to_owned()];
+    }
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if lines[last].is_empty() {
+            lines[last].push_str(word);
+        } else if lines[last].width() + 1 + word.width() <= width {
+            lines[last] = format!("{} {word}", lines[last]);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// Whether the locale says that the terminal supports UTF-8.

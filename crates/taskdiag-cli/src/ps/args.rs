@@ -133,6 +133,11 @@ const GLOBAL: [&str; 2] = ["color", "proc"];
 
 /// The position of the command's name, if it is this one.
 pub fn position_of(command: &str, arguments: &[OsString]) -> Option<usize> {
+    command_at(arguments).filter(|&at| arguments[at] == command)
+}
+
+/// The position of the command's name.
+pub fn command_at(arguments: &[OsString]) -> Option<usize> {
     let mut position = 1;
     loop {
         let word = arguments.get(position)?.as_encoded_bytes();
@@ -140,7 +145,7 @@ pub fn position_of(command: &str, arguments: &[OsString]) -> Option<usize> {
         match GLOBAL.iter().find_map(option) {
             Some(b"") => position += 2,
             Some([b'=', ..]) => position += 1,
-            _ => return (word == command.as_bytes()).then_some(position),
+            _ => return Some(position),
         }
     }
 }

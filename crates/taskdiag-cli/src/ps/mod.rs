@@ -37,7 +37,7 @@ use crate::version;
 pub use cell::plain;
 pub use host::pid_digits;
 
-pub use args::{position_of, Args, CommandLine, PsArgs};
+pub use args::{command_at, position_of, Args, CommandLine, PsArgs};
 pub use options::{terminal, PsOptions};
 
 use forest::Tree;

@@ -4,8 +4,6 @@ mod report;
 mod row;
 mod sums;
 
-use std::ffi::OsString;
-
 use clap::Args as ClapArgs;
 use taskdiag::sockets::{Filter, Kind, Request, SocketField, State};
 use taskdiag::{Field, Query, Set, Snapshot};
@@ -16,7 +14,6 @@ use crate::listing::{Answers, Format};
 use crate::outcome::{say_hidden, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
-use crate::ps::position_of;
 use crate::quantity;
 use crate::selection::{own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
@@ -125,41 +122,6 @@ impl KindOptions {
         ];
         each.into_iter().filter(|one| one.0).map(|one| one.1).collect()
     }
-}
-
-/// Replaces letters of ss(8) behind one hyphen, as in `-tlnp`, by the options that they stand for.
-/// Alone, `-u` and `-p` select owners. What is always shown needs no option.
-pub fn with_letters(arguments: Vec<OsString>) -> Vec<OsString> {
-    let Some(command) = position_of("sockets", &arguments) else {
-        return arguments;
-    };
-    let option = |letter| match letter {
-        't' => Some("--tcp"),
-        'u' => Some("--udp"),
-        'w' => Some("--raw"),
-        'x' => Some("--unix"),
-        'l' => Some("--listening"),
-        'i' => Some("--info"),
-        'n' | 'a' | 'p' | 'e' => Some(""),
-        _ => None,
-    };
-    let options = |argument: OsString| -> Vec<OsString> {
-        let letters = argument
-            .to_str()
-            .and_then(|text| text.strip_prefix('-'))
-            .unwrap_or_default();
-        let options: Option<Vec<&str>> = letters.chars().map(option).collect();
-        match options {
-            Some(options) if !matches!(letters, "" | "u" | "p") => {
-                let named = options.into_iter().filter(|option| !option.is_empty());
-                named.map(OsString::from).collect()
-            }
-            _ => vec![argument],
-        }
-    };
-    let (before, own) = arguments.split_at(command + 1);
-    let own = own.iter().cloned().flat_map(options);
-    before.iter().cloned().chain(own).collect()
 }
 
 /// What `--by` takes.

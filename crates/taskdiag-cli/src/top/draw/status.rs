@@ -72,25 +72,12 @@ const MAX_BELOW: usize = 5;
 
 /// A text in lines of this width, broken between words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.len() - 1;
+    let mut lines = text::wrapped(text, width);
+    if lines.len() > MAX_BELOW {
         // There must be room to say that there is more.
-        let width = if lines.len() < MAX_BELOW {
-            width
-        } else {
-            width.saturating_sub(2)
-        };
-        if lines[last].is_empty() {
-            lines[last].push_str(word);
-        } else if canvas::width(&lines[last]) + 1 + canvas::width(word) <= width {
-            lines[last] = format!("{} {word}", lines[last]);
-        } else if lines.len() < MAX_BELOW {
-            lines.push(word.to_owned());
-        } else {
-            lines[last].push_str(" …");
-            break;
-        }
+        let rest = lines.split_off(MAX_BELOW - 1).join(" ");
+        let last = text::wrapped(&rest, width.saturating_sub(2)).swap_remove(0);
+        lines.push(format!("{last} …"));
     }
     lines
 }

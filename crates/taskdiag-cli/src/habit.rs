@@ -1,0 +1,353 @@
+//! What those type who know other programs, and what it means here.
+
+use std::ffi::OsString;
+
+use crate::ps::command_at;
+use Means::{Hint, InWord, Same};
+
+/// The meaning of a word.
+#[derive(Clone, Copy, Debug)]
+enum Means {
+    /// The same as an option; nothing if it is so without one.
+    Same(&'static str),
+    /// The same among other letters, as in `-tulpn`. Alone it is an option of this program.
+    InWord(&'static str),
+    /// Nothing. This says what to type.
+    Hint(&'static str),
+}
+
+const ON_COMMAND: &str = "";
+const TIMERS: &str = "--fields=+timer,timer_ns,retransmits_count";
+const EXPRESSIONS: &str = "filters are expressions: --where \"remote_addr in '10.0.0.0/8' and remote_port == 443\", \
+                           with local_addr and local_port for this end; --port N is a port at either end";
+const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
+const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds";
+const SORT_OF_TOP: &str =
+    "-o chooses columns; `taskdiag top --sort -rss_bytes` sorts, and so do the keys P, M, T and N";
+const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
+const PAST: &str =
+    "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
+                    a moment of it, --from TIME --to TIME a period";
+
+/// The command, the word, and its meaning. Letters of one command can be in one word.
+const HABITS: &[(&str, &str, Means)] = &[
+    (ON_COMMAND, "atop", Hint("`taskdiag top` shows processes, `taskdiag record` records them")),
+    (ON_COMMAND, "fincore", Hint("`taskdiag cache PATH` shows what is in the page cache")),
+    (ON_COMMAND, "free", Hint("`taskdiag mem --system` shows the memory of the machine")),
+    (ON_COMMAND, "fuser", Hint("`taskdiag files --path PATH` lists who has a file open, `taskdiag sockets --port N` who has a port")),
+    (ON_COMMAND, "htop", Hint("`taskdiag top` has the keys of htop")),
+    (ON_COMMAND, "iotop", Hint("`taskdiag watch --sort -write_bytes_per_s` shows who reads and writes")),
+    (ON_COMMAND, "kill", Hint("`taskdiag pkill NAME` signals processes by name or other properties")),
+    (ON_COMMAND, "killall", Hint("`taskdiag pkill -x NAME` signals processes by name")),
+    (ON_COMMAND, "lsof", Hint("`taskdiag files` lists what processes have open, with --path PATH who has a file open; `taskdiag sockets` lists sockets")),
+    (ON_COMMAND, "nethogs", Hint("`taskdiag net --watch 1` shows who uses the network")),
+    (ON_COMMAND, "netstat", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
+    (ON_COMMAND, "pidof", Hint("`taskdiag pgrep -x NAME` prints the ids of processes")),
+    (ON_COMMAND, "pidstat", Hint("`taskdiag watch` shows what processes do, sample by sample")),
+    (ON_COMMAND, "pmap", Hint("`taskdiag maps PID` lists the mappings of a process")),
+    (ON_COMMAND, "process-exporter", Hint("`taskdiag metrics` has the metrics and options of process-exporter")),
+    (ON_COMMAND, "pstree", Hint("`taskdiag tree` shows processes below their parents")),
+    (ON_COMMAND, "pwdx", Hint("`taskdiag ps -o pid,cwd -p PID` shows the working directory of a process")),
+    (ON_COMMAND, "smem", Hint("`taskdiag mem` accounts for the memory of processes")),
+    (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
+    ("files", "+D", Same("--path")),
+    ("files", "+d", Same("--path")),
+    ("files", "+L", Same("--deleted")),
+    ("files", "+L1", Same("--deleted")),
+    ("files", "-P", Same("")),
+    ("files", "-a", Same("")),
+    ("files", "-b", Same("")),
+    ("files", "-n", Same("")),
+    ("files", "-w", Same("")),
+    ("files", "+E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
+    ("files", "-E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
+    ("files", "-F", Hint("--jsonl and --csv are for programs, with the fields of -o")),
+    ("files", "-U", Hint("`taskdiag sockets --unix` lists UNIX sockets")),
+    ("files", "-c", Hint("--where \"comm ~ '^NAME'\" chooses by the name of the process")),
+    ("files", "-d", Hint("--use fd,cwd,root,exe,map chooses what files are used for, --where 'fd == 3' a descriptor")),
+    ("files", "-i", Hint(OF_SOCKETS)),
+    ("files", "-m", Hint("--path with the mount point of a file system has all its files")),
+    ("files", "-r", Hint("`watch -n 5 taskdiag files …` repeats it")),
+    ("files", "-s", Hint("sizes are shown; of TCP: `taskdiag sockets --state STATE`")),
+    ("files", "-t", Hint("-o pid --csv --no-header prints process ids alone")),
+    ("history", "-b", Hint(PAST)),
+    ("history", "-e", Hint(PAST)),
+    ("history", "-r", Hint(PAST)),
+    ("history", "check", Hint("`taskdiag history DIR` checks a recording; --verify reads every sample, too")),
+    ("history", "verify", Hint("`taskdiag history DIR --verify` checks a recording, and reads every sample")),
+    ("metrics", "-children", Same("--children")),
+    ("metrics", "-config.path", Same("--config")),
+    ("metrics", "-procfs", Same("--proc")),
+    ("metrics", "-recheck", Same("--recheck")),
+    ("metrics", "-remove-empty-groups", Same("--remove-empty-groups")),
+    ("metrics", "-threads", Same("--threads")),
+    ("metrics", "-web.listen-address", Same("--listen")),
+    ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
+    ("metrics", "-namemapping", Hint(RULES)),
+    ("metrics", "-once-to-stdout-delay", Hint("`curl -s http://127.0.0.1:9256/metrics` prints them once")),
+    ("metrics", "-procnames", Hint(RULES)),
+    ("metrics", "-web.config.file", Hint("a proxy adds TLS and passwords")),
+    ("metrics", "-web.telemetry-path", Hint("the path is /metrics")),
+    ("net", "-n", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
+    ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
+    ("sockets", "-0", Same("--packet")),
+    ("sockets", "-4", Same("--where=family == 'inet'")),
+    ("sockets", "-6", Same("--where=family == 'inet6'")),
+    ("sockets", "-H", Same("--no-header")),
+    ("sockets", "-O", Same("")),
+    ("sockets", "-W", Same("")),
+    ("sockets", "-a", Same("")),
+    ("sockets", "-e", Same("")),
+    ("sockets", "-i", Same("--info")),
+    ("sockets", "-l", Same("--listening")),
+    ("sockets", "-n", Same("")),
+    ("sockets", "-o", InWord(TIMERS)),
+    ("sockets", "-p", InWord("")),
+    ("sockets", "-s", Same("--by=state")),
+    ("sockets", "-t", Same("--tcp")),
+    ("sockets", "-u", InWord("--udp")),
+    ("sockets", "-w", Same("--raw")),
+    ("sockets", "-x", Same("--unix")),
+    ("sockets", "-all", Same("")),
+    ("sockets", "-extended", Same("")),
+    ("sockets", "-ipv4", Same("--where=family == 'inet'")),
+    ("sockets", "-ipv6", Same("--where=family == 'inet6'")),
+    ("sockets", "-numeric", Same("")),
+    ("sockets", "-oneline", Same("")),
+    ("sockets", "-options", Same(TIMERS)),
+    ("sockets", "-processes", Same("")),
+    ("sockets", "-program", Same("")),
+    ("sockets", "-programs", Same("")),
+    ("sockets", "-summary", Same("--by=state")),
+    ("sockets", "-timers", Same(TIMERS)),
+    ("sockets", "-wide", Same("")),
+    ("sockets", "-A", Hint(KINDS)),
+    ("sockets", "-E", Hint("`watch -n 1 taskdiag sockets …` repeats it")),
+    ("sockets", "-K", Hint("it closes no sockets; `ss -K` does")),
+    ("sockets", "-N", Hint("sockets of all network namespaces are shown; --own-netns leaves the others out")),
+    ("sockets", "-c", Hint("`watch -n 1 taskdiag sockets …` repeats it")),
+    ("sockets", "-f", Hint(KINDS)),
+    ("sockets", "-m", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
+    ("sockets", "-memory", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
+    ("sockets", "-r", Hint("there are no names of hosts; of netstat -r: `ip route`")),
+    ("sockets", "-resolve", Hint("there are no names of hosts: addresses and ports are numbers")),
+    ("sockets", "state", Same("--state")),
+    ("sockets", "dport", Hint(EXPRESSIONS)),
+    ("sockets", "dst", Hint(EXPRESSIONS)),
+    ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
+    ("sockets", "sport", Hint(EXPRESSIONS)),
+    ("sockets", "src", Hint(EXPRESSIONS)),
+    ("top", "%CPU", Hint(SORT_OF_TOP)),
+    ("top", "%MEM", Hint(SORT_OF_TOP)),
+    ("top", "+%CPU", Hint(SORT_OF_TOP)),
+    ("top", "+%MEM", Hint(SORT_OF_TOP)),
+    ("top", "RES", Hint(SORT_OF_TOP)),
+    ("top", "TIME+", Hint(SORT_OF_TOP)),
+    ("top", "-C", Same("--color=never")),
+    ("top", "-H", Same("--threads")),
+    ("top", "-M", Same("")),
+    ("top", "-b", Same("--batch")),
+    ("top", "-c", Same("")),
+    ("top", "-i", Same("--where=cpu_percent > 0")),
+    ("top", "-t", Same("--tree")),
+    ("top", "-no-color", Same("--color=never")),
+    ("top", "-no-mouse", Same("")),
+    ("top", "-1", Hint("the key 1 shows one bar for all processors, or one for each")),
+    ("top", "-E", Hint("sizes have the unit that fits; --bytes shows exact ones")),
+    ("top", "-F", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
+    ("top", "-S", Hint("`taskdiag ps S` adds the times of children that have ended")),
+    ("top", "-U", Hint("-u USER chooses effective users, --where \"uid == 'USER'\" real ones")),
+    ("top", "-e", Hint("sizes have the unit that fits; --bytes shows exact ones")),
+    ("top", "-filter", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
+    ("top", "-s", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
+    ("top", "-sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
+    ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
+    ("tree", "-A", Same("--ascii")),
+    ("tree", "-T", Same("")),
+    ("tree", "-U", Same("")),
+    ("tree", "-a", Same("")),
+    ("tree", "-c", Same("")),
+    ("tree", "-l", Same("")),
+    ("tree", "-n", Same("")),
+    ("tree", "-p", Hint("process ids are always shown; -p PID chooses processes")),
+];
+
+/// The options whose value may begin with a dash.
+const VALUE_WITH_DASH: [&str; 4] = ["--sort", "--at", "--from", "--to"];
+
+/// The meaning of a word of a command.
+fn meaning(command: &str, word: &str) -> Option<Means> {
+    let found = HABITS.iter().find(|habit| (habit.0, habit.1) == (command, word));
+    found.map(|habit| habit.2)
+}
+
+/// Whether a habit of a command stands for this option.
+fn is_meant(command: &str, option: &str) -> bool {
+    let stands = |means| matches!(means, Same(meant) | InWord(meant) if meant == option);
+    HABITS.iter().any(|habit| habit.0 == command && stands(habit.2))
+}
+
+/// The word of an argument, and what follows it: the value of an option, or the rest of a filter. One
+/// dash or two before a name are the same.
+fn word(argument: &str) -> (&str, Option<&str>) {
+    let argument = match argument.strip_prefix("--") {
+        Some(name) if name.len() > 1 => &argument[1..],
+        _ => argument,
+    };
+    match argument.split_once([' ', '=']) {
+        Some((word, rest)) => (word, Some(rest)),
+        None => (argument, None),
+    }
+}
+
+/// The letters of an argument such as `-tulpn`.
+fn letters(argument: &str) -> &str {
+    let letters = argument.strip_prefix('-').filter(|letters| letters.is_ascii());
+    letters.unwrap_or_default()
+}
+
+/// Replaces what means the same as options of this program by these.
+pub fn replaced(arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(at) = command_at(&arguments) else {
+        return arguments;
+    };
+    let command = arguments[at].to_string_lossy().into_owned();
+    let (before, own) = arguments.split_at(at + 1);
+    let end = own.iter().position(|argument| argument == "--").unwrap_or(own.len());
+    let (own, after) = own.split_at(end);
+    let mut last = "";
+    let options = own.iter().flat_map(|argument| {
+        let text = argument.to_str().unwrap_or_default();
+        let last = std::mem::replace(&mut last, text);
+        let is_value = if text.starts_with('-') {
+            VALUE_WITH_DASH.contains(&last)
+        } else {
+            last.starts_with('-') && options(&command, last) == [last] && !is_meant(&command, last)
+        };
+        if is_value || text.is_empty() {
+            return vec![argument.clone()];
+        }
+        options(&command, text)
+    });
+    let before = before.iter().cloned().chain(options);
+    before.chain(after.iter().cloned()).collect()
+}
+
+/// The options that an argument stands for; otherwise the argument.
+fn options(command: &str, argument: &str) -> Vec<OsString> {
+    let (name, value) = word(argument);
+    if let Some(Same(option)) = meaning(command, name) {
+        let value = value.map(|value| format!("={value}")).unwrap_or_default();
+        let is_option = !option.is_empty();
+        return is_option
+            .then(|| format!("{option}{value}").into())
+            .into_iter()
+            .collect();
+    }
+    let letters = letters(argument);
+    let of_letter = |at: usize| match meaning(command, &format!("-{}", &letters[at..=at])) {
+        Some(Same(option) | InWord(option)) => Some(option),
+        _ => None,
+    };
+    let known: Vec<&str> = (0..letters.len()).map_while(of_letter).collect();
+    let rest = &letters[known.len()..];
+    // What begins with an option of this program may be its value: `-uroot`, `-ostate`.
+    let is_own = |first: &str| match meaning(command, &format!("-{first}")) {
+        Some(InWord(option)) => letters.len() == 1 || !rest.is_empty() || option.starts_with("--fields"),
+        _ => false,
+    };
+    if known.is_empty() || is_own(&letters[..1]) {
+        return vec![argument.into()];
+    }
+    let rest = (!rest.is_empty()).then(|| format!("-{rest}"));
+    let known = known.into_iter().filter(|option| !option.is_empty()).map(str::to_owned);
+    known.chain(rest).map(OsString::from).collect()
+}
+
+/// What to type instead of one of these arguments, which were refused. Those of options may mean
+/// something else, unless they are the ones that were: `refused` is how they begin.
+pub fn hint(arguments: &[OsString], refused: Option<&str>) -> Option<String> {
+    let at = command_at(arguments)?;
+    let command = arguments[at].to_str()?;
+    let of = |command: &str, argument: &str| {
+        let letter = || meaning(command, &format!("-{}", letters(argument).get(..1)?));
+        match meaning(command, word(argument).0).or_else(letter)? {
+            Hint(hint) => Some(hint.to_owned()),
+            Same(option) if !option.is_empty() && refused.is_some() => Some(format!("here it is {option}")),
+            Same(_) | InWord(_) => None,
+        }
+    };
+    let is_meant = |argument: &&str| match refused {
+        Some(refused) => argument.starts_with(refused),
+        None => !argument.starts_with('-'),
+    };
+    let own = arguments[at + 1..].iter().filter_map(|argument| argument.to_str());
+    let of_own = own.filter(is_meant).find_map(|argument| of(command, argument));
+    of_own.or_else(|| of(ON_COMMAND, command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    /// Check that the rows are in order, so that each word of a command has one meaning.
+    #[test]
+    fn words_have_one_meaning() {
+        for (index, (command, word, _)) in HABITS.iter().enumerate() {
+            let others = &HABITS[..index];
+            assert!(
+                others.iter().all(|other| (other.0, other.1) != (*command, *word)),
+                "{word}"
+            );
+            assert!(!word.starts_with("--") && !word.contains([' ', '=']), "{word}");
+        }
+    }
+
+    /// Check what habits are replaced by, and that options of this program and their values stay.
+    #[test]
+    fn habits_become_options() {
+        for (typed, meant) in [
+            ("sockets -tlnp", "sockets --tcp --listening"),
+            (
+                "sockets -tanop",
+                "sockets --tcp --fields=+timer,timer_ns,retransmits_count",
+            ),
+            ("sockets -ulpn -p 1", "sockets --udp --listening -p 1"),
+            ("sockets -u root", "sockets -u root"),
+            ("sockets -uroot", "sockets -uroot"),
+            ("sockets -ostate -opid", "sockets -ostate -opid"),
+            ("sockets -tX", "sockets --tcp -X"),
+            ("sockets -4t", "sockets --where=family == 'inet' --tcp"),
+            ("sockets --numeric --tcp", "sockets --tcp"),
+            ("sockets state established -t", "sockets --state established --tcp"),
+            (
+                "sockets state time-wait state closing",
+                "sockets --state time-wait --state closing",
+            ),
+            ("sockets --tcp state established", "sockets --tcp --state established"),
+            ("sockets --by state --sort -state", "sockets --by state --sort -state"),
+            ("sockets -- -t", "sockets -- -t"),
+            ("files +D /srv -nP", "files --path /srv"),
+            ("files +L1", "files --deleted"),
+            ("files -p 1", "files -p 1"),
+            ("top -bHcn1", "top --batch --threads -n1"),
+            ("top -d1 -i", "top -d1 --where=cpu_percent > 0"),
+            (
+                "metrics -config.path=/a -children=false",
+                "metrics --config=/a --children=false",
+            ),
+            ("metrics --config.path /a", "metrics --config /a"),
+            ("metrics --config /a", "metrics --config /a"),
+            ("ps -tanop", "ps -tanop"),
+            ("--proc /proc sockets -t", "--proc /proc sockets --tcp"),
+        ] {
+            let replaced = replaced(line(&format!("taskdiag {typed}")));
+            let words: Vec<&str> = replaced.iter().filter_map(|word| word.to_str()).collect();
+            assert_eq!(words[1..].join(" "), meant, "{typed}");
+        }
+    }
+}
