@@ -23,19 +23,23 @@ use super::view::{self, one_line, Effect, View};
 use crate::history;
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
+use crate::output::Output;
 use crate::ps::pid_digits;
+use crate::rhythm::Rhythm;
 use crate::selection::Selection;
 use crate::watch::SampleTime;
 
 /// How long a picture waits for the close look at rows that have just come into view.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The size of the screen whose header samples have that are printed.
+const HEADER: (u16, u16) = (draw::HEADER_WIDTH, 24);
+
 /// What the program starts with.
 pub struct Start<'a> {
     pub view: View,
     pub selection: &'a Selection,
     pub sampler: Sampler,
-    pub signals: Signals,
     /// Ends after this many samples.
     pub count: u64,
     pub settings: Option<PathBuf>,
@@ -124,12 +128,9 @@ impl<'a> App<'a> {
     }
 
     /// Runs until the user, a signal or the number of samples ends it.
-    pub fn run(mut self) -> Result<Outcome, Failure> {
+    pub fn run(mut self, signals: &Signals) -> Result<Outcome, Failure> {
         // This comes before the terminal is taken, so that a failure is an ordinary message.
-        match self.start.sampler.wait() {
-            Report::Failed(message) => return Err(Failure::Unanswered(message)),
-            report => self.take(report),
-        }
+        self.next()?;
         let mut guard = Some(Guard::enter()?);
         let mut screen = Screen::default();
         screen.begin()?;
@@ -150,14 +151,14 @@ impl<'a> App<'a> {
             let timeout = rest.filter(|_| self.is_changed && is_waiting);
             let timeout = timeout.map(|rest| Timespec::try_from(rest).unwrap_or_default());
             let sampler = std::os::fd::AsFd::as_fd(&self.start.sampler);
-            let ready = wait(&self.start.signals, sampler, is_left, timeout)?;
+            let ready = wait(signals, sampler, is_left, timeout)?;
             if ready.lost {
                 return Ok(Outcome::Complete);
             }
             if ready.output {
                 screen.flush()?;
             }
-            while let Some(notice) = ready.signals.then(|| self.start.signals.take()).flatten() {
+            while let Some(notice) = ready.signals.then(|| signals.take()).flatten() {
                 match notice {
                     Notice::End => self.is_over = true,
                     Notice::Resized => self.is_changed = true,
@@ -184,6 +185,47 @@ impl<'a> App<'a> {
                 }
             }
         }
+    }
+
+    /// Waits for the next report, and takes it.
+    fn next(&mut self) -> Result<(), Failure> {
+        match self.start.sampler.wait() {
+            Report::Failed(message) => return Err(Failure::Unanswered(message)),
+            report => self.take(report),
+        }
+        Ok(())
+    }
+
+    /// Prints samples as text, in lines of this width.
+    pub fn print(mut self, width: Option<usize>) -> Result<Outcome, Failure> {
+        let is_past = self.start.view.is_past;
+        let count = if is_past { 1 } else { self.start.count };
+        let mut rhythm = Rhythm::new(self.start.view.delay);
+        self.start.sampler.order(Order::Pause(true));
+        self.next()?;
+        for sample in 0..count {
+            self.model.set_height(usize::MAX);
+            if sample > 0 {
+                rhythm.wait();
+            }
+            if !is_past {
+                // The first one has no rates.
+                self.start.sampler.order(Order::Now);
+                self.next()?;
+            }
+            self.look_closer();
+            while self.awaited.is_some() {
+                self.next()?;
+            }
+            let lines = self.with_scene(HEADER, |scene, layout, memory| {
+                draw::lines(scene, layout, memory, width)
+            });
+            let mut output = Output::new();
+            let end = if sample + 1 < count { "\n\n" } else { "\n" };
+            output.buffer().extend_from_slice((lines.join("\n") + end).as_bytes());
+            output.finish()?;
+        }
+        Ok(Outcome::Complete)
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.
@@ -404,19 +446,32 @@ impl<'a> App<'a> {
 
     fn draw(&mut self, screen: &mut Screen) -> io::Result<()> {
         self.is_changed = false;
+        let mut canvas = Screen::canvas();
+        let size = (canvas.area.width, canvas.area.height);
+        let drawn = self.with_scene(size, |scene, layout, memory| {
+            draw::draw(&mut canvas, scene, layout, memory)
+        });
+        screen.draw(canvas, drawn.cursor)?;
+        screen.flush()?;
+        if let view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) = &mut self.start.view.screen {
+            *scroll = (*scroll).min(drawn.last_scroll);
+        }
+        Ok(())
+    }
+
+    /// Draws everything for a screen of this size.
+    fn with_scene<T>(
+        &mut self,
+        (width, height): (u16, u16),
+        draw: impl FnOnce(&Scene<'_>, &Layout, &mut Memory) -> T,
+    ) -> T {
         let shown = self.start.view.shown();
         let interval = match self.moments {
             [Some(before), Some(now)] => Some(now.since(&before)),
             _ => None,
         };
-        let mut canvas = Screen::canvas();
-        let layout: Layout = layout(
-            canvas.area.width,
-            canvas.area.height,
-            self.host.stat.each.len(),
-            self.start.view.each_processor,
-            self.at.is_some(),
-        );
+        let each = self.start.view.each_processor;
+        let layout = layout(width, height, self.host.stat.each.len(), each, self.at.is_some());
         self.model.set_height(layout.rows.into());
         self.start.view.settle(&self.model);
         let scene = Scene {
@@ -433,13 +488,7 @@ impl<'a> App<'a> {
             is_selected: self.is_selected,
             palette: self.start.palette,
         };
-        let drawn = draw::draw(&mut canvas, &scene, &layout, &mut self.memory);
-        screen.draw(canvas, drawn.cursor)?;
-        screen.flush()?;
-        if let view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) = &mut self.start.view.screen {
-            *scroll = (*scroll).min(drawn.last_scroll);
-        }
-        Ok(())
+        draw(&scene, &layout, &mut self.memory)
     }
 
     /// Whether the order is for a selection of all tasks.

@@ -134,7 +134,6 @@ impl Canvas {
     }
 
     /// The lines as text, which has a space for the second column of a wide character.
-    #[cfg(test)]
     pub fn lines(&self) -> Vec<String> {
         let text = |cell: &Cell| cell.character.unwrap_or(' ').to_string() + cell.marks.as_deref().unwrap_or_default();
         let lines = self.cells.chunks(self.area.width.into());

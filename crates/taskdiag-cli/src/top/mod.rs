@@ -41,6 +41,7 @@ use rustix::termios::isatty;
 use crate::grouping::{self, Grouping};
 use crate::history::MomentOptions;
 use crate::outcome::{no_thread, Failure, Outcome};
+use crate::output::table::terminal_width;
 use crate::output::terminal::is_colored;
 use crate::output::text::locale_is_utf8;
 use crate::quantity;
@@ -74,11 +75,13 @@ use view::{chosen_columns, View};
 /// W writes the settings to a file, which is read at the start: $XDG_CONFIG_HOME/taskdiag/top.conf,
 /// or ~/.config/taskdiag/top.conf. Options come before settings.
 ///
-/// For files and pipes use `taskdiag watch`, which prints lines.
+/// For files and pipes there are -b, which prints what is on the screen, and `taskdiag watch`, which
+/// has JSON and CSV, too.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag top\n  \
     taskdiag top -d 1 -u www-data\n  \
+    taskdiag top -b -n 1 --sort -rss_bytes\n  \
     taskdiag top --tree --where 'not kernel_thread'\n  \
     taskdiag top --by unit,user --sort -rss_bytes\n  \
     taskdiag top --history /var/lib/taskdiag --at '2026-11-23 03:12'\n  \
@@ -118,8 +121,9 @@ pub struct Args {
     /// Read and write settings in this file; it need not be there yet
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Batch mode of top(1), which this command does not have.
-    #[arg(short = 'b', long, hide = true)]
+    /// Print samples as text, with all rows, into files and pipes, too; -n says how many. Lines are as
+    /// wide as the terminal or as COLUMNS says, elsewhere as long as they need to be
+    #[arg(short = 'b', long)]
     batch: bool,
     #[command(flatten)]
     past: MomentOptions,
@@ -128,16 +132,13 @@ pub struct Args {
 }
 
 /// The commands to use without a terminal.
-const WITHOUT_TERMINAL: &str = "`taskdiag watch` prints samples line by line, `taskdiag ps` prints one";
+const WITHOUT_TERMINAL: &str = "`taskdiag top -b` prints samples as text, `taskdiag watch` for programs, too";
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    if args.batch {
-        return Err(Failure::Unanswered(format!(
-            "top: there is no batch mode\n{WITHOUT_TERMINAL}"
-        )));
+    if !args.batch {
+        check_terminal()?;
     }
-    check_terminal()?;
     let mut view = View::default();
     let path = args.config.clone().or_else(settings::usual_path);
     if let Some(path) = &path {
@@ -146,9 +147,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
     }
     args.apply(&mut view)?;
-    terminal::wait_for_foreground()?;
-    // Other threads must not receive the signals.
-    let signals = Signals::block()?;
+    let signals = if args.batch {
+        None
+    } else {
+        terminal::wait_for_foreground()?;
+        // Other threads must not receive the signals.
+        Some(Signals::block()?)
+    };
     let source = args.source()?;
     view.is_past = !source.is_live();
     if view.is_past && view.rows == Rows::Threads && !args.threads {
@@ -160,7 +165,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         view,
         selection: &args.selection,
         sampler,
-        signals,
         count: args.count.unwrap_or(u64::MAX),
         settings: path,
         exact: args.bytes,
@@ -170,7 +174,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             utf8: locale_is_utf8(),
         },
     })?;
-    app.run()
+    match signals {
+        Some(signals) => app.run(&signals),
+        None => app.print(columns_named().or_else(terminal_width)),
+    }
+}
+
+/// The number of characters on a line that COLUMNS names.
+fn columns_named() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok()?;
+    columns.parse().ok().filter(|&columns| columns > 0)
 }
 
 /// Fails if there is no terminal to draw on, and says what to do instead.

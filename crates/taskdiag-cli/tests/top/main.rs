@@ -725,16 +725,60 @@ fn mistakes_are_ordinary_messages() {
         let words = picture.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(said), "{picture}");
     }
-    for (args, said) in [
-        (&["top"][..], "standard output is not a terminal"),
-        (&["top", "-bn1"], "no batch mode"),
+    let run = run(&["top"]);
+    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+    for word in [
+        "standard output is not a terminal",
+        "`taskdiag top -b`",
+        "`taskdiag watch`",
     ] {
-        let run = run(args);
-        assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
-        for word in [said, "`taskdiag watch`", "`taskdiag ps`"] {
-            assert!(run.stderr.contains(word), "{}", run.stderr);
-        }
+        assert!(run.stderr.contains(word), "{}", run.stderr);
     }
+}
+
+/// Check that samples are printed without a terminal, each with the header, headings and all rows, as
+/// long as they are or as wide as COLUMNS says; with letters as top(1) takes them.
+#[test]
+fn samples_are_printed() {
+    let long = "x".repeat(300);
+    let sleeper = Sleeper::new(&long);
+    let others: Vec<Sleeper> = (0..40).map(|_| Sleeper::new("a-sleeper")).collect();
+    let pids: Vec<String> = others.iter().chain([&sleeper]).map(Sleeper::pid).collect();
+    let pids = pids.join(",");
+    let printed = |args: &[&str], columns: Option<&str>| {
+        let mut command = common::command(args);
+        command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("COLUMNS");
+        command.envs(columns.map(|columns| ("COLUMNS", columns)));
+        let output = command.output().expect("the binary runs");
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let text = printed(&["top", "-bcd0.1", "-n", "2", "-p", &pids], None);
+    let samples: Vec<&str> = text.split("\n\n").collect();
+    assert_eq!(samples.len(), 2, "{text}");
+    for sample in samples {
+        let lines: Vec<&str> = sample.lines().collect();
+        assert!(
+            lines[0].starts_with("load ") && sample.contains("sorted by cpu_percent"),
+            "{text}"
+        );
+        let heading = lines.iter().position(|line| line.ends_with(" COMMAND"));
+        let rows = &lines[heading.expect("headings") + 1..];
+        assert_eq!(rows.len(), 41, "{text}");
+        assert!(rows.iter().any(|row| row.ends_with(&format!(" {long} 1000"))), "{text}");
+        // There is a sample before the first one, so all have rates.
+        assert!(rows.iter().all(|row| row.contains(" 0.0 ")), "{text}");
+    }
+    let text = printed(&["top", "-bHn1", "-p", &pids], Some("60"));
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    assert!(text.contains("threads | sorted by") && text.contains(" TID "), "{text}");
+    let text = printed(&["top", "-b", "-n1", "--by", "user", "-p", &pids], None);
+    assert!(
+        text.lines()
+            .last()
+            .is_some_and(|row| row.trim_start().starts_with("41 ")),
+        "{text}"
+    );
 }
 
 /// Check that the user nobody also sees processes, and a note about denied values.

@@ -26,6 +26,9 @@ pub use layout::{layout, Layout};
 pub use palette::Palette;
 pub use table::Memory;
 
+/// The most characters on a line of the header that is printed.
+pub const HEADER_WIDTH: u16 = 100;
+
 /// Everything that is drawn.
 pub struct Scene<'a> {
     pub view: &'a View,
@@ -55,6 +58,20 @@ pub struct Drawn {
     pub cursor: Option<(u16, u16)>,
     /// The last line at which the page of help or details can begin.
     pub last_scroll: usize,
+}
+
+/// The header and all rows as lines of text, the rows in this width.
+pub fn lines(scene: &Scene<'_>, layout: &Layout, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
+    let at_most = |width: usize| u16::try_from(width).unwrap_or(u16::MAX).min(HEADER_WIDTH);
+    let mut canvas = Canvas::new(width.map_or(HEADER_WIDTH, at_most), layout.status + 1);
+    let area = canvas.area;
+    for (number, &line) in (0..).zip(&layout.header) {
+        header::draw(&mut canvas, area, number, line, scene);
+    }
+    status::status(&mut canvas, area, layout.status, scene);
+    let mut lines = canvas.lines();
+    lines.extend(table::lines(scene, memory, width));
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Draws the screen.

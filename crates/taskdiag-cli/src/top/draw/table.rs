@@ -74,10 +74,11 @@ struct Heading {
     least_width: usize,
 }
 
-/// Draws headings and rows.
-pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
-    let first = scene.view.first;
-    let end = (first + usize::from(layout.rows)).min(scene.model.len());
+/// The headings, the cells of rows, and the styles of these.
+type Contents = (Vec<Heading>, Vec<Vec<String>>, Vec<Vec<Style>>);
+
+/// What the rows from `first` to `end` have.
+fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory) -> Contents {
     let columns: Vec<Heading>;
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
     let mut styles: Vec<Vec<Style>> = Vec::new();
@@ -129,6 +130,39 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
         }
     }
     memory.widen(&columns, &rows);
+    (columns, rows, styles)
+}
+
+/// The headings and all rows as lines of this width; without one, they are as long as their cells.
+pub fn lines(scene: &Scene<'_>, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
+    let (columns, rows, _) = contents(scene, (0, scene.model.len()), memory);
+    let widths = fit(&memory.widths, width.unwrap_or(MAX_CELL_BYTES));
+    let headings = columns.iter().map(|column| column.text.to_owned()).collect();
+    let line = |cells: &Vec<String>| {
+        // Only the last cell is as long as its text.
+        let mut cells: Vec<_> = (columns.iter().zip(cells).zip(&widths))
+            .filter_map(|((column, cell), width)| Some((column.align, cell, (*width)?)))
+            .collect();
+        if let Some((_, cell, width)) = cells.last_mut() {
+            *width = canvas::width(cell).min(*width);
+        }
+        let length: usize = cells.iter().map(|(.., width)| width + 1).sum();
+        let mut canvas = Canvas::new(length.try_into().unwrap_or(u16::MAX), 1);
+        let area = canvas.area;
+        let mut pen = Pen::new(&mut canvas, area, 0);
+        for (align, cell, width) in cells {
+            put_cell(&mut pen, (cell, Style::new()), width, align, 0, scene.palette);
+        }
+        canvas.lines().concat()
+    };
+    std::iter::once(&headings).chain(&rows).map(line).collect()
+}
+
+/// Draws headings and rows.
+pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
+    let first = scene.view.first;
+    let end = (first + usize::from(layout.rows)).min(scene.model.len());
+    let (columns, rows, styles) = contents(scene, (first, end), memory);
     let widths = fit(&memory.widths, usize::from(area.width));
     heading(canvas, area, layout, &columns, &widths, scene.palette);
     for (number, cells) in rows.iter().enumerate() {
