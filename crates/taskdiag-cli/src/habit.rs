@@ -29,7 +29,8 @@ const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
                     a moment of it, --from TIME --to TIME a period";
 
-/// The command, the word, and its meaning. Letters of one command can be in one word.
+/// The command, words, and their meaning. One dash stands for two, too, and letters of one command
+/// can be in one word.
 const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "atop", Hint("`taskdiag top` shows processes, `taskdiag record` records them")),
     (ON_COMMAND, "fincore", Hint("`taskdiag cache PATH` shows what is in the page cache")),
@@ -50,17 +51,10 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "pwdx", Hint("`taskdiag ps -o pid,cwd -p PID` shows the working directory of a process")),
     (ON_COMMAND, "smem", Hint("`taskdiag mem` accounts for the memory of processes")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
-    ("files", "+D", Same("--path")),
-    ("files", "+d", Same("--path")),
-    ("files", "+L", Same("--deleted")),
-    ("files", "+L1", Same("--deleted")),
-    ("files", "-P", Same("")),
-    ("files", "-a", Same("")),
-    ("files", "-b", Same("")),
-    ("files", "-n", Same("")),
-    ("files", "-w", Same("")),
-    ("files", "+E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
-    ("files", "-E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
+    ("files", "+D +d", Same("--path")),
+    ("files", "+L +L1", Same("--deleted")),
+    ("files", "-P -a -b -n -w", Same("")),
+    ("files", "+E -E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
     ("files", "-F", Hint("--jsonl and --csv are for programs, with the fields of -o")),
     ("files", "-U", Hint("`taskdiag sockets --unix` lists UNIX sockets")),
     ("files", "-c", Hint("--where \"comm ~ '^NAME'\" chooses by the name of the process")),
@@ -70,11 +64,8 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("files", "-r", Hint("`watch -n 5 taskdiag files …` repeats it")),
     ("files", "-s", Hint("sizes are shown; of TCP: `taskdiag sockets --state STATE`")),
     ("files", "-t", Hint("-o pid --csv --no-header prints process ids alone")),
-    ("history", "-b", Hint(PAST)),
-    ("history", "-e", Hint(PAST)),
-    ("history", "-r", Hint(PAST)),
+    ("history", "-b -e -r", Hint(PAST)),
     ("history", "check", Hint("`taskdiag history DIR` checks a recording; --verify reads every sample, too")),
-    ("history", "verify", Hint("`taskdiag history DIR --verify` checks a recording, and reads every sample")),
     ("metrics", "-children", Same("--children")),
     ("metrics", "-config.path", Same("--config")),
     ("metrics", "-procfs", Same("--proc")),
@@ -83,92 +74,53 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("metrics", "-threads", Same("--threads")),
     ("metrics", "-web.listen-address", Same("--listen")),
     ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
-    ("metrics", "-namemapping", Hint(RULES)),
+    ("metrics", "-namemapping -procnames", Hint(RULES)),
     ("metrics", "-once-to-stdout-delay", Hint("`curl -s http://127.0.0.1:9256/metrics` prints them once")),
-    ("metrics", "-procnames", Hint(RULES)),
     ("metrics", "-web.config.file", Hint("a proxy adds TLS and passwords")),
     ("metrics", "-web.telemetry-path", Hint("the path is /metrics")),
     ("net", "-n", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
     ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
     ("sockets", "-0", Same("--packet")),
-    ("sockets", "-4", Same("--where=family == 'inet'")),
-    ("sockets", "-6", Same("--where=family == 'inet6'")),
+    ("sockets", "-4 -ipv4", Same("--where=family == 'inet'")),
+    ("sockets", "-6 -ipv6", Same("--where=family == 'inet6'")),
     ("sockets", "-H", Same("--no-header")),
-    ("sockets", "-O", Same("")),
-    ("sockets", "-W", Same("")),
-    ("sockets", "-a", Same("")),
-    ("sockets", "-e", Same("")),
+    ("sockets", "-O -W -a -e -n -all -extended -numeric -oneline -processes -program -programs -wide", Same("")),
     ("sockets", "-i", Same("--info")),
     ("sockets", "-l", Same("--listening")),
-    ("sockets", "-n", Same("")),
     ("sockets", "-o", InWord(TIMERS)),
     ("sockets", "-p", InWord("")),
-    ("sockets", "-s", Same("--by=state")),
+    ("sockets", "-s -summary", Same("--by=state")),
     ("sockets", "-t", Same("--tcp")),
     ("sockets", "-u", InWord("--udp")),
     ("sockets", "-w", Same("--raw")),
     ("sockets", "-x", Same("--unix")),
-    ("sockets", "-all", Same("")),
-    ("sockets", "-extended", Same("")),
-    ("sockets", "-ipv4", Same("--where=family == 'inet'")),
-    ("sockets", "-ipv6", Same("--where=family == 'inet6'")),
-    ("sockets", "-numeric", Same("")),
-    ("sockets", "-oneline", Same("")),
-    ("sockets", "-options", Same(TIMERS)),
-    ("sockets", "-processes", Same("")),
-    ("sockets", "-program", Same("")),
-    ("sockets", "-programs", Same("")),
-    ("sockets", "-summary", Same("--by=state")),
-    ("sockets", "-timers", Same(TIMERS)),
-    ("sockets", "-wide", Same("")),
-    ("sockets", "-A", Hint(KINDS)),
-    ("sockets", "-E", Hint("`watch -n 1 taskdiag sockets …` repeats it")),
+    ("sockets", "-options -timers", Same(TIMERS)),
+    ("sockets", "-A -f", Hint(KINDS)),
+    ("sockets", "-E -c", Hint("`watch -n 1 taskdiag sockets …` repeats it")),
     ("sockets", "-K", Hint("it closes no sockets; `ss -K` does")),
     ("sockets", "-N", Hint("sockets of all network namespaces are shown; --own-netns leaves the others out")),
-    ("sockets", "-c", Hint("`watch -n 1 taskdiag sockets …` repeats it")),
-    ("sockets", "-f", Hint(KINDS)),
-    ("sockets", "-m", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
-    ("sockets", "-memory", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
+    ("sockets", "-m -memory", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
     ("sockets", "-r", Hint("there are no names of hosts; of netstat -r: `ip route`")),
     ("sockets", "-resolve", Hint("there are no names of hosts: addresses and ports are numbers")),
     ("sockets", "state", Same("--state")),
-    ("sockets", "dport", Hint(EXPRESSIONS)),
-    ("sockets", "dst", Hint(EXPRESSIONS)),
+    ("sockets", "dport dst sport src", Hint(EXPRESSIONS)),
     ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
-    ("sockets", "sport", Hint(EXPRESSIONS)),
-    ("sockets", "src", Hint(EXPRESSIONS)),
-    ("top", "%CPU", Hint(SORT_OF_TOP)),
-    ("top", "%MEM", Hint(SORT_OF_TOP)),
-    ("top", "+%CPU", Hint(SORT_OF_TOP)),
-    ("top", "+%MEM", Hint(SORT_OF_TOP)),
-    ("top", "RES", Hint(SORT_OF_TOP)),
-    ("top", "TIME+", Hint(SORT_OF_TOP)),
-    ("top", "-C", Same("--color=never")),
+    ("top", "%CPU %MEM +%CPU +%MEM RES TIME+", Hint(SORT_OF_TOP)),
+    ("top", "-C -no-color", Same("--color=never")),
     ("top", "-H", Same("--threads")),
-    ("top", "-M", Same("")),
+    ("top", "-M -c -no-mouse", Same("")),
     ("top", "-b", Same("--batch")),
-    ("top", "-c", Same("")),
     ("top", "-i", Same("--where=cpu_percent > 0")),
     ("top", "-t", Same("--tree")),
-    ("top", "-no-color", Same("--color=never")),
-    ("top", "-no-mouse", Same("")),
     ("top", "-1", Hint("the key 1 shows one bar for all processors, or one for each")),
-    ("top", "-E", Hint("sizes have the unit that fits; --bytes shows exact ones")),
-    ("top", "-F", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
+    ("top", "-E -e", Hint("sizes have the unit that fits; --bytes shows exact ones")),
+    ("top", "-F -filter", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
     ("top", "-S", Hint("`taskdiag ps S` adds the times of children that have ended")),
     ("top", "-U", Hint("-u USER chooses effective users, --where \"uid == 'USER'\" real ones")),
-    ("top", "-e", Hint("sizes have the unit that fits; --bytes shows exact ones")),
-    ("top", "-filter", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
-    ("top", "-s", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
-    ("top", "-sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
+    ("top", "-s -sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
     ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
     ("tree", "-A", Same("--ascii")),
-    ("tree", "-T", Same("")),
-    ("tree", "-U", Same("")),
-    ("tree", "-a", Same("")),
-    ("tree", "-c", Same("")),
-    ("tree", "-l", Same("")),
-    ("tree", "-n", Same("")),
+    ("tree", "-T -U -a -c -l -n", Same("")),
     ("tree", "-p", Hint("process ids are always shown; -p PID chooses processes")),
 ];
 
@@ -177,7 +129,8 @@ const VALUE_WITH_DASH: [&str; 4] = ["--sort", "--at", "--from", "--to"];
 
 /// The meaning of a word of a command.
 fn meaning(command: &str, word: &str) -> Option<Means> {
-    let found = HABITS.iter().find(|habit| (habit.0, habit.1) == (command, word));
+    let mut of_command = HABITS.iter().filter(|habit| habit.0 == command);
+    let found = of_command.find(|habit| habit.1.split(' ').any(|known| known == word));
     found.map(|habit| habit.2)
 }
 
@@ -294,17 +247,18 @@ mod tests {
         text.split(' ').map(OsString::from).collect()
     }
 
-    /// Check that the rows are in order, so that each word of a command has one meaning.
+    /// Check that each word of a command has one meaning.
     #[test]
     fn words_have_one_meaning() {
-        for (index, (command, word, _)) in HABITS.iter().enumerate() {
-            let others = &HABITS[..index];
-            assert!(
-                others.iter().all(|other| (other.0, other.1) != (*command, *word)),
-                "{word}"
-            );
-            assert!(!word.starts_with("--") && !word.contains([' ', '=']), "{word}");
-        }
+        let of = |habit: &'static (&str, &str, Means)| habit.1.split(' ').map(|word| (habit.0, word));
+        let mut words: Vec<_> = HABITS.iter().flat_map(of).collect();
+        words.sort_unstable();
+        let all = words.len();
+        words.dedup();
+        assert_eq!(words.len(), all);
+        assert!(words
+            .iter()
+            .all(|(_, word)| !word.starts_with("--") && !word.contains('=')));
     }
 
     /// Check what habits are replaced by, and that options of this program and their values stay.
