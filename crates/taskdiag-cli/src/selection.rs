@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Filter, Handle, Kind, ParseError, Query, Task};
+use taskdiag::{files, Field, Filter, Handle, Kind, ParseError, Query, Task};
 use taskdiag_core::field::{named, with_made_of, UnknownField};
 
 use crate::choice::{order, Chosen, Key, SortBy};
@@ -160,14 +160,40 @@ impl Selection {
 
     /// Restricts a query to the tasks that the other options select.
     pub fn narrow(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
-        let mut query = self.processes.narrow(query, within)?;
-        if self.ignore_ancestors && !is_past {
-            query = without(query, &own(true))?;
-        }
+        let query = self.narrow_unfiltered(query, is_past, within)?;
         match &self.filter {
             Some(expression) => narrow_by(query, expression, is_past),
             None => Ok(query),
         }
+    }
+
+    fn narrow_unfiltered(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
+        let query = self.processes.narrow(query, within)?;
+        if self.ignore_ancestors && !is_past {
+            return without(query, &own(true));
+        }
+        Ok(query)
+    }
+
+    /// The query for the selected tasks of which files are listed, or for these processes, and the
+    /// filter for the files.
+    pub fn query_for_files(&self, named: &[u32]) -> Result<(Query, Option<files::Filter>), Failure> {
+        let query = if named.is_empty() {
+            self.processes.whole(false)?
+        } else {
+            Query::these(named.iter().copied())
+        };
+        let query = self.narrow_unfiltered(query, false, within_cgroup)?;
+        let Some(expression) = &self.filter else {
+            return Ok((query, None));
+        };
+        let filter = files::Filter::parse_with_aliases(expression, &number_named, &field_of);
+        let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
+        let query = match filter.part_of_tasks() {
+            Some(part) => narrow_with(query, part, false)?,
+            None => query,
+        };
+        Ok((query, Some(filter)))
     }
 
     /// Whether any option was given.
@@ -285,7 +311,10 @@ pub fn within_cgroup(path: &[u8]) -> Filter {
 /// have whatever the expression looks for, so it leaves itself out of what it finds by names or
 /// arguments, as pgrep(1) does.
 pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query, Failure> {
-    let filter = filter(expression)?;
+    narrow_with(query, filter(expression)?, is_past)
+}
+
+fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Failure> {
     let looks_at = with_made_of(filter.fields());
     let names = [Field::Comm, Field::Cmdline, Field::Exe, Field::Environ];
     let finds_itself = names.iter().any(|&field| looks_at.contains(field));
@@ -368,12 +397,16 @@ pub fn filter(expression: &str) -> Result<Filter, Failure> {
 
 /// Like [`filter`], with the error and its position.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
-    let number = |field: Field, name: &[u8]| match field.info().kind {
+    let alias = |name: &str| field_of(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
+    Filter::parse_with_aliases(expression, &number_named, &alias)
+}
+
+/// The number of the user or group with this name.
+fn number_named(field: Field, name: &[u8]) -> Option<u32> {
+    match field.info().kind {
         Kind::User => users::user_named(name),
         _ => users::group_named(name),
-    };
-    let alias = |name: &str| field_of(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
-    Filter::parse_with_aliases(expression, &number, &alias)
+    }
 }
 
 #[cfg(test)]

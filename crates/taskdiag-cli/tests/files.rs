@@ -991,3 +991,69 @@ fn bpf_objects_say_what_they_are() {
         }
     }
 }
+
+/// Check that a filter is over the fields of files and of their processes, for each source, in rows
+/// and in sums, with processes that are named.
+#[test]
+fn files_are_filtered() {
+    let scratch = Scratch::new("filter");
+    let path = scratch.path.join("read by a sleeper");
+    fs::write(&path, "12345").expect("a file");
+    let file = fs::File::open(&path).expect("it is ours");
+    let sleeper = Sleeper::start(Command::new("sleep").arg0("a-filtered").stdout(file));
+    let (own, pid) = (own(), sleeper.pid());
+    let pids = format!("{own},{pid}");
+    for source in ["procfs", "bpf"] {
+        let rows = |filter: &str| {
+            let run = run(&["files", "--json", "--source", source, "-p", &pids, "--where", filter]);
+            assert_eq!(run.code, Some(0), "{filter}: {run:?}");
+            let document = run.json();
+            let rows = document["rows"].as_array().expect("rows").clone();
+            assert_eq!(document["counters"]["files"], json!(rows.len()), "{filter}");
+            rows
+        };
+        let found = rows("kind == 'file' and access == 'r' and size_bytes == 5 and comm == 'sleep'");
+        assert_eq!((found.len(), &found[0]["fd"]), (1, &json!(1)), "{source}: {found:?}");
+        assert_eq!(rows("fd == 1 and name ~ 'read by a sleeper$'").len(), 1);
+        // A part of a process, in one expression with what a file has.
+        let found = rows(&format!("fd == 1 and (ppid == {own} or name == 'nothing')"));
+        assert_eq!(
+            (found.len(), &found[0]["pid"]),
+            (1, &json!(pid.parse::<u32>().expect("a number")))
+        );
+        // What a file has not is neither true nor false.
+        assert!(rows("use == 'cwd' and fd != 7").is_empty());
+        assert_eq!(rows("use == 'cwd'").len(), 2);
+        assert_eq!(rows("bpf_name == 'nothing'").len(), 0);
+        let filter = "fd == 1 and size_bytes == 5";
+        let by = run(&[
+            "files", "--json", "--source", source, "--by", "program", "-p", &pids, "--where", filter,
+        ]);
+        assert_eq!(
+            (by.code, &by.json()["rows"][0]["opens_count"]),
+            (Some(0), &json!(1)),
+            "{by:?}"
+        );
+        let named = run(&[
+            "files",
+            "--source",
+            source,
+            &pid,
+            "--where",
+            "fd == 1",
+            "-o",
+            "fd",
+            "--no-header",
+        ]);
+        assert_eq!(
+            (named.code, named.stdout.trim_ascii()),
+            (Some(0), &b"1"[..]),
+            "{named:?}"
+        );
+    }
+    let wrong = run(&["files", "--where", "knd == 'file'"]);
+    assert!(
+        wrong.code == Some(2) && wrong.stderr.contains("near it are: kind"),
+        "{wrong:?}"
+    );
+}

@@ -8,8 +8,8 @@ mod sums;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{FileField, KernelUse, Kind, PathMatch, Request, Use};
-use taskdiag::{Field, Fields, Query, Set, Snapshot};
+use taskdiag::files::{FileField, Filter, KernelUse, Kind, PathMatch, Request, Use};
+use taskdiag::{Field, Fields, Set, Snapshot};
 
 use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
@@ -17,7 +17,7 @@ use crate::outcome::{say, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
-use crate::selection::{Selection, SELECTING};
+use crate::selection::{Selection, OF_PROCESSES};
 use crate::source::SourceOptions;
 use report::Report;
 pub use row::RELATION;
@@ -26,7 +26,8 @@ pub use sums::{Sum, PATH};
 /// List what processes have open: descriptors, directories, programs, mapped files
 ///
 /// It never waits for a file system: paths of processes are not walked, and sizes are what the
-/// kernel knows already. It takes root, or CAP_SYS_PTRACE, to see the files of another user's
+/// kernel knows already. --where chooses files, too, by their fields and those of their processes. It
+/// takes root, or CAP_SYS_PTRACE, to see the files of another user's
 /// process.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -35,10 +36,11 @@ pub use sums::{Sum, PATH};
     taskdiag files --path /mnt/usb -o pid,comm,use,name\n  \
     taskdiag files --deleted --sort -allocated_bytes\n  \
     taskdiag files -u www-data --kind socket,epoll --jsonl\n  \
+    taskdiag files --where \"kind == 'fifo' and access == 'w' and comm ~ '^nginx'\"\n  \
     taskdiag files --by program")]
 pub struct Args {
     /// The processes [default: all]
-    #[arg(value_name = "PID", value_parser = quantity::pid, conflicts_with_all = SELECTING)]
+    #[arg(value_name = "PID", value_parser = quantity::pid, conflicts_with_all = OF_PROCESSES)]
     named: Vec<u32>,
     #[command(flatten)]
     selection: Selection,
@@ -155,16 +157,9 @@ impl Content {
 }
 
 impl Args {
-    fn query(&self) -> Result<Query, Failure> {
-        if self.named.is_empty() {
-            self.selection.query(false, false)
-        } else {
-            Ok(Query::these(self.named.iter().copied()))
-        }
-    }
-
-    fn request(&self, content: &Content) -> Result<(Request, Outcome), Failure> {
+    fn request(&self, content: &Content, filter: Option<Filter>) -> Result<(Request, Outcome), Failure> {
         let mut request = Request::default();
+        request.filter = filter;
         request.fields = content.needs(self.output.format());
         if self.deleted {
             request.fields |= FileField::Nlink | FileField::AllocatedBytes;
@@ -220,12 +215,14 @@ fn say_kernel_uses(path: &Path, uses: &[KernelUse]) {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let content = Content::new(&args)?;
     let format = args.output.format();
-    let query = args.query()?.fields(content.fields(format));
+    let (query, filter) = args.selection.query_for_files(&args.named)?;
+    let of_filter = filter.as_ref().map_or(Fields::NONE, Filter::task_fields);
+    let query = query.fields(content.fields(format) | of_filter);
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their files: report that before querying. This also
     // reports a missing /proc, which looking up paths needs.
     handle.prepare_files(&Snapshot::default())?;
-    let (request, outcome) = args.request(&content)?;
+    let (request, outcome) = args.request(&content, filter)?;
     let processes = Answers::ask(&mut handle, &query)?;
     let mut report = Report::new(&args, &request, &processes);
     let answer = match &content {

@@ -29,6 +29,17 @@ pub(super) enum Subject {
     Limit(Limit),
     /// A field of sockets.
     Socket(SocketField),
+    /// A field of other rows.
+    Column(Column),
+}
+
+/// A field of rows whose table is not in this crate.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub index: usize,
+    pub name: &'static str,
+    pub kind: Kind,
 }
 
 /// A soft or hard resource limit.
@@ -111,7 +122,15 @@ impl Subject {
         match self {
             Subject::Field(field) => Some(field),
             Subject::Limit(_) => Some(Field::Limits),
-            Subject::Socket(_) => None,
+            Subject::Socket(_) | Subject::Column(_) => None,
+        }
+    }
+
+    /// The index of the field of other rows, if the subject is one.
+    pub(super) fn column(self) -> Option<usize> {
+        match self {
+            Subject::Column(column) => Some(column.index),
+            _ => None,
         }
     }
 
@@ -125,6 +144,7 @@ impl Subject {
             Subject::Field(field) => field.info().kind,
             Subject::Limit(_) => Kind::Limits,
             Subject::Socket(field) => field.kind(),
+            Subject::Column(column) => column.kind,
         }
     }
 
@@ -175,6 +195,7 @@ impl Subject {
         match self {
             Subject::Field(field) => row.value(field).ok(),
             Subject::Socket(field) => row.socket_value(field).ok()?,
+            Subject::Column(column) => row.column_value(column.index).ok()?,
             Subject::Limit(limit) => match row.value(Field::Limits) {
                 Ok(Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
                 _ => None,
@@ -188,6 +209,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Field(field) => field.fmt(f),
             Subject::Socket(field) => field.fmt(f),
+            Subject::Column(column) => f.write_str(column.name),
             Subject::Limit(Limit { index, is_hard }) => {
                 let which = if *is_hard { "hard" } else { "soft" };
                 write!(f, "limits.{}.{which}", Limits::NAMES[*index])
@@ -248,8 +270,8 @@ impl Test {
         fields
     }
 
-    /// The fields of sockets that it looks at.
-    pub(super) fn socket_fields(&self) -> Vec<SocketField> {
+    /// What it looks at.
+    pub(super) fn subjects(&self) -> impl Iterator<Item = Subject> + '_ {
         let operands = match &self.comparison {
             Comparison::Is(_, operand) => std::slice::from_ref(operand),
             Comparison::In(operands) => operands,
@@ -259,12 +281,7 @@ impl Test {
             Operand::Value(subject) => Some(*subject),
             _ => None,
         });
-        let subjects = std::iter::once(self.subject).chain(others);
-        let field = |subject| match subject {
-            Subject::Socket(field) => Some(field),
-            _ => None,
-        };
-        subjects.filter_map(field).collect()
+        std::iter::once(self.subject).chain(others)
     }
 
     /// Whether the test is true for a row. `None` if that depends on an absent value.

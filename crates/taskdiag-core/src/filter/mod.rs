@@ -26,6 +26,8 @@ use crate::value::Value;
 
 use comparison::{Comparison, Operand, Relation, Subject, Test};
 
+#[doc(hidden)]
+pub use comparison::Column;
 pub use kernel::KernelTests;
 pub use message::ParseError;
 pub use socket::SocketFilter;
@@ -97,6 +99,11 @@ pub trait HasFields {
     fn socket_value(&self, _: SocketField) -> Result<Option<Value<'_>>, Absent> {
         Err(Absent::NotAsked)
     }
+
+    /// The value of a field of other rows, in the same form.
+    fn column_value(&self, _: usize) -> Result<Option<Value<'_>>, Absent> {
+        Err(Absent::NotAsked)
+    }
 }
 
 impl HasFields for crate::snapshot::Task<'_> {
@@ -149,6 +156,18 @@ impl Filter {
         parse::parse(text, name, alias)
     }
 
+    /// Parses an expression about rows that have fields of their own beside those of tasks. `column`
+    /// finds these.
+    #[doc(hidden)]
+    pub fn parse_with_columns(
+        text: &str,
+        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
+        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
+        column: &dyn Fn(&str) -> Option<Column>,
+    ) -> Result<Filter, ParseError> {
+        parse::parse_columns(text, name, alias, column)
+    }
+
     /// Tasks whose `field`, a number, has one of these values.
     pub fn one_of(field: Field, numbers: &[u32]) -> Filter {
         let mut operands: Vec<Operand> = numbers.iter().map(|&number| Operand::Number(number.into())).collect();
@@ -199,6 +218,26 @@ impl Filter {
         let mut fields = Fields::NONE;
         self.0.each_test(&mut |test| fields |= test.fields());
         fields
+    }
+
+    /// The indices of the fields of other rows that it reads.
+    #[doc(hidden)]
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        self.0
+            .each_test(&mut |test| columns.extend(test.subjects().filter_map(Subject::column)));
+        columns
+    }
+
+    /// The part of it that reads fields of tasks only. `None` if there is none.
+    #[doc(hidden)]
+    pub fn part_of_tasks(&self) -> Option<Filter> {
+        self.part(|part| {
+            let mut is_of_tasks = true;
+            let mut visit = |test: &Test| is_of_tasks &= !test.subjects().any(|subject| subject.column().is_some());
+            part.expression.each_test(&mut visit);
+            is_of_tasks
+        })
     }
 
     /// Whether it is true for a task. `None` if that depends on an absent value.

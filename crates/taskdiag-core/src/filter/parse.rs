@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::comparison::{Class, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
+use super::comparison::{Class, Column, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
 use super::message::{compared_with, comparisons_of, has_names, is_account, named, or_near, shown_kind, ParseError};
 use super::token::{self, Kind, Token};
 use super::{literal, network, Expression, Filter};
@@ -32,10 +32,24 @@ pub(super) fn parse_socket(text: &str, names: Names<'_>) -> Result<Filter> {
     parse_about(Rows::Sockets, text, names)
 }
 
+/// Finds a field of rows that are no tasks.
+type Columns<'a> = &'a dyn Fn(&str) -> Option<Column>;
+
+/// Parses an expression about rows that have fields beside those of tasks.
+pub(super) fn parse_columns(
+    text: &str,
+    names: Names<'_>,
+    aliases: Aliases<'_>,
+    columns: Columns<'_>,
+) -> Result<Filter> {
+    parse_about(Rows::Others(aliases, columns), text, names)
+}
+
 /// The kind of rows that an expression selects.
 #[derive(Clone, Copy)]
 enum Rows<'a> {
     Tasks(Aliases<'a>),
+    Others(Aliases<'a>, Columns<'a>),
     Sockets,
 }
 
@@ -208,6 +222,10 @@ impl<'a> Parser<'a> {
     fn subject(&self, word: &str) -> std::result::Result<Subject, String> {
         let aliases = match self.rows {
             Rows::Tasks(aliases) => aliases,
+            Rows::Others(aliases, columns) => match columns(word) {
+                Some(column) => return Ok(Subject::Column(column)),
+                None => aliases,
+            },
             Rows::Sockets => {
                 let field = SocketField::of_filter(word);
                 return field.map(Subject::Socket).map_err(|error| error.to_string());

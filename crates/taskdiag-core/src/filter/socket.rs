@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{parse, Filter, HasFields, ParseError};
+use super::{parse, Filter, HasFields, ParseError, Subject};
 use crate::absent::Absent;
 use crate::counters::Undecided;
 use crate::field::Field;
@@ -39,7 +39,13 @@ impl SocketFilter {
     #[doc(hidden)]
     pub fn fields(&self) -> Vec<SocketField> {
         let mut fields = Vec::new();
-        self.0 .0.each_test(&mut |test| fields.extend(test.socket_fields()));
+        let field = |subject| match subject {
+            Subject::Socket(field) => Some(field),
+            _ => None,
+        };
+        self.0
+             .0
+            .each_test(&mut |test| fields.extend(test.subjects().filter_map(field)));
         fields
     }
 

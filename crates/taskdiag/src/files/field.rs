@@ -97,6 +97,11 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// The process.
+    pub(super) fn task(&self) -> &Task<'a> {
+        &self.task
+    }
+
     /// The value of a field. `Ok(None)` if such a file has no such value: it is not a descriptor,
     /// or not an object of the kernel.
     pub fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {

@@ -33,6 +33,7 @@ mod bpf;
 mod bpf_names;
 mod broker;
 mod field;
+mod filter;
 mod kernel_use;
 mod mapping;
 mod path;
@@ -73,6 +74,7 @@ use plan::{plan, Facts};
 
 pub use answer::Answer;
 pub use field::{FileField, Row};
+pub use filter::Filter;
 pub use kernel_use::KernelUse;
 pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
@@ -113,6 +115,8 @@ pub struct Request {
     pub deleted: bool,
     /// Only files that one of these paths selects; all if there are none.
     pub paths: Vec<PathMatch>,
+    /// Only files for which this expression is true; all if there is none.
+    pub filter: Option<Filter>,
     /// The values to read. Values that the kernel provides together are read together.
     pub fields: Set<FileField>,
     /// UNIX sockets by device and inode number, each with whether the paths select the file that it
@@ -130,6 +134,7 @@ impl Default for Request {
             kinds: None,
             deleted: false,
             paths: Vec::new(),
+            filter: None,
             fields: FileField::usual(),
             sockets: HashMap::new(),
         }
@@ -165,7 +170,8 @@ impl Request {
 
     /// What to read for the answer and for the tests.
     fn needs(&self) -> Wants {
-        let mut needs = self.wants();
+        let of_filter = self.filter.as_ref().map(Filter::fields).unwrap_or_default();
+        let mut needs = self.wants() | of_filter.iter().map(Wants::from).collect::<Wants>();
         if needs.contains(Wants::PEERS) {
             needs |= Wants::STAT | Wants::FLAGS;
         }
@@ -581,20 +587,25 @@ impl Pass<'_> {
     fn deliver_one(&mut self, process: &Process, file: &OpenFile<'_>) -> ControlFlow<()> {
         match file.passes(self.request) {
             Ok(true) => {
-                self.answer.files += 1;
                 let task = self.snapshot.task(process.row);
                 let pid = process.identity.tid();
-                let found = self.other_ends.map(|ends| ends.of_file(pid, file));
-                let detail = file.detail;
-                let mut file = file.only(self.wants);
-                if let Some(found) = &found {
-                    file.peers = borrowed(found);
-                }
-                if self.wants.contains(Wants::BPF_NAMES) {
-                    file.bpf_name = match self.bpf_names.of_object(detail) {
+                let mut file = *file;
+                if self.needs.contains(Wants::BPF_NAMES) {
+                    file.bpf_name = match self.bpf_names.of_object(file.detail) {
                         Ok(name) => name,
                         Err(errno) => return self.fail(process, errno),
                     };
+                }
+                let row = Row::new(&task, &file);
+                let filter = self.request.filter.as_ref();
+                if filter.is_some_and(|filter| !filter.admits(&row, &mut self.answer.undecided)) {
+                    return ControlFlow::Continue(());
+                }
+                self.answer.files += 1;
+                let found = self.other_ends.map(|ends| ends.of_file(pid, &file));
+                let mut file = file.only(self.wants);
+                if let Some(found) = &found {
+                    file.peers = borrowed(found);
                 }
                 (self.each)(&task, &file)
             }
