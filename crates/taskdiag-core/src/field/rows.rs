@@ -21,12 +21,28 @@ macro_rules! row_fields {
 
         $crate::set_by_or!($fields);
 
+        impl From<$fields> for $crate::filter::Column {
+            fn from(field: $fields) -> Self {
+                Self {
+                    index: field as usize,
+                    name: field.name(),
+                    kind: field.kind(),
+                }
+            }
+        }
+
         impl $fields {
             /// What its values are.
             pub const fn kind(self) -> $crate::field::Kind {
                 match self {
                     $($fields::$variant => $crate::field::Kind::$kind,)*
                 }
+            }
+
+            /// The field with this index.
+            #[doc(hidden)]
+            pub fn of_index(index: usize) -> $fields {
+                $fields::EVERY[index]
             }
 
             /// What it means.

@@ -7,7 +7,6 @@ use regex::bytes::Regex;
 use super::network::{self, Network};
 use super::HasFields;
 use crate::field::{Field, Fields, Kind};
-use crate::socket::SocketField;
 use crate::text::process::hierarchies;
 use crate::value::{Limits, Value};
 
@@ -27,13 +26,11 @@ pub(super) enum Subject {
     Field(Field),
     /// One number of [`Field::Limits`], such as `limits.nofile.soft`.
     Limit(Limit),
-    /// A field of sockets.
-    Socket(SocketField),
-    /// A field of other rows.
+    /// A field of rows that are no tasks.
     Column(Column),
 }
 
-/// A field of rows whose table is not in this crate.
+/// A field of rows that are no tasks.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -122,14 +119,14 @@ impl Subject {
         match self {
             Subject::Field(field) => Some(field),
             Subject::Limit(_) => Some(Field::Limits),
-            Subject::Socket(_) | Subject::Column(_) => None,
+            Subject::Column(_) => None,
         }
     }
 
-    /// The index of the field of other rows, if the subject is one.
-    pub(super) fn column(self) -> Option<usize> {
+    /// The field of other rows, if the subject is one.
+    pub(super) fn column(self) -> Option<Column> {
         match self {
-            Subject::Column(column) => Some(column.index),
+            Subject::Column(column) => Some(column),
             _ => None,
         }
     }
@@ -143,7 +140,6 @@ impl Subject {
         match self {
             Subject::Field(field) => field.info().kind,
             Subject::Limit(_) => Kind::Limits,
-            Subject::Socket(field) => field.kind(),
             Subject::Column(column) => column.kind,
         }
     }
@@ -165,7 +161,10 @@ impl Subject {
         if let Subject::Limit(limit) = self {
             return limit.class();
         }
-        if matches!(self, Subject::Socket(SocketField::LocalAddr | SocketField::RemoteAddr)) {
+        if self
+            .column()
+            .is_some_and(|column| matches!(column.name, "local_addr" | "remote_addr"))
+        {
             return Class::IpAddress;
         }
         match self.field_kind() {
@@ -194,7 +193,6 @@ impl Subject {
     fn value<R: HasFields>(self, row: &R) -> Option<Value<'_>> {
         match self {
             Subject::Field(field) => row.value(field).ok(),
-            Subject::Socket(field) => row.socket_value(field).ok()?,
             Subject::Column(column) => row.column_value(column.index).ok()?,
             Subject::Limit(limit) => match row.value(Field::Limits) {
                 Ok(Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
@@ -208,7 +206,6 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Field(field) => field.fmt(f),
-            Subject::Socket(field) => field.fmt(f),
             Subject::Column(column) => f.write_str(column.name),
             Subject::Limit(Limit { index, is_hard }) => {
                 let which = if *is_hard { "hard" } else { "soft" };

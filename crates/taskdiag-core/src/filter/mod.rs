@@ -21,7 +21,6 @@ use std::fmt;
 use crate::absent::Absent;
 use crate::counters::Counters;
 use crate::field::{Field, Fields, Group};
-use crate::socket::SocketField;
 use crate::value::Value;
 
 use comparison::{Comparison, Operand, Relation, Subject, Test};
@@ -95,12 +94,7 @@ impl fmt::Display for Conjunct<'_> {
 pub trait HasFields {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
 
-    /// The value of a field of sockets; `None` if the socket has no such value.
-    fn socket_value(&self, _: SocketField) -> Result<Option<Value<'_>>, Absent> {
-        Err(Absent::NotAsked)
-    }
-
-    /// The value of a field of other rows, in the same form.
+    /// The value of a field of other rows; `None` if the row has no such value.
     fn column_value(&self, _: usize) -> Result<Option<Value<'_>>, Absent> {
         Err(Absent::NotAsked)
     }
@@ -136,13 +130,13 @@ impl Filter {
     /// A comparison is true for a list if it is true for one member; `!=` is true if no member is
     /// equal. A list of texts is compared as one text, with spaces between its members.
     pub fn parse(text: &str) -> Result<Filter, ParseError> {
-        parse::parse(text, &|_, _| None, &|_| None)
+        Filter::parse_with_names(text, &|_, _| None)
     }
 
     /// Parses an expression in which quoted names of users and groups stand for their numbers.
     /// `name` finds the number for a field and a name.
     pub fn parse_with_names(text: &str, name: &dyn Fn(Field, &[u8]) -> Option<u32>) -> Result<Filter, ParseError> {
-        parse::parse(text, name, &|_| None)
+        Filter::parse_with_aliases(text, name, &|_| None)
     }
 
     /// Parses an expression in which names that are not names of fields may be aliases. `alias`
@@ -153,19 +147,19 @@ impl Filter {
         name: &dyn Fn(Field, &[u8]) -> Option<u32>,
         alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
     ) -> Result<Filter, ParseError> {
-        parse::parse(text, name, alias)
+        parse::parse(text, name, alias, &|_| None)
     }
 
-    /// Parses an expression about rows that have fields of their own beside those of tasks. `column`
-    /// finds these.
+    /// Parses an expression about rows that have fields of their own, which `column` finds, before
+    /// those of tasks.
     #[doc(hidden)]
     pub fn parse_with_columns(
         text: &str,
         name: &dyn Fn(Field, &[u8]) -> Option<u32>,
         alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
-        column: &dyn Fn(&str) -> Option<Column>,
+        column: &dyn Fn(&str) -> Option<std::result::Result<Column, String>>,
     ) -> Result<Filter, ParseError> {
-        parse::parse_columns(text, name, alias, column)
+        parse::parse(text, name, alias, column)
     }
 
     /// Tasks whose `field`, a number, has one of these values.
@@ -224,8 +218,9 @@ impl Filter {
     #[doc(hidden)]
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
-        self.0
-            .each_test(&mut |test| columns.extend(test.subjects().filter_map(Subject::column)));
+        self.0.each_test(&mut |test| {
+            columns.extend(test.subjects().filter_map(Subject::column).map(|column| column.index))
+        });
         columns
     }
 

@@ -8,7 +8,6 @@ use super::token::{self, Kind, Token};
 use super::{literal, network, Expression, Filter};
 use crate::field::{near, shortened, Field, UnknownField};
 use crate::names::{self, CAPABILITIES, SIGNALS};
-use crate::socket::SocketField;
 use crate::value::Limits;
 
 /// How deep parentheses and `not` may be nested: more than anybody writes, and few enough for any
@@ -23,43 +22,17 @@ type Names<'a> = &'a dyn Fn(Field, &[u8]) -> Option<u32>;
 /// Finds the field for another name, or says why the name does not stand for one field.
 type Aliases<'a> = &'a dyn Fn(&str) -> Option<std::result::Result<Field, String>>;
 
-pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>) -> Result<Filter> {
-    parse_about(Rows::Tasks(aliases), text, names)
-}
+/// Finds a field of rows that are no tasks, or says that there is none.
+type Columns<'a> = &'a dyn Fn(&str) -> Option<std::result::Result<Column, String>>;
 
-/// Parses an expression about sockets.
-pub(super) fn parse_socket(text: &str, names: Names<'_>) -> Result<Filter> {
-    parse_about(Rows::Sockets, text, names)
-}
-
-/// Finds a field of rows that are no tasks.
-type Columns<'a> = &'a dyn Fn(&str) -> Option<Column>;
-
-/// Parses an expression about rows that have fields beside those of tasks.
-pub(super) fn parse_columns(
-    text: &str,
-    names: Names<'_>,
-    aliases: Aliases<'_>,
-    columns: Columns<'_>,
-) -> Result<Filter> {
-    parse_about(Rows::Others(aliases, columns), text, names)
-}
-
-/// The kind of rows that an expression selects.
-#[derive(Clone, Copy)]
-enum Rows<'a> {
-    Tasks(Aliases<'a>),
-    Others(Aliases<'a>, Columns<'a>),
-    Sockets,
-}
-
-fn parse_about(rows: Rows<'_>, text: &str, names: Names<'_>) -> Result<Filter> {
+pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>, columns: Columns<'_>) -> Result<Filter> {
     let mut parser = Parser {
         text,
         at: 0,
         depth: 0,
         names,
-        rows,
+        aliases,
+        columns,
     };
     let expression = parser.any()?;
     match parser.peek()? {
@@ -73,7 +46,8 @@ struct Parser<'a> {
     at: usize,
     depth: u32,
     names: Names<'a>,
-    rows: Rows<'a>,
+    aliases: Aliases<'a>,
+    columns: Columns<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -220,22 +194,14 @@ impl<'a> Parser<'a> {
 
     /// The subject that a word names: a field or a limit.
     fn subject(&self, word: &str) -> std::result::Result<Subject, String> {
-        let aliases = match self.rows {
-            Rows::Tasks(aliases) => aliases,
-            Rows::Others(aliases, columns) => match columns(word) {
-                Some(column) => return Ok(Subject::Column(column)),
-                None => aliases,
-            },
-            Rows::Sockets => {
-                let field = SocketField::of_filter(word);
-                return field.map(Subject::Socket).map_err(|error| error.to_string());
-            }
-        };
+        if let Some(column) = (self.columns)(word) {
+            return column.map(Subject::Column);
+        }
         if let Some(rest) = word.strip_prefix("limits.") {
             return limit(rest).map(Subject::Limit);
         }
         let field = word.parse().or_else(|error: UnknownField| {
-            let alias = aliases(word);
+            let alias = (self.aliases)(word);
             alias.unwrap_or_else(|| Err(error.to_string()))
         });
         field.map(Subject::Field)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{parse, Filter, HasFields, ParseError, Subject};
+use super::{Column, Filter, HasFields, ParseError};
 use crate::absent::Absent;
 use crate::counters::Undecided;
 use crate::field::Field;
@@ -32,21 +32,17 @@ impl SocketFilter {
 
     /// Parses an expression in which quoted names of users stand for their numbers.
     pub fn parse_with_names(text: &str, user: &dyn Fn(&[u8]) -> Option<u32>) -> Result<SocketFilter, ParseError> {
-        parse::parse_socket(text, &|_, name| user(name)).map(SocketFilter)
+        let column = |word: &str| {
+            let field = SocketField::of_filter(word).map(Column::from);
+            Some(field.map_err(|error| error.to_string()))
+        };
+        Filter::parse_with_columns(text, &|_, name| user(name), &|_| None, &column).map(SocketFilter)
     }
 
     /// The fields that it reads.
     #[doc(hidden)]
     pub fn fields(&self) -> Vec<SocketField> {
-        let mut fields = Vec::new();
-        let field = |subject| match subject {
-            Subject::Socket(field) => Some(field),
-            _ => None,
-        };
-        self.0
-             .0
-            .each_test(&mut |test| fields.extend(test.subjects().filter_map(field)));
-        fields
+        self.0.columns().into_iter().map(SocketField::of_index).collect()
     }
 
     /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
@@ -91,8 +87,8 @@ impl HasFields for Row<'_> {
         Err(Absent::NotAsked)
     }
 
-    fn socket_value(&self, field: SocketField) -> Result<Option<Value<'_>>, Absent> {
-        Row::value(self, field)
+    fn column_value(&self, index: usize) -> Result<Option<Value<'_>>, Absent> {
+        Row::value(self, SocketField::of_index(index))
     }
 }
 

@@ -36,7 +36,7 @@ impl Filter {
         // Those of tasks are compared as such, and lists of descriptors are not compared.
         let is_own = |field: &FileField| field.of_tasks().is_none() && *field != FileField::Peers;
         let own = || FileField::ALL.iter().copied().filter(is_own);
-        let column = |word: &str| own().find(|field| field.name() == word).map(Column::from);
+        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
         let known = || {
             own()
                 .map(FileField::name)
@@ -87,23 +87,13 @@ impl fmt::Display for Filter {
     }
 }
 
-impl From<FileField> for Column {
-    fn from(field: FileField) -> Column {
-        Column {
-            index: field as usize,
-            name: field.name(),
-            kind: field.kind(),
-        }
-    }
-}
-
 impl HasFields for Row<'_> {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         self.task().value(field)
     }
 
     fn column_value(&self, index: usize) -> Known<Option<Value<'_>>> {
-        Row::value(self, FileField::ALL[index])
+        Row::value(self, FileField::of_index(index))
     }
 }
 
