@@ -451,7 +451,7 @@ fn files() -> World {
     world.means("5678", writer.to_string());
     world.means("-d 3", format!("-d {number}"));
     world.means("FD == 3", format!("FD == {number}"));
-    world.means(".fd == 3", format!(".fd == {number}"));
+    world.means("fd == 3", format!("fd == {number}"));
     world
 }
 
