@@ -333,12 +333,26 @@ fn traffic_is_added_up_by_the_other_end() {
             sums("remote_addr", "pid == 1"),
             run(&["net", "--by", "protocol", "--history", "/tmp"]),
         );
-        (rows, all, sockets, none, past)
+        let top = [
+            "top",
+            "-b",
+            "-n",
+            "1",
+            "-d",
+            "0.3",
+            "--by",
+            "user",
+            "--where",
+            &pid,
+            "--sort",
+            "-net_bytes_per_s",
+        ];
+        (rows, all, sockets, none, past, run(&top).complete())
     });
     sender.kill().expect("it is there");
     sender.wait().expect("it ends");
     assert!(matches!(begun, Some(Ok(1))), "{begun:?}");
-    let ([by_addr, by_port, by_protocol], all, sockets, none, past) = answers.expect("answers");
+    let ([by_addr, by_port, by_protocol], all, sockets, none, past, top) = answers.expect("answers");
     for (rows, key, value) in [
         (&by_addr, "remote_addr", serde_json::json!("10.9.8.7")),
         (&by_port, "remote_port", 999.into()),
@@ -365,6 +379,11 @@ fn traffic_is_added_up_by_the_other_end() {
     assert_eq!(with_end(&all["rows"])["absent"]["processes_count"], "not asked");
     assert_eq!(with_end(&sockets["rows"])["sockets_count"], 1);
     assert_eq!(none["rows"].as_array().map(Vec::len), Some(0));
+    let sums: Vec<&str> = top.lines().skip_while(|line| !line.contains("NET/s")).collect();
+    assert!(
+        sums.len() == 2 && sums[1].contains('K') && sums[1].ends_with("root"),
+        "{top}"
+    );
     assert_eq!(past.code, Some(2));
     assert!(past.stderr.contains("are about now"), "{}", past.stderr);
 }

@@ -91,12 +91,13 @@ pub fn summed() -> Fields {
 }
 
 /// The columns of sums, with their sort keys; the trend has none.
-pub const COLUMNS: [(&str, Option<SortKey>); 6] = [
+pub const COLUMNS: [(&str, Option<SortKey>); 7] = [
     ("PROCS", Some(SortKey::Field(Field::ThreadsCount))),
     ("%CPU", Some(SortKey::Rate(Rate::Cpu))),
     ("TREND", None),
     ("RSS", Some(SortKey::Field(Field::RssBytes))),
     ("PSS", Some(SortKey::Field(Field::PssBytes))),
+    ("NET/s", Some(SortKey::Rate(Rate::NetBytes))),
     ("TIME", Some(SortKey::Time)),
 ];
 
@@ -115,6 +116,8 @@ pub struct Group {
     pub rss_bytes: u64,
     /// Their proportional set sizes added up, and the number of processes included, if asked for.
     pub pss_bytes: Option<(u64, u64)>,
+    /// What they send to other machines and receive, in bytes per second, if asked for and known.
+    pub net: Option<f64>,
     /// Their time on processors.
     pub time_ns: u64,
 }
@@ -143,6 +146,7 @@ impl Group {
     pub fn key(&self, key: SortKey) -> Option<Key<'static>> {
         let number = match key {
             SortKey::Rate(Rate::Cpu) => return self.cpu.map(Key::Float),
+            SortKey::Rate(Rate::NetBytes) => return self.net.map(Key::Float),
             SortKey::Time => self.time_ns,
             SortKey::Field(Field::ThreadsCount) => self.processes,
             SortKey::Field(Field::RssBytes) => self.rss_bytes,
@@ -154,8 +158,10 @@ impl Group {
 
     fn add(&mut self, task: &Task<'_>, rates: &Rates) {
         self.processes += 1;
-        if let Some(percent) = rates.get(Rate::Cpu) {
-            self.cpu = Some(self.cpu.unwrap_or(0.0) + percent);
+        for (sum, rate) in [(&mut self.cpu, Rate::Cpu), (&mut self.net, Rate::NetBytes)] {
+            if let Some(rate) = rates.get(rate) {
+                *sum = Some(sum.unwrap_or(0.0) + rate);
+            }
         }
         self.rss_bytes = self.rss_bytes.saturating_add(task.rss_bytes().unwrap_or(0));
         if let Ok(bytes) = task.pss_bytes() {

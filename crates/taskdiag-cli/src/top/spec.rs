@@ -15,7 +15,7 @@ use super::view::View;
 use crate::outcome::Failure;
 use crate::selection::{self, Selection};
 use crate::users;
-use crate::watch;
+use crate::watch::{self, Rate};
 
 /// What to query.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +59,10 @@ impl Spec {
                 survey |= groups::fields(by) | groups::summed();
                 if view.set == Set::Memory {
                     survey |= Field::PssBytes;
+                }
+                let network = Show::Rate(Rate::NetBytes);
+                if view.shown().contains(&network) {
+                    survey |= network.fields();
                 }
             }
             Rows::Processes | Rows::Tree | Rows::Threads => {

@@ -83,10 +83,13 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
     let mut styles: Vec<Vec<Style>> = Vec::new();
     if let Rows::By(by) = scene.model.rows() {
-        let has_pss = |index: usize| scene.model.group(index).is_some_and(|group| group.pss_bytes.is_some());
-        let has_pss = (first..end).any(has_pss);
-        let pss = Some(SortKey::Field(Field::PssBytes));
-        let is_shown = |(_, column): &(&str, Option<SortKey>)| *column != pss || has_pss;
+        let has = |has: fn(&Group) -> bool| (first..end).filter_map(|index| scene.model.group(index)).any(has);
+        let (has_pss, has_net) = (has(|group| group.pss_bytes.is_some()), has(|group| group.net.is_some()));
+        let is_shown = |(_, column): &(&str, Option<SortKey>)| match column {
+            Some(SortKey::Field(Field::PssBytes)) => has_pss,
+            Some(SortKey::Rate(Rate::NetBytes)) => has_net,
+            _ => true,
+        };
         let shown: Vec<_> = COLUMNS.into_iter().filter(is_shown).collect();
         let sorted = Some(scene.view.order.key);
         let number = |&(text, column): &(&'static str, Option<SortKey>)| Heading {
@@ -304,6 +307,7 @@ fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'
             let values = scene.model.group_trend(&group.names, TREND_WIDTH);
             text::written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
+        Some(SortKey::Rate(Rate::NetBytes)) => group.net.map_or_else(|| "-".to_owned(), |bytes| size(bytes as u64)),
         Some(SortKey::Rate(_)) => group
             .cpu
             .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
