@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The files of processes: the program writes one record (files.h) for each file that a listed
+ * The files of processes: the program writes one record (td_file) for each file that a listed
  * process uses. It waits for nothing, takes no lock, and holds no reference.
  *
  * The kernel's iterator over files visits a shared table once for each thread, and does not name
@@ -22,7 +22,7 @@ static __always_inline struct td_file *begin_record(__u16 use)
 		return 0;
 	__builtin_memset(record, 0, sizeof(*record));
 	record->index = walk.next;
-	record->use = use;
+	record->used_as = use;
 	return record;
 }
 
@@ -38,7 +38,7 @@ static __always_inline void end_record(struct td_file *record)
 /* Whether the run must end: there is no room for a record, or RCU has waited long enough. */
 static __always_inline bool has_to_end(void)
 {
-	if (walk.filled > TD_FILES_RECORDS - 4 * TD_FILES_ROOM)
+	if (walk.filled > TD_FILE_RECORDS - 4 * TD_FILE_ROOM)
 		return true;
 	/* Each run makes progress, however slow the machine is. */
 	if (!walk.has_advanced || walk.steps < walk.next_check)
@@ -402,7 +402,7 @@ static long visit(__u32 index, void *nothing)
 		return 1;
 	}
 	walk.steps++;
-	task = find_process(walk.list[walk.next & (TD_FILES_LISTED - 1)]);
+	task = find_process(walk.list[walk.next & (TD_FILE_LISTED - 1)]);
 	if (!task) {
 		next_process();
 		return 0;

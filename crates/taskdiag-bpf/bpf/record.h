@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Records, and what the programs share with the library. The constants and structures of records
- * are defined once, in crates/taskdiag-core/src/record/layout.rs, from which the build makes
- * record_layout.h: cargo run --package taskdiag-core --example record_h prints it.
+ * What the programs that read tasks share with the library. Most constants and structures are defined
+ * once, in crates/taskdiag-core/src/record, from which the build makes record_layout.h:
+ * cargo run --package taskdiag-core --example record_h prints it.
  */
 #ifndef TASKDIAG_RECORD_H
 #define TASKDIAG_RECORD_H
@@ -43,18 +43,6 @@ struct td_limits {
  */
 #define TD_THREADS_MAX 512
 #define TD_FD_WORDS_MAX 4096
-/*
- * The maximum number of processors for summing up memory counters. With more, memory counters are
- * deferred.
- */
-#define TD_CPUS_MAX 512
-
-/* Constants that the library sets before it loads a program. */
-struct td_constants {
-	__u32 groups; /* the groups that it can be asked for: code for the others is dead */
-	__u32 page_shift;
-};
-
 enum td_relation {
 	TD_EQUAL,
 	TD_NOT_EQUAL,
@@ -62,82 +50,6 @@ enum td_relation {
 	TD_LESS_OR_EQUAL,
 	TD_GREATER,
 	TD_GREATER_OR_EQUAL,
-};
-
-/* What the library asks for. It is written before a pass. */
-struct td_config {
-	__u32 groups;
-	__u32 threads;	   /* 1: a record for every thread; 0: one for every process */
-	/* Not 0: only children of this process, whose id is one of the reader's pid namespace */
-	__u32 ppid;
-	__u32 rss_sum;	   /* 1: /proc adds the per-processor parts to the memory counters */
-	__u32 cpus;	   /* possible processors */
-	__u32 full_names;  /* 1: /proc shows the full names of workqueue workers (Linux 6.11) */
-	__u64 total_pages; /* of memory and swap, for oom_score */
-	__u32 tests_count;
-	/* 1: only tasks that used processor time since the handle's last pass with this set */
-	__u32 changed;
-	__u32 changed_epoch; /* entries of `seen` with another epoch are outdated */
-	__u32 seen_mask;   /* the number of entries of `seen`, minus one */
-	/* The index in td_view.security of the Landlock domain, plus one; 0 if it is not wanted */
-	__u32 landlock;
-	__u32 reserved;
-	/* Not 0: use the namespaces and root of this task instead of the reader's (Linux 6.2) */
-	__u64 as_task;
-	struct td_test tests[TD_TESTS];
-};
-
-/* The maximum number of processes in the list of a walk. */
-#define TD_LISTED 1024
-/*
- * The number of tasks that are read together, so that the processor's waits for their memory
- * overlap.
- */
-#define TD_BLOCK 64
-
-enum td_walk_state {
-	TD_WALK_NOWHERE, /* the program did not run, or this kernel's IDR is not as expected */
-	TD_WALK_GOES_ON, /* there is more: fetch the records and run the program again */
-	TD_WALK_ENDED,
-	TD_WALK_LOST, /* the thread after which to continue has ended: start again */
-};
-
-/* The state of a walk, in which the program finds its tasks itself. */
-struct td_walk {
-	__u32 state;  /* enum td_walk_state */
-	__u32 listed; /* the number of processes in `list`; 0 visits all. For threads, 1 */
-	/*
-	 * The id visited last; for listed processes, the position in the list, from 1. 0 at the
-	 * start
-	 */
-	__u32 cursor;
-	__u32 filled; /* bytes of records in scratch */
-	__u32 found;  /* the number of entries of `tasks` */
-	__u32 next;   /* the index of the next to be visited */
-	__u32 attempts;	   /* how often reading that one failed */
-	__u32 gone;	   /* tasks whose pid led to none when they were visited */
-	__u32 leaf_end;	   /* pid_idr_leaf() */
-	/* The work of this run: a visit is one step, plus some for what it iterates over */
-	__u32 steps;
-	__u32 check_every; /* steps between two looks at the clock */
-	__u32 next_check;  /* the steps at which to look at the clock next */
-	/* How long a run may keep RCU waiting; it ends when the clock shows more */
-	__u64 max_run_ns;
-	__u64 run_start_ns;
-	__u64 longest_run_ns;
-	__u64 root;	  /* of the pid IDR */
-	__u64 head, node; /* of the thread list of a process */
-	/*
-	 * The task whose memory, files and namespaces are read: the visited one or, if that is the
-	 * first thread of a process and has ended, another thread
-	 */
-	__u64 live;
-	__u64 live_node; /* in the thread list: the next one that may be it */
-	__u64 slots[TD_BLOCK];
-	__u64 pids[TD_BLOCK]; /* the struct pid through which each task was found */
-	__u64 tasks[TD_BLOCK];
-	__u32 cursors[TD_BLOCK]; /* `cursor` once that task was visited */
-	__u32 list[TD_LISTED];
 };
 
 /* The memory counters of a process while they are being summed. */

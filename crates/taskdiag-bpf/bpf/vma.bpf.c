@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Mappings: the program writes one record (vma.h) for each. A system call runs the program, which
+ * Mappings: the program writes one record (td_vma) for each. A system call runs the program, which
  * finds processes and mappings itself. It needs Linux 6.11, waits for nothing and takes no lock.
  *
  * Most files are mapped by many processes, and building their paths would take the most time. So
@@ -74,8 +74,8 @@ static __always_inline bool begin_process(__u32 index)
 	__u64 mm = address(*(struct mm_struct *volatile *)&task->mm);
 
 	if (task->flags & PF_KTHREAD) {
-		if (pass.matches_count) {
-			pass.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
+		if (walk.matches_count) {
+			walk.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
 			put_about_process(TD_VMA_NO_OTHER);
 		}
 		return false;
@@ -86,7 +86,7 @@ static __always_inline bool begin_process(__u32 index)
 		put_deferred();
 		walk.from = 0;
 	}
-	pass.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
+	walk.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
 	if (!walk.from) {
 		walk.task = address(task);
 		walk.mm = mm;
@@ -97,13 +97,13 @@ static __always_inline bool begin_process(__u32 index)
 	 * Some systems hide process 1 from everybody, and only procfs knows it. A leader that has
 	 * exited has no mm.
 	 */
-	if (pass.pid == 1 || (!mm && task->signal->nr_threads > 1)) {
-		pass.saw_init |= pass.pid == 1;
+	if (walk.pid == 1 || (!mm && task->signal->nr_threads > 1)) {
+		walk.saw_init |= walk.pid == 1;
 		put_deferred();
 		mm = 0;
 	}
 	if (!mm)
-		walk.cursor = pass.pid;
+		walk.cursor = walk.pid;
 	return mm;
 }
 
@@ -142,10 +142,10 @@ static long visit(__u32 index, void *nothing)
 		walk.from = 0;
 		walk.filled = walk.process_start;
 		put_deferred();
-	} else if (pass.matches_count) {
+	} else if (walk.matches_count) {
 		put_about_process(TD_VMA_NO_OTHER);
 	}
-	walk.cursor = pass.pid;
+	walk.cursor = walk.pid;
 	walk.state = TD_VMA_ENDED;
 	return 0;
 }

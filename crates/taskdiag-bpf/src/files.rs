@@ -1,113 +1,16 @@
 //! Passes over open files: loads and runs the program of `bpf/files.bpf.c`, and decodes its
 //! records.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
+pub use taskdiag_core::record::files::*;
 use taskdiag_sys::bpf::{self, SharedMemory, TaskScope};
 use taskdiag_sys::owner::Owner;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::load::load_sharing;
 use crate::{iterator, named_records, recipe};
-
-/// What a record is about: `enum td_file_use`.
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub mod used_as {
-    pub const FD: u16 = 0;
-    pub const CWD: u16 = 1;
-    pub const ROOT: u16 = 2;
-    pub const EXE: u16 = 3;
-    pub const PROCESS: u16 = 16;
-    pub const END: u16 = 17;
-}
-
-/// How a text becomes a name: `enum td_file_name`.
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub mod name {
-    pub const NONE: u8 = 0;
-    pub const WHOLE: u8 = 1;
-    pub const SOCKET: u8 = 2;
-    pub const PIPE: u8 = 3;
-    pub const ANON: u8 = 4;
-    pub const SIMPLE: u8 = 5;
-}
-
-/// `enum td_files_state`.
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub mod state {
-    pub const NOWHERE: u32 = 0;
-    pub const GOES_ON: u32 = 1;
-    pub const ENDED: u32 = 2;
-}
-
-/// A flag of a [`Record`]: only procfs has the right stat(2) values.
-pub const DEFER_STAT: u16 = 1;
-/// A flag of a [`Record`]: only procfs has the right name.
-pub const DEFER_NAME: u16 = 2;
-/// A flag of a [`Record`]: only procfs has the right values. In the record of a process: for all
-/// its files, and no records follow.
-pub const DEFER_ALL: u16 = 4;
-/// A flag of a [`Record`]: only procfs knows how much space the file takes.
-pub const DEFER_SPACE: u16 = 8;
-/// A flag of a [`Record`] that ends a process: threads may have directories or descriptors of their
-/// own.
-pub const DEFER_THREADS: u16 = 16;
-
-/// What to read about a file.
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub mod wants {
-    pub const NAMES: u32 = 1;
-    pub const FLAGS: u32 = 2;
-    pub const STAT: u32 = 4;
-    pub const SPACE: u32 = 16;
-}
-
-/// `struct td_file`: a file that a process uses, followed by a text.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub struct Record {
-    pub len: u32,
-    pub index: u32,
-    pub fd: u32,
-    pub used_as: u16,
-    pub flags: u16,
-    pub open_flags: u32,
-    pub mnt_id: u32,
-    pub offset: i64,
-    pub size: u64,
-    pub inode: u64,
-    pub dev_major: u32,
-    pub dev_minor: u32,
-    pub nlink: u32,
-    pub mode: u16,
-    pub name: u8,
-    pub reserved: u8,
-    pub name_len: u32,
-    pub reserved2: u32,
-    pub start_ns: u64,
-}
-
-impl Record {
-    /// Appends the record and its text for another process. Leaves out the index in the list, and
-    /// writes zeros after the text, where the program's memory holds bytes of earlier records.
-    pub fn put(&self, text: &[u8], out: &mut Vec<u8>) {
-        let len = (size_of::<Record>() + text.len()).next_multiple_of(8);
-        let record = Record {
-            len: len as u32,
-            index: 0,
-            name_len: text.len() as u32,
-            reserved: 0,
-            reserved2: 0,
-            ..*self
-        };
-        let end = out.len() + len;
-        out.extend_from_slice(record.as_bytes());
-        out.extend_from_slice(text);
-        out.resize(end, 0);
-    }
-}
 
 /// Passes each record and its text to `each`.
 ///
@@ -132,19 +35,6 @@ impl named_records::Record for Record {
         self.name_len as usize
     }
 }
-
-/// `struct td_file_match`: a file to look for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub struct Match {
-    pub dev_major: u32,
-    pub dev_minor: u32,
-    pub inode: u64,
-}
-
-/// The maximum number of files to look for: `TD_FILE_MATCHES`.
-pub const MATCHES: usize = 8;
 
 /// What to read, and of which files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,62 +66,12 @@ pub struct Cursor {
     pub has_links: bool,
 }
 
-/// `struct td_files_walk`, up to its larger arrays.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/files.h has the meanings
-pub struct Position {
-    pub wants: u32,
-    pub uses: u32,
-    pub listed: u32,
-    pub check_every: u32,
-    pub max_run_ns: u64,
-    pub types: u32,
-    pub deleted: u32,
-    pub matches_count: u32,
-    pub has_advanced: u32,
-    pub matches: [Match; MATCHES],
-    pub next: u32,
-    pub fd: u32,
-    pub has_links: u32,
-    pub state: u32,
-    pub filled: u32,
-    pub steps: u32,
-    pub next_check: u32,
-    pub attempts: u32,
-    pub run_start_ns: u64,
-    pub longest_run_ns: u64,
-    pub address: u64,
-    pub slots: u64,
-    pub open_fds: u64,
-    pub close_on_exec: u64,
-    pub word: u64,
-    pub max_fds: u32,
-    pub leaf_end: u32,
-    pub process_filled: u32,
-    pub process_fd: u32,
-    pub process_has_links: u32,
-    pub position: u32,
-    pub mount: u64,
-    pub dentry: u64,
-    pub root_mount: u64,
-    pub root_dentry: u64,
-    pub arrived: u32,
-    pub reserved: u32,
-    pub as_task: u64,
-}
-
-/// The maximum number of processes in a list: `TD_FILES_LISTED`.
-pub const LISTED: usize = 1024;
-/// The size of the memory for records: `TD_FILES_RECORDS`.
-pub const RECORDS: usize = 512 << 10;
-
-/// The offset of `list` in `struct td_files_walk`.
-pub const LIST_AT: usize = size_of::<Position>() + (3 * 64 + 1) * size_of::<u64>() + 1024 + 256;
+/// The offset of `list` in the memory of the program.
+pub const LIST_AT: usize = size_of::<Position>() + offset_of!(Arrays, list);
 /// The offset of `records` there.
-pub const RECORDS_AT: usize = LIST_AT + LISTED * size_of::<u32>();
-/// The size of that structure.
-pub const WALK_SIZE: usize = RECORDS_AT + RECORDS;
+pub const RECORDS_AT: usize = size_of::<Position>() + offset_of!(Arrays, records);
+/// The size of that memory.
+pub const WALK_SIZE: usize = size_of::<Position>() + size_of::<Arrays>();
 
 /// How long one run may keep RCU waiting, in nanoseconds.
 const MAX_RUN_NS: u64 = 400_000;

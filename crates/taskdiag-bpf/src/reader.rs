@@ -2,49 +2,15 @@
 //! of a program.
 
 use taskdiag_core::field::Groups;
-use taskdiag_core::record::{KernelTest, TESTS};
-use zerocopy::{Immutable, IntoBytes};
+use taskdiag_core::record::walk::{Config, Constants, CPUS_MAX};
 
-/// `struct td_constants` of `bpf/record.h`.
-#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
-#[repr(C)]
-pub(crate) struct Constants {
-    groups: u32,
-    page_shift: u32,
-}
-
-impl Constants {
-    pub(crate) fn of_this_host(groups: Groups) -> Constants {
-        Constants {
-            groups: groups.0,
-            page_shift: rustix::param::page_size().trailing_zeros(),
-        }
+/// The constants of a program on this host.
+pub(crate) fn constants_of_this_host(groups: Groups) -> Constants {
+    Constants {
+        groups: groups.0,
+        page_shift: rustix::param::page_size().trailing_zeros(),
     }
 }
-
-/// `struct td_config` of `bpf/record.h`.
-#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct Config {
-    pub(crate) groups: u32,
-    pub(crate) threads: u32,
-    pub(crate) ppid: u32,
-    pub(crate) rss_sum: u32,
-    pub(crate) cpus: u32,
-    pub(crate) full_names: u32,
-    pub(crate) total_pages: u64,
-    pub(crate) tests_count: u32,
-    pub(crate) changed: u32,
-    pub(crate) changed_epoch: u32,
-    pub(crate) seen_mask: u32,
-    pub(crate) landlock: u32,
-    pub(crate) reserved: u32,
-    pub(crate) as_task: u64,
-    pub(crate) tests: [KernelTest; TESTS],
-}
-
-/// The maximum number of processors for summing up memory counters: `TD_CPUS_MAX`.
-const CPUS_MAX: usize = 512;
 
 /// The offset of `scratch` in `struct td_reader`.
 pub const BEFORE_SCRATCH: usize = size_of::<Config>() + 8 + 8 + 8 * 4 + 8 + 2 * 4 + (5 * 4 * 8 + 8) + 8 + CPUS_MAX * 8;

@@ -4,40 +4,12 @@
 use std::os::fd::OwnedFd;
 
 use taskdiag_core::error::Result;
+pub use taskdiag_core::record::mappings::*;
 use taskdiag_sys::bpf::{MapFlags, MapKind, MapSpec, SharedMemory};
 use taskdiag_sys::host;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::files::{Match, MATCHES};
 use crate::load::load_sharing;
 use crate::{named_records, recipe};
-
-/// A flag of a [`Record`]: the mapping is of a file. The lower bits are its permissions.
-pub const FILE: u16 = 1 << 5;
-/// A flag of a [`Record`]: only the text of the maps file has the right values.
-pub const DEFER: u16 = 1 << 9;
-/// A flag of a [`Record`]: it is not a mapping. Apart from the mappings that have records, the
-/// process maps none of the files to look for.
-pub const NO_OTHER: u16 = 1 << 10;
-
-/// `struct td_vma`: a mapping, followed by its name.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/vma.h has the meanings
-pub struct Record {
-    pub len: u32,
-    pub pid: u32,
-    pub name_id: u32,
-    pub flags: u16,
-    pub name_len: u16,
-    pub start: u64,
-    pub end: u64,
-    pub offset: u64,
-    pub inode: u64,
-    pub dev_major: u32,
-    pub dev_minor: u32,
-    pub page_size: u64,
-}
 
 impl named_records::Record for Record {
     const SUBJECT: &'static str = "a mapping";
@@ -51,48 +23,15 @@ impl named_records::Record for Record {
     }
 }
 
-/// `struct td_vma_pass`: the settings and results of a pass.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/vma.h has the meanings
-pub struct Settings {
-    pub filter: u32,
-    pub epoch: u32,
-    pub names: u32,
-    pub page_shift: u32,
-    pub backing_mode: u32,
-    pub saw_init: u32,
-    pub next_name: u32,
-    pub pid: u32,
-    pub matches_count: u32,
-    pub reserved: u32,
-    pub matches: [Match; MATCHES],
-}
-
-impl Settings {
-    /// The settings for this host, which are the same for all passes.
-    pub fn of_this_host() -> Settings {
-        let version = host::kernel_version().unwrap_or_default();
-        Settings {
-            page_shift: rustix::param::page_size().trailing_zeros(),
-            backing_mode: backing_mode(version),
-            ..Settings::default()
-        }
-    }
-
-    /// Begins a pass, and forgets the names of earlier passes.
-    pub fn begin(&mut self, filter: u32, names: bool) {
-        self.filter = filter;
-        self.names = names.into();
-        self.matches_count = 0;
-        self.epoch = self.epoch.wrapping_add(1).max(1);
+/// The settings for this host, which are the same for all passes.
+pub fn settings_of_this_host() -> Settings {
+    let version = host::kernel_version().unwrap_or_default();
+    Settings {
+        page_shift: rustix::param::page_size().trailing_zeros(),
+        backing_mode: backing_mode(version),
+        ..Settings::default()
     }
 }
-
-/// The size of `struct td_vma_name_key`.
-pub const KEY_SIZE: u32 = 48;
-/// The size of `struct td_vma_name`.
-pub const NAME_SIZE: u32 = 8;
 
 /// The number of files whose names are remembered during a pass.
 const NAMES: u32 = 16_384;
@@ -102,8 +41,8 @@ pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
     let names = MapSpec {
         kind: MapKind::Hash,
         name: "names",
-        key_size: KEY_SIZE,
-        value_size: NAME_SIZE,
+        key_size: size_of::<NameKey>() as u32,
+        value_size: size_of::<NameId>() as u32,
         max_entries: NAMES,
         flags: MapFlags::NO_PREALLOCATION,
     };

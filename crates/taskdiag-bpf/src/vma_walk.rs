@@ -11,84 +11,21 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_sys::bpf::{self, SharedMemory};
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::files::{Match, MATCHES};
 use crate::named_records;
-use crate::vma::{self, Record, Settings};
+use crate::vma::{self, op, state, Arrays, Position, Record, Settings, ADDRESSES, RECORDS};
 
-/// The state of a walk: `struct td_vma_walk` of `bpf/vma.h`, after its first member and up to its
-/// arrays.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/vma.h has the meanings
-pub struct Position {
-    pub op: u32,
-    pub fd: u32,
-    pub count: u32,
-    pub blocks: u32,
-    pub state: u32,
-    pub filled: u32,
-    pub cursor: u32,
-    pub found: u32,
-    pub pid_leaf_end: u32,
-    pub process_start: u32,
-    pub leaf_end: u32,
-    pub has_branch: u32,
-    pub leaves: u32,
-    pub has_leaf: u32,
-    pub slot: u32,
-    pub slots_count: u32,
-    pub address: u64,
-    pub task: u64,
-    pub mm: u64,
-    pub start_ns: u64,
-    pub exec_id: u64,
-    pub sequence: u64,
-    pub from: u64,
-    pub root: u64,
-    pub branch_max: u64,
-    pub leaf_max: u64,
-    pub looked_up: u64,
-}
-
-/// The number of processes that are read together: `TD_VMA_BLOCK`.
-pub const BLOCK: usize = 64;
-/// The maximum number of addresses of a run: `TD_VMA_ADDRESSES`.
-pub const ADDRESSES: usize = 4096;
-/// The size of the memory for records: `TD_VMA_RECORDS`.
-pub const RECORDS: usize = 512 << 10;
-
-/// The size of `recent` in `struct td_vma_walk`.
-const RECENT_SIZE: usize = 128 * (vma::KEY_SIZE + vma::NAME_SIZE) as usize;
-
-/// The offset of `op`, the first member of [`Position`], in `struct td_vma_walk`.
+/// The offset of [`Position`] in the memory of the program.
 pub const POSITION: usize = size_of::<Settings>();
+const ARRAYS: usize = POSITION + size_of::<Position>();
 /// The offset of `addresses` there.
-pub const ADDRESSES_AT: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 4) + 2 * 256 + RECENT_SIZE;
+pub const ADDRESSES_AT: usize = ARRAYS + offset_of!(Arrays, addresses);
 /// The offset of `records` there.
-pub const RECORDS_AT: usize = ADDRESSES_AT + ADDRESSES * 8;
-/// The size of that structure.
-pub const WALK_SIZE: usize = RECORDS_AT + RECORDS;
-
-/// `enum td_vma_op`.
-#[allow(missing_docs)] // bpf/vma.h has the meanings
-pub mod op {
-    pub const MACHINE: u32 = 0;
-    pub const LIST: u32 = 1;
-    pub const LOOK_UP: u32 = 2;
-    pub const CHECK: u32 = 3;
-}
-
-/// `enum td_vma_state`.
-#[allow(missing_docs)] // bpf/vma.h has the meanings
-pub mod state {
-    pub const NOWHERE: u32 = 0;
-    pub const GOES_ON: u32 = 1;
-    pub const ENDED: u32 = 2;
-    pub const CHANGED: u32 = 3;
-    pub const GONE: u32 = 4;
-}
+pub const RECORDS_AT: usize = ARRAYS + offset_of!(Arrays, records);
+/// The size of that memory.
+pub const WALK_SIZE: usize = ARRAYS + size_of::<Arrays>();
 
 /// The number of blocks of a run: some hundreds of processes, whose records fit into the memory.
 const BLOCKS: u32 = 64;
@@ -135,7 +72,7 @@ impl VmaWalk {
         let mut walk = VmaWalk {
             program,
             memory,
-            settings: Settings::of_this_host(),
+            settings: vma::settings_of_this_host(),
             owner: Owner::this_process(),
         };
         walk.begin(Position::default());

@@ -1,49 +1,18 @@
 //! Walks: passes in which the BPF program finds the tasks itself, in the kernel's IDR of pid
 //! numbers.
 
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::record::walk::{state, Arrays, Config, Position, LISTED};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_sys::bpf::SharedMemory;
 use taskdiag_sys::host;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::iterator;
-use crate::reader::{Config, BEFORE_SCRATCH};
-
-/// The state of a walk: `struct td_walk` of `bpf/record.h`, up to its arrays.
-#[derive(Clone, Copy, Debug, Default, IntoBytes, FromBytes, Immutable)]
-#[repr(C)]
-#[allow(missing_docs)] // bpf/record.h has the meanings
-pub struct Position {
-    pub state: u32,
-    pub listed: u32,
-    pub cursor: u32,
-    pub filled: u32,
-    pub found: u32,
-    pub next: u32,
-    pub attempts: u32,
-    pub gone: u32,
-    pub leaf_end: u32,
-    pub steps: u32,
-    pub check_every: u32,
-    pub next_check: u32,
-    pub max_run_ns: u64,
-    pub run_start_ns: u64,
-    pub longest_run_ns: u64,
-    pub root: u64,
-    pub head: u64,
-    pub node: u64,
-    pub live: u64,
-    pub live_node: u64,
-}
-
-/// The number of tasks that are read together: `TD_BLOCK`.
-pub const BLOCK: usize = 64;
-
-/// The maximum number of processes in the list of a walk: `TD_LISTED`.
-pub const LISTED: usize = 1024;
+use crate::reader::BEFORE_SCRATCH;
 
 /// The offset of `scratch` in `struct td_reader` of a program that walks.
 pub const SCRATCH: usize = BEFORE_SCRATCH;
@@ -52,18 +21,9 @@ const PATH_AND_NAME_SIZE: usize = 1024 + 256 + 256;
 /// The offset of `walk` there.
 pub const POSITION: usize = SCRATCH + SCRATCH_SIZE + PATH_AND_NAME_SIZE;
 /// The offset of `walk.list` there.
-pub const LIST: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 8 + 4);
+pub const LIST: usize = POSITION + size_of::<Position>() + offset_of!(Arrays, list);
 /// The size of that structure.
-pub const READER_SIZE: u32 = (LIST + LISTED * size_of::<u32>()) as u32;
-
-/// `enum td_walk_state`.
-#[allow(missing_docs)] // bpf/record.h has the meanings
-pub mod state {
-    pub const NOWHERE: u32 = 0;
-    pub const GOES_ON: u32 = 1;
-    pub const ENDED: u32 = 2;
-    pub const LOST: u32 = 3;
-}
+pub const READER_SIZE: u32 = (POSITION + size_of::<Position>() + size_of::<Arrays>()) as u32;
 
 /// How long one run may keep RCU waiting, in nanoseconds. After such a short run, the records are
 /// still in the processor's cache when they are fetched.

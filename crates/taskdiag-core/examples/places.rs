@@ -14,11 +14,11 @@ fn main() {
     for group in Groups::ALL.iter() {
         println!("group {} {}", group.name(), group as u32);
     }
-    for (structure, member) in structures()
+    for (structure, (offset, member)) in structures()
         .iter()
-        .flat_map(|of| of.members.iter().map(move |member| (of, member)))
+        .flat_map(|of| of.members().map(move |member| (of, member)))
     {
-        println!("member {}.{} {}", structure.name, member.name, member.offset);
+        println!("member {}.{} {offset}", structure.name, member.name);
     }
     for field in Field::ALL {
         let info = field.info();

@@ -54,7 +54,7 @@ static long walk_up(__u32 index, void *nothing)
 	position -= len + 1;
 	/* Otherwise clang computes it twice, and the verifier knows the bound of only one. */
 	barrier_var(position);
-	if (position >= TD_FILES_PATH)
+	if (position >= TD_FILE_PATH)
 		return 1;
 	walk.path[position] = '/';
 	if (bpf_probe_read_kernel(&walk.path[position + 1], len & 0xff, (void *)name))
@@ -75,7 +75,7 @@ arrived:
 __noinline int put_path(__u64 vfsmount, __u64 dentry)
 {
 	struct td_file *record = next_record();
-	__u32 end = TD_FILES_PATH, position, len;
+	__u32 end = TD_FILE_PATH, position, len;
 
 	if (!record)
 		return 0;
@@ -84,7 +84,7 @@ __noinline int put_path(__u64 vfsmount, __u64 dentry)
 	walk.arrived = 0;
 	if (!POINTER(dentry, dentry, d_hash.pprev) && POINTER(dentry, dentry, d_parent) != dentry) {
 		end -= 10;
-		__builtin_memcpy(&walk.path[TD_FILES_PATH - 10], " (deleted)", 10);
+		__builtin_memcpy(&walk.path[TD_FILE_PATH - 10], " (deleted)", 10);
 	}
 	*(volatile __u32 *)&walk.position = end;
 	walk.steps += (__u32)bpf_loop(512, walk_up, 0, 0) / 8;
@@ -94,10 +94,10 @@ __noinline int put_path(__u64 vfsmount, __u64 dentry)
 	/* The file is the root itself. */
 	if (position == end)
 		position--;
-	if (position >= TD_FILES_PATH)
+	if (position >= TD_FILE_PATH)
 		return 0;
 	walk.path[position] = '/';
-	len = TD_FILES_PATH - position;
+	len = TD_FILE_PATH - position;
 	if (bpf_probe_read_kernel(record + 1, len, &walk.path[position]))
 		return 0;
 	record->name = TD_NAME_WHOLE;

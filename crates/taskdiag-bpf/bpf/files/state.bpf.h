@@ -4,7 +4,7 @@
 #define TASKDIAG_FILES_STATE_BPF_H
 
 #include "../compat.bpf.h"
-#include "../files.h"
+#include "record_layout.h"
 
 struct td_files_walk walk SEC(".bss");
 
@@ -60,8 +60,8 @@ static __always_inline struct td_file *next_record(void)
 {
 	__u64 filled = *(volatile __u32 *)&walk.filled;
 
-	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_FILES_RECORDS - 1));
-	if (filled > TD_FILES_RECORDS - TD_FILES_ROOM)
+	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_FILE_RECORDS - 1));
+	if (filled > TD_FILE_RECORDS - TD_FILE_ROOM)
 		return 0;
 	return (void *)(walk.records + filled);
 }

@@ -97,27 +97,27 @@ static __always_inline bool passes_filter(struct vm_area_struct *vma, unsigned l
 	*flags = vm_flags & (TD_VMA_READ | TD_VMA_WRITE | TD_VMA_EXEC);
 	if (vm_flags & VM_MAYSHARE)
 		*flags |= TD_VMA_SHARED;
-	if ((pass.filter & ~TD_VMA_FILE) & ~*flags)
+	if ((walk.filter & ~TD_VMA_FILE) & ~*flags)
 		return false;
 	*file = vma->vm_file;
 	if (*file)
 		*flags |= TD_VMA_FILE;
-	return !(pass.filter & ~*flags);
+	return !(walk.filter & ~*flags);
 }
 
 /* Whether a file is in `matches`. */
 static __always_inline bool is_looked_for(struct file *file)
 {
 	struct inode *inode = file->f_inode;
-	__u32 count = pass.matches_count, device, i;
+	__u32 count = walk.matches_count, device, i;
 	__u64 number = inode->i_ino;
 
 #pragma nounroll
 	for (i = 0; i < TD_FILE_MATCHES && i < count; i++) {
-		if (pass.matches[i].inode != number)
+		if (walk.matches[i].inode != number)
 			continue;
 		device = inode->i_sb->s_dev;
-		if (pass.matches[i].dev_major == device >> 20 && pass.matches[i].dev_minor == (device & 0xfffff))
+		if (walk.matches[i].dev_major == device >> 20 && walk.matches[i].dev_minor == (device & 0xfffff))
 			return true;
 	}
 	return false;
@@ -193,7 +193,7 @@ static __always_inline void put_about_process(__u16 flags)
 		return;
 	__builtin_memset(record, 0, sizeof(*record));
 	record->len = sizeof(*record);
-	record->pid = pass.pid;
+	record->pid = walk.pid;
 	record->flags = flags;
 	walk.filled += sizeof(*record);
 }
@@ -214,16 +214,16 @@ static __always_inline __u32 name_id(struct file *file, const struct td_vma *rec
 	make_key(&key, file, record);
 	/* Dentries are at least 192 bytes apart. */
 	recent = &walk.recent[(key.dentry >> 6 ^ key.dentry >> 13) & (TD_VMA_RECENT - 1)];
-	if (recent->name.epoch == pass.epoch && recent->key.mount == key.mount && recent->key.dentry == key.dentry &&
+	if (recent->name.epoch == walk.epoch && recent->key.mount == key.mount && recent->key.dentry == key.dentry &&
 	    recent->key.parent == key.parent && recent->key.hash_len == key.hash_len && recent->key.inode == key.inode &&
 	    recent->key.device == key.device && recent->key.unhashed == key.unhashed)
 		return recent->name.id;
 	known = bpf_map_lookup_elem(&names, &key);
-	if (known && known->epoch == pass.epoch) {
+	if (known && known->epoch == walk.epoch) {
 		fresh = *known;
 	} else {
-		fresh.epoch = pass.epoch;
-		fresh.id = ++pass.next_name;
+		fresh.epoch = walk.epoch;
+		fresh.id = ++walk.next_name;
 		/* If the map is full, mappings of the same file get several ids. */
 		bpf_map_update_elem(&names, &key, &fresh, 0);
 	}
@@ -244,20 +244,20 @@ static __always_inline bool put_mapping(__u64 at)
 
 	if (!passes_filter(vma, vm_flags, &file, &flags))
 		return true;
-	if (pass.matches_count && (!file || (!(file->f_mode & pass.backing_mode) && !is_looked_for(file))))
+	if (walk.matches_count && (!file || (!(file->f_mode & walk.backing_mode) && !is_looked_for(file))))
 		return true;
 	record = next_record();
 	if (!record)
 		return false;
 	fill_mapping(record, vma, file, vm_flags);
-	if (file && file->f_mode & pass.backing_mode)
+	if (file && file->f_mode & walk.backing_mode)
 		flags |= TD_VMA_DEFER;
-	else if (pass.names) {
+	else if (walk.names) {
 		n = name_of_memory(vma, file, (char *)(record + 1));
 		if (file && n == 0)
 			record->name_id = name_id(file, record);
 	}
-	record->pid = pass.pid;
+	record->pid = walk.pid;
 	record->flags = flags;
 	/* Without the NUL, which becomes padding. */
 	n = n > 0 && n < 256 ? n - 1 : 0;

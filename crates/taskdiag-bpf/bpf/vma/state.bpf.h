@@ -4,15 +4,14 @@
 #define TASKDIAG_VMA_STATE_BPF_H
 
 #include "../compat.bpf.h"
-#include "../vma.h"
+#include "record_layout.h"
 
-#define PAGE_SHIFT (pass.page_shift & 31)
+#define PAGE_SHIFT (walk.page_shift & 31)
 #define PAGE_SIZE (1ull << PAGE_SHIFT)
 /* Smaller numbers are no pointers, whatever the page size. */
 #define FIRST_POINTER 4096u
 
 struct td_vma_walk walk SEC(".bss");
-#define pass walk.pass
 
 /* An untrusted pointer to a structure at an address. */
 #define AT(type, address) ((struct type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(struct type)))

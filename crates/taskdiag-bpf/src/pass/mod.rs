@@ -11,12 +11,12 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::plan::BpfWay;
 use taskdiag_core::query::Scope;
+use taskdiag_core::record::walk::Config;
 use taskdiag_core::record::{self, attr, KernelTest, Record, TESTS};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_sys::host;
 
 use crate::network::Network;
-use crate::reader::Config;
 use program::{reader_key, Form, Program, SEEN_ENTRIES};
 
 pub(crate) use program::{load_called, PINNED, READERS};

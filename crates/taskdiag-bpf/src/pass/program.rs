@@ -9,6 +9,7 @@ use rustix::buffer::spare_capacity;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::query::Scope;
+use taskdiag_core::record::walk::{Config, Constants};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, TaskScope};
 use taskdiag_sys::host::proc_file;
@@ -18,7 +19,7 @@ use zerocopy::IntoBytes as _;
 use crate::iterator;
 use crate::load::{built, find, kernel_btf, load_error, not_created, NamedMap};
 use crate::network::{self, TABLE};
-use crate::reader::{Config, Constants, CALLED_SIZE};
+use crate::reader::{constants_of_this_host, CALLED_SIZE};
 use crate::recipe::{self, DataSection, Recipe};
 use crate::relocate::Linker;
 use crate::walk::{self, Walk};
@@ -304,7 +305,7 @@ pub(crate) fn load_called(groups: Groups, btf: &[u8], network: Option<BorrowedFd
 fn data_map(data: &DataSection, groups: Groups) -> Result<Map> {
     let mut content = data.content.to_vec();
     if data.name == CONSTANTS {
-        let constants = Constants::of_this_host(groups);
+        let constants = constants_of_this_host(groups);
         content[..size_of::<Constants>()].copy_from_slice(constants.as_bytes());
     }
     data.create(&content).map_err(not_created)

@@ -2,6 +2,10 @@
 
 use zerocopy::native_endian::{I32, I64, U16, U32, U64};
 
+use super::files::Match;
+use super::mappings::RecentName;
+use super::KernelTest;
+
 /// A constant.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
@@ -26,11 +30,32 @@ pub(super) struct Enumeration {
 pub struct Structure {
     /// The name in C.
     pub name: &'static str,
-    /// The size in Rust.
-    pub size: usize,
-    /// The members.
-    pub members: &'static [Member],
+    pub(super) parts: &'static [Part],
     pub(super) docs: &'static [&'static str],
+}
+
+/// A part of a structure, which is a structure of its own in Rust.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub size: usize,
+    pub members: &'static [Member],
+}
+
+impl Structure {
+    /// The size.
+    pub fn size(&self) -> usize {
+        self.parts.iter().map(|part| part.size).sum()
+    }
+
+    /// The members, each with its offset.
+    pub fn members(&self) -> impl Iterator<Item = (usize, &'static Member)> {
+        let mut start = 0;
+        self.parts.iter().flat_map(move |part| {
+            let first = start;
+            start += part.size;
+            part.members.iter().map(move |member| (first + member.offset, member))
+        })
+    }
 }
 
 /// A member of a structure.
@@ -38,8 +63,8 @@ pub struct Structure {
 pub struct Member {
     /// The name.
     pub name: &'static str,
-    /// The offset in Rust.
-    pub offset: usize,
+    /// The offset in its part.
+    pub(super) offset: usize,
     pub(super) ty: &'static str,
     pub(super) count: Option<usize>,
     pub(super) docs: &'static [&'static str],
@@ -75,6 +100,10 @@ in_c! {
     U16 = "__u16",
     U32 = "__u32",
     U64 = "__u64",
+    u16 = "__u16",
+    u32 = "__u32",
+    u64 = "__u64",
+    i64 = "__s64",
 }
 
 in_c! {
@@ -91,7 +120,13 @@ impl<const N: usize> InC for [u8; N] {
     const COUNT: Option<usize> = Some(N);
 }
 
-impl<const N: usize> InC for [U64; N] {
-    const TYPE: &'static str = U64::TYPE;
-    const COUNT: Option<usize> = Some(N);
+macro_rules! arrays_in_c {
+    ($($ty:ty),*) => {
+        $(impl<const N: usize> InC for [$ty; N] {
+            const TYPE: &'static str = <$ty>::TYPE;
+            const COUNT: Option<usize> = Some(N);
+        })*
+    };
 }
+
+arrays_in_c!(u32, u64, U64, KernelTest, Match, RecentName);

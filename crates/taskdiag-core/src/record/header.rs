@@ -3,31 +3,68 @@
 
 use std::fmt::Write as _;
 
-use super::c::{Constant, Structure};
-use super::layout::{CONSTANTS, ENUMERATIONS, STRUCTURES};
+use super::c::{Constant, Enumeration, Structure};
+use super::{files, layout, mappings, walk};
 use crate::field::Groups;
 
-/// All constants of [`text`].
-pub fn constants() -> impl Iterator<Item = Constant> {
-    let enumerated = ENUMERATIONS.iter().flat_map(|enumeration| enumeration.members);
-    CONSTANTS.iter().chain(enumerated).copied()
+/// What a module defines for Rust and C.
+#[derive(Debug)]
+struct Definitions(&'static [Constant], &'static [Enumeration], &'static [Structure]);
+
+impl Definitions {
+    fn constants(&self) -> impl Iterator<Item = Constant> {
+        let enumerated = self.1.iter().flat_map(|enumeration| enumeration.members);
+        self.0.iter().chain(enumerated).copied()
+    }
 }
 
-/// All structures of [`text`].
+const RECORDS: Definitions = Definitions(layout::CONSTANTS, layout::ENUMERATIONS, layout::STRUCTURES);
+
+const ALL: [Definitions; 4] = [
+    RECORDS,
+    Definitions(files::CONSTANTS, files::ENUMERATIONS, files::STRUCTURES),
+    Definitions(mappings::CONSTANTS, mappings::ENUMERATIONS, mappings::STRUCTURES),
+    Definitions(walk::CONSTANTS, walk::ENUMERATIONS, walk::STRUCTURES),
+];
+
+/// The constants of records.
+pub fn constants() -> impl Iterator<Item = Constant> {
+    RECORDS.constants()
+}
+
+/// The structures of records.
 pub fn structures() -> &'static [Structure] {
-    STRUCTURES
+    RECORDS.2
+}
+
+/// All constants of [`text`], and all structures.
+pub fn all() -> (Vec<Constant>, Vec<Structure>) {
+    let constants = ALL.iter().flat_map(Definitions::constants);
+    (
+        constants.collect(),
+        ALL.iter().flat_map(|each| each.2).copied().collect(),
+    )
 }
 
 /// The header.
 pub fn text() -> String {
-    let mut text = "/* Made from crates/taskdiag-core/src/record/layout.rs, which has the meanings. */\n".to_owned();
+    let mut text = "/* Made from crates/taskdiag-core/src/record, which has the meanings. */\n".to_owned();
+    text.push_str("\n/* Groups of fields, as bits of td_config.groups and td_defer.groups. */\n");
     // Writing to a String never fails.
-    let _ = write_header(&mut text);
+    for group in Groups::ALL.iter() {
+        let name = group.name().to_uppercase();
+        let _ = writeln!(text, "#define TD_GROUP_{name} (1u << {})", group as u32);
+    }
+    for definitions in ALL {
+        let _ = write_definitions(&mut text, &definitions);
+    }
     text
 }
 
-fn write_header(text: &mut String) -> std::fmt::Result {
-    for constant in CONSTANTS {
+fn write_definitions(text: &mut String, definitions: &Definitions) -> std::fmt::Result {
+    let Definitions(constants, enumerations, structures) = definitions;
+    text.push('\n');
+    for constant in *constants {
         comment(text, "", constant.docs)?;
         // Flags are easier to read as bits.
         let (value, suffix) = (constant.value, constant.suffix);
@@ -38,12 +75,7 @@ fn write_header(text: &mut String) -> std::fmt::Result {
             _ => writeln!(text, "#define {} {value}{suffix}", constant.name)?,
         }
     }
-    text.push_str("\n/* Groups of fields, as bits of td_config.groups and td_defer.groups. */\n");
-    for group in Groups::ALL.iter() {
-        let name = group.name().to_uppercase();
-        writeln!(text, "#define TD_GROUP_{name} (1u << {})", group as u32)?;
-    }
-    for enumeration in ENUMERATIONS {
+    for enumeration in *enumerations {
         text.push('\n');
         comment(text, "", enumeration.docs)?;
         writeln!(text, "enum {} {{", enumeration.name)?;
@@ -53,11 +85,11 @@ fn write_header(text: &mut String) -> std::fmt::Result {
         }
         text.push_str("};\n");
     }
-    for structure in STRUCTURES {
+    for structure in *structures {
         text.push('\n');
         comment(text, "", structure.docs)?;
         writeln!(text, "struct {} {{", structure.name)?;
-        for member in structure.members {
+        for (_, member) in structure.members() {
             comment(text, "\t", member.docs)?;
             let count = member.count.map_or(String::new(), |count| format!("[{count}]"));
             writeln!(text, "\t{} {}{count};", member.ty, member.name)?;
@@ -98,11 +130,11 @@ mod tests {
             assert!(header.contains(wanted), "{wanted}: {header}");
         }
         assert!(!header.contains("TD_GROUP_DERIVED"));
-        let defined = constants().filter(|constant| header.contains(constant.name)).count();
-        assert_eq!(
-            defined,
-            CONSTANTS.len() + ENUMERATIONS.iter().map(|each| each.members.len()).sum::<usize>()
-        );
+        let (constants, structures) = all();
+        assert!(constants.iter().all(|constant| header.contains(constant.name)));
+        assert!(structures
+            .iter()
+            .all(|structure| header.contains(&format!("struct {} {{", structure.name))));
     }
 
     /// Check that structures have no padding.
@@ -110,22 +142,17 @@ mod tests {
     fn structures_have_no_padding() {
         for structure in structures() {
             let mut end = 0;
-            for member in structure.members {
+            for (offset, member) in structure.members() {
                 let number = match member.ty {
                     "__u8" | "char" => 1,
                     "__u16" => 2,
                     "__u32" | "__s32" => 4,
                     _ => 8,
                 };
-                assert!(
-                    member.offset == end && end % number == 0,
-                    "{}.{}",
-                    structure.name,
-                    member.name
-                );
+                assert!(offset == end && end % number == 0, "{}.{}", structure.name, member.name);
                 end += number * member.count.unwrap_or(1);
             }
-            assert_eq!(structure.size, end, "{}", structure.name);
+            assert_eq!(structure.size(), end, "{}", structure.name);
         }
     }
 }

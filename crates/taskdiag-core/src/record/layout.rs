@@ -4,87 +4,10 @@
 use zerocopy::native_endian::{I32, I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::c::{Constant, Enumeration, InC as _, Member, Structure, Suffixed as _};
-use crate::wire;
-
-/// Defines constants. `C` has them as `#define TD_NAME`.
-macro_rules! constants {
-    ($($(#[doc = $doc:literal])* $name:ident: $ty:ty = $value:expr;)*) => {
-        $($(#[doc = $doc])* pub const $name: $ty = $value;)*
-
-        pub(super) const CONSTANTS: &[Constant] = &[$(Constant {
-            name: concat!("TD_", stringify!($name)),
-            value: $name as u64,
-            suffix: <$ty>::SUFFIX,
-            docs: &[$($doc),*],
-        }),*];
-    };
-}
-
-/// Defines modules of constants. C has each as an enumeration, whose constants have a prefix.
-macro_rules! enumerations {
-    ($(
-        $(#[doc = $doc:literal])*
-        enum $c:ident $prefix:literal as $module:ident: $ty:ty {
-            $($(#[doc = $member_doc:literal])* $name:ident = $value:literal,)*
-        }
-    )*) => {
-        $(
-            $(#[doc = $doc])*
-            #[allow(missing_docs)]
-            pub mod $module {
-                $($(#[doc = $member_doc])* pub const $name: $ty = $value;)*
-            }
-        )*
-
-        pub(super) const ENUMERATIONS: &[Enumeration] = &[$(Enumeration {
-            name: stringify!($c),
-            docs: &[$($doc),*],
-            members: &[$(Constant {
-                name: concat!($prefix, stringify!($name)),
-                value: $value,
-                suffix: "",
-                docs: &[$($member_doc),*],
-            }),*],
-        }),*];
-    };
-}
-
-/// Defines structures. C has them with the same members.
-macro_rules! structures {
-    ($(
-        $(#[doc = $doc:literal])*
-        struct $c:ident as $name:ident $(= $attr:ident)? {
-            $($(#[doc = $member_doc:literal])* $field:ident: $ty:ty),* $(,)?
-        }
-    )*) => {
-        wire! { $(
-            $(#[doc = $doc])*
-            #[doc = concat!("\n\n`struct ", stringify!($c), "` in C.")]
-            $name { $($(#[doc = $member_doc])* $field: $ty),* }
-        )* }
-
-        $($(impl $name {
-            /// The type of the attribute.
-            pub const KIND: u16 = attr::$attr;
-        })?)*
-
-        pub(super) const STRUCTURES: &[Structure] = &[$(Structure {
-            name: stringify!($c),
-            size: size_of::<$name>(),
-            docs: &[$($doc),*],
-            members: &[$(Member {
-                name: stringify!($field),
-                offset: std::mem::offset_of!($name, $field),
-                ty: <$ty>::TYPE,
-                count: <$ty>::COUNT,
-                docs: &[$($member_doc),*],
-            }),*],
-        }),*];
-    };
-}
+use super::define::{constants, enumerations, structures};
 
 constants! {
+    prefix "TD_";
     /// The version of the record. It changes with the record's layout and with the meaning of its
     /// fields, and is part of the path where programs are pinned.
     ABI: u32 = 6;

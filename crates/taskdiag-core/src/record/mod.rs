@@ -12,8 +12,12 @@
 #![allow(missing_debug_implementations)]
 
 pub mod c;
+mod define;
+pub mod files;
 pub mod header;
 mod layout;
+pub mod mappings;
+pub mod walk;
 
 use zerocopy::native_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +27,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 macro_rules! wire {
     ($($(#[$meta:meta])* $name:ident { $($(#[$member:meta])* $field:ident: $ty:ty),* $(,)? })*) => { $(
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
         #[allow(missing_docs)]
         pub struct $name { $($(#[$member])* pub $field: $ty),* }

@@ -97,7 +97,7 @@ pub mod attribute {
     pub const BITS: u16 = 129;
     /// The bit that asked for an open file of `/proc`. The descriptor is attached to the packet.
     pub const OPENED: u16 = 131;
-    /// Records of `bpf/files.h`, one after the other.
+    /// Records of `record/files.rs` in the core, one after the other.
     pub const FILES: u16 = 132;
 }
 

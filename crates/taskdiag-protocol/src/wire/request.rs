@@ -55,7 +55,7 @@ pub struct Request {
     pub pid: u32,
 }
 
-/// Bits of [`Files::uses`]: the numbers of `enum td_file_use` of `bpf/files.h`.
+/// Bits of [`Files::uses`]: the numbers of `enum td_file_use` of `record/files.rs` in the core.
 #[allow(missing_docs)]
 pub mod uses {
     pub const FD: u32 = 1 << 0;
@@ -65,7 +65,7 @@ pub mod uses {
     pub const ALL: u32 = FD | CWD | ROOT | EXE;
 }
 
-/// Bits of [`Files::wants`]: `TD_FILE_NAMES` and so on of `bpf/files.h`.
+/// Bits of [`Files::wants`]: `TD_FILE_NAMES` and so on of `record/files.rs` in the core.
 #[allow(missing_docs)]
 pub mod wants {
     pub const NAMES: u32 = 1 << 0;

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskdiag_bpf::vma::{self, Record};
-use taskdiag_bpf::vma_walk::{MappingSelection, Outcome, Position, VmaWalk};
+use taskdiag_bpf::vma::{self, Position, Record};
+use taskdiag_bpf::vma_walk::{MappingSelection, Outcome, VmaWalk};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::snapshot::SourceId;
