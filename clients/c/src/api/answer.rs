@@ -61,7 +61,7 @@ unsafe fn ask(handle: *mut Handle, query: &Query, table: *mut *mut Table) -> Res
     }
 }
 
-/// Queries rows of a scope with these fields and this condition. The condition may be NULL.
+/// Queries rows of a scope with these fields, chosen by `narrow`.
 ///
 /// # Safety
 ///
@@ -70,18 +70,16 @@ unsafe fn ask_for(
     scope: Scope,
     handle: *mut Handle,
     names: *const c_char,
-    expression: *const c_char,
     table: *mut *mut Table,
     error: *mut *mut Error,
+    narrow: impl FnOnce(&mut Query) -> Result<()>,
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
         filling(table, error, || {
             let mut query = Query::new(scope);
             query.add_fields(text("fields", names)?)?;
-            if !expression.is_null() {
-                query.add_condition(text("where", expression)?)?;
-            }
+            narrow(&mut query)?;
             ask(handle, &query, table)
         })
     }
@@ -98,7 +96,7 @@ pub unsafe extern "C" fn td_ask(
     unsafe { filling(table, error, || ask(handle, given("query", query)?, table)) }
 }
 
-/// Functions that query all rows of a scope, each with its scope.
+/// Functions that query rows, each with its scope. The condition may be NULL.
 macro_rules! ask_for_scopes {
     ($($name:ident: $scope:ident;)*) => {$(
         #[no_mangle]
@@ -109,8 +107,15 @@ macro_rules! ask_for_scopes {
             table: *mut *mut Table,
             error: *mut *mut Error,
         ) -> u32 {
-            // SAFETY: the header's rules.
-            unsafe { ask_for(Scope::$scope, handle, names, expression, table, error) }
+            // SAFETY: the header's rules, here and in the closure.
+            unsafe {
+                ask_for(Scope::$scope, handle, names, table, error, |query| {
+                    if expression.is_null() {
+                        return Ok(());
+                    }
+                    query.add_condition(text("where", expression)?)
+                })
+            }
         }
     )*};
 }
@@ -131,14 +136,7 @@ pub unsafe extern "C" fn td_maps(
     error: *mut *mut Error,
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        filling(table, error, || {
-            let mut query = Query::new(Scope::Maps);
-            query.add_fields(text("fields", names)?)?;
-            query.these(&[pid])?;
-            ask(handle, &query, table)
-        })
-    }
+    unsafe { ask_for(Scope::Maps, handle, names, table, error, |query| query.these(&[pid])) }
 }
 
 #[no_mangle]
@@ -151,11 +149,8 @@ pub unsafe extern "C" fn td_cachestat(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        filling(table, error, || {
-            let mut query = Query::new(Scope::Cache);
-            query.add_fields(text("fields", names)?)?;
-            query.add_path(self::path(path)?)?;
-            ask(handle, &query, table)
+        ask_for(Scope::Cache, handle, names, table, error, |query| {
+            query.add_path(self::path(path)?)
         })
     }
 }

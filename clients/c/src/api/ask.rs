@@ -8,11 +8,27 @@ use taskdiag::Budget;
 use taskdiag_core::setting;
 
 use super::{changed, free, given, made, path, text};
-use crate::error::{answered, Code, Error};
+use crate::error::{answered, Code, Error, Result};
 use crate::field::{self, Scope};
 use crate::fields_gen::REASONS;
 use crate::handle::Handle;
 use crate::query::{self, Query};
+
+/// Functions that do something with an object, their first argument, and report errors.
+macro_rules! setters {
+    ($object:ident: $type:ty, $access:ident; $($name:ident($($argument:ident: $of:ty),*) => $work:expr;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($object: $type, $($argument: $of,)* error: *mut *mut Error) -> u32 {
+            // SAFETY: the header's rules, here and in the closure.
+            unsafe {
+                answered(error, || {
+                    let $object = $access(stringify!($object), $object)?;
+                    $work
+                })
+            }
+        }
+    )*};
+}
 
 #[no_mangle]
 pub extern "C" fn td_version() -> *const c_char {
@@ -112,33 +128,12 @@ pub unsafe extern "C" fn td_handle_free(handle: *mut Handle) {
     unsafe { free(handle, Handle::free) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_handle_source(handle: *mut Handle, name: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || given("handle", handle)?.set_source(text("source", name)?)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_handle_socket(handle: *mut Handle, path: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || given("handle", handle)?.set_socket(self::path(path)?)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_handle_patience(handle: *mut Handle, seconds: f64, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let patience = setting::seconds("patience", seconds)?;
-            given("handle", handle)?.set_patience(patience)
-        })
-    }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_handle_prepare(handle: *mut Handle, query: *const Query, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || given("handle", handle)?.prepare(given("query", query)?)) }
+setters! {
+    handle: *mut Handle, given;
+    td_handle_source(name: *const c_char) => handle.set_source(text("source", name)?);
+    td_handle_socket(path: *const c_char) => handle.set_socket(self::path(path)?);
+    td_handle_patience(seconds: f64) => handle.set_patience(setting::seconds("patience", seconds)?);
+    td_handle_prepare(query: *const Query) => handle.prepare(given("query", query)?);
 }
 
 // Queries.
@@ -157,121 +152,45 @@ pub unsafe extern "C" fn td_query_free(query: *mut Query) {
     unsafe { free(query, drop) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_query_fields(query: *mut Query, names: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_fields(text("fields", names)?)) }
+setters! {
+    query: *mut Query, changed;
+    td_query_fields(names: *const c_char) => query.add_fields(text("fields", names)?);
+    td_query_field(id: u32) => query.add_field(id);
+    td_query_where(expression: *const c_char) => query.add_condition(text("where", expression)?);
+    td_query_pids(pids: *const u32, len: usize) => query.these(numbers("pids", pids, len)?);
+    td_query_children_of(pid: u32) => query.children_of(pid);
+    td_query_descendants_of(pid: u32) => query.descendants_of(pid);
+    td_query_uses(names: *const c_char) => query.add_uses(text("uses", names)?);
+    td_query_kinds(names: *const c_char) => query.add_kinds(text("kinds", names)?);
+    td_query_deleted() => query.only_deleted();
+    td_query_path(path: *const c_char) => query.add_path(self::path(path)?);
+    td_query_threads() => query.add_threads();
+    td_query_only_changed() => query.only_changed();
+    td_query_patience(seconds: f64) => {
+        query.set_patience(setting::seconds("patience", seconds)?);
+        Ok(())
+    };
+    td_query_budget(seconds: f64, max_rss_bytes: u64) => {
+        let deadline = query::until("budget", seconds)?;
+        let most = (max_rss_bytes != u64::MAX).then_some(max_rss_bytes);
+        query.set_budget(Budget::default().deadline(deadline).max_rss_bytes(most));
+        Ok(())
+    };
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_query_field(query: *mut Query, id: u32, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_field(id)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_where(query: *mut Query, expression: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            changed("query", query)?.add_condition(text("where", expression)?)
-        })
-    }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_pids(query: *mut Query, pids: *const u32, len: usize, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let pids = match len {
-                0 => &[],
-                _ if pids.is_null() => return Err(Error::null("pids")),
-                _ if len > isize::MAX as usize / size_of::<u32>() => {
-                    return Err(Error::invalid(format!("{len} pids are more than memory can hold")));
-                }
-                _ => slice::from_raw_parts(pids, len),
-            };
-            changed("query", query)?.these(pids)
-        })
-    }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_children_of(query: *mut Query, pid: u32, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.children_of(pid)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_descendants_of(query: *mut Query, pid: u32, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.descendants_of(pid)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_uses(query: *mut Query, names: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_uses(text("uses", names)?)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_kinds(query: *mut Query, names: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_kinds(text("kinds", names)?)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_deleted(query: *mut Query, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.only_deleted()) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_path(query: *mut Query, path: *const c_char, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_path(self::path(path)?)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_threads(query: *mut Query, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.add_threads()) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_only_changed(query: *mut Query, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || changed("query", query)?.only_changed()) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_patience(query: *mut Query, seconds: f64, error: *mut *mut Error) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let patience = setting::seconds("patience", seconds)?;
-            changed("query", query)?.set_patience(patience);
-            Ok(())
-        })
-    }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_query_budget(
-    query: *mut Query,
-    seconds: f64,
-    max_rss_bytes: u64,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let deadline = query::until("budget", seconds)?;
-            let most = (max_rss_bytes != u64::MAX).then_some(max_rss_bytes);
-            let budget = Budget::default().deadline(deadline).max_rss_bytes(most);
-            changed("query", query)?.set_budget(budget);
-            Ok(())
-        })
+/// Numbers from C.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn numbers<'a>(what: &str, list: *const u32, len: usize) -> Result<&'a [u32]> {
+    match len {
+        0 => Ok(&[]),
+        _ if list.is_null() => Err(Error::null(what)),
+        _ if len > isize::MAX as usize / size_of::<u32>() => {
+            Err(Error::invalid(format!("{len} {what} are more than memory can hold")))
+        }
+        // SAFETY: the header's rules.
+        _ => Ok(unsafe { slice::from_raw_parts(list, len) }),
     }
 }

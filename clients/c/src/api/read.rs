@@ -236,34 +236,23 @@ pub unsafe extern "C" fn td_column_absent_count(table: *const Table, id: u32) ->
     column.map_or(table.map_or(0, Table::len), |column| column.missing)
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_column_u64(table: *const Table, id: u32) -> *const u64 {
-    // SAFETY: the header's rules.
-    unsafe { all(table, id, Values::u64s) }
+/// Functions that return a whole column.
+macro_rules! columns {
+    ($($name:ident: $pick:ident of $type:ty;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(table: *const Table, id: u32) -> *const $type {
+            // SAFETY: the header's rules.
+            unsafe { all(table, id, Values::$pick) }.cast()
+        }
+    )*};
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn td_column_i64(table: *const Table, id: u32) -> *const i64 {
-    // SAFETY: the header's rules.
-    unsafe { all(table, id, Values::i64s) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_column_f64(table: *const Table, id: u32) -> *const f64 {
-    // SAFETY: the header's rules.
-    unsafe { all(table, id, Values::f64s) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_column_u8(table: *const Table, id: u32) -> *const u8 {
-    // SAFETY: the header's rules.
-    unsafe { all(table, id, Values::u8s) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_column_limits(table: *const Table, id: u32) -> *const u64 {
-    // SAFETY: the header's rules.
-    unsafe { all(table, id, Values::limits) }.cast()
+columns! {
+    td_column_u64: u64s of u64;
+    td_column_i64: i64s of i64;
+    td_column_f64: f64s of f64;
+    td_column_u8: u8s of u8;
+    td_column_limits: limits of u64;
 }
 
 #[no_mangle]
