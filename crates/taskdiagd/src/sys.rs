@@ -26,26 +26,31 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
+/// Reads an option of a socket into `value`, numbers that may have any bits. Returns the length that
+/// the kernel wrote.
+fn get_option<T: zerocopy::FromBytes + ?Sized>(
+    socket: BorrowedFd<'_>,
+    option: i32,
+    value: &mut T,
+) -> Result<usize, Errno> {
+    let mut len = size_of_val(value) as libc::socklen_t;
+    let place = (&raw mut *value).cast();
+    // SAFETY: the kernel writes at most the given length, and the length. Any bytes are a value.
+    match unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &mut len) } {
+        0 => Ok(len as usize),
+        _ => Err(last_errno()),
+    }
+}
+
 /// A pidfd of the process that connected, even if another process has its pid by now.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut fd: i32 = -1;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most one int, and its length.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PEERPIDFD,
-            (&raw mut fd).cast(),
-            &mut len,
-        )
-    };
-    match result {
-        // SAFETY: the kernel has just opened it for this process.
-        0 if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        0 => Err(Errno::BADF),
-        _ => Err(last_errno()),
+    get_option(socket, SO_PEERPIDFD, &mut fd)?;
+    if fd < 0 {
+        return Err(Errno::BADF);
     }
+    // SAFETY: the kernel has just opened it for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The process that connected, and its effective user and group ids at that time. The pid is 0 if
@@ -54,23 +59,16 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// rustix has this call and `SCM_CREDENTIALS`, but its `UCred` can't hold pid 0, which both can
 /// return.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
-    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most one structure of plain numbers, and its length.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &mut len,
-        )
-    };
-    match result {
-        0 if len as usize == size_of::<libc::ucred>() => Ok(credentials),
-        0 => Err(Errno::INVAL),
-        _ => Err(last_errno()),
+    let mut numbers = [0_u32; 3];
+    if get_option(socket, libc::SO_PEERCRED, &mut numbers)? != size_of::<libc::ucred>() {
+        return Err(Errno::INVAL);
     }
+    let [pid, uid, gid] = numbers;
+    Ok(libc::ucred {
+        pid: pid as i32,
+        uid,
+        gid,
+    })
 }
 
 /// A received packet.
@@ -138,17 +136,12 @@ pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Re
 /// did; `None` if this kernel can't.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Option<bool> {
     let mut accepts: libc::c_int = 1;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let value = (&raw mut accepts).cast();
-    // SAFETY: the kernel writes at most one int, and its length.
-    if unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, &mut len) } != 0 {
-        return None;
-    }
+    let len = get_option(socket, SO_PASSRIGHTS, &mut accepts).ok()?;
     let refused = accepts == 0;
     accepts = 0;
     let value = (&raw const accepts).cast();
     // SAFETY: the kernel reads one int.
-    if unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, len) } != 0 {
+    if unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, len as _) } != 0 {
         return None;
     }
     Some(refused)
@@ -310,21 +303,8 @@ pub fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<PollFlags, Errn
 /// The security label that the process had when it connected (`SO_PEERSEC`).
 pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut label = vec![0_u8; 1024];
-    let mut len = label.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most the given length, and the length of the label.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERSEC,
-            label.as_mut_ptr().cast(),
-            &mut len,
-        )
-    };
-    if result != 0 {
-        return Err(last_errno());
-    }
-    label.truncate(len as usize);
+    let len = get_option(socket, libc::SO_PEERSEC, label.as_mut_slice())?;
+    label.truncate(len);
     Ok(label)
 }
 
