@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use taskdiag_history::decode::{Decoder, End};
 
 use super::export;
-use super::library::{torn, Library, Segment};
+use super::library::{far_ns, seek, torn, Library, Segment, SegmentEnd};
 use super::time;
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
@@ -124,29 +123,13 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
         contents.notes = about.notes;
     }
     if let Some(decoder) = decoder.filter(|_| verify) {
-        contents.verify(decoder);
+        contents.damage = match seek(decoder, i64::MAX).2 {
+            SegmentEnd::Whole => contents.damage,
+            SegmentEnd::Torn(bytes) => Some(torn(bytes)),
+            SegmentEnd::Broken(broken) => Some(broken.to_string()),
+        };
     }
     contents
-}
-
-impl Contents {
-    /// Reads every sample.
-    fn verify(&mut self, mut decoder: Decoder) {
-        loop {
-            match decoder.advance() {
-                Ok(None) => {}
-                Ok(Some(End::Whole)) => return,
-                Ok(Some(End::Torn(bytes))) => {
-                    self.damage = Some(torn(bytes));
-                    return;
-                }
-                Err(broken) => {
-                    self.damage = Some(broken.to_string());
-                    return;
-                }
-            }
-        }
-    }
 }
 
 /// Formats the overview.
@@ -224,7 +207,7 @@ fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
     let mut before = None;
     for (_, contents) in looked_at.iter().filter(|(segment, _)| segment.tier.name == finest) {
         let Some((first, last)) = contents.times else { continue };
-        let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
+        let far = far_ns(contents.every_ns);
         gaps.extend(
             before
                 .filter(|&before| first.saturating_sub(before) > far)
