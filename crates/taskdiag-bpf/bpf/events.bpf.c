@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Forks, execs and exits. For each, the programs write one event (event.h) to a ring buffer, which
+ * Forks, execs and exits. For each, the programs write one event (events.rs in crates/taskdiag-core/src/record) to a ring buffer, which
  * the library reads.
  *
  * The programs run within the fork, exec or exit of a process, so they do little: they reserve no
  * event that the reader does not want. The kernel wakes the reader only for the first unread event.
  */
 #include "compat.bpf.h"
-#include "event.h"
 #include "net.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -15,6 +14,29 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define EEXIST 17
 /* A flag of signal_struct.flags: group_exit_code is the exit code of the process. */
 #define SIGNAL_GROUP_EXIT 0x4
+
+/* ---- events, with what follows their header ---- */
+
+struct fork_event {
+	struct td_event event;
+	struct td_event_fork fork;
+};
+
+struct exit_event {
+	struct td_event event;
+	struct td_event_exit exit;
+};
+
+/* Nearly all names of files fit this, and all fit the other: the kernel accepts PATH_MAX bytes. */
+struct exec_event {
+	struct td_event event;
+	char filename[256];
+};
+
+struct long_exec_event {
+	struct td_event event;
+	char filename[4096 + 8];
+};
 
 /* Set by the library before it loads the programs. */
 const volatile struct td_event_reader reader SEC(".rodata") = {};
@@ -111,7 +133,7 @@ int on_fork(__u64 *ctx)
 {
 	struct task_struct *caller = untrusted((void *)ctx[0]), *task = untrusted((void *)ctx[1]);
 	bool is_thread = task->pid != task->tgid;
-	struct td_event_fork *fork;
+	struct fork_event *fork;
 	__u32 pid;
 
 	if (is_thread && !reader.threads)
@@ -123,8 +145,8 @@ int on_fork(__u64 *ctx)
 	if (!fork)
 		return 0;
 	fill_event(&fork->event, sizeof(*fork), TD_EVENT_FORK, is_thread ? TD_EVENT_THREAD : 0, pid, task);
-	fork->caller_pid = task_tgid_nr(caller);
-	fork->caller_tid = task_tid_nr(caller);
+	fork->fork.caller_pid = task_tgid_nr(caller);
+	fork->fork.caller_tid = task_tid_nr(caller);
 	bpf_ringbuf_submit(fork, 0);
 	return 0;
 }
@@ -148,8 +170,8 @@ int on_exec(__u64 *ctx)
 {
 	struct task_struct *task = untrusted((void *)ctx[0]);
 	struct linux_binprm *bprm = (void *)ctx[2];
-	struct td_event_long_exec *whole;
-	struct td_event_exec *exec;
+	struct long_exec_event *whole;
+	struct exec_event *exec;
 	__u32 pid = task_tgid_nr(task);
 	long len;
 
@@ -262,7 +284,7 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 	struct td_net_key key = { task->start_boottime, task->tgid };
 	struct td_net *counted = 0, *whole = 0;
 	struct runtime runtime = {};
-	struct td_event_exit *exit;
+	struct exit_event *exit;
 	__u32 len = sizeof(*exit);
 
 	if (!pid)
@@ -290,12 +312,12 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 	if (!exit)
 		return;
 	fill_event(&exit->event, len, TD_EVENT_EXIT, flags, pid, task);
-	exit->status = task->exit_code;
+	exit->exit.status = task->exit_code;
 	if (!(flags & TD_EVENT_THREAD) && signal->flags & SIGNAL_GROUP_EXIT)
-		exit->status = signal->group_exit_code;
-	exit->page_bytes = 0;
-	exit->runtime_ns = flags & TD_EVENT_NO_RUNTIME ? 0 : runtime.ns;
-	exit->peak_rss_pages = signal->maxrss;
+		exit->exit.status = signal->group_exit_code;
+	exit->exit.page_bytes = 0;
+	exit->exit.runtime_ns = flags & TD_EVENT_NO_RUNTIME ? 0 : runtime.ns;
+	exit->exit.peak_rss_pages = signal->maxrss;
 	bpf_ringbuf_submit(exit, 0);
 }
 

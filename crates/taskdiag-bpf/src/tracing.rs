@@ -1,37 +1,20 @@
 //! Events from tracepoints: loads and attaches the programs, and reads their ring.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::wire::{Reader, State};
 use taskdiag_core::event::{EventKind, Options};
 use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 use taskdiag_sys::ring::{Broken, RingBuffer};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes as _;
 
 use crate::iterator;
 use crate::load::{attach_to_tracepoints, built, find, kernel_btf, load_error, not_created, NamedMap};
 use crate::network;
 use crate::recipe;
 use crate::relocate::Linker;
-
-/// `struct td_event_reader` of `bpf/event.h`.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct Reader {
-    /// The address of the reader's pid namespace; 0 for the initial one.
-    pub pid_ns: u64,
-    /// The offset of its time namespace.
-    pub boottime_ns: u64,
-    /// The level of its pid namespace.
-    pub level: u32,
-    /// 1 if it wants events about threads too.
-    pub threads: u32,
-}
-
-/// The size of `struct td_event_state`.
-pub const STATE_SIZE: usize = 32;
-/// The offset of `lost` in `struct td_event_state`.
-pub const LOST: usize = size_of::<Reader>();
 
 /// The number of entries of `ended`: far more than the processes that exit at the same time.
 const ENDED_ENTRIES: u32 = 1024;
@@ -62,7 +45,7 @@ impl Tracing {
         let bss = data(true)?;
         let state = bss.create(bss.content).map_err(not_created)?;
         let shared = state
-            .share(STATE_SIZE)
+            .share(size_of::<State>())
             .map_err(|error| Error::io("mapping a BPF map", error))?;
         let mut maps: Vec<NamedMap> = vec![(bss.name, state), ("ended", ended().map_err(not_created)?)];
         if network.is_none() {
@@ -117,7 +100,7 @@ impl Tracing {
     /// The number of events that the programs could not write, and whether it is exact. Before
     /// Linux 5.12 the kernel does not count runs that it skips.
     pub fn lost(&self) -> (u64, bool) {
-        let no_room = self.state.read::<u64>(LOST).unwrap_or(0);
+        let no_room = self.state.read::<u64>(offset_of!(State, lost)).unwrap_or(0);
         let missed: std::io::Result<u64> = self
             .programs
             .iter()
@@ -155,7 +138,7 @@ fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory,
     let reader: Option<Reader> = state.read(0);
     let reader = reader.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
     Ok(Reader {
-        threads: options.threads.into(),
+        threads: u32::from(options.threads).into(),
         ..reader
     })
 }

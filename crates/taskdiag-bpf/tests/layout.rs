@@ -1,15 +1,12 @@
-//! Check that a C compiler gives the structures of `bpf/record.h`, `bpf/event.h` and the header that
-//! the build makes the layout that they have in Rust.
+//! Check that a C compiler gives the structures of `bpf/record.h` and the header that the build makes
+//! the layout that they have in Rust.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::mem::{offset_of, size_of};
 use std::process::{Command, Stdio};
 
-use taskdiag_bpf::tracing;
-use taskdiag_core::event::wire;
 use taskdiag_core::record::header;
 
 /// The structures and constants that C has from Rust.
@@ -42,11 +39,7 @@ fn walks_over_mappings_have_the_same_layout() {
         ("offsetof(struct td_vma_walk, addresses)", walk::ADDRESSES_AT),
         ("offsetof(struct td_vma_walk, records)", walk::RECORDS_AT),
     ];
-    check(
-        &["record.h"],
-        layout.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-        &[],
-    );
+    check(layout.map(|(name, value)| (name.to_owned(), value)).to_vec(), &[]);
 }
 
 /// Check the memory of the program that reads open files.
@@ -59,70 +52,13 @@ fn open_files_have_the_same_layout() {
         ("offsetof(struct td_files_walk, list)", files::LIST_AT),
         ("offsetof(struct td_files_walk, records)", files::RECORDS_AT),
     ];
-    check(
-        &["record.h"],
-        layout.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-        &[],
-    );
+    check(layout.map(|(name, value)| (name.to_owned(), value)).to_vec(), &[]);
 }
 
-fn event_layout() -> Vec<(String, usize)> {
-    let header = size_of::<wire::Header>();
-    let mut layout = vec![("sizeof(struct td_event)".to_owned(), header)];
-    let members = wire::Header::MEMBERS.iter();
-    layout.extend(members.map(|&(member, offset)| (format!("offsetof(struct td_event, {member})"), offset)));
-    let number = |name: &str, value: usize| (name.to_owned(), value);
-    layout.extend([
-        number("sizeof(struct td_event_fork)", header + size_of::<wire::Fork>()),
-        number(
-            "offsetof(struct td_event_fork, caller_pid)",
-            header + offset_of!(wire::Fork, caller_pid),
-        ),
-        number(
-            "offsetof(struct td_event_fork, caller_tid)",
-            header + offset_of!(wire::Fork, caller_tid),
-        ),
-        number("sizeof(struct td_event_exit)", header + size_of::<wire::Exit>()),
-        number(
-            "offsetof(struct td_event_exit, status)",
-            header + offset_of!(wire::Exit, status),
-        ),
-        number(
-            "offsetof(struct td_event_exit, runtime_ns)",
-            header + offset_of!(wire::Exit, runtime_ns),
-        ),
-        number(
-            "offsetof(struct td_event_exit, peak_rss_pages)",
-            header + offset_of!(wire::Exit, peak_rss_pages),
-        ),
-        number("offsetof(struct td_event_exec, filename)", header),
-        number("offsetof(struct td_event_long_exec, filename)", header),
-        number("TD_EVENT_FORK", wire::FORK.into()),
-        number("TD_EVENT_EXEC", wire::EXEC.into()),
-        number("TD_EVENT_EXIT", wire::EXIT.into()),
-        number("TD_EVENT_THREAD", wire::THREAD.into()),
-        number("TD_EVENT_KERNEL_THREAD", wire::KERNEL_THREAD.into()),
-        number("TD_EVENT_CUT", wire::CUT.into()),
-        number("TD_EVENT_CONNECTOR", wire::CONNECTOR.into()),
-        number("TD_EVENT_GONE", wire::GONE.into()),
-        number("TD_EVENT_NO_RUNTIME", wire::NO_RUNTIME.into()),
-        number("TD_EVENT_OOM_VICTIM", wire::OOM_VICTIM.into()),
-        number("offsetof(struct td_event_state, lost)", tracing::LOST),
-        number("sizeof(struct td_event_state)", tracing::STATE_SIZE),
-    ]);
-    layout
-}
-
-/// Check the sizes, offsets and constants of records, and of the memory of programs.
+/// Check the sizes, offsets and constants of records and events, and of the memory of programs.
 #[test]
 fn records_have_the_same_layout() {
-    check(&["record.h"], layout(), &[]);
-}
-
-/// Check the sizes, offsets and constants of events.
-#[test]
-fn events_have_the_same_layout() {
-    check(&["event.h"], event_layout(), &[]);
+    check(layout(), &[]);
 }
 
 /// Check the memory of the programs that read tasks.
@@ -137,18 +73,16 @@ fn walks_have_the_same_layout() {
         number("offsetof(struct td_reader, walk)", walk::POSITION),
         number("offsetof(struct td_reader, walk.list)", walk::LIST),
     ];
-    check(&["record.h"], layout, &["-DTD_WALKS=1"]);
+    check(layout, &["-DTD_WALKS=1"]);
     let called = [("sizeof(struct td_reader)".to_owned(), reader::CALLED_SIZE as usize)];
-    check(&["record.h"], called.to_vec(), &[]);
+    check(called.to_vec(), &[]);
 }
 
 /// Compiles a static assertion for each expression.
-fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
+fn check(layout: Vec<(String, usize)>, options: &[&str]) {
     let mut source = "#include <linux/types.h>\n#include <stddef.h>\n".to_owned();
-    for header in headers {
-        let path = format!("{}/bpf/{header}", env!("CARGO_MANIFEST_DIR"));
-        writeln!(source, "#include {path:?}").unwrap();
-    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/record.h");
+    writeln!(source, "#include {path:?}").unwrap();
     for (expression, value) in layout {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }

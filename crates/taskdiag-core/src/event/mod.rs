@@ -1,7 +1,6 @@
 //! Events of processes (fork, exec, exit), and the table of their fields.
 
 pub mod plan;
-pub mod wire;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -15,6 +14,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use crate::absent::Absent;
 use crate::error::{named, Error};
 use crate::field::{Field, Kind, UnknownField};
+pub use crate::record::events as wire;
 use crate::record::Net;
 use crate::set::Set;
 use crate::value::Value;

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::c::{Constant, Enumeration, Structure};
-use super::{files, layout, mappings, walk};
+use super::{events, files, layout, mappings, walk};
 use crate::field::Groups;
 
 /// What a module defines for Rust and C.
@@ -20,8 +20,9 @@ impl Definitions {
 
 const RECORDS: Definitions = Definitions(layout::CONSTANTS, layout::ENUMERATIONS, layout::STRUCTURES);
 
-const ALL: [Definitions; 4] = [
+const ALL: [Definitions; 5] = [
     RECORDS,
+    Definitions(events::CONSTANTS, &[], events::STRUCTURES),
     Definitions(files::CONSTANTS, files::ENUMERATIONS, files::STRUCTURES),
     Definitions(mappings::CONSTANTS, mappings::ENUMERATIONS, mappings::STRUCTURES),
     Definitions(walk::CONSTANTS, walk::ENUMERATIONS, walk::STRUCTURES),

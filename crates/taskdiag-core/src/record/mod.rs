@@ -13,6 +13,7 @@
 
 pub mod c;
 mod define;
+pub mod events;
 pub mod files;
 pub mod header;
 mod layout;

@@ -54,7 +54,7 @@ pub(crate) struct Connector {
     /// Opened when it is first needed.
     procfs: Option<Procfs>,
     snapshot: Snapshot,
-    /// Events in the form of `bpf/event.h`, and how many bytes of them have been handed out.
+    /// Events in the form of `wire`, and how many bytes of them have been handed out.
     events: Vec<u8>,
     taken: Cell<usize>,
     /// How often the socket's buffer was full. Any number of messages may have been lost each time.
