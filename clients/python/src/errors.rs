@@ -61,11 +61,15 @@ pub fn invalid(message: impl Into<String>) -> PyErr {
 
 /// The exception for an unknown field name.
 pub fn unknown(error: &UnknownField) -> PyErr {
+    let message = format!("{error}. taskdiag.FIELDS has all names");
+    unknown_field(message, &error.name, &error.near)
+}
+
+fn unknown_field(message: String, name: &str, near: &[&str]) -> PyErr {
     Python::attach(|py| {
-        let message = format!("{error}. taskdiag.FIELDS has all names");
         with(py, "UnknownField", message, |made| {
-            made.setattr("field", &error.name)?;
-            made.setattr("near", PyTuple::new(py, &error.near)?)
+            made.setattr("field", name)?;
+            made.setattr("near", PyTuple::new(py, near)?)
         })
     })
 }
@@ -95,12 +99,7 @@ fn no_such_name(name: &str, columns: impl Iterator<Item = &'static str>) -> (Str
 /// The exception for an unknown column name.
 pub fn no_column(name: &str, columns: impl Iterator<Item = &'static str>) -> PyErr {
     let (message, near) = no_such_name(name, columns);
-    Python::attach(|py| {
-        with(py, "UnknownField", message, |made| {
-            made.setattr("field", name)?;
-            made.setattr("near", PyTuple::new(py, near)?)
-        })
-    })
+    unknown_field(message, name, &near)
 }
 
 /// The exception for an unknown attribute of a row.

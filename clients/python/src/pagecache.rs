@@ -11,18 +11,8 @@ use taskdiag_core::setting;
 use crate::errors;
 use crate::fork;
 use crate::query;
-use crate::rows::{key, Key, Rows};
+use crate::rows::{key, Rows};
 use crate::table::{About, Table};
-
-const KEYS: [Key; 7] = [
-    key("path", Kind::Text),
-    key("size_bytes", Kind::Bytes),
-    key("cached_bytes", Kind::Bytes),
-    key("dirty_bytes", Kind::Bytes),
-    key("writeback_bytes", Kind::Bytes),
-    key("evicted_bytes", Kind::Bytes),
-    key("recently_evicted_bytes", Kind::Bytes),
-];
 
 /// A file: its path, its size, and its page cache.
 type File = (Vec<u8>, Result<u64, Absent>, Result<Usage, Absent>);
@@ -54,22 +44,20 @@ pub fn cachestat(py: Python<'_>, path: &Bound<'_, PyAny>, one_file_system: bool,
 }
 
 fn table(files: &[File], totals: &Totals, source: Source) -> Table {
-    const COUNTS: [Quantity; 5] = [
-        Quantity::Cached,
-        Quantity::Dirty,
-        Quantity::Writeback,
-        Quantity::Evicted,
-        Quantity::RecentlyEvicted,
-    ];
-    let mut rows = Rows::new(&KEYS, &[0, 1, 2, 3, 4, 5, 6]);
+    let mut keys = vec![key("path", Kind::Text)];
+    keys.extend(Quantity::ALL.iter().map(|quantity| key(quantity.name(), Kind::Bytes)));
+    let all: Vec<usize> = (0..keys.len()).collect();
+    let mut rows = Rows::new(&keys, &all);
     for (path, size_bytes, usage) in files {
-        rows.push(|key| match key {
-            0 => Ok(Value::Text(path)),
-            1 => size_bytes.map(Value::Unsigned).map_err(Absent::as_str),
-            count => {
-                let bytes = usage.and_then(|usage| usage.bytes(COUNTS[count - 2]));
-                bytes.map(Value::Unsigned).map_err(Absent::as_str)
-            }
+        rows.push(|key| {
+            let Some(quantity) = key.checked_sub(1) else {
+                return Ok(Value::Text(path));
+            };
+            let bytes = match Quantity::ALL[quantity] {
+                Quantity::Size => *size_bytes,
+                counted => usage.and_then(|usage| usage.bytes(counted)),
+            };
+            bytes.map(Value::Unsigned).map_err(Absent::as_str)
         });
     }
     rows.finish(About {

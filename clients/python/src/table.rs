@@ -66,16 +66,6 @@ impl Table {
         }
     }
 
-    fn index(&self, index: isize) -> PyResult<usize> {
-        let from_end = if index < 0 { self.len as isize } else { 0 };
-        let row = index + from_end;
-        if row < 0 || row >= self.len as isize {
-            let message = format!("there is no row {index}: the table has {}", self.len);
-            return Err(PyIndexError::new_err(message));
-        }
-        Ok(row as usize)
-    }
-
     fn keys<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyString>> {
         let intern = |column: &Arc<column::Column>| PyString::intern(py, column.name);
         self.columns.iter().map(intern).collect()
@@ -103,7 +93,7 @@ impl Table {
                 let rows = places.map(row).collect::<PyResult<Vec<_>>>()?;
                 Ok(PyList::new(slf.py(), rows)?.into_any())
             }
-            None => Ok(row(slf.get().index(index.extract()?)?)?.into_any()),
+            None => Ok(row(place(index, slf.get().len, "table")?)?.into_any()),
         }
     }
 
@@ -200,6 +190,14 @@ fn sliced(index: &Bound<'_, PyAny>, len: usize) -> PyResult<Option<impl Iterator
     let places = slice.indices(len as isize)?;
     let place = move |number: usize| (places.start + places.step * number as isize) as usize;
     Ok(Some((0..places.slicelength).map(place)))
+}
+
+/// The row at an index of Python, which counts from the end if it is negative.
+fn place(index: &Bound<'_, PyAny>, len: usize, whole: &str) -> PyResult<usize> {
+    let index: isize = index.extract()?;
+    let row = if index < 0 { index + len as isize } else { index };
+    let row = usize::try_from(row).ok().filter(|&row| row < len);
+    row.ok_or_else(|| PyIndexError::new_err(format!("there is no row {index}: the {whole} has {len}")))
 }
 
 fn pairs<'py, T: IntoPyObject<'py> + Copy>(
@@ -304,15 +302,8 @@ impl Column {
             let values = places.map(|row| value::value(py, &self.values, row, Look::Native));
             return Ok(Some(PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any()));
         }
-        let index: isize = index.extract()?;
-        let len = self.values.len as isize;
-        let row = if index < 0 { index + len } else { index };
-        if row < 0 || row >= len {
-            return Err(PyIndexError::new_err(format!(
-                "there is no row {index}: the column has {len}"
-            )));
-        }
-        value::value(py, &self.values, row as usize, Look::Native)
+        let row = place(index, self.values.len, "column")?;
+        value::value(py, &self.values, row, Look::Native)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
