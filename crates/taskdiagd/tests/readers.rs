@@ -54,8 +54,9 @@ fn readers_wait_for_one_pass() {
     });
     println!("{counts:?}");
     // When a job went to a reader after a pass, and its result out after the next one, each request
-    // waited for several. A reader that must wait for a processor may do so still.
+    // waited for several. A reader that must wait for a processor may do so still: one that need not
+    // is enough.
     for meanwhile in &counts {
-        assert!(meanwhile[0].is_some() && meanwhile[2] <= Some(1), "{counts:?}");
+        assert!(matches!(meanwhile[0], Some(0 | 1)), "{counts:?}");
     }
 }

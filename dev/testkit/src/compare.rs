@@ -500,9 +500,17 @@ mod tests {
             [start, start + 1].map(|start| is_shown(id, start, Field::State, &Ok(Plain::Letter(state))))
         };
         let moves = |tid: &u32| ['R', 'S'].map(|state| shows(*tid, state)) == [[true, false]; 2];
-        let tids = text::threads_of(pid).into_iter().map(|id| id.tid);
-        let moving: Vec<u32> = tids.filter(moves).collect();
-        assert!(!moving.is_empty() && !thread.is_finished());
+        // Where others want the processors, it is seen in one state for a while.
+        let moving = || {
+            text::threads_of(pid)
+                .into_iter()
+                .map(|id| id.tid)
+                .filter(moves)
+                .collect()
+        };
+        let tried = (0..100).map(|_| moving()).find(|moving: &Vec<u32>| !moving.is_empty());
+        let moving = tried.expect("a thread in both states");
+        assert!(!thread.is_finished());
         assert!(moving.iter().all(|&tid| shows(tid, 'T') == [false; 2]));
     }
 }

@@ -1,6 +1,7 @@
 //! Sums of network traffic by the other end.
 
 use std::collections::{HashMap, HashSet};
+use std::net::Ipv6Addr;
 use std::time::Instant;
 
 use taskdiag::network::{Remote, RemoteParts, Remotes};
@@ -15,8 +16,8 @@ use crate::sockets::{OF_REMOTES, PROTOCOL, REMOTE_ADDR, REMOTE_PORT};
 /// Why a socket has no other end.
 const NOT_CONNECTED: &str = "not connected";
 
-/// What tells one from another.
-type Key = (Option<Identity>, u16, Option<std::net::Ipv6Addr>, Option<u16>);
+/// What tells one end from another.
+type Key = (Option<Identity>, u16, Option<Ipv6Addr>, Option<u16>);
 
 /// What is counted, and what was at the last sample.
 pub struct RemoteSums {
@@ -59,9 +60,9 @@ impl RemoteSums {
         let seconds = std::mem::replace(&mut self.since, Instant::now())
             .elapsed()
             .as_secs_f64();
-        let moving: HashSet<Identity> = remotes.iter().filter_map(|remote| remote.process).collect();
+        let with_traffic: HashSet<Identity> = remotes.iter().filter_map(|remote| remote.process).collect();
         for task in snapshot.tasks() {
-            let identity = task.identity().ok().filter(|identity| moving.contains(identity));
+            let identity = task.identity().ok().filter(|identity| with_traffic.contains(identity));
             if let Some(identity) = identity {
                 self.names
                     .insert(identity, layout.names(&task, |_| Name::None(NOT_CONNECTED)));
@@ -120,6 +121,7 @@ pub fn is_of_remotes(by: &[&Grouping]) -> bool {
     OF_REMOTES.iter().any(|(_, of_remotes, _)| by.contains(of_remotes))
 }
 
+/// The name of a group that is not of a process.
 fn own_name(by: &Grouping, remote: &Remote) -> Name {
     let protocol = Protocol::Ip(remote.protocol).to_string();
     if by == &PROTOCOL {
