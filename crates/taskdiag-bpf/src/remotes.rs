@@ -133,6 +133,7 @@ impl Remotes {
     }
 
     fn entries(&self) -> io::Result<(Vec<Remote>, u64)> {
+        let offset_ns = own_boottime_ns();
         let (mut remotes, mut uncounted, mut bytes) = (Vec::new(), 0, None);
         while self.table.next_key(&mut bytes)? {
             let key_bytes = bytes.as_deref().unwrap_or_default();
@@ -149,7 +150,8 @@ impl Remotes {
             }
             let RemoteParts { process, address, port } = self.parts;
             remotes.push(Remote {
-                process: process.then(|| Identity::new(key.pid.get(), key.start_ns.get())),
+                process: process
+                    .then(|| Identity::new(key.pid.get(), key.start_ns.get().wrapping_add_signed(offset_ns))),
                 protocol: key.protocol.get(),
                 address: address.then(|| key.address.into()),
                 port: port.then(|| key.port.get()),
@@ -158,5 +160,16 @@ impl Remotes {
             });
         }
         Ok((remotes, uncounted))
+    }
+}
+
+/// What this process's time namespace adds to times from boot (time_namespaces(7)).
+fn own_boottime_ns() -> i64 {
+    let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("boottime"));
+    let mut numbers = line.unwrap_or_default().split_ascii_whitespace().map(str::parse::<i64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(seconds)), Some(Ok(ns))) => seconds.saturating_mul(1_000_000_000).saturating_add(ns),
+        _ => 0,
     }
 }

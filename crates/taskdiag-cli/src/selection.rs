@@ -138,13 +138,23 @@ pub struct Selection {
     processes: Processes,
     /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes
     /// or other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals,
-    /// lists), and, or, not, ( ). A comparison with a missing value is neither true nor false
+    /// lists), and, or, not, ( ). A comparison with a missing value is neither true nor false. Several
+    /// must all be true
     #[arg(long = "where", value_name = "EXPR")]
-    filter: Option<String>,
+    filter: Vec<String>,
     /// Leave out this command and its ancestors, such as sudo and sh. A --where that reads names or
     /// arguments leaves out this command in any case
     #[arg(long, conflicts_with = "pids")]
     ignore_ancestors: bool,
+}
+
+/// The expression that is true if all of these are.
+pub fn all_of(expressions: &[String]) -> Option<String> {
+    match expressions {
+        [] => None,
+        [only] => Some(only.clone()),
+        all => Some(format!("({})", all.join(") and ("))),
+    }
 }
 
 impl Selection {
@@ -161,8 +171,8 @@ impl Selection {
     /// Restricts a query to the tasks that the other options select.
     pub fn narrow(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
         let query = self.narrow_unfiltered(query, is_past, within)?;
-        match &self.filter {
-            Some(expression) => narrow_by(query, expression, is_past),
+        match all_of(&self.filter) {
+            Some(expression) => narrow_by(query, &expression, is_past),
             None => Ok(query),
         }
     }
@@ -184,10 +194,10 @@ impl Selection {
             Query::these(named.iter().copied())
         };
         let query = self.narrow_unfiltered(query, false, within_cgroup)?;
-        let Some(expression) = &self.filter else {
+        let Some(expression) = all_of(&self.filter) else {
             return Ok((query, None));
         };
-        let filter = files::Filter::parse_with_aliases(expression, &number_named, &field_of);
+        let filter = files::Filter::parse_with_aliases(&expression, &number_named, &field_of);
         let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
         let query = match filter.part_of_tasks() {
             Some(part) => narrow_with(query, part, false)?,
@@ -198,18 +208,18 @@ impl Selection {
 
     /// Whether any option was given.
     pub fn is_given(&self) -> bool {
-        self.processes.is_given() || self.filter.is_some() || self.ignore_ancestors
+        self.processes.is_given() || !self.filter.is_empty() || self.ignore_ancestors
     }
 
     /// Whether any option but `--pid`, `--children` and `--descendants` was given.
     pub fn is_narrowed(&self) -> bool {
-        self.processes.is_narrowed() || self.filter.is_some()
+        self.processes.is_narrowed() || !self.filter.is_empty()
     }
 
     /// Whether the options name processes, or kernel threads.
     pub fn may_mean_kernel(&self) -> bool {
         let of_kernel = |filter: &String| filter.contains(Field::KernelThread.name());
-        self.processes.names_processes() || self.filter.as_ref().is_some_and(of_kernel)
+        self.processes.names_processes() || self.filter.iter().any(of_kernel)
     }
 
     /// The processes that `--pid` names.

@@ -1057,3 +1057,14 @@ fn files_are_filtered() {
         "{wrong:?}"
     );
 }
+
+/// Check that a filter over what files are used for finds all uses.
+#[test]
+fn filters_over_uses_look_at_all() {
+    let own = std::process::id().to_string();
+    let document = run(&["files", "--where", "use == 'map'", "--json", &own]).json();
+    assert!(
+        document["rows"].as_array().is_some_and(|rows| !rows.is_empty()),
+        "{document}"
+    );
+}

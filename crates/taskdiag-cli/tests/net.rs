@@ -347,6 +347,25 @@ fn traffic_is_added_up_by_the_other_end() {
             "--sort",
             "-net_bytes_per_s",
         ];
+        // Times there are others than those of the kernel.
+        let net = ["--by", "program,remote_addr", "--where", &pid, "--no-header"];
+        let elsewhere = Command::new("unshare")
+            .args([
+                "--time",
+                "--boottime",
+                "100000",
+                "--fork",
+                env!("CARGO_BIN_EXE_taskdiag"),
+                "net",
+            ])
+            .args(net)
+            .output()
+            .expect("unshare");
+        let elsewhere = String::from_utf8_lossy(&elsewhere.stdout).into_owned();
+        assert!(
+            elsewhere.contains("10.9.8.7") && elsewhere.contains("python"),
+            "{elsewhere}"
+        );
         (rows, all, sockets, none, past, run(&top).complete())
     });
     sender.kill().expect("it is there");

@@ -711,3 +711,38 @@ fn owners_outside_are_not_nobody() {
     let outside = run(&["sockets", "--port", &port, "-o", "owners", "--jsonl"]).json();
     assert_eq!(outside["owners"][0]["pid"], std::process::id(), "{outside}");
 }
+
+/// Check that a peer is one, by whatever family it is reached, that several filters must all be true,
+/// and that there is no sum of what no socket has.
+#[test]
+fn sums_have_one_row_for_a_peer() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port();
+    let connect = |address: &str| std::net::TcpStream::connect((address, port)).expect("a connection");
+    let _connected = [connect("127.0.0.1"), connect("::ffff:127.0.0.1")];
+    let is_ours = format!("remote_port == {port}");
+    let args = [
+        "sockets",
+        "--by",
+        "remote_addr",
+        "--info",
+        "--where",
+        &is_ours,
+        "--where",
+        "state == 'ESTAB'",
+        "--json",
+    ];
+    let document = run(&args).json();
+    let [row] = document["rows"].as_array().expect("rows").as_slice() else {
+        panic!("{document}")
+    };
+    assert_eq!(
+        (&row["remote_addr"], &row["sockets_count"]),
+        (&"127.0.0.1".into(), &2.into()),
+        "{row}"
+    );
+    assert!(row["acked_bytes"].is_u64(), "{row}");
+    let is_ours = format!("local_port == {port}");
+    let document = run(&["sockets", "-l", "--by", "port", "--info", "--where", &is_ours, "--json"]).json();
+    assert_eq!(document["rows"][0]["absent"]["acked_bytes"], "not asked", "{document}");
+}

@@ -166,7 +166,7 @@ impl Args {
         }
         if !self.uses.is_empty() {
             request.uses = self.uses.iter().copied().collect();
-        } else if self.deleted || !self.paths.is_empty() {
+        } else if self.deleted || !self.paths.is_empty() || request.filter.as_ref().is_some_and(Filter::reads_use) {
             request.uses = Use::ALL.into();
         }
         request.deleted = self.deleted;

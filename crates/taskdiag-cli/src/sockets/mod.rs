@@ -15,7 +15,7 @@ use crate::outcome::{say_hidden, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
-use crate::selection::{own, without, Processes, OF_PROCESSES};
+use crate::selection::{all_of, own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
@@ -52,9 +52,9 @@ pub struct Args {
     #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = state_named)]
     states: Vec<State>,
     /// Only sockets for which this is true, as in `ps --where`, over the fields of sockets and the
-    /// pid, comm and fd of an owner
+    /// pid, comm and fd of an owner. Several must all be true
     #[arg(long = "where", value_name = "EXPR")]
-    expression: Option<String>,
+    expressions: Vec<String>,
     /// Only those of the caller's own network namespace
     #[arg(long)]
     own_netns: bool,
@@ -236,8 +236,8 @@ impl Args {
         request.listening = self.listening;
         request.ports.clone_from(&self.ports);
         request.owned = self.is_selected();
-        if let Some(text) = &self.expression {
-            let filter = Filter::parse_with_names(text, &users::user_named);
+        if let Some(text) = all_of(&self.expressions) {
+            let filter = Filter::parse_with_names(&text, &users::user_named);
             let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
             request.filter = Some(filter);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use taskdiag::sockets::{Family, Queues, Socket, SocketField, State};
+use taskdiag::sockets::{Address, Family, Queues, Socket, SocketField, State};
 use taskdiag::{Absent, Known, Snapshot};
 
 use super::RELATION;
@@ -47,8 +47,10 @@ fn own_name(by: &Grouping, socket: &Socket<'_>) -> Name {
         return protocol.map_or(Name::None(NONE), |protocol| Name::Text(protocol.into_bytes()));
     }
     if by == &REMOTE_ADDR {
-        let address = socket.remote.addr.filter(|_| is_ip);
-        return address.map_or(Name::None(NONE), |address| Name::Text(address.to_string().into_bytes()));
+        return match socket.remote.addr {
+            Some(Address::Ip(address)) => Name::Text(address.to_canonical().to_string().into_bytes()),
+            _ => Name::None(NONE),
+        };
     }
     let end = if by == &PORT { &socket.local } else { &socket.remote };
     match (protocol, end.port) {
@@ -85,9 +87,11 @@ impl Sum {
             self.send_bytes += send_bytes;
         }
         if let Ok(Some(info)) = socket.info {
-            let moved = self.moved.get_or_insert([0; 2]);
-            moved[0] += info.acked_bytes.unwrap_or_default();
-            moved[1] += info.received_bytes.unwrap_or_default();
+            if let (Some(acked), Some(received)) = (info.acked_bytes, info.received_bytes) {
+                let moved = self.moved.get_or_insert([0; 2]);
+                moved[0] += acked;
+                moved[1] += received;
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use taskdiag::network::{Remote, RemoteParts, Remotes};
 use taskdiag::sockets::Protocol;
 use taskdiag::{Absent, Identity, Snapshot};
+use taskdiag_sys::host::is_initial_pid_namespace;
 
 use super::net::Sum;
 use crate::grouping::{Grouping, Name, SumLayout};
@@ -38,10 +39,16 @@ impl RemoteSums {
         if !is_of_remotes(layout.by()) {
             return Ok(None);
         }
-        let counting = Remotes::count(RemoteParts {
-            process: !is_of_all || layout.by().iter().any(|by| by.is_of_process()),
-            address: has(&REMOTE_ADDR),
-            port: has(&REMOTE_PORT),
+        let process = !is_of_all || layout.by().iter().any(|by| by.is_of_process());
+        if process && !is_initial_pid_namespace() {
+            let message = "the other ends of a process are known by its id on the host, which differs in this PID namespace: leave out what selects processes, and their keys of --by";
+            return Err(Failure::Unanswered(message.to_owned()));
+        }
+        let (address, port) = (has(&REMOTE_ADDR), has(&REMOTE_PORT));
+        let counting = Remotes::count(RemoteParts { process, address, port });
+        let counting = counting.map_err(|error| {
+            let message = format!("{error:#}\nprotocol, remote_addr and remote_port are counted by this command itself, not by the broker");
+            Failure::Unanswered(message)
         })?;
         Ok(Some(RemoteSums {
             counting,

@@ -57,6 +57,12 @@ impl Filter {
         self.0.part_of_tasks()
     }
 
+    /// Whether it reads what files are used for: then all uses are looked at.
+    #[doc(hidden)]
+    pub fn reads_use(&self) -> bool {
+        self.fields().contains(FileField::Use)
+    }
+
     /// The fields of files that it reads.
     pub(super) fn fields(&self) -> Set<FileField> {
         self.0
