@@ -1,84 +1,25 @@
 //! Lists of file names.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 /// Longer than any path that the kernel accepts: a list that is separated by NULs has one within
 /// this many bytes.
-const LOOK: usize = 8 << 10;
+const LOOK: u64 = 8 << 10;
 
 /// The names in a list. Each is ended by a NUL if the list contains one, else by a newline. Empty
 /// names are skipped. Only a piece of the list is in memory at a time.
-pub struct Names<R> {
-    input: R,
-    buffer: Vec<u8>,
-    /// How much of the buffer has been returned.
-    used: usize,
-    separator: Option<u8>,
-    ended: bool,
-}
-
-impl<R: Read> Names<R> {
-    /// The names in `input`.
-    pub fn new(input: R) -> Names<R> {
-        Names {
-            input,
-            buffer: Vec::new(),
-            used: 0,
-            separator: None,
-            ended: false,
-        }
-    }
-
-    fn read(&mut self) -> io::Result<()> {
-        self.buffer.drain(..self.used);
-        self.used = 0;
-        let read = (&mut self.input).take(LOOK as u64).read_to_end(&mut self.buffer)?;
-        self.ended = read < LOOK;
-        Ok(())
-    }
-
-    fn next_name(&mut self) -> io::Result<Option<PathBuf>> {
-        loop {
-            if self.separator.is_none() {
-                self.read()?;
-                let has_nul = self.buffer.contains(&0);
-                self.separator = Some(if has_nul { 0 } else { b'\n' });
-            }
-            let rest = &self.buffer[self.used..];
-            let end = rest.iter().position(|&byte| Some(byte) == self.separator);
-            let name = match end {
-                Some(end) => {
-                    self.used += end + 1;
-                    &rest[..end]
-                }
-                None if self.ended => {
-                    self.used = self.buffer.len();
-                    rest
-                }
-                None => {
-                    self.read()?;
-                    continue;
-                }
-            };
-            if !name.is_empty() {
-                return Ok(Some(OsString::from_vec(name.to_vec()).into()));
-            }
-            if self.ended && self.used == self.buffer.len() {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-impl<R: Read> Iterator for Names<R> {
-    type Item = io::Result<PathBuf>;
-
-    fn next(&mut self) -> Option<io::Result<PathBuf>> {
-        self.next_name().transpose()
-    }
+pub fn names<R: Read>(mut input: R) -> io::Result<impl Iterator<Item = io::Result<PathBuf>>> {
+    let mut head = Vec::new();
+    (&mut input).take(LOOK).read_to_end(&mut head)?;
+    let separator = if head.contains(&0) { 0 } else { b'\n' };
+    let names = BufReader::new(io::Cursor::new(head).chain(input)).split(separator);
+    let is_name = |name: &io::Result<Vec<u8>>| !name.as_ref().is_ok_and(Vec::is_empty);
+    Ok(names
+        .filter(is_name)
+        .map(|name| name.map(|name| OsString::from_vec(name).into())))
 }
 
 #[cfg(test)]
@@ -87,10 +28,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
-
     fn names(list: &[u8]) -> Vec<Vec<u8>> {
-        Names::new(list)
+        super::names(list)
+            .expect("memory can be read")
             .map(|name| name.expect("memory can be read").as_os_str().as_bytes().to_vec())
             .collect()
     }

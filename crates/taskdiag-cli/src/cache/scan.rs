@@ -13,7 +13,7 @@ use taskdiag::pagecache::{self, Finder, Found, Quantity, Seen, Source, Totals, W
 use taskdiag::{Absent, Error, ErrorKind};
 
 use super::directories::Directories;
-use super::names::Names;
+use super::names::names;
 use super::report::{Cached, Report, Style};
 use super::row::{self, Entry};
 use super::Args;
@@ -207,7 +207,7 @@ impl<'a> Scan<'a> {
         } else {
             Box::new(File::open(list).map_err(failure)?)
         };
-        for name in Names::new(input) {
+        for name in names(input).map_err(failure)? {
             if !self.goes_on() {
                 break;
             }
