@@ -3,7 +3,7 @@
 //! Most processes are idle, so only those that did something have a history. A sample without an
 //! entry for a row counts as 0.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// How many samples are kept: at one a second, the last two minutes.
@@ -17,50 +17,20 @@ pub fn tenths(percent: f64) -> Tenths {
     (percent * 10.0).round().clamp(0.0, f64::from(Tenths::MAX)) as Tenths
 }
 
-/// The values of one row.
-#[derive(Clone, Debug)]
-struct Ring<V> {
-    /// The value of sample N at the index N modulo the length.
-    values: Box<[V; LENGTH]>,
-    /// The last sample with a value other than 0.
-    last: u64,
-}
-
-impl<V: Copy + Default> Ring<V> {
-    fn set(&mut self, sample: u64, value: V) {
-        let gap = (sample - self.last).min(LENGTH as u64);
-        for idle in sample - gap + 1..sample {
-            self.values[index(idle)] = V::default();
-        }
-        self.values[index(sample)] = value;
-        self.last = sample;
-    }
-
-    fn get(&self, sample: u64) -> V {
-        if sample > self.last || sample + LENGTH as u64 <= self.last {
-            return V::default();
-        }
-        self.values[index(sample)]
-    }
-}
-
-fn index(sample: u64) -> usize {
-    (sample % LENGTH as u64) as usize
-}
-
 /// The histories of all rows that did something.
 #[derive(Debug)]
 pub struct Trends<K, V = Tenths> {
     /// The number of the current sample; the first one is 1.
     sample: u64,
-    rings: HashMap<K, Ring<V>>,
+    /// For each row, the last samples with a value other than 0, and the values.
+    rows: HashMap<K, VecDeque<(u64, V)>>,
 }
 
 impl<K, V> Default for Trends<K, V> {
     fn default() -> Trends<K, V> {
         Trends {
             sample: 0,
-            rings: HashMap::new(),
+            rows: HashMap::new(),
         }
     }
 }
@@ -71,42 +41,48 @@ impl<K: Eq + Hash, V: Copy + Default + PartialEq> Trends<K, V> {
         self.sample += 1;
         if self.sample % (LENGTH as u64 / 2) == 0 {
             let sample = self.sample;
-            self.rings.retain(|_, ring| ring.last + LENGTH as u64 > sample);
+            let is_recent = |&(last, _): &(u64, V)| last + LENGTH as u64 > sample;
+            self.rows.retain(|_, values| values.back().is_some_and(is_recent));
         }
     }
 
-    /// Adds the value of a row to the current sample.
+    /// Adds the value of a row to the current sample, in place of an earlier one.
     pub fn add(&mut self, row: K, value: V) {
         if value == V::default() {
             return;
         }
-        let sample = self.sample;
-        let ring = self.rings.entry(row).or_insert_with(|| Ring {
-            values: Box::new([V::default(); LENGTH]),
-            last: 0,
-        });
-        ring.set(sample, value);
+        let values = self.rows.entry(row).or_default();
+        if values.back().is_some_and(|&(last, _)| last == self.sample) {
+            values.pop_back();
+        } else if values.len() == LENGTH {
+            values.pop_front();
+        }
+        values.push_back((self.sample, value));
     }
 
     /// The values of the last `count` samples, the oldest first. There are fewer at the beginning.
     pub fn of(&self, row: &K, count: usize) -> Vec<V> {
         let count = (count.min(LENGTH) as u64).min(self.sample);
-        let samples = self.sample + 1 - count..=self.sample;
-        match self.rings.get(row) {
-            Some(ring) => samples.map(|sample| ring.get(sample)).collect(),
-            None => vec![V::default(); count as usize],
+        let before = self.sample - count;
+        let mut all = vec![V::default(); count as usize];
+        for &(sample, value) in self.rows.get(row).into_iter().flatten() {
+            if sample > before {
+                all[(sample - before - 1) as usize] = value;
+            }
         }
+        all
     }
 
     /// The number of the last sample in which a row had a value; 0 for none.
     pub fn last(&self, row: &K) -> u64 {
-        self.rings.get(row).map_or(0, |ring| ring.last)
+        let last = self.rows.get(row).and_then(VecDeque::back);
+        last.map_or(0, |&(last, _)| last)
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.sample = 0;
-        self.rings.clear();
+        self.rows.clear();
     }
 }
 
@@ -161,12 +137,12 @@ mod tests {
         for _ in 0..2 * LENGTH {
             trends.begin();
         }
-        assert!(trends.rings.is_empty());
+        assert!(trends.rows.is_empty());
     }
 
-    /// Check that every value is where it was stored, beyond the length of a ring.
+    /// Check that every value is where it was stored, beyond the length of a history.
     #[test]
-    fn rings_wrap() {
+    fn old_values_give_way() {
         let mut trends: Trends<_> = Trends::default();
         let value = |sample: usize| if sample % 3 == 0 { 0 } else { sample as Tenths };
         for sample in 1..=3 * LENGTH {
