@@ -1,13 +1,8 @@
-"""Simulates the exported recordings of a fleet, and queries them: dev/duckdb.sh dev/fleet.py EXPORT OUT [--hosts N] [--every MINUTES]
+"""Asks a fleet the questions of docs/history.md: dev/duckdb.sh dev/fleet.py EXPORT OUT [--hosts N] [--json]
 
-EXPORT is the output of `taskdiag history export --parquet EXPORT` for a real recording of some
-minutes. OUT gets the same tables for many hosts. Each host starts at a different sample of the
-recording, repeats the recording for one day, and has its own sizes and counters. Samples are a minute
-apart, or --every minutes. Counters continue to grow, and a process that started and ended within the
-recording is a new process in each repetition.
-
-Then runs the queries of docs/history.md for all hosts and for one. Prints what was written, how long
-each query took (the second time), and how many files were read, according to EXPLAIN ANALYZE.
+EXPORT is the output of `taskdiag history export --parquet EXPORT` for a recording of one host. OUT gets
+its files once for each of many hosts. Asks the queries of all hosts and of one. Prints how long each
+took the second time, and how many files it read, according to EXPLAIN ANALYZE.
 """
 
 import argparse
@@ -15,103 +10,25 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import time
 
 import duckdb
 
-MIDNIGHT = "TIMESTAMPTZ '2026-11-20 00:00:00Z'"
-DATE = "2026-11-20"
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent / "docs/history.md"
-# Tiers with a minute or more between samples have no single events. Figures of cgroups are omitted.
 TABLES = ["processes", "programs", "memory"]
-COUNTERS = ["utime_ns", "stime_ns", "min_faults", "maj_faults", "read_bytes", "write_bytes"]
-SIZES = ["rss_bytes", "pss_bytes", "swap_bytes", "vsize_bytes"]
-# The sort order of each table.
-ORDERS = {"processes": "pid, start_ns, time", "programs": "unit, program, time", "memory": "source, key, time"}
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("export", type=pathlib.Path)
-    parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--hosts", type=int, default=200)
-    parser.add_argument("--every", type=int, default=1, help="minutes between two samples: as in the tier 1min, or 10")
-    parser.add_argument("--json", action="store_true", help="print what was found out as JSON")
-    return parser.parse_args()
-
-
-def files(export, table):
-    return f"read_parquet('{export}/{table}/*/*/*.parquet', hive_partitioning = true, union_by_name = true)"
-
-
-def load(con, export):
-    """Reads the recording. Returns how many samples it has."""
-    con.execute(f"CREATE TABLE moments AS SELECT time, row_number() OVER (ORDER BY time) - 1 AS sample FROM (SELECT DISTINCT time FROM {files(export, 'processes')})")
-    for table in TABLES:
-        con.execute(f"CREATE TABLE {table} AS SELECT t.* EXCLUDE (host, date), sample FROM {files(export, table)} t JOIN moments USING (time)")
-    (samples,) = con.execute("SELECT count(*) FROM moments").fetchone()
-    grown = ", ".join(f"arg_max({name}, sample) - arg_min({name}, sample) AS {name}_grown" for name in COUNTERS)
-    # A process in both the first and the last sample continues; other processes are new in each
-    # round.
-    con.execute(
-        f"""CREATE TABLE lives AS SELECT boot_id, pid, start_ns, min(sample) AS first,
-            min(sample) = 0 AND max(sample) = {samples - 1} AS stays, {grown}
-        FROM processes GROUP BY boot_id, pid, start_ns"""
-    )
-    con.execute(
-        f"""CREATE TABLE values_grown AS SELECT source, key,
-            CASE WHEN source IN ('vmstat', 'cpu', 'pressure') OR key IN ('ctxt', 'processes')
-                THEN arg_max(value, sample) - arg_min(value, sample) ELSE 0 END AS grown
-        FROM memory GROUP BY source, key"""
-    )
-    return samples
-
-
-def selection(table, host, samples, every):
-    """The rows of a host."""
-    each = 1440 // every
-    shift = host * 37 % samples
-    # The rounds of the recording, and the sample of each.
-    turns = f"(SELECT m, (m + {shift}) // {samples} AS round, (m + {shift}) % {samples} AS sample FROM range({each}) r(m))"
-    now = f"{MIDNIGHT} + to_minutes(m * {every}) + to_milliseconds({host * 131 % 60_000})"
-    factor = f"(0.7 + hash(t.comm, {host}) % 600 / 1000)"
-    boot = f"md5(t.boot_id || '{host}')"
-    if table == "processes":
-        changed = [f"{now} AS time", f"{boot} AS boot_id"]
-        changed += [f"((t.{name} * {factor})::BIGINT // 4096 * 4096) AS {name}" for name in SIZES]
-        changed += [f"((t.{name} + CASE WHEN stays THEN round * {name}_grown ELSE 0 END) * {factor})::BIGINT AS {name}" for name in COUNTERS]
-        changed.append("CASE WHEN stays THEN t.start_ns ELSE t.start_ns + round * 1_000_000_000_000 END AS start_ns")
-        changed.append(f"CASE WHEN stays THEN t.start_time ELSE {MIDNIGHT} + to_minutes((round * {samples} + first - {shift}) * {every}) - to_seconds(1) END AS start_time")
-        source = "JOIN processes t USING (sample) JOIN lives l USING (pid, start_ns)"
-    elif table == "memory":
-        changed = [f"{now} AS time", "(t.value + round * grown)::BIGINT AS value"]
-        source = "JOIN memory t USING (sample) JOIN values_grown USING (source, key)"
-    else:
-        changed = [f"{now} AS time"]
-        source = f"JOIN {table} t USING (sample)"
-    return f"SELECT t.* EXCLUDE (sample) REPLACE ({', '.join(changed)}) FROM {turns} {source} ORDER BY {ORDERS[table]}"
-
-
-def generate(con, out, hosts, samples, every):
-    for host in range(hosts):
-        for table in TABLES:
-            directory = out / table / f"host={name(host)}" / f"date={DATE}"
-            directory.mkdir(parents=True)
-            con.execute(f"COPY ({selection(table, host, samples, every)}) TO '{directory}/{every}min.parquet' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 200_000)")
-
-
-def name(host):
-    return f"web{host:03}"
-
-
-def questions():
-    """The titles and the queries of the document."""
+def questions(con):
+    """The titles and the queries of the document. One is about two intervals of the tier `10min`: here, the last two of the
+    recording."""
     found = re.findall(r"\n([^\n]+\?)\n\n```sql\n(.*?)```", DOCUMENT.read_text(), re.S)
-    # Omit queries about single events: these tables have none.
+    # Tiers with a minute or more between samples, which fleets keep, have no single events.
     found = [(title, sql) for title, sql in found if "'events/" not in sql]
     assert len(found) == 5, len(found)
-    # The sample at 03:12 of the simulated day.
-    return [(title, sql.replace("2026-11-23", DATE)) for title, sql in found]
+    last = con.execute("SELECT DISTINCT time::VARCHAR FROM 'processes/*/*/*.parquet' ORDER BY time DESC LIMIT 3").fetchall()
+    span = [("2026-11-23 02:52:00Z", last[2][0]), ("2026-11-23 03:12:00Z", last[0][0])]
+    return [(title, sql.replace(*span[0]).replace(*span[1])) for title, sql in found]
 
 
 def of_one(sql, host):
@@ -134,35 +51,35 @@ def ask(con, sql):
 
 
 def main():
-    args = arguments()
-    out = args.out.resolve()
-    out.mkdir(parents=True)
-    con = duckdb.connect()
-    con.execute("SET TimeZone = 'UTC'; SET memory_limit = '3GB'; SET preserve_insertion_order = false")
-    samples = load(con, args.export.resolve())
-    began = time.monotonic()
-    generate(con, out, args.hosts, samples, args.every)
-    report = {"recorded_samples": samples, "hosts": args.hosts, "every_minutes": args.every, "generated_seconds": time.monotonic() - began}
-    report["tables"] = {}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("export", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--hosts", type=int, default=200)
+    parser.add_argument("--json", action="store_true", help="print what was found out as JSON")
+    args = parser.parse_args()
+    hosts = [f"web{number:03}" for number in range(args.hosts)]
     for table in TABLES:
-        paths = list(out.glob(f"{table}/*/*/*.parquet"))
-        (rows,) = con.execute(f"SELECT count(*) FROM {files(out, table)}").fetchone()
-        report["tables"][table] = {"rows": rows, "files": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
-    os.chdir(out)
-    report["questions"] = [
-        {"question": title, "all": ask(con, sql), "one": ask(con, of_one(sql, name(args.hosts // 2)))} for title, sql in questions()
-    ]
+        (recorded,) = (args.export / table).iterdir()
+        for host in hosts:
+            shutil.copytree(recorded, args.out / table / f"host={host}")
+    os.chdir(args.out)
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'UTC'; SET memory_limit = '3GB'")
+    tables = {}
+    for table in TABLES:
+        paths = list(pathlib.Path(table).glob("*/*/*.parquet"))
+        (rows,) = con.execute(f"SELECT count(*) FROM '{table}/*/*/*.parquet'").fetchone()
+        tables[table] = {"rows": rows, "files": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
+    asked = [{"question": title, "all": ask(con, sql), "one": ask(con, of_one(sql, hosts[-1]))} for title, sql in questions(con)]
     if args.json:
-        print(json.dumps(report))
+        print(json.dumps({"tables": tables, "questions": asked}))
         return
-    print(f"{args.hosts} hosts, a sample each {args.every} min for a day, of a recording with {samples}; generated in {report['generated_seconds']:.0f} s\n")
     print("| table | rows | files | bytes |\n|---|---|---|---|")
-    for table, found in report["tables"].items():
+    for table, found in tables.items():
         print(f"| `{table}` | {found['rows']:,} | {found['files']} | {found['bytes']:,} |")
     print("\n| question | all hosts | files | read | one host | files | read |\n|---|---|---|---|---|---|---|")
-    for found in report["questions"]:
-        whole, one = found["all"], found["one"]
-        cells = [f"{part['seconds']:.2f} s | {part['files_read']} | {part['data_read']}" for part in (whole, one)]
+    for found in asked:
+        cells = [f"{part['seconds']:.2f} s | {part['files_read']} | {part['data_read']}" for part in (found["all"], found["one"])]
         print(f"| {found['question']} | {' | '.join(cells)} |")
 
 
