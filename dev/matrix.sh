@@ -68,7 +68,7 @@ in_machine() {
     fi
     # The directory where cargo puts the builds of the profile `dev`.
     directory+=/${profile/#dev/debug}
-    local programs=(zoo taskdiag taskdiagd fork task_diag_all task_proc_all)
+    local programs=(zoo taskdiag taskdiagd fork task_diag_all)
     [[ $quick$kernel != 1arm64-* ]] || programs=(zoo)
     for file in "${programs[@]}"; do
         files+=(--file "$directory/$file")
