@@ -57,59 +57,12 @@ fn page_shift() -> u32 {
 
 impl Pages {
     pub(super) fn new(addresses: &[u64]) -> Pages {
-        if addresses.is_sorted() {
-            return Pages::in_order(addresses.len(), addresses.iter().copied().zip(0..));
-        }
-        Pages::by_table(addresses).unwrap_or_else(|| Pages::by_order(addresses))
-    }
-
-    /// Finds them with a hash table, which is faster than sorting. `None` if too many addresses
-    /// have the same place in the table, perhaps by somebody's intent.
-    fn by_table(addresses: &[u64]) -> Option<Pages> {
-        const NONE: u32 = u32::MAX;
-        let page_shift = page_shift();
-        let size = (2 * addresses.len().max(1)).next_power_of_two();
-        let mut steps = 8 * addresses.len();
-        let mut table = vec![NONE; size];
-        let mut met: Vec<u64> = Vec::new();
-        let mut of = Vec::with_capacity(addresses.len());
-        for address in addresses {
-            let page = address >> page_shift;
-            let mut place = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - size.trailing_zeros())) as usize;
-            while table[place] != NONE && met[table[place] as usize] != page {
-                steps = steps.checked_sub(1)?;
-                place = (place + 1) % size;
-            }
-            if table[place] == NONE {
-                table[place] = met.len() as u32;
-                met.push(page);
-            }
-            of.push(table[place]);
-        }
-        let mut order: Vec<(u64, u32)> = met.into_iter().zip(0..).collect();
-        order.sort_unstable_by_key(|&(page, _)| page);
-        let mut rank = vec![0; order.len()];
-        for (&(_, index), new) in order.iter().zip(0..) {
-            rank[index as usize] = new;
-        }
-        of.iter_mut().for_each(|page| *page = rank[*page as usize]);
-        let starts = order.into_iter().map(|(page, _)| page << page_shift).collect();
-        Some(Pages { starts, of })
-    }
-
-    fn by_order(addresses: &[u64]) -> Pages {
         let mut order: Vec<(u64, u32)> = addresses.iter().copied().zip(0..).collect();
         order.sort_unstable_by_key(|&(address, _)| address);
-        Pages::in_order(addresses.len(), order.into_iter())
-    }
-
-    /// The pages of `len` addresses, which are sorted; each comes with its index in the caller's
-    /// order.
-    fn in_order(len: usize, addresses: impl Iterator<Item = (u64, u32)>) -> Pages {
         let mut starts: Vec<u64> = Vec::new();
-        let mut of = vec![0; len];
+        let mut of = vec![0; addresses.len()];
         let page_shift = page_shift();
-        for (address, index) in addresses {
+        for (address, index) in order {
             let start = address >> page_shift << page_shift;
             if starts.last() != Some(&start) {
                 starts.push(start);
@@ -280,8 +233,7 @@ mod tests {
             prop_assert!(cursor.1 <= ranges.len() + 1);
         }
 
-        /// Check that the table and sorting find the same pages, ascending and each once, and that
-        /// these lead each address to its mapping.
+        /// Check that pages are ascending, each once, and lead each address to its mapping.
         #[test]
         fn pages_stand_for_their_addresses(
             steps in prop::collection::vec((0..3_u64, 1..4_u64), 0..20),
@@ -289,33 +241,12 @@ mod tests {
         ) {
             let ranges = ranges(0, &steps);
             let list = list(&ranges);
-            let by_order = Pages::by_order(&addresses);
-            for pages in [Pages::new(&addresses), Pages::by_order(&addresses)] {
-                prop_assert!(pages.starts.is_sorted_by(|a, b| a < b));
-                prop_assert_eq!((&pages.starts, &pages.of), (&by_order.starts, &by_order.of));
-                for (&address, place) in addresses.iter().zip(pages.places(&list)) {
-                    prop_assert_eq!(place, ranges.iter().position(|&(start, end)| (start..end).contains(&address)));
-                }
+            let pages = Pages::new(&addresses);
+            prop_assert!(pages.starts.is_sorted_by(|a, b| a < b));
+            for (&address, place) in addresses.iter().zip(pages.places(&list)) {
+                prop_assert_eq!(place, ranges.iter().position(|&(start, end)| (start..end).contains(&address)));
             }
         }
-    }
-
-    /// Check that addresses that were chosen to have the same place in the table are sorted
-    /// instead.
-    #[test]
-    fn chosen_addresses_are_sorted() {
-        // The factor's inverse modulo 2^64 makes pages whose products are small numbers.
-        let inverse = (0..6).fold(1_u64, |x, _| {
-            x.wrapping_mul(2_u64.wrapping_sub(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(x)))
-        });
-        let colliding = (1..1_u64 << 40).map(|number| number.wrapping_mul(inverse));
-        let addresses: Vec<u64> = colliding
-            .filter(|page| page >> 52 == 0)
-            .take(300)
-            .map(|page| page << page_shift())
-            .collect();
-        assert!(Pages::by_table(&addresses).is_none());
-        assert_eq!(Pages::new(&addresses).starts.len(), 300);
     }
 
     proptest! {
