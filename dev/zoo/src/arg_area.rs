@@ -2,8 +2,6 @@
 
 use std::io;
 
-use libc::c_int;
-
 use crate::sys::cvt;
 
 /// Where the kernel expects the command line and environment of this process.
@@ -48,25 +46,6 @@ impl ArgArea {
     }
 }
 
-/// Tells the kernel that the command line of this process is elsewhere.
-pub(crate) fn move_args(start: usize, end: usize) -> io::Result<()> {
-    let set = |option: c_int, value: usize| -> io::Result<()> {
-        // SAFETY: only changes what /proc shows. The kernel itself checks each access to it.
-        cvt(unsafe { libc::prctl(libc::PR_SET_MM, option, value, 0, 0) }.into()).map(drop)
-    };
-    // The kernel requires start <= end after each step.
-    let (first, second) = ((libc::PR_SET_MM_ARG_START, start), (libc::PR_SET_MM_ARG_END, end));
-    let steps = if start <= ArgArea::of_this_process()?.arg_end {
-        [first, second]
-    } else {
-        [second, first]
-    };
-    match steps.iter().try_for_each(|&(option, value)| set(option, value)) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => move_args_by_map(start, end),
-        other => other,
-    }
-}
-
 /// The kernel's `struct prctl_mm_map`.
 #[repr(C)]
 struct PrctlMmMap {
@@ -86,9 +65,9 @@ struct PrctlMmMap {
     exe_fd: u32,
 }
 
-/// The same without CAP_SYS_RESOURCE, where the kernel has CONFIG_CHECKPOINT_RESTORE: sets all
-/// fields in one call.
-fn move_args_by_map(start: usize, end: usize) -> io::Result<()> {
+/// Tells the kernel that the command line of this process is elsewhere. Sets all fields in one call,
+/// which needs no capability, but CONFIG_CHECKPOINT_RESTORE.
+pub(crate) fn move_args(start: usize, end: usize) -> io::Result<()> {
     let stat = own_stat()?;
     let field = |number: usize| stat.get(number - 3).copied().unwrap_or(0);
     // SAFETY: sbrk(0) only queries, and changes nothing.
