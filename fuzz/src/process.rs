@@ -36,10 +36,9 @@ fn fdinfo(text: &[u8]) {
 
 /// `do_task_stat()` of fs/proc/array.c.
 fn stat(text: &[u8]) {
-    let Some(mut stat) = process::stat(text) else {
+    let Some(stat) = process::stat(text) else {
         return;
     };
-    stat.parse_late();
     let mut printed = b"1 (".to_vec();
     printed.extend_from_slice(stat.comm);
     printed.extend_from_slice(b") ");
@@ -49,16 +48,15 @@ fn stat(text: &[u8]) {
     for position in 4..Word::ALL.len() {
         let number = number(position);
         // The others have no sign.
-        if process::Stat::is_late(position) {
-            write!(numbers, " {number}").expect("memory is written");
-        } else {
+        if let 4..=23 | 38..=41 = position {
             write!(numbers, " {}", number as i64).expect("memory is written");
+        } else {
+            write!(numbers, " {number}").expect("memory is written");
         }
     }
     printed.extend_from_slice(numbers.as_bytes());
     printed.push(b'\n');
-    let mut again = process::stat(&printed).expect("what the kernel prints");
-    again.parse_late();
+    let again = process::stat(&printed).expect("what the kernel prints");
     assert_eq!((again.comm, again.state), (stat.comm, stat.state));
     assert!((4..Word::ALL.len()).all(|position| again.number(position) == Some(number(position))));
 }

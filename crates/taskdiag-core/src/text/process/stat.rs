@@ -23,8 +23,6 @@ pub struct Stat<'a> {
     numbers: [u64; Word::ALL.len() + 1],
     /// The positions of the numbers that were parsed.
     found: u64,
-    /// The text after `vsize`.
-    rest: &'a [u8],
 }
 
 /// `PF_KTHREAD`, in the flags of `stat`.
@@ -34,31 +32,12 @@ const VSIZE: usize = 23;
 const EXIT_SIGNAL: usize = 38;
 const POLICY: usize = 41;
 
-/// The positions of the numbers that every query gets. The others are parsed if they are needed.
-const EARLY: u64 = ((1 << (VSIZE + 1)) - 1) | ((1 << (POLICY + 1)) - (1 << EXIT_SIGNAL));
-
 impl Stat<'_> {
     /// The number at a position of proc_pid_stat(5), which starts at 1; the state is a number here.
     /// `None` if it was not parsed, is malformed, or this kernel does not print it.
     pub fn number(&self, position: usize) -> Option<u64> {
         let is_there = self.found >> position & 1 != 0;
         is_there.then(|| self.numbers[position])
-    }
-
-    /// Whether [`stat`] leaves the number at a position to [`parse_late`](Stat::parse_late).
-    pub fn is_late(position: usize) -> bool {
-        EARLY >> position & 1 == 0
-    }
-
-    /// Parses the numbers that few queries need. Parsing up to them takes long.
-    pub fn parse_late(&mut self) {
-        let mut words = Text(self.rest);
-        for position in VSIZE + 1..Word::ALL.len() {
-            if let Some(number) = words.word().and_then(decimal).filter(|_| Stat::is_late(position)) {
-                self.numbers[position] = number;
-                self.found |= 1 << position;
-            }
-        }
     }
 
     /// Whether the kernel hides the addresses from this reader: it prints 1 for `startcode` and
@@ -122,23 +101,25 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let words = &mut Text(text.get(close + 1..)?.strip_prefix(b" ")?);
     let &[state] = words.word()? else { return None };
     let mut numbers = [0; Word::ALL.len() + 1];
+    let mut found = 1 << 3;
     numbers[3] = state.into();
-    for number in &mut numbers[4..=VSIZE] {
-        *number = words.number()?;
-    }
-    let rest = words.0;
-    for _ in VSIZE + 1..EXIT_SIGNAL {
-        words.word()?;
-    }
-    for number in &mut numbers[EXIT_SIGNAL..=POLICY] {
-        *number = words.number()?;
+    for (position, place) in numbers.iter_mut().enumerate().take(Word::ALL.len()).skip(4) {
+        let number = match position {
+            ..=VSIZE | EXIT_SIGNAL..=POLICY => Some(words.number()?),
+            ..EXIT_SIGNAL => decimal(words.word()?),
+            // Not all kernels print these.
+            _ => words.word().and_then(decimal),
+        };
+        if let Some(number) = number {
+            *place = number;
+            found |= 1 << position;
+        }
     }
     Some(Stat {
         comm,
         state,
         numbers,
-        found: EARLY & !0b111,
-        rest,
+        found,
     })
 }
 
@@ -194,11 +175,11 @@ pub(super) mod tests {
     /// Check that each field is read from its position.
     #[test]
     fn stat_of_a_process() {
-        let mut stat = stat(CAT).unwrap();
+        let stat = stat(CAT).unwrap();
         assert_eq!(stat.comm, b"cat");
         assert_eq!((stat.state, stat.ppid(), stat.tty_nr()), (b'R', 11169, 34816));
         assert_eq!((stat.threads_count(), stat.start_ticks()), (1, 249640));
-        let numbers = (3..=41).filter_map(|position| stat.number(position));
+        let numbers = (3..=23).chain(38..=41).filter_map(|position| stat.number(position));
         let state = u64::from(b'R');
         let expected = [
             state,
@@ -225,19 +206,16 @@ pub(super) mod tests {
         .chain([249640, 3133440, 17, 1, 0, 0]);
         assert!(numbers.eq(expected), "{stat:?}");
         assert!(stat.is_leader() && stat.has_memory() && !stat.is_kernel_thread() && !stat.is_released());
-        stat.parse_late();
-        let late = stat;
-        assert_eq!((late.number(24), late.number(28)), (Some(397), Some(140729606887040)));
+        assert_eq!((stat.number(24), stat.number(28)), (Some(397), Some(140729606887040)));
         assert_eq!(
-            (late.number(45), late.number(51)),
+            (stat.number(45), stat.number(51)),
             (Some(94705657539632), Some(140729606893547))
         );
         assert_eq!(
-            (late.number(1), late.number(52), late.number(40)),
+            (stat.number(1), stat.number(52), stat.number(40)),
             (None, None, Some(0))
         );
-        assert!(Stat::is_late(24) && !Stat::is_late(23) && !Stat::is_late(41) && Stat::is_late(42));
-        assert!(!late.are_addresses_denied());
+        assert!(!stat.are_addresses_denied());
     }
 
     /// Check that kernel threads, and tasks that were released while their line was written, are
@@ -270,10 +248,7 @@ pub(super) mod tests {
             let mut words = words.clone();
             words[at] = word;
             let text = words.join(" ");
-            stat(text.as_bytes()).map(|mut stat| {
-                stat.parse_late();
-                (stat.is_released(), stat.is_leader(), stat.are_addresses_denied())
-            })
+            stat(text.as_bytes()).map(|stat| (stat.is_released(), stat.is_leader(), stat.are_addresses_denied()))
         };
         assert_eq!(with(2, "S"), Some((false, true, false)));
         assert_eq!(with(2, "X"), Some((true, true, false)));
@@ -286,9 +261,7 @@ pub(super) mod tests {
         (denied[25], denied[26]) = ("1", "1");
         let are_denied = |words: &[&str]| {
             let text = words.join(" ");
-            let mut stat = stat(text.as_bytes()).unwrap();
-            stat.parse_late();
-            stat.are_addresses_denied()
+            stat(text.as_bytes()).unwrap().are_addresses_denied()
         };
         assert!(are_denied(&denied));
         denied[26] = "2";

@@ -80,11 +80,7 @@ struct Task<'a> {
 impl<'a> Task<'a> {
     fn parse<'t: 'a>(plan: &Plan, raw: &'a RawTask<'t>, texts: &'a mut Texts<'t>) -> Result<Task<'a>, NoRecord> {
         if let Ok(text) = raw.text(Files::STAT) {
-            texts.stat = process::stat(text);
-            let stat = texts.stat.as_mut().ok_or(NoRecord::Malformed)?;
-            if plan.reads_late {
-                stat.parse_late();
-            }
+            texts.stat = Some(process::stat(text).ok_or(NoRecord::Malformed)?);
         }
         if let Ok(text) = raw.text(Files::STATUS) {
             texts.status = Some(process::status(text, plan.lines));

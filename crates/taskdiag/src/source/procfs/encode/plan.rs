@@ -1,7 +1,7 @@
 //! Which files of a task to read, and which parts of them.
 
 use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups};
-use taskdiag_core::text::process::{Line, Lines, Stat};
+use taskdiag_core::text::process::{Line, Lines};
 
 /// How many of [`Files`] are files. The others are links and directories.
 pub const FILES: usize = 16;
@@ -28,8 +28,6 @@ pub struct Plan {
     pub namespaces: u16,
     /// The lines of `status` to parse.
     pub(super) lines: Lines,
-    /// Some of the fields are words of `stat` that [`Stat::parse_late`] parses.
-    pub(super) reads_late: bool,
     /// Some of the fields are of what the threads of a process share.
     pub reads_shared: bool,
     /// The caller ensures that the task is the intended one.
@@ -53,12 +51,12 @@ impl Plan {
     }
 
     fn of_files(fields: Fields, files: Files, is_sure: bool) -> Plan {
-        let (mut namespaces, mut lines, mut reads_late) = (0, Lines::NONE, false);
+        let (mut namespaces, mut lines) = (0, Lines::NONE);
         for field in fields.iter() {
             let [place, _] = field.info().places;
             match place.file {
                 Files::NS => namespaces |= 1 << place.at,
-                Files::STAT if files.intersects(Files::STAT) => reads_late |= Stat::is_late(place.at.into()),
+                Files::STAT if files.intersects(Files::STAT) => {}
                 _ => lines = lines.or(lines_of(field)),
             }
         }
@@ -69,7 +67,6 @@ impl Plan {
             files,
             namespaces,
             lines,
-            reads_late,
             reads_shared: fields.iter().any(Field::is_shared_by_threads),
             is_sure,
         }
