@@ -229,7 +229,6 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
     let mut files = Files {
         files: Vec::new(),
         by_inode: HashMap::new(),
-        sorted: 0,
     };
     let meanings: Vec<(u64, u64, Meaning)> = found
         .mappings
@@ -284,10 +283,8 @@ fn is_kernels(address: u64) -> bool {
 /// The files of mappings.
 struct Files {
     files: Vec<MappedFile>,
-    /// For each inode, the file that was added last. Filled when a file is looked up.
+    /// For each inode, the file that was added last.
     by_inode: HashMap<(Device, u64), usize>,
-    /// How many of `files` are in `by_inode`.
-    sorted: usize,
 }
 
 impl Files {
@@ -301,15 +298,11 @@ impl Files {
                     path => path.as_deref().map_err(|reason| *reason) == mapping.name,
                 }
         };
-        let known = match self.files.last() {
-            // The mappings of most files are adjacent.
-            Some(last) if is_same(last) => Some(self.files.len() - 1),
-            Some(_) => match self.latest((mapping.device, mapping.inode)) {
-                Some(latest) if is_same(&self.files[latest]) => Some(latest),
-                // It has several names.
-                Some(_) => self.files.iter().position(is_same),
-                None => None,
-            },
+        let inode = (mapping.device, mapping.inode);
+        let known = match self.by_inode.get(&inode) {
+            Some(&latest) if is_same(&self.files[latest]) => Some(latest),
+            // It has several names.
+            Some(_) => self.files.iter().position(is_same),
             None => None,
         };
         if let Some(index) = known {
@@ -324,6 +317,7 @@ impl Files {
             Some(path) if !path_leads_to(mapping) => (Ok(path), true),
             _ => (mapping.name, false),
         };
+        self.by_inode.insert(inode, self.files.len());
         self.files.push(MappedFile {
             path: path.map(<[u8]>::to_vec),
             deleted,
@@ -333,15 +327,6 @@ impl Files {
             segments: Err(Absent::NotAsked),
         });
         self.files.len() - 1
-    }
-
-    /// The file of this inode that was added last.
-    fn latest(&mut self, inode: (Device, u64)) -> Option<usize> {
-        let added = self.files.iter().enumerate().skip(self.sorted);
-        self.by_inode
-            .extend(added.map(|(index, file)| ((file.device, file.inode), index)));
-        self.sorted = self.files.len();
-        self.by_inode.get(&inode).copied()
     }
 }
 
