@@ -85,7 +85,7 @@ fn stage(processes: usize) -> Result<Stage> {
     let farm = Served::actor("farm", processes, Some(USER))?;
     let directory = Scratch::make(&env::temp_dir())?;
     let socket = directory.0.join("socket").display().to_string();
-    let mut command = Command::new(Tools::find(None)?.taskdiagd()?);
+    let mut command = Command::new(Tools::find()?.taskdiagd()?);
     command.args(["--socket", &socket, "--log-level", "warning"]);
     let broker = Running::start(&mut command)?;
     let answers = |_: &usize| handle(&socket).query(&Query::process(std::process::id())).is_ok();

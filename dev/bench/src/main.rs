@@ -120,12 +120,6 @@ struct Cli {
     /// Do not count system calls and memory: that takes longer than everything else
     #[arg(long)]
     no_counts: bool,
-    /// The command to measure [default: the one beside this program]
-    #[arg(long, value_name = "PATH")]
-    taskdiag: Option<PathBuf>,
-    /// List the contenders
-    #[arg(long)]
-    list: bool,
     /// Run a contender for each line of the standard input: the title of a case, and a name
     #[arg(long, hide = true, num_args = 2)]
     serve: Vec<String>,
@@ -165,17 +159,10 @@ fn run(cli: &Cli) -> Result<()> {
     } else {
         &cli.suite
     };
-    let tools = Tools::find(cli.taskdiag.as_deref())?;
+    let tools = Tools::find()?;
     if let [title, name] = &cli.serve[..] {
         let cases = suites.iter().flat_map(|suite| suite.cases(&sizes));
         return serve(title, name, cases, tools, &cli.subject);
-    }
-    if cli.list {
-        let cases = suites.iter().flat_map(|suite| suite.cases(&sizes));
-        for contender in cases.flat_map(|case| case.contenders) {
-            println!("{:30}  {}", contender.name, contender.about);
-        }
-        return Ok(());
     }
     refuse_pinned_programs()?;
     let mut report = Report::default();

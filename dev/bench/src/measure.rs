@@ -101,7 +101,7 @@ pub fn run(suite: Suite, case: &Case, cli: &Cli, tools: &Tools, report: &mut Rep
     let context = Context {
         tools: tools.clone(),
         subject: stage.subject.clone(),
-        serve: serve(suite, case, cli, tools)?,
+        serve: serve(suite, case, cli)?,
     };
     let counts = if cli.no_counts { Counts::Nothing } else { case.counts };
     let (mut entries, mut ready) = (Vec::new(), Vec::new());
@@ -197,11 +197,9 @@ fn add_round(runner: &mut Runner, runs: u32, figures: &mut Figures) -> Result<()
 }
 
 /// The command that runs a contender of a case, without the contender's name.
-fn serve(suite: Suite, case: &Case, cli: &Cli, tools: &Tools) -> Result<Vec<String>> {
+fn serve(suite: Suite, case: &Case, cli: &Cli) -> Result<Vec<String>> {
     let own = env::current_exe()?.display().to_string();
-    let mut words = [&own, "--taskdiag", &tools.taskdiag()?, "--suite", &suite.name()]
-        .map(str::to_owned)
-        .to_vec();
+    let mut words = [&own, "--suite", &suite.name()].map(str::to_owned).to_vec();
     words.extend(cli.scale.iter().map(|scale| format!("--scale={scale}")));
     words.extend(["--serve".to_owned(), case.title.clone()]);
     Ok(words)

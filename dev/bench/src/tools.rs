@@ -1,7 +1,7 @@
 //! The programs that contenders need, and why one is missing.
 
 use std::env;
-use std::path::{absolute, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Result;
@@ -11,23 +11,18 @@ use crate::Result;
 pub struct Tools {
     /// The directory of this executable.
     beside: PathBuf,
-    taskdiag: PathBuf,
 }
 
 impl Tools {
     /// Knows where to search.
-    pub fn find(taskdiag: Option<&Path>) -> Result<Tools> {
+    pub fn find() -> Result<Tools> {
         let beside = env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned();
-        let taskdiag = taskdiag.map_or_else(|| beside.join("taskdiag"), Path::to_owned);
-        Ok(Tools {
-            beside,
-            taskdiag: absolute(taskdiag)?,
-        })
+        Ok(Tools { beside })
     }
 
     /// The path of taskdiag.
     pub fn taskdiag(&self) -> Result<String> {
-        there(&self.taskdiag, "build it, or say --taskdiag PATH")
+        there(&self.beside.join("taskdiag"), "build it")
     }
 
     /// The path of the broker.
