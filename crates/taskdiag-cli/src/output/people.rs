@@ -115,18 +115,12 @@ pub struct Clock {
     /// The time of boot, in nanoseconds since 1970.
     boot_ns: i128,
     now: Zoned,
-    /// The last quarter of an hour that was converted, as a count since 1970 and as its start in
-    /// local time: most tasks start soon after the previous one.
-    quarter: Option<(i64, DateTime)>,
 }
 
 /// The months in three letters.
 pub const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
-
-/// Offsets from UTC are multiples of a quarter of an hour.
-const QUARTER: i64 = 15 * 60;
 
 impl Clock {
     /// The clock of this host, or the clock of a recording at its moment, in the caller's time
@@ -144,7 +138,6 @@ impl Clock {
         Clock {
             now: timestamp(now_ns).to_zoned(zone.clone()),
             boot_ns: now_ns - since_boot_ns,
-            quarter: None,
             zone,
         }
     }
@@ -157,15 +150,15 @@ impl Clock {
     }
 
     /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
-    pub fn date(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        let (then, minute, second) = self.local(since_boot_ns);
+    pub fn date(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
+        let then = self.civil(since_boot_ns);
         padded(out, then.year().unsigned_abs().into(), 4);
         for (separator, part) in [
             (b'-', then.month().unsigned_abs()),
             (b'-', then.day().unsigned_abs()),
             (b' ', then.hour().unsigned_abs()),
-            (b':', minute),
-            (b':', second),
+            (b':', then.minute().unsigned_abs()),
+            (b':', then.second().unsigned_abs()),
         ] {
             out.push(separator);
             padded(out, part.into(), 2);
@@ -173,12 +166,12 @@ impl Clock {
     }
 
     /// Appends the time of day with milliseconds: `19:58:03.123`.
-    pub fn time_of_day(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        let (then, minute, second) = self.local(since_boot_ns);
+    pub fn time_of_day(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
+        let then = self.civil(since_boot_ns);
         padded(out, then.hour().unsigned_abs().into(), 2);
-        for part in [minute, second] {
+        for part in [then.minute(), then.second()] {
             out.push(b':');
-            padded(out, part.into(), 2);
+            padded(out, part.unsigned_abs().into(), 2);
         }
         let within = (self.boot_ns + i128::from(since_boot_ns)).rem_euclid(i128::from(SECOND));
         out.push(b'.');
@@ -187,12 +180,12 @@ impl Clock {
 
     /// Appends the time in five characters, like ps: the time for today, the day for this year, or
     /// the year.
-    pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        let (then, minute, _) = self.local(since_boot_ns);
+    pub fn short_date(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
+        let then = self.civil(since_boot_ns);
         if then.date() == self.now.date() {
             padded(out, then.hour().unsigned_abs().into(), 2);
             out.push(b':');
-            padded(out, minute.into(), 2);
+            padded(out, then.minute().unsigned_abs().into(), 2);
         } else if then.year() == self.now.year() {
             out.extend_from_slice(MONTHS[usize::from(then.month().unsigned_abs()) - 1].as_bytes());
             padded(out, then.day().unsigned_abs().into(), 2);
@@ -201,29 +194,10 @@ impl Clock {
         }
     }
 
-    /// The local date and time at this time since boot, in whole seconds.
-    pub fn civil(&mut self, since_boot_ns: i64) -> DateTime {
-        let (begin, minute, second) = self.local(since_boot_ns);
-        let (minute, second) = (minute as i8, second as i8);
-        begin.with().minute(minute).second(second).build().unwrap_or(begin)
-    }
-
-    /// The local date and hour, with the minute and the second.
-    fn local(&mut self, since_boot_ns: i64) -> (DateTime, u8, u8) {
-        let timestamp = timestamp(self.boot_ns + i128::from(since_boot_ns));
-        let seconds = timestamp.as_second();
-        let (quarter, within) = (seconds.div_euclid(QUARTER), seconds.rem_euclid(QUARTER));
-        let begin = match self.quarter {
-            Some((known, begin)) if known == quarter => begin,
-            _ => {
-                let begin = Timestamp::from_second(quarter * QUARTER).unwrap_or(Timestamp::MIN);
-                let begin = self.zone.to_datetime(begin);
-                self.quarter = Some((quarter, begin));
-                begin
-            }
-        };
-        let minute = i64::from(begin.minute()) + within / 60;
-        (begin, minute as u8, (within % 60) as u8)
+    /// The local date and time at this time since boot.
+    pub fn civil(&self, since_boot_ns: i64) -> DateTime {
+        self.zone
+            .to_datetime(timestamp(self.boot_ns + i128::from(since_boot_ns)))
     }
 }
 
@@ -288,8 +262,7 @@ mod tests {
     fn dates_count_from_boot() {
         let now: Timestamp = "2026-11-21T19:58:03Z".parse().expect("a time");
         let now = now.to_zoned(TimeZone::UTC);
-        let mut clock = Clock {
-            quarter: None,
+        let clock = Clock {
             zone: TimeZone::UTC,
             boot_ns: now.timestamp().as_nanosecond() - 400 * 86_400 * i128::from(SECOND),
             now,
