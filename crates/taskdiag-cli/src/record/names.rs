@@ -28,10 +28,9 @@ impl Names {
                 ..Names::default()
             };
         }
-        let mut latest = None;
         let new: Vec<u32> = snapshot
             .tasks()
-            .filter(|task| !self.knows(task, &mut latest))
+            .filter(|task| !self.knows(task))
             .flat_map(|task| task.pid())
             .collect();
         if new.is_empty() {
@@ -54,19 +53,12 @@ impl Names {
         }
     }
 
-    /// Whether all names of a task are known. `latest` is the last known cgroup: most tasks are in
-    /// the same one.
-    fn knows<'t>(&self, task: &Task<'t>, latest: &mut Option<&'t [u8]>) -> bool {
-        let mut knows_cgroup = |path: &'t [u8]| {
-            if *latest != Some(path) && self.cgroups.contains(path) {
-                *latest = Some(path);
-            }
-            *latest == Some(path)
-        };
+    /// Whether all names of a task are known.
+    fn knows(&self, task: &Task<'_>) -> bool {
         task.euid().map_or(true, |id| self.users.contains(&id))
             && task.egid().map_or(true, |id| self.groups.contains(&id))
             && task.tty_nr().map_or(true, |id| id == 0 || self.terminals.contains(&id))
-            && task.cgroup().map_or(true, &mut knows_cgroup)
+            && task.cgroup().map_or(true, |path| self.cgroups.contains(path))
     }
 
     fn add(&mut self, task: &Task<'_>) {
@@ -135,7 +127,7 @@ mod tests {
         let mut names = Names::default();
         names.learn(&snapshot, &mut handle);
         let (version, again) = (names.version, handle.query(&query).expect("an answer"));
-        let known = |task: &Task<'_>| names.knows(task, &mut None) || task.tty_nr().is_ok_and(|id| id != 0);
+        let known = |task: &Task<'_>| names.knows(task) || task.tty_nr().is_ok_and(|id| id != 0);
         // New processes may start meanwhile, but not all are new.
         let unknown = again.tasks().filter(|task| !known(task)).count();
         assert!(
