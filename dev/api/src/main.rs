@@ -23,9 +23,6 @@ const OF_FLAGS: &str =
     intersection intersects is_all is_empty iter iter_names remove set symmetric_difference toggle union \
     Bits Internal IntoIter Item Output Primitive";
 
-/// The types with a method for each variant of an enum, that is for each field.
-const VALUES: [(&str, &str); 2] = [("Task", "Field"), ("Event", "EventField")];
-
 fn main() -> ExitCode {
     let files: Vec<String> = std::env::args().skip(1).collect();
     match listing(&files) {
@@ -120,24 +117,11 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The kinds of items that are counted. Variants, fields and implementations are not.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Module,
-    Type,
-    Trait,
-    Function,
-    Constant,
-    Macro,
-    Value,
-    Part,
-}
-
 #[derive(Default)]
 struct Items {
     library: String,
     /// By path. An implementation has the path of its type, and follows the definition.
-    lines: BTreeMap<(String, Place, String), Kind>,
+    lines: BTreeSet<(String, Place, String)>,
     /// The traits without parameters of each type, by the type's path and the line without them.
     traits: BTreeMap<(String, String), BTreeSet<String>>,
     /// Types made by `bitflags!`.
@@ -166,12 +150,12 @@ impl Items {
             if text.starts_with("impl") {
                 self.add_impl(&text);
             } else if !is_of_trait || text.starts_with("pub type ") {
-                self.add_item(text, is_of_trait);
+                self.add_item(text);
             }
         }
     }
 
-    fn add_item(&mut self, text: String, is_of_trait: bool) {
+    fn add_item(&mut self, text: String) {
         // After attributes and keywords, the first path is that of the item.
         let declared = text.rsplit_once("] pub ").map_or(&text[..], |(_, rest)| rest);
         let declared = declared.trim_start_matches("pub ");
@@ -185,8 +169,7 @@ impl Items {
             self.uses.push((path, text));
             return;
         }
-        let kind = if is_of_trait { Kind::Part } else { kind(declared) };
-        self.lines.insert((path, Place::Item, text), kind);
+        self.lines.insert((path, Place::Item, text));
     }
 
     /// Adds `impl TRAIT for TYPE`. Implementations without a trait are not listed, but their
@@ -213,8 +196,7 @@ impl Items {
             return;
         }
         if name.contains('<') {
-            self.lines
-                .insert((path, Place::Implementation, text.to_owned()), Kind::Part);
+            self.lines.insert((path, Place::Implementation, text.to_owned()));
         } else {
             let short = name.rsplit("::").next().unwrap_or(name).to_owned();
             let key = (path, format!("{generics}\0 for {subject}"));
@@ -229,32 +211,9 @@ impl Items {
 
     fn print(mut self) -> String {
         self.settle();
-        let mut counts = BTreeMap::new();
-        for kind in self.lines.values() {
-            *counts.entry(*kind).or_insert(0) += 1;
-        }
-        let mut count = |kind| counts.remove(&kind).unwrap_or(0);
-        let values = count(Kind::Value);
-        let counted = [
-            (count(Kind::Module), "modules"),
-            (count(Kind::Type), "types"),
-            (count(Kind::Trait), "traits"),
-            (count(Kind::Function), "functions"),
-            (count(Kind::Constant), "constants"),
-            (count(Kind::Macro), "macros"),
-        ];
-        let total: usize = counted.iter().map(|(count, _)| count).sum();
-        let parts = counted.iter().filter(|(count, _)| *count > 0);
-        let parts: Vec<String> = parts.map(|(count, name)| format!("{count} {name}")).collect();
-        let mut text = String::new();
-        let parts = parts.join(", ");
-        let _ = writeln!(
-            text,
-            "# Written by `make api`. {total} public items: {parts}.\n# Methods of {} for single fields: {values}.\n",
-            VALUES.map(|(of, _)| of).join(" and ")
-        );
+        let mut text = "# Written by `make api`.\n\n".to_owned();
         let (mut nameless, below) = (BTreeSet::new(), format!("{}_", self.library));
-        for (_, _, line) in self.lines.keys() {
+        for (_, _, line) in &self.lines {
             let _ = writeln!(text, "{line}");
             nameless.extend(line.match_indices(&below).map(|(at, _)| path(&line[at..])));
         }
@@ -275,45 +234,21 @@ impl Items {
             if self.flags.contains(&path) {
                 line.push_str(" // bitflags");
             }
-            self.lines.insert((path, Place::Implementation, line), Kind::Part);
+            self.lines.insert((path, Place::Implementation, line));
         }
         let of_flags: HashSet<&str> = OF_FLAGS.split_whitespace().collect();
-        self.lines.retain(|(path, place, _), _| {
+        self.lines.retain(|(path, place, _)| {
             let member = path.rsplit_once("::");
             *place == Place::Implementation
                 || !member.is_some_and(|(of, name)| self.flags.contains(of) && of_flags.contains(name))
         });
-        for (of, fields) in VALUES {
-            let prefix = format!("{}::{fields}::", self.library);
-            let paths = self.lines.keys().filter_map(|(path, ..)| path.strip_prefix(&prefix));
-            let methods: HashSet<String> = paths
-                .map(|name| format!("{}::{of}::{}", self.library, snake(name)))
-                .collect();
-            for ((path, ..), kind) in &mut self.lines {
-                if *kind == Kind::Function && methods.contains(path) {
-                    *kind = Kind::Value;
-                }
-            }
-        }
         // A re-exported item is listed itself, unless its crate was not given.
         for (path, line) in std::mem::take(&mut self.uses) {
-            if !self.lines.keys().any(|(listed, ..)| *listed == path) {
-                self.lines.insert((path, Place::Item, line), Kind::Part);
+            if !self.lines.iter().any(|(listed, ..)| *listed == path) {
+                self.lines.insert((path, Place::Item, line));
             }
         }
     }
-}
-
-/// `RssBytes` as `rss_bytes`.
-fn snake(name: &str) -> String {
-    let mut snake = String::new();
-    for c in name.chars() {
-        if c.is_uppercase() && !snake.is_empty() {
-            snake.push('_');
-        }
-        snake.extend(c.to_lowercase());
-    }
-    snake
 }
 
 /// The path at the start of `text`, without generics: `a::B::c` for `a::B<'_, T>::c(self)`.
@@ -332,19 +267,4 @@ fn path(text: &str) -> String {
     }
     path.truncate(path.trim_end_matches(':').len());
     path
-}
-
-fn kind(declared: &str) -> Kind {
-    let is_qualifier = |word: &&str| matches!(*word, "unsafe" | "async" | "extern");
-    let mut words = declared.split(' ').skip_while(is_qualifier);
-    match words.next().unwrap_or_default() {
-        "mod" => Kind::Module,
-        "struct" | "enum" | "union" | "type" => Kind::Type,
-        "trait" => Kind::Trait,
-        "fn" => Kind::Function,
-        "const" if matches!(words.find(|word| !is_qualifier(word)), Some("fn")) => Kind::Function,
-        "const" | "static" => Kind::Constant,
-        "macro" => Kind::Macro,
-        _ => Kind::Part,
-    }
 }
