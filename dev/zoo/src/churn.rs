@@ -64,7 +64,7 @@ fn churn(rate: &str) -> io::Result<()> {
     let (mut made, mut reaped) = (0_u64, 0_u64);
     for tick in 1_u32.. {
         let wait = (start + TICK * tick).saturating_duration_since(Instant::now());
-        if sys::readable(libc::STDIN_FILENO, wait.as_millis() as c_int)? {
+        if sys::readable([libc::STDIN_FILENO], wait.as_millis() as c_int)?[0] {
             let mut line = String::new();
             if io::stdin().read_line(&mut line)? == 0 {
                 return Ok(());

@@ -149,7 +149,7 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
     let mut unanswered = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let [has_command, has_request] = sys::either_readable([commands.as_raw_fd(), device.as_raw_fd()])?;
+        let [has_command, has_request] = sys::readable([commands.as_raw_fd(), device.as_raw_fd()], -1)?;
         if has_command && silence == Silence::OfReads {
             let (mut commands, mut command) = (commands, [0]);
             commands.read_exact(&mut command)?;

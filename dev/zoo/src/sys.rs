@@ -120,15 +120,19 @@ pub(crate) fn file(fd: RawFd) -> File {
     unsafe { File::from_raw_fd(fd) }
 }
 
-/// Whether the descriptor is readable (or at its end) before `timeout_ms` have passed.
-pub(crate) fn readable(fd: RawFd, timeout_ms: c_int) -> io::Result<bool> {
-    let mut poll = libc::pollfd {
+/// Which descriptors are readable, or at their end. Waits until one is, for `timeout_ms` at most if
+/// that is not -1; a signal ends the wait.
+pub(crate) fn readable<const N: usize>(fds: [RawFd; N], timeout_ms: c_int) -> io::Result<[bool; N]> {
+    let mut polls = fds.map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
-    };
-    // SAFETY: one pollfd, and it outlives the call.
-    Ok(cvt(unsafe { libc::poll(&mut poll, 1, timeout_ms) }.into())? > 0)
+    });
+    // SAFETY: so many pollfds, and they outlive the call.
+    match cvt(unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, timeout_ms) }.into()) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(polls.map(|poll| poll.revents != 0)),
+    }
 }
 
 /// Waits for a child (-1 for any). Returns its id, or 0 if WNOHANG found none ready.
@@ -471,20 +475,6 @@ pub(crate) fn read_at(file: &File, at: usize) -> io::Result<u8> {
     let mut byte = [0];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut byte, at as u64)?;
     Ok(byte[0])
-}
-
-/// Waits until one of two descriptors is readable or at its end, and returns which ones are.
-pub(crate) fn either_readable(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
-    let mut polls = fds.map(|fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    // SAFETY: two pollfds, and they outlive the call.
-    match cvt(unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) }.into()) {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(polls.map(|poll| poll.revents != 0)),
-    }
 }
 
 /// Keeps mounts that are made from now on from being visible elsewhere.

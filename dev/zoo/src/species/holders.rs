@@ -60,7 +60,7 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
         }
         let go = go.as_raw_fd();
         thread::Builder::new().spawn(move || {
-            let _ = sys::readable(go, -1);
+            let _ = sys::readable([go], -1);
             loop {
                 // Returns when the thread gets a signal.
                 let _ = sys::read_at(&memory, AT);
