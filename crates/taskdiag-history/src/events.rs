@@ -185,7 +185,7 @@ impl Happened {
         for (place, net) in of_events {
             let (mut single, mut of_protocol) = (NetSingle::default(), ProtocolSingle::default());
             (single[0], of_protocol[0]) = (place as u64, place as u64);
-            let (net, by_protocol) = net.split_at(net.len() - PROTOCOL_WORDS * WORD);
+            let (net, by_protocol) = net.split_at(net.len().saturating_sub(PROTOCOL_WORDS * WORD));
             words(net, &mut single[1..]);
             words(by_protocol, &mut of_protocol[1..]);
             singles.push(single);

@@ -96,12 +96,14 @@ impl RemoteSums {
             }
             for sum in [sums.entry(names).or_default(), &mut total] {
                 for index in 0..2 {
-                    let growth = moved[index].saturating_sub(last[index]);
-                    sum.per_s[index] += (growth as f64 / seconds) as u64;
+                    // Divided below: what each end loses would add up.
+                    sum.per_s[index] += moved[index].saturating_sub(last[index]);
                     sum.total[index] += moved[index];
                 }
             }
         }
+        let rates = sums.values_mut().chain([&mut total]).flat_map(|sum| &mut sum.per_s);
+        rates.for_each(|rate| *rate = (*rate as f64 / seconds) as u64);
         total.processes =
             (!processes.is_empty()).then(|| processes.values().flatten().collect::<HashSet<_>>().len() as u64);
         for (names, processes) in processes {
