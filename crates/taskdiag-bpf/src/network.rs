@@ -42,22 +42,15 @@ impl Network {
     }
 
     pub(crate) fn with_room(entries: u32) -> Result<Network> {
-        let recipe = built(&recipe::NET)?;
-        check_rights()?;
-        let btf = kernel_btf()?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
+        check_loading()?;
         let table = table(entries).map_err(not_created)?;
         table
             .update(&[0; KEY_SIZE], Net::new_zeroed().as_bytes())
             .map_err(not_created)?;
-        let mut load = |name| {
-            let find = |map: &str| (map == TABLE).then(|| table.as_fd());
-            linker.load(name, &find).map_err(load_error)
-        };
-        let programs = COUNTERS.into_iter().map(&mut load).collect::<Result<Vec<_>>>()?;
-        let begin = load("begin_counting")?;
+        let mut programs = load((TABLE, &table), COUNTERS.into_iter().chain(["begin_counting"]))?;
+        let begin = programs.split_off(COUNTERS.len());
         let links = attach_to_tracepoints(&programs)?;
-        bpf::run(begin.as_fd()).map_err(|error| Error::io("running a BPF program", error))?;
+        bpf::run(begin[0].as_fd()).map_err(|error| Error::io("running a BPF program", error))?;
         Ok(Network { table, links })
     }
 
@@ -86,6 +79,22 @@ impl Network {
     pub(crate) fn table(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }
+}
+
+/// Fails if this build or this thread can't load the programs.
+pub(crate) fn check_loading() -> Result<()> {
+    built(&recipe::NET)?;
+    check_rights()
+}
+
+/// Loads programs that count in a table, which has this name in them.
+pub(crate) fn load((name, table): (&str, &Map), programs: impl Iterator<Item = &'static str>) -> Result<Vec<OwnedFd>> {
+    let btf = kernel_btf()?;
+    let mut linker = Linker::new(built(&recipe::NET)?, btf.bytes()).map_err(load_error)?;
+    let find = |map: &str| (map == name).then(|| table.as_fd());
+    programs
+        .map(|program| linker.load(program, &find).map_err(load_error))
+        .collect()
 }
 
 /// A table without entries. A program that reads it finds that nobody counts.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use taskdiag_core::error::{Error, Result};
 use taskdiag_core::identity::Identity;
@@ -11,9 +11,8 @@ use zerocopy::big_endian;
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
 
-use crate::load::{attach_to_tracepoints, built, check_rights, kernel_btf, load_error, not_created};
-use crate::recipe;
-use crate::relocate::Linker;
+use crate::load::{attach_to_tracepoints, not_created};
+use crate::network::{check_loading, load};
 
 /// The name of the table in the programs.
 const TABLE: &str = "remotes";
@@ -89,10 +88,7 @@ impl Remotes {
     /// [`Unsupported`](taskdiag_core::error::ErrorKind::Unsupported) if the kernel has no tracepoints
     /// for it.
     pub fn count(parts: RemoteParts) -> Result<Remotes> {
-        let recipe = built(&recipe::NET)?;
-        check_rights()?;
-        let btf = kernel_btf()?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
+        check_loading()?;
         let table = Map::create(&MapSpec {
             kind: MapKind::Hash,
             name: TABLE,
@@ -112,10 +108,8 @@ impl Remotes {
         table
             .update(Key::new_zeroed().as_bytes(), about.as_bytes())
             .map_err(not_created)?;
-        let find = |map: &str| (map == TABLE).then(|| table.as_fd());
-        let mut load = |name| linker.load(name, &find).map_err(load_error);
-        let programs = [load("on_send_to_remote")?, load("on_receive_from_remote")?];
-        let links = attach_to_tracepoints(&programs)?;
+        let programs = ["on_send_to_remote", "on_receive_from_remote"];
+        let links = attach_to_tracepoints(&load((TABLE, &table), programs.into_iter())?)?;
         Ok(Remotes {
             table,
             parts,
