@@ -49,7 +49,7 @@ export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 .DEFAULT_GOAL := help
 .PHONY: help build install uninstall deb rpm package-test run python check features test test-clients test-python test-go test-c test-htop test-procps test-task-diag test-metrics test-report test-python-sdist conformance pictures soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix-quick matrix matrix-full unit-vm package-vm \
-	bench lint msrv crates advisories format docs book api clean
+	bench lint msrv crates advisories format records docs book api clean
 
 # All that is built for release has the same flags: with others, cargo would build it anew.
 build bench soak soak-broker: export RUSTFLAGS := $(shell dev/pathflags.sh rust)
@@ -262,6 +262,11 @@ format: ## Format the code
 api: ## Write docs/public-api.txt, the public items of the library
 	@dev/setup.sh build
 	@dev/api.sh
+
+records: ## Write the C header of records, bpf/record_gen.h, from their definitions
+	@dev/setup.sh check
+	@$(CARGO) run --quiet --package taskdiag-core --example record_h > target/record_gen.h
+	@mv target/record_gen.h crates/taskdiag-bpf/bpf/
 
 docs: build ## Write docs/fields.md, docs/schema/ and the clients' fields, from the field table and the command
 	@target/release/taskdiag fields --markdown > docs/fields.md

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What the programs that read tasks share with the library. Most constants and structures are defined
- * once, in crates/taskdiag-core/src/record, from which the build makes record_layout.h:
- * cargo run --package taskdiag-core --example record_h prints it.
+ * once, in crates/taskdiag-core/src/record, from which `make records` makes record_gen.h.
  */
 #ifndef TASKDIAG_RECORD_H
 #define TASKDIAG_RECORD_H
 
-#include "record_layout.h"
+#include "record_gen.h"
 
 /* The groups that do not depend on the address space. */
 #define TD_GROUPS_WITHOUT_MM                                                                                              \

@@ -13,8 +13,8 @@ pub const CLANG: &str = "CLANG";
 /// The maximum number of lines of the compiler's messages that are shown.
 const MESSAGE_LINES: usize = 20;
 
-/// Compiles a source to `object`. `made` is the directory of headers that the build makes.
-pub fn compile(source: &Source, made: &Path, object: &Path) -> Result<(), String> {
+/// Compiles a source to `object`.
+pub fn compile(source: &Source, object: &Path) -> Result<(), String> {
     let clang = env::var_os(CLANG).unwrap_or_else(|| "clang".into());
     let arch = env::var("CARGO_CFG_TARGET_ARCH").map_err(|error| error.to_string())?;
     if env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() != Ok("little") {
@@ -28,9 +28,7 @@ pub fn compile(source: &Source, made: &Path, object: &Path) -> Result<(), String
         // Where Debian has the architecture's asm/ for native compilers, and for cross compilers.
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
         .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])
-        .args(["-I", "bpf", "-I"])
-        .arg(made)
-        .args(["-c", "-o"])
+        .args(["-I", "bpf", "-c", "-o"])
         .arg(object)
         .arg(Path::new("bpf").join(source.file))
         .output()

@@ -11,8 +11,6 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use taskdiag_core::record;
-
 /// A C source, compiled with some definitions.
 pub struct Source {
     /// The name of the recipe, a Rust constant.
@@ -38,7 +36,6 @@ pub fn write(sources: &[Source]) {
     println!("cargo:rerun-if-env-changed={REQUIRE_BPF}");
     println!("cargo:rerun-if-env-changed={}", clang::CLANG);
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    fs::write(out_dir.join("record_layout.h"), record::header::text()).expect("OUT_DIR is writable");
     let text: String = sources
         .iter()
         .map(|source| {
@@ -57,7 +54,7 @@ pub fn write(sources: &[Source]) {
 
 fn compile(source: &Source, out_dir: &Path) -> Result<program::Recipe, String> {
     let object = out_dir.join(format!("{}.bpf.o", source.name.to_lowercase()));
-    clang::compile(source, out_dir, &object)?;
+    clang::compile(source, &object)?;
     let bytes = fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?;
     program::recipe(&bytes)
 }

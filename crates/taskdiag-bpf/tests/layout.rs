@@ -1,5 +1,5 @@
-//! Check that a C compiler gives the structures of `bpf/record.h` and the header that the build makes
-//! the layout that they have in Rust.
+//! Check that a C compiler gives the structures of `bpf/record.h` and `bpf/record_gen.h` the layout
+//! that they have in Rust.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -78,6 +78,14 @@ fn walks_have_the_same_layout() {
     check(called.to_vec(), &[]);
 }
 
+/// Check that the header is the one that the definitions give.
+#[test]
+fn the_header_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/record_gen.h");
+    let header = std::fs::read_to_string(path).expect("the header");
+    assert!(header == header::text(), "{path} is not current: run make records");
+}
+
 /// Compiles a static assertion for each expression.
 fn check(layout: Vec<(String, usize)>, options: &[&str]) {
     let mut source = "#include <linux/types.h>\n#include <stddef.h>\n".to_owned();
@@ -87,7 +95,7 @@ fn check(layout: Vec<(String, usize)>, options: &[&str]) {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }
     let mut compiler = Command::new("cc")
-        .args(["-fsyntax-only", "-I", env!("OUT_DIR"), "-x", "c"])
+        .args(["-fsyntax-only", "-x", "c"])
         .args(options)
         .arg("-")
         .stdin(Stdio::piped())

@@ -4,7 +4,7 @@
 #define TASKDIAG_FILES_STATE_BPF_H
 
 #include "../compat.bpf.h"
-#include "record_layout.h"
+#include "record_gen.h"
 
 struct td_files_walk walk SEC(".bss");
 

@@ -4,7 +4,7 @@
 #define TASKDIAG_VMA_STATE_BPF_H
 
 #include "../compat.bpf.h"
-#include "record_layout.h"
+#include "record_gen.h"
 
 #define PAGE_SHIFT (walk.page_shift & 31)
 #define PAGE_SIZE (1ull << PAGE_SHIFT)

@@ -1,5 +1,4 @@
-//! The record as a C header, which the BPF programs include. The build script of `taskdiag-bpf`
-//! writes it.
+//! The record as a C header, `record_gen.h` of `taskdiag-bpf`, which the BPF programs include.
 
 use std::fmt::Write as _;
 
@@ -49,7 +48,7 @@ pub fn all() -> (Vec<Constant>, Vec<Structure>) {
 
 /// The header.
 pub fn text() -> String {
-    let mut text = "/* Made from crates/taskdiag-core/src/record, which has the meanings. */\n".to_owned();
+    let mut text = "/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */\n/* Made by `make records` from crates/taskdiag-core/src/record, which has the meanings. */\n".to_owned();
     text.push_str("\n/* Groups of fields, as bits of td_config.groups and td_defer.groups. */\n");
     // Writing to a String never fails.
     for group in Groups::ALL.iter() {
