@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{run, run_as_nobody, run_with_two_capabilities, Recording, Run};
+use common::{run, run_as_nobody, run_with_two_capabilities, Recorder, Recording, Run};
 
 /// Runs commands while this process sends 100 bytes again and again, through UNIX sockets.
 fn while_sending(check: impl FnOnce(&str)) {
@@ -210,36 +210,31 @@ fn json_lines(run: &Run) -> Vec<serde_json::Value> {
 #[test]
 fn recordings_have_the_network() {
     let (with, without) = (Recording::new("net"), Recording::new("no net"));
+    // It counts before its first sample.
+    let recorder = Recorder::start(&with, &["--every", "0.5"]);
+    let other = Recorder::start(&without, &["--every", "0.5", "--no-network"]);
     let (dir, without) = (with.path(), without.path());
-    let recorder = |dir: &str, more: &[&str]| {
-        let args = ["record", "--dir", dir, "--every", "500ms", "-n", "7"];
-        let mut recorder = common::start(&[&args[..], more].concat());
-        // It counts before its first sample.
-        while run(&["ps", "--history", dir]).code != Some(0) {
-            assert!(recorder.try_wait().expect("it is ours").is_none());
-        }
-        recorder
-    };
-    let (recording, other) = (recorder(dir, &[]), recorder(without, &["--no-network"]));
     let short =
         "import socket as s; a, b = s.socketpair(); a.send(b'x' * 4321); b.recv(9999); a, b = s.socket(), s.socket()";
-    let long = "import socket as s, time; a, b = s.socketpair()\nfor _ in range(30): a.send(b'x' * 1000); b.recv(9999); time.sleep(0.1)";
+    let long = "import socket as s, select, sys; a, b = s.socketpair()\n\
+        while not select.select([sys.stdin], [], [], 0.1)[0]: a.send(b'x' * 1000); b.recv(9999)";
     let python = |code: &str| {
         Command::new("/usr/bin/python3")
             .args(["-c", code])
+            .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("python3")
     };
     // It is in samples, and moves something between the last of them and its end.
-    let late = "import socket as s, time; a, b = s.socketpair(); time.sleep(1.2); a.send(b'x' * 5000); b.recv(9999)";
+    let late = "import socket as s, sys; a, b = s.socketpair(); sys.stdin.read(); a.send(b'x' * 5000); b.recv(9999)";
     let (mut short, mut long, mut late) = (python(short), python(long), python(late));
     let pids = [&short, &long, &late].map(|child| u64::from(child.id()));
+    recorder.wait_for_samples(3);
     for child in [&mut short, &mut long, &mut late] {
         assert!(child.wait().expect("it ends").success());
     }
-    for recorder in [recording, other] {
-        assert!(recorder.wait_with_output().expect("it ends").status.success());
-    }
+    recorder.end();
+    other.end();
 
     let fields = "pid,unix_sent_bytes,unix_sent_bytes_per_s";
     let net = run(&["net", "--history", dir, "-o", fields, "--json"]).json();

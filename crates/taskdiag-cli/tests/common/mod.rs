@@ -10,6 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcsetwinsize, Winsize};
 use taskdiag_testkit::child::{self, Proc, World};
@@ -151,7 +152,12 @@ pub fn check_full_disk(args: &[&str]) {
 /// Runs the binary as the user nobody. `None` if the test is not root, and so can't change the
 /// user.
 pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
-    run_copy(|command| command.args(args).uid(65534).gid(65534))
+    run_as(65534, args)
+}
+
+/// Runs the binary as this user, in the group of the same number.
+pub fn run_as(user: u32, args: &[&str]) -> Option<Run> {
+    run_copy(|command| command.args(args).uid(user).gid(user))
 }
 
 /// Runs the binary as nobody, with the capabilities that loading BPF programs needs.
@@ -276,6 +282,51 @@ impl Recording {
     pub fn path(&self) -> &str {
         self.0.to_str().expect("a path")
     }
+}
+
+/// A recorder that goes on until it is told to end, so that a slow machine records as much as a quick
+/// one.
+pub struct Recorder<'a>(Sleeper, &'a Recording);
+
+impl Recorder<'_> {
+    /// Starts it, and waits for the first sample.
+    pub fn start<'a>(recording: &'a Recording, args: &[&str]) -> Recorder<'a> {
+        let mut command = command(&["record", "--dir", recording.path()]);
+        let recorder = Recorder(Sleeper::run(command.args(args)), recording);
+        recorder.wait_for_samples(1);
+        recorder
+    }
+
+    /// Waits for this many more samples.
+    pub fn wait_for_samples(&self, count: u64) {
+        let until = recorded_samples(self.1) + count;
+        while recorded_samples(self.1) < until {
+            assert!(Path::new("/proc").join(self.0.pid()).join("exe").exists(), "it ended");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// Tells it to take the last sample, and returns when it has ended.
+    pub fn end(mut self) {
+        kill_process(Pid::from_child(&self.0 .0), Signal::TERM).expect("it runs");
+        assert_eq!(self.0 .0.wait().expect("our own child").code(), Some(0));
+    }
+}
+
+/// The number of samples of the finest tier.
+pub fn recorded_samples(recording: &Recording) -> u64 {
+    let run = Run::new(
+        command(&["history", "--json", recording.path()])
+            .output()
+            .expect("the binary runs"),
+    );
+    if run.code == Some(2) {
+        return 0;
+    }
+    let document = run.json();
+    let rows = document["rows"].as_array().expect("rows");
+    let full = rows.iter().filter(|row| row["tier"] == "full");
+    full.map(|row| row["samples_count"].as_u64().expect("a number")).sum()
 }
 
 /// The directory for recordings: in memory, because a recorder leaves the last part of a disk free,

@@ -225,7 +225,7 @@ fn removed_files_are_missed() {
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     let wait_for_samples = || {
-        while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
+        while (!directory.0.exists() || recorded_samples(&directory) == 0) && Instant::now() < deadline {
             sleep(Duration::from_millis(10));
         }
     };

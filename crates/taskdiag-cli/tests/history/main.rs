@@ -15,7 +15,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{run, run_as_nobody, start, Recording, Run, Sleeper};
+use common::{recorded_samples, run, run_as_nobody, start, Recording, Run, Sleeper};
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
@@ -147,7 +147,7 @@ fn idle_processes_are_as_they_are() {
     let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.1"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     let until_sampled = |count: u64| {
-        while (!directory.0.exists() || samples_count(&directory) < count) && Instant::now() < deadline {
+        while (!directory.0.exists() || recorded_samples(&directory) < count) && Instant::now() < deadline {
             sleep(Duration::from_millis(10));
         }
     };
@@ -155,7 +155,7 @@ fn idle_processes_are_as_they_are() {
     fs::write(&adjust, "77").expect("it is ours");
     let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
     let busy = Killed(busy.expect("sh exists"));
-    until_sampled(samples_count(&directory) + 4);
+    until_sampled(recorded_samples(&directory) + 4);
     let at = |pid: &str, fields: &str| {
         let args = ["ps", "--history", directory.path(), "--json", "-p", pid, "-o", fields];
         let run = run(&args);
@@ -171,7 +171,7 @@ fn idle_processes_are_as_they_are() {
         (&Value::from(77), &Value::from("1000"))
     );
     assert!(idle["limits"].is_object() && idle["exe"].is_string(), "{idle}");
-    until_sampled(samples_count(&directory) + 3);
+    until_sampled(recorded_samples(&directory) + 3);
     let later = at(&busy_pid, "utime_ns,cmdline");
     assert!(later["utime_ns"].as_u64() > then["utime_ns"].as_u64(), "{then} {later}");
     assert_eq!(
@@ -179,7 +179,7 @@ fn idle_processes_are_as_they_are() {
         (&later["cmdline"], Some("sh"))
     );
     drop(busy);
-    until_sampled(samples_count(&directory) + 2);
+    until_sampled(recorded_samples(&directory) + 2);
     let gone = run(&["ps", "--history", directory.path(), "-p", &busy_pid]);
     assert_eq!(gone.code, Some(1), "{gone:?}");
     recorder.kill().expect("it runs");
@@ -193,14 +193,14 @@ fn recorders_need_no_reader() {
     let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.1"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut until_sampled = |count: u64| {
-        while (!directory.0.exists() || samples_count(&directory) < count) && Instant::now() < deadline {
+        while (!directory.0.exists() || recorded_samples(&directory) < count) && Instant::now() < deadline {
             assert_eq!(recorder.try_wait().expect("our own child"), None);
             sleep(Duration::from_millis(10));
         }
         drop(recorder.stdout.take());
     };
     until_sampled(1);
-    until_sampled(samples_count(&directory) + 3);
+    until_sampled(recorded_samples(&directory) + 3);
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
 }
@@ -439,17 +439,6 @@ fn accounts_are_recorded() {
     assert!(without.stderr.contains("pss_anon_bytes"), "{}", without.stderr);
 }
 
-/// The number of samples of the finest tier.
-fn samples_count(directory: &Recording) -> u64 {
-    let run = run(&["history", "--json", directory.path()]);
-    if run.code == Some(2) {
-        return 0;
-    }
-    let rows = rows(&run);
-    let full = rows.iter().filter(|row| row["tier"] == "full");
-    full.map(|row| row["samples_count"].as_u64().expect("a number")).sum()
-}
-
 /// Check that killing the recorder loses nothing that was recorded, and that the next recorder
 /// continues.
 #[test]
@@ -459,7 +448,7 @@ fn killed_recorders_lose_nothing() {
     for round in 0..3 {
         let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.02"]);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while samples_count(&directory) < counted + 3 + round && Instant::now() < deadline {
+        while recorded_samples(&directory) < counted + 3 + round && Instant::now() < deadline {
             sleep(Duration::from_millis(7));
         }
         recorder.kill().expect("it runs");
@@ -470,7 +459,7 @@ fn killed_recorders_lose_nothing() {
             run.code == Some(0) || run.stderr.lines().count() as u64 <= round + 1,
             "{run:?}"
         );
-        let samples = samples_count(&directory);
+        let samples = recorded_samples(&directory);
         assert!(samples > counted + 1, "{samples} samples, {counted} before");
         counted = samples;
     }
@@ -486,7 +475,7 @@ fn a_directory_has_one_recorder() {
     let directory = Recording::new("history-one");
     let mut first = start(&["record", "--dir", directory.path(), "--every", "0.05"]);
     let deadline = Instant::now() + Duration::from_secs(30);
-    while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
+    while (!directory.0.exists() || recorded_samples(&directory) == 0) && Instant::now() < deadline {
         sleep(Duration::from_millis(10));
     }
     let second = run(&["record", "--dir", directory.path(), "-n", "1"]);
@@ -519,14 +508,14 @@ fn short_lived_processes_are_recorded() {
     let directory = Recording::new("history-events");
     let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.3"]);
     let deadline = Instant::now() + Duration::from_secs(60);
-    while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
+    while (!directory.0.exists() || recorded_samples(&directory) == 0) && Instant::now() < deadline {
         sleep(Duration::from_millis(10));
     }
     let ended = Command::new("sh").args(["-c", "exit 77"]).spawn().expect("sh exists");
     let pid = ended.id();
     assert_eq!(ended.wait_with_output().expect("it ends").status.code(), Some(77));
-    let counted = samples_count(&directory);
-    while samples_count(&directory) < counted + 2 && Instant::now() < deadline {
+    let counted = recorded_samples(&directory);
+    while recorded_samples(&directory) < counted + 2 && Instant::now() < deadline {
         sleep(Duration::from_millis(10));
     }
     recorder.kill().expect("it runs");

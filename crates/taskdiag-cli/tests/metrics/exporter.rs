@@ -180,7 +180,7 @@ pub fn receive(stream: &mut impl Read) -> Answer {
     }
 }
 
-type Labels = BTreeMap<String, String>;
+pub type Labels = BTreeMap<String, String>;
 
 /// The series of a scrape.
 #[derive(Debug)]

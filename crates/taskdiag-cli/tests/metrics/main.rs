@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{run, wait_until_it_sleeps, Sleeper};
-use exporter::{ask, receive, Directory, Exporter, Scrape};
+use exporter::{ask, receive, Directory, Exporter, Labels, Scrape};
 use taskdiag_testkit::child::{self, World};
 use taskdiag_testkit::{storage, temporary, test_name};
 use taskdiag_zoo::{margin, run_first, Zoo};
@@ -625,7 +625,10 @@ fn threads_have_names() {
     let pid = animal.pid.to_string();
     let comm = proc(&pid, "comm").trim_end().to_owned();
     let directory = Directory::new();
-    let config = named(&directory, &[&comm]);
+    // Other tests have such processes.
+    let group = format!("{comm}-{pid}");
+    let config = format!("process_names:\n- name: '{{{{.Comm}}}}-{{{{.PID}}}}'\n  comm:\n  - '{comm}'\n");
+    let config = directory.file("pid.yml", &config);
     let scrape = Exporter::start(&["--config", &config]).scrape();
     let mut names = std::collections::BTreeMap::<String, u64>::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
@@ -635,10 +638,11 @@ fn threads_have_names() {
     assert!(names.values().sum::<u64>() > 1);
     let name = "namedprocess_namegroup_thread_count";
     for (thread, count) in &names {
-        let labels = [("groupname", comm.as_str()), ("threadname", thread.as_str())];
+        let labels = [("groupname", group.as_str()), ("threadname", thread.as_str())];
         assert_eq!(scrape.value(name, &labels), Some(*count as f64), "{thread}");
     }
-    assert_eq!(scrape.all(name).count(), names.len());
+    let own = |labels: &Labels| labels.get("groupname") == Some(&group);
+    assert_eq!(scrape.all(name).filter(|(labels, _)| own(labels)).count(), names.len());
     let sum = |scrape: &Scrape, name: &str| scrape.all(name).map(|(_, value)| value).sum::<f64>();
     let states = "namedprocess_namegroup_states";
     assert_eq!(sum(&scrape, states), sum(&scrape, "namedprocess_namegroup_num_threads"));
