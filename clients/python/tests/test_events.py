@@ -87,7 +87,7 @@ def test_tables_of_events() -> None:
             began = time.monotonic()
             table = events.read(0.3)
             if table is None:
-                assert 0.3 <= time.monotonic() - began < 5
+                assert 0.3 <= time.monotonic() - began < 30
                 break
             assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
 
@@ -200,7 +200,7 @@ def test_signals_interrupt(script: str) -> None:
 
     until(interrupted, "it ends")
     _, errors = run.communicate()
-    assert "KeyboardInterrupt" in errors and time.monotonic() - began < 20
+    assert "KeyboardInterrupt" in errors and time.monotonic() - began < 60
 
 
 def test_signals_at_any_moment_of_a_query(stopped: Stopped) -> None:
@@ -250,9 +250,9 @@ came = []
 signal.signal(signal.SIGUSR1, lambda *_: came.append(time.monotonic()))
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 began = time.monotonic()
-taskdiag.events([]).read(1)
-assert len(came) == 1 and came[0] - began < 0.9, (came, began)
-assert time.monotonic() - began >= 1
+taskdiag.events([]).read(3)
+ended = time.monotonic()
+assert len(came) == 1 and came[0] < ended - 0.5 and ended - began >= 3, (came, began, ended)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -261,7 +261,7 @@ def test_watch(stopped: Stopped) -> None:
     began = time.monotonic()
     tables = list(taskdiag.watch(["pid", "state"], interval=0.1, count=3, pids=iter([stopped.pid])))
     assert [table.to_dicts() for table in tables] == [[{"pid": stopped.pid, "state": "T"}]] * 3
-    assert 0.2 <= time.monotonic() - began < 10
+    assert 0.2 <= time.monotonic() - began < 30
     assert list(taskdiag.watch(count=0)) == []
     (table,) = taskdiag.watch("pid", count=1, pids=numpy.int64(stopped.pid))  # type: ignore[arg-type]
     assert list(table.column("pid")) == [stopped.pid]

