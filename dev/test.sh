@@ -1,12 +1,9 @@
 #!/usr/bin/env bash
-# Runs the Rust tests on this machine's kernel. Prints only the failed ones, and the number of
-# failures. TASKDIAG_TEST_SCALE is the percentage of the repetitions of what is repeated to meet a
-# race.
+# Runs the Rust tests on this machine's kernel, several programs at once: most of their time is
+# waiting. Prints only what failed, and the number of failures. TASKDIAG_TEST_SCALE is the
+# percentage of the repetitions of what is repeated to meet a race.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-log=target/test.log
-mkdir -p target
 
 if [ "$(id -u)" -ne 0 ]; then
     echo "the tests need root: they load BPF programs, and become other users" >&2
@@ -16,17 +13,39 @@ export TASKDIAG_REQUIRE_BPF=1 # as in the Makefile
 
 dev/build.sh
 
-status=0
-cargo test --quiet --workspace --no-fail-fast >"$log" 2>&1 || status=$?
+logs=$PWD/target/test
+rm -rf "$logs"
+mkdir -p "$logs"
+
+# The directory of a package, and one of its programs of tests
+cargo test --quiet --workspace --no-run --message-format=json >"$logs/messages"
+sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true.*"executable":"\([^"]*\)".*/\1\n\2/p' \
+    "$logs/messages" >"$logs/programs"
+
+# The examples in the documentation; cargo runs them
+cargo test --quiet --workspace --doc >"$logs/doc.log" 2>&1 || echo "doc: status $?" >>"$logs/failed" &
+
+run() {
+    cd "$1"
+    log=$logs/${2##*/}.log
+    "$2" --quiet >"$log" 2>&1 || echo "$2: status $?" >>"$logs/failed"
+}
+export -f run
+export logs
+tr '\n' '\0' <"$logs/programs" | xargs --null --max-procs=3 --max-args=2 bash -c 'run "$@"' run
+wait
 
 read -r passed failed < <(awk '
     /^test result:/ { passed += $4; failed += $6 }
-    END { print passed + 0, failed + 0 }' "$log")
-if [ "$status" -ne 0 ]; then
-    cat "$log"
+    END { print passed + 0, failed + 0 }' "$logs"/*.log)
+status=0
+if [ -e "$logs/failed" ]; then
+    grep --files-without-match '^test result: ok' "$logs"/*.log | xargs cat
+    cat "$logs/failed"
+    status=1
 fi
 if [ "$passed" -eq 0 ]; then
-    echo "no test ran; see $log" >&2
+    echo "no test ran; see $logs" >&2
     status=1
 fi
 echo "$passed passed, $failed failed"
