@@ -69,328 +69,330 @@ const (
 	NoNewPrivs Field = 28
 	// Seccomp mode: 0 off, 1 strict, 2 filter.
 	Seccomp Field = 29
+	// Number of seccomp filters, each of which looks at every system call.
+	SeccompFiltersCount Field = 30
 	// Supplementary group ids.
-	Groups Field = 30
+	Groups Field = 31
 	// Processor time in user mode, of all threads of the process, also of those that ended. In an
 	// answer about threads, of the one thread. procfs gives whole clock ticks.
-	UtimeNS Field = 31
+	UtimeNS Field = 32
 	// Processor time in kernel mode, of all threads of the process, also of those that ended. In
 	// an answer about threads, of the one thread. procfs gives whole clock ticks.
-	StimeNS Field = 32
+	StimeNS Field = 33
 	// Processor time in user mode of children that ended and were waited for.
-	CutimeNS Field = 33
+	CutimeNS Field = 34
 	// Processor time in kernel mode of children that ended and were waited for.
-	CstimeNS Field = 34
+	CstimeNS Field = 35
 	// Time on a processor, of this thread alone. For a process, of its first thread.
-	RuntimeNS Field = 35
+	RuntimeNS Field = 36
 	// Time spent waiting for a processor, of this thread alone.
-	RunDelayNS Field = 36
+	RunDelayNS Field = 37
 	// Nice value.
-	Nice Field = 37
+	Nice Field = 38
 	// The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks.
-	Priority Field = 38
+	Priority Field = 39
 	// Real-time priority: 1 to 99. 0 for other tasks.
-	RtPriority Field = 39
+	RtPriority Field = 40
 	// Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.
-	Policy Field = 40
+	Policy Field = 41
 	// Processor on which the task ran last.
-	CPU Field = 41
+	CPU Field = 42
 	// Processors on which the task may run.
-	Affinity Field = 42
+	Affinity Field = 43
 	// Voluntary context switches, of this thread alone.
-	VoluntarySwitches Field = 43
+	VoluntarySwitches Field = 44
 	// Involuntary context switches, of this thread alone.
-	InvoluntarySwitches Field = 44
+	InvoluntarySwitches Field = 45
 	// Time spent running virtual processors, which utime_ns includes. procfs gives whole clock
 	// ticks.
-	GuestNS Field = 45
+	GuestNS Field = 46
 	// Time spent running virtual processors, of children that ended and were waited for. procfs
 	// gives whole clock ticks.
-	CguestNS Field = 46
+	CguestNS Field = 47
 	// Time spent waiting for block devices, of this thread alone. 0 where delay accounting is off.
 	// procfs gives whole clock ticks.
-	BlockDelayNS Field = 47
+	BlockDelayNS Field = 48
 	// By how much timers of the task may be late.
-	TimerSlackNS Field = 48
+	TimerSlackNS Field = 49
 	// How many times this thread got a processor.
-	TimeslicesCount Field = 49
+	TimeslicesCount Field = 50
 	// Page faults without I/O, of all threads of the process, also of those that ended. In an
 	// answer about threads, of the one thread.
-	MinFaults Field = 50
+	MinFaults Field = 51
 	// Page faults with I/O, of all threads of the process, also of those that ended. In an answer
 	// about threads, of the one thread.
-	MajFaults Field = 51
+	MajFaults Field = 52
 	// Page faults without I/O of children that ended and were waited for.
-	ChildMinFaults Field = 52
+	ChildMinFaults Field = 53
 	// Page faults with I/O of children that ended and were waited for.
-	ChildMajFaults Field = 53
+	ChildMajFaults Field = 54
 	// Virtual memory: the size of all mappings.
-	VsizeBytes Field = 54
+	VsizeBytes Field = 55
 	// Resident memory: the sum of rss_anon_bytes, rss_file_bytes and rss_shmem_bytes.
-	RSSBytes Field = 55
+	RSSBytes Field = 56
 	// Resident anonymous memory.
-	RSSAnonBytes Field = 56
+	RSSAnonBytes Field = 57
 	// Resident memory mapped from files.
-	RSSFileBytes Field = 57
+	RSSFileBytes Field = 58
 	// Resident shared memory.
-	RSSShmemBytes Field = 58
+	RSSShmemBytes Field = 59
 	// Swapped-out anonymous memory.
-	SwapBytes Field = 59
+	SwapBytes Field = 60
 	// The most virtual memory that the process has had.
-	PeakVsizeBytes Field = 60
+	PeakVsizeBytes Field = 61
 	// The most resident memory that the process has had.
-	PeakRSSBytes Field = 61
+	PeakRSSBytes Field = 62
 	// Size of the code of the executable.
-	TextBytes Field = 62
+	TextBytes Field = 63
 	// Size of private writable mappings, without the stack.
-	DataBytes Field = 63
+	DataBytes Field = 64
 	// Size of the stack.
-	StackBytes Field = 64
+	StackBytes Field = 65
 	// Size of the code of shared libraries.
-	LibBytes Field = 65
+	LibBytes Field = 66
 	// Memory locked by mlock(2).
-	LockedBytes Field = 66
+	LockedBytes Field = 67
 	// Memory pinned for direct access by devices.
-	PinnedBytes Field = 67
+	PinnedBytes Field = 68
 	// Size of the page tables.
-	PageTableBytes Field = 68
+	PageTableBytes Field = 69
 	// Resident pages of hugetlbfs. No other field includes them.
-	HugetlbBytes Field = 69
+	HugetlbBytes Field = 70
 	// Command line. The process can change it: a title and nothing but NULs behind it is one
 	// argument.
-	Cmdline Field = 70
+	Cmdline Field = 71
 	// Adjustment of oom_score: -1000 never kill the process, 1000 kill it first.
-	OOMScoreAdj Field = 71
+	OOMScoreAdj Field = 72
 	// How likely the kernel is to kill the process when memory runs out.
-	OOMScore Field = 72
+	OOMScore Field = 73
 	// Inode number of its pid namespace.
-	NSPID Field = 73
+	NSPID Field = 74
 	// Inode number of the pid namespace in which its children start.
-	NSPIDForChildren Field = 74
+	NSPIDForChildren Field = 75
 	// Inode number of its mount namespace.
-	NSMnt Field = 75
+	NSMnt Field = 76
 	// Inode number of its network namespace.
-	NSNet Field = 76
+	NSNet Field = 77
 	// Inode number of its user namespace.
-	NSUser Field = 77
+	NSUser Field = 78
 	// Inode number of its UTS namespace.
-	NSUts Field = 78
+	NSUts Field = 79
 	// Inode number of its IPC namespace.
-	NSIpc Field = 79
+	NSIpc Field = 80
 	// Inode number of its cgroup namespace.
-	NSCgroup Field = 80
+	NSCgroup Field = 81
 	// Inode number of its time namespace.
-	NSTime Field = 81
+	NSTime Field = 82
 	// Its thread ids, one for each pid namespace from the reader's down to its own.
-	Nspids Field = 82
+	Nspids Field = 83
 	// Id of its cgroup in the unified (version 2) hierarchy.
-	CgroupID Field = 83
+	CgroupID Field = 84
 	// Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup
 	// namespace.
-	Cgroup Field = 84
+	Cgroup Field = 85
 	// Bytes that read system calls returned, of all threads of the process, also of those that
 	// ended, and, as all numbers of this group, of children that it waited for. In an answer about
 	// threads, of the one thread.
-	ReadChars Field = 85
+	ReadChars Field = 86
 	// Bytes that write system calls accepted.
-	WriteChars Field = 86
+	WriteChars Field = 87
 	// Number of read system calls.
-	ReadSyscalls Field = 87
+	ReadSyscalls Field = 88
 	// Number of write system calls.
-	WriteSyscalls Field = 88
+	WriteSyscalls Field = 89
 	// Bytes read from storage.
-	ReadBytes Field = 89
+	ReadBytes Field = 90
 	// Bytes that it caused to be written to storage, counted when the page cache becomes dirty.
-	WriteBytes Field = 90
+	WriteBytes Field = 91
 	// Bytes of write_bytes that never reached storage, because a file was truncated first.
-	CancelledWriteBytes Field = 91
+	CancelledWriteBytes Field = 92
 	// Signals pending for this thread.
-	SigPending Field = 92
+	SigPending Field = 93
 	// Signals pending for the process.
-	SigSharedPending Field = 93
+	SigSharedPending Field = 94
 	// Signals that this thread blocks.
-	SigBlocked Field = 94
+	SigBlocked Field = 95
 	// Signals that the process ignores.
-	SigIgnored Field = 95
+	SigIgnored Field = 96
 	// Signals for which the process has a handler.
-	SigCaught Field = 96
+	SigCaught Field = 97
 	// Signals queued for all processes of its real user. Their limit is limits.sigpending.
-	SigQueuedCount Field = 97
+	SigQueuedCount Field = 98
 	// The 16 resource limits, each soft and hard.
-	Limits Field = 98
+	Limits Field = 99
 	// Environment that the process was started with: byte strings such as NAME=value. The process
 	// can change it.
-	Environ Field = 99
+	Environ Field = 100
 	// Path of the executable. It ends with " (deleted)" if the file was deleted.
-	Exe Field = 100
+	Exe Field = 101
 	// Current directory.
-	Cwd Field = 101
+	Cwd Field = 102
 	// Root directory.
-	Root Field = 102
+	Root Field = 103
 	// Permissions that new files of the process do not get.
-	Umask Field = 103
+	Umask Field = 104
 	// Number of open file descriptors.
-	FDCount Field = 104
+	FDCount Field = 105
 	// Number of slots in the table of file descriptors.
-	FDTableSize Field = 105
+	FDTableSize Field = 106
 	// User who logged in to begin the audit session. 4294967295 if there is none.
-	Loginuid Field = 106
+	Loginuid Field = 107
 	// Number of the audit session. 4294967295 if there is none.
-	AuditSession Field = 107
+	AuditSession Field = 108
 	// Address at which the code begins.
-	StartCode Field = 108
+	StartCode Field = 109
 	// Address at which the code ends.
-	EndCode Field = 109
+	EndCode Field = 110
 	// Address at which initialized data begins.
-	StartData Field = 110
+	StartData Field = 111
 	// Address at which initialized data ends.
-	EndData Field = 111
+	EndData Field = 112
 	// Address at which the heap begins.
-	StartBrk Field = 112
+	StartBrk Field = 113
 	// Address at which the stack begins.
-	StartStack Field = 113
+	StartStack Field = 114
 	// Address at which the arguments begin.
-	ArgStart Field = 114
+	ArgStart Field = 115
 	// Address at which the arguments end.
-	ArgEnd Field = 115
+	ArgEnd Field = 116
 	// Address at which the environment begins.
-	EnvStart Field = 116
+	EnvStart Field = 117
 	// Address at which the environment ends.
-	EnvEnd Field = 117
+	EnvEnd Field = 118
 	// Execution domain and flags of personality(2).
-	Personality Field = 118
+	Personality Field = 119
 	// Kernel function that it waits in. Empty if it does not wait, or if the kernel has no name
 	// for the function.
-	Wchan Field = 119
+	Wchan Field = 120
 	// Label of the security module: AppArmor's profile or SELinux's context.
-	SecurityLabel Field = 120
+	SecurityLabel Field = 121
 	// Its cgroup in each hierarchy, as the kernel prints it: a line for each, with the hierarchy's
 	// number, the controllers or the name of a version 1 hierarchy, and the path.
-	Cgroups Field = 121
+	Cgroups Field = 122
 	// Proportional set size: resident memory, with each page divided by the number of processes
 	// that map it. Without smaps_rollup (before 4.14) the sum over smaps loses up to 1 KiB for
 	// each mapping.
-	PSSBytes Field = 122
+	PSSBytes Field = 123
 	// Unique set size: resident memory that no other process maps.
-	USSBytes Field = 123
+	USSBytes Field = 124
 	// The part of pss_bytes that is dirty.
-	PSSDirtyBytes Field = 124
+	PSSDirtyBytes Field = 125
 	// The part of pss_bytes that is anonymous.
-	PSSAnonBytes Field = 125
+	PSSAnonBytes Field = 126
 	// The part of pss_bytes that is page cache of files.
-	PSSFileBytes Field = 126
+	PSSFileBytes Field = 127
 	// The part of pss_bytes that is shared memory and tmpfs.
-	PSSShmemBytes Field = 127
+	PSSShmemBytes Field = 128
 	// Clean resident pages that are mapped more than once.
-	SharedCleanBytes Field = 128
+	SharedCleanBytes Field = 129
 	// Dirty resident pages that are mapped more than once.
-	SharedDirtyBytes Field = 129
+	SharedDirtyBytes Field = 130
 	// Clean resident pages that are mapped once.
-	PrivateCleanBytes Field = 130
+	PrivateCleanBytes Field = 131
 	// Dirty resident pages that are mapped once.
-	PrivateDirtyBytes Field = 131
+	PrivateDirtyBytes Field = 132
 	// Resident pages that are marked as referenced.
-	ReferencedBytes Field = 132
+	ReferencedBytes Field = 133
 	// Resident pages that belong to no file.
-	AnonymousBytes Field = 133
+	AnonymousBytes Field = 134
 	// Resident pages that are merged with equal ones (KSM).
-	KSMBytes Field = 134
+	KSMBytes Field = 135
 	// Pages freed with MADV_FREE that the kernel has not reclaimed yet.
-	LazyfreeBytes Field = 135
+	LazyfreeBytes Field = 136
 	// Anonymous memory in transparent huge pages.
-	AnonHugeBytes Field = 136
+	AnonHugeBytes Field = 137
 	// Shared memory mapped by huge pages.
-	ShmemHugeBytes Field = 137
+	ShmemHugeBytes Field = 138
 	// Page cache of files mapped by huge pages.
-	FileHugeBytes Field = 138
+	FileHugeBytes Field = 139
 	// Resident pages of hugetlbfs that are mapped more than once. No other sum includes them.
-	SharedHugetlbBytes Field = 139
+	SharedHugetlbBytes Field = 140
 	// Resident pages of hugetlbfs that are mapped once. No other sum includes them.
-	PrivateHugetlbBytes Field = 140
+	PrivateHugetlbBytes Field = 141
 	// Swapped-out memory, with each page divided by the number of processes that share it.
-	SwapPSSBytes Field = 141
+	SwapPSSBytes Field = 142
 	// Resident memory according to the page tables. rss_bytes is from the kernel's counters.
-	RollupRSSBytes Field = 142
+	RollupRSSBytes Field = 143
 	// Swapped-out memory according to the page tables.
-	RollupSwapBytes Field = 143
+	RollupSwapBytes Field = 144
 	// The part of pss_bytes that is in locked mappings.
-	RollupLockedBytes Field = 144
+	RollupLockedBytes Field = 145
 	// Age of the values of this group at the end of the answer. Values of a process that shows no
 	// sign of change are kept for a while.
-	RollupAgeNS Field = 145
+	RollupAgeNS Field = 146
 	// Since when the network fields count, as a time from boot: when counting began, or the
 	// process, whichever is later. At least 0, the zero of the reader's time namespace.
-	NetSinceNS Field = 146
+	NetSinceNS Field = 147
 	// Payload that the process has sent through sockets of IP that lead to other machines.
-	NetSentBytes Field = 147
+	NetSentBytes Field = 148
 	// Payload that the process has received through sockets of IP that lead to other machines.
-	NetReceivedBytes Field = 148
+	NetReceivedBytes Field = 149
 	// Calls by which the process has sent through sockets of IP that lead to other machines.
-	NetSentCount Field = 149
+	NetSentCount Field = 150
 	// Calls by which the process has received through sockets of IP that lead to other machines.
-	NetReceivedCount Field = 150
+	NetReceivedCount Field = 151
 	// Payload that the process has sent through sockets of IP that lead to this machine.
-	LoopbackSentBytes Field = 151
+	LoopbackSentBytes Field = 152
 	// Payload that the process has received through sockets of IP that lead to this machine.
-	LoopbackReceivedBytes Field = 152
+	LoopbackReceivedBytes Field = 153
 	// Calls by which the process has sent through sockets of IP that lead to this machine.
-	LoopbackSentCount Field = 153
+	LoopbackSentCount Field = 154
 	// Calls by which the process has received through sockets of IP that lead to this machine.
-	LoopbackReceivedCount Field = 154
+	LoopbackReceivedCount Field = 155
 	// Payload that the process has sent through UNIX sockets.
-	UnixSentBytes Field = 155
+	UnixSentBytes Field = 156
 	// Payload that the process has received through UNIX sockets.
-	UnixReceivedBytes Field = 156
+	UnixReceivedBytes Field = 157
 	// Calls by which the process has sent through UNIX sockets.
-	UnixSentCount Field = 157
+	UnixSentCount Field = 158
 	// Calls by which the process has received through UNIX sockets.
-	UnixReceivedCount Field = 158
+	UnixReceivedCount Field = 159
 	// The part of net_sent_bytes that went over TCP.
-	NetTcpSentBytes Field = 159
+	NetTcpSentBytes Field = 160
 	// The part of net_received_bytes that went over TCP.
-	NetTcpReceivedBytes Field = 160
+	NetTcpReceivedBytes Field = 161
 	// The part of net_sent_bytes that went over UDP.
-	NetUdpSentBytes Field = 161
+	NetUdpSentBytes Field = 162
 	// The part of net_received_bytes that went over UDP.
-	NetUdpReceivedBytes Field = 162
+	NetUdpReceivedBytes Field = 163
 	// Name of the effective user, from the user database of this host. The number if it has no
 	// name there.
-	User Field = 163
+	User Field = 164
 	// Name of the effective group, from the user database of this host. The number if it has no
 	// name there.
-	Group Field = 164
+	Group Field = 165
 	// Processor time in percent of the time since the task started. More than 100 if it used
 	// several processors.
-	CPUPercent Field = 165
+	CPUPercent Field = 166
 	// Resident memory in percent of the memory of this machine (MemTotal of /proc/meminfo).
-	MemPercent Field = 166
+	MemPercent Field = 167
 	// Time since the task started. Time in which the machine was suspended counts.
-	ElapsedNS Field = 167
+	ElapsedNS Field = 168
 	// When the task started, by the clock as it is set now: RFC 3339, in UTC and whole seconds.
-	StartTime Field = 168
+	StartTime Field = 169
 	// State as ps(1) shows it in STAT: the letter of state, then < high priority (nice < 0), N low
 	// priority (nice > 0), L has locked memory, s leads its session, l has several threads, + is
 	// in the foreground process group.
-	Stat Field = 169
+	Stat Field = 170
 	// Name of the controlling terminal, without /dev/. Empty if it has none.
-	TTY Field = 170
+	TTY Field = 171
 	// systemd unit of the system manager that it is in, by its cgroup. Empty if it is in none.
-	Unit Field = 171
+	Unit Field = 172
 	// systemd unit of a user's manager that it is in, by its cgroup. Empty if it is in none.
-	UserUnit Field = 172
+	UserUnit Field = 173
 	// Innermost systemd slice that unit is in, by its cgroup. -.slice, the root slice, if its
 	// cgroup is in no other.
-	Slice Field = 173
+	Slice Field = 174
 	// Id of the innermost container that it is in, by its cgroup. The name where the runtime has
 	// no ids (systemd-nspawn, LXC). Empty if it is in none.
-	ContainerID Field = 174
+	ContainerID Field = 175
 	// Name of that container, by its cgroup or by the runtime's files. Empty if it is in none.
-	ContainerName Field = 175
+	ContainerName Field = 176
 	// Runtime of that container, by its cgroup or by the runtime's files: docker, containerd,
 	// cri-o, podman, systemd-nspawn or lxc. Empty if it is in none.
-	ContainerRuntime Field = 176
+	ContainerRuntime Field = 177
 	// UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none.
-	PodUID Field = 177
+	PodUID Field = 178
 )
 
 // The reasons why a value is missing.
@@ -434,7 +436,7 @@ var absentNames = [...]string{
 }
 
 // What this client reads: the version of the record.
-const recordVersion = 6
+const recordVersion = 7
 
 // Bits of groups.
 const (
@@ -560,6 +562,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"cap_ambient", "cred", "status CapAmb", "4.3", "", "Ambient capabilities.", KindCapabilities}, 2, formUnsigned64, 4, 64, procPlace{"status", "CapAmb", 48, 0}},
 	{Info{"no_new_privs", "cred", "status NoNewPrivs", "4.10", "", "Whether execve(2) can no longer grant privileges.", KindFlag}, 2, formUnsigned32, 4, 72, procPlace{"status", "NoNewPrivs", 49, 0}},
 	{Info{"seccomp", "cred", "status Seccomp", "3.8", "", "Seccomp mode: 0 off, 1 strict, 2 filter.", KindNumber}, 2, formMaybe32, 4, 76, procPlace{"status", "Seccomp", 50, 0}},
+	{Info{"seccomp_filters_count", "cred", "status Seccomp_filters", "5.9", "", "Number of seccomp filters, each of which looks at every system call.", KindCount}, 2, formMaybe32, 4, 80, procPlace{"status", "Seccomp_filters", 51, 0}},
 	{Info{"groups", "groups", "status Groups", "", "", "Supplementary group ids.", KindIDs}, 3, formPayload, 5, 0, procPlace{"status", "Groups", 11, 0}},
 	{Info{"utime_ns", "cpu", "stat utime", "", "", "Processor time in user mode, of all threads of the process, also of those that ended. In an answer about threads, of the one thread. procfs gives whole clock ticks.", KindNanoseconds}, 4, formUserTime, 6, 0, procPlace{"stat", "utime", 14, 0}},
 	{Info{"stime_ns", "cpu", "stat stime", "", "", "Processor time in kernel mode, of all threads of the process, also of those that ended. In an answer about threads, of the one thread. procfs gives whole clock ticks.", KindNanoseconds}, 4, formSystemTime, 6, 8, procPlace{"stat", "stime", 15, 0}},

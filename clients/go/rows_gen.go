@@ -102,6 +102,10 @@ func (r Row) NoNewPrivs() (bool, Absent) { return r.flag(NoNewPrivs) }
 // Seccomp returns the field seccomp. Seccomp mode: 0 off, 1 strict, 2 filter.
 func (r Row) Seccomp() (uint64, Absent) { return r.uint64(Seccomp) }
 
+// SeccompFiltersCount returns the field seccomp_filters_count. Number of seccomp filters, each
+// of which looks at every system call.
+func (r Row) SeccompFiltersCount() (uint64, Absent) { return r.uint64(SeccompFiltersCount) }
+
 // Groups returns the field groups. Supplementary group ids.
 func (r Row) Groups() (IDs, Absent) { return r.ids(Groups) }
 

@@ -578,6 +578,8 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_NET_UDP_SENT_BYTES = 177,
 	/* The part of net_received_bytes that went over UDP. */
 	TD_FIELD_NET_UDP_RECEIVED_BYTES = 178,
+	/* Number of seccomp filters, each of which looks at every system call. */
+	TD_FIELD_SECCOMP_FILTERS_COUNT = 179,
 
 	/* Fields of sockets: docs/sockets.md. */
 	/* The family of its addresses: inet, inet6, unix, netlink, packet, vsock. */

@@ -194,6 +194,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Task(Field::NetTcpReceivedBytes), part: None, name: c"net_tcp_received_bytes", meaning: c"The part of net_received_bytes that went over TCP." }),
         Some(Row { of: FieldRef::Task(Field::NetUdpSentBytes), part: None, name: c"net_udp_sent_bytes", meaning: c"The part of net_sent_bytes that went over UDP." }),
         Some(Row { of: FieldRef::Task(Field::NetUdpReceivedBytes), part: None, name: c"net_udp_received_bytes", meaning: c"The part of net_received_bytes that went over UDP." }),
+        Some(Row { of: FieldRef::Task(Field::SeccompFiltersCount), part: None, name: c"seccomp_filters_count", meaning: c"Number of seccomp filters, each of which looks at every system call." }),
     ],
     // Fields of sockets: docs/sockets.md.
     &[

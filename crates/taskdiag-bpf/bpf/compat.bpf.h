@@ -471,6 +471,7 @@ struct sched_info {
 
 struct seccomp {
 	int mode;
+	atomic_t filter_count;
 };
 
 struct cpumask {

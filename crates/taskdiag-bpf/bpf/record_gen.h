@@ -1,4 +1,5 @@
-/* Made from crates/taskdiag-core/src/record, which has the meanings. */
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Made by `make records` from crates/taskdiag-core/src/record, which has the meanings. */
 
 /* Groups of fields, as bits of td_config.groups and td_defer.groups. */
 #define TD_GROUP_BASE (1u << 0)
@@ -26,7 +27,7 @@
 
 /* The version of the record. It changes with the record's layout and with the meaning of its
  * fields, and is part of the path where programs are pinned. */
-#define TD_ABI 6u
+#define TD_ABI 7u
 /* A flag of a record: the task is a kernel thread (PF_KTHREAD). */
 #define TD_KERNEL_THREAD (1u << 0)
 /* The task has no address space: a kernel thread, a zombie, or a dead leader. */
@@ -233,6 +234,8 @@ struct td_cred {
 	__u64 cap_ambient;
 	__u32 no_new_privs;
 	__u32 seccomp;
+	__u32 seccomp_filters_count;
+	__u32 reserved;
 };
 
 /* With `CPU_UNSCALED` in the attribute's flags, `utime_ns` and `stime_ns` are tick counts, and

@@ -56,7 +56,6 @@ others! {
     "status" "THP_enabled" "a switch of prctl(2) for huge pages; how many there are is what matters";
     "status" "untag_mask" "the same for all tasks of a machine, but for those that use tagged addresses";
     "status" "SigQ" [SigQueuedCount Limits];
-    "status" "Seccomp_filters" "how many programs the filter is made of; seccomp says whether there is one";
     "status" "Speculation_Store_Bypass" SPECULATION;
     "status" "SpeculationIndirectBranch" SPECULATION;
     "status" "Cpus_allowed_list" [Affinity];

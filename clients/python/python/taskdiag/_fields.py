@@ -33,6 +33,7 @@ FIELDS: dict[str, Info] = {
     "cap_ambient": Info("cap_ambient", "cred", "set of capabilities, in hexadecimal", "status CapAmb", "4.3", "", "Ambient capabilities."),
     "no_new_privs": Info("no_new_privs", "cred", "true or false", "status NoNewPrivs", "4.10", "", "Whether execve(2) can no longer grant privileges."),
     "seccomp": Info("seccomp", "cred", "number", "status Seccomp", "3.8", "", "Seccomp mode: 0 off, 1 strict, 2 filter."),
+    "seccomp_filters_count": Info("seccomp_filters_count", "cred", "count", "status Seccomp_filters", "5.9", "", "Number of seccomp filters, each of which looks at every system call."),
     "groups": Info("groups", "groups", "list of numbers", "status Groups", "", "", "Supplementary group ids."),
     "utime_ns": Info("utime_ns", "cpu", "nanoseconds", "stat utime", "", "", "Processor time in user mode, of all threads of the process, also of those that ended. In an answer about threads, of the one thread. procfs gives whole clock ticks."),
     "stime_ns": Info("stime_ns", "cpu", "nanoseconds", "stat stime", "", "", "Processor time in kernel mode, of all threads of the process, also of those that ended. In an answer about threads, of the one thread. procfs gives whole clock ticks."),
@@ -187,7 +188,7 @@ FIELDS: dict[str, Info] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "base": ("pid", "tid", "ppid", "tracer_pid", "pgid", "sid", "state", "comm", "start_ns", "threads_count", "kernel_thread", "flags", "exit_signal",),
     "tty": ("tty_nr", "tpgid",),
-    "cred": ("uid", "euid", "suid", "fsuid", "gid", "egid", "sgid", "fsgid", "cap_inheritable", "cap_permitted", "cap_effective", "cap_bounding", "cap_ambient", "no_new_privs", "seccomp",),
+    "cred": ("uid", "euid", "suid", "fsuid", "gid", "egid", "sgid", "fsgid", "cap_inheritable", "cap_permitted", "cap_effective", "cap_bounding", "cap_ambient", "no_new_privs", "seccomp", "seccomp_filters_count",),
     "groups": ("groups",),
     "cpu": ("utime_ns", "stime_ns", "cutime_ns", "cstime_ns", "runtime_ns", "run_delay_ns", "nice", "priority", "rt_priority", "policy", "cpu", "affinity", "voluntary_switches", "involuntary_switches", "guest_ns", "cguest_ns", "block_delay_ns", "timer_slack_ns", "timeslices_count",),
     "faults": ("min_faults", "maj_faults", "child_min_faults", "child_maj_faults",),

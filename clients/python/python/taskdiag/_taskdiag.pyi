@@ -390,6 +390,9 @@ class Row:
     def seccomp(self) -> int | None:
         """Seccomp mode: 0 off, 1 strict, 2 filter."""
     @property
+    def seccomp_filters_count(self) -> int | None:
+        """Number of seccomp filters, each of which looks at every system call."""
+    @property
     def groups(self) -> list[int] | None:
         """Supplementary group ids."""
     @property

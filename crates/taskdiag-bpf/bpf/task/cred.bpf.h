@@ -40,6 +40,8 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 	CAPABILITIES(out, cred, cap_ambient, cap_ambient);
 	out->no_new_privs = task->atomic_flags & 1;
 	out->seccomp = bpf_core_field_exists(task->seccomp.mode) ? (__u32)task->seccomp.mode : (__u32)TD_NO_NUMBER;
+	out->seccomp_filters_count = bpf_core_field_exists(task->seccomp.filter_count) ?
+		(__u32)task->seccomp.filter_count.counter : (__u32)TD_NO_NUMBER;
 }
 
 static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)

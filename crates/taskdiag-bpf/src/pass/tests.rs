@@ -115,11 +115,12 @@ fn values(program: Program, pid: u32) -> Vec<(Field, String)> {
 
 /// Members that depend on the kernel's configuration, and the fields that are missing or have
 /// another value without them.
-const OPTIONAL_MEMBERS: [(&str, &str, &[Field]); 10] = [
+const OPTIONAL_MEMBERS: [(&str, &str, &[Field]); 11] = [
     // Without CONFIG_TASK_DELAY_ACCT /proc prints 0. A process that sleeps has that value too.
     ("task_struct", "delays", &[]),
     ("task_struct", "on_cpu", &[]),
-    ("task_struct", "seccomp", &[Field::Seccomp]),
+    ("task_struct", "seccomp", &[Field::Seccomp, Field::SeccompFiltersCount]),
+    ("seccomp", "filter_count", &[Field::SeccompFiltersCount]),
     (
         "task_struct",
         "sched_info",

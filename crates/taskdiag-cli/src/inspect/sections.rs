@@ -107,7 +107,7 @@ const PARENT: &[Field] = &[
 const CREDENTIALS: &[Field] = &[
     Field::User, Field::Uid, Field::Euid, Field::Suid, Field::Fsuid, Field::Group, Field::Gid, Field::Egid, Field::Sgid,
     Field::Fsgid, Field::Groups, Field::CapEffective, Field::CapPermitted, Field::CapInheritable, Field::CapBounding,
-    Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::SecurityLabel, Field::Loginuid,
+    Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::SeccompFiltersCount, Field::SecurityLabel, Field::Loginuid,
 ];
 
 #[rustfmt::skip]

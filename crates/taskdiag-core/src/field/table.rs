@@ -142,6 +142,7 @@ macro_rules! with_rows {
         CapAmbient cap_ambient: Mask, Cred Capabilities, [status CapAmb] since "4.3", "Ambient capabilities.";
         NoNewPrivs no_new_privs: bool, Cred Flag, [status NoNewPrivs] since "4.10", "Whether execve(2) can no longer grant privileges.";
         Seccomp seccomp: u32, Cred Id, [status Seccomp] since "3.8", "Seccomp mode: 0 off, 1 strict, 2 filter.", [maybe];
+        SeccompFiltersCount seccomp_filters_count: u32, Cred Count, [status Seccomp_filters] since "5.9", "Number of seccomp filters, each of which looks at every system call.", [maybe];
 
         Groups groups: Ids<'a>, Groups Ids, [status Groups], "Supplementary group ids.", [attr GROUPS as Ids];
 

@@ -10,7 +10,7 @@ constants! {
     prefix "TD_";
     /// The version of the record. It changes with the record's layout and with the meaning of its
     /// fields, and is part of the path where programs are pinned.
-    ABI: u32 = 6;
+    ABI: u32 = 7;
 
     /// A flag of a record: the task is a kernel thread (PF_KTHREAD).
     KERNEL_THREAD: u32 = 1 << 0;
@@ -204,7 +204,7 @@ structures! {
     struct td_cred as Cred = CRED {
         uid: U32, euid: U32, suid: U32, fsuid: U32, gid: U32, egid: U32, sgid: U32, fsgid: U32,
         cap_inheritable: U64, cap_permitted: U64, cap_effective: U64, cap_bounding: U64, cap_ambient: U64,
-        no_new_privs: U32, seccomp: U32,
+        no_new_privs: U32, seccomp: U32, seccomp_filters_count: U32, reserved: U32,
     }
 
     /// With `CPU_UNSCALED` in the attribute's flags, `utime_ns` and `stime_ns` are tick counts, and

@@ -418,6 +418,7 @@ impl Text {
             Field::CapAmbient => self.number("CapAmb", 0, 16),
             Field::NoNewPrivs => Ok(Plain::Flag(self.words("NoNewPrivs")? == ["1"])),
             Field::Seccomp => self.number("Seccomp", 0, 10),
+            Field::SeccompFiltersCount => self.number("Seccomp_filters", 0, 10),
             Field::Groups => self.ids("Groups"),
             Field::UtimeNs => number(14),
             Field::StimeNs => number(15),
