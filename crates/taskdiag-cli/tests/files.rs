@@ -19,7 +19,7 @@ use common::{
 };
 use serde_json::{json, Value};
 use taskdiag_testkit::child::without_calls;
-use taskdiag_zoo::{margin, Zoo};
+use taskdiag_zoo::{margin, run_first, Zoo};
 
 /// The rows of a JSON document.
 fn rows(args: &[&str]) -> Vec<Value> {
@@ -676,6 +676,7 @@ fn details_have_words() {
 /// Check that a file system that never answers does not block the command.
 #[test]
 fn silent_file_systems_hold_nobody() {
+    let _turn = run_first();
     let zoo = Zoo::new().expect("a zoo");
     let animal = zoo.start("silent-file").expect("an animal");
     let pid = animal.pid.to_string();
@@ -718,6 +719,7 @@ fn run_in_time(args: &[&str]) -> Run {
 /// that a process that waits for it can't be killed.
 #[test]
 fn deaf_servers_hold_nobody() {
+    let _turn = run_first();
     let zoo = Zoo::new().expect("a zoo");
     let animal = zoo.start("deaf-mount").expect("an animal");
     let pid = animal.pid.to_string();

@@ -5,19 +5,10 @@ mod common;
 
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::Run;
 use taskdiag_zoo::{margin, run_first, Animal, Farm, Zoo};
-
-/// Held by each test: a second zoo at the same time would overload the machine. The tests run before
-/// all else, because they measure time.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    run_first();
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -55,7 +46,7 @@ fn ends_within(child: &mut Child, time: Duration) -> bool {
 /// not.
 #[test]
 fn ps_hangs_and_taskdiag_does_not() {
-    let _turn = turn();
+    let _turn = run_first();
     let holders = holders(1);
     let cmdline = format!("/proc/{}/cmdline", holders[0].pid);
     for command in [&["ps", "aux"][..], &["cat", &cmdline]] {
@@ -79,7 +70,7 @@ fn ps_hangs_and_taskdiag_does_not() {
 /// Check that a process that does not answer is not reported if the filter leaves it out.
 #[test]
 fn holders_that_a_filter_leaves_out_are_not_reported() {
-    let _turn = turn();
+    let _turn = run_first();
     let holders = holders(1);
     let (all, _) = run(&["ps"]);
     assert!(
@@ -95,7 +86,7 @@ fn holders_that_a_filter_leaves_out_are_not_reported() {
 /// has all other processes.
 #[test]
 fn each_way_to_ask_ends_in_time() {
-    let _turn = turn();
+    let _turn = run_first();
     let farm = Farm::start(FARM, 1).expect("a farm");
     let holders = holders(2);
     for source in ["auto", "bpf", "procfs"] {
@@ -152,7 +143,7 @@ fn each_way_to_ask_ends_in_time() {
 /// Check that `mem` ends at its deadline, and reports the processes without sizes.
 #[test]
 fn mem_ends_at_its_deadline() {
-    let _turn = turn();
+    let _turn = run_first();
     let holders = holders(2);
     let (run, took) = run(&["mem", "--deadline", "1.5", "--json"]);
     println!("{took:?}");
@@ -171,7 +162,7 @@ fn mem_ends_at_its_deadline() {
 /// Check that tasks are reported as left out if they can't be compared because they do not answer.
 #[test]
 fn filters_say_whom_they_could_not_decide() {
-    let _turn = turn();
+    let _turn = run_first();
     let _holders = holders(1);
     for source in ["bpf", "procfs"] {
         let (run, _) = run(&[
@@ -194,7 +185,7 @@ fn filters_say_whom_they_could_not_decide() {
 /// Check that the other commands also end.
 #[test]
 fn other_commands_end() {
-    let _turn = turn();
+    let _turn = run_first();
     let holders = holders(1);
     let pid = holders[0].pid.to_string();
     for args in [
@@ -222,7 +213,7 @@ fn other_commands_end() {
 /// database: the C library waits five seconds for it.
 #[test]
 fn a_silent_user_database_holds_nobody() {
-    let _turn = turn();
+    let _turn = run_first();
     let directory = std::env::temp_dir().join(format!("taskdiag-nscd-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
     let _listener = UnixListener::bind(directory.join("socket")).expect("a socket");
@@ -253,7 +244,7 @@ fn a_silent_user_database_holds_nobody() {
 /// lock.
 #[test]
 fn pages_say_what_does_not_answer() {
-    let _turn = turn();
+    let _turn = run_first();
     let zoo = Zoo::new().expect("a zoo");
     for (species, section) in [
         ("holds-lock", Some("mappings")),

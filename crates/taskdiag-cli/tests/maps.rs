@@ -508,7 +508,7 @@ fn output_that_fails_is_reported() {
 /// reported; that the command ends soon; and that the rest is there.
 #[test]
 fn silent_processes_hold_nobody() {
-    taskdiag_zoo::run_first();
+    let _turn = taskdiag_zoo::run_first();
     let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
     let [locker, file] = ["holds-lock", "silent-file"].map(|name| zoo.start(name).expect("an animal"));
     let (locked, pid, at) = (locker.pid.to_string(), file.pid.to_string(), "0x200000000010");

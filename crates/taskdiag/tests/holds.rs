@@ -4,21 +4,12 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use taskdiag::memory::Budget;
 use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::{margin, run_first, Animal, Farm};
-
-/// Held by each test: a second zoo at the same time would overload the machine. The tests run before
-/// all else, because they measure time.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    run_first();
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -107,7 +98,7 @@ fn quickest(handle: &mut Handle, query: &Query) -> (Snapshot, Duration) {
 /// those again that still do.
 #[test]
 fn holders_are_reported_and_nothing_else_is_missing() {
-    let _turn = turn();
+    let _turn = run_first();
     let farm = Farm::start(FARM, 1).expect("a farm");
     for way in WAYS {
         let holders = holders(3);
@@ -151,7 +142,7 @@ fn holders_are_reported_and_nothing_else_is_missing() {
 /// Check that a process with silent arguments blocks no reader, however often it is queried.
 #[test]
 fn silent_arguments_hold_no_reader() {
-    let _turn = turn();
+    let _turn = run_first();
     let silent = animal("silent-args");
     for way in WAYS {
         let mut handle = ready(way);
@@ -189,7 +180,7 @@ fn silent_arguments_hold_no_reader() {
 /// Check that rollups meet their deadline despite holders, whose sizes are reported as missing.
 #[test]
 fn rollups_end_at_their_deadline() {
-    let _turn = turn();
+    let _turn = run_first();
     let holders = holders(2);
     let deadline = Duration::from_millis(1500);
     for way in WAYS {
@@ -221,7 +212,7 @@ fn threads() -> usize {
 /// of threads. This needs a process of its own, which can lose no more readers afterwards.
 #[test]
 fn more_holders_than_may_be_lost() {
-    let _turn = turn();
+    let _turn = run_first();
     child::run(test_name!(), "inside", child::World::default(), || {
         let farm = Farm::start(FARM, 1).expect("a farm");
         let holders = holders(60);
@@ -270,7 +261,7 @@ fn more_holders_than_may_be_lost() {
 /// many processes block readers. In a process of its own, as above.
 #[test]
 fn one_user_can_not_hold_all_readers() {
-    let _turn = turn();
+    let _turn = run_first();
     child::run(test_name!(), "inside", child::World::default(), || {
         let farm = Farm::start(FARM, 1).expect("a farm");
         let holders: Vec<Animal> = (0..60).map(|_| animal("holds-lock-of-nobody")).collect();
@@ -290,7 +281,7 @@ fn one_user_can_not_hold_all_readers() {
 /// Check that a process can end while one of its threads is blocked.
 #[test]
 fn a_process_with_held_readers_can_end() {
-    let _turn = turn();
+    let _turn = run_first();
     let _holder = holders(1);
     let start = Instant::now();
     child::run(test_name!(), "inside", child::World::default(), || {
@@ -305,7 +296,7 @@ fn a_process_with_held_readers_can_end() {
 /// than the patience.
 #[test]
 fn long_texts_are_whole() {
-    let _turn = turn();
+    let _turn = run_first();
     for name in ["environment-2m", "args-2m"] {
         let animal = animal(name);
         let mut direct = Vec::new();

@@ -15,7 +15,7 @@ use daemon::{connect, request, Broker};
 /// clients ask about all threads: few of their answers come meanwhile.
 #[test]
 fn readers_wait_for_one_pass() {
-    taskdiag_zoo::run_first();
+    let _turn = taskdiag_zoo::run_first();
     let _farm = taskdiag_zoo::Farm::start(500, 20).expect("a farm");
     let broker = Broker::start(&[]);
     let (stop, answers) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -202,7 +202,7 @@ fn converse(broker: &Broker, outcomes: &Outcomes) {
 #[test]
 fn clients_that_come_and_go_cost_only_themselves() {
     const WORKERS: u64 = 4;
-    taskdiag_zoo::run_first();
+    let _turn = taskdiag_zoo::run_first();
     let broker = Broker::start(&["--patience", "2"]);
     check_answers(&broker);
     let churn = |lasts: Duration, at_once: usize| {
@@ -235,7 +235,7 @@ fn clients_that_come_and_go_cost_only_themselves() {
 /// disconnected.
 #[test]
 fn a_client_that_does_not_read_delays_nobody() {
-    taskdiag_zoo::run_first();
+    let _turn = taskdiag_zoo::run_first();
     let broker = Broker::start(&["--patience", "1"]);
     let lazy = connect(&broker.socket);
     let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);

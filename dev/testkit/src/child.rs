@@ -13,9 +13,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, chroot};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-
-/// Tells the second process which part to run.
-const PART: &str = "TASKDIAG_TEST_PART";
+use taskdiag_zoo::PART;
 
 pub const NOBODY: u32 = 65534;
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
-pub use priority::{run_first, run_normally};
+pub use priority::{run_first, run_normally, Turn, PART};
 pub use racer::{Race, Racers};
 pub use species::cgroup_mount;
 

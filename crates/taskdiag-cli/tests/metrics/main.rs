@@ -385,7 +385,7 @@ fn wrong_configurations_are_refused() {
 /// neither delay others nor make the exporter grow.
 #[test]
 fn hostile_clients_hold_nobody() {
-    run_first();
+    let _turn = run_first();
     let exporter = Exporter::start(&["--fresh-for", "1000"]);
     exporter.scrape();
     let (memory, descriptors) = (exporter.resident_bytes(), exporter.descriptors());
@@ -542,7 +542,7 @@ fn who_never_reads_is_dropped() {
 /// later scrapes have new values.
 #[test]
 fn a_scrape_ends_in_time() {
-    run_first();
+    let _turn = run_first();
     let exporter = Exporter::start(&["--patience", "6", "--deadline", "0.5"]);
     exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_stale", &[]) == Some(0.0));
     let zoo = Zoo::new().expect("a zoo");

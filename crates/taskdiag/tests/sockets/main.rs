@@ -613,7 +613,7 @@ fn a_held_socket_blocks_no_list() {
     if taskdiag_testkit::kernel() < (6, 9) {
         return;
     }
-    taskdiag_zoo::run_first();
+    let _first = taskdiag_zoo::run_first();
     let holder = taskdiag_testkit::animal("holds-socket");
     let namespace = std::fs::metadata(format!("/proc/{}/ns/net", holder.pid)).expect("a namespace");
     let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use taskdiag_protocol::wire::{show, Strategy};
 use taskdiag_testkit::child::{self, World, NOBODY};
+use taskdiag_zoo::Turn;
 
 use super::connect;
 
@@ -21,12 +21,10 @@ pub const USERS: [(&str, u32); 3] = [("user", USER), ("other", OTHER), ("nobody"
 /// The bit of the group base.
 pub const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// Held by each test of a file, so that one attack runs at a time and its cost can be measured. The
+/// Held by each test of a file, so that its cost can be measured. The
 /// broker and bystanders run before all else, except attackers: what they wait for is the attack.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    taskdiag_zoo::run_first();
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn turn() -> Turn {
+    taskdiag_zoo::run_first()
 }
 
 /// How long a bystander's request about itself may take: 250 ms, and more where processors are
