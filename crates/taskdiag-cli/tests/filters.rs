@@ -201,6 +201,55 @@ fn all_is_every_cheap_field() {
     assert!(row["environ"].is_array() && row["user"].is_string(), "{row}");
 }
 
+/// Check that a word which no row can have is refused, in each listing, with the near one and with all.
+#[test]
+fn words_that_no_row_has_are_refused() {
+    for (line, part) in [
+        ("ps --where=state=='Q'", "known are R, S, D, I, T, t, P, Z, X"),
+        ("tree --where=state=='d'", "near it are: D"),
+        ("watch --where=state=='z'", "near it are: Z"),
+        (
+            "mem --where=container_runtime=='dokcer'",
+            "near it are: docker; known are '', docker",
+        ),
+        ("maps --where=state=='Q'", "not a value of state"),
+        (
+            "events --where=container_runtime=='x'",
+            "not a value of container_runtime",
+        ),
+        (
+            "files --where=kind=='fiel'",
+            "near it are: file, fifo; known are file, dir",
+        ),
+        ("files --where=anon_kind=='poll'", "near it are: epoll"),
+        ("files --where=use=='mmap'", "near it are: map"),
+        ("files --where=access=='ro'", "known are r, w, rw, ioctl, path"),
+        ("files --by=user --where=state=='Q'", "not a value of state"),
+        ("sockets --where=family=='ipv6'", "known are inet, inet6"),
+        ("sockets --where=type=='tcp'", "known are stream, dgram"),
+        ("sockets --where=protocol=='tpc'", "near it are: tcp"),
+        ("sockets --where=state=='listening'", "near it are: LISTEN"),
+        ("sockets --where=shutdown!='rcv'", "known are '', receive, send, both"),
+        ("sockets --where=timer=='off'", "known are on, keepalive"),
+    ] {
+        let run = run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{line}: {run:?}");
+        assert!(run.stderr.contains(part), "{line}: {run:?}");
+    }
+    for known in [
+        "protocol in ('99', '0x88b5', 'tcp')",
+        "shutdown == ''",
+        "congestion == 'x'",
+        "state < 'X'",
+    ] {
+        assert_eq!(
+            run(&["sockets", "--where", known]).code.filter(|code| *code > 1),
+            None,
+            "{known}"
+        );
+    }
+}
+
 /// Check that descendants are listed, and that a missing process is reported.
 #[test]
 fn descendants_are_listed() {

@@ -17,6 +17,7 @@ crate::named_enum! {
         Nspawn => "systemd-nspawn",
         Lxc => "lxc",
     }
+    pub(crate) const ALL;
     /// The value of [`Field::ContainerRuntime`](crate::field::Field::ContainerRuntime).
     pub fn name;
 }

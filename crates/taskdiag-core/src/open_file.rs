@@ -229,6 +229,7 @@ crate::named_enum! {
         /// `O_PATH`: only identifies a place in a file system.
         Path => "path",
     }
+    pub(crate) const ALL;
     /// The name: `r`, `w`, `rw`, `ioctl`, `path`.
     pub fn name;
     impl Display;

@@ -15,6 +15,7 @@ mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
 mod token;
+mod words;
 
 use std::fmt;
 

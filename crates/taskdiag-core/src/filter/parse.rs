@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use super::comparison::{Class, Column, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
 use super::message::{compared_with, comparisons_of, has_names, is_account, named, or_near, shown_kind, ParseError};
 use super::token::{self, Kind, Token};
-use super::{literal, network, Expression, Filter};
+use super::{literal, network, words, Expression, Filter};
 use crate::field::{near, shortened, Field, UnknownField};
 use crate::names::{self, CAPABILITIES, SIGNALS};
 use crate::value::Limits;
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
         match operator.kind {
             Kind::Relation(relation) => {
                 self.take()?;
-                Ok(Comparison::Is(relation, self.operand(subject)?))
+                Ok(Comparison::Is(relation, self.operand(subject, relation)?))
             }
             Kind::Word("in") => {
                 self.take()?;
@@ -210,12 +210,12 @@ impl<'a> Parser<'a> {
     /// The operands in parentheses after `in`. A network alone needs none.
     fn list(&mut self, subject: Subject) -> Result<Vec<Operand>> {
         if subject.class() == Class::IpAddress && matches!(self.peek()?.kind, Kind::Text(_)) {
-            return Ok(vec![self.operand(subject)?]);
+            return Ok(vec![self.operand(subject, Relation::Equal)?]);
         }
         self.expect(Kind::Open, "`(`")?;
-        let mut operands = vec![self.operand(subject)?];
+        let mut operands = vec![self.operand(subject, Relation::Equal)?];
         while self.take_if(Kind::Comma)? {
-            operands.push(self.operand(subject)?);
+            operands.push(self.operand(subject, Relation::Equal)?);
         }
         self.expect(Kind::Close, "`,` or `)`")?;
         Ok(operands)
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
     /// The operand of `has`: a member of a set or of a list.
     fn member(&mut self, subject: Subject, operator: usize) -> Result<Comparison> {
         if subject.is_list() {
-            return Ok(Comparison::Is(Relation::Equal, self.operand(subject)?));
+            return Ok(Comparison::Is(Relation::Equal, self.operand(subject, Relation::Equal)?));
         }
         let class = subject.class();
         if !matches!(class, Class::Capabilities | Class::Signals) {
@@ -280,9 +280,14 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn operand(&mut self, subject: Subject) -> Result<Operand> {
+    fn operand(&mut self, subject: Subject, relation: Relation) -> Result<Operand> {
         let token = self.take()?;
-        self.operand_in(subject, token)
+        let checked = match token.kind {
+            Kind::Text(text) if matches!(relation, Relation::Equal | Relation::NotEqual) => words::check(subject, text),
+            _ => Ok(()),
+        };
+        checked
+            .and_then(|()| self.operand_in(subject, token))
             .map_err(|message| self.error(token.start, message))
     }
 

@@ -305,10 +305,11 @@ pub(crate) fn expression() -> impl Strategy<Value = String> {
             "comm ~ '^a'",
             "comm ~ 'b'",
             "comm ~* 'a*'",
-            "comm ~ '^kworker/u8:2-ext4$'"
+            "comm ~ '^kworker/u8:2-ext4$'",
+            "state >= 'RS'"
         ])
         .prop_map(str::to_owned),
-        (relation(), proptest::sample::select(vec!["'S'", "'R'", "'RS'"]))
+        (relation(), proptest::sample::select(vec!["'S'", "'R'", "'D'"]))
             .prop_map(|(relation, letter)| format!("state {relation} {letter}")),
         Just("cap_effective has chown".to_owned()),
         Just("limits.nofile.soft < 2".to_owned()),

@@ -15,6 +15,7 @@ use crate::mapping::Device;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
+pub(crate) use names::protocols;
 
 crate::named_enum! {
     /// The family of a socket's addresses (address_families(7)).
@@ -35,6 +36,7 @@ crate::named_enum! {
         /// vsock(7).
         Vsock = libc::AF_VSOCK as u8 => "vsock",
     }
+    pub(crate) const ALL;
     /// The name: `inet`, `inet6`, `unix`, `netlink`, `packet`, `vsock`.
     pub fn name;
     impl Display;
@@ -258,6 +260,7 @@ crate::named_enum! {
         /// Both.
         Both => "both",
     }
+    pub(crate) const ALL;
     /// The name: `receive`, `send`, `both`; empty for none.
     pub fn name;
 }
@@ -309,6 +312,7 @@ crate::named_enum! {
         /// Probing whether the other side's window is still closed.
         Persist => "persist",
     }
+    pub(crate) const ALL;
     /// The name that ss(8) uses: `on`, `keepalive`, `timewait`, `persist`.
     pub fn name;
 }

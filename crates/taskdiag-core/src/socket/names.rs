@@ -1,5 +1,7 @@
 //! Names of protocols.
 
+use std::collections::BTreeSet;
+
 use super::Protocol;
 
 /// The name of a protocol, if it has one.
@@ -9,6 +11,14 @@ pub(super) fn protocol(protocol: Protocol) -> Option<&'static str> {
         Protocol::Netlink(number) => netlink(number),
         Protocol::Ether(number) => ether(number),
     }
+}
+
+/// All names of protocols.
+pub(crate) fn protocols() -> Vec<&'static str> {
+    let numbers = 0..=u16::MAX;
+    let of = |number| [ip(number), u8::try_from(number).ok().and_then(netlink), ether(number)];
+    let names: BTreeSet<&str> = numbers.flat_map(of).flatten().collect();
+    names.into_iter().collect()
 }
 
 /// `IPPROTO_*` of `linux/in.h`, with the names of protocols(5).

@@ -1,0 +1,94 @@
+//! Words that are all values a field can have: any other is a mistake.
+
+use super::comparison::{Column, Subject};
+use super::message::or_near;
+use crate::cgroup::Runtime;
+use crate::field::{near, shortened, Field};
+use crate::open_file::{Access, AnonKind, Kind, Use};
+use crate::set::Member as _;
+use crate::socket::{protocols, Family, Shutdown, State, TimerKind};
+
+/// The letters of [`Field::State`].
+const STATES: [&str; 9] = ["R", "S", "D", "I", "T", "t", "P", "Z", "X"];
+
+/// Fails if the subject can never be equal to this text.
+pub(super) fn check(subject: Subject, text: &str) -> Result<(), String> {
+    let Some(words) = of(subject) else { return Ok(()) };
+    // A protocol without a name is a number.
+    let is_protocol = matches!(subject, Subject::Column(Column { name: "protocol", .. }));
+    let is_number = is_protocol && text.starts_with(|first: char| first.is_ascii_digit());
+    if is_number || words.contains(&text) {
+        return Ok(());
+    }
+    // Any letter is near any other.
+    let is_near = |word: &&str| word.len() > 1 || word.eq_ignore_ascii_case(text);
+    let known = words.iter().map(|&word| if word.is_empty() { "''" } else { word });
+    Err(format!(
+        "{:?} is not a value of {subject}{}; known are {}",
+        shortened(text),
+        or_near(&near(text, words.iter().copied().filter(is_near))),
+        known.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// All values of a subject. `None`: it can have others.
+fn of(subject: Subject) -> Option<Vec<&'static str>> {
+    let column = match subject {
+        Subject::Field(Field::State) => return Some(STATES.to_vec()),
+        Subject::Field(Field::ContainerRuntime) => {
+            return Some([""].into_iter().chain(Runtime::ALL.map(Runtime::name)).collect())
+        }
+        subject => subject.column()?,
+    };
+    let mut words = match column.name {
+        "use" => Use::ALL.map(Use::name).to_vec(),
+        "kind" => Kind::members().map(Kind::name).collect(),
+        "anon_kind" => AnonKind::ALL.map(AnonKind::name).to_vec(),
+        "access" => Access::ALL.map(Access::name).to_vec(),
+        "family" => Family::ALL.map(Family::name).to_vec(),
+        "type" => "stream dgram raw seqpacket packet other".split(' ').collect(),
+        "protocol" => protocols(),
+        "state" => State::ALL.map(State::name).to_vec(),
+        "shutdown" => Shutdown::ALL.map(Shutdown::name).to_vec(),
+        "timer" => TimerKind::ALL.map(TimerKind::name).to_vec(),
+        _ => return None,
+    };
+    words.dedup();
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Filter;
+
+    /// Check that a word that no task can have is refused, with the near one and with all, but not
+    /// where it is only compared by its order.
+    #[test]
+    fn words_of_closed_sets_are_known() {
+        let message = |text: &str| Filter::parse(text).expect_err(text).to_string();
+        for (text, part) in [
+            (
+                "state == 'd'",
+                "column 10: \"d\" is not a value of state; near it are: D",
+            ),
+            ("state != 'Q'", "known are R, S, D, I, T, t, P, Z, X"),
+            ("pid == 1 or state not in ('R', 'X9')", "\"X9\" is not a value of state"),
+            (
+                "container_runtime == 'dokcer'",
+                "near it are: docker; known are '', docker",
+            ),
+        ] {
+            let message = message(text);
+            assert!(message.contains(part), "{message}");
+        }
+        for text in [
+            "container_runtime == ''",
+            "state > 'd'",
+            "state == state",
+            "comm == 'X9'",
+            "state ~ 'd'",
+        ] {
+            assert!(Filter::parse(text).is_ok(), "{text}");
+        }
+    }
+}
