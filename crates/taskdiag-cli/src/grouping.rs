@@ -361,6 +361,12 @@ pub struct SumLayout {
     limit: usize,
 }
 
+/// Fails if `-o` chooses fields of the rows that are added up.
+pub fn only_sums(fields: &[String], of: &str) -> Result<(), Failure> {
+    let message = || format!("-o chooses fields of {of}; --by always shows the same sums");
+    fields.first().map_or(Ok(()), |_| Err(Failure::Unanswered(message())))
+}
+
 impl SumLayout {
     /// What options choose. Without `--sort`, the keys are `usual`.
     pub fn new<S: Sum>(

@@ -20,7 +20,7 @@ use crate::source::SourceOptions;
 use crate::users;
 use report::Report;
 pub use row::RELATION;
-pub use sums::{Sum, OF_REMOTES, PORT, PROTOCOL, REMOTE_ADDR, REMOTE_PORT, STATE};
+pub use sums::{of_end, Sum, OF_REMOTES, PORT, REMOTE_ADDR, REMOTE_PORT, STATE};
 
 /// List the sockets of the machine, in all network namespaces, with the processes that have them
 ///
@@ -169,11 +169,7 @@ fn usual(info: bool) -> Usual {
 impl Content {
     fn new(args: &Args) -> Result<Content, Failure> {
         if !args.by.is_empty() {
-            if !args.fields.is_empty() {
-                return Err(Failure::Unanswered(
-                    "-o chooses fields of sockets; --by always shows the same sums".to_owned(),
-                ));
-            }
+            grouping::only_sums(&args.fields, "sockets")?;
             let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-sockets_count", args.limit)?;
             let mut needs: Set<SocketField> = SocketField::Owners.into();
             if args.info {

@@ -1,8 +1,9 @@
 //! Sums of sockets: by what their owners have in common, port or state.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
-use taskdiag::sockets::{Address, Family, Queues, Socket, SocketField, State};
+use taskdiag::sockets::{Address, Family, Protocol, Queues, Socket, SocketField, State};
 use taskdiag::{Absent, Known, Snapshot};
 
 use super::RELATION;
@@ -20,7 +21,7 @@ pub static PORT: Grouping = Grouping::own("PORT", &[of(SocketField::Protocol), o
 pub static STATE: Grouping = Grouping::own("STATE", &[of(SocketField::Family), of(SocketField::State)]);
 
 /// Protocol.
-pub static PROTOCOL: Grouping = Grouping::own("PROTO", &[of(SocketField::Protocol)]);
+static PROTOCOL: Grouping = Grouping::own("PROTO", &[of(SocketField::Protocol)]);
 
 /// The address at the other end.
 pub static REMOTE_ADDR: Grouping = Grouping::own("PEER", &[of(SocketField::RemoteAddr)]);
@@ -41,22 +42,25 @@ fn own_name(by: &Grouping, socket: &Socket<'_>) -> Name {
     if by == &STATE {
         return Name::State(socket.state, socket.family);
     }
-    let protocol = socket.protocol.map(|protocol| protocol.to_string());
     let is_ip = matches!(socket.family, Family::Inet | Family::Inet6);
-    if by == &PROTOCOL {
-        return protocol.map_or(Name::None(NONE), |protocol| Name::Text(protocol.into_bytes()));
-    }
-    if by == &REMOTE_ADDR {
-        return match socket.remote.addr {
-            Some(Address::Ip(address)) => Name::Text(address.to_canonical().to_string().into_bytes()),
-            _ => Name::None(NONE),
-        };
-    }
     let end = if by == &PORT { &socket.local } else { &socket.remote };
-    match (protocol, end.port) {
-        (Some(protocol), Some(port)) if is_ip => Name::Port(protocol, port),
-        _ => Name::None(NONE),
+    let address = match end.addr {
+        Some(Address::Ip(address)) => Some(address),
+        _ => None,
+    };
+    of_end(by, socket.protocol, address, end.port.filter(|_| is_ip)).unwrap_or(Name::None(NONE))
+}
+
+/// The group of an end of a connection: its protocol, its address, or else its port.
+pub fn of_end(by: &Grouping, protocol: Option<Protocol>, address: Option<IpAddr>, port: Option<u32>) -> Option<Name> {
+    if by == &REMOTE_ADDR {
+        return Some(Name::Text(address?.to_canonical().to_string().into_bytes()));
     }
+    let protocol = protocol?.to_string();
+    if by == &PROTOCOL {
+        return Some(Name::Text(protocol.into_bytes()));
+    }
+    Some(Name::Port(protocol, port?))
 }
 
 /// A sum of sockets.

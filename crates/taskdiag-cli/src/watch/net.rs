@@ -72,9 +72,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let (sort, limit) = (&args.rows.sort, args.rows.limit);
     let sums = || SumLayout::new::<Sum>(&args.by, sort, "-net_sent_bytes_per_s,-net_received_bytes_per_s", limit);
     let sums = (!args.by.is_empty()).then(sums).transpose()?;
-    if sums.is_some() && !args.rows.options.fields.is_empty() {
-        let message = "-o chooses fields of processes; --by always shows the same sums";
-        return Err(Failure::Unanswered(message.to_owned()));
+    if sums.is_some() {
+        grouping::only_sums(&args.rows.options.fields, "processes")?;
     }
     if args.past.is_given() && is_of_remotes(&args.by) {
         let message = "recordings do not have the other ends: --by protocol, remote_addr and remote_port are about now";

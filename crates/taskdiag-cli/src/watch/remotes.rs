@@ -1,7 +1,7 @@
 //! Sums of network traffic by the other end.
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use taskdiag::network::{Remote, RemoteParts, Remotes};
@@ -12,7 +12,7 @@ use taskdiag_sys::host::is_initial_pid_namespace;
 use super::net::Sum;
 use crate::grouping::{Grouping, Name, SumLayout};
 use crate::outcome::{counted, say, Failure, Outcome};
-use crate::sockets::{OF_REMOTES, PROTOCOL, REMOTE_ADDR, REMOTE_PORT};
+use crate::sockets::{of_end, OF_REMOTES, REMOTE_ADDR, REMOTE_PORT};
 
 /// Why a socket has no other end.
 const NOT_CONNECTED: &str = "not connected";
@@ -132,17 +132,15 @@ pub fn is_of_remotes(by: &[&Grouping]) -> bool {
 
 /// The name of a group that is not of a process.
 fn own_name(by: &Grouping, remote: &Remote) -> Name {
-    let protocol = Protocol::Ip(remote.protocol).to_string();
-    if by == &PROTOCOL {
-        return Name::Text(protocol.into_bytes());
-    }
-    if by == &REMOTE_PORT {
-        let port = remote.port.filter(|&port| port != 0);
-        return port.map_or(Name::None(NOT_CONNECTED), |port| Name::Port(protocol, port.into()));
-    }
-    let address = remote.address.map(|address| address.to_canonical());
-    match address.filter(|address| !address.is_unspecified()) {
-        Some(address) => Name::Text(address.to_string().into_bytes()),
-        None => Name::None(NOT_CONNECTED),
-    }
+    let address = remote
+        .address
+        .filter(|address| !address.to_canonical().is_unspecified());
+    let port = remote.port.filter(|&port| port != 0);
+    let name = of_end(
+        by,
+        Some(Protocol::Ip(remote.protocol)),
+        address.map(IpAddr::V6),
+        port.map(u32::from),
+    );
+    name.unwrap_or(Name::None(NOT_CONNECTED))
 }
