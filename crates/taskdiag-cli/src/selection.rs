@@ -16,6 +16,7 @@ use crate::proc;
 use crate::ps::specifiers::{self, field_of};
 use crate::quantity;
 use crate::users;
+use crate::watch::Rate;
 
 /// The fields that `-o` options name, in order, without duplicates.
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
@@ -102,6 +103,9 @@ pub const SELECTING: [&str; 9] = {
         "ignore_ancestors",
     ]
 };
+
+/// What a --where says that filters other rows than tasks.
+pub const ONLY_IF: &str = "for which this is true, as in `ps --where`. Several must all be true. Fields are those";
 
 /// Which processes: the options of all commands that have processes.
 #[derive(Clone, Debug, Default, ClapArgs)]
@@ -197,7 +201,7 @@ impl Selection {
         let Some(expression) = all_of(&self.filter) else {
             return Ok((query, None));
         };
-        let filter = files::Filter::parse_with_aliases(&expression, &number_named, &field_of);
+        let filter = files::Filter::parse_with_aliases(&expression, &number_named, &alias);
         let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
         let query = match filter.part_of_tasks() {
             Some(part) => narrow_with(query, part, false)?,
@@ -407,8 +411,15 @@ pub fn filter(expression: &str) -> Result<Filter, Failure> {
 
 /// Like [`filter`], with the error and its position.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
-    let alias = |name: &str| field_of(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
+    let alias = |name: &str| alias(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
     Filter::parse_with_aliases(expression, &number_named, &alias)
+}
+
+/// The field that another name stands for in an expression.
+fn alias(name: &str) -> Option<Result<Field, String>> {
+    let of_rate = |_| format!("{name} is a rate, for -o and --sort: `taskdiag watch --sort -{name} --limit 10`");
+    let rate = Rate::named(name).map(of_rate);
+    rate.map(Err).or_else(|| field_of(name))
 }
 
 /// The number of the user or group with this name.

@@ -531,6 +531,33 @@ fn rows_are_chosen_and_ordered() {
     }
 }
 
+/// Check that the rows of a process come together, by its id and then by what it has them for, also
+/// where mapped files are among them and whichever source answers.
+#[test]
+fn rows_have_an_order() {
+    let sleepers = [(); 3].map(|()| common::Sleeper::new("ordered"));
+    let pids = sleepers.each_ref().map(common::Sleeper::pid);
+    let uses = ["map", "cwd", "root", "exe", "fd"];
+    for source in ["bpf", "procfs"] {
+        let places = |pids: &[String]| -> Vec<_> {
+            let mut args = vec!["files", "--use", "all", "--jsonl", "--source", source];
+            args.extend(pids.iter().map(String::as_str));
+            let lines = run(&args).text();
+            let rows = lines
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).expect("a row"));
+            let place = |row: Value| {
+                let used = uses.iter().position(|name| row["use"] == *name);
+                (row["pid"].as_u64(), row["tid"].as_u64(), used, row["fd"].as_u64())
+            };
+            rows.map(place).collect()
+        };
+        for places in [places(&pids), places(&[])] {
+            assert!(places.len() > 12 && places.is_sorted(), "{source}: {places:?}");
+        }
+    }
+}
+
 /// Check the sums of each grouping, and that the total is the sum of all groups.
 #[test]
 fn files_are_added_up() {

@@ -20,7 +20,7 @@ use crate::outcome::{say, Failure, Outcome};
 use crate::output::relation::Absences;
 use crate::proc;
 use crate::quantity;
-use crate::selection::Selection;
+use crate::selection::{Selection, ONLY_IF};
 use crate::source::{parser, sources, Choices, ForcedSource};
 pub use cgroups::Cgroups;
 use filter::Filter;
@@ -37,6 +37,7 @@ pub use stop::Stop;
 /// appear within some hundredths of a second, in the order of the events on each processor. Scripts
 /// should use -o with --jsonl or --csv: the default columns may change.
 #[derive(Debug, ClapArgs)]
+#[command(mut_arg("filter", |arg| arg.help(format!("Only events {ONLY_IF} that tasks have, too"))))]
 #[command(after_help = "Examples:\n  \
     taskdiag events --kind exec\n  \
     taskdiag events -p $$ --for 60\n  \

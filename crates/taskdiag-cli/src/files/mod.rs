@@ -11,13 +11,14 @@ use clap::Args as ClapArgs;
 use taskdiag::files::{FileField, Filter, KernelUse, Kind, PathMatch, Request, Use};
 use taskdiag::{Field, Fields, Set, Snapshot};
 
+use crate::choice::SortBy;
 use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Layout, Shown, Usual};
 use crate::quantity;
-use crate::selection::{Selection, OF_PROCESSES};
+use crate::selection::{Selection, OF_PROCESSES, ONLY_IF};
 use crate::source::SourceOptions;
 use report::Report;
 pub use row::RELATION;
@@ -30,6 +31,7 @@ pub use sums::{Sum, PATH};
 /// takes root, or CAP_SYS_PTRACE, to see the files of another user's
 /// process.
 #[derive(Debug, ClapArgs)]
+#[command(mut_arg("filter", |arg| arg.help(format!("Only files {ONLY_IF} of files and of their processes"))))]
 #[command(after_help = "Examples:\n  \
     taskdiag files $$\n  \
     taskdiag files --path /var/log/syslog\n  \
@@ -118,11 +120,7 @@ fn usual(deleted: bool) -> Usual {
 impl Content {
     fn new(args: &Args) -> Result<Content, Failure> {
         if !args.by.is_empty() {
-            if !args.fields.is_empty() {
-                return Err(Failure::Unanswered(
-                    "-o chooses fields of files; --by always shows the same sums".to_owned(),
-                ));
-            }
+            grouping::only_sums(&args.fields, "files")?;
             let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-opens_count", args.limit)?;
             return Ok(Content::Sums(layout));
         }
@@ -180,6 +178,11 @@ impl Args {
                     say_kernel_uses(path, &found.kernel_uses());
                     request.paths.push(found);
                 }
+                // --path takes all words behind it.
+                Err(error) if path.to_str().is_some_and(|word| word.parse::<u32>().is_ok()) => {
+                    let message = format!("{error:#}\ntip: -p {} chooses a process", path.display());
+                    return Err(Failure::Unanswered(message));
+                }
                 Err(error) => {
                     say(format_args!("{error:#}"));
                     outcome = Outcome::Partial;
@@ -213,7 +216,7 @@ fn say_kernel_uses(path: &Path, uses: &[KernelUse]) {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let content = Content::new(&args)?;
+    let mut content = Content::new(&args)?;
     let format = args.output.format();
     let (query, filter) = args.selection.query_for_files(&args.named)?;
     let of_filter = filter.as_ref().map_or(Fields::NONE, Filter::task_fields);
@@ -223,6 +226,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     // reports a missing /proc, which looking up paths needs.
     handle.prepare_files(&Snapshot::default())?;
     let (request, outcome) = args.request(&content, filter)?;
+    // Mapped files are read of many processes at a time, before all else.
+    if let (Content::Files(layout), true) = (&mut content, request.uses.contains(Use::Map)) {
+        let (key, descending) = (row::PID, false);
+        let usual = layout.sort.is_empty().then_some(SortBy { key, descending });
+        layout.sort.extend(usual);
+    }
     let processes = Answers::ask(&mut handle, &query)?;
     let mut report = Report::new(&args, &request, &processes);
     let answer = match &content {
