@@ -17,9 +17,13 @@ enum Means {
 }
 
 const ON_COMMAND: &str = "";
+const IPV4: &str = "--where=family == 'inet'";
+const IPV6: &str = "--where=family == 'inet6'";
+const IPV4_AND_IPV6: &str = "--where=family in ('inet', 'inet6')";
 const TIMERS: &str = "--fields=+timer,timer_ns,retransmits_count";
 const EXPRESSIONS: &str = "filters are expressions: --where \"remote_addr in '10.0.0.0/8' and remote_port == 443\", \
                            with local_addr and local_port for this end; --port N is a port at either end";
+const COLUMNS: &str = "a plus adds columns behind an -o of its own, as in -o +inode";
 const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds";
 const SORT_OF_TOP: &str =
@@ -32,13 +36,14 @@ const PAST: &str =
 /// The command, words, and their meaning. One dash stands for two, too, and letters of one command
 /// can be in one word.
 const HABITS: &[(&str, &str, Means)] = &[
-    (ON_COMMAND, "free", Hint("`taskdiag mem --system` shows the memory of the machine")),
+    (ON_COMMAND, "free slabtop smem", Hint("`taskdiag mem` shows the memory of processes, `taskdiag mem --system` that of the machine")),
     (ON_COMMAND, "fuser", Hint("`taskdiag files --path PATH` lists who has a file open, `taskdiag sockets --port N` who has a port")),
-    (ON_COMMAND, "atop htop", Hint("`taskdiag top` shows processes, `taskdiag record` records them")),
+    (ON_COMMAND, "atop btop glances htop", Hint("`taskdiag top` shows processes, `taskdiag record` records them")),
     (ON_COMMAND, "iotop", Hint("`taskdiag watch --sort -write_bytes_per_s` shows who reads and writes")),
-    (ON_COMMAND, "kill killall", Hint("`taskdiag pkill NAME` signals processes by name or other properties")),
-    (ON_COMMAND, "lsof", Hint("`taskdiag files` lists what processes have open, with --path PATH who has a file open; `taskdiag sockets` lists sockets")),
-    (ON_COMMAND, "nethogs", Hint("`taskdiag net --watch 1` shows who uses the network")),
+    (ON_COMMAND, "kill killall skill", Hint("`taskdiag pkill NAME` signals processes by name or other properties")),
+    (ON_COMMAND, "lsfd lsof", Hint("`taskdiag files` lists what processes have open, with --path PATH who has a file open; `taskdiag sockets` lists sockets")),
+    (ON_COMMAND, "bmon bwm-ng ifstat iftop nethogs nload tcptop vnstat", Hint("`taskdiag net --watch 1` shows who uses the network, with --by remote_addr with whom; `ip -s link` counts interfaces")),
+    (ON_COMMAND, "dstat iostat mpstat sar vmstat", Hint("`taskdiag top` has processors, memory and disks of the machine in its head, `taskdiag watch` what each process does")),
     (ON_COMMAND, "netstat", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
     (ON_COMMAND, "pidof", Hint("`taskdiag pgrep -x NAME` prints the ids of processes")),
     (ON_COMMAND, "pidstat", Hint("`taskdiag watch` shows what processes do, sample by sample")),
@@ -51,6 +56,9 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("files", "+d", Hint("--path DIR has all below a directory; of those --where \"not name ~ '^DIR/.*/'\" has its own")),
     ("files", "+L +L1", Same("--deleted")),
     ("files", "-P -a -b -n -w", Same("")),
+    ("files", "^", Hint("--where leaves out: \"euid != 'root'\" a user, \"pid != 1\" a process")),
+    ("files", "+", Hint(COLUMNS)),
+    ("files", "-k", Hint("`taskdiag files --path PATH -o pid --csv --no-header | sort -u` prints whom to signal")),
     ("files", "+E -E", Hint("-o +peers shows who has the other ends of pipes and sockets")),
     ("files", "-F", Hint("--jsonl and --csv are for programs, with the fields of -o")),
     ("files", "-U", Hint("`taskdiag sockets --unix` lists UNIX sockets")),
@@ -62,6 +70,11 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("files", "-t", Hint("-o pid --csv --no-header prints process ids alone")),
     ("history", "-b -e -r", Hint(PAST)),
     ("history", "check", Hint("`taskdiag history DIR` checks a recording; --verify reads every sample, too")),
+    ("maps", "-d", Same("")),
+    ("maps", "-q", Same("--no-header")),
+    ("maps", "-X -XX", Hint("-x adds resident and dirty sizes, -o all shows all")),
+    ("mem", "-b -g -k -l -m -t -w", Hint("`taskdiag mem --system` shows the memory of the machine; sizes have the unit that fits, --bytes shows exact ones")),
+    ("mem", "-c -s", Hint("`taskdiag mem --watch SECONDS` repeats it")),
     ("metrics", "-children", Same("--children")),
     ("metrics", "-config.path", Same("--config")),
     ("metrics", "-procfs", Same("--proc")),
@@ -71,11 +84,13 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("metrics", "-web.listen-address", Same("--listen")),
     ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
     ("metrics", "-namemapping -procnames", Hint(RULES)),
-    ("net", "-n", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
+    ("net", "-a -e -l -r -s -t -x", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
+    ("net", "-i", Hint("all interfaces count together; `ip -s link` counts each")),
+    ("net", "-c -n 1 2 5 10", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
     ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
     ("sockets", "-0", Same("--packet")),
-    ("sockets", "-4 -ipv4", Same("--where=family == 'inet'")),
-    ("sockets", "-6 -ipv6", Same("--where=family == 'inet6'")),
+    ("sockets", "-4 -inet -ipv4", Same(IPV4)),
+    ("sockets", "-6 -inet6 -ipv6", Same(IPV6)),
     ("sockets", "-H", Same("--no-header")),
     ("sockets", "-O -W -a -e -n -all -extended -numeric -oneline -processes -program -programs -wide", Same("")),
     ("sockets", "-i", Same("--info")),
@@ -94,7 +109,10 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("sockets", "-m -memory", Hint("there is no memory of sockets; RECV-Q and SEND-Q are what waits in them")),
     ("sockets", "-r -resolve", Hint("there are no names of hosts; of netstat -r: `ip route`")),
     ("sockets", "state", Same("--state")),
-    ("sockets", "dport dst sport src", Hint(EXPRESSIONS)),
+    ("sockets", "( ! dport dst not sport src", Hint(EXPRESSIONS)),
+    ("sockets", "^", Hint("--where leaves out, as in --where \"uid != 'root'\"")),
+    ("sockets", "+", Hint(COLUMNS)),
+    ("sockets", "-K", Hint("nothing here closes sockets: `ss -K` does")),
     ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
     ("top", "%CPU %MEM +%CPU +%MEM RES TIME+", Hint(SORT_OF_TOP)),
     ("top", "-C -no-color", Same("--color=never")),
@@ -110,6 +128,10 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
     ("tree", "-A", Same("--ascii")),
     ("tree", "-T -U -a -c -l -n", Same("")),
+    ("watch", "-P -b -t", Same("")),
+    ("watch", "-a", Hint("-o +read_bytes,write_bytes shows totals")),
+    ("watch", "-r -w", Hint("-o chooses columns, as in -o +maj_faults_per_s,voluntary_switches,involuntary_switches")),
+    ("watch", "1 2 5 10", Hint("`taskdiag watch -d 1 -n 5` takes a sample each second, five times")),
     ("tree", "-p", Hint("process ids are always shown; -p PID chooses processes")),
 ];
 
@@ -127,6 +149,18 @@ fn meaning(command: &str, word: &str) -> Option<Means> {
 fn is_meant(command: &str, option: &str) -> bool {
     let stands = |means| matches!(means, Same(meant) | InWord(meant) if meant == option);
     HABITS.iter().any(|habit| habit.0 == command && stands(habit.2))
+}
+
+/// Whether words begin with a filter of ss: a keyword with its argument, which is no process id.
+fn is_filter(command: &str, words: &[OsString]) -> bool {
+    let word = |at: usize| {
+        words
+            .get(at)
+            .and_then(|word| word.to_str())
+            .filter(|word| !word.starts_with('-'))
+    };
+    let is_argument = |word: &str| word.parse::<u32>().is_err();
+    word(0).is_some_and(|word| meaning(command, word).is_some()) && word(1).is_some_and(is_argument)
 }
 
 /// The word of an argument, and what follows it: the value of an option, or the rest of a filter. One
@@ -158,33 +192,49 @@ pub fn replaced(arguments: Vec<OsString>) -> Vec<OsString> {
     let end = own.iter().position(|argument| argument == "--").unwrap_or(own.len());
     let (own, after) = own.split_at(end);
     let mut last = "";
-    let options = own.iter().flat_map(|argument| {
+    let options = own.iter().enumerate().flat_map(|(at, argument)| {
         let text = argument.to_str().unwrap_or_default();
         let last = std::mem::replace(&mut last, text);
+        // A letter of ss takes no value: `-o state established`.
+        let is_of_ss =
+            |letter, at| matches!(meaning(&command, letter), Some(InWord(_))) && is_filter(&command, &own[at..]);
+        if let (Some(InWord(option)), true) = (meaning(&command, text), is_of_ss(text, at + 1)) {
+            return as_option(option, None);
+        }
         let is_value = if text.starts_with('-') {
             VALUE_WITH_DASH.contains(&last)
         } else {
-            last.starts_with('-') && options(&command, last) == [last] && !is_meant(&command, last)
+            last == "--state"
+                || last.starts_with('-')
+                    && options(&command, last) == [last]
+                    && !is_meant(&command, last)
+                    && !is_of_ss(last, at)
         };
         if is_value || text.is_empty() {
             return vec![argument.clone()];
         }
         options(&command, text)
     });
-    let before = before.iter().cloned().chain(options);
-    before.chain(after.iter().cloned()).collect()
+    let mut options: Vec<OsString> = options.collect();
+    if [IPV4, IPV6].map(|family| options.iter().any(|option| option == family)) == [true; 2] {
+        options.retain(|option| option != IPV4 && option != IPV6);
+        options.push(IPV4_AND_IPV6.into());
+    }
+    before.iter().chain(&options).chain(after).cloned().collect()
+}
+
+/// An option with its value; nothing if it is none.
+fn as_option(option: &str, value: Option<&str>) -> Vec<OsString> {
+    let value = value.map(|value| format!("={value}")).unwrap_or_default();
+    let option = (!option.is_empty()).then(|| format!("{option}{value}").into());
+    option.into_iter().collect()
 }
 
 /// The options that an argument stands for; otherwise the argument.
 fn options(command: &str, argument: &str) -> Vec<OsString> {
     let (name, value) = word(argument);
     if let Some(Same(option)) = meaning(command, name) {
-        let value = value.map(|value| format!("={value}")).unwrap_or_default();
-        let is_option = !option.is_empty();
-        return is_option
-            .then(|| format!("{option}{value}").into())
-            .into_iter()
-            .collect();
+        return as_option(option, value);
     }
     let letters = letters(argument);
     let of_letter = |at: usize| match meaning(command, &format!("-{}", &letters[at..=at])) {
@@ -213,9 +263,12 @@ pub fn hint(arguments: &[OsString], refused: Option<&str>) -> Option<String> {
     let command = arguments[at].to_str()?;
     let of = |command: &str, argument: &str| {
         let letter = || meaning(command, &format!("-{}", letters(argument).get(..1)?));
-        match meaning(command, word(argument).0).or_else(letter)? {
+        let sign = || meaning(command, argument.get(..1)?);
+        match meaning(command, word(argument).0).or_else(letter).or_else(sign)? {
             Hint(hint) => Some(hint.to_owned()),
-            Same(option) if !option.is_empty() && refused.is_some() => Some(format!("here it is {option}")),
+            Same(option) if !option.is_empty() && refused.is_some() && !arguments.iter().any(|one| one == option) => {
+                Some(format!("here it is {option}"))
+            }
             Same(_) | InWord(_) => None,
         }
     };
@@ -265,6 +318,21 @@ mod tests {
             ("sockets -ostate -opid", "sockets -ostate -opid"),
             ("sockets -tX", "sockets --tcp -X"),
             ("sockets -4t", "sockets --where=family == 'inet' --tcp"),
+            ("sockets -46", "sockets --where=family in ('inet', 'inet6')"),
+            (
+                "sockets -4 -t6l",
+                "sockets --tcp --listening --where=family in ('inet', 'inet6')",
+            ),
+            ("sockets -4 -6 -- 1", "sockets --where=family in ('inet', 'inet6') -- 1"),
+            (
+                "sockets -o state established",
+                "sockets --fields=+timer,timer_ns,retransmits_count --state established",
+            ),
+            ("sockets -u state listening", "sockets --udp --state listening"),
+            ("sockets -p state established", "sockets --state established"),
+            ("sockets -o state 1234", "sockets -o state 1234"),
+            ("sockets -o state -t", "sockets -o state --tcp"),
+            ("sockets --state state", "sockets --state state"),
             ("sockets --numeric --tcp", "sockets --tcp"),
             ("sockets state established -t", "sockets --state established --tcp"),
             (

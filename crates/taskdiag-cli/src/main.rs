@@ -227,7 +227,13 @@ fn instead_of_pid(command: &str, word: &str) -> String {
     if word.contains('/') || Path::new(word).exists() {
         return format!("who has a file open: `taskdiag files --path {word}`");
     }
+    if command == "sockets" && taskdiag_core::socket::state_named(word).is_ok() {
+        return format!("the sockets in a state: `taskdiag sockets --state {word}`");
+    }
     match selection::pids_named(word).as_slice() {
+        [] if matches!(command, "files" | "maps" | "sockets") && users::user_named(word.as_bytes()).is_some() => {
+            format!("those of a user: `taskdiag {command} -u {word}`")
+        }
         [] if matches!(command, "files" | "sockets") => {
             format!("those of processes by their name: `taskdiag {command} --where \"comm ~ '{word}'\"`")
         }

@@ -1071,6 +1071,51 @@ fn habits_get_hints() {
         ("metrics -procnames bash", "--config"),
         ("net -n 1", "`taskdiag net --watch 1 -n N`"),
         ("record -w FILE", "`taskdiag record --dir DIR"),
+        ("net -tulpn", "`taskdiag sockets` lists sockets, as in -tulpn"),
+        ("net -anp", "`taskdiag sockets`"),
+        ("net -i eth0", "`ip -s link`"),
+        ("net 1", "--watch 1"),
+        ("iftop -i eth0", "`taskdiag net --watch 1`"),
+        ("nload", "`taskdiag net --watch 1`"),
+        ("bmon", "`taskdiag net --watch 1`"),
+        ("vnstat", "`taskdiag net --watch 1`"),
+        ("vmstat 1", "`taskdiag top`"),
+        ("iostat", "`taskdiag watch`"),
+        ("smem", "`taskdiag mem`"),
+        ("lsfd", "`taskdiag files`"),
+        ("mem -m", "`taskdiag mem --system`"),
+        ("mem -s 1", "`taskdiag mem --watch SECONDS`"),
+        ("maps -XX 1", "-o all"),
+        ("watch -r", "maj_faults_per_s"),
+        ("watch 1 5", "`taskdiag watch -d 1 -n 5`"),
+        ("files -u ^root", "\"euid != 'root'\""),
+        ("files ^1234", "\"pid != 1\""),
+        ("files -k /tmp", "--path PATH -o pid"),
+        ("files 1 +nlink", "-o of its own"),
+        ("files root", "`taskdiag files -u root`"),
+        ("files --path /tmp 4194305", "-p 4194305 chooses a process"),
+        ("sockets -u ^root", "\"uid != 'root'\""),
+        ("sockets -lu root", "`taskdiag sockets -u root`"),
+        ("sockets -tno +inode", "-o of its own"),
+        ("sockets -K dst 1.2.3.4", "`ss -K` does"),
+        ("sockets -t ( sport = :22 )", "local_port"),
+        ("sockets -to dport = :22", "remote_port"),
+        ("sockets -o dport = :22", "remote_port"),
+        ("sockets -u sport = :22", "local_port"),
+        ("sockets -p dst 1.2.3.4", "remote_addr"),
+        ("sockets --tcp exclude established", "state != 'TIME-WAIT'"),
+        ("sockets --state state", "known are ESTAB"),
+        (
+            "sockets --by state established",
+            "`taskdiag sockets --state established`",
+        ),
+        (
+            "sockets --unit state established",
+            "`taskdiag sockets --state established`",
+        ),
+        ("top -b --where net_bytes_per_s>1", "is a rate, for -o and --sort"),
+        ("ps --where read_bytes_per_s>1", "--sort -read_bytes_per_s"),
+        ("files --where net_bytes_per_s>1", "--sort -net_bytes_per_s"),
     ] {
         let args: Vec<&str> = typed.split(' ').collect();
         let output = command(&args)
@@ -1099,6 +1144,14 @@ fn habits_work() {
         ("sockets -tanH", "sockets --tcp --no-header"),
         ("sockets --numeric --tcp state listen", "sockets --tcp --state listen"),
         ("sockets -4tl", "sockets --listening --tcp --where family=='inet'"),
+        ("sockets -tl46", "sockets --listening --tcp"),
+        ("sockets -4 --inet6 -tl", "sockets --listening --tcp"),
+        (
+            "sockets -o state listening",
+            "sockets -o +timer,timer_ns,retransmits_count --state listen",
+        ),
+        ("sockets -u state unconnected", "sockets --udp --state unconn"),
+        ("maps -dq PID", "maps --no-header PID"),
         ("files +L1 -nP -p PID", "files --deleted -p PID"),
         ("files +D / -p PID", "files --path / -p PID"),
         ("tree -a -p PID", "tree -p PID"),
@@ -1109,6 +1162,60 @@ fn habits_work() {
             (run.code, run.stdout, run.stderr)
         });
         assert_eq!(typed, same);
+    }
+}
+
+/// Check that the help of --where names what it filters.
+#[test]
+fn help_names_what_is_filtered() {
+    for (command, filtered) in [
+        ("ps", "tasks"),
+        ("tree", "tasks"),
+        ("top", "tasks"),
+        ("watch", "tasks"),
+        ("net", "tasks"),
+        ("mem", "tasks"),
+        ("maps", "tasks"),
+        ("files", "files"),
+        ("sockets", "sockets"),
+        ("events", "events"),
+    ] {
+        let help = run(&[command, "--help"]).complete();
+        let (_, about) = help.split_once("--where <EXPR>").expect(command);
+        let words = about.split_ascii_whitespace().take(3).collect::<Vec<_>>();
+        assert_eq!(words, ["Only", filtered, "for"], "{command}");
+    }
+}
+
+/// Check that `-o +FIELD` adds to the columns that are shown without, and takes none away.
+#[test]
+fn fields_are_added_to_all_columns() {
+    let sleeper = Sleeper::new("added-to");
+    let _other = Sleeper::start(Command::new("unshare").args(["-n", "sleep"]));
+    for (line, added) in [
+        ("ps -p PID", "majflt"),
+        ("tree -p PID", "ppid"),
+        ("mem -p PID", "ppid"),
+        ("watch -n 1 -p PID", "ppid"),
+        ("maps PID", "go_build_id"),
+        ("files PID", "nlink"),
+        ("sockets", "state"),
+        ("sockets --info", "timer"),
+        ("cache /etc/passwd", "missing_count"),
+        ("events --for 0.1", "euid"),
+    ] {
+        let line = line.replace("PID", &sleeper.pid());
+        let args: Vec<&str> = line.split(' ').collect();
+        let headings = |more: &[&str]| -> Vec<String> {
+            let text = run(&[&args, more].concat()).text();
+            let line = text.lines().find(|line| !line.starts_with("20") && !line.is_empty());
+            let line = line.unwrap_or_else(|| panic!("{args:?} {more:?}: {text}"));
+            line.split_ascii_whitespace().map(str::to_owned).collect()
+        };
+        let (usual, mut more) = (headings(&[]), headings(&["-o", &format!("+{added}")]));
+        let at = more.iter().position(|heading| !usual.contains(heading));
+        more.remove(at.unwrap_or_else(|| panic!("{line}: {more:?}")));
+        assert_eq!(usual, more, "{line}");
     }
 }
 
