@@ -579,8 +579,10 @@ fn in_states(states: &str) -> Result<String, String> {
             Err("--runstates: no state is given: states are letters such as R, S and Z".to_owned())
         }
         None => {
-            let states: Vec<String> = states.iter().map(|state| format!("state == '{state}'")).collect();
-            Ok(states.join(" or "))
+            let tests = states.iter().map(|state| format!("state == '{state}'"));
+            // As in procps, no process is in a state that does not exist.
+            let tests: Vec<String> = tests.filter(|test| Filter::parse(test).is_ok()).collect();
+            Ok([tests, vec!["pid == 0".to_owned()]].concat().join(" or "))
         }
         Some(state) => Err(format!(
             "--runstates: {state:?} is not a state: states are letters such as R, S and Z"

@@ -248,6 +248,9 @@ fn words_that_no_row_has_are_refused() {
             "{known}"
         );
     }
+    // procps finds nobody.
+    let run = run(&["pgrep", "-r", "Q", "."]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(1), ""));
 }
 
 /// Check that descendants are listed, and that a missing process is reported.
