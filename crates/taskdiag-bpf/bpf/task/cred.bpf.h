@@ -42,6 +42,7 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 	out->seccomp = bpf_core_field_exists(task->seccomp.mode) ? (__u32)task->seccomp.mode : (__u32)TD_NO_NUMBER;
 	out->seccomp_filters_count = bpf_core_field_exists(task->seccomp.filter_count) ?
 		(__u32)task->seccomp.filter_count.counter : (__u32)TD_NO_NUMBER;
+	out->reserved = 0;
 }
 
 static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)
