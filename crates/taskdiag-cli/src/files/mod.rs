@@ -92,7 +92,7 @@ enum Content {
 }
 
 /// What is shown without `-o`.
-fn usual(deleted: bool) -> Usual {
+pub fn usual(deleted: bool) -> Usual {
     let mut fields = Request::default().fields;
     if deleted {
         fields |= FileField::AllocatedBytes;

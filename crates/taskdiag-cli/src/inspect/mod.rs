@@ -21,11 +21,12 @@ use crate::output::relation::Absences;
 use crate::output::Output;
 use crate::source::SourceOptions;
 use crate::{proc, quantity};
+pub use cgroup::{files as cgroup_files, pressures, used as cgroup_use};
 use facts::Inspector;
-pub use page::limits;
+pub use page::{limits, mappings, variables};
 use page::{page, Body, Facts, PagePart};
 pub use sections::{Info, Section, Shape, LIMITED, NAMESPACES, SECTIONS};
-pub use write::texts;
+pub use write::{texts, Texts};
 
 /// Show everything about one process on one page
 ///

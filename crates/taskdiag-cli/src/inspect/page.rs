@@ -178,7 +178,8 @@ fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
     NAMESPACES.into_iter().map(row).collect()
 }
 
-fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
+/// A row for each sum of mappings.
+pub fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
     let known = |bytes: Result<u64, Absent>| bytes.map(|bytes| cell(Value::Unsigned(bytes))).map_err(Absent::as_str);
     let row = |sum: &FileSum| {
         vec![
@@ -206,7 +207,7 @@ fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
 
 /// The variables of an environment with these names, in the order of the environment; all if there
 /// are no names. A requested variable that does not exist has no value.
-fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
+pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
     let row = |name: &[u8], value: Option<&[u8]>| {
         let value = value.map(|value| cell(Value::Text(value)));
         vec![Ok(cell(Value::Text(name))), value.ok_or("none")]

@@ -220,9 +220,11 @@ fn write_cell(out: &mut Vec<u8>, key: &ColumnInfo, cell: &Cell, exact: bool) {
     }
 }
 
+/// For what this kernel or this cgroup does not have.
+const UNSUPPORTED: &str = "unsupported";
+
 /// Values, one per line, followed by what this kernel or this cgroup does not have.
 fn of_values(values: &[Cell], keys: &[ColumnInfo], look: Look) -> Table {
-    const UNSUPPORTED: &str = "unsupported";
     let mut table = Table::new([Align::Left; 2], keys.len()).wrapping();
     let mut others = Vec::new();
     for (key, value) in keys.iter().zip(values) {
@@ -259,10 +261,28 @@ fn write_in_list(out: &mut Vec<u8>, section: Section, key: &ColumnInfo, (row, ce
     write_cell(out, &key, cell, exact);
 }
 
-/// The texts of a list, with the names of its columns and whether they are numbers.
-pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>, Vec<Vec<String>>) {
-    let Shape::List(keys) = section.info().shape else {
-        return (Vec::new(), Vec::new());
+/// The names of columns, with whether they are numbers, and the cells of rows.
+pub type Texts = (Vec<(&'static str, bool)>, Vec<Vec<String>>);
+
+/// The texts of a list. Of values, those that this kernel or this cgroup has, a row for each.
+pub fn texts(section: Section, rows: &[Vec<Cell>]) -> Texts {
+    let keys = match section.info().shape {
+        Shape::List(keys) => keys,
+        Shape::Values(keys) => {
+            let values = keys.iter().zip(rows.iter().flatten());
+            let known = values.filter(|(_, value)| value.as_ref().err() != Some(&UNSUPPORTED));
+            let row = |(key, value): (&ColumnInfo, &Cell)| {
+                vec![
+                    key.name.to_owned(),
+                    text::written(|out| write_cell(out, key, value, false)),
+                ]
+            };
+            return (
+                vec![(section.info().key, false), ("value", false)],
+                known.map(row).collect(),
+            );
+        }
+        _ => return (Vec::new(), Vec::new()),
     };
     let text = |row: &[Cell], (key, cell): (&ColumnInfo, &Cell)| {
         text::written(|out| write_in_list(out, section, key, (row, cell), false))

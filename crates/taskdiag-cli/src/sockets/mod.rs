@@ -144,7 +144,7 @@ enum Content {
 const NETNS: Shown = row::shown_as("NETNS", SocketField::Netns);
 
 /// What is shown without `-o`.
-fn usual(info: bool) -> Usual {
+pub fn usual(info: bool) -> Usual {
     let mut table = vec![
         Shown::made("PROTO", &row::PROTOCOL),
         row::shown_as("STATE", SocketField::State),

@@ -1,12 +1,21 @@
-//! Examines one process: everything that is cheap, its threads, its mappings.
+//! Examines one process: everything that is cheap, and what the page on the screen shows.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
+use taskdiag::files::{self, FileField};
+use taskdiag::sockets::{self, SocketField};
+use taskdiag::{Absent, ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot, Task};
 
 use super::page::Page;
 use super::rows::Target;
-use crate::maps::{by_file, FileSum};
+use crate::inspect::{self, texts, Section, Texts};
+use crate::maps::by_file;
+use crate::output::cell::Cells;
+use crate::output::listing::Shown;
+use crate::output::relation::{Absences, ColumnInfo, Row};
+use crate::output::table::Align;
+use crate::output::text;
 use crate::watch::{Activity, LastSamples, SampleTime};
 
 /// What to examine.
@@ -31,25 +40,37 @@ pub struct Details {
     pub activity: Option<Activity>,
     /// Its threads and what they did, if that page is shown.
     pub threads: Option<Result<(Snapshot, Vec<Activity>), Reason>>,
-    /// Its mappings by file, the largest first, if that page is shown.
-    pub maps: Option<Result<Vec<FileSum>, Reason>>,
+    /// What the page has, if it shows lists.
+    pub lists: Option<Result<Lists, Reason>>,
 }
 
-/// Mappings are read again only after this many times the time that reading them took. A process
-/// that wants to change its mappings waits while they are read.
+/// The lists of a page.
+#[derive(Clone, Debug, Default)]
+pub struct Lists {
+    /// The lists.
+    pub lists: Vec<Texts>,
+    /// What is missing in them.
+    pub missing: String,
+}
+
+/// Lists are read again only after this many times the time that reading them took. A process that
+/// wants to change its mappings waits while they are read.
 const REST: u32 = 20;
+
+/// The most rows of files or sockets.
+const MAX_ROWS: usize = 10_000;
 
 /// What is remembered about the examined process.
 struct Subject {
     identity: Identity,
     history: LastSamples,
     threads: LastSamples,
-    maps: Option<(Instant, Result<Vec<FileSum>, Reason>)>,
+    lists: Option<(Page, Instant, Result<Lists, Reason>)>,
 }
 
 /// Where the examined processes are.
 pub enum System {
-    /// This machine, now. The handle reads mappings.
+    /// This machine, now. The handle reads lists.
     Machine(Box<Handle>),
     /// A recording.
     Recording,
@@ -64,12 +85,141 @@ impl System {
         }
     }
 
-    fn maps(&mut self, pid: u32) -> Result<Vec<FileSum>, Reason> {
-        match self {
-            System::Machine(handle) => by_file(pid, handle).map_err(|error| format!("{error:#}")),
-            System::Recording => Err("a recording has no mappings".to_owned()),
+    /// The lists of a page about a process.
+    fn lists(&mut self, page: Page, process: &Snapshot) -> Result<Lists, Reason> {
+        let System::Machine(handle) = self else {
+            return Err(format!("a recording has no {}", contents(page)));
+        };
+        let said = |error: taskdiag::Error| format!("{error:#}");
+        let task = process.task(0);
+        let pid = task.record().header().pid.get();
+        let lists = match page {
+            Page::Files => return opened(handle, process).map_err(said),
+            Page::Sockets => return connected(handle, process).map_err(said),
+            Page::Environment | Page::Cgroup => {
+                let query = Query::process(pid).fields(
+                    Field::StartNs
+                        | if page == Page::Cgroup {
+                            Field::Cgroups
+                        } else {
+                            Field::Environ
+                        },
+                );
+                let answer = handle.query(&query).map_err(said)?;
+                let found = answer.tasks().find(|found| found.identity() == task.identity());
+                let found = found.ok_or("it has ended")?;
+                of_task(&found, page, handle).map_err(|reason| format!("{}: {reason}", contents(page)))?
+            }
+            _ => {
+                let sums = by_file(pid, handle).map_err(said)?;
+                vec![texts(Section::Mappings, &inspect::mappings(&sums))]
+            }
+        };
+        Ok(Lists {
+            lists,
+            missing: String::new(),
+        })
+    }
+}
+
+/// The environment of a process, or the figures of its cgroup.
+fn of_task(task: &Task<'_>, page: Page, handle: &Handle) -> Result<Vec<Texts>, Absent> {
+    if page == Page::Environment {
+        return Ok(vec![texts(Section::Environ, &inspect::variables(task.environ()?, &[]))]);
+    }
+    let files = handle.cgroup_files(task.cgroups()?, &inspect::cgroup_files());
+    let pressures = inspect::pressures(&files).unwrap_or_default();
+    Ok(vec![
+        texts(Section::CgroupUse, &[inspect::cgroup_use(&files)]),
+        texts(Section::Pressure, &pressures),
+    ])
+}
+
+fn contents(page: Page) -> &'static str {
+    match page {
+        Page::Files => "files",
+        Page::Sockets => "sockets",
+        Page::Environment => "environments",
+        Page::Cgroup => "limits of cgroups",
+        _ => "mappings",
+    }
+}
+
+/// Makes a list of the rows of a relation.
+struct Lister {
+    relation: &'static [ColumnInfo],
+    shown: Vec<Shown>,
+    cells: Cells,
+    rows: Vec<Vec<String>>,
+}
+
+impl Lister {
+    fn new(relation: &'static [ColumnInfo], shown: Vec<Shown>) -> Lister {
+        Lister {
+            relation,
+            shown,
+            cells: Cells::new(false, false),
+            rows: Vec::new(),
         }
     }
+
+    /// The columns that it needs.
+    fn needs(&self) -> impl Iterator<Item = usize> + '_ {
+        self.shown.iter().flat_map(|shown| shown.content.needs())
+    }
+
+    fn row(&mut self, row: &dyn Row) -> ControlFlow<()> {
+        if self.rows.len() == MAX_ROWS {
+            return ControlFlow::Break(());
+        }
+        let (relation, cells, mut absences) = (self.relation, &mut self.cells, Absences::new());
+        let mut cell = |shown: &Shown| text::written(|out| shown.write(out, relation, row, cells, &mut absences));
+        self.rows.push(self.shown.iter().map(&mut cell).collect());
+        ControlFlow::Continue(())
+    }
+
+    /// The list, and what an answer's counters say is missing. The others count what was done.
+    fn lists(self, counters: impl Iterator<Item = (&'static str, u64)>) -> Lists {
+        const DONE: [&str; 6] = [
+            "files",
+            "sockets",
+            "namespaces",
+            "unsupported",
+            "deferred",
+            "longest_run_ns",
+        ];
+        let missing = counters.filter(|(name, count)| *count > 0 && !DONE.contains(name));
+        let most = (self.rows.len() == MAX_ROWS).then(|| format!("at most {MAX_ROWS} rows"));
+        let missing = missing.map(|(name, count)| format!("{name} {count}")).chain(most);
+        let columns = self.shown.iter().map(|shown| {
+            let is_number = shown.align(self.relation) == Align::Right;
+            (shown.heading, is_number)
+        });
+        Lists {
+            missing: missing.collect::<Vec<_>>().join(", "),
+            lists: vec![(columns.collect(), self.rows)],
+        }
+    }
+}
+
+/// The files of a process, as `taskdiag files` lists them without its id and name.
+fn opened(handle: &mut Handle, process: &Snapshot) -> taskdiag::Result<Lists> {
+    let shown = crate::files::usual(false).table.split_off(2);
+    let mut lister = Lister::new(&crate::files::RELATION, shown);
+    let mut request = files::Request::default();
+    request.fields = lister.needs().map(|column| FileField::ALL[column]).collect();
+    let answer = handle.files(process, &request, |task, file| lister.row(&files::Row::new(task, file)))?;
+    Ok(lister.lists(answer.named()))
+}
+
+/// The sockets of a process, as `taskdiag sockets` lists them.
+fn connected(handle: &mut Handle, process: &Snapshot) -> taskdiag::Result<Lists> {
+    let mut lister = Lister::new(&crate::sockets::RELATION, crate::sockets::usual(false).table);
+    let mut request = sockets::Request::default();
+    request.owned = true;
+    request.fields = lister.needs().map(|column| SocketField::ALL[column]).collect();
+    let answer = handle.sockets(process, &request, |socket| lister.row(&sockets::Row::new(socket)))?;
+    Ok(lister.lists(answer.named()))
 }
 
 /// Examines processes.
@@ -110,7 +260,7 @@ impl Inspector {
                 identity,
                 history: LastSamples::new(false),
                 threads: LastSamples::new(false),
-                maps: None,
+                lists: None,
             });
         }
         let mut details = Details {
@@ -118,7 +268,7 @@ impl Inspector {
             process: Err(String::new()),
             activity: None,
             threads: None,
-            maps: None,
+            lists: None,
         };
         let (answer, moment) = ask(&Query::process(inquiry.target.pid).fields(fields()));
         details.process = match answer {
@@ -134,19 +284,19 @@ impl Inspector {
         details.activity = subject.history.add(snapshot, moment).first().copied();
         match inquiry.page {
             Page::Threads => details.threads = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
-            Page::Maps => {
-                let maps = match subject.maps.take() {
-                    Some((due, maps)) if Instant::now() < due => (due, maps),
+            Page::Process | Page::Limits | Page::History => {}
+            page => {
+                let lists = match subject.lists.take() {
+                    Some(read) if read.0 == page && Instant::now() < read.1 => read,
                     _ => {
                         let began = Instant::now();
-                        let maps = self.system.maps(inquiry.target.pid);
-                        (Instant::now() + began.elapsed() * REST, maps)
+                        let lists = self.system.lists(page, snapshot);
+                        (page, Instant::now() + began.elapsed() * REST, lists)
                     }
                 };
-                details.maps = Some(maps.1.clone());
-                subject.maps = Some(maps);
+                details.lists = Some(lists.2.clone());
+                subject.lists = Some(lists);
             }
-            Page::Process | Page::Limits | Page::History => {}
         }
         details
     }
@@ -198,16 +348,20 @@ mod tests {
         let mut handle = Handle::new();
         let mut ask = |query: &Query| SampleTime::of(|| handle.query(query));
         let details = inspector.details(&mut ask, &inquiry(Page::Maps));
-        let maps = details.maps.expect("asked for").expect("own mappings");
-        let own = maps.iter().find(|sum| sum.name.starts_with(b"/") && sum.mappings > 1);
-        assert!(
-            own.is_some_and(|sum| sum.rss_bytes.is_ok_and(|bytes| bytes > 0)),
-            "{maps:?}"
-        );
+        let maps = details
+            .lists
+            .expect("asked for")
+            .expect("own mappings")
+            .lists
+            .remove(0)
+            .1;
+        // The last cell is the name, and the first is what is resident.
+        let own = maps.iter().find(|row| row[5].starts_with('/') && row[4] != "1");
+        assert!(own.is_some_and(|row| row[0].ends_with(['K', 'M', 'G'])), "{maps:?}");
         let details = inspector.details(&mut ask, &inquiry(Page::Threads));
         let (snapshot, activities) = details.threads.expect("asked for").expect("own threads");
         assert!(!snapshot.is_empty() && activities.len() == snapshot.len());
-        assert!(details.maps.is_none());
+        assert!(details.lists.is_none());
         let mut other = inquiry(Page::Process);
         let parent = std::os::unix::process::parent_id();
         (other.target.pid, other.target.tid) = (parent, parent);

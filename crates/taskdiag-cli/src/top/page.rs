@@ -9,10 +9,18 @@ taskdiag_core::named_enum! {
         Process => "Process",
         /// Resource limits.
         Limits => "Limits",
+        /// Use and limits of its cgroup.
+        Cgroup => "Cgroup",
+        /// What it has open.
+        Files => "Files",
+        /// Its sockets.
+        Sockets => "Sockets",
         /// Mappings, added up by file.
         Maps => "Maps",
         /// Threads.
         Threads => "Threads",
+        /// The environment that it was started with, which may hold secrets.
+        Environment => "Environ",
         /// What it did in the last minutes.
         History => "History",
     }

@@ -6,6 +6,7 @@ mod recordings;
 mod terminal;
 
 use std::fs::{self, OpenOptions};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -146,7 +147,7 @@ fn names_of_any_kind_are_shown() {
             "\x07r",
             "\x07\x1b[D\x1b[B",
         ][..],
-        &["\t"; 5],
+        &["\t"; 9],
     ] {
         for (columns, rows) in [(37, 12), (20, 8), (5, 3), (1, 1), (100, 30)] {
             tcsetwinsize(top.master.as_ref().expect("a terminal"), winsize(columns, rows)).expect("a size");
@@ -331,10 +332,44 @@ fn everything_is_shown() {
     top.wait_for("selected processes 1: ");
     top.press("\r");
     top.wait_for("Credentials");
-    for word in ["nofile", "/libc.so.6", "TID", "resident memory"] {
+    for word in [
+        "nofile",
+        "CGROUP_USE",
+        "ACCESS",
+        "RECV-Q",
+        "/libc.so.6",
+        "TID",
+        "VALUE",
+        "resident memory",
+    ] {
         top.press("\t");
         top.wait_for(word);
     }
+    top.press("qq");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that the pages of details have the rows of the commands about files, sockets and the
+/// environment, escaped, and that nothing reads an environment before its page is open.
+#[test]
+fn pages_have_the_rows_of_commands() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let number = port.local_addr().expect("an address").port();
+    // Only descriptors without FD_CLOEXEC are inherited.
+    rustix::io::fcntl_setfd(&port, rustix::io::FdFlags::empty()).expect("it is ours");
+    let sleeper = Sleeper::start(Command::new("sleep").env("SECRET", "a\x1bb"));
+    drop(port);
+    let mut top = Terminal::with(&["-d", "0.2", "-p", &sleeper.pid()], Path::new("/nonexistent"), 80, 24);
+    top.wait_for("sleep");
+    top.press("\r");
+    top.wait_for("Credentials");
+    for word in ["nofile", "tasks_count", "/dev/null", &format!("127.0.0.1:{number}")] {
+        top.press("\t");
+        let picture = top.wait_for(word);
+        assert!(picture.contains("Environ") && !picture.contains("SECRET"), "{picture}");
+    }
+    top.press("\t\t\t");
+    top.wait_for("a\\x1bb");
     top.press("qq");
     assert_eq!(top.end().0.code(), Some(0));
 }

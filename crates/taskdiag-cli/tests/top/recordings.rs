@@ -201,8 +201,14 @@ fn what_was_recorded_is_only_looked_at() {
     top.wait_for("the next spike of processors or memory");
     top.press("q\r");
     top.wait_for("Credentials");
+    top.press("\t");
+    for what in ["limits of cgroups", "files", "sockets", "mappings"] {
+        top.press("\t");
+        top.wait_for(&format!("a recording has no {what}"));
+    }
     top.press("\t\t");
-    top.wait_for("a recording has no mappings");
+    top.wait_for("a recording has no environments");
+    top.press("\x1b[Z\x1b[Z");
     top.press("q");
     top.wait_for("sleep 1000");
     let last = moment(&top.picture());

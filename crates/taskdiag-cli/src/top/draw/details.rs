@@ -6,13 +6,12 @@ use super::header::size;
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
-use crate::inspect::{self, Section, Shape, NAMESPACES, SECTIONS};
-use crate::maps::FileSum;
+use crate::inspect::{self, Section, Shape, Texts, NAMESPACES, SECTIONS};
 use crate::output::cell::{formatted, Cells};
 use crate::output::relation::Absences;
 use crate::output::{tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
-use crate::top::details::{Details, Reason};
+use crate::top::details::{Details, Lists, Reason};
 use crate::top::page::Page;
 use crate::top::rows::Target;
 use crate::top::trend::LENGTH;
@@ -77,13 +76,13 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
     let mut pen = Pen::new(canvas, area, 0);
     let name = text::escaped(&target.name);
     pen.put(&format!("{} ", target.pid), palette.value())
-        .put(&name, palette.value());
+        .put(&name, palette.value())
+        .put_right("  Tab: next, q: back", palette.dim());
     let mut pen = Pen::new(canvas, area, 1);
     for other in Page::ALL {
         let style = if other == page { palette.heading() } else { Style::new() };
         pen.put(&format!(" {} ", other.title()), style);
     }
-    pen.put("  Tab: next, q: back", palette.dim());
 }
 
 fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Scene<'_>) -> Vec<Line> {
@@ -97,16 +96,16 @@ fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Sce
     match page {
         Page::Process => process(&task, palette),
         Page::Limits => limits(&task, palette),
-        Page::Maps => match &details.maps {
-            None => Vec::new(),
-            Some(Err(reason)) => vec![vec![(sentence(reason), palette.error())]],
-            Some(Ok(maps)) => maps_lines(maps, palette),
-        },
         Page::Threads => match &details.threads {
             None => Vec::new(),
             Some(threads) => threads_lines(threads, palette),
         },
         Page::History => history(target.identity, details.activity, body, scene),
+        _ => match &details.lists {
+            None => Vec::new(),
+            Some(Err(reason)) => vec![vec![(sentence(reason), palette.error())]],
+            Some(Ok(found)) => lists(found, palette),
+        },
     }
 }
 
@@ -140,11 +139,29 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 
 fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
     // The user's threads are not counted for every picture.
-    let rows = match inspect::limits(task, Err("none")) {
-        Ok(rows) => rows,
-        Err(reason) => return vec![vec![(format!("limits: {reason}"), palette.dim())]],
-    };
-    let (columns, rows) = inspect::texts(Section::Limits, &rows);
+    match inspect::limits(task, Err("none")) {
+        Ok(rows) => list(&inspect::texts(Section::Limits, &rows), palette),
+        Err(reason) => vec![vec![(format!("limits: {reason}"), palette.dim())]],
+    }
+}
+
+/// The lines of the lists of a page, after what is missing in them.
+fn lists(lists: &Lists, palette: Palette) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if !lists.missing.is_empty() {
+        lines.push(vec![(format!("not all: {}", lists.missing), palette.warning())]);
+    }
+    for texts in &lists.lists {
+        lines.extend(list(texts, palette));
+        if texts.1.is_empty() && lists.missing.is_empty() {
+            lines.push(vec![("none".to_owned(), palette.dim())]);
+        }
+    }
+    lines
+}
+
+/// The lines of a list: the headings, and a line for each row.
+fn list((columns, rows): &Texts, palette: Palette) -> Vec<Line> {
     let width = |at: usize| {
         let texts = rows
             .iter()
@@ -154,11 +171,11 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let aligned = |at: usize, text: &str| {
-        let width = widths[at];
+        let padding = " ".repeat(widths[at].saturating_sub(canvas::width(text)));
         if columns[at].1 {
-            format!("{text:>width$} ")
+            format!("{padding}{text} ")
         } else {
-            format!("{text:width$} ")
+            format!("{text}{padding} ")
         }
     };
     let heading: String = columns
@@ -167,36 +184,13 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
         .map(|(at, (name, _))| aligned(at, &name.to_uppercase()))
         .collect();
     let mut lines = vec![vec![(heading, palette.heading())]];
-    for row in &rows {
+    for row in rows {
         let line = row.iter().enumerate().map(|(at, text)| {
             let style = if at == 0 { palette.label() } else { Style::new() };
             (aligned(at, text), style)
         });
         lines.push(line.collect());
     }
-    lines
-}
-
-fn maps_lines(maps: &[FileSum], palette: Palette) -> Vec<Line> {
-    let heading = format!(
-        "{:>9} {:>9} {:>9} {:>9} {:>6} {}",
-        "SIZE", "RSS", "DIRTY", "HUGETLB", "MAPS", "FILE"
-    );
-    let mut lines = vec![vec![(heading, palette.heading())]];
-    let known = |bytes: Result<u64, _>| bytes.map_or_else(|_: taskdiag::Absent| "-".to_owned(), size);
-    let line = |sum: &FileSum| {
-        let numbers = format!(
-            "{:>9} {:>9} {:>9} {:>9} {:>6} ",
-            size(sum.size_bytes),
-            known(sum.rss_bytes),
-            known(sum.dirty_bytes),
-            known(sum.hugetlb_bytes),
-            sum.mappings
-        );
-        let name = text::escaped(&sum.name);
-        vec![(numbers, Style::new()), (name, Style::new())]
-    };
-    lines.extend(maps.iter().map(line));
     lines
 }
 

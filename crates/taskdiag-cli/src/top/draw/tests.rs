@@ -297,7 +297,11 @@ fn pages_are_drawn() {
     for (page, said) in [
         (Page::Process, "Credentials"),
         (Page::Limits, "nofile"),
+        (Page::Cgroup, "CGROUP_USE"),
+        (Page::Files, "ACCESS"),
+        (Page::Sockets, "RECV-Q"),
         (Page::Maps, "taskdiag"),
+        (Page::Environment, "PATH"),
         (Page::Threads, "TID"),
         (Page::History, "resident memory"),
     ] {
