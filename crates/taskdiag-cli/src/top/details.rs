@@ -7,6 +7,7 @@ use taskdiag::files::{self, FileField};
 use taskdiag::sockets::{self, SocketField};
 use taskdiag::{Absent, ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot, Task};
 
+use super::column::Show;
 use super::page::Page;
 use super::rows::Target;
 use crate::inspect::{self, texts, Section, Texts};
@@ -15,8 +16,8 @@ use crate::output::cell::Cells;
 use crate::output::listing::Shown;
 use crate::output::relation::{Absences, ColumnInfo, Row};
 use crate::output::table::Align;
-use crate::output::text;
-use crate::watch::{Activity, LastSamples, SampleTime};
+use crate::output::{tasks, text};
+use crate::watch::{Activity, LastSamples, Rate, SampleTime};
 
 /// What to examine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +39,6 @@ pub struct Details {
     pub process: Result<Snapshot, Reason>,
     /// What it did since the last time.
     pub activity: Option<Activity>,
-    /// Its threads and what they did, if that page is shown.
-    pub threads: Option<Result<(Snapshot, Vec<Activity>), Reason>>,
     /// What the page has, if it shows lists.
     pub lists: Option<Result<Lists, Reason>>,
 }
@@ -51,6 +50,15 @@ pub struct Lists {
     pub lists: Vec<Texts>,
     /// What is missing in them.
     pub missing: String,
+}
+
+impl Lists {
+    fn of(texts: Texts) -> Lists {
+        Lists {
+            lists: vec![texts],
+            missing: String::new(),
+        }
+    }
 }
 
 /// Lists are read again only after this many times the time that reading them took. A process that
@@ -93,46 +101,43 @@ impl System {
         let said = |error: taskdiag::Error| format!("{error:#}");
         let task = process.task(0);
         let pid = task.record().header().pid.get();
-        let lists = match page {
+        let sums = match page {
             Page::Files => return opened(handle, process).map_err(said),
             Page::Sockets => return connected(handle, process).map_err(said),
             Page::Environment | Page::Cgroup => {
-                let query = Query::process(pid).fields(
-                    Field::StartNs
-                        | if page == Page::Cgroup {
-                            Field::Cgroups
-                        } else {
-                            Field::Environ
-                        },
-                );
-                let answer = handle.query(&query).map_err(said)?;
+                let field = if page == Page::Cgroup {
+                    Field::Cgroups
+                } else {
+                    Field::Environ
+                };
+                let answer = handle
+                    .query(&Query::process(pid).fields(Field::StartNs | field))
+                    .map_err(said)?;
                 let found = answer.tasks().find(|found| found.identity() == task.identity());
                 let found = found.ok_or("it has ended")?;
-                of_task(&found, page, handle).map_err(|reason| format!("{}: {reason}", contents(page)))?
+                return of_task(&found, page, handle).map_err(|reason| format!("{}: {reason}", contents(page)));
             }
-            _ => {
-                let sums = by_file(pid, handle).map_err(said)?;
-                vec![texts(Section::Mappings, &inspect::mappings(&sums))]
-            }
+            _ => by_file(pid, handle).map_err(said)?,
         };
-        Ok(Lists {
-            lists,
-            missing: String::new(),
-        })
+        Ok(Lists::of(texts(Section::Mappings, &inspect::mappings(&sums))))
     }
 }
 
 /// The environment of a process, or the figures of its cgroup.
-fn of_task(task: &Task<'_>, page: Page, handle: &Handle) -> Result<Vec<Texts>, Absent> {
+fn of_task(task: &Task<'_>, page: Page, handle: &Handle) -> Result<Lists, Absent> {
     if page == Page::Environment {
-        return Ok(vec![texts(Section::Environ, &inspect::variables(task.environ()?, &[]))]);
+        return Ok(Lists::of(texts(
+            Section::Environ,
+            &inspect::variables(task.environ()?, &[]),
+        )));
     }
     let files = handle.cgroup_files(task.cgroups()?, &inspect::cgroup_files());
-    let pressures = inspect::pressures(&files).unwrap_or_default();
-    Ok(vec![
-        texts(Section::CgroupUse, &[inspect::cgroup_use(&files)]),
-        texts(Section::Pressure, &pressures),
-    ])
+    let mut lists = Lists::of(texts(Section::CgroupUse, &[inspect::cgroup_use(&files)]));
+    match inspect::pressures(&files) {
+        Ok(rows) => lists.lists.push(texts(Section::Pressure, &rows)),
+        Err(reason) => lists.missing = format!("pressure {reason}"),
+    }
+    Ok(lists)
 }
 
 fn contents(page: Page) -> &'static str {
@@ -197,7 +202,7 @@ impl Lister {
         });
         Lists {
             missing: missing.collect::<Vec<_>>().join(", "),
-            lists: vec![(columns.collect(), self.rows)],
+            ..Lists::of((columns.collect(), self.rows))
         }
     }
 }
@@ -236,9 +241,16 @@ fn fields() -> Fields {
     Fields::all() | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime
 }
 
-/// The fields of threads.
-fn thread_fields() -> Fields {
-    Field::StartNs | Field::State | Field::Comm | Field::UtimeNs | Field::StimeNs | Field::Processor | Field::Nice
+/// The columns of threads.
+fn columns() -> Vec<Show> {
+    let [tid, state, nice, processor, name] =
+        [Field::Tid, Field::State, Field::Nice, Field::Processor, Field::Comm].map(Show::of);
+    let time = Show::named("time").unwrap_or_default().into_iter();
+    [tid, state, Show::Rate(Rate::Cpu), nice, processor]
+        .into_iter()
+        .chain(time)
+        .chain([name])
+        .collect()
 }
 
 impl Inspector {
@@ -267,7 +279,6 @@ impl Inspector {
             target: inquiry.target.clone(),
             process: Err(String::new()),
             activity: None,
-            threads: None,
             lists: None,
         };
         let (answer, moment) = ask(&Query::process(inquiry.target.pid).fields(fields()));
@@ -283,8 +294,14 @@ impl Inspector {
         };
         details.activity = subject.history.add(snapshot, moment).first().copied();
         match inquiry.page {
-            Page::Threads => details.threads = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
-            Page::Process | Page::Limits | Page::History => {}
+            Page::Threads => details.lists = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
+            Page::Limits => {
+                // The user's threads are not counted for every picture.
+                let rows = inspect::limits(&snapshot.task(0), Err("none"));
+                let lists = rows.map(|rows| Lists::of(texts(Section::Limits, &rows)));
+                details.lists = Some(lists.map_err(|reason| format!("limits: {reason}")));
+            }
+            Page::Process | Page::History => {}
             page => {
                 let lists = match subject.lists.take() {
                     Some(read) if read.0 == page && Instant::now() < read.1 => read,
@@ -309,11 +326,32 @@ fn is_of(snapshot: &Snapshot, target: &Target) -> bool {
         .any(|task| target.tid != target.pid || task.identity() == Ok(target.identity))
 }
 
-fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<(Snapshot, Vec<Activity>), Reason> {
-    let (answer, moment) = ask(&Query::threads_of(pid).fields(thread_fields()));
+/// The threads of a process, the busiest first. Equal ones are in the order of their ids.
+fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<Lists, Reason> {
+    let columns = columns();
+    let fields = columns
+        .iter()
+        .fold(Field::StartNs.into(), |fields: Fields, show| fields | show.fields());
+    let (answer, moment) = ask(&Query::threads_of(pid).fields(fields));
     let snapshot = answer.map_err(|error| format!("{error:#}"))?;
     let activities = history.add(&snapshot, moment);
-    Ok((snapshot, activities))
+    let mut threads: Vec<(&Activity, Task<'_>)> = activities.iter().zip(snapshot.tasks()).collect();
+    let cpu = |activity: &Activity| activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY);
+    threads.sort_by(|(a, _), (b, _)| cpu(b).total_cmp(&cpu(a)));
+    let (mut cells, mut absences) = (Cells::new(false, false), Absences::new());
+    let mut cell = |show: &Show, (activity, task): &(&Activity, Task<'_>)| {
+        text::written(|out| match show {
+            Show::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),
+            Show::Cell(shown) => tasks::write(out, shown, task, &mut cells, &mut absences),
+            Show::Trend => {}
+        })
+    };
+    let mut row = |thread| columns.iter().map(|show| cell(show, thread)).collect();
+    let rows = threads.iter().map(&mut row).collect();
+    let headings = columns
+        .iter()
+        .map(|show| (show.heading(), show.align() == Align::Right));
+    Ok(Lists::of((headings.collect(), rows)))
 }
 
 #[cfg(test)]
@@ -359,9 +397,11 @@ mod tests {
         let own = maps.iter().find(|row| row[5].starts_with('/') && row[4] != "1");
         assert!(own.is_some_and(|row| row[0].ends_with(['K', 'M', 'G'])), "{maps:?}");
         let details = inspector.details(&mut ask, &inquiry(Page::Threads));
-        let (snapshot, activities) = details.threads.expect("asked for").expect("own threads");
-        assert!(!snapshot.is_empty() && activities.len() == snapshot.len());
-        assert!(details.lists.is_none());
+        let lists = details.lists.expect("asked for").expect("own threads").lists;
+        let own = std::process::id().to_string();
+        assert!(lists[0].1.iter().any(|row| row[0] == own), "{lists:?}");
+        let details = inspector.details(&mut ask, &inquiry(Page::History));
+        assert!(details.process.is_ok() && details.lists.is_none());
         let mut other = inquiry(Page::Process);
         let parent = std::os::unix::process::parent_id();
         (other.target.pid, other.target.tid) = (parent, parent);

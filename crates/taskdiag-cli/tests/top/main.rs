@@ -357,19 +357,23 @@ fn pages_have_the_rows_of_commands() {
     let number = port.local_addr().expect("an address").port();
     // Only descriptors without FD_CLOEXEC are inherited.
     rustix::io::fcntl_setfd(&port, rustix::io::FdFlags::empty()).expect("it is ours");
-    let sleeper = Sleeper::start(Command::new("sleep").env("SECRET", "a\x1bb"));
+    let sleeper = Sleeper::start(Command::new("/bin/sleep").env_clear().env("SECRET", "a\x1bb"));
     drop(port);
     let mut top = Terminal::with(&["-d", "0.2", "-p", &sleeper.pid()], Path::new("/nonexistent"), 80, 24);
     top.wait_for("sleep");
     top.press("\r");
     top.wait_for("Credentials");
-    for word in ["nofile", "tasks_count", "/dev/null", &format!("127.0.0.1:{number}")] {
+    for word in ["nofile", "CGROUP_USE", "/dev/null", &format!("127.0.0.1:{number}")] {
         top.press("\t");
         let picture = top.wait_for(word);
         assert!(picture.contains("Environ") && !picture.contains("SECRET"), "{picture}");
     }
     top.press("\t\t\t");
     top.wait_for("a\\x1bb");
+    top.press("\x1b[C");
+    top.wait_for("\n\\x1bb");
+    top.press("\x1b[D");
+    top.wait_for("SECRET a\\x1bb");
     top.press("qq");
     assert_eq!(top.end().0.code(), Some(0));
 }

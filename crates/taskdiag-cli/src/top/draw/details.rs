@@ -1,17 +1,16 @@
 //! The pages about one process.
 
-use taskdiag::{Field, Identity, Snapshot, Task};
+use taskdiag::{Field, Identity, Task};
 
 use super::header::size;
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
-use crate::inspect::{self, Section, Shape, Texts, NAMESPACES, SECTIONS};
+use crate::inspect::{Section, Shape, Texts, NAMESPACES, SECTIONS};
 use crate::output::cell::{formatted, Cells};
-use crate::output::relation::Absences;
 use crate::output::{tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
-use crate::top::details::{Details, Lists, Reason};
+use crate::top::details::{Details, Lists};
 use crate::top::page::Page;
 use crate::top::rows::Target;
 use crate::top::trend::LENGTH;
@@ -61,8 +60,11 @@ pub fn draw(
     let last = lines.len().saturating_sub(usize::from(body.height));
     for (number, line) in (0..body.height).zip(lines.iter().skip(scroll.min(last))) {
         let mut pen = Pen::new(canvas, body, number);
+        let mut skipped = scene.view.shift;
         for (text, style) in line {
-            pen.put(text, *style);
+            let begin = text.char_indices().nth(skipped).map_or(text.len(), |(index, _)| index);
+            skipped -= text[..begin].chars().count();
+            pen.put(&text[begin..], *style);
         }
     }
     last
@@ -95,11 +97,6 @@ fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Sce
     let palette = scene.palette;
     match page {
         Page::Process => process(&task, palette),
-        Page::Limits => limits(&task, palette),
-        Page::Threads => match &details.threads {
-            None => Vec::new(),
-            Some(threads) => threads_lines(threads, palette),
-        },
         Page::History => history(target.identity, details.activity, body, scene),
         _ => match &details.lists {
             None => Vec::new(),
@@ -135,14 +132,6 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
         }
     }
     lines
-}
-
-fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
-    // The user's threads are not counted for every picture.
-    match inspect::limits(task, Err("none")) {
-        Ok(rows) => list(&inspect::texts(Section::Limits, &rows), palette),
-        Err(reason) => vec![vec![(format!("limits: {reason}"), palette.dim())]],
-    }
 }
 
 /// The lines of the lists of a page, after what is missing in them.
@@ -190,57 +179,6 @@ fn list((columns, rows): &Texts, palette: Palette) -> Vec<Line> {
             (aligned(at, text), style)
         });
         lines.push(line.collect());
-    }
-    lines
-}
-
-fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: Palette) -> Vec<Line> {
-    let (snapshot, activities) = match threads {
-        Ok(threads) => threads,
-        Err(reason) => return vec![vec![(sentence(reason), palette.error())]],
-    };
-    let heading = format!(
-        "{:>8} S {:>6} {:>4} {:>4} {:>12} {}",
-        "TID", "%CPU", "NI", "CPU", "TIME", "NAME"
-    );
-    let mut lines = vec![vec![(heading, palette.heading())]];
-    let mut rows: Vec<(f64, Task<'_>)> = snapshot
-        .tasks()
-        .zip(activities)
-        .map(|(task, activity)| (activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY), task))
-        .collect();
-    // The busiest first. Equal ones are in the order of their ids.
-    rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let mut cells = Cells::new(false, false);
-    for (percent, task) in rows {
-        let mut absences = Absences::new();
-        let mut value = |field: Field| match absences.value(&task, field) {
-            Ok(value) => text::written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
-            Err(_) => "-".to_owned(),
-        };
-        let percent = if percent.is_finite() {
-            format!("{percent:.1}")
-        } else {
-            "-".to_owned()
-        };
-        let time = task.utime_ns().ok().zip(task.stime_ns().ok());
-        let time = time.map_or_else(
-            || "-".to_owned(),
-            |(user, system)| {
-                text::written(|out| crate::output::people::exact_duration(out, user.saturating_add(system)))
-            },
-        );
-        let (tid, state, nice, cpu) = (
-            value(Field::Tid),
-            value(Field::State),
-            value(Field::Nice),
-            value(Field::Processor),
-        );
-        let line = format!(
-            "{tid:>8} {state} {percent:>6} {nice:>4} {cpu:>4} {time:>12} {}",
-            value(Field::Comm)
-        );
-        lines.push(vec![(line, Style::new())]);
     }
     lines
 }

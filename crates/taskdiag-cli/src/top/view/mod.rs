@@ -296,7 +296,9 @@ impl View {
             Action::Move(Motion::PageDown) => *scroll += height,
             Action::Move(Motion::Home) => *scroll = 0,
             Action::Move(Motion::End) => *scroll = usize::MAX / 2,
-            Action::Quit | Action::Close | Action::Details => self.screen = Screen::Table,
+            Action::Quit | Action::Close | Action::Details => (self.screen, self.shift) = (Screen::Table, 0),
+            Action::ShiftLeft => self.shift = self.shift.saturating_sub(SHIFT),
+            Action::ShiftRight => self.shift += SHIFT,
             Action::Help if matches!(self.screen, Screen::Help(_)) => self.screen = Screen::Table,
             Action::Help => self.screen = Screen::Help(0),
             Action::NextPage | Action::PreviousPage => {
@@ -443,7 +445,7 @@ impl View {
     /// Opens the row under the cursor: the details of a process, or the processes of a sum.
     fn open(&mut self, table: &dyn Table) {
         if let Some(target) = table.target(self.cursor) {
-            self.screen = Screen::Details(target, Page::default(), 0);
+            (self.screen, self.shift) = (Screen::Details(target, Page::default(), 0), 0);
             self.follow = true;
             return;
         }
