@@ -9,9 +9,11 @@ use taskdiag::{Filter, Identity, Snapshot};
 
 use super::act;
 use super::bursts::News;
+use super::canvas::Spot;
 use super::details::{Details, Inquiry};
 use super::draw::{self, layout, Layout, Memory, Palette, Scene};
-use super::input::Decoder;
+use super::input::{Code, Decoder, READ_BYTES};
+use super::keys::Action;
 use super::model::Model;
 use super::sampler::{Order, Report, Sampler, Survey};
 use super::screen::Screen;
@@ -31,6 +33,9 @@ use crate::watch::SampleTime;
 
 /// How long a picture waits for the close look at rows that have just come into view.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How many rows one turn of the wheel moves.
+const WHEEL: usize = 3;
 
 /// The size of the screen whose header samples have that are printed.
 const HEADER: (u16, u16) = (draw::HEADER_WIDTH, 24);
@@ -80,6 +85,8 @@ pub struct App<'a> {
     failure: Option<String>,
     memory: Memory,
     decoder: Decoder,
+    /// Where clicks on the last picture have an effect.
+    spots: Vec<Spot>,
     samples: u64,
     /// Since when a close look has been awaited.
     awaited: Option<Instant>,
@@ -119,6 +126,7 @@ impl<'a> App<'a> {
             failure: None,
             memory: Memory::new(start.exact, start.named, pid_digits()),
             decoder: Decoder::default(),
+            spots: Vec::new(),
             samples: 0,
             awaited: None,
             is_changed: true,
@@ -133,7 +141,7 @@ impl<'a> App<'a> {
         self.next()?;
         let mut guard = Some(Guard::enter()?);
         let mut screen = Screen::default();
-        screen.begin()?;
+        screen.begin(self.start.view.mouse)?;
         loop {
             self.look_closer();
             let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
@@ -247,14 +255,14 @@ impl<'a> App<'a> {
             return Ok(suspend()?);
         }
         *guard = Some(Guard::enter()?);
-        screen.begin()?;
+        screen.begin(self.start.view.mouse)?;
         self.is_changed = true;
         Ok(())
     }
 
     /// Reads the keys that were pressed.
     fn keys(&mut self) -> Result<Vec<Effect>, Failure> {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; READ_BYTES];
         let count = match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
             Ok(0) => {
                 self.is_over = true;
@@ -266,7 +274,22 @@ impl<'a> App<'a> {
         };
         let mut effects = Vec::new();
         for key in self.decoder.feed(&bytes[..count]) {
-            effects.extend(self.start.view.press(key, &self.model));
+            let view = &mut self.start.view;
+            match key.code {
+                Code::Click(x, y) => {
+                    let is_there = |spot: &&Spot| spot.line == y && spot.columns.contains(&x);
+                    let action = self.spots.iter().find(is_there).map(|spot| spot.action);
+                    effects.extend(action.and_then(|action| view.click(action, &self.model)));
+                    // After others, the next click may mean what is not on the screen yet.
+                    if !matches!(action, None | Some(Action::Choose(_))) {
+                        self.spots.clear();
+                    }
+                }
+                Code::WheelUp | Code::WheelDown => {
+                    effects.extend((0..WHEEL).filter_map(|_| view.press(key, &self.model)));
+                }
+                _ => effects.extend(view.press(key, &self.model)),
+            }
             self.arrange();
         }
         Ok(effects)
@@ -451,6 +474,7 @@ impl<'a> App<'a> {
         let drawn = self.with_scene(size, |scene, layout, memory| {
             draw::draw(&mut canvas, scene, layout, memory)
         });
+        self.spots = std::mem::take(&mut canvas.spots);
         screen.draw(canvas, drawn.cursor)?;
         screen.flush()?;
         if let view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) = &mut self.start.view.screen {

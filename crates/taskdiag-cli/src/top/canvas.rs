@@ -1,9 +1,12 @@
 //! A picture made of cells, and what is different in the next one.
 
+use std::ops::Range;
+
 use crossterm::style::Attributes;
 pub use crossterm::style::ContentStyle as Style;
 use unicode_width::UnicodeWidthChar as _;
 
+use super::keys::Action;
 use crate::output::text::changes_the_display;
 
 /// Some lines of a canvas.
@@ -60,11 +63,21 @@ pub fn width(text: &str) -> usize {
     drawn(text).map(|(_, width)| usize::from(width)).sum()
 }
 
+/// A part of a line, and what a click on it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spot {
+    pub line: u16,
+    pub columns: Range<u16>,
+    pub action: Action,
+}
+
 /// The cells of a screen.
 #[derive(Debug)]
 pub struct Canvas {
     pub area: Area,
     cells: Vec<Cell>,
+    /// Where clicks have an effect.
+    pub spots: Vec<Spot>,
 }
 
 impl Canvas {
@@ -72,6 +85,7 @@ impl Canvas {
     pub fn new(width: u16, height: u16) -> Canvas {
         Canvas {
             area: Area { y: 0, width, height },
+            spots: Vec::new(),
             cells: vec![Cell::BLANK; usize::from(width) * usize::from(height)],
         }
     }

@@ -25,6 +25,10 @@ pub enum Code {
     Esc,
     Tab,
     BackTab,
+    WheelUp,
+    WheelDown,
+    /// A click of the left button: its column and its line.
+    Click(u16, u16),
 }
 
 /// A key that was pressed.
@@ -51,6 +55,9 @@ impl Key {
     }
 }
 
+/// The most bytes that are read at once.
+pub const READ_BYTES: usize = 4096;
+
 /// Longer sequences do not come from a keyboard.
 const MAX_SEQUENCE: usize = 64;
 
@@ -63,12 +70,13 @@ pub struct Decoder {
 
 impl Decoder {
     /// The keys for these bytes, continuing the previous ones. An escape byte at the end is the key
-    /// Esc: terminals send sequences in one piece.
+    /// Esc: terminals send sequences in one piece. But as many bytes as are read at once may end
+    /// within one.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();
         let mut rest = self.pending.as_slice();
-        while let Some(step) = next(rest) {
+        while let Some(step) = next(rest).filter(|_| rest != [0x1b] || bytes.len() < READ_BYTES) {
             keys.extend(step.key);
             rest = &rest[step.taken..];
         }
@@ -153,9 +161,29 @@ fn sequence(bytes: &[u8]) -> Option<Step> {
             number.and_then(numbered)
         }
         b'Z' => Some(Code::BackTab),
+        letter @ (b'M' | b'm') if parameters[0] == b'<' => mouse(&parameters[1..length], letter == b'M'),
+        // What terminals send that do not know that form: three bytes follow.
+        b'M' if length == 0 => {
+            bytes.get(taken + 2)?;
+            return step(None, taken + 3);
+        }
+        b'M' => None,
         letter => last_letter(letter),
     };
     step(code.map(Key::plain), taken)
+}
+
+/// A report of the mouse: button, column and line, which count from 1. The left button and the wheel
+/// have a meaning, without modifiers.
+fn mouse(report: &[u8], is_pressed: bool) -> Option<Code> {
+    let mut numbers = str::from_utf8(report).ok()?.split(';').map(str::parse::<u16>);
+    let mut number = || numbers.next()?.ok();
+    match (number()?, number()?.checked_sub(1)?, number()?.checked_sub(1)?) {
+        (0, x, y) if is_pressed => Some(Code::Click(x, y)),
+        (64, ..) => Some(Code::WheelUp),
+        (65, ..) => Some(Code::WheelDown),
+        _ => None,
+    }
 }
 
 fn last_letter(letter: u8) -> Option<Code> {
@@ -225,6 +253,43 @@ mod tests {
             Decoder::default().feed(b"\x03\x1a"),
             [Key::control('c'), Key::control('z')]
         );
+    }
+
+    /// Check that reports of the mouse are clicks and turns of the wheel, and that neither other
+    /// reports, nor pieces, nor what other terminals send are keys.
+    #[test]
+    fn the_mouse_is_no_key() {
+        assert_eq!(
+            codes(b"\x1b[<0;7;3M\x1b[<0;7;3m\x1b[<64;1;1M\x1b[<65;1;1M"),
+            [Code::Click(6, 2), Code::WheelUp, Code::WheelDown]
+        );
+        for report in [
+            &b"\x1b[<2;7;3M"[..],
+            b"\x1b[<16;7;3M",
+            b"\x1b[<35;7;3M",
+            b"\x1b[<0;0;3M",
+            b"\x1b[<0;7M",
+            b"\x1b[<M",
+            b"\x1b[<0;99999;1M",
+            b"\x1b[<-1;?;1M",
+            b"\x1b[M qk",
+            b"\x1b[0;7;3M",
+        ] {
+            assert_eq!(codes(report), [], "{report:?}");
+        }
+        let mut decoder = Decoder::default();
+        for piece in [&b"\x1b[<0"[..], b";7", b";", b"3"] {
+            assert_eq!(decoder.feed(piece), []);
+        }
+        assert_eq!(
+            decoder.feed(b"Mq"),
+            [Key::plain(Code::Click(6, 2)), Key::plain(Code::Char('q'))]
+        );
+        // What is read at once may end anywhere.
+        let mut full = vec![b'x'; READ_BYTES];
+        full[READ_BYTES - 1] = 0x1b;
+        assert_eq!(decoder.feed(&full).len(), READ_BYTES - 1);
+        assert_eq!(decoder.feed(b"[<64;1;1M"), [Key::plain(Code::WheelUp)]);
     }
 
     /// Check that a sequence that arrives in pieces is put together.

@@ -4,6 +4,7 @@ use taskdiag::Field;
 
 use super::column::SortKey;
 use super::input::{Code, Key};
+use super::page::Page;
 use super::prompt::Edit;
 use super::source::Step;
 use crate::watch::Rate;
@@ -37,6 +38,10 @@ pub enum Action {
     NextPage,
     PreviousPage,
     Move(Motion),
+    /// A click on a row.
+    Choose(usize),
+    /// A click on the name of a page.
+    Open(Page),
     ShiftLeft,
     ShiftRight,
     Sort(SortKey),
@@ -107,8 +112,8 @@ use Code::{BackTab, Char, Enter, Esc, Tab, F};
 pub const BINDINGS: &[Binding] = &[
     bind(&[Char('q'), F(10)], Action::Quit, "quit; in details and help: back"),
     bind(&[Char('?'), Char('h'), F(1)], Action::Help, "this help"),
-    bind(&[Code::Up], Move(Motion::Up), "one row up"),
-    bind(&[Code::Down], Move(Motion::Down), "one row down"),
+    bind(&[Code::Up, Code::WheelUp], Move(Motion::Up), "one row up"),
+    bind(&[Code::Down, Code::WheelDown], Move(Motion::Down), "one row down"),
     bind(&[Code::PageUp], Move(Motion::PageUp), "one page up"),
     bind(&[Code::PageDown], Move(Motion::PageDown), "one page down"),
     bind(&[Code::Home], Move(Motion::Home), "to the first row, whichever process is there"),
@@ -196,6 +201,13 @@ pub fn action(key: Key, is_past: bool) -> Option<Action> {
     let binding = bindings.find(|binding| binding.keys.contains(&key.code))?;
     Some(binding.action)
 }
+
+/// What the mouse does.
+pub const MOUSE: (&str, &str) = (
+    "Click",
+    "on a row: the cursor goes there, again: its details; on a heading: sort by it, again: reverse; on the bars of \
+     processors, a key of the last line or a page: its key. With Shift the terminal selects text",
+);
 
 /// The effect of a key in a line that is being typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -118,6 +118,9 @@ pub struct Args {
     /// Names of users, groups, capabilities and signals instead of numbers
     #[arg(long, help_heading = "Output")]
     names: bool,
+    /// Leave the mouse to the terminal, which selects text with it
+    #[arg(long)]
+    no_mouse: bool,
     /// Read and write settings in this file; it need not be there yet
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -223,6 +226,7 @@ impl Args {
             (.., []) => {}
             (.., by) => view.rows = Rows::by(by),
         }
+        view.mouse &= !self.no_mouse;
         view.kernel |= self.selection.may_mean_kernel();
         if let Some(order) = &self.sort {
             view.order = Order::named(order)?;

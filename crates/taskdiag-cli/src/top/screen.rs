@@ -8,7 +8,7 @@ use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen};
 use crossterm::QueueableCommand as _;
 
 use super::canvas::{Canvas, Style};
-use super::terminal::write;
+use super::terminal::{write, MOUSE_ON};
 use crate::output::terminal;
 
 /// The terminal on standard output.
@@ -22,9 +22,12 @@ pub struct Screen {
 
 impl Screen {
     /// Begins to draw on a terminal that has just been taken, or that others have used in between.
-    pub fn begin(&mut self) -> io::Result<()> {
+    pub fn begin(&mut self, has_mouse: bool) -> io::Result<()> {
         self.text.clear();
         self.text.queue(EnterAlternateScreen)?.queue(Hide)?;
+        if has_mouse {
+            self.text.extend_from_slice(MOUSE_ON);
+        }
         self.clear();
         Ok(())
     }

@@ -49,6 +49,7 @@ fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static st
 
 const SETS: [(&str, Set); 2] = [("usual", Set::Usual), ("memory", Set::Memory)];
 const KERNEL: [(&str, bool); 2] = [("hidden", false), ("shown", true)];
+const MOUSE: [(&str, bool); 2] = [("yes", true), ("no", false)];
 const BARS: [(&str, bool); 2] = [("each", true), ("all", false)];
 
 /// All settings.
@@ -109,6 +110,12 @@ const SETTINGS: &[Setting] = &[
         about: "each: a bar for each processor; all: one for all",
         get: |view| if view.each_processor { "each" } else { "all" }.to_owned(),
         set: |view, text| named("kind of bars", text, BARS.into_iter()).map(|each| view.each_processor = each),
+    },
+    Setting {
+        key: "mouse",
+        about: "yes: clicks and the wheel; no: the terminal selects text without Shift",
+        get: |view| if view.mouse { "yes" } else { "no" }.to_owned(),
+        set: |view, text| named("choice", text, MOUSE.into_iter()).map(|mouse| view.mouse = mouse),
     },
     Setting {
         key: "pss_budget",
@@ -234,6 +241,7 @@ mod tests {
             columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
             each_processor: false,
+            mouse: false,
             kernel: true,
             pss_budget: Duration::from_secs(1),
             ..View::default()

@@ -21,6 +21,11 @@ use taskdiag_sys::signals::{let_through, signalfd, SignalsBlocked};
 /// panic can restore them.
 static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
+/// Makes the terminal report clicks and turns of the wheel, in the form of numbers (xterm's modes 1000
+/// and 1006), and no more.
+pub const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
+
 /// How long a slow terminal may take for the last output before it is restored.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -87,7 +92,7 @@ fn restore() {
     // In the background, SIGTTOU would stop this process here.
     let _blocked = SignalsBlocked::begin();
     // A picture may have been cut within a sequence. CAN ends the sequence.
-    let mut text = vec![0x18];
+    let mut text = [&[0x18], MOUSE_OFF].concat();
     let queued = text
         .queue(ResetColor)
         .and_then(|text| text.queue(LeaveAlternateScreen))

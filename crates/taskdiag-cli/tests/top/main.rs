@@ -308,6 +308,58 @@ fn ids_and_names_are_searched() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that clicks choose rows and open their details, sort, and press the keys that the screen
+/// names, that the wheel moves, that a question takes no click, and that nothing is reported without
+/// the mouse.
+#[test]
+fn the_mouse_chooses() {
+    let sleepers = ["to-click-a", "to-click-b", "to-click-c"].map(Sleeper::new);
+    let pids = [0, 1, 2].map(|index: usize| sleepers[index].pid());
+    let mut top = Terminal::top(&["-d", "0.2", "--sort", "pid", "-p", &pids.join(",")]);
+    top.wait_for("to-click-c 1000");
+    top.wait_for("quit");
+    top.click("to-click-b");
+    top.wait_for("following");
+    top.press("k");
+    top.wait_for(&format!("signal for {} ", pids[1]));
+    top.click("to-click-c");
+    top.press("\x1b[<64;1;1M\x07");
+    top.wait_until("no question", |picture| !picture.contains("signal for"));
+    top.click("to-click-b");
+    top.wait_for("Credentials");
+    top.click("Limits");
+    top.wait_for("nofile");
+    top.press("q");
+    top.wait_for("to-click-c");
+    top.press("\x1b[<65;1;1M");
+    top.click("details");
+    top.wait_for("Credentials");
+    let picture = top.picture();
+    assert!(picture.starts_with(&pids[2]), "{picture}");
+    top.press("q");
+    top.wait_for("to-click-c");
+    for order in ["pid, largest", "pid, smallest"] {
+        top.click("PID");
+        top.wait_for(order);
+    }
+    top.click("RSS");
+    top.wait_for("sorted by rss_bytes, largest");
+    top.click("M T N");
+    top.wait_for("sorted by rss_bytes, smallest");
+    top.click("0[");
+    top.wait_for("CPU×");
+    top.click("quit");
+    assert_eq!(top.end().0.code(), Some(0));
+    let mut top = Terminal::top(&["-d", "0.2", "--no-mouse"]);
+    top.wait_for("sorted by");
+    assert_eq!(
+        top.parser.screen().mouse_protocol_mode(),
+        vt100::MouseProtocolMode::None
+    );
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that threads, trees, sums, memory columns and details are shown.
 #[test]
 fn everything_is_shown() {

@@ -12,7 +12,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcgetattr, tcsetwinsize, Termios, Winsize};
-use vt100::Parser;
+use vt100::{MouseProtocolEncoding, MouseProtocolMode, Parser};
 
 use crate::common;
 
@@ -101,6 +101,22 @@ impl Terminal {
             .expect("a terminal");
     }
 
+    /// Clicks on a text of the picture, as a terminal reports it.
+    #[track_caller]
+    pub fn click(&mut self, text: &str) {
+        let picture = self.wait_for(text);
+        let screen = self.parser.screen();
+        let reports = (screen.mouse_protocol_mode(), screen.mouse_protocol_encoding());
+        assert_eq!(reports, (MouseProtocolMode::PressRelease, MouseProtocolEncoding::Sgr));
+        let found = picture
+            .lines()
+            .zip(1..)
+            .find_map(|(line, y)| Some((line.find(text)?, line, y)));
+        let (at, line, y) = found.unwrap_or_else(|| panic!("no {text:?} in\n{picture}"));
+        let place = format!("{};{y}", line[..at].chars().count() + 1);
+        self.press(&format!("\x1b[<0;{place}M\x1b[<0;{place}m"));
+    }
+
     /// Reads the output, waiting at most this long. Returns whether there was any.
     pub fn take(&mut self, timeout: Duration) -> bool {
         let Some(master) = &mut self.master else { return false };
@@ -159,6 +175,7 @@ impl Terminal {
         }
         let screen = self.parser.screen();
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
+        assert_eq!(screen.mouse_protocol_mode(), MouseProtocolMode::None);
         (status, self.picture())
     }
 

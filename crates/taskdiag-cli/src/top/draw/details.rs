@@ -11,6 +11,7 @@ use crate::output::cell::{formatted, Cells};
 use crate::output::{tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Lists};
+use crate::top::keys::Action;
 use crate::top::page::Page;
 use crate::top::rows::Target;
 use crate::top::trend::LENGTH;
@@ -83,7 +84,9 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
     let mut pen = Pen::new(canvas, area, 1);
     for other in Page::ALL {
         let style = if other == page { palette.heading() } else { Style::new() };
+        let begin = pen.x();
         pen.put(&format!(" {} ", other.title()), style);
+        pen.spot(begin, Action::Open(other));
     }
 }
 

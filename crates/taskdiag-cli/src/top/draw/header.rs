@@ -8,6 +8,7 @@ use crate::host::{Host, Times, Usage, PRESSURES};
 use crate::output::{people, text};
 use crate::top::bursts::{News, Tally};
 use crate::top::canvas::{Area, Canvas, Style};
+use crate::top::keys::Action;
 use crate::top::model::States;
 
 /// A size for people.
@@ -24,7 +25,10 @@ pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scen
         HeaderLine::Machine => machine(&mut pen, scene.host, palette),
         HeaderLine::Tasks => tasks(&mut pen, scene, palette),
         HeaderLine::Processors { first, columns } => processors(&mut pen, scene, first, columns),
-        HeaderLine::AllProcessors => all_processors(&mut pen, scene),
+        HeaderLine::AllProcessors => {
+            all_processors(&mut pen, scene);
+            pen.spot(0, Action::Processors);
+        }
         HeaderLine::Memory => {
             let half = pen.room() / 2;
             memory(&mut pen.part(half), scene.host, palette);
@@ -180,6 +184,7 @@ fn processors(pen: &mut Pen<'_>, scene: &Scene<'_>, first: usize, columns: usize
         usage(&mut part, &format!("{number:>digits$}"), since, scene.palette);
         pen.skip(1);
     }
+    pen.spot(0, Action::Processors);
 }
 
 fn memory(pen: &mut Pen<'_>, host: &Host, palette: Palette) {

@@ -4,7 +4,7 @@ use super::pen::Pen;
 use super::status::wrapped;
 use super::Scene;
 use crate::top::canvas::{Area, Canvas, Style};
-use crate::top::keys::{bindings, label, CONTROLS};
+use crate::top::keys::{bindings, label, CONTROLS, MOUSE};
 
 /// The keys and what they do.
 fn lines(is_past: bool) -> Vec<(String, &'static str)> {
@@ -15,7 +15,8 @@ fn lines(is_past: bool) -> Vec<(String, &'static str)> {
     let controls = CONTROLS
         .iter()
         .map(|(letter, _, help)| (format!("Ctrl-{}", letter.to_ascii_uppercase()), *help));
-    bindings.chain(controls).collect()
+    let mouse = std::iter::once((MOUSE.0.to_owned(), MOUSE.1));
+    bindings.chain(controls).chain(mouse).collect()
 }
 
 /// Draws the page, beginning at a line. Returns the last line at which the screen can begin.

@@ -1,7 +1,8 @@
 //! Writes text into one line of a picture.
 
 use super::Palette;
-use crate::top::canvas::{self, Area, Canvas, Style};
+use crate::top::canvas::{self, Area, Canvas, Spot, Style};
+use crate::top::keys::Action;
 
 /// A position in a line, and the limit up to which text may be written.
 pub struct Pen<'a> {
@@ -40,6 +41,15 @@ impl<'a> Pen<'a> {
             self.x = self.canvas.put((self.x, self.y), self.end, text, style);
         }
         self
+    }
+
+    /// Makes clicks do this, from a column of the line up to here.
+    pub fn spot(&mut self, begin: u16, action: Action) {
+        self.canvas.spots.push(Spot {
+            line: self.y,
+            columns: begin..self.x,
+            action,
+        });
     }
 
     /// Writes a value behind its label.

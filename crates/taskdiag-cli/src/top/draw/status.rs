@@ -9,6 +9,8 @@ use crate::proc::hidden_by;
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
 use crate::top::groups::COLUMNS;
+use crate::top::input::{Code, Key};
+use crate::top::keys::action;
 use crate::top::rows::{Rows, Target};
 use crate::top::view::{Effect, Prompt, Question};
 
@@ -281,9 +283,24 @@ pub fn keys(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         if pen.room() < key.len() + help.len() + 1 {
             break;
         }
-        pen.put(key, palette.value())
-            .put(" ", Style::new())
-            .put(help, palette.label())
-            .put("  ", Style::new());
+        for name in key.split(' ') {
+            let begin = pen.x();
+            pen.put(name, palette.value()).put(" ", Style::new());
+            if !key.contains(' ') {
+                pen.put(help, palette.label());
+            }
+            let code = match name {
+                "Enter" => Code::Enter,
+                "Left" => Code::Left,
+                "Right" => Code::Right,
+                letter => Code::Char(letter.chars().next().unwrap_or_default()),
+            };
+            let action = action(Key::plain(code), scene.view.is_past);
+            action.into_iter().for_each(|action| pen.spot(begin, action));
+        }
+        if key.contains(' ') {
+            pen.put(help, palette.label());
+        }
+        pen.put("  ", Style::new());
     }
 }

@@ -15,6 +15,7 @@ use crate::output::{people, tasks, terminal, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
 use crate::top::groups::{Group, COLUMNS};
+use crate::top::keys::Action;
 use crate::top::model::ShownTask;
 use crate::top::rows::Rows;
 use crate::top::trend::sparkline;
@@ -70,6 +71,8 @@ impl Memory {
 struct Heading {
     text: &'static str,
     align: Align,
+    /// What a click sorts by.
+    key: Option<SortKey>,
     is_sorted: bool,
     least_width: usize,
 }
@@ -95,12 +98,14 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
         let number = |&(text, column): &(&'static str, Option<SortKey>)| Heading {
             text,
             align: Align::Right,
+            key: column,
             is_sorted: column == sorted,
             least_width: if column.is_none() { TREND_WIDTH } else { 0 },
         };
         let name = |by: &&Grouping| Heading {
             text: by.heading,
             align: Align::Left,
+            key: None,
             is_sorted: false,
             least_width: 0,
         };
@@ -114,6 +119,7 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
         let heading = |show: &Show| Heading {
             text: show.heading(),
             align: show.align(),
+            key: Some(show.sort_key()),
             is_sorted: show.sort_key() == key && *show != Show::Trend,
             least_width: show.least_width(memory.id_width),
         };
@@ -187,9 +193,11 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
                 scene.palette,
             );
         }
+        let mut pen = Pen::new(canvas, area, line);
         if is_at_cursor {
-            Pen::new(canvas, area, line).fill(scene.palette.cursor());
+            pen.fill(scene.palette.cursor());
         }
+        pen.skip(usize::MAX).spot(0, Action::Choose(first + number));
     }
 }
 
@@ -209,7 +217,12 @@ fn heading(
         } else {
             palette.heading()
         };
+        let begin = pen.x();
         put_cell(&mut pen, (column.text, style), width, column.align, 0, palette);
+        column
+            .key
+            .into_iter()
+            .for_each(|key| pen.spot(begin, Action::Sort(key)));
     }
     Pen::new(canvas, area, layout.heading).fill(palette.heading());
 }

@@ -121,6 +121,8 @@ pub struct View {
     /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
+    /// Whether clicks have effects.
+    pub mouse: bool,
     /// Whether kernel threads are shown although nothing selects them.
     pub kernel: bool,
     /// Which of [`commands`] stands for the command.
@@ -162,6 +164,7 @@ impl Default for View {
             delay: Duration::from_secs(2),
             pss_budget: Duration::from_millis(250),
             each_processor: true,
+            mouse: true,
             kernel: false,
             command: 0,
             follow: false,
@@ -271,7 +274,20 @@ impl View {
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key, table);
         }
-        let action = keys::action(key, self.is_past)?;
+        self.perform(keys::action(key, self.is_past)?, table)
+    }
+
+    /// Performs the action of a click, which is no answer to a question.
+    pub fn click(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
+        if self.prompt.is_some() {
+            return None;
+        }
+        self.message = None;
+        self.is_lost = false;
+        self.perform(action, table)
+    }
+
+    fn perform(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
         if let Some(refusal) = self.is_past.then(|| action.refusal_in_past()).flatten() {
             self.say(refusal, true);
             return None;
@@ -301,12 +317,12 @@ impl View {
             Action::ShiftRight => self.shift += SHIFT,
             Action::Help if matches!(self.screen, Screen::Help(_)) => self.screen = Screen::Table,
             Action::Help => self.screen = Screen::Help(0),
-            Action::NextPage | Action::PreviousPage => {
+            Action::NextPage | Action::PreviousPage | Action::Open(_) => {
                 if let Screen::Details(_, page, scroll) = &mut self.screen {
-                    *page = if action == Action::NextPage {
-                        page.next()
-                    } else {
-                        page.previous()
+                    *page = match action {
+                        Action::Open(other) => other,
+                        Action::NextPage => page.next(),
+                        _ => page.previous(),
                     };
                     *scroll = 0;
                 }
@@ -337,8 +353,10 @@ impl View {
             Action::Redraw => return Some(Effect::Redraw),
             Action::Now => return Some(Effect::Now),
             Action::Help => self.screen = Screen::Help(0),
-            Action::Close | Action::NextPage | Action::PreviousPage => {}
+            Action::Close | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
             Action::Details => self.open(table),
+            Action::Choose(row) if self.follow && self.cursor == row => self.open(table),
+            Action::Choose(row) => self.choose(row, table),
             Action::Move(motion) => self.go(motion, table),
             Action::ShiftLeft => self.shift = self.shift.saturating_sub(SHIFT),
             Action::ShiftRight => self.shift += SHIFT,
@@ -442,6 +460,13 @@ impl View {
         self.follow = motion != Motion::Home;
     }
 
+    /// Moves the cursor to a row, and makes it stay there.
+    fn choose(&mut self, row: usize, table: &dyn Table) {
+        self.cursor = row;
+        self.at = table.id(row);
+        self.follow = true;
+    }
+
     /// Opens the row under the cursor: the details of a process, or the processes of a sum.
     fn open(&mut self, table: &dyn Table) {
         if let Some(target) = table.target(self.cursor) {
@@ -509,9 +534,7 @@ impl View {
         let mut found = (from..table.len()).chain(0..from);
         match found.find(|&index| table.has_text(index, &self.search)) {
             Some(index) => {
-                self.cursor = index;
-                self.at = table.id(index);
-                self.follow = true;
+                self.choose(index, table);
                 self.is_sought = false;
             }
             None if self.is_sought => self.say(format!("looking for {:?}", self.search), false),
