@@ -13,6 +13,7 @@ mod mapping;
 pub mod owner;
 pub mod pagecache;
 pub mod pages;
+pub mod priority;
 pub mod procmap;
 pub mod ring;
 pub mod signals;

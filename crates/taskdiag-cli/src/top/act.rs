@@ -1,39 +1,202 @@
-//! Sends signals and sets nice values, for the selected process or thread and no other.
+//! Sends signals and sets priorities and processors, for the selected processes or threads and no
+//! others.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
-use taskdiag::{Field, Filter, Query};
-use taskdiag_sys::signals;
+use rustix::thread::{sched_setaffinity, CpuSet};
+use taskdiag::{Field, Filter, Identity, Query, Task};
+use taskdiag_core::names;
+use taskdiag_sys::{priority, signals};
 
 use super::rows::Target;
 use crate::proc;
 
-/// Sends a signal to the process. The descriptor is opened before the check, so that a process that
-/// gets the same id later is not hit.
-pub fn send(target: &Target, number: u32) -> Result<(), String> {
-    proc::chosen()
-        .check_ids("no signal")
-        .map_err(|error| error.to_string())?;
-    let pid = pid(target.pid)?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(said)?;
-    check(target)?;
-    signals::send(process.as_fd(), number as i32, None).map_err(said)
+/// What can be done to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matter {
+    Signal,
+    Nice,
+    Io,
+    Affinity,
 }
 
-/// Changes the nice value of the thread; for a process, that of its leader, like renice(1). No such
-/// system call takes a descriptor, so the check can only be made before.
-pub fn renice(target: &Target, nice: i32) -> Result<(), String> {
-    proc::chosen()
-        .check_ids("no nice value")
-        .map_err(|error| error.to_string())?;
-    let thread = pid(target.tid)?;
-    check(target)?;
-    setpriority_process(Some(thread), nice).map_err(|errno| match errno {
-        Errno::ACCESS => "you may not lower nice values (CAP_SYS_NICE may)".to_owned(),
-        errno => said(errno),
-    })
+/// What is done to processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deed {
+    pub matter: Matter,
+    /// The number of the signal, the nice value, or the I/O priority as the kernel has it.
+    number: i32,
+    /// The same in words, or the list of processors.
+    text: String,
+}
+
+/// The classes of I/O priorities, with other names.
+const IO_CLASSES: [(&str, &str); 4] = [
+    ("none", "none"),
+    ("realtime", "rt"),
+    ("best-effort", "be"),
+    ("idle", "idle"),
+];
+
+/// Where the class is in an I/O priority.
+const IO_CLASS_SHIFT: i32 = 13;
+
+/// An I/O priority in words.
+fn io_text(priority: i32) -> String {
+    let (class, level) = (priority >> IO_CLASS_SHIFT, priority & 7);
+    match IO_CLASSES.get(class as usize) {
+        Some((name, _)) if class == 1 || class == 2 => format!("{name} {level}"),
+        Some((name, _)) => (*name).to_owned(),
+        None => priority.to_string(),
+    }
+}
+
+fn io_priority(text: &str) -> Option<i32> {
+    let (class, level) = text.split_once(' ').unwrap_or((text, "4"));
+    let class = IO_CLASSES
+        .iter()
+        .position(|(name, other)| class == *name || class == *other)? as i32;
+    let level = level.trim().parse().ok().filter(|level| (0..8).contains(level))?;
+    let has_level = class == 1 || class == 2;
+    (has_level || !text.contains(' ')).then_some(class << IO_CLASS_SHIFT | if has_level { level } else { 0 })
+}
+
+/// The processors of a list such as `0-3,5`.
+fn processors(text: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= CpuSet::MAX_CPU {
+            return None;
+        }
+        (first..=last).for_each(|cpu| set.set(cpu));
+    }
+    Some(set)
+}
+
+impl Matter {
+    fn noun(self) -> &'static str {
+        match self {
+            Matter::Signal => "signal",
+            Matter::Nice => "nice value",
+            Matter::Io => "I/O priority",
+            Matter::Affinity => "processors",
+        }
+    }
+
+    /// What a question about it begins with.
+    pub fn label(self) -> String {
+        format!("{} {}", self.noun(), if self == Matter::Signal { "for" } else { "of" })
+    }
+
+    /// What an answer means, or what it can be.
+    pub fn deed(self, text: &str) -> Result<Deed, &'static str> {
+        let text = text.trim();
+        let is_nice = |nice: &i32| (-20..=19).contains(nice);
+        let (meant, known) = match self {
+            Matter::Signal => (
+                names::signal(text).map(|number| (number as i32, signal_name(number))),
+                "not a signal: a name such as TERM or HUP, or a number",
+            ),
+            Matter::Nice => (
+                text.parse().ok().filter(is_nice).map(|nice| (nice, nice.to_string())),
+                "a nice value is a number from -20 to 19",
+            ),
+            Matter::Io => (
+                io_priority(text).map(|priority| (priority, io_text(priority))),
+                "an I/O priority is none, idle, or best-effort or realtime with a level from 0 to 7: be 4",
+            ),
+            Matter::Affinity => (
+                processors(text).map(|_| (0, text.to_owned())),
+                "processors are a list of numbers: 0-3,5",
+            ),
+        };
+        let (number, text) = meant.ok_or(known)?;
+        Ok(Deed {
+            matter: self,
+            number,
+            text,
+        })
+    }
+
+    /// What a process has now, as an answer; empty if that is not known.
+    pub fn now(self, target: &Target) -> String {
+        let known = match self {
+            Matter::Signal => return "TERM".to_owned(),
+            Matter::Nice => target.nice.map(|nice| nice.to_string()),
+            _ if proc::chosen().is_outer() => None,
+            Matter::Io => {
+                let thread = pid(target.tid).ok();
+                thread
+                    .and_then(|thread| priority::io_priority(thread).ok())
+                    .map(io_text)
+            }
+            Matter::Affinity => {
+                let query = query(&[target]).fields(Field::StartNs | Field::Affinity);
+                let answer = proc::handle().one_shot().query(&query).ok();
+                let of = |tasks: taskdiag::Snapshot| Some(tasks.tasks().next()?.affinity().ok()?.to_string());
+                answer.and_then(of)
+            }
+        };
+        known.unwrap_or_default()
+    }
+}
+
+fn signal_name(number: u32) -> String {
+    let name = names::SIGNALS.get(number as usize - 1);
+    name.map_or_else(|| number.to_string(), |name| format!("SIG{name}"))
+}
+
+impl Deed {
+    /// The words before and after those to whom it is done, in a question.
+    pub fn question(&self) -> (String, String) {
+        match self.matter {
+            Matter::Signal => (format!("send {} to", self.text), String::new()),
+            matter => (format!("set the {} of", matter.noun()), format!(" to {}", self.text)),
+        }
+    }
+
+    /// That it is done to these.
+    pub fn done(&self, whom: &str) -> String {
+        let (noun, text) = (self.matter.noun(), &self.text);
+        match self.matter {
+            Matter::Signal => format!("signal {} was sent to {whom}", self.number),
+            Matter::Affinity => format!("the {noun} of {whom} are {text} now"),
+            _ => format!("the {noun} of {whom} is {text} now"),
+        }
+    }
+
+    /// Does it to a process or a thread. The descriptor is opened before the check, so that a signal
+    /// does not hit a process that gets the same id later. Priorities and processors are those of the
+    /// thread; for a process, of its leader, like renice(1). No such system call takes a descriptor,
+    /// so there is a check before and after.
+    pub fn apply(&self, target: &Target) -> Result<(), String> {
+        let none = format!("no {}", self.matter.noun());
+        proc::chosen().check_ids(&none).map_err(|error| error.to_string())?;
+        let thread = pid(target.tid)?;
+        let process = pidfd_open(pid(target.pid)?, PidfdFlags::empty()).map_err(said)?;
+        check(target)?;
+        match self.matter {
+            Matter::Signal => return signals::send(process.as_fd(), self.number, None).map_err(said),
+            Matter::Nice => setpriority_process(Some(thread), self.number).map_err(|errno| match errno {
+                Errno::ACCESS => "you may not lower nice values (CAP_SYS_NICE may)".to_owned(),
+                errno => said(errno),
+            }),
+            Matter::Io => priority::set_io_priority(thread, self.number).map_err(said),
+            Matter::Affinity => {
+                let set = processors(&self.text).unwrap_or_default();
+                sched_setaffinity(Some(thread), &set).map_err(|errno| match errno {
+                    Errno::INVAL => "none of these processors is there for it".to_owned(),
+                    errno => said(errno),
+                })
+            }
+        }?;
+        check(target)
+    }
 }
 
 fn pid(number: u32) -> Result<Pid, String> {
@@ -49,26 +212,39 @@ fn said(errno: Errno) -> String {
     }
 }
 
-/// Fails if the id belongs to another task by now. One that started in the same tick has, at least,
-/// the same name; those of kernel threads change with their work.
-pub fn check(target: &Target) -> Result<(), String> {
-    let query = if target.tid == target.pid {
-        Query::these([target.pid])
-    } else {
-        Query::threads_of_these([target.pid]).filter(Filter::one_of(Field::Tid, &[target.tid]))
-    };
-    let snapshot = proc::handle()
-        .one_shot()
-        .query(&query.fields(Field::StartNs | Field::Comm | Field::KernelThread))
-        .map_err(|error| format!("{error:#}"))?;
-    let mut tasks = snapshot.tasks();
-    let task = tasks.find(|task| task.identity() == Ok(target.identity));
-    let task = task.ok_or_else(|| said(Errno::SRCH))?;
-    if task.comm() == Ok(target.name.as_slice()) || task.kernel_thread() == Ok(true) {
-        Ok(())
-    } else {
-        Err("it has another name by now: select it again".to_owned())
+/// The tasks with the ids of these.
+fn query(targets: &[&Target]) -> Query {
+    let pids = targets.iter().map(|target| target.pid);
+    if targets.iter().all(|target| target.tid == target.pid) {
+        return Query::these(pids);
     }
+    let tids: Vec<u32> = targets.iter().map(|target| target.tid).collect();
+    Query::threads_of_these(pids).filter(Filter::one_of(Field::Tid, &tids))
+}
+
+/// Why each of these can't be meant: it has ended, or its id belongs to another task by now. One that
+/// started in the same tick has, at least, the same name; those of kernel threads change with their
+/// work.
+pub fn refusals(targets: &[&Target]) -> Vec<Option<String>> {
+    let query = query(targets).fields(Field::StartNs | Field::Comm | Field::KernelThread);
+    let snapshot = match proc::handle().one_shot().query(&query) {
+        Ok(snapshot) => snapshot,
+        Err(error) => return targets.iter().map(|_| Some(format!("{error:#}"))).collect(),
+    };
+    let tasks: HashMap<Identity, Task<'_>> = snapshot
+        .tasks()
+        .filter_map(|task| Some((task.identity().ok()?, task)))
+        .collect();
+    let refusal = |target: &&Target| match tasks.get(&target.identity) {
+        None => Some(said(Errno::SRCH)),
+        Some(task) if task.comm() == Ok(target.name.as_slice()) || task.kernel_thread() == Ok(true) => None,
+        Some(_) => Some("it has another name by now: select it again".to_owned()),
+    };
+    targets.iter().map(refusal).collect()
+}
+
+fn check(target: &Target) -> Result<(), String> {
+    refusals(&[target]).into_iter().flatten().next().map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -94,6 +270,51 @@ mod tests {
         (child, target)
     }
 
+    fn deed(matter: Matter, text: &str) -> Deed {
+        matter.deed(text).expect("an answer")
+    }
+
+    fn deeds() -> [Deed; 4] {
+        [
+            deed(Matter::Signal, "TERM"),
+            deed(Matter::Nice, "7"),
+            deed(Matter::Io, "idle"),
+            deed(Matter::Affinity, "0"),
+        ]
+    }
+
+    /// Check which answers have a meaning, and that what a process has is an answer.
+    #[test]
+    fn answers_have_a_meaning() {
+        for (matter, text, meant) in [
+            (Matter::Io, "be 7", Some((2 << IO_CLASS_SHIFT | 7, "best-effort 7"))),
+            (Matter::Io, "realtime 0", Some((1 << IO_CLASS_SHIFT, "realtime 0"))),
+            (
+                Matter::Io,
+                "best-effort",
+                Some((2 << IO_CLASS_SHIFT | 4, "best-effort 4")),
+            ),
+            (Matter::Io, "idle", Some((3 << IO_CLASS_SHIFT, "idle"))),
+            (Matter::Io, "none", Some((0, "none"))),
+            (Matter::Io, "idle 3", None),
+            (Matter::Io, "be 8", None),
+            (Matter::Io, "", None),
+            (Matter::Affinity, " 0-3,5 ", Some((0, "0-3,5"))),
+            (Matter::Affinity, "3-0", None),
+            (Matter::Affinity, "0-99999999999", None),
+            (Matter::Affinity, "", None),
+            (Matter::Signal, "hup", Some((1, "SIGHUP"))),
+            (Matter::Signal, "0", None),
+            (Matter::Nice, "-20", Some((-20, "-20"))),
+            (Matter::Nice, "-21", None),
+        ] {
+            let deed = matter.deed(text).ok();
+            let found = deed.as_ref().map(|deed| (deed.number, deed.text.as_str()));
+            assert_eq!(found, meant, "{text}");
+            assert!(deed.is_none_or(|deed| matter.deed(&deed.text) == Ok(deed)), "{text}");
+        }
+    }
+
     /// Check that actions reach the selected process, and not another process with the same id.
     #[test]
     fn only_the_one_that_is_meant() {
@@ -104,18 +325,30 @@ mod tests {
             ..target.clone()
         };
         let ended = Err("it has ended".to_owned());
-        assert_eq!((send(&wrong, 15), renice(&wrong, 19)), (ended.clone(), ended.clone()));
-        assert_eq!(renice(&target, 7), Ok(()));
+        for deed in deeds() {
+            assert_eq!(deed.apply(&wrong), ended, "{deed:?}");
+        }
+        for deed in &deeds()[1..] {
+            assert_eq!(deed.apply(&target), Ok(()), "{deed:?}");
+        }
         assert_eq!(getpriority_process(Some(Pid::from_child(&child))), Ok(7));
         assert!(child.try_wait().expect("a child").is_none());
-        assert_eq!(send(&target, 15), Ok(()));
+        let thread = Pid::from_child(&child);
+        assert_eq!(priority::io_priority(thread).map(io_text), Ok("idle".to_owned()));
+        assert_eq!(Matter::Io.now(&target), "idle");
+        assert_eq!(Matter::Affinity.now(&target), "0");
+        assert_eq!(deed(Matter::Signal, "TERM").apply(&target), Ok(()));
         child.wait().expect("it ends");
-        assert_eq!((send(&target, 15), renice(&target, 7)), (ended.clone(), ended));
+        for deed in deeds() {
+            assert_eq!(deed.apply(&target), ended, "{deed:?}");
+        }
         let renamed = Target {
             name: b"slept".to_vec(),
             ..another
         };
-        assert!(send(&renamed, 15).is_err_and(|said| said.contains("another name")));
+        assert!(deed(Matter::Signal, "TERM")
+            .apply(&renamed)
+            .is_err_and(|said| said.contains("another name")));
         assert_eq!(other.try_wait().expect("a child"), None);
         other.kill().expect("it is ours");
         other.wait().expect("it ends");

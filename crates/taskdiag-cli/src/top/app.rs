@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use taskdiag::{Filter, Identity, Snapshot};
 
-use super::act;
+use super::act::{self, Matter};
 use super::bursts::News;
 use super::canvas::Spot;
 use super::details::{Details, Inquiry};
@@ -352,7 +352,11 @@ impl<'a> App<'a> {
         if tag.serial == self.ordered.serial {
             self.start.view.seek(&self.model);
         }
-        let refusal = self.start.view.target().and_then(|target| act::check(target).err());
+        let refusal = self
+            .start
+            .view
+            .target()
+            .and_then(|target| act::refusals(&[target]).remove(0));
         if let (Some(prompt), Some(_)) = (&mut self.start.view.prompt, &refusal) {
             prompt.refusal = refusal;
         }
@@ -447,14 +451,17 @@ impl<'a> App<'a> {
                 );
                 self.start.sampler.order(Order::Now);
             }
-            Effect::Signal(target, number) => match act::send(&target, number) {
-                Ok(()) => view.say(format!("signal {number} was sent to {}", target.pid), false),
-                Err(reason) => view.say(format!("{}: {reason}", target.pid), true),
-            },
-            Effect::Renice(target, nice) => match act::renice(&target, nice) {
-                Ok(()) => view.say(format!("the nice value of {} is {nice} now", target.tid), false),
-                Err(reason) => view.say(format!("{}: {reason}", target.tid), true),
-            },
+            Effect::Act(deed, target) => {
+                let whom = if deed.matter == Matter::Signal {
+                    target.pid
+                } else {
+                    target.tid
+                };
+                match deed.apply(&target) {
+                    Ok(()) => view.say(deed.done(&whom.to_string()), false),
+                    Err(reason) => view.say(format!("{whom}: {reason}"), true),
+                }
+            }
             Effect::Save => match &self.start.settings {
                 None => view.say("there is no place for settings: HOME is not set", true),
                 Some(path) => match settings::save(path, view) {

@@ -2,6 +2,7 @@
 
 use taskdiag::Field;
 
+use super::act::Matter;
 use super::column::SortKey;
 use super::input::{Code, Key};
 use super::page::Page;
@@ -61,8 +62,8 @@ pub enum Action {
     AskSearch,
     SearchNext,
     Follow,
-    AskSignal,
-    AskNice,
+    /// Asks what to do to the process.
+    Ask(Matter),
     AskDelay,
     Now,
     Pause,
@@ -76,10 +77,10 @@ impl Action {
     /// Why the action is not possible in a recording; `None` if it is.
     pub fn refusal_in_past(self) -> Option<&'static str> {
         match self {
-            Action::AskSignal => {
+            Action::Ask(Matter::Signal) => {
                 Some("what was recorded can't be signalled: `taskdiag top` without --history shows now")
             }
-            Action::AskNice => Some("what was recorded can't be reniced: `taskdiag top` without --history shows now"),
+            Action::Ask(_) => Some("what was recorded can't be reniced: `taskdiag top` without --history shows now"),
             Action::Threads => Some("a recording has processes, not their threads"),
             Action::AskDelay | Action::Now | Action::Pause => {
                 Some("samples of a recording do not come by themselves: Left and Right go through them")
@@ -118,9 +119,9 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Code::PageDown], Move(Motion::PageDown), "one page down"),
     bind(&[Code::Home], Move(Motion::Home), "to the first row, whichever process is there"),
     bind(&[Code::End], Move(Motion::End), "to the last row"),
-    bind(&[Code::Left], Action::ShiftLeft, "show the beginning of long commands"),
-    bind(&[Code::Right], Action::ShiftRight, "show more of long commands"),
-    bind(&[Enter, Char('i')], Action::Details, "details of the process; of a unit, container, user or program: its processes"),
+    bind(&[Code::Left], Action::ShiftLeft, "show the beginning of long commands, and of lines of details"),
+    bind(&[Code::Right], Action::ShiftRight, "show more of them"),
+    bind(&[Enter], Action::Details, "details of the process; of a unit, container, user or program: its processes"),
     bind(&[Tab], Action::NextPage, "in details: the next page; in a question about fields or users: complete the name"),
     bind(&[BackTab], Action::PreviousPage, "in details: the page before"),
     bind(&[Esc], Action::Close, "back to the table"),
@@ -144,8 +145,10 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('/'), Char('L'), F(3)], Action::AskSearch, "search for a name, a command line, a user, an id"),
     bind(&[Char('n'), Char('&')], Action::SearchNext, "search on"),
     bind(&[Char('F')], Action::Follow, "let the cursor stay on its line, whichever process is there; again: on its process"),
-    bind(&[Char('k'), F(9)], Action::AskSignal, "send a signal to the process"),
-    bind(&[Char('r')], Action::AskNice, "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
+    bind(&[Char('k'), F(9)], Action::Ask(Matter::Signal), "send a signal to the process"),
+    bind(&[Char('r')], Action::Ask(Matter::Nice), "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
+    bind(&[Char('i')], Action::Ask(Matter::Io), "change the I/O priority, as ionice(1): none, idle, best-effort 0 to 7, realtime 0 to 7"),
+    bind(&[Char('a')], Action::Ask(Matter::Affinity), "change the processors on which it may run, as taskset(1): 0-3,5"),
     bind(&[Char('d'), Char('s')], Action::AskDelay, "change the time between samples"),
     bind(&[Char(' ')], Action::Now, "take a sample now"),
     bind(&[Char('Z')], Action::Pause, "stop taking samples, and go on"),
@@ -292,11 +295,13 @@ mod tests {
             }
         }
         for binding in PAST_BINDINGS.iter().filter(|binding| matches!(binding.keys, [Char(_)])) {
-            assert_eq!(action(Key::plain(binding.keys[0]), false), None);
+            // Live, `a` is that of htop.
+            let live = (binding.keys[0] == Char('a')).then_some(Action::Ask(Matter::Affinity));
+            assert_eq!(action(Key::plain(binding.keys[0]), false), live);
         }
         assert_eq!(action(Key::plain(Code::Left), false), Some(Action::ShiftLeft));
         assert_eq!(bindings(false).count(), BINDINGS.len());
-        for key in ['k', 'r', 'H', 'd', ' ', 'Z'] {
+        for key in ['k', 'r', 'i', 'H', 'd', ' ', 'Z'] {
             let action = action(Key::plain(Char(key)), true).expect("a meaning");
             assert!(action.refusal_in_past().is_some(), "{key}");
         }

@@ -192,6 +192,23 @@ fn signals_are_confirmed() {
     top.wait_for("to 7? [y/N]");
     top.press("y");
     top.wait_for(&format!("the nice value of {pid} is 7 now"));
+    top.press("i\x15be 9\r");
+    top.wait_for("with a level from 0 to 7");
+    top.press("\x15be 6\r");
+    top.wait_for(&format!(
+        "set the I/O priority of {pid} sleep (root) to best-effort 6? [y/N]"
+    ));
+    top.press("y");
+    top.wait_for(&format!("the I/O priority of {pid} is best-effort 6 now"));
+    top.press("i");
+    top.wait_for(&format!("I/O priority of {pid} sleep (root): best-effort 6"));
+    top.press("\x07a\x150\r");
+    top.wait_for(&format!("set the processors of {pid} sleep (root) to 0? [y/N]"));
+    top.press("y");
+    top.wait_for(&format!("the processors of {pid} are 0 now"));
+    assert_eq!(status(&pid, "Cpus_allowed_list"), "0");
+    top.press("a\x15900\ry");
+    top.wait_for("none of these processors is there for it");
     top.press("k\x15kill\r");
     top.wait_for("send SIGKILL");
     top.press("y");
@@ -267,6 +284,8 @@ fn processes_of_the_host_are_only_looked_at() {
     for (key, question, answer) in [
         ("k\x15kill\r", "send SIGKILL", "no signal"),
         ("r\x157\r", "to 7?", "no nice value"),
+        ("i\x15idle\r", "to idle?", "no I/O priority"),
+        ("a\x150\r", "to 0?", "no processors"),
     ] {
         top.press(key);
         top.wait_for(question);

@@ -6,6 +6,7 @@ use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
 use crate::proc::hidden_by;
+use crate::top::act::Matter;
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
 use crate::top::groups::COLUMNS;
@@ -24,8 +25,7 @@ fn label(question: &Question) -> String {
         Question::Time => "time: ".to_owned(),
         Question::Columns => "columns: ".to_owned(),
         Question::Sort => "sort by: ".to_owned(),
-        Question::Signal(target) => format!("signal for {}: ", who(target)),
-        Question::Nice(target) => format!("nice value of {}: ", who(target)),
+        Question::About(matter, target) => format!("{} {}: ", matter.label(), who(target)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }
 }
@@ -53,17 +53,15 @@ fn named(target: &Target) -> String {
 
 fn confirmation(effect: &Effect) -> String {
     match effect {
-        Effect::Signal(target, number) => {
-            let name = taskdiag_core::names::SIGNALS.get(*number as usize - 1);
-            let name = name.map_or_else(|| number.to_string(), |name| format!("SIG{name}"));
-            let thread = if target.tid == target.pid {
-                String::new()
-            } else {
-                format!(" of thread {}", target.tid)
+        Effect::Act(deed, target) => {
+            let (before, after) = deed.question();
+            let whom = match deed.matter {
+                Matter::Signal if target.tid == target.pid => format!("process {}", who(target)),
+                Matter::Signal => format!("process {} of thread {} {}", target.pid, target.tid, named(target)),
+                _ => who(target),
             };
-            format!("send {name} to process {}{thread} {}?", target.pid, named(target))
+            format!("{before} {whom}{after}?")
         }
-        Effect::Renice(target, nice) => format!("set the nice value of {} to {nice}?", who(target)),
         Effect::Save => "write the settings?".to_owned(),
         Effect::Quit | Effect::Suspend | Effect::Redraw | Effect::Now | Effect::Go(_) => String::new(),
     }

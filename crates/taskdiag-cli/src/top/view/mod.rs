@@ -1,11 +1,11 @@
 //! What the user looks at, and how. Keys change it. Nothing here does I/O, except that typed names
-//! of users are looked up in the user database.
+//! of users are looked up in the user database, and questions begin with what a process has now.
 
 use std::time::Duration;
 
 use taskdiag::Field;
-use taskdiag_core::names;
 
+use super::act::{Deed, Matter};
 use super::column::{self, commands, usual, Order, Set, Show, SortKey};
 use super::groups::expression;
 use super::input::Key;
@@ -49,8 +49,8 @@ pub enum Question {
     Time,
     Columns,
     Sort,
-    Signal(Target),
-    Nice(Target),
+    /// What to do to a process.
+    About(Matter, Target),
     /// Whether to perform an action.
     Confirm(Effect),
 }
@@ -80,8 +80,7 @@ pub enum Effect {
     Now,
     Go(Step),
     Save,
-    Signal(Target, u32),
-    Renice(Target, i32),
+    Act(Deed, Target),
 }
 
 /// What the screen shows.
@@ -198,11 +197,6 @@ pub fn chosen_columns(list: &str, usual: Vec<Show>) -> Result<Vec<Show>, Failure
     Ok(chosen.columns(usual, |show| show))
 }
 
-/// The signal with this name or number.
-pub fn signal(text: &str) -> Option<u32> {
-    names::signal(text.trim())
-}
-
 /// The message of a failure, on one line.
 pub fn one_line(failure: &Failure) -> String {
     failure.message().replace('\n', "; ")
@@ -260,9 +254,7 @@ impl View {
     /// The process or thread that a question is about.
     pub fn target(&self) -> Option<&Target> {
         match &self.prompt.as_ref()?.question {
-            Question::Signal(target)
-            | Question::Nice(target)
-            | Question::Confirm(Effect::Signal(target, _) | Effect::Renice(target, _)) => Some(target),
+            Question::About(_, target) | Question::Confirm(Effect::Act(_, target)) => Some(target),
             _ => None,
         }
     }
@@ -327,10 +319,10 @@ impl View {
                     *scroll = 0;
                 }
             }
-            Action::AskSignal | Action::AskNice => {
+            Action::Ask(matter) => {
                 if let Screen::Details(target, ..) = &self.screen {
                     let target = target.clone();
-                    self.ask_about(action, target);
+                    self.ask_about(matter, target);
                 }
             }
             Action::Suspend => return Some(Effect::Suspend),
@@ -393,10 +385,10 @@ impl View {
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
-            Action::AskSignal | Action::AskNice => match table.target(self.cursor) {
+            Action::Ask(matter) => match table.target(self.cursor) {
                 Some(target) => {
                     self.follow = true;
-                    self.ask_about(action, target);
+                    self.ask_about(matter, target);
                 }
                 None => self.say("choose a process first: Enter shows those of a row", true),
             },
@@ -429,12 +421,9 @@ impl View {
         self.rows = rows;
     }
 
-    fn ask_about(&mut self, action: Action, target: Target) {
-        if action == Action::AskSignal {
-            return self.ask(Question::Signal(target), "TERM".to_owned());
-        }
-        let nice = target.nice.map_or_else(String::new, |nice| nice.to_string());
-        self.ask(Question::Nice(target), nice);
+    fn ask_about(&mut self, matter: Matter, target: Target) {
+        let now = matter.now(&target);
+        self.ask(Question::About(matter, target), now);
     }
 
     /// Moves to another sample of a recording. Looking for a spike takes a while.
@@ -615,13 +604,11 @@ impl View {
                 self.search = text;
                 self.search_from(self.cursor, table);
             }
-            Question::Signal(target) => {
-                let effect = Effect::Signal(target, signal(&text).unwrap_or(0));
-                self.ask(Question::Confirm(effect), String::new());
-            }
-            Question::Nice(target) => {
-                let effect = Effect::Renice(target, text.parse().unwrap_or(0));
-                self.ask(Question::Confirm(effect), String::new());
+            Question::About(matter, target) => {
+                let effect = matter.deed(&text).map(|deed| Effect::Act(deed, target));
+                effect
+                    .into_iter()
+                    .for_each(|effect| self.ask(Question::Confirm(effect), String::new()));
             }
             Question::Time => return history::moment(&text).ok().map(|wall_ns| Effect::Go(Step::To(wall_ns))),
             Question::Confirm(_) => {}
@@ -649,14 +636,8 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
         Question::Sort => Order::named(text).err().and_then(failed),
         Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
         Question::Time => history::moment(text).err().map(|message| (message, None)),
-        Question::Signal(_) if signal(text).is_none() => {
-            Some(("not a signal: a name such as TERM or HUP, or a number".to_owned(), None))
-        }
-        Question::Nice(_) => match text.parse::<i32>() {
-            Ok(-20..=19) => None,
-            _ => Some(("a nice value is a number from -20 to 19".to_owned(), None)),
-        },
-        Question::Search | Question::Confirm(_) | Question::Signal(_) => None,
+        Question::About(matter, _) => matter.deed(text).err().map(|known| (known.to_owned(), None)),
+        Question::Search | Question::Confirm(_) => None,
     }
 }
 

@@ -55,6 +55,10 @@ impl Table for Fake {
     }
 }
 
+fn deed(matter: Matter, answer: &str) -> Deed {
+    matter.deed(answer).expect("an answer")
+}
+
 fn fake(count: u32) -> Fake {
     Fake {
         pids: (1..=count).collect(),
@@ -231,13 +235,19 @@ fn what_can_not_be_undone_is_confirmed() {
     let target = table.target(1).expect("a row");
     assert_eq!(press(&mut view, &table, b"\x1b[Bk\r"), []);
     let question = &view.prompt.as_ref().expect("a question").question;
-    assert_eq!(*question, Question::Confirm(Effect::Signal(target.clone(), 15)));
+    assert_eq!(
+        *question,
+        Question::Confirm(Effect::Act(deed(Matter::Signal, "TERM"), target.clone()))
+    );
     // Other processes have taken its place.
     let other = Fake {
         pids: (100..200).collect(),
         height: 10,
     };
-    assert_eq!(press(&mut view, &other, b"y"), [Effect::Signal(target.clone(), 15)]);
+    assert_eq!(
+        press(&mut view, &other, b"y"),
+        [Effect::Act(deed(Matter::Signal, "TERM"), target.clone())]
+    );
     for refusal in [&b"n"[..], b"\r", b"\x1b"] {
         assert_eq!(press(&mut view, &table, b"k\x15hup\r"), []);
         assert_eq!(press(&mut view, &table, refusal), []);
@@ -247,7 +257,17 @@ fn what_can_not_be_undone_is_confirmed() {
     assert!(view.prompt.take().is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(press(&mut view, &table, b"r\x1520\r"), []);
     assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.error.is_some()));
-    assert_eq!(press(&mut view, &table, b"\x15-5\ry"), [Effect::Renice(target, -5)]);
+    assert_eq!(
+        press(&mut view, &table, b"\x15-5\ry"),
+        [Effect::Act(deed(Matter::Nice, "-5"), target.clone())]
+    );
+    let affinity = deed(Matter::Affinity, "0-3,5");
+    assert_eq!(
+        press(&mut view, &table, b"a\x150-3,5\ry"),
+        [Effect::Act(affinity, target.clone())]
+    );
+    let io = deed(Matter::Io, "be 2");
+    assert_eq!(press(&mut view, &table, b"i\x15be 2\ry"), [Effect::Act(io, target)]);
     assert_eq!(press(&mut view, &table, b"Wy"), [Effect::Save]);
     // There is no process in an empty table.
     press(&mut view, &fake(0), b"k");
@@ -303,7 +323,10 @@ fn details_have_pages() {
     assert_eq!(view.screen, Screen::Details(target.clone(), Page::Limits, 0));
     press(&mut view, &table, b"\x1b[Z\x1b[Z\x1b[6~");
     assert_eq!(view.screen, Screen::Details(target.clone(), Page::History, 10));
-    assert_eq!(press(&mut view, &table, b"k\ry"), [Effect::Signal(target, 15)]);
+    assert_eq!(
+        press(&mut view, &table, b"k\ry"),
+        [Effect::Act(deed(Matter::Signal, "TERM"), target)]
+    );
     assert_eq!(press(&mut view, &table, b"q"), []);
     assert_eq!(view.screen, Screen::Table);
     press(&mut view, &table, b"?");
