@@ -15,13 +15,14 @@ use super::draw::{self, layout, Layout, Memory, Palette, Scene};
 use super::input::{Code, Decoder, READ_BYTES};
 use super::keys::Action;
 use super::model::Model;
+use super::rows::{Id, Target};
 use super::sampler::{Order, Report, Sampler, Survey};
 use super::screen::Screen;
 use super::settings;
 use super::source::{At, Sample, Tag};
 use super::spec::Spec;
 use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
-use super::view::{self, one_line, Effect, View};
+use super::view::{self, one_line, Effect, Table as _, View};
 use crate::history;
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
@@ -352,17 +353,39 @@ impl<'a> App<'a> {
         if tag.serial == self.ordered.serial {
             self.start.view.seek(&self.model);
         }
-        let refusal = self
+        if let Some(prompt) = self
             .start
             .view
-            .target()
-            .and_then(|target| act::refusals(&[target]).remove(0));
-        if let (Some(prompt), Some(_)) = (&mut self.start.view.prompt, &refusal) {
-            prompt.refusal = refusal;
+            .prompt
+            .as_mut()
+            .filter(|prompt| !prompt.targets().is_empty())
+        {
+            let refusals = act::refusals(&prompt.targets().iter().collect::<Vec<_>>());
+            // Of several, the others are still meant.
+            let all: Option<Vec<String>> = refusals.into_iter().collect();
+            prompt.refusal = all.map(|mut all| all.swap_remove(0)).or(prompt.refusal.take());
         }
+        self.check_tags();
         // The rows must show values of this sample.
         self.ordered.look.clear();
         self.is_changed = true;
+    }
+
+    /// Ends the tags of what has ended, and says so.
+    fn check_tags(&mut self) {
+        let view = &mut self.start.view;
+        let is_gone = |tag: &&Target| self.model.position(&Id::Task(tag.identity)).is_none();
+        let missing: Vec<&Target> = view.tags.iter().filter(is_gone).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let refusals = act::refusals(&missing).into_iter().zip(missing);
+        let ended: Vec<u32> = refusals.filter_map(|(refusal, tag)| refusal.map(|_| tag.tid)).collect();
+        view.tags.retain(|tag| !ended.contains(&tag.tid));
+        if !ended.is_empty() {
+            let ids: Vec<String> = ended.iter().map(u32::to_string).collect();
+            view.say(format!("tagged, and ended: {}", ids.join(", ")), false);
+        }
     }
 
     fn sample(&mut self, sample: Sample, tag: Tag) {
@@ -451,16 +474,21 @@ impl<'a> App<'a> {
                 );
                 self.start.sampler.order(Order::Now);
             }
-            Effect::Act(deed, target) => {
-                let whom = if deed.matter == Matter::Signal {
-                    target.pid
-                } else {
-                    target.tid
+            Effect::Act(deed, targets) => {
+                let is_signal = deed.matter == Matter::Signal;
+                let id = |target: &Target| if is_signal { target.pid } else { target.tid };
+                let done = |target: &Target| {
+                    let failed = deed.apply(target).err()?;
+                    Some(format!("{}: {failed}", id(target)))
                 };
-                match deed.apply(&target) {
-                    Ok(()) => view.say(deed.done(&whom.to_string()), false),
-                    Err(reason) => view.say(format!("{whom}: {reason}"), true),
-                }
+                let failed: Vec<String> = targets.iter().filter_map(done).collect();
+                let whom = match targets.as_slice() {
+                    [one] => id(one).to_string(),
+                    _ => format!("{} that were tagged", targets.len() - failed.len()),
+                };
+                let done = (failed.len() < targets.len()).then(|| deed.done(&whom));
+                let said: Vec<String> = done.into_iter().chain(failed.iter().cloned()).collect();
+                view.say(said.join("; "), !failed.is_empty());
             }
             Effect::Save => match &self.start.settings {
                 None => view.say("there is no place for settings: HOME is not set", true),

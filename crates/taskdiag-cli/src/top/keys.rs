@@ -62,8 +62,11 @@ pub enum Action {
     AskSearch,
     SearchNext,
     Follow,
-    /// Asks what to do to the process.
+    /// Asks what to do to the process, or to all that are tagged.
     Ask(Matter),
+    Tag,
+    TagFamily,
+    Untag,
     AskDelay,
     Now,
     Pause,
@@ -81,6 +84,9 @@ impl Action {
                 Some("what was recorded can't be signalled: `taskdiag top` without --history shows now")
             }
             Action::Ask(_) => Some("what was recorded can't be reniced: `taskdiag top` without --history shows now"),
+            Action::Tag | Action::TagFamily | Action::Untag => {
+                Some("tags are for signals and priorities: `taskdiag top` without --history shows now")
+            }
             Action::Threads => Some("a recording has processes, not their threads"),
             Action::AskDelay | Action::Now | Action::Pause => {
                 Some("samples of a recording do not come by themselves: Left and Right go through them")
@@ -150,7 +156,10 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('i')], Action::Ask(Matter::Io), "change the I/O priority, as ionice(1): none, idle, best-effort 0 to 7, realtime 0 to 7"),
     bind(&[Char('a')], Action::Ask(Matter::Affinity), "change the processors on which it may run, as taskset(1): 0-3,5"),
     bind(&[Char('d'), Char('s')], Action::AskDelay, "change the time between samples"),
-    bind(&[Char(' ')], Action::Now, "take a sample now"),
+    bind(&[Char(' ')], Action::Tag, "tag the process, or end its tag: k, r, i and a are about all that are tagged"),
+    bind(&[Char('c')], Action::TagFamily, "tag the process and those below it"),
+    bind(&[Char('U')], Action::Untag, "end all tags"),
+    bind(&[Char('=')], Action::Now, "take a sample now"),
     bind(&[Char('Z')], Action::Pause, "stop taking samples, and go on"),
     bind(&[Char('1')], Action::Processors, "a bar for each processor, or one for all"),
     bind(&[Char('W')], Action::AskSave, "write the settings to their file"),
@@ -301,7 +310,7 @@ mod tests {
         }
         assert_eq!(action(Key::plain(Code::Left), false), Some(Action::ShiftLeft));
         assert_eq!(bindings(false).count(), BINDINGS.len());
-        for key in ['k', 'r', 'i', 'H', 'd', ' ', 'Z'] {
+        for key in ['k', 'r', 'i', 'H', 'd', ' ', 'c', 'U', '=', 'Z'] {
             let action = action(Key::plain(Char(key)), true).expect("a meaning");
             assert!(action.refusal_in_past().is_some(), "{key}");
         }

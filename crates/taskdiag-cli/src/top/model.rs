@@ -185,15 +185,17 @@ impl Model {
             self.lines = flat(order);
             return;
         }
-        let pairs = order.iter().map(|&index| {
-            let task = self.snapshot.task(index);
-            (task.record().header().pid.get(), task.ppid().unwrap_or(0))
-        });
-        let mut lines = Forest::of(pairs).lines();
+        let mut lines = Forest::of(order.iter().map(|&index| self.place(index))).lines();
         for line in &mut lines {
             line.task = order[line.task];
         }
         self.lines = lines;
+    }
+
+    /// The ids of a task and its parent.
+    fn place(&self, index: usize) -> (u32, u32) {
+        let task = self.snapshot.task(index);
+        (task.record().header().pid.get(), task.ppid().unwrap_or(0))
     }
 
     /// The indices of the tasks for which a filter over rates is true, in order.
@@ -392,6 +394,17 @@ impl Table for Model {
                 _ => None,
             },
         })
+    }
+
+    fn family(&self, index: usize) -> Vec<usize> {
+        if self.rows == Rows::Threads {
+            return vec![index];
+        }
+        let lines = Forest::of(self.lines.iter().map(|line| self.place(line.task))).lines();
+        let mut below = lines.iter().skip_while(|line| line.task != index);
+        let Some(first) = below.next() else { return Vec::new() };
+        let below = below.take_while(|line| line.depth > first.depth);
+        std::iter::once(first).chain(below).map(|line| line.task).collect()
     }
 
     fn has_text(&self, index: usize, text: &str) -> bool {

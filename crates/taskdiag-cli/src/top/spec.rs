@@ -75,6 +75,10 @@ impl Spec {
                 if !view.search.is_empty() {
                     survey |= searched();
                 }
+                if !view.tags.is_empty() {
+                    // Questions name the users of those that are not on the screen, too.
+                    survey |= Field::User;
+                }
                 // Questions about a process show its user and its nice value.
                 look |= Field::Nice | Field::User;
             }

@@ -246,6 +246,50 @@ fn the_cursor_goes_with_its_process() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that what is tagged is signalled together, with children, that the question names processes
+/// and users, and that those that ended are said.
+#[test]
+fn tags_are_acted_on_together() {
+    let parent = Sleeper::run(Command::new("sh").args(["-c", "sleep 1000 & sleep 2000 & wait"]));
+    let (other, ended) = (Sleeper::new("other"), Sleeper::new("to-end"));
+    let pid = parent.pid();
+    let filter = format!("pid in ({pid}, {}, {}) or ppid == {pid}", other.pid(), ended.pid());
+    let mut top = Terminal::top(&["-d", "0.2", "--sort", "pid", "--where", &filter]);
+    for word in ["sleep 2000", "other 1000", "to-end 1000"] {
+        top.wait_for(word);
+    }
+    top.press("c");
+    top.wait_for("3 tagged");
+    top.press(&format!("/{}\r ", ended.pid()));
+    top.wait_for("4 tagged");
+    top.press("k");
+    top.wait_for("signal for 4 tagged: TERM");
+    top.wait_for(&format!("\n{pid} sh (root), "));
+    top.press("\x15stop\r");
+    let picture = top.wait_for("send SIGSTOP to 4 tagged");
+    assert!(picture.contains(" sleep (root), "), "{picture}");
+    let ended_pid = ended.pid();
+    drop(ended);
+    top.press("y");
+    top.wait_for("signal 19 was sent to 3 that were tagged");
+    top.wait_for(&ended_pid);
+    // A message stays until the next key.
+    let end = Instant::now() + PATIENCE;
+    while !top.picture().contains("3 tagged") {
+        assert!(Instant::now() < end, "{}", top.picture());
+        top.press("\x1b[H");
+        top.take(Duration::from_millis(100));
+    }
+    top.wait_for("3 stopped");
+    top.press("r\x155\ry");
+    top.wait_for("the nice value of 3 that were tagged is 5 now");
+    top.press("U");
+    top.wait_until("no tags", |picture| !picture.contains("tagged"));
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+    let _ = Command::new("pkill").args(["-KILL", "-P", &pid]).status();
+}
+
 /// Check that limits of the cgroup in which top runs are shown if they are smaller than the machine.
 #[test]
 fn the_limits_of_a_container_are_shown() {
@@ -321,7 +365,7 @@ fn ids_and_names_are_searched() {
         top.wait_for(&format!("signal for {} ", pids[index]));
         top.press("\x1b");
         top.wait_until("no question", |picture| !picture.contains("signal for"));
-        top.press(" ");
+        top.press("=");
     }
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
@@ -572,7 +616,7 @@ fn the_terminal_is_put_back() {
     );
     let mut top = Terminal::of(command.env("TASKDIAG_TEST_PANIC", "1"), 100, 30);
     top.wait_for("sorted by");
-    top.press(" ");
+    top.press("=");
     let (status, picture) = top.end();
     assert_eq!(status.code(), Some(101));
     assert!(picture.contains("a test asked for a panic"), "{picture}");

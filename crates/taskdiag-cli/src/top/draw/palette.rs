@@ -67,6 +67,11 @@ impl Palette {
         self.color(Color::DarkYellow)
     }
 
+    /// What is tagged, also without colours.
+    pub fn tag(self) -> Style {
+        self.warning().bold().underlined()
+    }
+
     /// Good or normal: user mode, used memory, running tasks.
     pub fn green(self) -> Style {
         self.color(Color::DarkGreen)

@@ -25,7 +25,7 @@ fn label(question: &Question) -> String {
         Question::Time => "time: ".to_owned(),
         Question::Columns => "columns: ".to_owned(),
         Question::Sort => "sort by: ".to_owned(),
-        Question::About(matter, target) => format!("{} {}: ", matter.label(), who(target)),
+        Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(targets)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }
 }
@@ -36,6 +36,13 @@ fn who(target: &Target) -> String {
         format!("{} {name}", target.pid)
     } else {
         format!("thread {} of {} {name}", target.tid, target.pid)
+    }
+}
+
+fn whom(targets: &[Target]) -> String {
+    match targets {
+        [one] => who(one),
+        many => format!("{} tagged", many.len()),
     }
 }
 
@@ -53,12 +60,12 @@ fn named(target: &Target) -> String {
 
 fn confirmation(effect: &Effect) -> String {
     match effect {
-        Effect::Act(deed, target) => {
+        Effect::Act(deed, targets) => {
             let (before, after) = deed.question();
-            let whom = match deed.matter {
-                Matter::Signal if target.tid == target.pid => format!("process {}", who(target)),
-                Matter::Signal => format!("process {} of thread {} {}", target.pid, target.tid, named(target)),
-                _ => who(target),
+            let whom = match (deed.matter, targets.as_slice()) {
+                (Matter::Signal, [one]) if one.tid == one.pid => format!("process {}", who(one)),
+                (Matter::Signal, [one]) => format!("process {} of thread {} {}", one.pid, one.tid, named(one)),
+                _ => whom(targets),
             };
             format!("{before} {whom}{after}?")
         }
@@ -69,6 +76,9 @@ fn confirmation(effect: &Effect) -> String {
 
 /// The most lines below a question.
 const MAX_BELOW: usize = 5;
+
+/// The most processes that a question names. There is no room for more.
+const MAX_NAMED: usize = 100;
 
 /// A text in lines of this width, broken between words.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -107,6 +117,10 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
     let below = match &error {
         Some(message) if used + canvas::width(message) + 2 < width => Vec::new(),
         Some(message) => wrapped(message, width),
+        None if prompt.targets().len() > 1 => {
+            let named: Vec<String> = prompt.targets().iter().take(MAX_NAMED).map(who).collect();
+            wrapped(&named.join(", "), width)
+        }
         None if prompt.names.is_empty() => Vec::new(),
         None => wrapped(&prompt.line.meant(&prompt.names).join(" "), width),
     };
@@ -187,6 +201,9 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         format!("in the order of names: sums have no {}", view.order.key.name())
     };
     words.push((order, Style::new()));
+    if !view.tags.is_empty() {
+        words.push((format!("{} tagged", view.tags.len()), palette.tag()));
+    }
     if view.follow {
         words.push(("following".to_owned(), palette.warning()));
     }

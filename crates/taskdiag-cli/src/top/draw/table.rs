@@ -135,7 +135,12 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
             let Some(row) = scene.model.row(index) else { continue };
             let branches = if is_tree { Some(&mut drawing) } else { None };
             rows.push(task_cells(&row, scene, branches, memory));
-            styles.push(task_styles(&row, shown, scene.palette));
+            let is_tagged = scene.view.is_tagged(Identity::of(row.task.record().header()));
+            styles.push(if is_tagged {
+                vec![scene.palette.tag(); shown.len()]
+            } else {
+                task_styles(&row, shown, scene.palette)
+            });
         }
     }
     memory.widen(&columns, &rows);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use taskdiag::Field;
+use taskdiag::{Field, Identity};
 
 use super::act::{Deed, Matter};
 use super::column::{self, commands, usual, Order, Set, Show, SortKey};
@@ -34,6 +34,8 @@ pub trait Table {
     fn position(&self, id: &Id) -> Option<usize>;
     /// The process or thread of a row.
     fn target(&self, index: usize) -> Option<Target>;
+    /// The rows of a process and of those below it.
+    fn family(&self, index: usize) -> Vec<usize>;
     /// Whether a row has this text in its names.
     fn has_text(&self, index: usize, text: &str) -> bool;
 }
@@ -49,8 +51,8 @@ pub enum Question {
     Time,
     Columns,
     Sort,
-    /// What to do to a process.
-    About(Matter, Target),
+    /// What to do to processes.
+    About(Matter, Vec<Target>),
     /// Whether to perform an action.
     Confirm(Effect),
 }
@@ -71,6 +73,16 @@ pub struct Prompt {
     pub names: Vec<String>,
 }
 
+impl Prompt {
+    /// The processes or threads that it is about.
+    pub fn targets(&self) -> &[Target] {
+        match &self.question {
+            Question::About(_, targets) | Question::Confirm(Effect::Act(_, targets)) => targets,
+            _ => &[],
+        }
+    }
+}
+
 /// An action outside the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -80,7 +92,7 @@ pub enum Effect {
     Now,
     Go(Step),
     Save,
-    Act(Deed, Target),
+    Act(Deed, Vec<Target>),
 }
 
 /// What the screen shows.
@@ -142,6 +154,8 @@ pub struct View {
     pub at: Option<Id>,
     /// How many characters of the last column are skipped.
     pub shift: usize,
+    /// What is tagged.
+    pub tags: Vec<Target>,
     pub screen: Screen,
     pub prompt: Option<Prompt>,
     pub message: Option<Message>,
@@ -174,6 +188,7 @@ impl Default for View {
             first: 0,
             at: None,
             shift: 0,
+            tags: Vec::new(),
             screen: Screen::Table,
             prompt: None,
             message: None,
@@ -182,6 +197,8 @@ impl Default for View {
         }
     }
 }
+
+const NO_PROCESS: &str = "choose a process first: Enter shows those of a row";
 
 /// How many characters one key moves the last column.
 const SHIFT: usize = 8;
@@ -251,12 +268,31 @@ impl View {
         }
     }
 
-    /// The process or thread that a question is about.
-    pub fn target(&self) -> Option<&Target> {
-        match &self.prompt.as_ref()?.question {
-            Question::About(_, target) | Question::Confirm(Effect::Act(_, target)) => Some(target),
-            _ => None,
+    /// Whether a process or thread is tagged.
+    pub fn is_tagged(&self, identity: Identity) -> bool {
+        self.tags.iter().any(|tag| tag.identity == identity)
+    }
+
+    /// Tags rows.
+    fn tag(&mut self, rows: &[usize], table: &dyn Table) {
+        for target in rows.iter().filter_map(|&row| table.target(row)) {
+            if !self.is_tagged(target.identity) {
+                self.tags.push(target);
+            }
         }
+    }
+
+    /// What a key acts on: all that is tagged, or the row under the cursor. By now more may be known
+    /// of those that are tagged.
+    fn chosen(&self, table: &dyn Table) -> Vec<Target> {
+        if self.tags.is_empty() {
+            return table.target(self.cursor).into_iter().collect();
+        }
+        let now = |tag: &Target| table.target(table.position(&Id::Task(tag.identity))?);
+        self.tags
+            .iter()
+            .map(|tag| now(tag).unwrap_or_else(|| tag.clone()))
+            .collect()
     }
 
     /// Performs the action of a key.
@@ -322,7 +358,7 @@ impl View {
             Action::Ask(matter) => {
                 if let Screen::Details(target, ..) = &self.screen {
                     let target = target.clone();
-                    self.ask_about(matter, target);
+                    self.ask_about(matter, vec![target]);
                 }
             }
             Action::Suspend => return Some(Effect::Suspend),
@@ -385,13 +421,28 @@ impl View {
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
-            Action::Ask(matter) => match table.target(self.cursor) {
-                Some(target) => {
+            Action::Ask(matter) => match self.chosen(table) {
+                none if none.is_empty() => self.say(NO_PROCESS, true),
+                targets => {
                     self.follow = true;
-                    self.ask_about(matter, target);
+                    self.ask_about(matter, targets);
                 }
-                None => self.say("choose a process first: Enter shows those of a row", true),
             },
+            Action::Tag | Action::TagFamily => {
+                let Some(target) = table.target(self.cursor) else {
+                    self.say(NO_PROCESS, true);
+                    return None;
+                };
+                if action == Action::TagFamily {
+                    self.tag(&table.family(self.cursor), table);
+                } else if self.is_tagged(target.identity) {
+                    self.tags.retain(|tag| tag.identity != target.identity);
+                } else {
+                    self.tag(&[self.cursor], table);
+                }
+                self.go(Motion::Down, table);
+            }
+            Action::Untag => self.tags.clear(),
         }
         None
     }
@@ -421,9 +472,9 @@ impl View {
         self.rows = rows;
     }
 
-    fn ask_about(&mut self, matter: Matter, target: Target) {
-        let now = matter.now(&target);
-        self.ask(Question::About(matter, target), now);
+    fn ask_about(&mut self, matter: Matter, targets: Vec<Target>) {
+        let now = targets.first().map(|target| matter.now(target));
+        self.ask(Question::About(matter, targets), now.unwrap_or_default());
     }
 
     /// Moves to another sample of a recording. Looking for a spike takes a while.
@@ -604,8 +655,8 @@ impl View {
                 self.search = text;
                 self.search_from(self.cursor, table);
             }
-            Question::About(matter, target) => {
-                let effect = matter.deed(&text).map(|deed| Effect::Act(deed, target));
+            Question::About(matter, targets) => {
+                let effect = matter.deed(&text).map(|deed| Effect::Act(deed, targets));
                 effect
                     .into_iter()
                     .for_each(|effect| self.ask(Question::Confirm(effect), String::new()));

@@ -50,9 +50,18 @@ impl Table for Fake {
         })
     }
 
+    fn family(&self, index: usize) -> Vec<usize> {
+        // Each is the child of the one before.
+        (index..self.pids.len()).collect()
+    }
+
     fn has_text(&self, index: usize, text: &str) -> bool {
         format!("p{}", self.pids[index]).contains(text)
     }
+}
+
+fn targets(view: &View) -> &[Target] {
+    view.prompt.as_ref().map_or(&[], Prompt::targets)
 }
 
 fn deed(matter: Matter, answer: &str) -> Deed {
@@ -124,7 +133,7 @@ fn the_cursor_belongs_to_a_process() {
         assert_eq!((view.cursor, view.first), (line, line.saturating_sub(9)), "{keys:?}");
         // Every key acts on it.
         press(&mut view, &turned, b"k");
-        assert_eq!(view.target().map(|target| target.pid), Some(chosen));
+        assert_eq!(targets(&view).first().map(|target| target.pid), Some(chosen));
         press(&mut view, &turned, b"\x07\r");
         assert!(matches!(&view.screen, Screen::Details(target, ..) if target.pid == chosen));
         press(&mut view, &turned, b"q");
@@ -156,7 +165,7 @@ fn a_question_outlives_its_process() {
     let (mut view, table) = (View::default(), fake(9));
     for keys in [&b"k"[..], b"k\r", b"r"] {
         press(&mut view, &table, keys);
-        assert_eq!(view.target().map(|target| target.pid), Some(1));
+        assert_eq!(targets(&view).first().map(|target| target.pid), Some(1));
         view.prompt.as_mut().expect("a question").refusal = Some("it has ended".to_owned());
         press(&mut view, &table, b"\x08");
         if keys == b"k\r" {
@@ -237,7 +246,7 @@ fn what_can_not_be_undone_is_confirmed() {
     let question = &view.prompt.as_ref().expect("a question").question;
     assert_eq!(
         *question,
-        Question::Confirm(Effect::Act(deed(Matter::Signal, "TERM"), target.clone()))
+        Question::Confirm(Effect::Act(deed(Matter::Signal, "TERM"), vec![target.clone()]))
     );
     // Other processes have taken its place.
     let other = Fake {
@@ -246,7 +255,7 @@ fn what_can_not_be_undone_is_confirmed() {
     };
     assert_eq!(
         press(&mut view, &other, b"y"),
-        [Effect::Act(deed(Matter::Signal, "TERM"), target.clone())]
+        [Effect::Act(deed(Matter::Signal, "TERM"), vec![target.clone()])]
     );
     for refusal in [&b"n"[..], b"\r", b"\x1b"] {
         assert_eq!(press(&mut view, &table, b"k\x15hup\r"), []);
@@ -259,19 +268,51 @@ fn what_can_not_be_undone_is_confirmed() {
     assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(
         press(&mut view, &table, b"\x15-5\ry"),
-        [Effect::Act(deed(Matter::Nice, "-5"), target.clone())]
+        [Effect::Act(deed(Matter::Nice, "-5"), vec![target.clone()])]
     );
     let affinity = deed(Matter::Affinity, "0-3,5");
     assert_eq!(
         press(&mut view, &table, b"a\x150-3,5\ry"),
-        [Effect::Act(affinity, target.clone())]
+        [Effect::Act(affinity, vec![target.clone()])]
     );
     let io = deed(Matter::Io, "be 2");
-    assert_eq!(press(&mut view, &table, b"i\x15be 2\ry"), [Effect::Act(io, target)]);
+    assert_eq!(
+        press(&mut view, &table, b"i\x15be 2\ry"),
+        [Effect::Act(io, vec![target])]
+    );
     assert_eq!(press(&mut view, &table, b"Wy"), [Effect::Save]);
     // There is no process in an empty table.
     press(&mut view, &fake(0), b"k");
     assert!(view.prompt.is_none() && view.message.is_some_and(|message| message.is_error));
+}
+
+/// Check that tags belong to processes, wherever these go, that keys act on all that are tagged, and
+/// on the row under the cursor once there are none.
+#[test]
+fn tags_belong_to_processes() {
+    let (mut view, table) = (View::default(), fake(9));
+    let pids = |targets: &[Target]| targets.iter().map(|target| target.pid).collect::<Vec<_>>();
+    press(&mut view, &table, b"  \x1b[B ");
+    assert_eq!((pids(&view.tags), view.cursor), (vec![1, 2, 4], 4));
+    press(&mut view, &table, b"\x1b[H ");
+    assert_eq!(pids(&view.tags), [2, 4]);
+    let turned = Fake {
+        pids: (1..=25).rev().collect(),
+        height: 10,
+    };
+    view.settle(&turned);
+    let effects = press(&mut view, &turned, b"k\ry");
+    let [Effect::Act(_, meant)] = effects.as_slice() else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(pids(meant), [2, 4]);
+    // A page is about its process.
+    press(&mut view, &turned, b"\x1b[F\rk");
+    assert_eq!(pids(targets(&view)), [1]);
+    press(&mut view, &turned, b"\x07qU\x1b[Hr");
+    assert_eq!((view.tags.len(), pids(targets(&view))), (0, vec![25]));
+    press(&mut view, &table, b"\x07\x1b[F\x1b[Ac");
+    assert_eq!(pids(&view.tags), [8, 9]);
 }
 
 /// Check that a first search that finds nothing is repeated with the next sample.
@@ -325,7 +366,7 @@ fn details_have_pages() {
     assert_eq!(view.screen, Screen::Details(target.clone(), Page::History, 10));
     assert_eq!(
         press(&mut view, &table, b"k\ry"),
-        [Effect::Act(deed(Matter::Signal, "TERM"), target)]
+        [Effect::Act(deed(Matter::Signal, "TERM"), vec![target])]
     );
     assert_eq!(press(&mut view, &table, b"q"), []);
     assert_eq!(view.screen, Screen::Table);
