@@ -545,7 +545,10 @@ impl<'a> App<'a> {
             details: self.details.as_deref(),
             failure: self.failure.as_deref(),
             is_selected: self.is_selected,
-            palette: self.start.palette,
+            palette: Palette {
+                light: self.start.view.light,
+                ..self.start.palette
+            },
         };
         draw(&scene, &layout, &mut self.memory)
     }

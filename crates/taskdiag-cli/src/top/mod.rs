@@ -174,6 +174,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         named: args.names,
         palette: Palette {
             colored: is_colored(),
+            light: false,
             utf8: locale_is_utf8(),
         },
     })?;

@@ -50,6 +50,7 @@ fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static st
 const SETS: [(&str, Set); 2] = [("usual", Set::Usual), ("memory", Set::Memory)];
 const KERNEL: [(&str, bool); 2] = [("hidden", false), ("shown", true)];
 const MOUSE: [(&str, bool); 2] = [("yes", true), ("no", false)];
+const THEMES: [(&str, bool); 2] = [("dark", false), ("light", true)];
 const BARS: [(&str, bool); 2] = [("each", true), ("all", false)];
 
 /// All settings.
@@ -110,6 +111,12 @@ const SETTINGS: &[Setting] = &[
         about: "each: a bar for each processor; all: one for all",
         get: |view| if view.each_processor { "each" } else { "all" }.to_owned(),
         set: |view, text| named("kind of bars", text, BARS.into_iter()).map(|each| view.each_processor = each),
+    },
+    Setting {
+        key: "theme",
+        about: "dark, or light: colours that can be read on a dark background, or on a bright one",
+        get: |view| if view.light { "light" } else { "dark" }.to_owned(),
+        set: |view, text| named("theme", text, THEMES.into_iter()).map(|light| view.light = light),
     },
     Setting {
         key: "mouse",
@@ -241,6 +248,7 @@ mod tests {
             columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
             each_processor: false,
+            light: true,
             mouse: false,
             kernel: true,
             pss_budget: Duration::from_secs(1),

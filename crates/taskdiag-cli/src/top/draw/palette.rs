@@ -10,6 +10,8 @@ use crate::top::canvas::Style;
 pub struct Palette {
     /// Whether there are colours.
     pub colored: bool,
+    /// Whether the background is bright.
+    pub light: bool,
     /// Whether the terminal understands UTF-8.
     pub utf8: bool,
 }
@@ -21,6 +23,11 @@ impl Palette {
         } else {
             Style::new()
         }
+    }
+
+    /// One of two colours: the first one can be read on a dark background, the other on a bright one.
+    fn either(self, dark: Color, light: Color) -> Style {
+        self.color(if self.light { light } else { dark })
     }
 
     /// The headings of the table.
@@ -35,16 +42,16 @@ impl Palette {
 
     /// The row of the cursor.
     pub fn cursor(self) -> Style {
-        if self.colored {
-            Style::new().black().on_dark_cyan()
-        } else {
-            Style::new().reverse()
+        match (self.colored, self.light) {
+            (false, _) => Style::new().reverse(),
+            (_, false) => Style::new().black().on_dark_cyan(),
+            (_, true) => Style::new().white().on_dark_blue(),
         }
     }
 
     /// Words before values.
     pub fn label(self) -> Style {
-        self.color(Color::DarkCyan)
+        self.either(Color::DarkCyan, Color::DarkBlue)
     }
 
     /// Important values.
@@ -54,7 +61,11 @@ impl Palette {
 
     /// Less important text.
     pub fn dim(self) -> Style {
-        Style::new().dim()
+        if self.light {
+            self.color(Color::DarkGrey)
+        } else {
+            Style::new().dim()
+        }
     }
 
     /// Errors.
@@ -64,7 +75,7 @@ impl Palette {
 
     /// Something that needs attention.
     pub fn warning(self) -> Style {
-        self.color(Color::DarkYellow)
+        self.either(Color::DarkYellow, Color::DarkMagenta)
     }
 
     /// What is tagged, also without colours.

@@ -60,6 +60,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
         is_selected: false,
         palette: Palette {
             colored: true,
+            light: false,
             utf8: true,
         },
     };

@@ -132,6 +132,8 @@ pub struct View {
     /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
+    /// Whether the colours are those for a bright background.
+    pub light: bool,
     /// Whether clicks have effects.
     pub mouse: bool,
     /// Whether kernel threads are shown although nothing selects them.
@@ -177,6 +179,7 @@ impl Default for View {
             delay: Duration::from_secs(2),
             pss_budget: Duration::from_millis(250),
             each_processor: true,
+            light: false,
             mouse: true,
             kernel: false,
             command: 0,
