@@ -321,6 +321,24 @@ impl Order {
         SortBy::one(text, SortKey::named)
     }
 
+    /// What top(1) means by one of its headings, which are in capitals, after `-o`. A plus in front puts
+    /// the largest first, a minus the smallest.
+    pub fn of_top(text: &str) -> Option<Order> {
+        let heading = text.trim_start_matches(['+', '-']);
+        if heading.to_uppercase() != heading || heading.to_lowercase() == heading {
+            return None;
+        }
+        let name = match heading {
+            "RES" => "rss".to_owned(),
+            "VIRT" => "vsz".to_owned(),
+            "TIME+" => "time".to_owned(),
+            heading => heading.to_lowercase(),
+        };
+        let order = Order::by(SortKey::named(&name).ok()?);
+        let descending = order.descending && !text.starts_with('-') || text.starts_with('+');
+        Some(Order { descending, ..order })
+    }
+
     /// The text that [`named`](Order::named) accepts.
     pub fn text(self) -> String {
         let sign = if self.descending { "-" } else { "" };
@@ -405,6 +423,26 @@ mod tests {
             let order = Order::by(SortKey::named(name).expect("a key"));
             assert_eq!(order.descending, descending, "{name}");
             assert_eq!(Order::named(&order.text()).expect("an order"), order);
+        }
+    }
+
+    /// Check that headings of top(1) are orders, and that columns are none.
+    #[test]
+    fn headings_of_top_are_orders() {
+        for (heading, order) in [
+            ("%MEM", Some("-mem_percent")),
+            ("+%MEM", Some("-mem_percent")),
+            ("-RES", Some("rss_bytes")),
+            ("TIME+", Some("-time")),
+            ("PID", Some("pid")),
+            ("+PID", Some("-pid")),
+            ("pid", None),
+            ("NOSUCH", None),
+            ("PID,USER", None),
+            ("+", None),
+        ] {
+            let found = Order::of_top(heading).map(Order::text);
+            assert_eq!(found.as_deref(), order, "{heading}");
         }
     }
 

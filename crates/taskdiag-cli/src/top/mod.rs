@@ -109,7 +109,8 @@ pub struct Args {
     #[arg(long, value_name = "[-]FIELD", allow_hyphen_values = true)]
     sort: Option<String>,
     /// Columns, in this order: fields, groups of fields, rates as `taskdiag watch` has them, time,
-    /// command, trend; a plus in front adds to those shown without
+    /// command, trend; a plus in front adds to those shown without. A heading of top in capitals, as
+    /// in -o %MEM, sorts
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Option<String>,
     /// Exact numbers: bytes and nanoseconds
@@ -232,7 +233,9 @@ impl Args {
         if let Some(order) = &self.sort {
             view.order = Order::named(order)?;
         }
-        if let Some(columns) = &self.fields {
+        if let Some(order) = self.fields.as_deref().and_then(Order::of_top) {
+            view.order = order;
+        } else if let Some(columns) = &self.fields {
             chosen_columns(columns, Vec::new())?;
             view.columns.clone_from(columns);
         }

@@ -116,8 +116,8 @@ impl Model {
         }
     }
 
-    /// Takes a sample with such rows, and returns the memory of the last one. Sums are of the tasks
-    /// for which a filter over rates is true.
+    /// Takes a sample with such rows, and returns the memory of the last one. Sums and states are of the
+    /// tasks for which a filter over rates is true.
     pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: SampleTime, rated: Option<&Filter>) -> Snapshot {
         if (self.rows == Rows::Threads) != (rows == Rows::Threads) {
             // The times of a leader are not those of its process.
@@ -131,7 +131,9 @@ impl Model {
         self.states = States::default();
         self.trends.begin();
         for (task, rates) in self.snapshot.tasks().zip(&self.rates) {
-            self.states.add(task.state().ok());
+            if is_wanted(rated, &task, rates) {
+                self.states.add(task.state().ok());
+            }
             if let Some(percent) = rates.get(Rate::Cpu).filter(|percent| *percent > 0.0) {
                 self.trends.add(Identity::of(task.record().header()), tenths(percent));
             }
@@ -245,7 +247,7 @@ impl Model {
         self.rows
     }
 
-    /// The tasks of the survey by their states.
+    /// The tasks of the rows by their states.
     pub fn states(&self) -> States {
         self.states
     }

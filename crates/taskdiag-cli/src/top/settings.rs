@@ -197,12 +197,17 @@ fn is_null(metadata: &fs::Metadata) -> bool {
     metadata.file_type().is_char_device() && device == (1, 3)
 }
 
-/// Reads a settings file. Returns whether it exists.
+/// Reads a settings file. Returns whether it exists. One that may not be read is as good as none, but
+/// the view says so.
 pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
     let failed = |what: String| Failure::Unanswered(format!("{}{what}", path.display()));
     let file = match file::open(path, OpenOptions::new().read(true)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            view.say(format!("{}: {}", path.display(), outcome::message(&error)), true);
+            return Ok(true);
+        }
         Err(error) => return Err(failed(format!(": {}", outcome::message(&error)))),
     };
     if !file.metadata().is_ok_and(|metadata| is_null(&metadata)) {

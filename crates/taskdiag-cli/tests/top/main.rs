@@ -923,6 +923,12 @@ fn samples_are_printed() {
         // There is a sample before the first one, so all have rates.
         assert!(rows.iter().all(|row| row.contains(" 0.0 ")), "{text}");
     }
+    let text = printed(&["top", "-bn1", "-o", "%MEM", "-p", &pids], None);
+    assert!(text.contains("sorted by mem_percent, largest first"), "{text}");
+    // The header counts the rows, and no others.
+    let text = printed(&["top", "-bn1", "--where", "cpu_percent > 1000", "-p", &pids], None);
+    assert!(text.contains("\nselected processes 0"), "{text}");
+    assert!(text.trim_end().ends_with(" COMMAND"), "{text}");
     let text = printed(&["top", "-bHn1", "-p", &pids], Some("60"));
     assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     assert!(text.contains("threads | sorted by") && text.contains(" TID "), "{text}");
@@ -943,9 +949,17 @@ fn nobody_can_use_it() {
     copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let sleeper = Sleeper::new("of-root");
-    let mut command = top(&copy, &["-d", "0.2", "-p", &sleeper.pid()], Path::new("/nonexistent"));
+    let secret = settings.0.join("secret");
+    fs::write(&secret, "delay = 1\n").expect("it is ours");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let config = secret.to_str().expect("a path");
+    let args = ["-d", "0.2", "-p", &sleeper.pid(), "--config", config];
+    let mut command = top(&copy, &args, Path::new("/nonexistent"));
     let mut top = Terminal::of(command.uid(65534).gid(65534), 100, 30);
     top.wait_for("of-root 1000");
+    // Settings that it may not read are none.
+    top.wait_for("secret: ");
+    top.wait_for("ermission denied");
     top.press("k\ry");
     top.wait_for("you may not");
     top.press("m");
