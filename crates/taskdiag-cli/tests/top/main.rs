@@ -748,6 +748,10 @@ fn it_is_suspended() {
         }
         while top.take(Duration::from_millis(100)) {}
         assert!(!top.parser.screen().alternate_screen());
+        assert_eq!(
+            top.parser.screen().mouse_protocol_mode(),
+            vt100::MouseProtocolMode::None
+        );
         let modes = tcgetattr(top.master.as_ref().expect("a terminal")).expect("modes");
         assert_eq!(text(&modes), text(&top.modes));
         fs::write(&fifo, "\n").expect("the shell reads");
