@@ -26,8 +26,6 @@ const EXPRESSIONS: &str = "filters are expressions: --where \"remote_addr in '10
 const COLUMNS: &str = "a plus adds columns behind an -o of its own, as in -o +inode";
 const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds";
-const SORT_OF_TOP: &str =
-    "-o chooses columns; `taskdiag top --sort -rss_bytes` sorts, and so do the keys P, M, T and N";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
@@ -114,7 +112,6 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("sockets", "+", Hint(COLUMNS)),
     ("sockets", "-K", Hint("nothing here closes sockets: `ss -K` does")),
     ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
-    ("top", "%CPU %MEM +%CPU +%MEM RES TIME+", Hint(SORT_OF_TOP)),
     ("top", "-C -no-color", Same("--color=never")),
     ("top", "-H", Same("--threads")),
     ("top", "-M", Same("--no-mouse")),

@@ -1062,7 +1062,7 @@ fn habits_get_hints() {
         ("sockets --wher x", "a similar argument exists: '--where'"),
         ("sockets --color x", "[possible values: auto, always, never]"),
         ("top -s PERCENT_MEM", "--sort -rss_bytes"),
-        ("top -o %MEM", "`taskdiag top --sort -rss_bytes` sorts"),
+        ("top -o %MEM", "standard output is not a terminal"),
         ("ps axo pid,vmsize", "near it are: vsize, "),
         ("ps axo comand", "near it are: command"),
         ("ps --where comand==1", "near it are: command"),

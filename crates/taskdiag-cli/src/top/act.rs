@@ -1,13 +1,12 @@
 //! Sends signals and sets priorities and processors, for the selected processes or threads and no
 //! others.
 
-use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
 use rustix::thread::{sched_setaffinity, CpuSet};
-use taskdiag::{Field, Filter, Identity, Query, Task};
+use taskdiag::{Field, Filter, Query};
 use taskdiag_core::names;
 use taskdiag_sys::{priority, signals};
 
@@ -231,11 +230,8 @@ pub fn refusals(targets: &[&Target]) -> Vec<Option<String>> {
         Ok(snapshot) => snapshot,
         Err(error) => return targets.iter().map(|_| Some(format!("{error:#}"))).collect(),
     };
-    let tasks: HashMap<Identity, Task<'_>> = snapshot
-        .tasks()
-        .filter_map(|task| Some((task.identity().ok()?, task)))
-        .collect();
-    let refusal = |target: &&Target| match tasks.get(&target.identity) {
+    let found = |target: &Target| snapshot.tasks().find(|task| task.identity() == Ok(target.identity));
+    let refusal = |target: &&Target| match found(target) {
         None => Some(said(Errno::SRCH)),
         Some(task) if task.comm() == Ok(target.name.as_slice()) || task.kernel_thread() == Ok(true) => None,
         Some(_) => Some("it has another name by now: select it again".to_owned()),
