@@ -1,7 +1,7 @@
 //! Work in a separate process, for system calls that may not return in time.
 //!
 //! A thread that waits in the kernel keeps its whole process from ending, even when the process is
-//! killed. A child that shares only a pipe or socket with its parent does not keep the parent from
+//! killed. A child that shares only a socket with its parent does not keep the parent from
 //! ending.
 
 use std::ffi::CStr;
@@ -11,12 +11,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::{read, retry_on_intr, write, Errno};
+use rustix::io::{read, retry_on_intr, Errno};
 use rustix::net::{
     recvmsg, sendmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::process::{kill_process, set_parent_process_death_signal, waitpid, Pid, Signal, WaitOptions};
 
 use crate::signals::SignalsBlocked;
@@ -49,23 +48,20 @@ fn end(status: i32) -> ! {
 }
 
 /// Makes the kernel kill this new process when its parent thread ends, and closes all its
-/// descriptors but two. If it kept the write end of one of the parent's pipes open, the reader of
+/// descriptors but one. If it kept the write end of one of the parent's pipes open, the reader of
 /// that pipe would wait for it. Kernels before 5.9 lack close_range(2); there only the standard
 /// streams are closed.
-fn keep_only(one: RawFd, other: RawFd) {
-    let (low, high) = (one.min(other) as u32, one.max(other) as u32);
+fn keep_only(kept: RawFd) {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let number = kept as u32;
     // SAFETY: the descriptors belong to this process alone, and nothing in it uses them.
     unsafe {
-        if low > 0 && libc::syscall(libc::SYS_close_range, 0, low - 1, 0) != 0 {
-            (0..3).filter(|&fd| fd != one && fd != other).for_each(|fd| {
+        if number > 0 && libc::syscall(libc::SYS_close_range, 0, number - 1, 0) != 0 {
+            (0..3).filter(|&fd| fd != kept).for_each(|fd| {
                 libc::close(fd);
             });
         }
-        if high - low > 1 {
-            libc::syscall(libc::SYS_close_range, low + 1, high - 1, 0);
-        }
-        libc::syscall(libc::SYS_close_range, high + 1, u32::MAX, 0);
+        libc::syscall(libc::SYS_close_range, number + 1, u32::MAX, 0);
     }
 }
 
@@ -81,11 +77,6 @@ impl Child {
         self.0.as_raw_nonzero().get() as u32
     }
 
-    /// Waits until the process has ended, and returns its exit status. `None` if it was killed.
-    fn wait(self) -> Option<i32> {
-        ManuallyDrop::new(self).wait_for()
-    }
-
     /// Kills the process without waiting until it has ended.
     fn abandon(self) -> Ending {
         let child = ManuallyDrop::new(self);
@@ -98,17 +89,12 @@ impl Child {
         // been waited for.
         let _ = kill_process(self.0, Signal::KILL);
     }
-
-    fn wait_for(&self) -> Option<i32> {
-        let (_, status) = retry_on_intr(|| waitpid(Some(self.0), ANY_CHILD)).ok()??;
-        status.exit_status()
-    }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
-        self.wait_for();
+        let _ = retry_on_intr(|| waitpid(Some(self.0), ANY_CHILD));
     }
 }
 
@@ -170,11 +156,11 @@ pub enum Failed {
 }
 
 /// Waits until there is something to receive.
-fn wait_for(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Failed> {
+fn wait_for(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<(), Failed> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).unwrap_or_default();
-        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], left.as_ref()) {
             Ok(0) => return Err(Failed::Silent),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
@@ -231,7 +217,7 @@ impl Runner {
 
     /// Receives the result of the oldest errand whose result has not been received. Writes it to
     /// `room`, and returns its length.
-    pub fn receive(&self, room: &mut [u8], deadline: Instant) -> Result<usize, Failed> {
+    pub fn receive(&self, room: &mut [u8], deadline: Option<Instant>) -> Result<usize, Failed> {
         wait_for(self.socket.as_fd(), deadline)?;
         let mut errno = [0; 4];
         let mut parts = [IoSliceMut::new(&mut errno), IoSliceMut::new(room)];
@@ -256,7 +242,7 @@ impl Runner {
 
 /// Runs errands. This is the code of the other process.
 fn serve(socket: RawFd, room: &mut [u8]) -> ! {
-    keep_only(socket, socket);
+    keep_only(socket);
     // SAFETY: the socket is open as long as this process lives.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let (errand, answer) = room.split_at_mut(ERRAND);
@@ -301,100 +287,58 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     }
 }
 
-/// A process that reads a file for the caller. Dropping it kills the process and waits until it has
-/// ended, which may take as long as the current read.
-#[derive(Debug)]
-pub struct Reader {
-    child: Child,
-    pipe: OwnedFd,
-}
-
-impl Reader {
-    /// Starts a process that copies `file` into a pipe. `buffer` is the memory that it uses for
-    /// that.
-    pub fn start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Reader> {
-        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: `copy` only makes system calls, and ends the process.
-        let child = unsafe { fork(|| copy(file.as_raw_fd(), theirs.as_raw_fd(), buffer)) }?;
-        Ok(Reader { child, pipe: ours })
-    }
-
-    /// The process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The read end of the pipe. It ends when the whole file has been copied, or when reading has
-    /// failed.
-    pub fn pipe(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
-
-    /// Waits for the process, whose pipe must have ended. Fails if it could not read the file.
-    pub fn finish(self) -> Result<(), Errno> {
-        let Reader { child, pipe } = self;
-        drop(pipe);
-        match child.wait() {
-            Some(0) => Ok(()),
-            Some(errno) => Err(Errno::from_raw_os_error(errno)),
-            None => Err(Errno::IO),
-        }
-    }
-}
-
-/// Copies a file into a pipe. This is the code of the other process.
-fn copy(file: RawFd, pipe: RawFd, buffer: &mut [u8]) -> ! {
-    keep_only(file, pipe);
-    // SAFETY: both are open as long as this process lives.
-    let (file, pipe) = unsafe { (BorrowedFd::borrow_raw(file), BorrowedFd::borrow_raw(pipe)) };
-    loop {
-        let len = match retry_on_intr(|| read(file, &mut *buffer)) {
-            Ok(0) => end(0),
-            Ok(len) => len,
-            Err(errno) => end(errno.raw_os_error()),
-        };
-        let mut rest = buffer.get(..len).unwrap_or_default();
-        while !rest.is_empty() {
-            match write(pipe, rest) {
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(_) => end(libc::EPIPE),
-            }
-        }
-    }
+/// An errand: reads on in the file that was sent along.
+pub fn read_given(files: &mut WorkFiles, _: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    let file = files.given.as_ref().ok_or(Errno::BADF)?;
+    retry_on_intr(|| read(file, &mut *room))
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::Read as _;
-    use std::os::fd::AsFd as _;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use rustix::pipe::{pipe_with, PipeFlags};
 
     use super::*;
 
-    /// Check that the whole text arrives, and that the process has ended afterwards.
+    /// Check that the whole text arrives, and that the process ends with its runner.
     #[test]
     fn another_process_reads_a_file() {
         let file = File::open("/proc/self/smaps").expect("smaps opens");
-        let reader = Reader::start(file.as_fd(), &mut [0; 4096]).expect("a reader starts");
-        let pid = reader.pid();
-        let mut text = String::new();
-        let mut pipe = File::from(reader.pipe().try_clone_to_owned().expect("the pipe can be copied"));
-        pipe.read_to_string(&mut text).expect("the pipe has text");
-        assert_eq!(reader.finish(), Ok(()));
+        let runner = Runner::start().expect("a process starts");
+        let (mut text, mut room) = (Vec::new(), [0; MAX_RESULT_BYTES]);
+        loop {
+            let sent = runner.send(read_given, [0; 3], c"", Some(file.as_fd()));
+            sent.expect("it takes errands");
+            match runner.receive(&mut room, None).expect("a piece of the text") {
+                0 => break,
+                len => text.extend_from_slice(&room[..len]),
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
         assert!(text.contains("VmFlags:"), "{text}");
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        let pid = runner.pid();
+        drop(runner);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Check that reading a directory fails, and that dropping a waiting reader ends its process.
+    /// Check that reading a directory fails, and that dropping a runner that waits ends its process.
     #[test]
-    fn errors_are_returned_and_readers_end() {
+    fn errors_are_returned_and_runners_end() {
         let directory = File::open("/proc").expect("/proc opens");
-        let reader = Reader::start(directory.as_fd(), &mut [0; 64]).expect("a reader starts");
-        assert_eq!(reader.finish(), Err(Errno::ISDIR));
+        let runner = Runner::start().expect("a process starts");
+        let ask = |file: BorrowedFd<'_>| {
+            let sent = runner.send(read_given, [0; 3], c"", Some(file));
+            sent.expect("it takes errands");
+            runner.receive(&mut [0; 64], Some(Instant::now() + Duration::from_millis(100)))
+        };
+        assert_eq!(ask(directory.as_fd()), Err(Errno::ISDIR.into()));
         let (silent, _write_end) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe opens");
-        let reader = Reader::start(silent.as_fd(), &mut [0; 64]).expect("a reader starts");
-        let pid = reader.pid();
-        drop(reader);
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+        assert_eq!(ask(silent.as_fd()), Err(Failed::Silent));
+        let pid = runner.pid();
+        drop(runner);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -221,7 +221,7 @@ impl Errands {
     fn receive(&mut self, runner: &Runner) -> Result<usize, Failed> {
         let began = Instant::now();
         loop {
-            let received = runner.receive(&mut self.answer, Instant::now() + self.patience);
+            let received = runner.receive(&mut self.answer, Some(Instant::now() + self.patience));
             // The process may be slow, and not held.
             let is_slow = || readers::is_running(runner.pid()) && began.elapsed() < readers::MAX_TASK_TIME;
             if received != Err(Failed::Silent) || !is_slow() {

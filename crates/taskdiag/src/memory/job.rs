@@ -6,14 +6,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::record::Rollup;
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::text::smaps::Sum;
-use taskdiag_sys::isolated::Reader;
+use taskdiag_sys::isolated::{read_given, Failed, Runner, MAX_RESULT_BYTES};
 
 use super::price::{Rate, Size};
 use super::Progress;
@@ -29,9 +28,6 @@ const ISOLATED_NS: u64 = 10_000_000;
 /// about larger ones.
 const SMALL_PAGES: u64 = 2_048;
 const SMALL_ENTRIES: u64 = 1 << 17;
-
-/// Room for a rollup in one read. Texts of `smaps` take several reads.
-const ROLLUP_BYTES: usize = 32 << 10;
 
 /// A process to read.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +82,7 @@ impl Job for RollupJob {
 
     fn tools(&self) -> RollupTools {
         RollupTools {
-            room: vec![0; ROLLUP_BYTES].into_boxed_slice(),
+            room: vec![0; MAX_RESULT_BYTES].into_boxed_slice(),
             sum: Sum::default(),
             turn: 0,
         }
@@ -152,6 +148,7 @@ impl RollupJob {
 
 /// What a reader keeps from one process to the next.
 pub(super) struct RollupTools {
+    /// Has room for a rollup in one read. Texts of `smaps` take several reads.
     room: Box<[u8]>,
     sum: Sum,
     /// Counts small processes.
@@ -261,31 +258,21 @@ impl RollupTools {
 
     /// Lets another process read the file, and gives it up at the deadline.
     fn read_isolated(&mut self, file: &OwnedFd, deadline: Option<Instant>, pulse: &Pulse) -> Result<(), Errno> {
-        let reader = Reader::start(file.as_fd(), &mut self.room)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        pulse.is_read_by(reader.pid());
-        loop {
-            let pipe = reader.pipe();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec::try_from(left).unwrap_or_default());
-            match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref()) {
-                // Dropping `reader` waits for the process. Until then this thread makes no
-                // progress.
-                Ok(0) => {
-                    pulse.is_read_by(0);
-                    return Err(Errno::TIMEDOUT);
-                }
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno),
+        let runner = Runner::start().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        pulse.is_read_by(runner.pid());
+        let end = loop {
+            let sent = runner.send(read_given, [0; 3], c"", Some(file.as_fd()));
+            let read = sent.map_err(Failed::from);
+            match read.and_then(|()| runner.receive(&mut self.room, deadline)) {
+                Ok(0) => break Ok(()),
+                Ok(len) => self.sum.add(&self.room[..len]),
+                Err(Failed::Silent) => break Err(Errno::TIMEDOUT),
+                Err(Failed::Errno(errno)) => break Err(errno),
             }
-            match retry_on_intr(|| rustix::io::read(pipe, &mut self.room[..]))? {
-                0 => break,
-                len => self.sum.add(&self.room[..len]),
-            }
-        }
+        };
+        // Dropping `runner` waits for the process. Until then this thread makes no progress.
         pulse.is_read_by(0);
-        reader.finish()
+        end
     }
 }
 
