@@ -13,7 +13,7 @@ use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 use zerocopy::native_endian::U32;
 use zerocopy::IntoBytes as _;
 
-use super::messages::{from_keeper, to_keeper, KeeperMessage};
+use super::messages::{KeeperMessage, Role, ENDED, KILL};
 use super::{closer, reader};
 use crate::log::{log, Level};
 use crate::{sandbox, sys};
@@ -33,10 +33,8 @@ pub struct Keeper {
 /// What the keeper reports.
 #[derive(Debug)]
 pub enum Report {
-    /// A reader was started: its pid and socket. `None`: it could not be started.
-    Reader(Option<(u32, OwnedFd)>),
-    /// The same for a closer.
-    Closer(Option<(u32, OwnedFd)>),
+    /// A helper was started: its pid and socket. `None`: it could not be started.
+    Started(Role, Option<(u32, OwnedFd)>),
     /// A helper has ended.
     Ended(u32),
 }
@@ -68,7 +66,7 @@ impl Keeper {
         }
     }
 
-    /// Sends a request: a number from [`to_keeper`], and the pid of a helper or 0. Does not wait.
+    /// Sends a request: a kind of [`KeeperMessage`], and the pid of a helper or 0. Does not wait.
     pub fn send(&self, kind: u32, pid: u32) -> Result<(), Errno> {
         let message = KeeperMessage {
             kind: U32::new(kind),
@@ -88,11 +86,9 @@ impl Keeper {
             return Err(Errno::PIPE);
         }
         let pid = message.pid.get();
-        let helper = file.map(|file| (pid, file));
-        match message.kind.get() {
-            from_keeper::READER => Ok(Some(Report::Reader(helper))),
-            from_keeper::CLOSER => Ok(Some(Report::Closer(helper))),
-            from_keeper::ENDED => Ok(Some(Report::Ended(pid))),
+        match (message.kind.get(), Role::from_wire(message.kind.get())) {
+            (_, Some(role)) => Ok(Some(Report::Started(role, file.map(|file| (pid, file))))),
+            (ENDED, _) => Ok(Some(Report::Ended(pid))),
             _ => Err(Errno::PROTO),
         }
     }
@@ -120,7 +116,7 @@ fn serve(channel: &OwnedFd, is_confined: bool) {
         let polled = poll(&mut [PollFd::new(channel, PollFlags::IN)], timeout);
         for ended in reap(&mut helpers) {
             killed.retain(|helper| *helper != ended);
-            report(channel, from_keeper::ENDED, Some(ended), None);
+            report(channel, ENDED, Some(ended), None);
         }
         match polled {
             Ok(0) | Err(Errno::INTR) => continue,
@@ -132,10 +128,9 @@ fn serve(channel: &OwnedFd, is_confined: bool) {
             Ok((len, _)) if len == size_of::<KeeperMessage>() => {}
             _ => return,
         }
-        match message.kind.get() {
-            to_keeper::START_READER => start(channel, &mut helpers, from_keeper::READER, is_confined),
-            to_keeper::START_CLOSER => start(channel, &mut helpers, from_keeper::CLOSER, is_confined),
-            to_keeper::KILL => {
+        match (message.kind.get(), Role::from_wire(message.kind.get())) {
+            (_, Some(role)) => start(channel, &mut helpers, role, is_confined),
+            (KILL, _) => {
                 let helper = i32::try_from(message.pid.get()).ok().and_then(Pid::from_raw);
                 // Its pid can't belong to another process: it has not been waited for.
                 if let Some(helper) = helper.filter(|helper| helpers.contains(helper)) {
@@ -162,22 +157,22 @@ fn reap(helpers: &mut Vec<Pid>) -> Vec<Pid> {
 }
 
 /// Starts a helper, and reports it with its socket.
-fn start(channel: &OwnedFd, helpers: &mut Vec<Pid>, kind: u32, is_confined: bool) {
+fn start(channel: &OwnedFd, helpers: &mut Vec<Pid>, role: Role, is_confined: bool) {
     let started = if helpers.len() < MAX_HELPERS {
-        fork_helper(kind, is_confined)
+        fork_helper(role, is_confined)
     } else {
         Err(io::ErrorKind::ResourceBusy.into())
     };
     match started {
         Ok((pid, socket)) => {
             helpers.push(pid);
-            report(channel, kind, Some(pid), Some(&socket));
+            report(channel, role as u32, Some(pid), Some(&socket));
         }
-        Err(_) => report(channel, kind, None, None),
+        Err(_) => report(channel, role as u32, None, None),
     }
 }
 
-fn fork_helper(kind: u32, is_confined: bool) -> io::Result<(Pid, OwnedFd)> {
+fn fork_helper(role: Role, is_confined: bool) -> io::Result<(Pid, OwnedFd)> {
     let (ours, theirs) = channel()?;
     if let Some(pid) = sys::fork()? {
         return Ok((pid, ours));
@@ -185,16 +180,16 @@ fn fork_helper(kind: u32, is_confined: bool) -> io::Result<(Pid, OwnedFd)> {
     // The helper. It keeps its own end of the channel and nothing else of the keeper's.
     drop(ours);
     sys::close_all_but(&theirs);
-    if kind == from_keeper::READER {
-        if sandbox::become_reader(is_confined).is_err() {
-            exit(1);
-        }
-        reader::serve(&theirs);
-    } else {
-        if sandbox::become_closer(is_confined).is_err() {
-            exit(1);
-        }
-        closer::serve(&theirs);
+    let confined = match role {
+        Role::Reader => sandbox::become_reader(is_confined),
+        Role::Closer => sandbox::become_closer(is_confined),
+    };
+    if confined.is_err() {
+        exit(1);
+    }
+    match role {
+        Role::Reader => reader::serve(&theirs),
+        Role::Closer => closer::serve(&theirs),
     }
     exit(0)
 }

@@ -103,32 +103,37 @@ pub const CLOSE: u8 = 2;
 /// From a closer: the connection is closed.
 pub const CLOSED: u8 = 3;
 
+/// What a helper does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Role {
+    /// It reads and opens files of `/proc`.
+    Reader = 1,
+    /// It closes connections.
+    Closer = 2,
+}
+
+impl Role {
+    /// The role with this number.
+    pub fn from_wire(number: u32) -> Option<Role> {
+        [Role::Reader, Role::Closer]
+            .into_iter()
+            .find(|role| *role as u32 == number)
+    }
+}
+
 /// A message to or from the keeper.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct KeeperMessage {
-    /// A number from [`to_keeper`] or [`from_keeper`].
+    /// [`KILL`], [`ENDED`], or a [`Role`]: to the keeper, to start such a helper; from the keeper,
+    /// that it was started, with its socket, or could not be started if the pid is 0.
     pub kind: U32,
     /// The pid of a helper.
     pub pid: U32,
 }
 
-/// The kinds of [`KeeperMessage`] that the loop sends.
-pub mod to_keeper {
-    /// Start a reader.
-    pub const START_READER: u32 = 1;
-    /// Start a closer.
-    pub const START_CLOSER: u32 = 2;
-    /// Kill a helper.
-    pub const KILL: u32 = 3;
-}
-
-/// The kinds of [`KeeperMessage`] that the keeper sends.
-pub mod from_keeper {
-    /// A reader was started, and its socket is attached. If the pid is 0, none could be started.
-    pub const READER: u32 = 4;
-    /// The same for a closer.
-    pub const CLOSER: u32 = 5;
-    /// A helper has ended.
-    pub const ENDED: u32 = 6;
-}
+/// To the keeper: kill a helper.
+pub const KILL: u32 = 3;
+/// From the keeper: a helper has ended.
+pub const ENDED: u32 = 4;

@@ -10,7 +10,7 @@ use rustix::net::SendFlags;
 use zerocopy::IntoBytes as _;
 
 use super::keeper::{Keeper, Report};
-use super::messages::{to_keeper, Job, CLOSE, CONNECTION};
+use super::messages::{Job, Role, CLOSE, CONNECTION, KILL};
 use crate::quotas::Account;
 use crate::slots::{SlotId, Slots};
 use crate::sys;
@@ -63,7 +63,7 @@ pub struct Helper {
     /// The socket to it.
     pub socket: OwnedFd,
     pid: u32,
-    is_reader: bool,
+    role: Role,
     work: Work,
     /// When it is killed unless it makes progress. `None` while it has no work, or waits for the
     /// loop.
@@ -127,10 +127,8 @@ pub struct Pool {
     helpers: Slots<Helper>,
     jobs: VecDeque<QueuedJob>,
     connections: VecDeque<(OwnedFd, Account)>,
-    /// When a reader that was asked for is overdue.
-    reader_due: Option<Instant>,
-    /// The same for a closer.
-    closer_due: Option<Instant>,
+    /// Helpers that were asked for, and when they are overdue.
+    due: Vec<(Role, Instant)>,
     /// Helpers that were killed at work and have not ended: their pids, and the accounts that they
     /// worked for.
     killed: Vec<(u32, Account)>,
@@ -146,8 +144,7 @@ impl Pool {
             helpers: Slots::default(),
             jobs: VecDeque::new(),
             connections: VecDeque::new(),
-            reader_due: None,
-            closer_due: None,
+            due: Vec::new(),
             killed: Vec::new(),
             unsent_kills: Vec::new(),
         }
@@ -242,7 +239,10 @@ impl Pool {
     /// The client whose reader has been paused the longest, and longer than the patience. `None`
     /// unless others wait for a reader and none is free.
     pub fn client_to_drop(&self, now: Instant) -> Option<ClientId> {
-        if self.next_job().is_none() || self.idle_helper(true).is_some() || self.readers() < MAX_READERS {
+        if self.next_job().is_none()
+            || self.idle_helper(Role::Reader).is_some()
+            || self.count_of(Role::Reader) < MAX_READERS
+        {
             return None;
         }
         let paused = self.helpers.values().filter_map(|helper| match helper.work {
@@ -266,7 +266,7 @@ impl Pool {
     /// Kills a helper. Returns the event for the client that it worked for.
     pub fn kill(&mut self, id: HelperId) -> Option<Event> {
         let helper = self.helpers.remove(id)?;
-        if self.keeper.send(to_keeper::KILL, helper.pid).is_err() {
+        if self.keeper.send(KILL, helper.pid).is_err() {
             self.unsent_kills.push(helper.pid);
         }
         match helper.work {
@@ -287,13 +287,9 @@ impl Pool {
         let mut events = Vec::new();
         while let Some(report) = self.keeper.receive()? {
             match report {
-                Report::Reader(helper) => {
-                    self.reader_due = None;
-                    events.extend(self.add_helper(helper, true));
-                }
-                Report::Closer(helper) => {
-                    self.closer_due = None;
-                    events.extend(self.add_helper(helper, false));
+                Report::Started(role, helper) => {
+                    self.due.retain(|(of, _)| *of != role);
+                    events.extend(self.add_helper(helper, role));
                 }
                 Report::Ended(pid) => self.killed.retain(|(killed, _)| *killed != pid),
             }
@@ -301,12 +297,12 @@ impl Pool {
         Ok(events)
     }
 
-    fn add_helper(&mut self, helper: Option<(u32, OwnedFd)>, is_reader: bool) -> Option<Event> {
+    fn add_helper(&mut self, helper: Option<(u32, OwnedFd)>, role: Role) -> Option<Event> {
         let (pid, socket) = helper?;
         let id = self.helpers.insert(Helper {
             socket,
             pid,
-            is_reader,
+            role,
             work: Work::Nothing,
             deadline: None,
             paused_since: None,
@@ -319,8 +315,8 @@ impl Pool {
     pub fn assign(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(next) = self.next_job() {
-            let Some(id) = self.idle_helper(true) else {
-                self.start_reader();
+            let Some(id) = self.idle_helper(Role::Reader) else {
+                self.start(Role::Reader);
                 break;
             };
             if let Some(job) = self.jobs.remove(next) {
@@ -328,8 +324,8 @@ impl Pool {
             }
         }
         while let Some(next) = self.next_connection() {
-            let Some(id) = self.idle_helper(false) else {
-                self.start_closer();
+            let Some(id) = self.idle_helper(Role::Closer) else {
+                self.start(Role::Closer);
                 break;
             };
             let Some((connection, account)) = self.connections.remove(next) else {
@@ -409,26 +405,23 @@ impl Pool {
         self.helpers.iter().find(|(_, helper)| is(helper)).map(|(id, _)| id)
     }
 
-    fn idle_helper(&self, is_reader: bool) -> Option<HelperId> {
-        self.find(|helper| helper.is_reader == is_reader && matches!(helper.work, Work::Nothing))
+    fn idle_helper(&self, role: Role) -> Option<HelperId> {
+        self.find(|helper| helper.role == role && matches!(helper.work, Work::Nothing))
     }
 
-    fn readers(&self) -> usize {
-        self.helpers.values().filter(|helper| helper.is_reader).count()
+    fn count_of(&self, role: Role) -> usize {
+        self.helpers.values().filter(|helper| helper.role == role).count()
     }
 
-    fn start_reader(&mut self) {
-        let is_needed = self.readers() < MAX_READERS && self.reader_due.is_none();
-        if is_needed && self.keeper.send(to_keeper::START_READER, 0).is_ok() {
-            self.reader_due = Some(Instant::now() + START_TIMEOUT);
-        }
-    }
-
-    fn start_closer(&mut self) {
-        let closers = self.helpers.values().filter(|helper| !helper.is_reader).count();
-        let is_needed = closers < MAX_CLOSERS && self.closer_due.is_none();
-        if is_needed && self.keeper.send(to_keeper::START_CLOSER, 0).is_ok() {
-            self.closer_due = Some(Instant::now() + START_TIMEOUT);
+    /// Asks for one more helper, unless there are enough or one is on its way.
+    fn start(&mut self, role: Role) {
+        let most = match role {
+            Role::Reader => MAX_READERS,
+            Role::Closer => MAX_CLOSERS,
+        };
+        let is_needed = self.count_of(role) < most && self.due.iter().all(|(of, _)| *of != role);
+        if is_needed && self.keeper.send(role as u32, 0).is_ok() {
+            self.due.push((role, Instant::now() + START_TIMEOUT));
         }
     }
 
@@ -436,10 +429,8 @@ impl Pool {
     /// `is_running`, get more time.
     pub fn check_deadlines(&mut self, now: Instant, mut is_running: impl FnMut(u32) -> bool) -> Vec<Event> {
         let keeper = &self.keeper;
-        self.unsent_kills
-            .retain(|&pid| keeper.send(to_keeper::KILL, pid).is_err());
-        self.reader_due = self.reader_due.filter(|due| *due > now);
-        self.closer_due = self.closer_due.filter(|due| *due > now);
+        self.unsent_kills.retain(|&pid| keeper.send(KILL, pid).is_err());
+        self.due.retain(|(_, due)| *due > now);
         let is_late = |helper: &Helper| helper.deadline.is_some_and(|deadline| deadline.at <= now);
         let late = self.helpers.iter().filter(|(_, helper)| is_late(helper));
         let late: Vec<HelperId> = late.map(|(id, _)| id).collect();
@@ -463,8 +454,8 @@ impl Pool {
         let deadlines = self.helpers.values().filter_map(|helper| Some(helper.deadline?.at));
         let has_queued = !self.connections.is_empty() || !self.unsent_kills.is_empty() || !self.jobs.is_empty();
         let retry = has_queued.then(|| Instant::now() + RETRY_AFTER);
-        let due = [self.reader_due, self.closer_due, retry];
-        deadlines.chain(due.into_iter().flatten()).min()
+        let due = self.due.iter().map(|(_, due)| *due);
+        deadlines.chain(due).chain(retry).min()
     }
 }
 
