@@ -1,10 +1,17 @@
-//! Handling many descriptors: a separate table for a thread, and closing with few system calls.
+//! Handling many descriptors: a separate table for a thread, closing with few system calls, and
+//! passing a file to another process.
 
 use std::ffi::c_uint;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
 use rustix::fs::{fstat, FileType};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
+use rustix::net::{
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
 
 use crate::checked;
 
@@ -34,6 +41,37 @@ pub fn shares(one: u32, other: u32, part: Part) -> Result<bool, Errno> {
     // SAFETY: the call has no pointers.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, part as i32, 0_usize, 0_usize) };
     Ok(checked(order)? == 0)
+}
+
+/// Sends a packet, and a file with it. Waits unless `flags` has `DONTWAIT`. Makes only system calls.
+pub fn send_with_file(
+    socket: impl AsFd,
+    packet: &[u8],
+    file: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.as_slice();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let parts = [IoSlice::new(packet)];
+    retry_on_intr(|| sendmsg(&socket, &parts, &mut control, flags | SendFlags::NOSIGNAL)).map(drop)
+}
+
+/// Receives a packet, of which it cuts off what has no room, and the file that may come with it.
+/// Makes only system calls.
+pub fn receive_with_file(socket: impl AsFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(packet)];
+    let received = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    Ok((received.bytes, files.last()))
 }
 
 /// Descriptors that are no longer needed. They are closed together, with one system call for each

@@ -5,19 +5,19 @@
 //! ending.
 
 use std::ffi::CStr;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::io::{self, IoSliceMut};
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{read, retry_on_intr, Errno};
 use rustix::net::{
-    recvmsg, sendmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recvmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType,
 };
 use rustix::process::{kill_process, set_parent_process_death_signal, waitpid, Pid, Signal, WaitOptions};
 
+use crate::descriptors::{receive_with_file, send_with_file};
 use crate::signals::SignalsBlocked;
 
 /// Forks a process that runs `child` and then ends.
@@ -198,21 +198,13 @@ impl Runner {
 
     /// Sends an errand, with a descriptor for [`WorkFiles::given`].
     pub fn send(&self, work: Work, numbers: [u64; 3], path: &CStr, given: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        let [first, second, third] = numbers;
-        let head = [work as usize as u64, first, second, third]
-            .map(u64::to_ne_bytes)
-            .concat();
-        let parts = [IoSlice::new(&head), IoSlice::new(path.to_bytes_with_nul())];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let given = given.map(|given| [given]);
-        if let Some(given) = &given {
-            ancillary.push(SendAncillaryMessage::ScmRights(given));
-        }
         if path.count_bytes() + ERRAND_HEAD >= ERRAND {
             return Err(Errno::NAMETOOLONG);
         }
-        sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+        let [first, second, third] = numbers;
+        let head = [work as usize as u64, first, second, third].map(u64::to_ne_bytes);
+        let packet = [head.as_flattened(), path.to_bytes_with_nul()].concat();
+        send_with_file(&self.socket, &packet, given, SendFlags::empty())
     }
 
     /// Receives the result of the oldest errand whose result has not been received. Writes it to
@@ -248,20 +240,13 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     let (errand, answer) = room.split_at_mut(ERRAND);
     let mut files = WorkFiles::default();
     loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(errand)];
-        let received = retry_on_intr(|| recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC));
-        let received = match received {
-            Ok(received) if received.bytes > ERRAND_HEAD => received.bytes,
+        let received = match retry_on_intr(|| receive_with_file(socket, errand)) {
+            Ok((received, given)) if received > ERRAND_HEAD => {
+                files.given = given;
+                received
+            }
             _ => end(0),
         };
-        files.given = None;
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut rights) = message {
-                files.given = rights.next();
-            }
-        }
         let number = |at: usize| {
             let bytes = errand.get(8 * at..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))

@@ -1,17 +1,15 @@
 //! System calls that no library has, or that these libraries do not offer safely.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read as _};
-use std::mem::MaybeUninit;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::{retry_on_intr, Errno};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
 use rustix::process::Pid;
+
+pub use taskdiag_sys::descriptors::{receive_with_file, send_with_file};
 
 /// `SO_PEERPIDFD` (Linux 6.5).
 const SO_PEERPIDFD: i32 = 77;
@@ -145,36 +143,6 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Option<bool> {
         return None;
     }
     Some(refused)
-}
-
-/// Sends a packet, and a file with it. Waits unless `flags` has `DONTWAIT`.
-pub fn send_with_file(
-    socket: BorrowedFd<'_>,
-    packet: &[u8],
-    file: Option<BorrowedFd<'_>>,
-    flags: SendFlags,
-) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.as_slice();
-    if !files.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(files));
-    }
-    let parts = [IoSlice::new(packet)];
-    retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut control, flags | SendFlags::NOSIGNAL)).map(drop)
-}
-
-/// Receives a packet from another process of the broker, and the file that may come with it.
-pub fn receive_with_file(socket: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(packet)];
-    let received = rustix::net::recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let files = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    Ok((received.bytes, files.last()))
 }
 
 /// Forks a process that has one thread. Returns `None` in the child, which is killed when its

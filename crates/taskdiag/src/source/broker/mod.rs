@@ -7,15 +7,13 @@ mod files;
 mod tests;
 
 use std::fmt;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{retry_on_intr, Errno};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::param::page_size;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Group, Groups};
@@ -24,6 +22,7 @@ use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_protocol::busy_poll::BusyPoll;
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
+use taskdiag_sys::descriptors::receive_with_file;
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::FromBytes as _;
@@ -448,30 +447,20 @@ impl Broker {
 
     /// Receives one packet into `bytes`, and the file that may come with it.
     fn receive_with_file(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<Option<OwnedFd>, Refusal> {
-        bytes.resize(MAX_FILE_PACKET, 0);
+        // A longer packet does not fit, and has this length.
+        bytes.resize(MAX_FILE_PACKET + 1, 0);
         loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let parts = &mut [IoSliceMut::new(bytes)];
-            let received = match rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => received,
-                Err(Errno::INTR) if !is_interrupted_now() => continue,
+            match receive_with_file(&self.socket, bytes) {
+                Ok((0, _)) => return Err(Refusal::Errno(Errno::PIPE)),
+                Ok((len, _)) if len > MAX_FILE_PACKET => return Err(Refusal::Malformed("a packet that is too long")),
+                Ok((len, file)) => {
+                    bytes.truncate(len);
+                    return Ok(file);
+                }
+                Err(Errno::INTR) if !is_interrupted_now() => {}
                 Err(Errno::CONNRESET) => return Err(self.refusal()),
                 Err(errno) => return Err(errno.into()),
-            };
-            let files = control.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-                _ => None,
-            });
-            let file = files.last();
-            if received.flags.contains(ReturnFlags::TRUNC) {
-                return Err(Refusal::Malformed("a packet that is too long"));
             }
-            if received.bytes == 0 {
-                return Err(Refusal::Errno(Errno::PIPE));
-            }
-            bytes.truncate(received.bytes);
-            return Ok(file);
         }
     }
 
