@@ -61,6 +61,16 @@ impl AddAssign for Undecided {
     }
 }
 
+/// Members of a structure that count something, with their names: a number, or `None` where nobody
+/// counted.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! counts {
+    ($of:ident: $($name:ident),*) => { [$((stringify!($name), Option::<u64>::from($of.$name))),*] };
+}
+
+pub use counts;
+
 /// Counts of what answering the query took, and of what was lost on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -118,27 +128,9 @@ impl Counters {
     /// The counters with their names, in the order of a report. Those that nobody counted are left
     /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let [undecided, undecided_denied, undecided_no_thread] = self.undecided.named();
-        let named = [
-            ("tasks", Some(self.tasks)),
-            ("record_bytes", self.record_bytes),
-            ("reads", self.reads),
-            ("gone", Some(self.gone)),
-            ("denied", Some(self.denied)),
-            ("deferred", Some(self.deferred)),
-            ("hidden", Some(self.hidden)),
-            ("candidates", Some(self.candidates)),
-            undecided,
-            undecided_denied,
-            undecided_no_thread,
-            ("remembered", Some(self.remembered)),
-            ("no_answer", Some(self.no_answer)),
-            ("over_budget", Some(self.over_budget)),
-            ("walked", Some(self.walked)),
-            ("unchanged", Some(self.unchanged)),
-            ("longest_run_ns", self.longest_run_ns),
-            ("malformed", Some(self.malformed)),
-        ];
-        named.into_iter().filter_map(|(name, count)| Some((name, count?)))
+        let before = counts!(self: tasks, record_bytes, reads, gone, denied, deferred, hidden, candidates);
+        let after = counts!(self: remembered, no_answer, over_budget, walked, unchanged, longest_run_ns, malformed);
+        let named = before.into_iter().chain(self.undecided.named()).chain(after);
+        named.filter_map(|(name, count)| Some((name, count?)))
     }
 }

@@ -1,6 +1,6 @@
 //! What an answer about files reports besides the files.
 
-use taskdiag_core::counters::Undecided;
+use taskdiag_core::counters::{counts, Undecided};
 use taskdiag_core::snapshot::SourceId;
 
 /// The source that answered, the number of files, and what is missing.
@@ -72,25 +72,13 @@ impl Answer {
     /// The counters with their names, in the order of a report. Those that nobody counted are left
     /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let [undecided, undecided_denied, undecided_no_thread] = self.undecided.named();
-        let named = [
-            ("files", Some(self.files)),
-            ("denied", Some(self.denied)),
-            ("maps_denied", Some(self.maps_denied)),
-            ("no_thread", Some(self.no_thread)),
-            ("gone", Some(self.gone)),
-            ("changed", Some(self.changed)),
-            undecided,
-            undecided_denied,
-            undecided_no_thread,
-            ("namespaces_denied", Some(self.namespaces_denied)),
-            ("namespaces_no_thread", Some(self.namespaces_no_thread)),
-            ("namespaces_unread", Some(self.namespaces_unread)),
-            ("malformed", Some(self.malformed)),
-            ("deferred", Some(self.deferred)),
+        let before = counts!(self: files, denied, maps_denied, no_thread, gone, changed);
+        let after = counts!(self: namespaces_denied, namespaces_no_thread, namespaces_unread, malformed, deferred);
+        let named = before.into_iter().chain(self.undecided.named()).chain(after);
+        let named = named.chain([
             ("no_answer", Some(self.silent.len() as u64)),
             ("longest_run_ns", self.longest_run_ns),
-        ];
-        named.into_iter().filter_map(|(name, count)| Some((name, count?)))
+        ]);
+        named.filter_map(|(name, count)| Some((name, count?)))
     }
 }

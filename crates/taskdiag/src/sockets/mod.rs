@@ -48,7 +48,7 @@ use rustix::io::Errno;
 use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::absent::{Absent, Known};
-use taskdiag_core::counters::Undecided;
+use taskdiag_core::counters::{counts, Undecided};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
@@ -219,24 +219,17 @@ impl Answer {
     /// The counters with their names, in the order of a report. Those that nobody counted are left
     /// out.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let named = [
-            ("sockets", self.sockets),
-            ("namespaces", self.namespaces),
-            ("namespaces_denied", self.namespaces_denied),
-            ("processes_hidden", self.processes_hidden),
-            ("processes_denied", self.processes_denied),
-            ("undecided", self.undecided.total()),
-            ("undecided_denied", self.undecided.of(Absent::Denied)),
-            ("undecided_no_thread", self.undecided.of(Absent::NoThread)),
-            ("interrupted", self.interrupted),
-            ("failed", self.failed),
-            ("no_answer", self.silent),
-            ("no_thread", self.no_thread),
-            ("malformed", self.malformed),
-            ("unsupported", self.unsupported.len() as u64),
-        ];
-        let unlisted = self.unlisted.as_ref().map(|sockets| ("unlisted", sockets.len() as u64));
-        named.into_iter().chain(unlisted)
+        let before = counts!(self: sockets, namespaces, namespaces_denied, processes_hidden, processes_denied);
+        let named = before.into_iter().chain(self.undecided.named());
+        let named = named.chain(counts!(self: interrupted, failed));
+        let named = named.chain([
+            ("no_answer", Some(self.silent)),
+            ("no_thread", Some(self.no_thread)),
+            ("malformed", Some(self.malformed)),
+            ("unsupported", Some(self.unsupported.len() as u64)),
+            ("unlisted", self.unlisted.as_ref().map(|sockets| sockets.len() as u64)),
+        ]);
+        named.filter_map(|(name, count)| Some((name, count?)))
     }
 }
 
