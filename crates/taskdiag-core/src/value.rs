@@ -6,6 +6,7 @@ use std::slice::{self, ChunksExact};
 
 use zerocopy::FromBytes;
 
+use crate::absent::{Absent, Known};
 use crate::record::Limit;
 use crate::socket::Owner;
 
@@ -141,6 +142,25 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Writes a row as `Debug` does a structure: each field with its value, or the reason why it is absent.
+/// Leaves out what was not asked for, and what such a row does not have.
+#[doc(hidden)]
+pub fn debug_row<'v>(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    cells: impl Iterator<Item = (&'static str, Known<Option<Value<'v>>>)>,
+) -> fmt::Result {
+    let mut row = f.debug_struct(name);
+    for (field, value) in cells {
+        match value {
+            Ok(Some(value)) => row.field(field, &value),
+            Ok(None) | Err(Absent::NotAsked) => &mut row,
+            Err(reason) => row.field(field, &format_args!("{reason}")),
+        };
+    }
+    row.finish()
 }
 
 /// Bytes whose `Debug` is a quoted text.

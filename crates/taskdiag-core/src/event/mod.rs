@@ -17,7 +17,7 @@ use crate::field::{Field, Kind, UnknownField};
 pub use crate::record::events as wire;
 use crate::record::Net;
 use crate::set::Set;
-use crate::value::Value;
+use crate::value::{debug_row, Value};
 use plan::EventSource;
 
 /// Which events to deliver, and how.
@@ -391,15 +391,12 @@ impl<'a> Event<'a> {
 
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut map = f.debug_map();
-        for &field in EventField::ALL {
-            match self.value(field) {
-                Some(Ok(Value::Text(bytes))) => map.entry(&field.name(), &bytes.escape_ascii().to_string()),
-                Some(value) => map.entry(&field.name(), &value),
-                None => &mut map,
-            };
-        }
-        map.finish()
+        let cells = EventField::ALL.iter();
+        debug_row(
+            f,
+            "Event",
+            cells.map(|&field| (field.name(), self.value(field).transpose())),
+        )
     }
 }
 

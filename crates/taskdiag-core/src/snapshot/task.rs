@@ -12,7 +12,7 @@ use crate::absent::Absent;
 use crate::field::{Field, Fields, Group};
 use crate::identity::Identity;
 use crate::record::{self, attr, Attribute, Record};
-use crate::value::FromDerived;
+use crate::value::{debug_row, FromDerived};
 
 /// One task of a snapshot. Each field has a method of its name; [`value`](Task::value) takes any
 /// field.
@@ -28,14 +28,12 @@ pub struct Task<'a> {
 /// The fields that were asked for, each with its value or the reason why it is absent.
 impl fmt::Debug for Task<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut task = f.debug_struct("Task");
-        for field in self.snapshot.fields.iter() {
-            match self.value(field) {
-                Ok(value) => task.field(field.name(), &value),
-                Err(reason) => task.field(field.name(), &format_args!("{reason}")),
-            };
-        }
-        task.finish()
+        let cells = self.snapshot.fields.iter();
+        debug_row(
+            f,
+            "Task",
+            cells.map(|field| (field.name(), self.value(field).map(Some))),
+        )
     }
 }
 

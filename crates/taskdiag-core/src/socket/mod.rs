@@ -12,6 +12,7 @@ use std::net::IpAddr;
 
 use crate::absent::{Absent, Known};
 use crate::mapping::Device;
+use crate::value::debug_row;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
@@ -497,28 +498,9 @@ pub fn has_port(socket: &Socket<'_>, port: u16) -> bool {
 
 impl fmt::Debug for Socket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &[u8]| text.escape_ascii().to_string();
-        f.debug_struct("Socket")
-            .field("family", &self.family)
-            .field("socket_type", &self.socket_type)
-            .field("protocol", &self.protocol)
-            .field("state", &self.state)
-            .field("shutdown", &self.shutdown)
-            .field("local", &self.local)
-            .field("remote", &self.remote)
-            .field("ipv6_only", &self.ipv6_only)
-            .field("interface", &self.interface.map(|name| name.map(text)))
-            .field("path", &self.path.map(text))
-            .field("peer_inode", &self.peer_inode)
-            .field("inode", &self.inode)
-            .field("uid", &self.uid)
-            .field("netns", &self.netns)
-            .field("queues", &self.queues)
-            .field("timer", &self.timer)
-            .field("info", &self.info)
-            .field("owners", &self.owners)
-            .field("peers", &self.peers)
-            .finish_non_exhaustive()
+        let row = Row::new(self);
+        let cells = SocketField::ALL.iter().map(|&field| (field.name(), row.value(field)));
+        debug_row(f, "Socket", cells)
     }
 }
 

@@ -61,6 +61,7 @@ use taskdiag_core::open_file::access;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
+use taskdiag_core::value::debug_row;
 
 use crate::owners::{borrowed, FoundOwners};
 use crate::readers;
@@ -365,25 +366,8 @@ impl OpenFile<'_> {
 
 impl fmt::Debug for OpenFile<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &[u8]| text.escape_ascii().to_string();
-        f.debug_struct("OpenFile")
-            .field("used_as", &self.used_as)
-            .field("fd", &self.fd)
-            .field("tid", &self.tid)
-            .field("open_flags", &self.open_flags)
-            .field("offset_bytes", &self.offset_bytes)
-            .field("mnt_id", &self.mnt_id)
-            .field("kind", &self.kind)
-            .field("size_bytes", &self.size_bytes)
-            .field("allocated_bytes", &self.allocated_bytes)
-            .field("device", &self.device)
-            .field("inode", &self.inode)
-            .field("nlink", &self.nlink)
-            .field("name", &self.name.map(text))
-            .field("detail", &self.detail.map(|detail| detail.map(text)))
-            .field("peers", &self.peers)
-            .field("bpf_name", &self.bpf_name.map(|name| name.map(text)))
-            .finish()
+        let own = FileField::ALL.iter().filter(|field| field.of_tasks().is_none());
+        debug_row(f, "OpenFile", own.map(|&field| (field.name(), self.value(field))))
     }
 }
 
@@ -714,7 +698,7 @@ mod tests {
     fn files_print_their_names() {
         let printed = format!("{:?}", file());
         assert!(
-            printed.contains("/a\\\\x1b") && printed.contains("kind: Ok(File)"),
+            printed.contains(r#"name: "/a\u{1b}""#) && printed.contains(r#"kind: "file""#),
             "{printed}"
         );
     }

@@ -55,6 +55,7 @@ use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::{Error, Result};
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::SourceId;
+use taskdiag_core::value::debug_row;
 use taskdiag_sys::procmap::QueryFlags;
 
 use crate::mutex::lock;
@@ -185,25 +186,9 @@ pub struct Mapping<'a> {
 
 impl fmt::Debug for Mapping<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &[u8]| text.escape_ascii().to_string();
-        let name = self.name.map(text);
-        let go_build_id = self.go_build_id().map(|id| id.map(text));
-        f.debug_struct("Mapping")
-            .field("pid", &self.pid)
-            .field("start", &format_args!("{:#x}", self.start))
-            .field("end", &format_args!("{:#x}", self.end))
-            .field("perms", &format_args!("{}", self.perms))
-            .field("offset_bytes", &format_args!("{:#x}", self.offset_bytes))
-            .field("device", &self.device)
-            .field("inode", &self.inode)
-            .field("name", &name)
-            .field("page_size_bytes", &self.page_size_bytes)
-            .field("build_id", &self.build_id)
-            .field("rss_bytes", &self.rss_bytes)
-            .field("dirty_bytes", &self.dirty_bytes)
-            .field("hugetlb_bytes", &self.hugetlb_bytes)
-            .field("go_build_id", &go_build_id)
-            .finish()
+        let row = Row::new(*self);
+        let cells = MapField::ALL.iter().map(|&field| (field.name(), row.value(field)));
+        debug_row(f, "Mapping", cells)
     }
 }
 
@@ -552,9 +537,9 @@ mod tests {
     fn mappings_print_their_names() {
         let printed = format!("{:?}", mapping(0x1000, 0x2000, b"/a\x1b"));
         assert!(
-            printed.contains("start: 0x1000") && printed.contains("perms: r--p"),
+            printed.contains("start: 0x1000") && printed.contains(r#"perms: "r--p""#),
             "{printed}"
         );
-        assert!(printed.contains("/a\\\\x1b"), "{printed}");
+        assert!(printed.contains(r#"name: "/a\u{1b}""#), "{printed}");
     }
 }
