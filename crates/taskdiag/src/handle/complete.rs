@@ -43,9 +43,7 @@ impl Completion<'_> {
         }
         self.supplement(snapshot)?;
         if let Some(filter) = &self.query.filter {
-            let mut counters = snapshot.counters;
-            snapshot.retain(|task| filter.admits(task, &mut counters));
-            snapshot.counters = counters;
+            scope::retain_admitted(filter, snapshot);
         }
         Ok(())
     }

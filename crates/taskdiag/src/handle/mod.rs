@@ -30,7 +30,6 @@ use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::event::Options;
 use taskdiag_core::field::{Field, Fields, Group, Groups};
-use taskdiag_core::filter::Filter;
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
@@ -334,7 +333,7 @@ impl Handle {
         };
         let parents = Query::processes().fields(Field::Ppid | Field::StartNs);
         let mut all = Snapshot::default();
-        self.answer_cheap(&parents, &mut all)?;
+        self.read(&parents, &mut all)?;
         let descendants = scope::descendants(&all, pid)?;
         let mut listed = query.clone();
         listed.scope = Scope::Listed;
@@ -373,48 +372,39 @@ impl Handle {
     /// rollups of the remaining tasks. Each part of the filter is decided as soon as its fields are
     /// there.
     fn answer(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-        let fields = query.fields_read();
-        let has_derived = has_group(fields, Group::Derived);
-        let has_rollup = has_group(fields, Group::Rollup);
-        if !has_derived && !has_rollup {
-            return self.answer_cheap(query, snapshot);
-        }
         let began = Instant::now();
-        let mut cheap = query.clone();
+        let mut read = query.clone();
         if self.one_shot {
-            cheap.budget.max_age = Duration::ZERO;
+            read.budget.max_age = Duration::ZERO;
         }
-        let asked = cheap.fields_read();
-        let mut fields = asked;
+        let asked = read.fields_read();
+        read.fields = asked;
         let made_of_cgroup = |field: Field| field.info().made_of.contains(&Field::Cgroup);
-        if fields.iter().any(made_of_cgroup) && self.derived.has_cgroup1() {
-            fields |= Field::Cgroups;
+        if asked.iter().any(made_of_cgroup) && self.derived.has_cgroup1() {
+            read.fields |= Field::Cgroups;
         }
-        let rollup = if has_rollup {
-            self.plan(&cheap)?.answer(Group::Rollup)
-        } else {
-            None
-        };
-        cheap.fields = fields.without(Fields::of_group(Group::Rollup));
-        let filter = cheap.filter.take();
-        let without_rollup = filter.and_then(|filter| filter.part_without(Group::Rollup));
-        let filter = without_rollup.as_ref();
-        cheap.filter = filter.and_then(|filter| filter.part_without(Group::Derived));
-        self.answer_cheap(&cheap, snapshot)?;
-        snapshot.fields = fields;
-        if has_derived {
-            let patience = self.patience(query);
-            self.derived.add(patience, snapshot);
-            retain_late(without_rollup.as_ref(), Group::Derived, snapshot);
+        // The late groups, the last one first, each with the part of the filter that it completes.
+        let mut late = Vec::new();
+        for group in [Group::Rollup, Group::Derived] {
+            if has_group(asked, group) {
+                let before = read.filter.as_ref().and_then(|filter| filter.part_without(group));
+                late.push((group, std::mem::replace(&mut read.filter, before)));
+            }
+        }
+        self.read(&read, snapshot)?;
+        for (group, filter) in late.into_iter().rev() {
+            match (group, snapshot.answers[group as usize]) {
+                (Group::Derived, _) => self.derived.add(self.patience(query), snapshot),
+                (_, Some(Ok(source))) => self.add_rollups(&read, source, began, snapshot)?,
+                _ => {}
+            }
+            if let Some(filter) = filter.filter(|filter| has_group(filter.fields(), group)) {
+                snapshot.counters.candidates = 0;
+                scope::retain_admitted(&filter, snapshot);
+                snapshot.counters.tasks = snapshot.rows.len() as u64;
+            }
         }
         snapshot.fields = asked;
-        if has_rollup {
-            snapshot.answers[Group::Rollup as usize] = rollup;
-            if let Some(Ok(source)) = rollup {
-                self.add_rollups(&cheap, source, began, snapshot)?;
-            }
-            retain_late(query.filter.as_ref(), Group::Rollup, snapshot);
-        }
         Ok(())
     }
 
@@ -434,8 +424,8 @@ impl Handle {
         self.rollups.read(procfs, &request, still_there, snapshot)
     }
 
-    /// Answers with all groups except [`Group::Derived`] and [`Group::Rollup`].
-    fn answer_cheap(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+    /// Answers with all groups that sources find: not [`Group::Derived`] and [`Group::Rollup`].
+    fn read(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         snapshot.clear(query.fields_read());
         scope::check(query)?;
         let (plan, knows_changes) = self.ask_first(query, snapshot)?;
@@ -694,17 +684,6 @@ impl Handle {
 /// Whether a field belongs to `group`.
 fn has_group(fields: Fields, group: Group) -> bool {
     fields.iter().any(|field| field.group() == group)
-}
-
-/// Drops the rows that do not match a filter, if it reads `group`, whose values were just added.
-fn retain_late(filter: Option<&Filter>, group: Group, snapshot: &mut Snapshot) {
-    if let Some(filter) = filter.filter(|filter| has_group(filter.fields(), group)) {
-        let mut counters = snapshot.counters;
-        counters.candidates = 0;
-        snapshot.retain(|task| filter.admits(task, &mut counters));
-        snapshot.counters = counters;
-        snapshot.counters.tasks = snapshot.rows.len() as u64;
-    }
 }
 
 /// The fact that programs can't be loaded.

@@ -49,9 +49,7 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
     snapshot.fields = fields;
     let has_rows = !snapshot.is_empty();
     if let Some(filter) = &query.filter {
-        let mut counters = snapshot.counters;
-        snapshot.retain(|task| filter.admits(task, &mut counters));
-        snapshot.counters = counters;
+        scope::retain_admitted(filter, snapshot);
     }
     snapshot.counters.tasks = snapshot.rows.len() as u64;
     match query.scope {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use taskdiag_core::error::{Error, Result};
+use taskdiag_core::filter::Filter;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::record::{self, attr};
@@ -47,6 +48,13 @@ pub(super) fn retain_children(query: &Query, snapshot: &mut Snapshot) {
             base.is_some_and(|base| base.ppid.get() == parent)
         });
     }
+}
+
+/// Drops the tasks for which a filter is not true, and counts them.
+pub(super) fn retain_admitted(filter: &Filter, snapshot: &mut Snapshot) {
+    let mut counters = snapshot.counters;
+    snapshot.retain(|task| filter.admits(task, &mut counters));
+    snapshot.counters = counters;
 }
 
 /// Finds the descendants of a process among all processes.
