@@ -1,14 +1,13 @@
 //! A job that does the same work for each of many processes.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::process::{status, Line, Lines};
 
-use super::{held, holds, run, Hold, Job, Pulse, Wait, MAX_READERS};
+use super::{held, holds, run, Hold, Job, Pulse, Suspects, Wait, MAX_READERS};
 use crate::mutex::lock;
 use crate::source::procfs::Proc;
 
@@ -22,10 +21,7 @@ struct Each<T, R, F> {
     what: u32,
     work: F,
     result: PhantomData<fn() -> R>,
-    /// Users whose processes block readers. Such a user may have many such processes, so their
-    /// other processes are read last.
-    users: Mutex<Vec<u32>>,
-    has_users: AtomicBool,
+    suspects: Suspects,
 }
 
 /// The results of some processes.
@@ -44,12 +40,6 @@ impl<R> Default for Done<R> {
 }
 
 impl<T, R, F> Each<T, R, F> {
-    /// Whether other processes of the same user block readers.
-    fn is_suspect(&self, pid: u32) -> bool {
-        let has_users = self.has_users.load(Ordering::Relaxed);
-        has_users && self.user(pid).is_some_and(|user| lock(&self.users).contains(&user))
-    }
-
     /// The real user of a process. The owner of its files in `/proc` differs if it may not be traced.
     fn user(&self, pid: u32) -> Option<u32> {
         let text = std::fs::read(self.proc.join(format!("{pid}/status"))).ok()?;
@@ -75,7 +65,7 @@ where
         for (place, &index) in indexes.iter().enumerate() {
             let (pid, about) = &self.about[index];
             // A process that comes alone has been postponed before.
-            let is_postponed = indexes.len() > 1 && self.is_suspect(*pid);
+            let is_postponed = indexes.len() > 1 && self.suspects.has(|| self.user(*pid));
             pulse.beat();
             let is_held = held(*pid) & self.what != 0;
             let result = if is_postponed || is_held {
@@ -103,8 +93,7 @@ where
             holds(pid, self.what, hold);
         }
         if let Some(user) = self.user(pid) {
-            lock(&self.users).push(user);
-            self.has_users.store(true, Ordering::Relaxed);
+            self.suspects.add(user);
         }
         done.results.push((index, Err(Absent::NoAnswer)));
         let rest = &indexes[place + 1..];
@@ -145,8 +134,7 @@ where
         what,
         work,
         result: PhantomData,
-        users: Mutex::default(),
-        has_users: AtomicBool::new(false),
+        suspects: Suspects::default(),
     });
     let wait = Wait {
         patience,

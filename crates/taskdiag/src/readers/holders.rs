@@ -55,6 +55,26 @@ impl Hold {
     }
 }
 
+/// Users whose processes block readers of a job. Such a user may have many such processes, so their
+/// other processes are read last.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    users: Mutex<Vec<u32>>,
+    has_any: AtomicBool,
+}
+
+impl Suspects {
+    pub(crate) fn add(&self, user: u32) {
+        lock(&self.users).push(user);
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether `user` finds one of them. It is not called if there are none.
+    pub(crate) fn has(&self, user: impl FnOnce() -> Option<u32>) -> bool {
+        self.has_any.load(Ordering::Relaxed) && user().is_some_and(|user| lock(&self.users).contains(&user))
+    }
+}
+
 /// What in a process blocks a reader, as reported to [`holds`]; 0 if nothing does.
 pub(crate) fn held(pid: u32) -> u32 {
     let mut holders = lock(&HOLDERS);

@@ -29,7 +29,9 @@ use std::time::{Duration, Instant};
 use taskdiag_core::absent::Absent;
 
 pub(crate) use each::{call, each};
-pub(crate) use holders::{are_scarce, does_user_hold, held, holds, user_holds, Hold, FILE_SYSTEMS, MAPPINGS, MEMORY};
+pub(crate) use holders::{
+    are_scarce, does_user_hold, held, holds, user_holds, Hold, Suspects, FILE_SYSTEMS, MAPPINGS, MEMORY,
+};
 pub(crate) use pulse::{beat, is_running, Pulse};
 pub(crate) use watch::run;
 

@@ -17,7 +17,8 @@ mod task;
 mod tests;
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::SeekFrom;
@@ -31,7 +32,7 @@ use taskdiag_core::text::process;
 use taskdiag_sys::owner::Owner;
 
 use super::{Source, TaskRequest};
-use crate::readers::{self, Wait};
+use crate::readers::{self, Suspects, Wait};
 use encode::Plan;
 pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
 use kernel::{Missing, Mount};
@@ -217,14 +218,17 @@ impl Procfs {
         let mut expected = if is_of_all { usize::MAX } else { items.len() };
         let mut parts = Vec::new();
         loop {
-            let job = Arc::new(Spread::new(
-                Arc::clone(&self.proc),
-                passes.clone(),
+            let job = Arc::new(Spread {
+                proc: Arc::clone(&self.proc),
+                passes: passes.clone(),
                 expand,
-                std::mem::take(&mut is_of_all),
-                self.ticks_per_second,
-                self.max_records,
-            ));
+                listing: std::mem::take(&mut is_of_all).then(Mutex::default),
+                ticks_per_second: self.ticks_per_second,
+                unlisted: Mutex::default(),
+                suspects: Suspects::default(),
+                read: AtomicUsize::new(0),
+                max_records: self.max_records,
+            });
             let mut done = readers::run(&job, items, expected, wait);
             if let Some(error) = job.unlisted() {
                 return Err(error);
@@ -236,7 +240,7 @@ impl Procfs {
             }
             expected = items.len();
         }
-        if let Some((pid, lost)) = parts.iter().find_map(Share::failed) {
+        if let Some((pid, lost)) = parts.iter().find_map(|part| part.failed) {
             return Err(lost.about(pid));
         }
         Ok(parts)

@@ -1,7 +1,7 @@
 //! Spreads the reading of many tasks, or of tasks that may wait, over [readers](crate::readers).
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use taskdiag_core::absent::Absent;
@@ -13,7 +13,7 @@ use super::lost::Lost;
 use super::place::{Listing, Place};
 use super::task::{held_with, unmark, Pass, With, Worker, WAITS};
 use crate::mutex::lock;
-use crate::readers::{self, Hold, Job, Pulse};
+use crate::readers::{self, Hold, Job, Pulse, Suspects};
 
 /// Room for the names of some hundred processes. They are read before more are listed, while the
 /// memory that the kernel touched to list them is still in the processor's cache. A list of
@@ -79,7 +79,7 @@ pub(super) struct Share {
     /// Targets to read after all others.
     postponed: Vec<Target>,
     /// The process at which this process ran out of a resource, and which one.
-    failed: Option<(u32, Lost)>,
+    pub(super) failed: Option<(u32, Lost)>,
 }
 
 /// Tasks to read.
@@ -89,42 +89,17 @@ pub(super) struct Spread {
     pub(super) passes: Vec<Pass>,
     pub(super) expand: Expand,
     /// The list of all processes, if all are to be read.
-    listing: Option<Mutex<Listing>>,
-    ticks_per_second: u64,
-    unlisted: Mutex<Option<Error>>,
-    /// Users whose processes hold readers. A process can have many others like it, so the processes
-    /// of such users are read after all others.
-    users: Mutex<Vec<u32>>,
-    has_users: AtomicBool,
+    pub(super) listing: Option<Mutex<Listing>>,
+    pub(super) ticks_per_second: u64,
+    pub(super) unlisted: Mutex<Option<Error>>,
+    pub(super) suspects: Suspects,
     /// How many bytes the records take so far.
-    read: AtomicUsize,
+    pub(super) read: AtomicUsize,
     /// How many they take before long texts are absent as truncated.
-    max_records: usize,
+    pub(super) max_records: usize,
 }
 
 impl Spread {
-    pub(super) fn new(
-        proc: Arc<OwnedFd>,
-        passes: Vec<Pass>,
-        expand: Expand,
-        is_of_all: bool,
-        ticks_per_second: u64,
-        max_records: usize,
-    ) -> Spread {
-        Spread {
-            proc,
-            passes,
-            expand,
-            listing: is_of_all.then(Mutex::default),
-            ticks_per_second,
-            unlisted: Mutex::default(),
-            users: Mutex::default(),
-            has_users: AtomicBool::new(false),
-            read: AtomicUsize::new(0),
-            max_records,
-        }
-    }
-
     /// Why the list of processes is incomplete.
     pub(super) fn unlisted(&self) -> Option<Error> {
         lock(&self.unlisted).take()
@@ -182,11 +157,8 @@ impl Spread {
 
     /// Whether to postpone a target because other processes of its user hold readers.
     fn is_suspect(&self, target: &Target, worker: &mut Worker) -> bool {
-        if target.is_last || !self.has_users.load(Ordering::Relaxed) || !self.passes[target.pass].waits() {
-            return false;
-        }
-        let user = worker.user(self.proc.as_fd(), target.pid);
-        user.is_some_and(|user| lock(&self.users).contains(&user))
+        let may_wait = !target.is_last && self.passes[target.pass].waits();
+        may_wait && self.suspects.has(|| worker.user(self.proc.as_fd(), target.pid))
     }
 }
 
@@ -234,9 +206,8 @@ impl Job for Spread {
         };
         let files = held_with(file);
         if let Some(user) = Worker::new(self.ticks_per_second).user(self.proc.as_fd(), target.pid) {
-            lock(&self.users).push(user);
+            self.suspects.add(user);
             readers::user_holds(user, hold);
-            self.has_users.store(true, Ordering::Relaxed);
         }
         readers::holds(target.pid, files.bits(), hold);
         let once_more = Target {
@@ -274,10 +245,4 @@ pub(super) fn postponed(parts: &mut [Share]) -> Vec<Vec<Target>> {
         }]
     })
     .collect()
-}
-
-impl Share {
-    pub(super) fn failed(&self) -> Option<(u32, Lost)> {
-        self.failed
-    }
 }
