@@ -51,8 +51,16 @@ crate::named_enum! {
 }
 
 impl Error {
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Error {
     /// An error that no system call caused.
-    #[doc(hidden)]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
             kind,
@@ -62,7 +70,6 @@ impl Error {
     }
 
     /// A failed system call. `what` names the operation; the kind follows from `cause`.
-    #[doc(hidden)]
     pub fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Error {
         let cause = cause.into();
         let kind = match cause.raw_os_error() {
@@ -74,13 +81,11 @@ impl Error {
         Error::new(kind, what).caused_by(cause)
     }
 
-    #[doc(hidden)]
     pub fn no_such_process(pid: u32) -> Error {
         let message = format!("no process with pid {pid} (it may have ended, or be hidden from you)");
         Error::new(ErrorKind::NoSuchTask, message)
     }
 
-    #[doc(hidden)]
     pub fn no_answer(pid: Option<u32>) -> Error {
         let message = match pid {
             Some(pid) => format!("no answer from pid {pid}"),
@@ -90,7 +95,6 @@ impl Error {
     }
 
     /// What may wait for a process was not read, for this reason.
-    #[doc(hidden)]
     pub fn not_read(pid: Option<u32>, reason: Absent) -> Error {
         match reason {
             Absent::NoThread => Error::new(ErrorKind::NoThread, Error::NO_THREAD),
@@ -99,19 +103,12 @@ impl Error {
     }
 
     /// The message where no thread can be started.
-    #[doc(hidden)]
     pub const NO_THREAD: &'static str = "can't start a thread to read what may wait (the limit of threads: ulimit -u, \
         pids.max; or a filter of system calls)";
 
-    #[doc(hidden)]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         self.source = Some(source.into());
         self
-    }
-
-    /// The kind of the error.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
     }
 }
 

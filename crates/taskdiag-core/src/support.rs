@@ -37,7 +37,15 @@ pub struct Fact {
 }
 
 impl Fact {
-    #[doc(hidden)]
+    /// Whether it is certainly true.
+    pub fn is_yes(&self) -> bool {
+        self.verdict == Verdict::Yes
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Fact {
     pub fn yes(why: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::Yes,
@@ -47,7 +55,6 @@ impl Fact {
         }
     }
 
-    #[doc(hidden)]
     pub fn no(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::No,
@@ -58,7 +65,6 @@ impl Fact {
     }
 
     /// It is not true because the caller lacks a right.
-    #[doc(hidden)]
     pub fn denied(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             is_denied: true,
@@ -66,7 +72,6 @@ impl Fact {
         }
     }
 
-    #[doc(hidden)]
     pub fn unknown(why: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::Unknown,
@@ -76,13 +81,7 @@ impl Fact {
         }
     }
 
-    /// Whether it is certainly true.
-    pub fn is_yes(&self) -> bool {
-        self.verdict == Verdict::Yes
-    }
-
     /// The reason, with the remedy in parentheses if there is one.
-    #[doc(hidden)]
     pub fn sentence(&self) -> String {
         if self.remedy.is_empty() {
             self.why.to_string()

@@ -140,29 +140,6 @@ impl Filter {
         Filter::parse_with_aliases(text, name, &|_| None)
     }
 
-    /// Parses an expression in which names that are not names of fields may be aliases. `alias`
-    /// finds their fields.
-    #[doc(hidden)]
-    pub fn parse_with_aliases(
-        text: &str,
-        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
-        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
-    ) -> Result<Filter, ParseError> {
-        parse::parse(text, name, alias, &|_| None)
-    }
-
-    /// Parses an expression about rows that have fields of their own, which `column` finds, before
-    /// those of tasks.
-    #[doc(hidden)]
-    pub fn parse_with_columns(
-        text: &str,
-        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
-        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
-        column: &dyn Fn(&str) -> Option<std::result::Result<Column, String>>,
-    ) -> Result<Filter, ParseError> {
-        parse::parse(text, name, alias, column)
-    }
-
     /// Tasks whose `field`, a number, has one of these values.
     pub fn one_of(field: Field, numbers: &[u32]) -> Filter {
         let mut operands: Vec<Operand> = numbers.iter().map(|&number| Operand::Number(number.into())).collect();
@@ -215,45 +192,6 @@ impl Filter {
         fields
     }
 
-    /// The indices of the fields of other rows that it reads.
-    #[doc(hidden)]
-    pub fn columns(&self) -> Vec<usize> {
-        let mut columns = Vec::new();
-        self.0.each_test(&mut |test| {
-            columns.extend(test.subjects().filter_map(Subject::column).map(|column| column.index))
-        });
-        columns
-    }
-
-    /// The part of it that reads fields of tasks only. `None` if there is none.
-    #[doc(hidden)]
-    pub fn part_of_tasks(&self) -> Option<Filter> {
-        self.part(|part| {
-            let mut is_of_tasks = true;
-            let mut visit = |test: &Test| is_of_tasks &= !test.subjects().any(|subject| subject.column().is_some());
-            part.expression.each_test(&mut visit);
-            is_of_tasks
-        })
-    }
-
-    /// Whether it is true for a task. `None` if that depends on an absent value.
-    #[doc(hidden)]
-    pub fn decide(&self, row: &impl HasFields) -> Option<bool> {
-        self.0.decide(row)
-    }
-
-    /// Whether it is true for a task. Counts the task as a candidate, and also as undecided if the
-    /// result depends on a value that is absent for a reason that the caller may be able to remove.
-    #[doc(hidden)]
-    pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
-        counters.candidates += 1;
-        self.decide(row).unwrap_or_else(|| {
-            let reasons = self.fields().iter().filter_map(|field| row.value(field).err());
-            counters.undecided.count(reasons);
-            false
-        })
-    }
-
     /// The parts that must all be true.
     fn conjuncts(&self) -> Vec<Conjunct<'_>> {
         let mut conjuncts = Vec::new();
@@ -283,34 +221,90 @@ impl Filter {
         (!parts.is_empty()).then_some(Filter(Expression::All(parts)))
     }
 
+    /// Whether the kernel's side can decide any part of it, provided that its cgroups exist.
+    pub(crate) fn has_kernel_tests(&self) -> bool {
+        !self.kernel_tests(&|_| Some(1)).tests.is_empty()
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Filter {
+    /// Parses an expression in which names that are not names of fields may be aliases. `alias`
+    /// finds their fields.
+    pub fn parse_with_aliases(
+        text: &str,
+        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
+        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
+    ) -> Result<Filter, ParseError> {
+        parse::parse(text, name, alias, &|_| None)
+    }
+
+    /// Parses an expression about rows that have fields of their own, which `column` finds, before
+    /// those of tasks.
+    pub fn parse_with_columns(
+        text: &str,
+        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
+        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
+        column: &dyn Fn(&str) -> Option<std::result::Result<Column, String>>,
+    ) -> Result<Filter, ParseError> {
+        parse::parse(text, name, alias, column)
+    }
+
+    /// The indices of the fields of other rows that it reads.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        self.0.each_test(&mut |test| {
+            columns.extend(test.subjects().filter_map(Subject::column).map(|column| column.index))
+        });
+        columns
+    }
+
+    /// The part of it that reads fields of tasks only. `None` if there is none.
+    pub fn part_of_tasks(&self) -> Option<Filter> {
+        self.part(|part| {
+            let mut is_of_tasks = true;
+            let mut visit = |test: &Test| is_of_tasks &= !test.subjects().any(|subject| subject.column().is_some());
+            part.expression.each_test(&mut visit);
+            is_of_tasks
+        })
+    }
+
+    /// Whether it is true for a task. `None` if that depends on an absent value.
+    pub fn decide(&self, row: &impl HasFields) -> Option<bool> {
+        self.0.decide(row)
+    }
+
+    /// Whether it is true for a task. Counts the task as a candidate, and also as undecided if the
+    /// result depends on a value that is absent for a reason that the caller may be able to remove.
+    pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
+        counters.candidates += 1;
+        self.decide(row).unwrap_or_else(|| {
+            let reasons = self.fields().iter().filter_map(|field| row.value(field).err());
+            counters.undecided.count(reasons);
+            false
+        })
+    }
+
     /// The part of it that reads only fields that are cheap to read. `None` if there is none.
-    #[doc(hidden)]
     pub fn cheap_part(&self) -> Option<Filter> {
         self.part(|part| !part.looks_at(|field| !is_cheap_group(field.group())))
     }
 
     /// The part of it that does not read `group`. `None` if there is none.
-    #[doc(hidden)]
     pub fn part_without(&self, group: Group) -> Option<Filter> {
         self.part(|part| !part.looks_at(|field| field.group() == group))
     }
 
     /// The part of it that does not read `field`. `None` if there is none.
-    #[doc(hidden)]
     pub fn part_without_field(&self, field: Field) -> Option<Filter> {
         self.part(|part| !part.looks_at(|looked_at| looked_at == field))
     }
 
     /// The part of it that the kernel's side can decide. Tasks that fail these tests are not
     /// candidates.
-    #[doc(hidden)]
     pub fn kernel_tests(&self, cgroup_id: &dyn Fn(&[u8]) -> Option<u64>) -> KernelTests {
         kernel::tests(&self.conjuncts(), cgroup_id)
-    }
-
-    /// Whether the kernel's side can decide any part of it, provided that its cgroups exist.
-    pub(crate) fn has_kernel_tests(&self) -> bool {
-        !self.kernel_tests(&|_| Some(1)).tests.is_empty()
     }
 }
 

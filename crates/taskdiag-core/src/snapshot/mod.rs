@@ -137,97 +137,6 @@ impl<'a> Iterator for Tasks<'a> {
 impl ExactSizeIterator for Tasks<'_> {}
 
 impl Snapshot {
-    /// Empties it for the answer to a query for `fields`, and keeps its memory.
-    #[doc(hidden)]
-    pub fn clear(&mut self, fields: Fields) {
-        self.fields = fields;
-        self.records.clear();
-        self.rows.clear();
-        self.more.clear();
-        self.deferred.clear();
-        self.again.clear();
-        self.chunks.clear();
-        self.missing.clear();
-        self.answers = [None; Group::ALL.len()];
-        self.counters = Counters::default();
-    }
-
-    /// The current lengths and counters, for [`rewind`](Snapshot::rewind).
-    #[doc(hidden)]
-    pub fn mark(&self) -> ([usize; 4], Counters) {
-        let lengths = [
-            self.rows.len(),
-            self.records.len(),
-            self.deferred.len(),
-            self.again.len(),
-        ];
-        (lengths, self.counters)
-    }
-
-    /// Drops what was added since [`mark`](Snapshot::mark), and does not count its losses: they will
-    /// be counted again. Its reads were made.
-    #[doc(hidden)]
-    pub fn rewind(&mut self, ([rows, records, deferred, again], counters): ([usize; 4], Counters)) {
-        self.counters = Counters {
-            reads: self.counters.reads,
-            longest_run_ns: self.counters.longest_run_ns,
-            ..counters
-        };
-        self.rows.truncate(rows);
-        self.records.truncate(records);
-        self.deferred.truncate(deferred);
-        self.again.truncate(again);
-    }
-
-    /// Moves the rows of `other`, which have one record each, to the end, and adds its counters.
-    #[doc(hidden)]
-    pub fn append(&mut self, other: &mut Snapshot) {
-        let offset = self.records.len();
-        self.records.append(&mut other.records);
-        self.rows.extend(other.rows.drain(..).map(|row| Row {
-            record: row.record + offset,
-            ..row
-        }));
-        let Counters {
-            gone,
-            denied,
-            candidates,
-            undecided,
-            no_answer,
-            malformed,
-            ..
-        } = std::mem::take(&mut other.counters);
-        let counters = &mut self.counters;
-        counters.gone += gone;
-        counters.denied += denied;
-        counters.candidates += candidates;
-        counters.undecided += undecided;
-        counters.no_answer += no_answer;
-        counters.malformed += malformed;
-    }
-
-    /// Makes the row of the record at `offset`.
-    #[doc(hidden)]
-    pub fn add_row(&mut self, offset: usize) {
-        let (record, _) = Record::split_first(&self.records[offset..]).expect("there is a whole record at the offset");
-        self.rows.push(Row::new(record, offset));
-    }
-
-    /// Sorts the rows by thread id, unless they are sorted.
-    #[doc(hidden)]
-    pub fn sort(&mut self) {
-        if !self.rows.is_sorted_by_key(|row| row.tid) {
-            self.rows.sort_by_key(|row| row.tid);
-        }
-    }
-
-    /// Whether it has a row of this task. The rows must be sorted.
-    #[doc(hidden)]
-    pub fn has(&self, task: Identity) -> bool {
-        let found = self.rows.binary_search_by_key(&task.tid(), |row| row.tid);
-        found.is_ok_and(|index| Identity::of(self.task(index).record().header()) == task)
-    }
-
     /// The number of tasks.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -270,25 +179,6 @@ impl Snapshot {
         &self.missing
     }
 
-    /// Drops the rows of tasks for which `keep` returns false. Their records stay.
-    #[doc(hidden)]
-    pub fn retain(&mut self, mut keep: impl FnMut(&Task<'_>) -> bool) {
-        let mut kept = 0;
-        for index in 0..self.rows.len() {
-            if keep(&self.task(index)) {
-                self.rows[kept] = self.rows[index];
-                kept += 1;
-            }
-        }
-        self.rows.truncate(kept);
-    }
-
-    /// Whether the source deferred a group of this row to procfs.
-    #[doc(hidden)]
-    pub fn is_deferred(&self, row: usize) -> bool {
-        self.deferred.binary_search(&self.rows[row].record).is_ok()
-    }
-
     /// The groups that the query needed, each with the source that answered it, or why none did.
     /// [`Field::Pid`] and [`Field::Tid`] alone need none.
     pub fn answers(&self) -> impl Iterator<Item = (Group, Known<SourceId>)> + '_ {
@@ -308,6 +198,111 @@ impl Snapshot {
             chunk => &self.chunks.get(chunk as usize - 1)?[..],
         };
         Some(Record::split_first(bytes.get(place.offset..)?)?.0)
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Snapshot {
+    /// Empties it for the answer to a query for `fields`, and keeps its memory.
+    pub fn clear(&mut self, fields: Fields) {
+        self.fields = fields;
+        self.records.clear();
+        self.rows.clear();
+        self.more.clear();
+        self.deferred.clear();
+        self.again.clear();
+        self.chunks.clear();
+        self.missing.clear();
+        self.answers = [None; Group::ALL.len()];
+        self.counters = Counters::default();
+    }
+
+    /// The current lengths and counters, for [`rewind`](Snapshot::rewind).
+    pub fn mark(&self) -> ([usize; 4], Counters) {
+        let lengths = [
+            self.rows.len(),
+            self.records.len(),
+            self.deferred.len(),
+            self.again.len(),
+        ];
+        (lengths, self.counters)
+    }
+
+    /// Drops what was added since [`mark`](Snapshot::mark), and does not count its losses: they will
+    /// be counted again. Its reads were made.
+    pub fn rewind(&mut self, ([rows, records, deferred, again], counters): ([usize; 4], Counters)) {
+        self.counters = Counters {
+            reads: self.counters.reads,
+            longest_run_ns: self.counters.longest_run_ns,
+            ..counters
+        };
+        self.rows.truncate(rows);
+        self.records.truncate(records);
+        self.deferred.truncate(deferred);
+        self.again.truncate(again);
+    }
+
+    /// Moves the rows of `other`, which have one record each, to the end, and adds its counters.
+    pub fn append(&mut self, other: &mut Snapshot) {
+        let offset = self.records.len();
+        self.records.append(&mut other.records);
+        self.rows.extend(other.rows.drain(..).map(|row| Row {
+            record: row.record + offset,
+            ..row
+        }));
+        let Counters {
+            gone,
+            denied,
+            candidates,
+            undecided,
+            no_answer,
+            malformed,
+            ..
+        } = std::mem::take(&mut other.counters);
+        let counters = &mut self.counters;
+        counters.gone += gone;
+        counters.denied += denied;
+        counters.candidates += candidates;
+        counters.undecided += undecided;
+        counters.no_answer += no_answer;
+        counters.malformed += malformed;
+    }
+
+    /// Makes the row of the record at `offset`.
+    pub fn add_row(&mut self, offset: usize) {
+        let (record, _) = Record::split_first(&self.records[offset..]).expect("there is a whole record at the offset");
+        self.rows.push(Row::new(record, offset));
+    }
+
+    /// Sorts the rows by thread id, unless they are sorted.
+    pub fn sort(&mut self) {
+        if !self.rows.is_sorted_by_key(|row| row.tid) {
+            self.rows.sort_by_key(|row| row.tid);
+        }
+    }
+
+    /// Whether it has a row of this task. The rows must be sorted.
+    pub fn has(&self, task: Identity) -> bool {
+        let found = self.rows.binary_search_by_key(&task.tid(), |row| row.tid);
+        found.is_ok_and(|index| Identity::of(self.task(index).record().header()) == task)
+    }
+
+    /// Drops the rows of tasks for which `keep` returns false. Their records stay.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Task<'_>) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.rows.len() {
+            if keep(&self.task(index)) {
+                self.rows[kept] = self.rows[index];
+                kept += 1;
+            }
+        }
+        self.rows.truncate(kept);
+    }
+
+    /// Whether the source deferred a group of this row to procfs.
+    pub fn is_deferred(&self, row: usize) -> bool {
+        self.deferred.binary_search(&self.rows[row].record).is_ok()
     }
 }
 

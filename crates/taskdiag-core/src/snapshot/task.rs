@@ -45,18 +45,6 @@ impl<'a> Task<'a> {
         Ok(Identity::of(self.record.header()))
     }
 
-    /// The fields of the snapshot.
-    #[doc(hidden)]
-    pub fn fields(&self) -> Fields {
-        self.snapshot.fields
-    }
-
-    /// The first record, from the source that found the task.
-    #[doc(hidden)]
-    pub fn record(&self) -> Record<'a> {
-        self.record
-    }
-
     /// Where the other records are.
     fn more(&self) -> Option<&'a More> {
         self.snapshot.more.get(self.row.more as usize)
@@ -72,16 +60,38 @@ impl<'a> Task<'a> {
             .filter_map(move |place| snapshot.record_at(place))
     }
 
+    /// Why the attribute of a field is missing.
+    fn reason(&self, field: Field) -> Absent {
+        match self.snapshot.answers[field.group() as usize] {
+            Some(Err(reason)) => reason,
+            _ if field.group() == Group::Net => Absent::NotCounted,
+            _ if field.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
+            _ => Absent::Gone,
+        }
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl<'a> Task<'a> {
+    /// The fields of the snapshot.
+    pub fn fields(&self) -> Fields {
+        self.snapshot.fields
+    }
+
+    /// The first record, from the source that found the task.
+    pub fn record(&self) -> Record<'a> {
+        self.record
+    }
+
     /// The bytes of its record, if it is the only one: a task with the same bytes as before has the
     /// same values.
-    #[doc(hidden)]
     pub fn sole_record(&self) -> Option<&'a [u8]> {
         (self.row.more == NO_MORE).then(|| self.record.as_bytes())
     }
 
     /// The attributes of all records. If several have the same type, the first counts, except for
     /// [`attr::ABSENT`]: each record may have one.
-    #[doc(hidden)]
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let snapshot = self.snapshot;
         let place = self.more().and_then(|more| more.args);
@@ -96,7 +106,6 @@ impl<'a> Task<'a> {
     }
 
     /// Fails if the field was not asked for, or if a record gives a reason for its absence.
-    #[doc(hidden)]
     pub fn check(&self, field: Field) -> Result<(), Absent> {
         if !self.snapshot.fields.contains(field) {
             return Err(Absent::NotAsked);
@@ -112,7 +121,6 @@ impl<'a> Task<'a> {
     }
 
     /// The payload of an attribute, or why `field`, which is read from it, is absent.
-    #[doc(hidden)]
     pub fn payload(&self, field: Field, kind: u16) -> Result<&'a [u8], Absent> {
         let attribute = self
             .record
@@ -122,7 +130,6 @@ impl<'a> Task<'a> {
     }
 
     /// The payload of an attribute as a `T`, or why `field`, which is read from it, is absent.
-    #[doc(hidden)]
     pub fn part<T>(&self, field: Field, kind: u16) -> Result<&'a T, Absent>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -133,18 +140,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Why the attribute of a field is missing.
-    fn reason(&self, field: Field) -> Absent {
-        match self.snapshot.answers[field.group() as usize] {
-            Some(Err(reason)) => reason,
-            _ if field.group() == Group::Net => Absent::NotCounted,
-            _ if field.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
-            _ => Absent::Gone,
-        }
-    }
-
     /// The name of the task: all of it, where the kernel has more than `comm` holds.
-    #[doc(hidden)]
     pub fn comm_bytes(&self) -> Result<&'a [u8], Absent> {
         let comm = &self.part::<record::Base>(Field::Comm, attr::BASE)?.comm;
         // Only a name that fills comm, or one of a kernel thread, can be longer.
@@ -157,7 +153,6 @@ impl<'a> Task<'a> {
     }
 
     /// The bytes of the arguments.
-    #[doc(hidden)]
     pub fn args(&self) -> Result<&'a [u8], Absent> {
         let Some(place) = self.more().and_then(|more| more.args) else {
             return self.payload(Field::Cmdline, attr::ARGS);
@@ -168,7 +163,6 @@ impl<'a> Task<'a> {
     }
 
     /// The value of a derived field.
-    #[doc(hidden)]
     pub fn derived<T: FromDerived<'a>>(&self, field: Field) -> Result<T, Absent> {
         if !self.snapshot.fields.contains(field) {
             return Err(Absent::NotAsked);
@@ -185,7 +179,6 @@ impl<'a> Task<'a> {
 
     /// The unique set size: memory that no other process maps, added up as in ps and smem. Like Rss
     /// and Pss, without pages of hugetlbfs.
-    #[doc(hidden)]
     pub fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
         let [clean, dirty] = [rollup.private_clean_bytes, rollup.private_dirty_bytes].map(U64::get);
@@ -193,7 +186,6 @@ impl<'a> Task<'a> {
     }
 
     /// The path of the executable.
-    #[doc(hidden)]
     pub fn executable(&self) -> Result<&'a [u8], Absent> {
         self.payload(Field::Exe, attr::EXE).map_err(|reason| match reason {
             Absent::Gone if self.record.has(record::NO_MM) => Absent::NoMemory,
@@ -202,7 +194,6 @@ impl<'a> Task<'a> {
     }
 
     /// The inode number of a namespace. A task that is exiting has none.
-    #[doc(hidden)]
     pub fn namespace(&self, field: Field, pick: impl Fn(&record::Namespaces) -> U64) -> Result<u64, Absent> {
         match pick(self.part(field, attr::NAMESPACES)?).get() {
             0 => Err(Absent::Gone),

@@ -124,39 +124,6 @@ impl Handle {
         self
     }
 
-    /// A handle with the settings of a client; `None` is the default. A socket alone selects the
-    /// broker.
-    #[doc(hidden)]
-    pub fn of_settings(source: Option<SourceId>, socket: Option<&Path>, patience: Option<Duration>) -> Handle {
-        let mut handle = Handle {
-            patience,
-            ..Handle::default()
-        };
-        if let Some(path) = socket {
-            handle = handle.with_socket(path);
-        }
-        match source.or(socket.map(|_| SourceId::Broker)) {
-            Some(source) => handle.with_source(source),
-            None => handle,
-        }
-    }
-
-    /// Lets a recording answer instead of all sources.
-    #[doc(hidden)]
-    pub fn of_past(past: Box<dyn Past>) -> Handle {
-        Handle {
-            past: Some(past),
-            ..Handle::default()
-        }
-    }
-
-    /// Whether hierarchies of version 1 are in use. Derived values depend on this, so recordings
-    /// need it.
-    #[doc(hidden)]
-    pub fn has_cgroup1() -> bool {
-        derived::has_cgroup1()
-    }
-
     /// Sets the path of the broker's socket; the default is `/run/taskdiag/taskdiag.sock`.
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Handle {
         self.sources.set_broker_path(path.into());
@@ -224,15 +191,6 @@ impl Handle {
         self.prepare_groups(Groups::of(fields.into()))
     }
 
-    /// Like [`prepare`](Handle::prepare), for all that a query needs: also what decides which tasks
-    /// it is about.
-    #[doc(hidden)]
-    pub fn prepare_query(&mut self, query: &Query) -> Result<()> {
-        let groups = Groups::of(query.fields_read());
-        let is_tested = query.filter.is_some() || query.changed;
-        self.prepare_groups(if is_tested { groups.or(Groups::TESTABLE) } else { groups })
-    }
-
     fn prepare_groups(&mut self, groups: Groups) -> Result<()> {
         match self.forced()? {
             None | Some(SourceId::Bpf) => self.load_programs(groups),
@@ -278,27 +236,6 @@ impl Handle {
         let table = table.map_err(|error| Error::io("duplicating a file descriptor", error))?;
         options.network = table.map(Arc::new);
         Ok(options)
-    }
-
-    /// Calls `ask` with the patience of a query, if that has its own: for the files and sockets of
-    /// its tasks.
-    #[doc(hidden)]
-    pub fn with_patience_of<T>(&mut self, query: &Query, ask: impl FnOnce(&mut Handle) -> T) -> T {
-        let before = self.patience;
-        self.patience = query.patience.or(before);
-        let answer = ask(self);
-        self.patience = before;
-        answer
-    }
-
-    /// Whether BPF answers a query about changed tasks and leaves out the others in the kernel.
-    /// Other sources must read all tasks to find the changed ones. Loads what BPF needs.
-    #[doc(hidden)]
-    pub fn knows_changes(&mut self, query: &Query) -> bool {
-        let is_by_bpf = self
-            .prepared_plan(query)
-            .is_ok_and(|plan| plan.first().0 == SourceId::Bpf);
-        is_by_bpf && self.sources.bpf.knows_changes()
     }
 
     /// Answers a query.
@@ -350,22 +287,6 @@ impl Handle {
     /// thread can read it.
     pub fn progress(&self) -> Arc<Progress> {
         self.rollups.progress()
-    }
-
-    /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup)
-    /// takes, is that of a cgroup. `None` if this can't be seen: outside the caller's cgroup
-    /// namespace, or if no hierarchy is mounted.
-    #[doc(hidden)]
-    pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
-        probe::is_cgroup(path)
-    }
-
-    /// The contents of files of a task's cgroups. `lines` have the form of [`Field::Cgroups`]. The
-    /// kernel itself provides them, so no process can block the reader. [`Absent::Unsupported`] if
-    /// the hierarchy is not mounted, does not show the cgroup here, or lacks the file.
-    #[doc(hidden)]
-    pub fn cgroup_files(&self, lines: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
-        procfs::cgroup_files(lines, names)
     }
 
     /// Answers with all groups: first those that sources read, then derived fields, then the
@@ -678,6 +599,81 @@ impl Handle {
             self.proc().check_ids(&format!("{source} can't answer"))?;
         }
         Ok(self.only_source())
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Handle {
+    /// A handle with the settings of a client; `None` is the default. A socket alone selects the
+    /// broker.
+    pub fn of_settings(source: Option<SourceId>, socket: Option<&Path>, patience: Option<Duration>) -> Handle {
+        let mut handle = Handle {
+            patience,
+            ..Handle::default()
+        };
+        if let Some(path) = socket {
+            handle = handle.with_socket(path);
+        }
+        match source.or(socket.map(|_| SourceId::Broker)) {
+            Some(source) => handle.with_source(source),
+            None => handle,
+        }
+    }
+
+    /// Lets a recording answer instead of all sources.
+    pub fn of_past(past: Box<dyn Past>) -> Handle {
+        Handle {
+            past: Some(past),
+            ..Handle::default()
+        }
+    }
+
+    /// Whether hierarchies of version 1 are in use. Derived values depend on this, so recordings
+    /// need it.
+    pub fn has_cgroup1() -> bool {
+        derived::has_cgroup1()
+    }
+
+    /// Like [`prepare`](Handle::prepare), for all that a query needs: also what decides which tasks
+    /// it is about.
+    pub fn prepare_query(&mut self, query: &Query) -> Result<()> {
+        let groups = Groups::of(query.fields_read());
+        let is_tested = query.filter.is_some() || query.changed;
+        self.prepare_groups(if is_tested { groups.or(Groups::TESTABLE) } else { groups })
+    }
+
+    /// Calls `ask` with the patience of a query, if that has its own: for the files and sockets of
+    /// its tasks.
+    pub fn with_patience_of<T>(&mut self, query: &Query, ask: impl FnOnce(&mut Handle) -> T) -> T {
+        let before = self.patience;
+        self.patience = query.patience.or(before);
+        let answer = ask(self);
+        self.patience = before;
+        answer
+    }
+
+    /// Whether BPF answers a query about changed tasks and leaves out the others in the kernel.
+    /// Other sources must read all tasks to find the changed ones. Loads what BPF needs.
+    pub fn knows_changes(&mut self, query: &Query) -> bool {
+        let is_by_bpf = self
+            .prepared_plan(query)
+            .is_ok_and(|plan| plan.first().0 == SourceId::Bpf);
+        is_by_bpf && self.sources.bpf.knows_changes()
+    }
+
+    /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup)
+    /// takes, is that of a cgroup. `None` if this can't be seen: outside the caller's cgroup
+    /// namespace, or if no hierarchy is mounted.
+    pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
+        probe::is_cgroup(path)
+    }
+
+    /// The contents of files of a task's cgroups. `lines` have the form of [`Field::Cgroups`]. The
+    /// kernel itself provides them, so no process can block the reader. [`Absent::Unsupported`] if
+    /// the hierarchy is not mounted, does not show the cgroup here, or lacks the file.
+    pub fn cgroup_files(&self, lines: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
+        procfs::cgroup_files(lines, names)
     }
 }
 
