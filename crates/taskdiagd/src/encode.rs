@@ -48,22 +48,24 @@ struct Allowed {
     sight: Sight,
 }
 
-/// `None` if it may not see the task.
-fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Allowed> {
+/// What decides access to a record's task, and what follows. `None` if the client may not see the
+/// task.
+fn allowed<'r>(request: &Request, viewer: &Viewer, record: Record<'r>) -> Option<(Object<'r>, Allowed)> {
+    let object = Object::of(record)?;
     let (bits, mut groups) = (request.show & show::TASK_DIAG, request.groups());
-    match viewer.sight(object) {
+    let allowed = match viewer.sight(&object) {
         Some(sight) => {
             if !sight.owned {
                 groups = groups.without(Groups::NONE.with(Group::Env).with(Group::Io).with(Group::Net));
             }
-            Some(Allowed {
+            Allowed {
                 bits,
                 groups: groups.without(viewer.lacks),
                 lacks: viewer.lacks,
                 sight,
-            })
+            }
         }
-        None if viewer.is_observer => Some(Allowed {
+        None if viewer.is_observer => Allowed {
             bits: bits & OBSERVED_BITS,
             groups: groups.and(observed_groups()),
             lacks: Groups::NONE,
@@ -74,17 +76,15 @@ fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Al
                 attach: false,
                 nice: false,
             },
-        }),
-        None => None,
-    }
+        },
+        None => return None,
+    };
+    Some((object, allowed))
 }
 
 /// Appends the message about a record's task, if the client may see it. Returns whether it may.
 pub fn put_task(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mut Vec<u8>) -> bool {
-    let Some(object) = Object::of(record) else {
-        return false;
-    };
-    let Some(allowed) = allowed(request, viewer, &object) else {
+    let Some((object, allowed)) = allowed(request, viewer, record) else {
         return false;
     };
     if request.show & show::TASK_DIAG == 0 && can_copy(request, viewer, &allowed, &object, &record) {
@@ -104,7 +104,7 @@ pub fn put_mappings(
     is_first: bool,
     out: &mut Vec<u8>,
 ) {
-    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, viewer, &object)) else {
+    let Some((_, allowed)) = allowed(request, viewer, record) else {
         return;
     };
     let mut message = MessageWriter::task(out, 0, header(record));
@@ -144,10 +144,7 @@ pub fn put_remainder(
     rest: Remainder<'_>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let Some(object) = Object::of(record) else {
-        return false;
-    };
-    let Some(allowed) = allowed(request, viewer, &object) else {
+    let Some((object, allowed)) = allowed(request, viewer, record) else {
         return false;
     };
     let mut message = MessageWriter::task(out, 0, header(record));
