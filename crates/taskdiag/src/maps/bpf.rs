@@ -43,15 +43,6 @@ pub(super) struct Pass {
     pub(super) shows_first: bool,
 }
 
-/// A question about one process.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asked<'a> {
-    /// All mappings that pass.
-    Passing(Filter),
-    /// The mappings of these addresses, which are sorted.
-    At(&'a [u64]),
-}
-
 /// After this many processes were queried for a name, all processes that need it are queried one by
 /// one.
 const ATTEMPTS: u32 = 8;
@@ -116,16 +107,12 @@ impl Bpf {
         &mut self,
         maps: BorrowedFd<'_>,
         pid: u32,
-        asked: Asked<'_>,
+        which: MappingSelection<'_>,
         wants: Wants,
     ) -> Result<Option<Mappings>> {
         let (walk, buffer) = (&mut self.walk, &mut self.names);
         walk.begin_pass(0, wants.contains(Wants::NAMES));
         let mut walked = Walked::new(wants);
-        let which = match asked {
-            Asked::Passing(filter) => MappingSelection::Passing(filter.flags().bits() as u32),
-            Asked::At(addresses) => MappingSelection::At(addresses),
-        };
         match walk.memory(maps, which, |record, name| walked.push(pid, record, name))? {
             Outcome::Whole if walked.deferred.is_empty() => {}
             Outcome::Whole | Outcome::Changed => return Ok(None),
@@ -472,13 +459,13 @@ mod tests {
                 .expect("our child"),
         );
         let all = bpf
-            .process(fd, pid, Asked::Passing(Filter::default()), Wants::NAMES)
+            .process(fd, pid, MappingSelection::Passing(0), Wants::NAMES)
             .expect("an answer")
             .expect("nothing changes there");
         assert_eq!(rows(&all), expected);
         let addresses: Vec<u64> = expected.iter().step_by(3).map(|line| line.1 - 1).collect();
         let some = bpf
-            .process(fd, pid, Asked::At(&addresses), Wants::NAMES)
+            .process(fd, pid, MappingSelection::At(&addresses), Wants::NAMES)
             .expect("an answer")
             .expect("nothing changes there");
         assert!(rows(&some).iter().eq(expected.iter().step_by(3)));
@@ -551,8 +538,8 @@ mod tests {
             let fd = own.fd().expect("memory");
             for round in 0..3000 {
                 let asked = match round % 2 {
-                    0 => Asked::Passing(Perms::READ.into()),
-                    _ => Asked::At(&[at as u64, (at + LEN - 1) as u64]),
+                    0 => MappingSelection::Passing(Filter::from(Perms::READ).flags().bits() as u32),
+                    _ => MappingSelection::At(&[at as u64, (at + LEN - 1) as u64]),
                 };
                 let answer = bpf.process(fd, process::id(), asked, Wants::NAMES).expect("an answer");
                 let Some(listed) = answer else { continue };

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
+use taskdiag_bpf::vma_walk::MappingSelection;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::snapshot::SourceId;
 
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
-use super::bpf::{self, Bpf};
+use super::bpf::Bpf;
 use super::opener::{has_memory, MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
@@ -185,9 +186,9 @@ impl Space {
             SourceId::Bpf => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
                 let which = match asked {
-                    Asked::AtOrAfter(..) => bpf::Asked::Passing(Filter::default()),
-                    Asked::At(pages) => bpf::Asked::At(pages.starts()),
-                    Asked::Passing(filter) => bpf::Asked::Passing(*filter),
+                    Asked::AtOrAfter(..) => MappingSelection::Passing(0),
+                    Asked::At(pages) => MappingSelection::At(pages.starts()),
+                    Asked::Passing(filter) => MappingSelection::Passing(filter.flags().bits() as u32),
                 };
                 let is_at = matches!(asked, Asked::At(_));
                 let bpf = match self.bpf.take().filter(Bpf::is_ours) {
