@@ -35,23 +35,32 @@ pub fn use_proc(path: &Path) {
     }
 }
 
-/// The path of a file in [`own_proc`], made without memory from the heap.
+/// A path of words and numbers, made without memory from the heap.
 #[derive(Debug)]
-pub struct OwnPath([u8; MAX_PROC_PATH + 64]);
+pub struct StackPath<const LEN: usize>([u8; LEN]);
 
-impl OwnPath {
-    /// The path of the file with this name, of words and numbers.
-    pub fn new(name: fmt::Arguments<'_>) -> OwnPath {
-        let mut bytes = [0; MAX_PROC_PATH + 64];
-        let mut room = &mut bytes[..MAX_PROC_PATH + 63];
-        let written = write!(room, "{}/{name}", own_proc());
-        written.expect("there is room for words and numbers");
-        OwnPath(bytes)
+impl<const LEN: usize> StackPath<LEN> {
+    /// The path with this text.
+    pub fn new(text: fmt::Arguments<'_>) -> StackPath<LEN> {
+        let mut bytes = [0; LEN];
+        let mut room = &mut bytes[..LEN - 1];
+        room.write_fmt(text).expect("there is room for words and numbers");
+        StackPath(bytes)
     }
 
     /// The path.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// The path of a file in [`own_proc`].
+pub type OwnPath = StackPath<{ MAX_PROC_PATH + 64 }>;
+
+impl OwnPath {
+    /// The path of the file with this name, of words and numbers.
+    pub fn of(name: fmt::Arguments<'_>) -> OwnPath {
+        StackPath::new(format_args!("{}/{name}", own_proc()))
     }
 }
 

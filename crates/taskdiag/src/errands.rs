@@ -296,7 +296,7 @@ pub(crate) fn opened(files: &mut WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     let WorkFiles { path, file, .. } = files;
     if file.is_none() {
         let path = path.as_ref().ok_or(Errno::BADF)?;
-        let link = OwnPath::new(format_args!("self/fd/{}", path.as_raw_fd()));
+        let link = OwnPath::of(format_args!("self/fd/{}", path.as_raw_fd()));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         *file = Some(openat(CWD, link.as_c_str(), flags, Mode::empty())?);
     }

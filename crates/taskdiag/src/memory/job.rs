@@ -12,6 +12,7 @@ use taskdiag_core::absent::Absent;
 use taskdiag_core::record::Rollup;
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::text::smaps::Sum;
+use taskdiag_sys::host::StackPath;
 use taskdiag_sys::isolated::{read_given, Failed, Runner, MAX_RESULT_BYTES};
 
 use super::price::{Rate, Size};
@@ -277,19 +278,16 @@ impl RollupTools {
 }
 
 fn open(job: &RollupJob, process: &Process, name: &str) -> Result<OwnedFd, Errno> {
-    use std::io::Write as _;
-
-    let mut path = [0; 64];
-    let room = path.len();
-    let mut rest = &mut path[..];
-    let written = if process.pid == process.tid {
-        write!(rest, "{}/{name}", process.pid)
+    let path: StackPath<64> = if process.pid == process.tid {
+        StackPath::new(format_args!("{}/{name}", process.pid))
     } else {
-        write!(rest, "{}/task/{}/{name}", process.pid, process.tid)
+        StackPath::new(format_args!("{}/task/{}/{name}", process.pid, process.tid))
     };
-    written.map_err(|_| Errno::NAMETOOLONG)?;
-    let len = room - rest.len();
-    let path = &path[..len];
     readers::beat();
-    rustix::fs::openat(&*job.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        &*job.proc,
+        path.as_c_str(),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }

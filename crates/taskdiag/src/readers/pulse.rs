@@ -67,7 +67,7 @@ pub(crate) fn is_running(pid: u32) -> bool {
 
 /// Allocates nothing: readers are watched while a query waits for them.
 fn is_in_state_r(name: fmt::Arguments<'_>) -> bool {
-    let (path, mut stat) = (OwnPath::new(name), [0; 128]);
+    let (path, mut stat) = (OwnPath::of(name), [0; 128]);
     let file = rustix::fs::open(path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let Ok(len) = file.and_then(|file| rustix::io::read(file, &mut stat)) else {
         return false;

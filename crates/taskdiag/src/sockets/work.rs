@@ -157,7 +157,7 @@ pub(super) fn text(
         let name = name.to_str().map_err(|_| Errno::NOENT)?;
         files.path = Some(openat(
             CWD,
-            OwnPath::new(format_args!("self/net/{name}")).as_c_str(),
+            OwnPath::of(format_args!("self/net/{name}")).as_c_str(),
             OFlags::RDONLY | OFlags::CLOEXEC,
             Mode::empty(),
         )?);

@@ -1,7 +1,6 @@
 //! Opens the files of `/proc` about a process, and reads texts and stat(2).
 
 use std::ffi::{CStr, CString};
-use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags, CWD};
@@ -11,7 +10,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
 use taskdiag_core::text::process;
 use taskdiag_sys::descriptors::Part;
-use taskdiag_sys::host::OwnPath;
+use taskdiag_sys::host::{OwnPath, StackPath};
 
 use crate::files::{Device, OpenFile};
 use crate::readers;
@@ -27,21 +26,8 @@ pub(in crate::files) fn absent(errno: Errno) -> Absent {
     }
 }
 
-/// A path below `/proc`, ending with NUL.
-pub(super) struct Name([u8; 64]);
-
-impl Name {
-    pub(super) fn new(text: std::fmt::Arguments<'_>) -> Name {
-        let mut bytes = [0; 64];
-        let mut room = &mut bytes[..63];
-        room.write_fmt(text).expect("there is room for words and numbers");
-        Name(bytes)
-    }
-
-    pub(super) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
-    }
-}
+/// A path below `/proc`.
+pub(super) type Name = StackPath<64>;
 
 /// Opens a directory of `/proc`.
 pub(super) fn open(proc: &Proc, name: String) -> Result<OwnedFd, Errno> {
@@ -126,7 +112,7 @@ pub(super) fn read_text(directory: BorrowedFd<'_>, name: &CStr, text: &mut [u8])
 
 /// Reads the text of the link of one of our own descriptors, and returns its length.
 pub(in crate::files) fn own_link(fd: &OwnedFd, text: &mut [u8]) -> Result<usize, Errno> {
-    let name = OwnPath::new(format_args!("self/fd/{}", fd.as_raw_fd()));
+    let name = OwnPath::of(format_args!("self/fd/{}", fd.as_raw_fd()));
     rustix::fs::readlinkat_raw(CWD, name.as_c_str(), text)
 }
 
@@ -176,7 +162,7 @@ pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&Own
         return Ok(true);
     }
     // Some file systems report other inode numbers than the kernel has.
-    let name = OwnPath::new(format_args!("self/fdinfo/{}", place.as_raw_fd()));
+    let name = OwnPath::of(format_args!("self/fdinfo/{}", place.as_raw_fd()));
     let mut text = [0; 256];
     let len = match read_text(CWD, name.as_c_str(), &mut text) {
         Ok(len) => len,
