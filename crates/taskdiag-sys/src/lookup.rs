@@ -36,18 +36,37 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
         patience: Duration,
         start: impl FnOnce() -> Option<Worker<Q, A>>,
     ) -> Vec<(Q, A)> {
-        if self.worker.as_ref().is_some_and(|worker| !worker.is_ours()) {
-            // In a child after fork(2) the thread does not exist, and it may have held locks of the
-            // channels.
-            std::mem::forget(self.worker.take());
-        }
+        // In a child after fork(2) the thread does not exist, and it may have held locks of the
+        // channels.
+        std::mem::forget(self.worker.take_if(|worker| !worker.owner.is_this_process()));
         let worker = self.worker.take().or_else(start);
         self.lacks_thread = worker.is_none();
-        let Some(mut worker) = worker else {
-            return Vec::new();
-        };
-        let (answers, is_there) = worker.ask(questions, patience);
-        self.worker = is_there.then_some(worker);
+        let mut answers = Vec::new();
+        // It is dropped if its thread has ended.
+        let Some(mut worker) = worker else { return answers };
+        let began = Instant::now();
+        for question in questions {
+            if worker.open.insert(question.clone()) && worker.questions.send(question).is_err() {
+                return answers;
+            }
+        }
+        while !worker.open.is_empty() {
+            let left = if worker.is_late {
+                Duration::ZERO
+            } else {
+                patience.saturating_sub(began.elapsed())
+            };
+            match worker.answers.recv_timeout(left) {
+                Ok((question, answer)) => {
+                    worker.open.remove(&question);
+                    answers.push((question, answer));
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return answers,
+            }
+        }
+        worker.is_late = !worker.open.is_empty();
+        self.worker = Some(worker);
         answers
     }
 
@@ -109,41 +128,5 @@ impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
             open: HashSet::new(),
             is_late: false,
         })
-    }
-
-    fn is_ours(&self) -> bool {
-        self.owner.is_this_process()
-    }
-
-    /// Asks the questions that are not open yet, and returns the answers that arrive in time. Also
-    /// returns whether the thread still runs.
-    fn ask(&mut self, questions: HashSet<Q>, patience: Duration) -> (Vec<(Q, A)>, bool) {
-        let began = Instant::now();
-        let mut answers = Vec::new();
-        for question in questions {
-            if self.open.insert(question.clone()) && self.questions.send(question).is_err() {
-                return (answers, false);
-            }
-        }
-        while !self.open.is_empty() {
-            let left = if self.is_late {
-                Duration::ZERO
-            } else {
-                patience.saturating_sub(began.elapsed())
-            };
-            match self.answers.recv_timeout(left) {
-                Ok((question, answer)) => {
-                    self.open.remove(&question);
-                    answers.push((question, answer));
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.is_late = true;
-                    return (answers, true);
-                }
-                Err(RecvTimeoutError::Disconnected) => return (answers, false),
-            }
-        }
-        self.is_late = false;
-        (answers, true)
     }
 }
