@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Strategy};
+use taskdiag_protocol::wire::{self, attribute, show, Strategy};
 
-use super::{Broker, Refusal, RETRIES, RETRY_PAUSE};
+use super::{each_task, Broker, Refusal, RETRIES, RETRY_PAUSE};
 
 /// The pid of a process, and records of its files.
 pub(crate) type Records<'a> = (u32, &'a [u8]);
@@ -105,17 +105,11 @@ impl Broker {
 /// with it.
 fn file_records(packet: &[u8], seq: u32) -> Answered<(Vec<Records<'_>>, bool)> {
     let mut records = Vec::new();
-    for message in Messages::new(packet, seq) {
-        match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
-            Message::Task { header, attributes, .. } => {
-                let files = wire::attributes(attributes).filter(|(kind, ..)| *kind == attribute::FILES);
-                records.extend(files.map(|(_, payload, _)| (header.tgid.get(), payload)));
-            }
-            Message::Done => return Ok((records, true)),
-            Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
-        }
-    }
-    Ok((records, false))
+    let is_last = each_task(packet, seq, |header, attributes, _| {
+        let files = wire::attributes(attributes).filter(|(kind, ..)| *kind == attribute::FILES);
+        records.extend(files.map(|(_, payload, _)| (header.tgid.get(), payload)));
+    })?;
+    Ok((records, is_last))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use taskdiag_core::query::Scope;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_protocol::busy_poll::BusyPoll;
-use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
+use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy, TaskHeader};
 use taskdiag_sys::descriptors::receive_with_file;
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
@@ -313,41 +313,35 @@ impl Broker {
     }
 
     fn error(&mut self, refusal: Refusal, pid: u32) -> Error {
+        // Otherwise the rest of an answer may still be on its way.
+        self.is_broken |= !matches!(
+            refusal,
+            Refusal::Errno(Errno::SRCH | Errno::PERM | Errno::ACCESS | Errno::BUSY)
+        );
         let path = self.path.display();
-        match refusal {
-            Refusal::Errno(Errno::SRCH) => Error::no_such_process(pid),
-            Refusal::Errno(Errno::PERM) => Error::new(
+        let (kind, message) = match refusal {
+            Refusal::Errno(Errno::SRCH) => return Error::no_such_process(pid),
+            Refusal::Errno(Errno::PERM) => (
                 ErrorKind::Denied,
                 format!(
                     "the broker at {path} can't tell what this process may see, and shows it nothing: \
                      use --source procfs"
                 ),
             ),
-            Refusal::Errno(Errno::ACCESS) => Error::new(
+            Refusal::Errno(Errno::ACCESS) => (
                 ErrorKind::Denied,
                 format!("pid {pid}: you may see it, but not its mappings (its user may, or CAP_SYS_PTRACE: try sudo)"),
             ),
-            Refusal::Errno(Errno::BUSY) => Error::new(
+            Refusal::Errno(Errno::BUSY) => (
                 ErrorKind::System,
                 format!("the broker at {path} is busy with this user's other requests: try again"),
             ),
-            Refusal::Errno(Errno::PIPE) => {
-                self.is_broken = true;
-                Error::new(ErrorKind::System, format!("the broker at {path} ended the connection"))
-            }
-            Refusal::Errno(errno) => {
-                self.is_broken = true;
-                Error::io(format!("the broker at {path}"), errno)
-            }
-            Refusal::Silent => {
-                self.is_broken = true;
-                Error::new(ErrorKind::System, format!("the broker at {path} does not answer"))
-            }
-            Refusal::Malformed(what) => {
-                self.is_broken = true;
-                Error::new(ErrorKind::Malformed, format!("the broker at {path} sent {what}"))
-            }
-        }
+            Refusal::Errno(Errno::PIPE) => (ErrorKind::System, format!("the broker at {path} ended the connection")),
+            Refusal::Errno(errno) => return Error::io(format!("the broker at {path}"), errno),
+            Refusal::Silent => (ErrorKind::System, format!("the broker at {path} does not answer")),
+            Refusal::Malformed(what) => (ErrorKind::Malformed, format!("the broker at {path} sent {what}")),
+        };
+        Error::new(kind, message)
     }
 
     fn send(&mut self, show: u64, strategy: Strategy, pid: u32) -> std::result::Result<u32, Refusal> {
@@ -515,39 +509,49 @@ fn refusal(packet: &[u8]) -> Refusal {
 /// Whether a packet, which must be a whole answer, says that the requested file comes with it.
 fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusal> {
     let mut is_opened = false;
+    let is_whole = each_task(packet, seq, |_, attributes, _| {
+        let bits = bit.to_ne_bytes();
+        is_opened |=
+            wire::attributes(attributes).any(|(kind, payload, _)| kind == attribute::OPENED && payload == bits);
+    })?;
+    let end = is_whole.then_some(is_opened);
+    end.ok_or(Refusal::Malformed("an answer without end"))
+}
+
+/// Calls `each` with the process, the attributes and their place for each message about a task in a
+/// packet. Returns whether the packet ends the answer.
+fn each_task<'p>(
+    packet: &'p [u8],
+    seq: u32,
+    mut each: impl FnMut(&TaskHeader, &'p [u8], usize),
+) -> std::result::Result<bool, Refusal> {
     for message in Messages::new(packet, seq) {
         match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
-            Message::Task { attributes, .. } => {
-                let bits = bit.to_ne_bytes();
-                is_opened |=
-                    wire::attributes(attributes).any(|(kind, payload, _)| kind == attribute::OPENED && payload == bits);
-            }
-            Message::Done => return Ok(is_opened),
+            Message::Task {
+                header,
+                attributes,
+                offset,
+            } => each(header, attributes, offset),
+            Message::Done => return Ok(true),
             Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
         }
     }
-    Err(Refusal::Malformed("an answer without end"))
+    Ok(false)
 }
 
 /// Makes rows from a packet: the messages in the snapshot's bytes from `start` on. Returns whether
 /// the packet ends the answer.
 fn add_rows(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
     let (records, mut indexer) = Indexer::split(snapshot);
-    for message in Messages::new(&records[start..], seq) {
-        let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
-            Message::Task { attributes, offset, .. } => (attributes, start + offset),
-            Message::Done => return Ok(true),
-            Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
-        };
-        for (kind, payload, at) in wire::attributes(list) {
+    each_task(&records[start..], seq, |_, attributes, offset| {
+        for (kind, payload, at) in wire::attributes(attributes) {
             if kind != attribute::RECORD {
                 continue;
             }
             match Record::split_first(payload) {
-                Some((record, [])) => indexer.push(record, offset + at),
+                Some((record, [])) => indexer.push(record, start + offset + at),
                 _ => indexer.counters.malformed += 1,
             }
         }
-    }
-    Ok(false)
+    })
 }
