@@ -695,4 +695,4 @@ fn refused(error: &Error) -> Fact {
 }
 
 #[cfg(all(test, not(feature = "bpf")))]
-mod tests_without_bpf;
+mod tests;
