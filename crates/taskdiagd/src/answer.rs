@@ -88,12 +88,9 @@ impl MemoryIdentity {
             Tasks::ThreadsOf(pid)
         };
         let spec = PassSpec {
-            tasks,
-            groups: 0,
-            as_task: 0,
-            has_other_pids: false,
             with_landlock: viewer.is_in_landlock_domain(),
             max_tasks: FIRST_THREADS,
+            ..PassSpec::of(tasks)
         };
         let records = programs.run(&spec).unwrap_or_default();
         let is_still = records

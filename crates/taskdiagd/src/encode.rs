@@ -69,13 +69,7 @@ fn allowed<'r>(request: &Request, viewer: &Viewer, record: Record<'r>) -> Option
             bits: bits & OBSERVED_BITS,
             groups: groups.and(observed_groups()),
             lacks: Groups::NONE,
-            sight: Sight {
-                owned: false,
-                files: false,
-                descriptors: false,
-                attach: false,
-                nice: false,
-            },
+            sight: Sight::default(),
         },
         None => return None,
     };

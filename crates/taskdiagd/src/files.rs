@@ -31,7 +31,7 @@ const PART_BYTES: usize = 256 << 10;
 const MESSAGE_BYTES: usize = MESSAGE_ROOM - size_of::<wire::AttributeHeader>() - files::MAX_RECORD_BYTES;
 
 /// The processes that an answer is about, and how far they have been read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Listing {
     pids: Vec<u32>,
     /// The next process.
@@ -48,10 +48,7 @@ impl Listing {
     pub fn new(pids: Vec<u32>) -> Listing {
         Listing {
             pids,
-            next: 0,
-            start_ns: 0,
-            fd: 0,
-            has_links: false,
+            ..Listing::default()
         }
     }
 

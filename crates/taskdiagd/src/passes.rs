@@ -54,6 +54,20 @@ pub struct PassSpec {
     pub max_tasks: usize,
 }
 
+impl PassSpec {
+    /// A pass of this process that reads only what decides access.
+    pub fn of(tasks: Tasks) -> PassSpec {
+        PassSpec {
+            tasks,
+            groups: 0,
+            as_task: 0,
+            has_other_pids: false,
+            with_landlock: false,
+            max_tasks: usize::MAX,
+        }
+    }
+}
+
 /// Which tasks a pass reads. Pids are those of the namespace that the pass is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tasks {
@@ -146,12 +160,8 @@ impl Programs {
         let own = std::process::id();
         for groups in [Groups::NONE, Groups::ALL] {
             let spec = PassSpec {
-                tasks: Tasks::Process(own),
                 groups: groups.0,
-                as_task: 0,
-                has_other_pids: false,
-                with_landlock: false,
-                max_tasks: usize::MAX,
+                ..PassSpec::of(Tasks::Process(own))
             };
             let records = programs.run(&spec)?;
             if records.each().next().and_then(Object::of).is_none() {
@@ -203,16 +213,15 @@ impl Programs {
         if pids.is_empty() {
             return Ok(Records::default());
         }
+        let tasks = match *pids {
+            [pid] => Tasks::Process(pid),
+            _ => Tasks::Processes,
+        };
         let spec = PassSpec {
-            tasks: match *pids {
-                [pid] => Tasks::Process(pid),
-                _ => Tasks::Processes,
-            },
-            groups: 0,
             as_task,
             has_other_pids: as_task != 0,
             with_landlock,
-            max_tasks: usize::MAX,
+            ..PassSpec::of(tasks)
         };
         let pids = if as_task == 0 && pids.len() > 1 { pids } else { &[] };
         self.pass(&spec, pids, Groups::NONE, ATTEMPTS)
@@ -238,12 +247,11 @@ impl Programs {
             _ => Tasks::Process(pid),
         };
         let spec = PassSpec {
-            tasks,
             groups,
             as_task,
-            has_other_pids: false,
             with_landlock: true,
             max_tasks: max.saturating_add(1),
+            ..PassSpec::of(tasks)
         };
         self.pass(&spec, &[], Groups::VIEW, 1)
     }
@@ -251,12 +259,9 @@ impl Programs {
     /// Whether a process of this pid namespace runs, or waits only for a processor.
     pub fn is_running(&mut self, pid: u32) -> bool {
         let spec = PassSpec {
-            tasks: Tasks::Process(pid),
             groups: 1 << Group::Base as u32,
-            as_task: 0,
-            has_other_pids: false,
-            with_landlock: false,
             max_tasks: 1,
+            ..PassSpec::of(Tasks::Process(pid))
         };
         let records = self.pass(&spec, &[], Groups::NONE, 1).unwrap_or_default();
         let state = |record: Record<'_>| Some(record.get::<Base>(attr::BASE)?.state);

@@ -47,7 +47,7 @@ pub struct State {
 }
 
 /// Which source answers which group of a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The groups that BPF answers, and how to run its program. BPF then also finds the tasks.
     pub bpf: Option<(BpfWay, Groups)>,
@@ -242,15 +242,10 @@ impl Asked {
     /// can answer.
     fn common_plan(&self) -> Plan {
         Plan {
-            bpf: None,
-            run: false,
             procfs: self.only_procfs,
-            broker: None,
-            tested: false,
-            one_by_one: false,
             rollup: self.rollup,
             unanswered: self.unanswered,
-            regret_ns: 0,
+            ..Plan::default()
         }
     }
 }

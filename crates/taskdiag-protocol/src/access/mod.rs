@@ -21,7 +21,7 @@ const CAP_SYS_NICE: u64 = 1 << 23;
 
 /// What a subject may see of a task that it may trace. Some files in `/proc/PID` need more than
 /// that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
     /// The files of mode 0400, which only the task's owner may open: `environ` and `io`.
     pub owned: bool,

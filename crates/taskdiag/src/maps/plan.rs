@@ -137,17 +137,11 @@ pub(super) fn plan_machine(facts: &MachineFacts) -> SourceId {
     /// The time that BPF saves for each task, in nanoseconds: opening, reading and closing its maps
     /// file, and parsing some thirty lines, less BPF's own time.
     const SAVED: u64 = 10_000;
-    match facts {
-        MachineFacts {
-            forced: Some(forced), ..
-        } => *forced,
-        MachineFacts { is_loaded: true, .. } => SourceId::Bpf,
-        MachineFacts {
-            can_load: true,
-            tasks: Some(tasks),
-            ..
-        } if u64::from(*tasks) * SAVED > LOAD => SourceId::Bpf,
-        _ => SourceId::Procfs,
+    let pays_off = facts.tasks.is_some_and(|tasks| u64::from(tasks) * SAVED > LOAD);
+    match facts.forced {
+        Some(forced) => forced,
+        None if facts.is_loaded || facts.can_load && pays_off => SourceId::Bpf,
+        None => SourceId::Procfs,
     }
 }
 

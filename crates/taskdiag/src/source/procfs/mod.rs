@@ -141,13 +141,9 @@ impl Procfs {
                     _ => Expand::Itself,
                 };
                 let targets = pids.iter().enumerate().map(|(index, &pid)| Target::new(index, pid));
-                let reading = Reading {
-                    passes: vec![pass],
-                    expand,
-                    targets: (scope.is_listed() || !pids.is_empty()).then(|| targets.collect()),
-                };
+                let targets = (scope.is_listed() || !pids.is_empty()).then(|| targets.collect());
                 let mut ends = Vec::new();
-                for mut part in self.run(reading, patience)? {
+                for mut part in self.run(vec![pass], expand, targets, patience)? {
                     snapshot.append(&mut part.snapshot);
                     ends.extend(part.ends.into_iter().map(|(index, end)| (index, end.map(drop))));
                 }
@@ -197,13 +193,14 @@ impl Procfs {
         ends
     }
 
-    /// Lets readers read all processes, or some tasks.
-    fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Share>, Error> {
-        let Reading {
-            passes,
-            expand,
-            targets,
-        } = reading;
+    /// Lets readers read these tasks; `None`: all processes.
+    fn run(
+        &mut self,
+        passes: Vec<Pass>,
+        expand: Expand,
+        targets: Option<Vec<Target>>,
+        patience: Duration,
+    ) -> Result<Vec<Share>, Error> {
         let wait = Wait {
             patience,
             deadline: None,
@@ -277,12 +274,7 @@ impl Procfs {
         if targets.is_empty() {
             return Ok(Vec::new());
         }
-        let reading = Reading {
-            passes,
-            expand: Expand::Itself,
-            targets: Some(targets),
-        };
-        let parts = self.run(reading, patience)?;
+        let parts = self.run(passes, Expand::Itself, Some(targets), patience)?;
         let supplements = parts.into_iter().map(|part| Supplements {
             no_answer: part.snapshot.counters.no_answer,
             records: part.snapshot.records,
@@ -320,14 +312,6 @@ impl Procfs {
 
 /// For each task, by its index among the requested ones, whether it has a row, or why not.
 type Ends = Vec<(usize, Result<(), Lost>)>;
-
-/// The work for readers.
-struct Reading {
-    passes: Vec<Pass>,
-    expand: Expand,
-    /// `None`: all processes.
-    targets: Option<Vec<Target>>,
-}
 
 /// A known task of which more fields are to be read.
 #[derive(Clone, Copy, Debug)]
