@@ -32,7 +32,7 @@ taskdiag_core::named_enum! {
 
 impl State {
     fn of(usage: &Usage, pages: u64) -> State {
-        let dirty_and_writeback = usage.others.map(|others| (others.dirty, others.writeback));
+        let dirty_and_writeback = usage.all.map(|all| (all.nr_dirty, all.nr_writeback));
         match (usage.cached, dirty_and_writeback) {
             (0, _) => State::Uncached,
             (cached, _) if cached != pages => State::Mixed,
@@ -168,8 +168,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use taskdiag_sys::pagecache::Cachestat;
 
-    use super::super::Others;
     use super::*;
 
     /// The runs of an invented file, and the number of questions that they took.
@@ -186,9 +186,9 @@ mod tests {
                 let pages = first..first + pages;
                 Ok(Usage {
                     cached: pages.clone().filter(is_cached).count() as u64,
-                    others: Some(Others {
-                        dirty: pages.filter(is_cached).filter(|page| dirty.contains(page)).count() as u64,
-                        ..Others::default()
+                    all: Some(Cachestat {
+                        nr_dirty: pages.filter(is_cached).filter(|page| dirty.contains(page)).count() as u64,
+                        ..Cachestat::default()
                     }),
                 })
             },
@@ -247,7 +247,7 @@ mod tests {
                 prop_assert!(before != Some(run.state) || run.state == State::Mixed);
                 before = Some(run.state);
                 prop_assert_eq!(run.usage.cached, pages.clone().filter(|&page| is_cached(page)).count() as u64);
-                prop_assert_eq!(run.usage.others.expect("all counts").dirty, pages.filter(|&page| is_dirty(page)).count() as u64);
+                prop_assert_eq!(run.usage.all.expect("all counts").nr_dirty, pages.filter(|&page| is_dirty(page)).count() as u64);
             }
             prop_assert_eq!(next, first_page + cached.len() as u64);
         }

@@ -219,17 +219,12 @@ impl Source {
             if counts != sys::Cachestat::default() || !may_have_its_pages_elsewhere(file, range)? {
                 return Ok(Usage {
                     cached: counts.nr_cache,
-                    others: Some(Others {
-                        dirty: counts.nr_dirty,
-                        writeback: counts.nr_writeback,
-                        evicted: counts.nr_evicted,
-                        recently_evicted: counts.nr_recently_evicted,
-                    }),
+                    all: Some(counts),
                 });
             }
         }
         match mincore::cached_pages(file, range) {
-            Ok(cached) => Ok(Usage { cached, others: None }),
+            Ok(cached) => Ok(Usage { cached, all: None }),
             // A file that can't be mapped leads to no other.
             Err(Refusal::Other(Errno::NODEV)) if self == Source::Cachestat => Ok(Usage::of_nothing(self)),
             Err(refusal) => Err(refusal),
@@ -254,17 +249,9 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     cached: u64,
-    /// `None` if mincore(2) answered, about one of the files at least.
-    others: Option<Others>,
-}
-
-/// Pages of a file, as in `struct cachestat` of cachestat(2). [`Quantity`] describes the counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Others {
-    dirty: u64,
-    writeback: u64,
-    evicted: u64,
-    recently_evicted: u64,
+    /// All counts of cachestat(2), which [`Quantity`] describes. `None` if mincore(2) answered, about
+    /// one of the files at least.
+    all: Option<sys::Cachestat>,
 }
 
 impl Usage {
@@ -272,18 +259,19 @@ impl Usage {
     pub(crate) fn of_nothing(source: Source) -> Usage {
         Usage {
             cached: 0,
-            others: (source == Source::Cachestat).then(Others::default),
+            all: (source == Source::Cachestat).then(sys::Cachestat::default),
         }
     }
 
     /// Adds that of other files.
     pub(crate) fn add(&mut self, other: Usage) {
         self.cached += other.cached;
-        self.others = self.others.zip(other.others).map(|(a, b)| Others {
-            dirty: a.dirty + b.dirty,
-            writeback: a.writeback + b.writeback,
-            evicted: a.evicted + b.evicted,
-            recently_evicted: a.recently_evicted + b.recently_evicted,
+        self.all = self.all.zip(other.all).map(|(a, b)| sys::Cachestat {
+            nr_cache: a.nr_cache + b.nr_cache,
+            nr_dirty: a.nr_dirty + b.nr_dirty,
+            nr_writeback: a.nr_writeback + b.nr_writeback,
+            nr_evicted: a.nr_evicted + b.nr_evicted,
+            nr_recently_evicted: a.nr_recently_evicted + b.nr_recently_evicted,
         });
     }
 
@@ -294,14 +282,14 @@ impl Usage {
 
     /// A quantity in bytes. The size of the file is [`Absent::NotAsked`]: sources do not count it.
     pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
-        let others = self.others.ok_or(Absent::Unsupported);
+        let all = self.all.ok_or(Absent::Unsupported);
         let pages = match quantity {
             Quantity::Size => return Err(Absent::NotAsked),
             Quantity::Cached => self.cached,
-            Quantity::Dirty => others?.dirty,
-            Quantity::Writeback => others?.writeback,
-            Quantity::Evicted => others?.evicted,
-            Quantity::RecentlyEvicted => others?.recently_evicted,
+            Quantity::Dirty => all?.nr_dirty,
+            Quantity::Writeback => all?.nr_writeback,
+            Quantity::Evicted => all?.nr_evicted,
+            Quantity::RecentlyEvicted => all?.nr_recently_evicted,
         };
         Ok(pages * page_size())
     }

@@ -22,9 +22,10 @@ use taskdiag_core::error::{Error, ErrorKind};
 use taskdiag_core::mapping::Device;
 use taskdiag_core::text::maps::{self as text, Line};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
+use taskdiag_sys::pagecache::Cachestat;
 
 use super::walk::{File, FileId, Seen};
-use super::{has_pages, size, ByteRange, Others, Refusal, Source, Usage};
+use super::{has_pages, size, ByteRange, Refusal, Source, Usage};
 use crate::errands::{self, Errands};
 use crate::readers;
 use crate::source::procfs::{self, Proc};
@@ -239,24 +240,25 @@ impl Holder<'_> {
         errands.about(Some(device));
         let numbers = [u64::from(*source == Source::Mincore), range.offset, range.len];
         let bytes = errands.run(count, numbers, path, Some(self.process.as_fd()))?;
-        let [device, inode, size_bytes, outcome, cached, dirty, writeback, evicted, recently_evicted] =
+        let [device, inode, size_bytes, outcome, nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted] =
             errands::numbers(bytes).ok_or(Errno::IO)?;
         if !is_meant((device, inode)) {
             return Err(Errno::NOENT.into());
         }
-        let others = Others {
-            dirty,
-            writeback,
-            evicted,
-            recently_evicted,
+        let counts = Cachestat {
+            nr_cache,
+            nr_dirty,
+            nr_writeback,
+            nr_evicted,
+            nr_recently_evicted,
         };
-        let usage = match outcome {
-            ALL => Ok(Some(others)),
+        let all = match outcome {
+            ALL => Ok(Some(counts)),
             ONLY_CACHED => Ok(None),
             DENIED => Err(Absent::Denied),
             _ => Err(Absent::Unsupported),
         };
-        let usage = usage.map(|others| Usage { cached, others });
+        let usage = all.map(|all| Usage { cached: nr_cache, all });
         let size_bytes = match size_bytes {
             NO_SIZE => Err(usage.err().unwrap_or(Absent::Unsupported)),
             size_bytes => Ok(size_bytes),
@@ -347,23 +349,23 @@ fn count(
         Err(errno) => Err(Refusal::Other(errno)),
     };
     let outcome = match counted {
-        Ok(Usage { others: Some(_), .. }) => ALL,
-        Ok(Usage { others: None, .. }) => ONLY_CACHED,
+        Ok(Usage { all: Some(_), .. }) => ALL,
+        Ok(Usage { all: None, .. }) => ONLY_CACHED,
         Err(Refusal::Denied) => DENIED,
         Err(_) => UNSUPPORTED,
     };
-    let Usage { cached, others } = counted.unwrap_or(Usage::of_nothing(source));
-    let others = others.unwrap_or_default();
+    let Usage { cached, all } = counted.unwrap_or(Usage::of_nothing(source));
+    let all = all.unwrap_or_default();
     let numbers = [
         stat.st_dev,
         stat.st_ino,
         size_bytes,
         outcome,
         cached,
-        others.dirty,
-        others.writeback,
-        others.evicted,
-        others.recently_evicted,
+        all.nr_dirty,
+        all.nr_writeback,
+        all.nr_evicted,
+        all.nr_recently_evicted,
     ];
     Ok(errands::put_numbers(numbers, room))
 }
