@@ -236,6 +236,15 @@ impl Buffer {
     }
 }
 
+/// One task, and how to read it.
+#[derive(Clone, Copy)]
+pub(super) struct One<'a> {
+    pub(super) place: &'a Place<'a>,
+    pub(super) pass: &'a Pass,
+    pub(super) plan: &'a Plan,
+    pub(super) with: &'a With<'a>,
+}
+
 /// Reads tasks one by one.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -277,12 +286,19 @@ impl Worker {
         snapshot: &mut Snapshot,
     ) -> Result<(), Lost> {
         let record = snapshot.records.len();
+        let plan = &pass.plan;
+        let one = One {
+            place,
+            pass,
+            plan,
+            with,
+        };
         if let Some(test) = &pass.filter {
             // The command line of a task need not be read if its user does not pass.
             if let Some((part, plan)) = test.first.as_ref().filter(|(_, plan)| plan.files != pass.plan.files) {
                 self.first.clear(plan.fields);
                 let mut records = std::mem::take(&mut self.first.records);
-                let read = self.task(place, pass, plan, with, &mut records);
+                let read = self.task(One { plan, ..one }, &mut records);
                 self.first.records = records;
                 read?;
                 self.first.add_row(0);
@@ -291,7 +307,7 @@ impl Worker {
                 }
             }
         }
-        let has_all = self.task(place, pass, &pass.plan, with, &mut snapshot.records)?;
+        let has_all = self.task(one, &mut snapshot.records)?;
         snapshot.add_row(record);
         if let Some(test) = &pass.filter {
             let mut counters = snapshot.counters;
@@ -369,14 +385,8 @@ impl Worker {
     /// If a thread other than the leader calls execve(2), the leader is released and the other
     /// thread gets its id. A file that was opened just before then belongs to a task that is gone.
     /// So a task that seems to be gone is read again, if its id is still in use.
-    pub(super) fn task(
-        &mut self,
-        place: &Place<'_>,
-        pass: &Pass,
-        plan: &Plan,
-        with: &With<'_>,
-        records: &mut Vec<u8>,
-    ) -> Result<bool, Lost> {
+    pub(super) fn task(&mut self, one: One<'_>, records: &mut Vec<u8>) -> Result<bool, Lost> {
+        let One { place, pass, .. } = one;
         // Each may meet another such call, the more so if other programs delay this one.
         const TRIES: usize = 16;
         let start = records.len();
@@ -386,7 +396,7 @@ impl Worker {
             return Err(Lost::Gone);
         }
         for tries in 1..TRIES {
-            match self.try_task(place, pass, plan, with, false, records) {
+            match self.try_task(one, false, records) {
                 Err(Lost::Gone) => records.truncate(start),
                 // The other thread gets the id a moment before the exit signal of a leader.
                 Err(Lost::Other) if tries < 4 && matches!(pass.only, TaskMatch::Leader) => records.truncate(start),
@@ -401,19 +411,17 @@ impl Worker {
                 return Err(Lost::Gone);
             }
         }
-        self.try_task(place, pass, plan, with, true, records)
+        self.try_task(one, true, records)
     }
 
     /// Tries to read a task. The last attempt keeps what it finds of a task that is ending.
-    fn try_task(
-        &mut self,
-        place: &Place<'_>,
-        pass: &Pass,
-        plan: &Plan,
-        with: &With<'_>,
-        is_last: bool,
-        records: &mut Vec<u8>,
-    ) -> Result<bool, Lost> {
+    fn try_task(&mut self, one: One<'_>, is_last: bool, records: &mut Vec<u8>) -> Result<bool, Lost> {
+        let One {
+            place,
+            pass,
+            plan,
+            with,
+        } = one;
         let only = with.started.map_or(pass.only, TaskMatch::Started);
         self.buffer.used = 0;
         self.buffer.began = Instant::now();
@@ -435,11 +443,11 @@ impl Worker {
             self.buffer.used = 0;
         }
 
-        let found = self.collect(place, pass, plan, with)?;
+        let found = self.collect(one)?;
         if !is_last && found.lacks_a_file(&self.buffer) {
             return Err(Lost::Gone);
         }
-        let live = self.read_live(place, pass, plan, with, is_last, &found)?;
+        let live = self.read_live(one, is_last, &found)?;
         let Worker {
             buffer,
             encoder,
@@ -465,16 +473,9 @@ impl Worker {
 
     /// If the first thread of a process has ended, reads another one, which has what threads share.
     /// `None` if there is none, or if nothing of it is asked for.
-    fn read_live(
-        &mut self,
-        place: &Place<'_>,
-        pass: &Pass,
-        plan: &Plan,
-        with: &With<'_>,
-        is_last: bool,
-        found: &Collected,
-    ) -> Result<Option<Collected>, Lost> {
-        if !place.is_process || !plan.reads_shared || !found.may_have_ended(&self.buffer) {
+    fn read_live(&mut self, one: One<'_>, is_last: bool, found: &Collected) -> Result<Option<Collected>, Lost> {
+        let place = one.place;
+        if !place.is_process || !one.plan.reads_shared || !found.may_have_ended(&self.buffer) {
             return Ok(None);
         }
         let stat = look(&mut self.buffer, place)?;
@@ -487,7 +488,7 @@ impl Worker {
         for tid in other_threads(place.directory, place.pid).unwrap_or_default() {
             let thread = Place::thread(place.directory, place.pid, tid);
             self.buffer.used = used;
-            match self.read_thread(&thread, pass, plan, with) {
+            match self.read_thread(One { place: &thread, ..one }) {
                 Err(Lost::Gone) | Ok(None) => {}
                 Err(lost) => return Err(lost),
                 Ok(thread) => {
@@ -507,40 +508,33 @@ impl Worker {
     }
 
     /// Reads a thread, if it has memory.
-    fn read_thread(
-        &mut self,
-        place: &Place<'_>,
-        pass: &Pass,
-        plan: &Plan,
-        with: &With<'_>,
-    ) -> Result<Option<Collected>, Lost> {
-        if !look(&mut self.buffer, place)?.has_memory() {
+    fn read_thread(&mut self, one: One<'_>) -> Result<Option<Collected>, Lost> {
+        if !look(&mut self.buffer, one.place)?.has_memory() {
             return Ok(None);
         }
-        let found = self.collect(place, pass, plan, with)?;
-        let has_memory = look(&mut self.buffer, place)?.has_memory();
+        let found = self.collect(one)?;
+        let has_memory = look(&mut self.buffer, one.place)?.has_memory();
         Ok(has_memory.then_some(found))
     }
 
     /// Reads all that the plan asks for.
-    fn collect(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, with: &With<'_>) -> Result<Collected, Lost> {
+    fn collect(&mut self, one: One<'_>) -> Result<Collected, Lost> {
         let mut found = Collected::NOTHING;
-        self.read_files(place, pass, plan, with, &mut found)?;
-        with.mark(place.tid, NO_FILE);
-        self.read_links(place, pass, plan, &mut found)?;
-        self.read_anchor(place, plan.files_but(with.held), with, &mut found)?;
+        self.read_files(one, &mut found)?;
+        one.with.mark(one.place.tid, NO_FILE);
+        self.read_links(one, &mut found)?;
+        self.read_anchor(one, &mut found)?;
         Ok(found)
     }
 
     /// Opens the anchor, and reads the other files.
-    fn read_files(
-        &mut self,
-        place: &Place<'_>,
-        pass: &Pass,
-        plan: &Plan,
-        with: &With<'_>,
-        found: &mut Collected,
-    ) -> Result<(), Lost> {
+    fn read_files(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
+        let One {
+            place,
+            pass,
+            plan,
+            with,
+        } = one;
         for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
             if encode::contains(with.held, file) {
                 found.texts[file] = Err(with.reason);
@@ -567,7 +561,8 @@ impl Worker {
     }
 
     /// Reads links, and counts open files.
-    fn read_links(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, found: &mut Collected) -> Result<(), Lost> {
+    fn read_links(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
+        let One { place, pass, plan, .. } = one;
         for which in (0..NamespaceLink::NAMES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
             found.namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
                 Err(Absent::Unsupported)
@@ -601,13 +596,8 @@ impl Worker {
     /// the kernel started. The size of the memory in `stat` decides, if it is read after the other
     /// files: memory that is gone does not come back. Unless `stat` is the anchor, it is read now,
     /// followed by a byte of the anchor to check that the task still exists.
-    fn read_anchor(
-        &mut self,
-        place: &Place<'_>,
-        files: Files,
-        with: &With<'_>,
-        found: &mut Collected,
-    ) -> Result<(), Lost> {
+    fn read_anchor(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
+        let One { place, plan, with, .. } = one;
         let Some((file, anchor)) = found.anchor.take() else {
             if found.may_lack_memory() {
                 found.no_memory = !look(&mut self.buffer, place)?.has_memory();
@@ -619,7 +609,7 @@ impl Worker {
             Ok(span) => Ok(span),
             Err(errno) => Err(first_reason(errno)?),
         };
-        if found.may_lack_memory() && !files.intersects(Files::STAT) {
+        if found.may_lack_memory() && !plan.files_but(with.held).intersects(Files::STAT) {
             found.no_memory = !look(&mut self.buffer, place)?.has_memory();
             readers::beat();
             if let Err(errno) = rustix::io::pread(&anchor, &mut [0; 1][..], 0) {
