@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use taskdiag_bpf::files::{self, name, used_as, wants, Asked, FilesWalk, Record};
 use taskdiag_core::absent::Absent;
@@ -45,16 +44,11 @@ pub(super) struct Run {
 }
 
 /// Reads the files of processes, and passes them on.
-pub(super) fn read(
-    walk: &mut FilesWalk,
-    processes: &[Process],
-    patience: Duration,
-    pass: &mut Pass<'_>,
-) -> Result<ControlFlow<()>> {
+pub(super) fn read(walk: &mut FilesWalk, processes: &[Process], pass: &mut Pass<'_>) -> Result<ControlFlow<()>> {
     let needs = pass.needs;
     let asked = kernel_asked(pass.request);
     for chunk in processes.chunks(files::LISTED) {
-        match read_mapped(chunk, patience, pass) {
+        match read_mapped(chunk, pass) {
             ControlFlow::Continue(true) => {}
             ControlFlow::Continue(false) => continue,
             ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
@@ -67,11 +61,11 @@ pub(super) fn read(
             let mut run = Run::default();
             goes_on = walk.more(|record, text| run.take(record, text, chunk, &mut states, needs))?;
             pass.answer.longest_run_ns = pass.answer.longest_run_ns.max(Some(walk.longest_run_ns()));
-            if deliver(&run, chunk, patience, pass).is_break() {
+            if deliver(&run, chunk, pass).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if read_rest(chunk, &states, patience, pass).is_break() {
+        if read_rest(chunk, &states, pass).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
@@ -79,10 +73,10 @@ pub(super) fn read(
 }
 
 /// Reads mapped files, if the request asks for them. Returns whether it also asks for other files.
-pub(super) fn read_mapped(chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<(), bool> {
+pub(super) fn read_mapped(chunk: &[Process], pass: &mut Pass<'_>) -> ControlFlow<(), bool> {
     let uses = pass.request.uses;
     if uses.contains(Use::Map) {
-        let unseen = procfs::read_mapped(chunk, patience, pass)?;
+        let unseen = procfs::read_mapped(chunk, pass)?;
         if uses == Use::Map.into() {
             pass.answer.denied += unseen.denied;
             pass.answer.gone += unseen.gone;
@@ -297,7 +291,6 @@ impl Completed {
         &mut self,
         asked: HashMap<usize, Vec<(Use, u32)>>,
         chunk: &[Process],
-        patience: Duration,
         pass: &mut Pass<'_>,
     ) -> ControlFlow<()> {
         let mut rest: Vec<(usize, Vec<(Use, u32)>)> = asked.into_iter().collect();
@@ -308,7 +301,7 @@ impl Completed {
             (process, procfs::unit(pass, &process, What::These(files)))
         });
         let units = units.collect();
-        let parts = procfs::read_units(units, patience, pass)?;
+        let parts = procfs::read_units(units, pass)?;
         for (index, (_, _, found)) in indexes.into_iter().zip(parts) {
             if let Ok(found) = &found {
                 let files = found.files.iter().enumerate();
@@ -372,7 +365,7 @@ fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) 
 
 /// Passes on what a run found. procfs completes what is deferred: it is asked once about the space
 /// of an inode, and about each file that needs more.
-pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+pub(super) fn deliver(run: &Run, chunk: &[Process], pass: &mut Pass<'_>) -> ControlFlow<()> {
     let mut asked: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
     let mut of_inode: HashMap<(Device, u64), Place> = HashMap::new();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
@@ -388,7 +381,7 @@ pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &m
     pass.answer.deferred += asked.len() as u64;
     let needs = pass.needs;
     let mut completed = Completed::default();
-    completed.read(asked, chunk, patience, pass)?;
+    completed.read(asked, chunk, pass)?;
     // If the descriptor that was asked is closed by now, the others are asked themselves.
     let mut left: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
@@ -401,7 +394,7 @@ pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &m
         }
     }
     let mut again = Completed::default();
-    again.read(left, chunk, patience, pass)?;
+    again.read(left, chunk, pass)?;
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
         let place = place(&file, index);
         let through = inode_alone(&file, deferred).and_then(|inode| of_inode.get(&inode));
@@ -439,12 +432,7 @@ fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
 }
 
 /// Reads from procfs what the program left to it, and the processes that the program did not find.
-pub(super) fn read_rest(
-    chunk: &[Process],
-    states: &[State],
-    patience: Duration,
-    pass: &mut Pass<'_>,
-) -> ControlFlow<()> {
+pub(super) fn read_rest(chunk: &[Process], states: &[State], pass: &mut Pass<'_>) -> ControlFlow<()> {
     let uses = pass.request.uses.without(Use::Map);
     let mut units = Vec::new();
     for (process, state) in chunk.iter().zip(states) {
@@ -470,5 +458,5 @@ pub(super) fn read_rest(
         };
         units.push((*process, procfs::unit(pass, process, what)));
     }
-    procfs::read_to_end(units, patience, pass)
+    procfs::read_to_end(units, pass)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use taskdiag_bpf::files::{self, Asked, Record};
 use taskdiag_core::error::{ErrorKind, Result};
@@ -18,13 +17,8 @@ const ONE_BY_ONE: usize = 64;
 
 /// Reads the files of processes, and passes them on. If the broker does not show a process, or not
 /// completely, procfs answers for it.
-pub(super) fn read(
-    broker: &mut Broker,
-    processes: &[Process],
-    patience: Duration,
-    pass: &mut Pass<'_>,
-) -> Result<ControlFlow<()>> {
-    match read_mapped(processes, patience, pass) {
+pub(super) fn read(broker: &mut Broker, processes: &[Process], pass: &mut Pass<'_>) -> Result<ControlFlow<()>> {
+    match read_mapped(processes, pass) {
         ControlFlow::Continue(true) => {}
         ControlFlow::Continue(false) => return Ok(ControlFlow::Continue(())),
         ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
@@ -43,7 +37,7 @@ pub(super) fn read(
     for (strategy, pid) in requests {
         let mut each = |packet: &[Records<'_>]| {
             let run = take(packet, &indexes, processes, &mut states, pass)?;
-            Ok(deliver(&run, processes, patience, pass).is_continue())
+            Ok(deliver(&run, processes, pass).is_continue())
         };
         match broker.read_files(strategy, pid, &asked, &mut each) {
             Ok(true) => {}
@@ -54,7 +48,7 @@ pub(super) fn read(
             Err(error) => return Err(error),
         }
     }
-    Ok(read_rest(processes, &states, patience, pass))
+    Ok(read_rest(processes, &states, pass))
 }
 
 /// Takes in the records of a packet.

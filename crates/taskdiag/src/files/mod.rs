@@ -506,6 +506,7 @@ pub(crate) fn answer(
     answer.gone = (snapshot.len() - processes.len()) as u64;
     let mut pass = Pass {
         proc: &files.proc,
+        patience,
         snapshot,
         request,
         wants: request.wants(),
@@ -519,9 +520,9 @@ pub(crate) fn answer(
     };
     // A break means that the closure ended the pass.
     let _ = match (via, &mut files.walk) {
-        (Via::Broker(broker), _) => broker::read(broker, &processes, patience, &mut pass)?,
-        (Via::Own(SourceId::Bpf), Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
-        _ => procfs::read(&processes, patience, &mut pass),
+        (Via::Broker(broker), _) => broker::read(broker, &processes, &mut pass)?,
+        (Via::Own(SourceId::Bpf), Some(walk)) => bpf::read(walk, &processes, &mut pass)?,
+        _ => procfs::read(&processes, &mut pass),
     };
     if let Some(failure) = pass.failure {
         return Err(failure);
@@ -535,6 +536,7 @@ pub(crate) fn answer(
 /// The state of a pass, through which files reach the closure.
 struct Pass<'a> {
     proc: &'a Proc,
+    patience: Duration,
     snapshot: &'a Snapshot,
     request: &'a Request,
     /// What the closure receives.

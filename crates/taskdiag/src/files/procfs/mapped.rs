@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -26,11 +25,7 @@ pub(in crate::files) struct Unseen {
 }
 
 /// Reads the mapped files of processes, each file once for each process.
-pub(in crate::files) fn read_mapped(
-    processes: &[Process],
-    patience: Duration,
-    pass: &mut Pass<'_>,
-) -> ControlFlow<(), Unseen> {
+pub(in crate::files) fn read_mapped(processes: &[Process], pass: &mut Pass<'_>) -> ControlFlow<(), Unseen> {
     let maps_others = |process: &&Process| pass.map_others.contains(&process.identity.tid());
     let processes: Vec<&Process> = processes.iter().filter(|process| !maps_others(process)).collect();
     let about = processes
@@ -38,7 +33,7 @@ pub(in crate::files) fn read_mapped(
         .map(|process| (process.identity.tid(), unit(pass, process, What::All(Use::Map.into()))))
         .collect();
     let paths = pass.request.paths.clone();
-    let found = readers::each(pass.proc, about, readers::MAPPINGS, patience, move |unit| {
+    let found = readers::each(pass.proc, about, readers::MAPPINGS, pass.patience, move |unit| {
         let mut reader = Reader::new(unit);
         let end = reader.read_maps(&paths).map_or_else(End::of, |()| End::Whole);
         (reader.files, end, reader.malformed)

@@ -13,7 +13,6 @@ mod place;
 mod reader;
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
@@ -80,11 +79,11 @@ pub(super) enum End {
 }
 
 /// Reads the files of processes, and passes them on.
-pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+pub(super) fn read(processes: &[Process], pass: &mut Pass<'_>) -> ControlFlow<()> {
     let uses = pass.request.uses;
     for chunk in processes.chunks(TOGETHER) {
         if uses.contains(Use::Map) {
-            let unseen = read_mapped(chunk, patience, pass)?;
+            let unseen = read_mapped(chunk, pass)?;
             // Otherwise the pass over the descriptors reports the same.
             if uses == Use::Map.into() {
                 pass.answer.denied += unseen.denied;
@@ -96,7 +95,7 @@ pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_
             let units = chunk
                 .iter()
                 .map(|&process| (process, unit(pass, &process, what.clone())));
-            read_to_end(units.collect(), patience, pass)?;
+            read_to_end(units.collect(), pass)?;
         }
     }
     ControlFlow::Continue(())
@@ -121,10 +120,10 @@ pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
 }
 
 /// Reads files of processes, part by part, and passes them on.
-pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, pass: &mut Pass<'_>) -> ControlFlow<()> {
     while !units.is_empty() {
         let mut rest = Vec::new();
-        for (process, mut unit, found) in read_units(units, patience, pass)? {
+        for (process, mut unit, found) in read_units(units, pass)? {
             let found = match found {
                 Ok(found) => found,
                 Err(reason) => {
@@ -161,14 +160,16 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
 type UnitResult = (Process, Unit, Result<ReaderResult, Absent>);
 
 /// Reads a part of each process.
-pub(super) fn read_units(
-    units: Vec<(Process, Unit)>,
-    patience: Duration,
-    pass: &mut Pass<'_>,
-) -> ControlFlow<(), Vec<UnitResult>> {
+pub(super) fn read_units(units: Vec<(Process, Unit)>, pass: &mut Pass<'_>) -> ControlFlow<(), Vec<UnitResult>> {
     let read = |units: &[(Process, Unit)]| {
         let about = units.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
-        readers::each(pass.proc, about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
+        readers::each(
+            pass.proc,
+            about.collect(),
+            readers::FILE_SYSTEMS,
+            pass.patience,
+            read_unit,
+        )
     };
     let found = read(&units);
     let mut parts: Vec<UnitResult> = units
@@ -189,7 +190,7 @@ pub(super) fn read_units(
     }
     if !silent.is_empty() {
         let about = silent.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
-        let again = readers::each(pass.proc, about.collect(), 0, patience, read_unit);
+        let again = readers::each(pass.proc, about.collect(), 0, pass.patience, read_unit);
         for (place, found) in places.into_iter().zip(again) {
             parts[place].2 = found;
         }
