@@ -54,6 +54,13 @@ pub struct MachineMappings {
     pub silent: Vec<u32>,
 }
 
+/// What to list.
+struct Question<'a> {
+    settings: &'a Settings,
+    filter: Filter,
+    wants: Wants,
+}
+
 impl Machine {
     /// Loads the BPF program.
     pub(crate) fn prepare(&mut self) -> Result<()> {
@@ -76,6 +83,11 @@ impl Machine {
             ));
         }
         let source = self.choose(settings)?;
+        let asked = Question {
+            settings,
+            filter,
+            wants,
+        };
         let mut answer = MachineMappings {
             mappings: Mappings::new(source),
             denied: 0,
@@ -86,13 +98,13 @@ impl Machine {
             silent: Vec::new(),
         };
         if source == SourceId::Bpf {
-            self.by_bpf(settings, filter, wants, &mut answer)?;
+            self.by_bpf(&asked, &mut answer)?;
         } else {
             let pids = settings
                 .broker
                 .as_ref()
                 .map_or_else(|| procfs::pids(&settings.proc), Broker::processes)?;
-            add_singly(&pids, settings, filter, wants, &mut answer)?;
+            add_singly(&pids, &asked, &mut answer)?;
         }
         if wants.contains(Wants::BUILD_IDS) {
             build_id::read_vdsos(&settings.proc, settings.patience, &mut answer.mappings);
@@ -134,17 +146,11 @@ impl Machine {
         }
     }
 
-    fn by_bpf(
-        &mut self,
-        settings: &Settings,
-        filter: Filter,
-        wants: Wants,
-        answer: &mut MachineMappings,
-    ) -> Result<()> {
+    fn by_bpf(&mut self, asked: &Question<'_>, answer: &mut MachineMappings) -> Result<()> {
         let Some(bpf) = &mut self.bpf else {
             return Err(Error::new(ErrorKind::Unsupported, "no BPF program is loaded"));
         };
-        let pass = bpf.machine(filter, wants, settings.patience)?;
+        let pass = bpf.machine(asked.filter, asked.wants, asked.settings.patience)?;
         answer.mappings = pass.mappings;
         if pass.shows_first {
             self.hidden = Some(Vec::new());
@@ -153,17 +159,17 @@ impl Machine {
         let nameless = (0..answer.mappings.len()).filter(|&at| answer.mappings.get(at).name == Err(Absent::NoAnswer));
         answer.silent = nameless.map(|at| answer.mappings.pid(at)).collect();
         answer.deferred = pass.deferred.len() as u64;
-        add_singly(&pass.deferred, settings, filter, wants, answer)?;
+        add_singly(&pass.deferred, asked, answer)?;
         match &mut self.hidden {
             Some(hidden) => {
                 // Some may have started while the first list was made, or have ended since.
                 let shown = pids_of(&answer.mappings);
-                let is_there = |pid: &u32| settings.proc.join(pid.to_string()).exists();
+                let is_there = |pid: &u32| asked.settings.proc.join(pid.to_string()).exists();
                 hidden.retain(|pid| shown.binary_search(pid).is_err() && is_there(pid));
-                let read = add_singly(hidden, settings, filter, wants, answer)?;
+                let read = add_singly(hidden, asked, answer)?;
                 answer.hidden = read.len() as u64;
             }
-            None => self.find_hidden(settings, filter, wants, answer)?,
+            None => self.find_hidden(asked, answer)?,
         }
         answer.mappings.sort_by_pid();
         Ok(())
@@ -171,21 +177,15 @@ impl Machine {
 
     /// Adds the processes that procfs shows and BPF did not, and remembers them. The first process
     /// of a pid namespace always exists: a kernel that shows it hides no process.
-    fn find_hidden(
-        &mut self,
-        settings: &Settings,
-        filter: Filter,
-        wants: Wants,
-        answer: &mut MachineMappings,
-    ) -> Result<()> {
+    fn find_hidden(&mut self, asked: &Question<'_>, answer: &mut MachineMappings) -> Result<()> {
         let shown = pids_of(&answer.mappings);
-        let mut others = procfs::pids(&settings.proc)?;
+        let mut others = procfs::pids(&asked.settings.proc)?;
         others.retain(|pid| shown.binary_search(pid).is_err());
-        let hidden = add_singly(&others, settings, filter, wants, answer)?;
+        let hidden = add_singly(&others, asked, answer)?;
         answer.hidden = hidden.len() as u64;
         // Every process has an executable mapping. With another filter, a process without a mapping
         // in the answer may still be shown.
-        if [Filter::default(), Perms::EXEC.into()].contains(&filter) {
+        if [Filter::default(), Perms::EXEC.into()].contains(&asked.filter) {
             self.hidden = Some(hidden);
         }
         Ok(())
@@ -226,13 +226,12 @@ const TOGETHER: usize = 64;
 
 /// Adds the mappings of some processes, read one by one: by ioctl if the kernel has it, otherwise
 /// as text. Returns the processes that have any.
-fn add_singly(
-    pids: &[u32],
-    settings: &Settings,
-    filter: Filter,
-    wants: Wants,
-    answer: &mut MachineMappings,
-) -> Result<Vec<u32>> {
+fn add_singly(pids: &[u32], asked: &Question<'_>, answer: &mut MachineMappings) -> Result<Vec<u32>> {
+    let &Question {
+        settings,
+        filter,
+        wants,
+    } = asked;
     let mut with_mappings = Vec::new();
     let forced = settings.forced.filter(|&source| source == SourceId::Procfs);
     let broker = settings.broker.as_ref();
