@@ -128,7 +128,7 @@ impl RollupJob {
                 return Err(Missed::Absent(Absent::OverBudget));
             }
         }
-        let read = tools.read(self, process, is_isolated, pulse);
+        let read = tools.read(self, process, is_isolated.then_some(pulse));
         let took_ns = began.elapsed().as_nanos() as u64;
         match read {
             Ok(Some(rollup)) => {
@@ -175,15 +175,9 @@ impl RollupTools {
     }
 
     /// Reads the rollup of a process, through another thread if the first one has ended. `None` if
-    /// the text is malformed.
-    fn read(
-        &mut self,
-        job: &RollupJob,
-        process: &Process,
-        is_isolated: bool,
-        pulse: &Pulse,
-    ) -> Result<Option<Rollup>, Missed> {
-        let read = self.read_task(job, process, is_isolated, pulse);
+    /// the text is malformed. `isolated`: another process reads in place of the reader with this pulse.
+    fn read(&mut self, job: &RollupJob, process: &Process, isolated: Option<&Pulse>) -> Result<Option<Rollup>, Missed> {
+        let read = self.read_task(job, process, isolated);
         if process.pid != process.tid || !matches!(read, Err(Missed::Absent(Absent::Gone))) {
             return read;
         }
@@ -193,7 +187,7 @@ impl RollupTools {
                 start_ticks: None,
                 ..*process
             };
-            let read = self.read_task(job, &thread, is_isolated, pulse);
+            let read = self.read_task(job, &thread, isolated);
             (!matches!(read, Err(Missed::Absent(Absent::Gone)))).then_some(read)
         });
         match live.map_err(missed)? {
@@ -209,8 +203,7 @@ impl RollupTools {
         &mut self,
         job: &RollupJob,
         process: &Process,
-        is_isolated: bool,
-        pulse: &Pulse,
+        isolated: Option<&Pulse>,
     ) -> Result<Option<Rollup>, Missed> {
         let name = match job.source {
             SourceId::Smaps => "smaps",
@@ -218,10 +211,9 @@ impl RollupTools {
         };
         let file = open(job, process, name).map_err(missed)?;
         self.sum.clear();
-        let read = if is_isolated {
-            self.read_isolated(&file, job.deadline, pulse)
-        } else {
-            self.read_here(&file, job.source == SourceId::SmapsRollup)
+        let read = match isolated {
+            Some(pulse) => self.read_isolated(&file, job.deadline, pulse),
+            None => self.read_here(&file, job.source == SourceId::SmapsRollup),
         };
         read.map_err(missed)?;
         self.check_identity(job, process)?;
