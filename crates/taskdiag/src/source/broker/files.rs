@@ -71,7 +71,7 @@ impl Broker {
         has_begun: &mut bool,
         each: &mut Each<'_>,
     ) -> Answered<Result<bool>> {
-        let seq = self.send_with(show::FILES, strategy, pid, Some(files))?;
+        let seq = self.send(show::FILES, strategy, pid, Some(files))?;
         match strategy {
             Strategy::One => self.busy_poll.begin(),
             _ => self.busy_poll.end(),

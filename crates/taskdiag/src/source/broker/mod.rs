@@ -300,7 +300,7 @@ impl Broker {
     }
 
     fn ask_file(&mut self, bit: u64, strategy: Strategy, pid: u32) -> std::result::Result<Option<OwnedFd>, Refusal> {
-        let seq = self.send(bit, strategy, pid)?;
+        let seq = self.send(bit, strategy, pid, None)?;
         let mut packet = std::mem::take(&mut self.packet);
         let file = self.receive_with_file(&mut packet)?;
         let opened = opened(&packet, seq, bit)?;
@@ -344,11 +344,7 @@ impl Broker {
         Error::new(kind, message)
     }
 
-    fn send(&mut self, show: u64, strategy: Strategy, pid: u32) -> std::result::Result<u32, Refusal> {
-        self.send_with(show, strategy, pid, None)
-    }
-
-    fn send_with(
+    fn send(
         &mut self,
         show: u64,
         strategy: Strategy,
@@ -393,7 +389,7 @@ impl Broker {
     }
 
     fn ask_bits(&mut self) -> std::result::Result<wire::Bits, Refusal> {
-        let seq = self.send(show::BITS, Strategy::All, 0)?;
+        let seq = self.send(show::BITS, Strategy::All, 0, None)?;
         let mut bytes = Vec::new();
         let mut bits = None;
         for _ in 0..MAX_BITS_PACKETS {
@@ -465,7 +461,7 @@ impl Broker {
         pid: u32,
         snapshot: &mut Snapshot,
     ) -> std::result::Result<(), Refusal> {
-        let seq = self.send(u64::from(groups.0) << show::GROUPS_SHIFT, strategy, pid)?;
+        let seq = self.send(u64::from(groups.0) << show::GROUPS_SHIFT, strategy, pid, None)?;
         match strategy {
             Strategy::One | Strategy::Thread => self.busy_poll.begin(),
             _ => self.busy_poll.end(),
