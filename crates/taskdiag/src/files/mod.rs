@@ -288,6 +288,17 @@ impl OpenFile<'static> {
             bpf_name: Err(Absent::NotAsked),
         }
     }
+
+    /// A file that is not a descriptor, without any other values.
+    fn no_descriptor(used_as: Use, needs: Wants) -> OpenFile<'static> {
+        let asked = |values| needs.contains(values).then_some(()).ok_or(Absent::NotAsked);
+        OpenFile {
+            open_flags: asked(Wants::FLAGS).map(|()| None),
+            offset_bytes: asked(Wants::FLAGS).map(|()| None),
+            detail: asked(Wants::DETAIL).map(|()| None),
+            ..OpenFile::bare(used_as)
+        }
+    }
 }
 
 impl OpenFile<'_> {

@@ -116,10 +116,7 @@ impl Reader<'_> {
     /// Reads the file of a mapping. Returns false if the mapping is gone.
     fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<bool, Errno> {
         let needs = self.unit.needs;
-        let mut file = OpenFile::bare(Use::Map);
-        if needs.contains(Wants::FLAGS) {
-            (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
-        }
+        let mut file = OpenFile::no_descriptor(Use::Map, needs);
         let mut name = Vec::new();
         maps::unescape(escaped, &mut name);
         if needs.intersects(STATS | Wants::FLAGS) {
@@ -150,11 +147,6 @@ impl Reader<'_> {
                 Err(Absent::Truncated)
             } else {
                 Ok(&name[..])
-            },
-            detail: if needs.contains(Wants::DETAIL) {
-                Ok(None)
-            } else {
-                Err(Absent::NotAsked)
             },
             ..file
         };

@@ -51,9 +51,6 @@ pub(super) struct Reader<'a> {
     info: Vec<u8>,
 }
 
-/// A file without its texts, and the length of its name.
-type Place = (OpenFile<'static>, Known<usize>);
-
 impl<'a> Reader<'a> {
     pub(super) fn new(unit: &'a Unit) -> Reader<'a> {
         Reader {
@@ -199,19 +196,17 @@ impl<'a> Reader<'a> {
             Use::Root => c"root",
             _ => c"exe",
         };
-        match self.read_place(directory, link, self.unit.needs, used_as) {
+        let mut file = OpenFile::no_descriptor(used_as, self.unit.needs);
+        let needs_mount = self.unit.needs.contains(Wants::FLAGS);
+        match self.open_and_read(directory, link, needs_mount, &mut file) {
             // A kernel thread has no program; a zombie has nothing.
             Err(Errno::NOENT | Errno::SRCH) => {
                 self.missed.get_or_insert((0, 0));
                 Ok(())
             }
             Err(errno) => Err(errno),
-            Ok((file, name)) => {
-                let detail = if self.unit.needs.contains(Wants::DETAIL) {
-                    Ok(None)
-                } else {
-                    Err(Absent::NotAsked)
-                };
+            Ok((name, _)) => {
+                let detail = file.detail;
                 self.push(file, name, detail);
                 Ok(())
             }
@@ -297,23 +292,6 @@ impl<'a> Reader<'a> {
         };
         self.push(file, name, detail);
         Ok(true)
-    }
-
-    /// Reads name and stat of a link of `/proc/PID`.
-    fn read_place(
-        &mut self,
-        directory: BorrowedFd<'_>,
-        link: &CStr,
-        needs: Wants,
-        used_as: Use,
-    ) -> Result<Place, Errno> {
-        let mut file = OpenFile::bare(used_as);
-        if needs.contains(Wants::FLAGS) {
-            (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
-        }
-        let needs_mount = needs.contains(Wants::FLAGS);
-        let (name, _) = self.open_and_read(directory, link, needs_mount, &mut file)?;
-        Ok((file, name))
     }
 
     /// Reads name and stat of the target of a link. Opens it if both are needed, or if `is_kept`,
