@@ -24,20 +24,8 @@ struct Each<T, R, F> {
     suspects: Suspects,
 }
 
-/// The results of some processes.
-struct Done<R> {
-    results: Vec<(usize, Result<R, Absent>)>,
-    postponed: Vec<usize>,
-}
-
-impl<R> Default for Done<R> {
-    fn default() -> Done<R> {
-        Done {
-            results: Vec::new(),
-            postponed: Vec::new(),
-        }
-    }
-}
+/// The results of some processes, by their indexes. `None`: it is postponed.
+type Results<R> = Vec<(usize, Option<Result<R, Absent>>)>;
 
 impl<T, R, F> Each<T, R, F> {
     /// The real user of a process. The owner of its files in `/proc` differs if it may not be traced.
@@ -56,34 +44,32 @@ where
     F: Fn(&T) -> R + Send + Sync + 'static,
 {
     type Item = Vec<usize>;
-    type Done = Done<R>;
+    type Done = Results<R>;
     type Tools = ();
 
     fn tools(&self) {}
 
-    fn read(&self, indexes: &Vec<usize>, (): &mut (), pulse: &Pulse, done: &Mutex<Done<R>>) {
+    fn read(&self, indexes: &Vec<usize>, (): &mut (), pulse: &Pulse, done: &Mutex<Results<R>>) {
         for (place, &index) in indexes.iter().enumerate() {
             let (pid, about) = &self.about[index];
             // A process that comes alone has been postponed before.
             let is_postponed = indexes.len() > 1 && self.suspects.has(|| self.user(*pid));
             pulse.beat();
             let is_held = held(*pid) & self.what != 0;
-            let result = if is_postponed || is_held {
-                Err(Absent::NoAnswer)
+            let result = if is_postponed {
+                None
+            } else if is_held {
+                Some(Err(Absent::NoAnswer))
             } else {
-                Ok((self.work)(about))
+                Some(Ok((self.work)(about)))
             };
             let mut done = lock(done);
-            if is_postponed {
-                done.postponed.push(index);
-            } else {
-                done.results.push((index, result));
-            }
+            done.push((index, result));
             pulse.mark(place as u64 + 1);
         }
     }
 
-    fn rest_of(&self, indexes: &Vec<usize>, mark: u64, hold: &Hold, done: &mut Done<R>) -> Vec<Vec<usize>> {
+    fn rest_of(&self, indexes: &Vec<usize>, mark: u64, hold: &Hold, done: &mut Results<R>) -> Vec<Vec<usize>> {
         let place = mark as usize;
         let Some(&index) = indexes.get(place) else {
             return Vec::new();
@@ -95,7 +81,7 @@ where
         if let Some(user) = self.user(pid) {
             self.suspects.add(user);
         }
-        done.results.push((index, Err(Absent::NoAnswer)));
+        done.push((index, Some(Err(Absent::NoAnswer))));
         let rest = &indexes[place + 1..];
         if rest.is_empty() {
             Vec::new()
@@ -104,8 +90,8 @@ where
         }
     }
 
-    fn without_reader(&self, indexes: &Vec<usize>, reason: Absent, done: &mut Done<R>) {
-        done.results.extend(indexes.iter().map(|&index| (index, Err(reason))));
+    fn without_reader(&self, indexes: &Vec<usize>, reason: Absent, done: &mut Results<R>) {
+        done.extend(indexes.iter().map(|&index| (index, Some(Err(reason)))));
     }
 }
 
@@ -146,11 +132,11 @@ where
     while !items.is_empty() {
         let expected = items.len();
         let mut postponed = Vec::new();
-        for done in run(&job, items, expected, wait) {
-            for (index, result) in done.results {
-                results[index] = result;
+        for (index, result) in run(&job, items, expected, wait).into_iter().flatten() {
+            match result {
+                Some(result) => results[index] = result,
+                None => postponed.push(vec![index]),
             }
-            postponed.extend(done.postponed.into_iter().map(|index| vec![index]));
         }
         items = postponed;
     }
