@@ -195,7 +195,8 @@ impl Peers {
             ..sockets::Request::default()
         };
         let nobody = Snapshot::default();
-        let listing = Listing::begin(handle, &nobody, &request)?.seeking(sought);
+        let mut listing = Listing::begin(handle, &nobody, &request)?;
+        listing.sought = sought;
         let answer = listing.pass_on(handle, None, &mut |socket| {
             self.add_socket(socket);
             ControlFlow::Continue(())

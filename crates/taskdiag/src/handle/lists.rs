@@ -103,12 +103,12 @@ impl Handle {
     ) -> Result<sockets::Answer> {
         let listing = Listing::begin(self, processes, request)?;
         let peers = if request.fields.contains(SocketField::Peers) {
-            let known = listing.owners().map(|owners| (processes, owners));
+            let known = listing.owners.as_ref().map(|owners| (processes, owners));
             Some(Peers::for_sockets(
                 self,
                 known,
                 request.own_namespace,
-                listing.sought(),
+                listing.sought.clone(),
             )?)
         } else {
             None

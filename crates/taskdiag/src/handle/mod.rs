@@ -126,7 +126,7 @@ impl Handle {
 
     /// Sets the path of the broker's socket; the default is `/run/taskdiag/taskdiag.sock`.
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Handle {
-        self.sources.set_broker_path(path.into());
+        self.sources.broker_path = Some(path.into());
         self
     }
 
@@ -286,7 +286,7 @@ impl Handle {
     /// How far the running query has come with [`Group::Rollup`], which can take long. Another
     /// thread can read it.
     pub fn progress(&self) -> Arc<Progress> {
-        self.rollups.progress()
+        Arc::clone(&self.rollups.progress)
     }
 
     /// Answers with all groups: first those that sources read, then derived fields, then the

@@ -30,7 +30,7 @@ pub(super) struct Sources {
     /// A second connection, which opens files for readers of mappings: they must not wait for a long
     /// answer about tasks.
     file_opener: Option<maps::Broker>,
-    broker_path: Option<PathBuf>,
+    pub(super) broker_path: Option<PathBuf>,
 }
 
 impl Sources {
@@ -51,7 +51,7 @@ impl Sources {
         let opened = self.procfs.take().filter(Procfs::is_ours);
         let mut procfs = opened.map_or_else(|| Procfs::open(&self.proc), Ok)?;
         if let Some(bytes) = self.max_records {
-            procfs = procfs.with_max_records(bytes);
+            procfs.max_records = bytes;
         }
         Ok(self.procfs.insert(procfs))
     }
@@ -88,10 +88,6 @@ impl Sources {
     pub(super) fn set_proc(&mut self, proc: Proc) {
         self.proc = proc;
         self.procfs = None;
-    }
-
-    pub(super) fn set_broker_path(&mut self, path: PathBuf) {
-        self.broker_path = Some(path);
     }
 
     /// Reads tasks from procfs.

@@ -143,7 +143,8 @@ pub(crate) struct Rollups {
     rate: Rate,
     is_measured: bool,
     known: HashMap<Identity, Remembered>,
-    progress: Arc<Progress>,
+    /// That of the running query.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// A request to [`Rollups`].
@@ -185,11 +186,6 @@ const MANY_PAGES: u64 = 16_384;
 const MEASURING: Duration = Duration::from_millis(20);
 
 impl Rollups {
-    /// The progress of the running query.
-    pub(crate) fn progress(&self) -> Arc<Progress> {
-        self.progress.clone()
-    }
-
     /// Adds the rollup of each row, or the reason why it has none.
     pub(crate) fn read(
         &mut self,

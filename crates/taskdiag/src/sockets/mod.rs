@@ -274,8 +274,10 @@ pub(crate) struct Listing<'a> {
     request: &'a Request,
     namespaces: Namespaces,
     seen: Seen,
-    owners: Option<Owners>,
-    sought: Option<Sought>,
+    /// The owners that were found, if the request asks for them.
+    pub(crate) owners: Option<Owners>,
+    /// The sockets that are looked for, if these are few: the listing ends once they are found.
+    pub(crate) sought: Option<Sought>,
     answer: Answer,
 }
 
@@ -301,21 +303,6 @@ impl<'a> Listing<'a> {
             listing.owners = Some(owners);
         }
         Ok(listing)
-    }
-
-    /// The sockets that are looked for, if these are few.
-    pub(crate) fn sought(&self) -> Option<Sought> {
-        self.sought.clone()
-    }
-
-    /// The same listing, but it ends once these are found.
-    pub(crate) fn seeking(self, sought: Option<Sought>) -> Listing<'a> {
-        Listing { sought, ..self }
-    }
-
-    /// The owners that were found, if the request asks for them.
-    pub(crate) fn owners(&self) -> Option<&Owners> {
-        self.owners.as_ref()
     }
 
     /// Reads the lists, and passes on the sockets. `other_ends` is given if the request asks for

@@ -32,6 +32,7 @@ use taskdiag_core::text::process;
 use taskdiag_sys::owner::Owner;
 
 use super::{Source, TaskRequest};
+use crate::mutex::lock;
 use crate::readers::{self, Suspects, Wait};
 use encode::Plan;
 pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
@@ -61,7 +62,7 @@ pub(crate) struct Procfs {
     missing: Missing,
     ticks_per_second: u64,
     /// How much memory the records of an answer take before long texts are absent as truncated.
-    max_records: usize,
+    pub(crate) max_records: usize,
 }
 
 impl Source for Procfs {
@@ -84,11 +85,6 @@ impl Procfs {
             ticks_per_second,
             max_records: MAX_RECORDS,
         })
-    }
-
-    /// The same, with another limit for the memory of an answer with long texts.
-    pub(crate) fn with_max_records(self, max_records: usize) -> Procfs {
-        Procfs { max_records, ..self }
     }
 
     /// The directory.
@@ -227,7 +223,7 @@ impl Procfs {
                 max_records: self.max_records,
             });
             let mut done = readers::run(&job, items, expected, wait);
-            if let Some(error) = job.unlisted() {
+            if let Some(error) = lock(&job.unlisted).take() {
                 return Err(error);
             }
             items = spread::postponed(&mut done);

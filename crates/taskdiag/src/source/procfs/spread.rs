@@ -91,6 +91,7 @@ pub(super) struct Spread {
     /// The list of all processes, if all are to be read.
     pub(super) listing: Option<Mutex<Listing>>,
     pub(super) ticks_per_second: u64,
+    /// Why the list of processes is incomplete.
     pub(super) unlisted: Mutex<Option<Error>>,
     pub(super) suspects: Suspects,
     /// How many bytes the records take so far.
@@ -100,11 +101,6 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Why the list of processes is incomplete.
-    pub(super) fn unlisted(&self) -> Option<Error> {
-        lock(&self.unlisted).take()
-    }
-
     /// Reads one target, and adds its tasks to a part one by one.
     fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Share>) {
         let pass = &self.passes[target.pass];

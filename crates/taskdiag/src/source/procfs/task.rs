@@ -548,7 +548,7 @@ impl Worker {
             }
             with.mark(place.tid, file);
             let opened = place.open_file(file);
-            if found.anchor.is_none() && plan.has_anchor() {
+            if found.anchor.is_none() && !plan.is_sure {
                 match opened {
                     Ok(opened) => found.anchor = Some((file, opened)),
                     Err(errno) => found.texts[file] = Err(first_reason(errno)?),

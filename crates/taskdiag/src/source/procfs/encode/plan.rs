@@ -30,8 +30,9 @@ pub struct Plan {
     pub(super) lines: Lines,
     /// Some of the fields are of what the threads of a process share.
     pub reads_shared: bool,
-    /// The caller ensures that the task is the intended one.
-    is_sure: bool,
+    /// The caller ensures that the task is the intended one. Otherwise the first file is an anchor: see
+    /// [`task`](super::super::task).
+    pub is_sure: bool,
 }
 
 impl Plan {
@@ -80,11 +81,6 @@ impl Plan {
         } else {
             files.anchored()
         }
-    }
-
-    /// Whether the first file is an anchor: see [`task`](super::super::task).
-    pub fn has_anchor(&self) -> bool {
-        !self.is_sure
     }
 
     pub fn reads(&self, file: Files) -> bool {
