@@ -264,11 +264,12 @@ impl<'a> Event<'a> {
 
     /// Fails unless the event is from the tracepoints.
     fn traced(&self) -> Result<(), Absent> {
-        if self.has(wire::CONNECTOR) {
-            Err(Absent::Unsupported)
-        } else {
-            Ok(())
-        }
+        self.without(wire::CONNECTOR, Absent::Unsupported)
+    }
+
+    /// Fails for this reason if the event has a flag.
+    fn without(&self, flag: u16, reason: Absent) -> Result<(), Absent> {
+        (!self.has(flag)).then_some(()).ok_or(reason)
     }
 
     fn fork(&self) -> Option<&'a wire::Fork> {
@@ -322,13 +323,8 @@ impl<'a> Event<'a> {
     /// script. It can have any bytes.
     pub fn filename(&self) -> Option<Result<&'a [u8], Absent>> {
         let name = (self.kind == EventKind::Exec).then_some(self.rest)?;
-        Some(self.traced().and_then(|()| {
-            if self.has(wire::CUT) {
-                Err(Absent::Truncated)
-            } else {
-                Ok(name)
-            }
-        }))
+        let whole = self.traced().and(self.without(wire::CUT, Absent::Truncated));
+        Some(whole.map(|()| name))
     }
 
     /// For an exit: the exit code, unless a signal killed the process.
@@ -366,26 +362,16 @@ impl<'a> Event<'a> {
     /// time, or their tracer has not waited for them.
     pub fn runtime_ns(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit()?;
-        Some(self.traced().and_then(|()| {
-            if self.has(wire::NO_RUNTIME) {
-                Err(Absent::Truncated)
-            } else {
-                Ok(exit.runtime_ns.get())
-            }
-        }))
+        let summed = self.traced().and(self.without(wire::NO_RUNTIME, Absent::Truncated));
+        Some(summed.map(|()| exit.runtime_ns.get()))
     }
 
     /// For the exit of a process: its peak resident memory in bytes, as in `ru_maxrss` of
     /// getrusage(2). Memory from before an exec counts too.
     pub fn peak_rss_bytes(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit().filter(|_| !self.is_thread())?;
-        Some(self.traced().and_then(|()| {
-            if self.has(wire::KERNEL_THREAD) {
-                Err(Absent::NoMemory)
-            } else {
-                Ok(exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into()))
-            }
-        }))
+        let has_memory = self.traced().and(self.without(wire::KERNEL_THREAD, Absent::NoMemory));
+        Some(has_memory.map(|()| exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into())))
     }
 }
 

@@ -108,18 +108,10 @@ impl<'a> IntoIterator for &'a Snapshot {
 }
 
 /// The tasks of a snapshot, by ascending id.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Tasks<'a> {
     snapshot: &'a Snapshot,
     rows: Range<usize>,
-}
-
-impl fmt::Debug for Tasks<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks")
-            .field("left", &self.rows.len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl<'a> Iterator for Tasks<'a> {
