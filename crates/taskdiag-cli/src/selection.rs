@@ -412,7 +412,7 @@ pub fn filter(expression: &str) -> Result<Filter, Failure> {
 /// Like [`filter`], with the error and its position.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
     let alias = |name: &str| alias(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
-    Filter::parse_with_aliases(expression, &number_named, &alias)
+    Filter::parse_with_columns(expression, &number_named, &alias, &|_| None)
 }
 
 /// The field that another name stands for in an expression.

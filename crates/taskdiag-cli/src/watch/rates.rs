@@ -149,7 +149,7 @@ impl Rate {
 /// added to `fields`.
 pub fn take_filter(query: &mut Query, fields: &mut Fields) -> Option<Filter> {
     let filter = query.filter.take()?;
-    query.filter = filter.part_without_field(Field::CpuPercent);
+    query.filter = filter.part_without(|field| field == Field::CpuPercent);
     if !filter.fields().contains(Field::CpuPercent) {
         return None;
     }

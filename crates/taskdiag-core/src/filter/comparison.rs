@@ -131,10 +131,6 @@ impl Subject {
         }
     }
 
-    fn fields(self) -> Fields {
-        self.field().into_iter().collect()
-    }
-
     /// The kind of a field's values.
     pub(super) fn field_kind(self) -> Kind {
         match self {
@@ -246,25 +242,10 @@ impl Relation {
     }
 }
 
-impl Operand {
-    fn fields(&self) -> Fields {
-        match self {
-            Operand::Value(subject) => subject.fields(),
-            Operand::Number(_) | Operand::Text(_) | Operand::Network(_) => Fields::NONE,
-        }
-    }
-}
-
 impl Test {
     /// The fields that it looks at.
     pub(super) fn fields(&self) -> Fields {
-        let mut fields = self.subject.fields();
-        match &self.comparison {
-            Comparison::Is(_, operand) => fields |= operand.fields(),
-            Comparison::In(operands) => operands.iter().for_each(|operand| fields |= operand.fields()),
-            Comparison::Has(_) | Comparison::Matches(_) | Comparison::Within(_) => {}
-        }
-        fields
+        self.subjects().filter_map(Subject::field).collect()
     }
 
     /// What it looks at.

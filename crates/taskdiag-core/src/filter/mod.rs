@@ -137,7 +137,7 @@ impl Filter {
     /// Parses an expression in which quoted names of users and groups stand for their numbers.
     /// `name` finds the number for a field and a name.
     pub fn parse_with_names(text: &str, name: &dyn Fn(Field, &[u8]) -> Option<u32>) -> Result<Filter, ParseError> {
-        Filter::parse_with_aliases(text, name, &|_| None)
+        Filter::parse_with_columns(text, name, &|_| None, &|_| None)
     }
 
     /// Tasks whose `field`, a number, has one of these values.
@@ -230,18 +230,8 @@ impl Filter {
 /// For the other crates of this project.
 #[doc(hidden)]
 impl Filter {
-    /// Parses an expression in which names that are not names of fields may be aliases. `alias`
-    /// finds their fields.
-    pub fn parse_with_aliases(
-        text: &str,
-        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
-        alias: &dyn Fn(&str) -> Option<std::result::Result<Field, String>>,
-    ) -> Result<Filter, ParseError> {
-        parse::parse(text, name, alias, &|_| None)
-    }
-
-    /// Parses an expression about rows that have fields of their own, which `column` finds, before
-    /// those of tasks.
+    /// Parses an expression in which names that are not names of fields may be aliases, whose fields
+    /// `alias` finds. `column` finds the fields of rows that have their own, before those of tasks.
     pub fn parse_with_columns(
         text: &str,
         name: &dyn Fn(Field, &[u8]) -> Option<u32>,
@@ -288,17 +278,12 @@ impl Filter {
 
     /// The part of it that reads only fields that are cheap to read. `None` if there is none.
     pub fn cheap_part(&self) -> Option<Filter> {
-        self.part(|part| !part.looks_at(|field| !is_cheap_group(field.group())))
+        self.part_without(|field| !is_cheap_group(field.group()))
     }
 
-    /// The part of it that does not read `group`. `None` if there is none.
-    pub fn part_without(&self, group: Group) -> Option<Filter> {
-        self.part(|part| !part.looks_at(|field| field.group() == group))
-    }
-
-    /// The part of it that does not read `field`. `None` if there is none.
-    pub fn part_without_field(&self, field: Field) -> Option<Filter> {
-        self.part(|part| !part.looks_at(|looked_at| looked_at == field))
+    /// The part of it that reads no field for which `is_one` is true. `None` if there is none.
+    pub fn part_without(&self, is_one: impl Fn(Field) -> bool) -> Option<Filter> {
+        self.part(|part| !part.looks_at(&is_one))
     }
 
     /// The part of it that the kernel's side can decide. Tasks that fail these tests are not

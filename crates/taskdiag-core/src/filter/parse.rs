@@ -567,7 +567,7 @@ mod tests {
             "time" => Some(Err("time is two fields".to_owned())),
             _ => None,
         };
-        let parse = |text: &str| Filter::parse_with_aliases(text, &|_, _| None, &aliases);
+        let parse = |text: &str| Filter::parse_with_columns(text, &|_, _| None, &aliases, &|_| None);
         assert_eq!(parse("rss > 1M").unwrap().fields(), Field::RssBytes.into());
         assert_eq!(
             parse("%mem > 1 and uid == 0").unwrap().fields(),

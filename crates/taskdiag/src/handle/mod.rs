@@ -308,7 +308,10 @@ impl Handle {
         let mut late = Vec::new();
         for group in [Group::Rollup, Group::Derived] {
             if has_group(asked, group) {
-                let before = read.filter.as_ref().and_then(|filter| filter.part_without(group));
+                let before = read
+                    .filter
+                    .as_ref()
+                    .and_then(|filter| filter.part_without(|field| field.group() == group));
                 late.push((group, std::mem::replace(&mut read.filter, before)));
             }
         }
