@@ -26,7 +26,6 @@ pub fn serve(channel: &OwnedFd) {
     let mut reader = Reader {
         channel,
         packet: Vec::with_capacity(MAX_PACKET),
-        text: vec![0; 32 << 10],
     };
     loop {
         let mut job = Job::default();
@@ -48,7 +47,6 @@ pub fn serve(channel: &OwnedFd) {
 struct Reader<'c> {
     channel: &'c OwnedFd,
     packet: Vec<u8>,
-    text: Vec<u8>,
 }
 
 /// Why an item was not read.
@@ -84,31 +82,20 @@ impl Reader<'_> {
     }
 
     fn mappings(&mut self, item: u32, tid: u32, name: &str, with_stat: bool) -> Result<(), Failed> {
-        let file = File::open(format!("/proc/{tid}/{name}"))?;
+        let mut file = File::open(format!("/proc/{tid}/{name}"))?;
         let mut encoder = VmaEncoder::new(with_stat);
-        let mut text = std::mem::take(&mut self.text);
-        let result = self.encode_text(item, file, &mut encoder, &mut text);
-        self.text = text;
-        result?;
-        encoder.finish(&mut |payload| self.send(item, MORE, payload, None))?;
-        self.send(item, LAST, &[], None)
-    }
-
-    fn encode_text(
-        &mut self,
-        item: u32,
-        mut file: File,
-        encoder: &mut VmaEncoder,
-        text: &mut [u8],
-    ) -> Result<(), Failed> {
+        let mut text = [0; 32 << 10];
+        let mut emit = |payload: &[u8]| self.send(item, MORE, payload, None);
         loop {
-            match file.read(text) {
-                Ok(0) => return Ok(()),
-                Ok(len) => encoder.push(&text[..len], &mut |payload| self.send(item, MORE, payload, None))?,
+            match file.read(&mut text) {
+                Ok(0) => break,
+                Ok(len) => encoder.push(&text[..len], &mut emit)?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        encoder.finish(&mut emit)?;
+        self.send(item, LAST, &[], None)
     }
 
     fn cmdline(&mut self, item: u32, tid: u32) -> Result<(), Failed> {
