@@ -1156,12 +1156,13 @@ fn habits_work() {
         ("files +D / -p PID", "files --path / -p PID"),
         ("tree -a -p PID", "tree -p PID"),
     ] {
-        let [typed, same] = [typed, same].map(|line| {
+        let answer = |line: &str| {
             let line = line.replace("PID", &pid);
             let run = run(&line.split(' ').collect::<Vec<_>>());
             (run.code, run.stdout, run.stderr)
-        });
-        assert_eq!(typed, same);
+        };
+        // What else runs may open or mount something in between.
+        assert!((0..20).any(|_| answer(typed) == answer(same)), "{typed}");
     }
 }
 

@@ -284,7 +284,8 @@ fn processes_come_and_go() {
         then["time"].as_str().expect("a time"),
         &pid,
     ]);
-    assert!(tree.complete().contains("passing 1000"));
+    // Arguments of other processes may have been too long.
+    assert!(tree.text().contains("passing 1000"));
 }
 
 /// Check that a period has every process that was in one of its samples, each as it was last seen,
@@ -361,7 +362,8 @@ fn times_have_every_process() {
         assert_eq!(row(&run, &passed).is_some(), args[0] == "--to", "{args:?}");
     }
     let tree = run(&["tree", "--history", directory.path(), "--from", "-1h"]);
-    assert!(tree.complete().contains("passing 1000"));
+    // Arguments of other processes may have been too long.
+    assert!(tree.text().contains("passing 1000"));
     for (args, said) in [
         (
             &["--from", "2020-01-01", "--to", "2020-01-02"][..],
