@@ -1,8 +1,7 @@
 //! CO-RE relocations: replaces the type ids of the object's own BTF with names.
 
-use crate::btf::{
-    without_flavour, Base, Field, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types,
-};
+use super::program::{immediate, intern, opcode, Tables};
+use crate::btf::{without_flavour, Base, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types};
 
 /// A record of `.BTF.ext`: `struct bpf_core_relo`.
 #[derive(Clone, Copy, Debug)]
@@ -12,44 +11,6 @@ pub struct Record<'d> {
     pub type_id: TypeId,
     pub access: &'d str,
     pub kind: u32,
-}
-
-/// What a record asks for, with names instead of type ids.
-#[derive(Debug)]
-pub enum Question<'d> {
-    Field {
-        root: Root<'d>,
-        path: Path<'d>,
-        fact: FieldFact,
-        /// The field in the object; `None` if it has no size.
-        compiled: Option<Field>,
-    },
-    Type {
-        root: Root<'d>,
-        fact: &'static str,
-    },
-    Enumerator {
-        root: Root<'d>,
-        name: &'d str,
-        fact: &'static str,
-    },
-}
-
-/// The type that a record starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Root<'d> {
-    /// The id in the object's BTF. Two flavours of one kernel type have different ids.
-    pub id: TypeId,
-    pub name: &'d str,
-    pub kind: Kind,
-    pub shape: Shape<'d>,
-}
-
-/// An owned [`FieldPath`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path<'d> {
-    pub root_index: u32,
-    pub steps: Vec<Step<'d>>,
 }
 
 /// Reads the CO-RE records of the section `section` from `.BTF.ext`.
@@ -120,25 +81,39 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// Translates a record. Its kind is a number of `enum bpf_core_relo_kind`.
-pub fn question<'d>(types: &Types<'d>, record: &Record<'d>) -> Result<Question<'d>, String> {
-    let root = root(types, record.type_id)?;
+/// Translates a record to the `Target` of its instruction, as Rust text. Its kind is a number of
+/// `enum bpf_core_relo_kind`.
+pub fn target(types: &Types<'_>, record: &Record<'_>, instruction: u64, tables: &mut Tables) -> Result<String, String> {
+    let (name, entry) = root(types, record.type_id)?;
+    let root = intern(&mut tables.roots, (record.type_id, entry));
     let numbers = access_numbers(record.access)?;
+    let mut field = |fact| {
+        let entry = field(types, (record.type_id, root), &numbers, (instruction, fact))?;
+        let field = intern(&mut tables.fields, entry);
+        Ok(format!("Target::Field {{ field: {field}, fact: FieldFact::{fact:?} }}"))
+    };
+    let of_type = |fact| Ok(format!("Target::Type {{ root: {root}, fact: TypeFact::{fact} }}"));
+    let enumerator = |fact| {
+        let name = enumerator(types, record.type_id, &numbers)?;
+        Ok(format!(
+            "Target::Enumerator {{ root: {root}, name: {name:?}, fact: EnumeratorFact::{fact} }}"
+        ))
+    };
     match record.kind {
-        0 => field(types, root, &numbers, FieldFact::ByteOffset),
-        1 => field(types, root, &numbers, FieldFact::ByteSize),
-        2 => field(types, root, &numbers, FieldFact::Exists),
-        3 => field(types, root, &numbers, FieldFact::Signed),
-        4 => field(types, root, &numbers, FieldFact::LeftShift),
-        5 => field(types, root, &numbers, FieldFact::RightShift),
-        7 => Ok(Question::Type { root, fact: "Id" }),
-        8 => Ok(Question::Type { root, fact: "Exists" }),
-        9 => Ok(Question::Type { root, fact: "Size" }),
-        10 => enumerator(types, root, &numbers, "Exists"),
-        11 => enumerator(types, root, &numbers, "Value"),
+        0 => field(FieldFact::ByteOffset),
+        1 => field(FieldFact::ByteSize),
+        2 => field(FieldFact::Exists),
+        3 => field(FieldFact::Signed),
+        4 => field(FieldFact::LeftShift),
+        5 => field(FieldFact::RightShift),
+        7 => of_type("Id"),
+        8 => of_type("Exists"),
+        9 => of_type("Size"),
+        10 => enumerator("Exists"),
+        11 => enumerator("Value"),
         other => Err(format!("CO-RE relocation of kind {other} is not supported")),
     }
-    .map_err(|error| format!("{}, access {}: {error}", root.name, record.access))
+    .map_err(|error| format!("{name}, access {}: {error}", record.access))
 }
 
 fn access_numbers(access: &str) -> Result<Vec<u32>, String> {
@@ -148,7 +123,9 @@ fn access_numbers(access: &str) -> Result<Vec<u32>, String> {
         .collect()
 }
 
-fn root<'d>(types: &Types<'d>, id: TypeId) -> Result<Root<'d>, String> {
+/// The name of the type that a record starts from, and the `Root`, as Rust text. Two flavours of one
+/// kernel type have different ids.
+fn root<'d>(types: &Types<'d>, id: TypeId) -> Result<(&'d str, String), String> {
     let found = types.get(id).map_err(|error| error.to_string())?;
     let name = text(without_flavour(types.name(found.name_offset())))?;
     let nameable = matches!(
@@ -161,12 +138,9 @@ fn root<'d>(types: &Types<'d>, id: TypeId) -> Result<Root<'d>, String> {
             found.kind()
         ));
     }
-    Ok(Root {
-        id,
-        name,
-        kind: found.kind(),
-        shape: shape(types, id)?,
-    })
+    let (kind, shape) = (found.kind(), shape(types, id)?);
+    let entry = format!("Root {{ name: {name:?}, kind: Kind::{kind:?}, shape: {shape:?} }}");
+    Ok((name, entry))
 }
 
 fn shape<'d>(types: &Types<'d>, id: TypeId) -> Result<Shape<'d>, String> {
@@ -191,28 +165,46 @@ fn resolve<'d>(types: &Types<'d>, id: TypeId) -> Result<Option<Type<'d>>, String
     types.resolve(id).map_err(|error| error.to_string())
 }
 
-fn field<'d>(types: &Types<'d>, root: Root<'d>, numbers: &[u32], fact: FieldFact) -> Result<Question<'d>, String> {
-    let path = path(types, root.id, numbers)?;
-    let borrowed = FieldPath {
-        root_index: path.root_index,
-        steps: &path.steps,
+/// The `FieldAccess` of a field of a type, which is at this index among the roots, as Rust text.
+fn field(
+    types: &Types<'_>,
+    (root, number): (TypeId, usize),
+    numbers: &[u32],
+    (instruction, fact): (u64, FieldFact),
+) -> Result<String, String> {
+    let (root_index, steps) = path(types, root, numbers)?;
+    let path = FieldPath {
+        root_index,
+        steps: &steps,
     };
     let location = types
-        .locate(root.id, &borrowed)
+        .locate(root, &path)
         .map_err(|error| error.to_string())?
         .ok_or("the type in the object lacks the field")?;
+    // Absent if the field has no size.
     let compiled = types.measure(&location).ok();
-    Ok(Question::Field {
-        root,
-        path,
-        fact,
-        compiled,
-    })
+    if let Some(field) = compiled.as_ref().filter(|field| !field.is_bit_field) {
+        // If a record was misread, only a wrong value on another kernel would show it.
+        let expected = field.value(fact).map_err(|error| error.to_string())?;
+        let found = match opcode(instruction) & 7 {
+            1..=3 => (instruction >> 16) as i16 as u64,
+            _ => immediate(instruction) as u64,
+        };
+        if expected != found {
+            return Err(format!("{fact:?} is {expected}, but the instruction has {found}"));
+        }
+    }
+    let load = compiled.map(|field| (field.load_size(), field.load_class));
+    let (size, class) = load.unwrap_or((0, LoadClass::Fixed));
+    Ok(format!(
+        "FieldAccess {{ root: {number}, path: FieldPath {{ root_index: {root_index}, steps: &{steps:?} }}, \
+         load_size: {size}, load_class: LoadClass::{class:?} }}"
+    ))
 }
 
 /// Replaces the indexes of members with their names. Leaves out anonymous members, because other
 /// kernels may nest them differently.
-fn path<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<Path<'d>, String> {
+fn path<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<(u32, Vec<Step<'d>>), String> {
     let (root_index, rest) = numbers.split_first().ok_or("the access string is empty")?;
     let mut steps = Vec::new();
     let mut current = root;
@@ -231,29 +223,13 @@ fn path<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<Path<'d>
         }
         current = member.type_id;
     }
-    Ok(Path {
-        root_index: *root_index,
-        steps,
-    })
+    Ok((*root_index, steps))
 }
 
-fn enumerator<'d>(
-    types: &Types<'d>,
-    root: Root<'d>,
-    numbers: &[u32],
-    fact: &'static str,
-) -> Result<Question<'d>, String> {
-    let owner = resolve(types, root.id)?.ok_or("void has no enumerators")?;
+/// The name of an enumerator.
+fn enumerator<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<&'d str, String> {
+    let owner = resolve(types, root)?.ok_or("void has no enumerators")?;
     let number = *numbers.first().ok_or("the access string is empty")? as usize;
     let (name_offset, _) = owner.enumerators().nth(number).ok_or("the enumerator does not exist")?;
-    Ok(Question::Enumerator {
-        root,
-        name: text(without_flavour(types.name(name_offset)))?,
-        fact,
-    })
-}
-
-/// The size and class of the loads of a field.
-pub fn load(compiled: Option<&Field>) -> (u32, LoadClass) {
-    compiled.map_or((0, LoadClass::Fixed), |field| (field.load_size(), field.load_class))
+    text(without_flavour(types.name(name_offset)))
 }

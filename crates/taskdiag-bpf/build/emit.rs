@@ -1,6 +1,6 @@
 //! Writes recipes as Rust constants.
 
-use super::program::{Attach, Described, Program, Recipe};
+use super::program::{Described, Program, Recipe};
 use super::Source;
 
 /// The constant for a source: its recipe, or the reason why it has none.
@@ -55,7 +55,7 @@ fn program(program: &Program) -> String {
     format!(
         "Program {{ name: {:?}, attach: {}, instructions: {}, relocations: {}, functions: {} }}",
         program.name,
-        attach(&program.attach),
+        program.attach,
         list(&instructions),
         list(&relocations),
         program
@@ -63,15 +63,6 @@ fn program(program: &Program) -> String {
             .as_ref()
             .map_or("None".to_owned(), |functions| functions_text(functions)),
     )
-}
-
-/// The kernel's BTF has a function for each iterator and a typedef for each tracepoint.
-fn attach(attach: &Attach) -> String {
-    match attach {
-        Attach::Iterator(target) => format!("Attach::Iterator(\"bpf_iter_{target}\")"),
-        Attach::Tracepoint(target) => format!("Attach::Tracepoint(\"btf_trace_{target}\")"),
-        Attach::Nothing => "Attach::Nothing".to_owned(),
-    }
 }
 
 /// Ids of the types that function_types() writes: the prototype without arguments, `long`, the

@@ -3,9 +3,9 @@
 
 use object::SectionIndex;
 
-use super::core_relocation::{self, Path, Question, Record, Root, Strings};
+use super::core_relocation::{self, Record, Strings};
 use super::object_file::{Function, ObjectFile, Symbol};
-use crate::btf::{Field, FieldFact, Kind, Kinds, LoadClass, Types, Wanted};
+use crate::btf::{Kind, Kinds, Types, Wanted};
 
 /// A recipe before it is written as Rust text. `src/recipe.rs` has the same names.
 pub struct Recipe {
@@ -16,7 +16,8 @@ pub struct Recipe {
 
 pub struct Program {
     pub name: String,
-    pub attach: Attach,
+    /// What it is attached to, as Rust text.
+    pub attach: String,
     pub instructions: Vec<u64>,
     /// The index of the instruction, and the `Target` as Rust text.
     pub relocations: Vec<(usize, String)>,
@@ -31,14 +32,6 @@ pub struct Described {
     pub name: String,
     /// The number of its arguments, if it is global.
     pub arguments: Option<usize>,
-}
-
-/// What a program is attached to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attach {
-    Iterator(String),
-    Tracepoint(String),
-    Nothing,
 }
 
 /// The tables that relocations refer to by index. Entries are Rust text, so that equal entries are
@@ -59,7 +52,7 @@ const PSEUDO_CALL: u64 = 1;
 /// The source register of a 64-bit load of a subprogram's address (`BPF_PSEUDO_FUNC`).
 const PSEUDO_FUNC: u64 = 4;
 
-fn opcode(instruction: u64) -> u8 {
+pub fn opcode(instruction: u64) -> u8 {
     instruction as u8
 }
 
@@ -67,12 +60,8 @@ fn source_register(instruction: u64) -> u64 {
     instruction >> 12 & 0xf
 }
 
-fn immediate(instruction: u64) -> i32 {
+pub fn immediate(instruction: u64) -> i32 {
     (instruction >> 32) as i32
-}
-
-fn offset(instruction: u64) -> i16 {
-    (instruction >> 16) as i16
 }
 
 fn with_immediate(instruction: u64, value: i32) -> u64 {
@@ -107,15 +96,13 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     })
 }
 
-/// What the programs of a section are attached to.
-fn program_section(name: &str) -> Option<Attach> {
-    if name == "syscall" {
-        return Some(Attach::Nothing);
-    }
-    let (kind, target) = name.split_once('/')?;
-    match kind {
-        "iter" => Some(Attach::Iterator(target.to_owned())),
-        "tp_btf" => Some(Attach::Tracepoint(target.to_owned())),
+/// What the programs of a section are attached to. The kernel's BTF has a function for each iterator
+/// and a typedef for each tracepoint.
+fn program_section(name: &str) -> Option<String> {
+    match name.split_once('/') {
+        None if name == "syscall" => Some("Attach::Nothing".to_owned()),
+        Some(("iter", target)) => Some(format!("Attach::Iterator(\"bpf_iter_{target}\")")),
+        Some(("tp_btf", target)) => Some(format!("Attach::Tracepoint(\"btf_trace_{target}\")")),
         _ => None,
     }
 }
@@ -142,7 +129,7 @@ struct Assembly {
 }
 
 impl<'d> Builder<'d> {
-    fn program(&mut self, main: &Function, attach: Attach) -> Result<Program, String> {
+    fn program(&mut self, main: &Function, attach: String) -> Result<Program, String> {
         let mut assembly = Assembly::default();
         self.place(main, &mut assembly)?;
         // A subprogram directly follows its caller, as in libbpf, so that the instructions can be
@@ -242,8 +229,7 @@ impl<'d> Builder<'d> {
         for record in self.core_records(&section)? {
             if in_function(&record.instruction) {
                 let at = base + record.instruction - function.start;
-                let target = self
-                    .core_target(&record, assembly.instructions[at])
+                let target = core_relocation::target(&self.types, &record, assembly.instructions[at], &mut self.tables)
                     .map_err(|error| format!("{}, instruction {at}: {error}", function.name))?;
                 assembly.relocations.push((at, target));
             }
@@ -362,51 +348,6 @@ impl<'d> Builder<'d> {
         let is_typed = self.types.resolve(declared.referred()).ok()?.is_some();
         is_typed.then_some(kind)
     }
-
-    fn core_target(&mut self, record: &Record<'d>, instruction: u64) -> Result<String, String> {
-        Ok(match core_relocation::question(&self.types, record)? {
-            Question::Field {
-                root,
-                path,
-                fact,
-                compiled,
-            } => {
-                check_compiled(instruction, fact, compiled.as_ref())?;
-                let field = self.field(&root, &path, compiled.as_ref());
-                format!("Target::Field {{ field: {field}, fact: FieldFact::{fact:?} }}")
-            }
-            Question::Type { root, fact } => {
-                let root = self.root(&root);
-                format!("Target::Type {{ root: {root}, fact: TypeFact::{fact} }}")
-            }
-            Question::Enumerator { root, name, fact } => {
-                let root = self.root(&root);
-                format!("Target::Enumerator {{ root: {root}, name: {name:?}, fact: EnumeratorFact::{fact} }}")
-            }
-        })
-    }
-
-    fn root(&mut self, root: &Root<'_>) -> usize {
-        let entry = (
-            root.id,
-            format!(
-                "Root {{ name: {:?}, kind: Kind::{:?}, shape: {:?} }}",
-                root.name, root.kind, root.shape
-            ),
-        );
-        intern(&mut self.tables.roots, entry)
-    }
-
-    fn field(&mut self, root: &Root<'_>, path: &Path<'_>, compiled: Option<&Field>) -> usize {
-        let root = self.root(root);
-        let (load_size, load_class): (u32, LoadClass) = core_relocation::load(compiled);
-        let entry = format!(
-            "FieldAccess {{ root: {root}, path: FieldPath {{ root_index: {}, steps: &{:?} }}, \
-             load_size: {load_size}, load_class: LoadClass::{load_class:?} }}",
-            path.root_index, path.steps
-        );
-        intern(&mut self.tables.fields, entry)
-    }
 }
 
 impl Assembly {
@@ -420,27 +361,9 @@ impl Assembly {
 }
 
 /// The index of an entry in a table. Adds the entry if the table lacks it.
-fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
+pub fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
     table.iter().position(|known| *known == entry).unwrap_or_else(|| {
         table.push(entry);
         table.len() - 1
     })
-}
-
-/// Checks that the compiler's value in the instruction is the one that the record asks for. If a
-/// record was misread, only a wrong value on another kernel would show it.
-fn check_compiled(instruction: u64, fact: FieldFact, compiled: Option<&Field>) -> Result<(), String> {
-    let Some(field) = compiled.filter(|field| !field.is_bit_field) else {
-        return Ok(());
-    };
-    let expected = field.value(fact).map_err(|error| error.to_string())?;
-    let found = match opcode(instruction) & 7 {
-        1..=3 => offset(instruction) as u64,
-        _ => immediate(instruction) as u64,
-    };
-    if expected == found {
-        Ok(())
-    } else {
-        Err(format!("{fact:?} is {expected}, but the instruction has {found}"))
-    }
 }
