@@ -1,6 +1,8 @@
 //! An account of the machine's memory: the proportional sizes of processes, the page cache and the
 //! kernel's own memory, which add up to `MemTotal`.
 
+use std::borrow::Cow;
+
 use taskdiag::{Absent, Known};
 
 use crate::host::MemInfo;
@@ -17,7 +19,7 @@ pub struct Processes {
 }
 
 /// One line of an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The name, with its unit; the key in machine-readable output.
     pub name: &'static str,
@@ -27,7 +29,7 @@ pub struct Line {
     /// The line that contains this one; empty for lines that add up to the total.
     pub part_of: &'static str,
     /// The meaning.
-    pub meaning: &'static str,
+    pub meaning: Cow<'static, str>,
 }
 
 /// The account. The known lines that are not part of another line add up exactly to the total.
@@ -64,7 +66,7 @@ fn line(name: &'static str, bytes: Option<i64>, part_of: &'static str, meaning: 
         name,
         bytes: bytes.ok_or(Absent::Unsupported),
         part_of,
-        meaning,
+        meaning: meaning.into(),
     }
 }
 

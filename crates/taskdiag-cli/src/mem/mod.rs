@@ -25,6 +25,7 @@ use crate::output::tasks::{self, shown_as};
 use crate::quantity::{self, Limit};
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection, SELECTING};
+pub use account::{Account, Line as AccountLine};
 use report::Report;
 pub use sums::Sum;
 pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, RELATION as SYSTEM_RELATION};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use taskdiag::{Absent, Field, Fields, Query, Task, Value};
 
-use super::account::{Account, Line, Processes};
+use super::account::{Account, Processes};
 use super::{progress, Args};
 use crate::history;
 use crate::host::MemInfo;
@@ -60,32 +60,21 @@ impl Tally {
         }
     }
 
-    /// The account. `None` if `MemTotal` is missing.
+    /// The account. `None` if `MemTotal` is missing. If no process could be read, the lines about them
+    /// have the reason.
     pub fn account(&self, info: &MemInfo) -> Option<Account> {
-        Account::new(info, &self.processes)
-    }
-
-    /// The bytes of a line; or the reason, if the line is about processes and none could be read, or
-    /// if the kernel does not count it.
-    pub fn bytes(&self, line: &Line) -> Result<i64, Absent> {
-        match self.why {
-            Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
-            _ => line.bytes,
-        }
-    }
-
-    /// What a line means.
-    pub fn meaning(&self, line: &Line) -> String {
-        match self.missing {
-            1.. if line.name == Account::PROCESSES => {
-                format!(
-                    "PSS of the {} of {} processes that could be read",
-                    self.read,
-                    self.read + self.missing
-                )
+        let mut account = Account::new(info, &self.processes)?;
+        for line in &mut account.lines {
+            let is_of_processes = [line.name, line.part_of].contains(&Account::PROCESSES);
+            if let Some(why) = self.why.filter(|_| self.read == 0 && is_of_processes) {
+                line.bytes = Err(why);
             }
-            _ => line.meaning.to_owned(),
+            if self.missing > 0 && line.name == Account::PROCESSES {
+                let all = self.read + self.missing;
+                line.meaning = format!("PSS of the {} of {all} processes that could be read", self.read).into();
+            }
         }
+        Some(account)
     }
 }
 
@@ -119,7 +108,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
         .account(&info)
         .ok_or_else(|| Failure::Unanswered(format!("{path} has no MemTotal")))?;
     match args.options.format() {
-        Format::Table => table(args, &account, &counts)?,
+        Format::Table => table(args, &account)?,
         Format::Machine(machine) => {
             let counters = answers.snapshot().counters().named().chain([
                 ("processes_count", counts.read + counts.missing),
@@ -146,7 +135,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
                 };
                 let cells = [
                     Ok(Value::Text(line.name.as_bytes())),
-                    counts.bytes(line).map(Value::Signed).map_err(Absent::as_str),
+                    line.bytes.map(Value::Signed).map_err(Absent::as_str),
                     Ok(Value::Text(part_of.as_bytes())),
                 ];
                 rows.row(|column| cells[column])?;
@@ -160,7 +149,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     Ok(whole.and(answers.report(&[(&missing, tasks.len())])))
 }
 
-fn table(args: &Args, account: &Account, counts: &Tally) -> Result<(), Failure> {
+fn table(args: &Args, account: &Account) -> Result<(), Failure> {
     let cells = args.cells();
     let mut table = Table::new(
         [Align::Right, Align::Right, Align::Left, Align::Left],
@@ -189,7 +178,7 @@ fn table(args: &Args, account: &Account, counts: &Tally) -> Result<(), Failure> 
         let depth = depths.get(line.part_of).copied().unwrap_or(0) + 1;
         depths.insert(line.name, depth);
         let name = line.name.trim_end_matches("_bytes").replace('_', " ");
-        row(counts.bytes(line), depth, &name, &counts.meaning(line));
+        row(line.bytes, depth, &name, &line.meaning);
     }
     let mut output = Output::new();
     table.write(&mut output, terminal_width())?;

@@ -8,10 +8,11 @@ use taskdiag_history::events::Sum;
 use super::cached::Tree;
 use super::commands::Command;
 use super::incidents::{Forks, Incident, What};
-use super::present::{Account, Memory, Present, GROUPINGS};
+use super::present::{Memory, Present, GROUPINGS};
 use super::reading::{Point, Read};
 use super::series::{Amounts, Chosen, Groups, Resource, Series, MAX_SERIES};
 use crate::grouping::Name;
+use crate::mem::{Account, AccountLine};
 use crate::outcome::counted;
 use crate::output::relation::NONE;
 use crate::output::text;
@@ -263,7 +264,7 @@ fn moment(present: &Present) -> Value {
 }
 
 fn account(account: &Account) -> Value {
-    let line = |line: &super::present::AccountLine| {
+    let line = |line: &AccountLine| {
         json!({
             "name": line.name,
             "part_of": if line.part_of.is_empty() { Value::Null } else { line.part_of.into() },

@@ -5,7 +5,7 @@ use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 use super::reading::used_ns;
 use crate::grouping::{self, Name};
 use crate::host::MemInfo;
-use crate::mem::{SystemTally, SYSTEM_FIELDS};
+use crate::mem::{Account, SystemTally, SYSTEM_FIELDS};
 use crate::output::relation::Absences;
 
 /// How the memory of a process is measured.
@@ -58,28 +58,6 @@ pub struct Process {
     pub used_ns: Option<u64>,
 }
 
-/// The machine's memory, by use.
-#[derive(Clone, Debug)]
-pub struct Account {
-    /// The total memory of the machine.
-    pub total_bytes: u64,
-    /// The lines.
-    pub lines: Vec<AccountLine>,
-}
-
-/// A line of the account: see [`crate::mem`].
-#[derive(Clone, Debug)]
-pub struct AccountLine {
-    /// Its name.
-    pub name: &'static str,
-    /// The name of the line that it is a part of.
-    pub part_of: &'static str,
-    /// The amount, or why it is unknown.
-    pub bytes: Result<i64, Absent>,
-    /// Its meaning.
-    pub meaning: String,
-}
-
 /// The processes of one moment.
 #[derive(Clone, Debug)]
 pub struct Present {
@@ -93,7 +71,7 @@ pub struct Present {
     pub missing: u64,
     /// Why the memory of the first of them could not be read.
     pub why: Option<Absent>,
-    /// `None` if the numbers of the machine are unknown.
+    /// The machine's memory, by use; `None` if its numbers are unknown.
     pub account: Option<Account>,
 }
 
@@ -142,7 +120,7 @@ impl Present {
         present
             .processes
             .sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
-        present.account = info.and_then(|info| account(&tally, info));
+        present.account = info.and_then(|info| tally.account(info));
         present
     }
 }
@@ -160,19 +138,5 @@ fn process(task: &Task<'_>, bytes: u64) -> Option<Process> {
         groups: names(task).map(|name| name.map_or_else(Name::None, |text| Name::Text(text.to_vec()))),
         bytes,
         used_ns: used_ns(task),
-    })
-}
-
-fn account(tally: &SystemTally, info: &MemInfo) -> Option<Account> {
-    let account = tally.account(info)?;
-    let line = |line| AccountLine {
-        bytes: tally.bytes(line),
-        meaning: tally.meaning(line),
-        name: line.name,
-        part_of: line.part_of,
-    };
-    Some(Account {
-        total_bytes: account.total_bytes,
-        lines: account.lines.iter().map(line).collect(),
     })
 }
