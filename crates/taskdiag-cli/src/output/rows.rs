@@ -9,6 +9,7 @@ use super::columnar::ColumnarWriter;
 use super::document::{self, member, Document, Head, Sample};
 use super::format::Machine;
 use super::names::{NameKind, Named, Names};
+use super::owned::OwnedValue;
 use super::relation::{column, Cell, ColumnInfo, NONE};
 use super::{csv, json, Output};
 
@@ -155,7 +156,7 @@ pub struct Rows {
     machine: Machine,
     sink: Sink,
     /// The values of the first columns, which all rows of a sample share.
-    sample: Vec<SampleCell>,
+    sample: Vec<OwnedValue>,
 }
 
 #[derive(Debug)]
@@ -167,22 +168,6 @@ enum Sink {
     },
     #[cfg(feature = "arrow")]
     Columns(io::Result<Box<ColumnarWriter>>),
-}
-
-/// A value that all rows of a sample share.
-#[derive(Debug)]
-enum SampleCell {
-    Number(u64),
-    Time(String),
-}
-
-impl SampleCell {
-    fn cell(&self) -> Cell<'_> {
-        Ok(match self {
-            SampleCell::Number(number) => Value::Unsigned(*number),
-            SampleCell::Time(time) => Value::Text(time.as_bytes()),
-        })
-    }
 }
 
 impl Rows {
@@ -225,12 +210,12 @@ impl Rows {
 
     /// Begins a sample with this many rows. A sample without rows is a line of CSV.
     pub fn sample(&mut self, sample: Sample<'_>, rows: usize) -> io::Result<()> {
-        self.sample = vec![SampleCell::Number(sample.number)];
+        self.sample = vec![OwnedValue::Unsigned(sample.number)];
         if let (Machine::Jsonl, Sink::Text { output, .. }) = (self.machine, &mut self.sink) {
             document::sample(output.buffer(), sample, rows);
         }
         if self.machine != Machine::Jsonl {
-            self.sample.push(SampleCell::Time(sample.time.to_owned()));
+            self.sample.push(OwnedValue::Text(sample.time.into()));
             if rows == 0 && self.machine != Machine::Json {
                 self.row(|_| Err(NONE))?;
             }
@@ -299,11 +284,11 @@ impl Rows {
 
 /// The cells of a row, behind those of its sample.
 fn with_sample<'s, 'a: 's>(
-    sample: &'s [SampleCell],
+    sample: &'s [OwnedValue],
     mut cell: impl FnMut(usize) -> Cell<'a>,
 ) -> impl FnMut(usize) -> Cell<'s> {
     move |index| match sample.get(index) {
-        Some(own) => own.cell(),
+        Some(own) => Ok(own.value()),
         None => cell(index - sample.len()),
     }
 }
