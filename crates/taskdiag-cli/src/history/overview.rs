@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
+use taskdiag::Value;
 
 use super::export;
 use super::library::{far_ns, seek, torn, Library, Segment, SegmentEnd};
@@ -12,7 +13,7 @@ use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
 use crate::output::text::escaped;
-use crate::output::{json, people, Output};
+use crate::output::{json, Output};
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
 ///
@@ -219,49 +220,32 @@ fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
     gaps
 }
 
+fn text(text: &str) -> Value<'_> {
+    Value::Text(text.as_bytes())
+}
+
 fn write_json(looked_at: &[(&Segment, Contents)], out: &mut Vec<u8>) {
     let head = Head::streaming("history", Vec::new());
     let mut document = Document::begin(out, Machine::Json, &head, None::<[&str; 0]>);
     for (segment, contents) in looked_at {
         document.row(out, |out| {
-            let mut members: Vec<(&str, Member<'_>)> = vec![
-                ("name", Member::Text(&segment.name)),
-                ("tier", Member::Text(segment.tier.name)),
-                ("host", Member::Text(&contents.host)),
-                ("boot_id", Member::Text(&contents.boot_id)),
-                ("samples_count", Member::Number(contents.samples_count)),
-                ("every_ns", Member::Number(contents.every_ns)),
-                ("size_bytes", Member::Number(segment.bytes)),
+            let times = contents.times.map(|(first, last)| [first, last].map(time::exact));
+            let mut members = vec![
+                ("name", text(&segment.name)),
+                ("tier", text(segment.tier.name)),
+                ("host", text(&contents.host)),
+                ("boot_id", text(&contents.boot_id)),
+                ("samples_count", Value::Unsigned(contents.samples_count)),
+                ("every_ns", Value::Unsigned(contents.every_ns)),
+                ("size_bytes", Value::Unsigned(segment.bytes)),
             ];
-            if let Some((first, last)) = contents.times {
-                members.push(("first_time", Member::Time(first)));
-                members.push(("last_time", Member::Time(last)));
-            }
-            if let Some(damage) = &contents.damage {
-                members.push(("damage", Member::Text(damage)));
-            }
-            json::object(out, &members, |(name, member)| {
-                (*name, move |out: &mut Vec<u8>| member.write(out))
+            let keys = ["first_time", "last_time"];
+            members.extend(keys.into_iter().zip(times.iter().flatten().map(|time| text(time))));
+            members.extend(contents.damage.iter().map(|damage| ("damage", text(damage))));
+            json::object(out, members, |(name, value)| {
+                (name, move |out: &mut Vec<u8>| json::write_value(out, value))
             });
         });
     }
     document.end(out, |_| {});
-}
-
-/// A value in a row.
-#[derive(Clone, Copy, Debug)]
-enum Member<'a> {
-    Text(&'a str),
-    Number(u64),
-    Time(i64),
-}
-
-impl Member<'_> {
-    fn write(self, out: &mut Vec<u8>) {
-        match self {
-            Member::Text(text) => json::string(out, text),
-            Member::Number(number) => people::number(out, number),
-            Member::Time(wall_ns) => json::string(out, &time::exact(wall_ns)),
-        }
-    }
 }
