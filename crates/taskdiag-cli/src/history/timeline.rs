@@ -2,7 +2,6 @@
 //! it.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use taskdiag_history::decode::Decoder;
@@ -100,69 +99,55 @@ impl Timeline {
 
     /// The first sample after a time, from the finest tier.
     pub fn next(&mut self, after: i64) -> Option<SampleId> {
-        let candidates = TIERS.iter().filter_map(|tier| self.next_in(tier, after));
+        let candidates = TIERS.iter().filter_map(|tier| self.nearest(tier, after, true));
         // Of equal ones, this returns the first.
         candidates.min_by_key(|place| place.time.wall_ns)
     }
 
     /// The last sample before a time, from the finest tier.
     pub fn previous(&mut self, before: i64) -> Option<SampleId> {
-        let mut candidates: Vec<SampleId> = TIERS.iter().filter_map(|tier| self.previous_in(tier, before)).collect();
         // Of equal ones, this returns the last.
-        candidates.reverse();
-        candidates.into_iter().max_by_key(|place| place.time.wall_ns)
+        let candidates = TIERS.iter().rev().filter_map(|tier| self.nearest(tier, before, false));
+        candidates.max_by_key(|place| place.time.wall_ns)
     }
 
-    /// The indexes of a tier's segments.
-    fn of_tier(&self, tier: &Tier) -> Range<usize> {
+    /// The sample of a tier that is nearest to a time: the first after it, or the last before it.
+    fn nearest(&mut self, tier: &'static Tier, from: i64, forward: bool) -> Option<SampleId> {
         let segments = self.library.segments();
-        let begin = segments.iter().position(|segment| segment.tier == tier).unwrap_or(0);
-        let count = segments[begin..].iter().take_while(|segment| segment.tier == tier);
-        begin..begin + count.count()
-    }
-
-    fn next_in(&mut self, tier: &'static Tier, after: i64) -> Option<SampleId> {
-        let mut best: Option<SampleId> = None;
-        for index in self.of_tier(tier) {
-            let segment = &self.library.segments()[index];
-            if segment.begin_ns.saturating_add(span_ns(tier)) < after {
-                continue;
-            }
-            if best.as_ref().is_some_and(|best| segment.begin_ns > best.time.wall_ns) {
-                break;
-            }
-            let segment = segment.clone();
-            let known = self.known(&segment);
-            let times = &known.outline.times;
-            let Some(&time) = times.get(times.partition_point(|time| time.wall_ns <= after)) else {
-                continue;
-            };
-            if best.as_ref().is_none_or(|best| time.wall_ns < best.time.wall_ns) {
-                best = Some(known.place(tier, time));
-            }
+        let mut of_tier: Vec<usize> = (0..segments.len())
+            .filter(|&index| segments[index].tier == tier)
+            .collect();
+        if !forward {
+            of_tier.reverse();
         }
-        best
-    }
-
-    fn previous_in(&mut self, tier: &'static Tier, before: i64) -> Option<SampleId> {
         let mut best: Option<SampleId> = None;
-        for index in self.of_tier(tier).rev() {
+        for index in of_tier {
             let segment = &self.library.segments()[index];
-            if segment.begin_ns >= before {
+            let (begin, end) = (segment.begin_ns, segment.begin_ns.saturating_add(span_ns(tier)));
+            if if forward { end < from } else { begin >= from } {
                 continue;
             }
-            let end = segment.begin_ns.saturating_add(span_ns(tier));
-            if best.as_ref().is_some_and(|best| end < best.time.wall_ns) {
+            let is_farther = |best: &SampleId| match best.time.wall_ns {
+                best if forward => begin > best,
+                best => end < best,
+            };
+            if best.as_ref().is_some_and(is_farther) {
                 break;
             }
             let segment = segment.clone();
             let known = self.known(&segment);
             let times = &known.outline.times;
-            let index = times.partition_point(|time| time.wall_ns < before);
-            let Some(&time) = index.checked_sub(1).map(|index| &times[index]) else {
-                continue;
+            let time = if forward {
+                times[times.partition_point(|time| time.wall_ns <= from)..].first()
+            } else {
+                times[..times.partition_point(|time| time.wall_ns < from)].last()
             };
-            if best.as_ref().is_none_or(|best| time.wall_ns > best.time.wall_ns) {
+            let Some(&time) = time else { continue };
+            let is_nearer = |best: &SampleId| match best.time.wall_ns {
+                best if forward => time.wall_ns < best,
+                best => time.wall_ns > best,
+            };
+            if best.as_ref().is_none_or(is_nearer) {
                 best = Some(known.place(tier, time));
             }
         }
