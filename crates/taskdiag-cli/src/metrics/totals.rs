@@ -37,74 +37,50 @@ const COUNTERS: usize = Counter::Ended as usize + 1;
 
 /// Counters; each may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    values: [u64; COUNTERS],
-    known: u16,
-}
+pub struct Counts([Option<u64>; COUNTERS]);
 
 impl Counts {
     /// The value of a counter, if known.
     pub fn get(&self, counter: Counter) -> Option<u64> {
-        (self.known >> counter as u16 & 1 == 1).then(|| self.values[counter as usize])
+        self.0[counter as usize]
     }
 
     /// Sets a counter, if the value is known.
     pub fn set(&mut self, counter: Counter, value: Result<u64, Absent>) {
-        if let Ok(value) = value {
-            self.values[counter as usize] = value;
-            self.known |= 1 << counter as u16;
-        }
+        let known = &mut self.0[counter as usize];
+        *known = value.ok().or(*known);
     }
 
     /// Adds to a counter.
     pub fn raise(&mut self, counter: Counter, by: u64) {
-        let value = self.values[counter as usize].saturating_add(by);
-        self.set(counter, Ok(value));
+        let known = self.0[counter as usize].get_or_insert(0);
+        *known = known.saturating_add(by);
     }
 
     /// The increase since `before`. A counter that fell counts as unchanged.
     pub fn since(&self, before: &Counts) -> Counts {
-        let mut since = Counts {
-            known: self.known & before.known,
-            ..Counts::default()
-        };
-        for (value, (now, then)) in since.values.iter_mut().zip(self.values.iter().zip(before.values)) {
-            *value = now.saturating_sub(then);
-        }
-        since.without_unknown()
+        Counts(std::array::from_fn(|index| {
+            Some(self.0[index]?.saturating_sub(before.0[index]?))
+        }))
     }
 
     /// The same counters, set to 0.
     pub fn zeroed(&self) -> Counts {
-        Counts {
-            known: self.known,
-            ..Counts::default()
-        }
+        Counts(self.0.map(|known| known.and(Some(0))))
     }
 
     /// Adds the known counters.
     pub fn add(&mut self, other: &Counts) {
-        for (value, other) in self.values.iter_mut().zip(other.values) {
-            *value = value.saturating_add(other);
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = more.map_or(*sum, |more| Some(sum.unwrap_or(0).saturating_add(more)));
         }
-        self.known |= other.known;
     }
 
     /// Replaces the counters that are known in `newer`.
     pub fn renew(&mut self, newer: &Counts) {
-        for index in (0..COUNTERS).filter(|index| newer.known >> index & 1 == 1) {
-            self.values[index] = newer.values[index];
+        for (known, newer) in self.0.iter_mut().zip(newer.0) {
+            *known = newer.or(*known);
         }
-        self.known |= newer.known;
-    }
-
-    fn without_unknown(mut self) -> Counts {
-        for (index, value) in self.values.iter_mut().enumerate() {
-            if self.known >> index & 1 == 0 {
-                *value = 0;
-            }
-        }
-        self
     }
 }
 
