@@ -104,20 +104,8 @@ fn join_values(arguments: &mut Vec<OsString>) {
 /// What a value stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Values {
-    /// A process.
-    Pid,
-    /// The name of a process.
-    Name,
-    /// A user.
-    User,
-    /// A group of users.
-    UserGroup,
-    /// A cgroup.
-    Cgroup,
-    /// A systemd unit.
-    Unit,
-    /// A container.
-    Container,
+    /// What one of these fields is in a running process.
+    Running(&'static [Field]),
     /// A signal.
     Signal,
     /// A column of the command.
@@ -129,23 +117,23 @@ enum Values {
 /// What a value stands for, by the option's name, or else by the value's name in the help.
 #[rustfmt::skip]
 const VALUES: &[(&str, Values)] = &[
-    ("--cgroup", Values::Cgroup),
-    ("--container", Values::Container),
-    ("--unit", Values::Unit),
-    ("--group", Values::UserGroup),
-    ("--Group", Values::UserGroup),
-    ("--User", Values::User),
-    ("--ppid", Values::Pid),
-    ("--quick-pid", Values::Pid),
-    ("-C", Values::Name),
+    ("--cgroup", Values::Running(&[Field::Cgroup])),
+    ("--container", Values::Running(&[Field::ContainerName])),
+    ("--unit", Values::Running(&[Field::Unit, Field::UserUnit])),
+    ("--group", Values::Running(&[Field::Egid])),
+    ("--Group", Values::Running(&[Field::Egid])),
+    ("--User", Values::Running(&[Field::Euid])),
+    ("--ppid", Values::Running(&[Field::Pid])),
+    ("--quick-pid", Values::Running(&[Field::Pid])),
+    ("-C", Values::Running(&[Field::Comm])),
     ("-O FORMAT", Values::Column),
-    ("PID", Values::Pid),
-    ("USER", Values::User),
+    ("PID", Values::Running(&[Field::Pid])),
+    ("USER", Values::Running(&[Field::Euid])),
     ("SIGNAL", Values::Signal),
     ("FIELD", Values::Column),
     ("KEY", Values::Column),
     ("EXPR", Values::Field),
-    ("PATTERN", Values::Name),
+    ("PATTERN", Values::Running(&[Field::Comm])),
 ];
 
 impl Values {
@@ -173,13 +161,7 @@ impl Values {
     /// The candidates, each with a short description.
     fn list(self, command: &str) -> Vec<(String, String)> {
         match self {
-            Values::Pid => running(Field::Pid),
-            Values::Name => running(Field::Comm),
-            Values::User => running(Field::Euid),
-            Values::UserGroup => running(Field::Egid),
-            Values::Cgroup => running(Field::Cgroup),
-            Values::Unit => [running(Field::Unit), running(Field::UserUnit)].concat(),
-            Values::Container => running(Field::ContainerName),
+            Values::Running(fields) => fields.iter().flat_map(|&field| running(field)).collect(),
             Values::Signal => names::SIGNALS
                 .iter()
                 .map(|&name| (name.to_owned(), String::new()))
