@@ -13,7 +13,7 @@ use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::mount::{mount_change, MountPropagationFlags};
 pub(crate) use rustix::param::page_size;
 use rustix::pipe::{pipe_with, PipeFlags};
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use rustix::process::{getrlimit, setrlimit, waitid, Pid, Resource, Rlimit, WaitId, WaitIdOptions};
 use rustix::time::ClockId;
 
 pub(crate) fn cvt(ret: c_long) -> io::Result<c_long> {
@@ -143,10 +143,8 @@ pub(crate) fn wait(pid: pid_t, options: c_int) -> io::Result<pid_t> {
 
 /// Waits until the child has exited, and leaves it a zombie.
 pub(crate) fn wait_for_zombie(pid: pid_t) -> io::Result<()> {
-    // SAFETY: siginfo_t is plain data for which all zeroes are valid.
-    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-    // SAFETY: `info` outlives the call.
-    cvt(unsafe { libc::waitid(libc::P_PID, pid as u32, &mut info, libc::WEXITED | libc::WNOWAIT) }.into()).map(drop)
+    let child = WaitId::Pid(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?);
+    Ok(waitid(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map(drop)?)
 }
 
 /// Replaces the process image. Returns only if that failed.
@@ -353,26 +351,40 @@ pub(crate) fn child_min_faults() -> io::Result<u64> {
     Ok(usage.ru_minflt as u64)
 }
 
-/// A fresh mapping at an address chosen by the kernel. It is never unmapped unless `unmap` is
-/// called.
-pub(crate) fn map(len: usize, flags: c_int, file: Option<RawFd>) -> io::Result<*mut u8> {
-    let protection = if file.is_some() {
-        libc::PROT_READ
-    } else {
-        libc::PROT_READ | libc::PROT_WRITE
-    };
-    // SAFETY: without MAP_FIXED (callers pass only sharing flags) no existing mapping is replaced.
-    let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.unwrap_or(-1), 0) };
+/// `mmap`, of fresh memory or of a file from an offset on.
+///
+/// # Safety
+///
+/// With `MAP_FIXED`, nothing may rely on what was in the `len` bytes at `at`.
+unsafe fn mmap(
+    at: usize,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    file: Option<(RawFd, usize)>,
+) -> io::Result<*mut u8> {
+    let (file, offset) = file.unwrap_or((-1, 0));
+    // SAFETY: no mapping is replaced that the caller has not given up.
+    let at = unsafe { libc::mmap(at as *mut c_void, len, protection, flags, file, offset as libc::off_t) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    Ok(at.cast())
+}
+
+/// A fresh mapping at an address chosen by the kernel. It is never unmapped unless `unmap` is
+/// called.
+pub(crate) fn map(len: usize, flags: c_int, file: Option<RawFd>) -> io::Result<*mut u8> {
+    let protection = file.map_or(libc::PROT_READ | libc::PROT_WRITE, |_| libc::PROT_READ);
+    // SAFETY: without MAP_FIXED (callers pass only sharing flags) no existing mapping is replaced.
+    let at = unsafe { mmap(0, len, protection, flags, file.map(|file| (file, 0))) }?;
     if file.is_none() {
         // SAFETY: advice about a fresh mapping of this process. With small pages only, touching N
         // pages causes N faults. Where the kernel has no huge pages the call fails, and all pages
         // are small anyway.
-        unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(at.cast(), len, libc::MADV_NOHUGEPAGE) };
     }
-    Ok(at.cast())
+    Ok(at)
 }
 
 /// A fresh mapping at an address that is not mapped yet.
@@ -383,14 +395,8 @@ pub(crate) fn map_at(
     flags: c_int,
     file: Option<(RawFd, usize)>,
 ) -> io::Result<()> {
-    let (file, offset) = file.unwrap_or((-1, 0));
-    let flags = flags | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: no existing mapping is replaced (MAP_FIXED_NOREPLACE).
-    let got = unsafe { libc::mmap(at as *mut c_void, len, protection, flags, file, offset as libc::off_t) };
-    if got == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    unsafe { mmap(at, len, protection, flags | libc::MAP_FIXED_NOREPLACE, file) }.map(drop)
 }
 
 /// A file without a name in any directory.
@@ -434,35 +440,20 @@ pub(crate) fn advise(at: usize, len: usize, advice: c_int) -> io::Result<()> {
     cvt(unsafe { libc::madvise(at as *mut c_void, len, advice) }.into()).map(drop)
 }
 
-/// Maps a read-only page range of `file` over the memory at `at`.
+/// Maps fresh memory, or a read-only page range of `file`, over the memory at `at`.
 ///
 /// # Safety
 ///
-/// Afterwards, nothing may use the `len` bytes at `at` as anything but bytes of that file.
-pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: RawFd) -> io::Result<()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+/// Nothing may rely on the earlier content of the `len` bytes at `at`. With a file, nothing may use
+/// them afterwards as anything but bytes of that file.
+pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: Option<RawFd>) -> io::Result<()> {
+    let (protection, kind) = match file {
+        Some(_) => (libc::PROT_READ, 0),
+        None => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS),
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | kind;
     // SAFETY: the caller has given up what was there.
-    let got = unsafe { libc::mmap(at.cast::<c_void>(), len, libc::PROT_READ, flags, file, 0) };
-    if got == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-/// Maps fresh memory over the memory at `at`.
-///
-/// # Safety
-///
-/// Nothing may rely on the earlier content of the `len` bytes at `at`.
-pub(crate) unsafe fn map_anew(at: *mut u8, len: usize) -> io::Result<()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the caller has given up what was there.
-    let got = unsafe { libc::mmap(at.cast::<c_void>(), len, protection, flags, -1, 0) };
-    if got == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    unsafe { mmap(at as usize, len, protection, flags, file.map(|file| (file, 0))) }.map(drop)
 }
 
 /// Maps a page and unmaps it.

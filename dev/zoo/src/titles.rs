@@ -106,6 +106,6 @@ fn hide_pages() -> io::Result<Vec<u8>> {
     let program = File::open("/proc/self/exe")?;
     // SAFETY: these pages hold nothing but argument strings, which this process does not look at
     // again.
-    unsafe { sys::map_over(first as *mut u8, 2 * page_size(), program.as_raw_fd())? };
+    unsafe { sys::map_over(first as *mut u8, 2 * page_size(), Some(program.as_raw_fd()))? };
     Ok(before[..first - area.arg_start].to_vec())
 }

@@ -117,9 +117,9 @@ fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
         let at = at as usize;
         thread::Builder::new().spawn(move || loop {
             // SAFETY: nobody else uses the page, and its content does not matter.
-            let _ = unsafe { sys::map_over(at as *mut u8, page_size(), silent.file.as_raw_fd()) };
+            let _ = unsafe { sys::map_over(at as *mut u8, page_size(), Some(silent.file.as_raw_fd())) };
             // SAFETY: as above.
-            if unsafe { sys::map_anew(at as *mut u8, page_size()) }.is_ok() {
+            if unsafe { sys::map_over(at as *mut u8, page_size(), None) }.is_ok() {
                 // SAFETY: the page is ours and there is room.
                 unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at as *mut u8, args.len()) };
             }
