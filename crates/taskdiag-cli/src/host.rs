@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::str::SplitAsciiWhitespace;
 
 use crate::limits::Limits;
 use crate::proc;
@@ -43,6 +44,20 @@ impl Usage {
 }
 
 impl Times {
+    /// The kernel's names of the numbers in a line `cpu` of `/proc/stat`, in their order.
+    pub const NAMES: [&str; 10] = [
+        "user",
+        "nice",
+        "system",
+        "idle",
+        "iowait",
+        "irq",
+        "softirq",
+        "steal",
+        "guest",
+        "guest_nice",
+    ];
+
     /// The usage since `before`. A counter that went down, as idle time may, counts as unchanged.
     pub fn since(&self, before: &Times) -> Usage {
         let parts = [
@@ -82,18 +97,11 @@ impl Times {
         })
     }
 
-    fn parse(words: &mut dyn Iterator<Item = &str>) -> Option<Times> {
-        let mut number = || words.next().map(|word| word.parse::<u64>().unwrap_or(0));
-        let (user, nice, system, idle) = (number()?, number()?, number()?, number()?);
-        let mut rest = || number().unwrap_or(0);
-        let [iowait, irq, softirq, steal] = [rest(), rest(), rest(), rest()];
-        Some(Times {
-            user,
-            nice,
-            system,
-            other: irq.saturating_add(softirq).saturating_add(steal),
-            idle: idle.saturating_add(iowait),
-        })
+    fn parse(words: SplitAsciiWhitespace<'_>) -> Option<Times> {
+        let number = |word: &str| word.parse().unwrap_or(0);
+        let named = Times::NAMES.iter().zip(words);
+        let named: Vec<_> = named.map(|(name, word)| (name.as_bytes(), number(word))).collect();
+        Times::of(&named)
     }
 }
 
@@ -121,12 +129,12 @@ impl Stat {
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
-                Some("cpu") => stat.all = Times::parse(&mut words).unwrap_or_default(),
+                Some("cpu") => stat.all = Times::parse(words).unwrap_or_default(),
                 Some("processes") => stat.forks = words.next().and_then(|word| word.parse().ok()),
                 Some("btime") => stat.boot_s = words.next().and_then(|word| word.parse().ok()),
                 Some(word) => {
                     let number = word.strip_prefix("cpu").and_then(|number| number.parse().ok());
-                    if let (Some(number), Some(times)) = (number, Times::parse(&mut words)) {
+                    if let (Some(number), Some(times)) = (number, Times::parse(words)) {
                         stat.each.push((number, times));
                     }
                 }

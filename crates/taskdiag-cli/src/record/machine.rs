@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::host::MemInfo;
+use crate::host::{MemInfo, Times};
 use crate::proc;
 use taskdiag::Handle;
 use taskdiag_history::figures::{self, Figure, Figures};
@@ -24,7 +24,7 @@ pub fn add(into: &mut Figures) {
         let numbers = words.flat_map(str::parse::<u64>);
         match name {
             "cpu" => {
-                for (key, ticks) in PROCESSORS.iter().zip(numbers) {
+                for (key, ticks) in Times::NAMES.iter().zip(numbers) {
                     set("cpu", key, ticks);
                 }
             }
@@ -68,20 +68,6 @@ fn add_pressure(what: &str, text: &str, set: &mut impl FnMut(&str, &str, u64)) {
         }
     }
 }
-
-/// The numbers in the line `cpu` of `/proc/stat`, in clock ticks.
-const PROCESSORS: [&str; 10] = [
-    "user",
-    "nice",
-    "system",
-    "idle",
-    "iowait",
-    "irq",
-    "softirq",
-    "steal",
-    "guest",
-    "guest_nice",
-];
 
 /// The counters of `/proc/vmstat` that reveal a shortage of memory.
 const VMSTAT: [&str; 6] = [
