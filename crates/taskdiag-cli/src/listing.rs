@@ -16,10 +16,11 @@ use crate::outcome::{
 };
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::Form;
+use crate::output::listing::{Form, Shown};
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
-use crate::output::tasks;
+use crate::output::table::terminal_width;
+use crate::output::{tasks, Output};
 use crate::source::SourceOptions;
 
 pub use crate::output::format::{Format, Formats, Machine};
@@ -340,6 +341,32 @@ impl<'h> LateTexts<'h> {
         let is_same = |again: &Task<'_>| again.record().header().start_ns == header.start_ns;
         again.filter(is_same).unwrap_or(*task)
     }
+}
+
+/// Writes tasks as a table of this project's own columns. `before` appends what is in front of the
+/// text of a cell, by the row and the column.
+pub fn write_table<'t, 's: 't>(
+    options: &Options,
+    columns: &[Shown],
+    tasks: impl ExactSizeIterator<Item = &'t Task<'s>>,
+    missing: &mut Absences,
+    late: &mut LateTexts<'_>,
+    mut before: impl FnMut(&mut Vec<u8>, usize, &Shown),
+) -> Result<(), Failure> {
+    let mut table = tasks::table(columns, tasks.len(), !options.no_header);
+    let mut cells = Cells::new(options.bytes, options.names);
+    for (row, task) in tasks.enumerate() {
+        let task = late.task(task, table.kept());
+        for shown in columns {
+            table.cell(|out| {
+                before(out, row, shown);
+                tasks::write(out, shown, &task, &mut cells, missing);
+            });
+        }
+    }
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    Ok(output.finish()?)
 }
 
 impl TaskRows<'_> {

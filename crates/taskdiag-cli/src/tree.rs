@@ -7,15 +7,13 @@ use taskdiag_core::forest::{Forest, Line};
 
 use crate::choice::SortBy;
 use crate::history::PastOptions;
-use crate::listing::{Answers, Format, LateTexts, Options, TaskRows};
+use crate::listing::{write_table, Answers, Format, LateTexts, Options, TaskRows};
 use crate::outcome::{lacking, say, Failure, Outcome};
-use crate::output::cell::{self, Cells};
+use crate::output::cell;
 use crate::output::listing::{Content, Shown};
 use crate::output::relation::Absences;
-use crate::output::table::terminal_width;
 use crate::output::tasks::{self, shown_as};
 use crate::output::text::locale_is_utf8;
-use crate::output::Output;
 use crate::quantity;
 use crate::selection::{self, Selection};
 
@@ -98,7 +96,14 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     match options.format() {
         Format::Table => {
             let branches = if args.ascii || !locale_is_utf8() { &ASCII } else { &UTF8 };
-            write_table(options, &columns, branches, (&all, &lines), &mut missing, &mut late)?;
+            let mut drawing = Drawing::default();
+            let draw = |out: &mut Vec<u8>, row: usize, shown: &Shown| {
+                if shown.content == Content::Made(&tasks::COMMAND) {
+                    drawing.line(out, &lines[row], branches);
+                }
+            };
+            let tasks = lines.iter().map(|line| &all[line.task]);
+            write_table(options, &columns, tasks, &mut missing, &mut late, draw)?;
         }
         Format::Machine(machine) => {
             let tasks: Vec<Task<'_>> = lines.iter().map(|line| all[line.task]).collect();
@@ -128,34 +133,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
         _ => Ok(outcome.and(args.selection.check_cgroup(&handle, &answers))),
     }
-}
-
-/// Writes the tree as a table.
-fn write_table(
-    options: &Options,
-    columns: &[Shown],
-    branches: &Branches,
-    (all, lines): (&[Task<'_>], &[Line]),
-    missing: &mut Absences,
-    late: &mut LateTexts<'_>,
-) -> Result<(), Failure> {
-    let mut table = tasks::table(columns, lines.len(), !options.no_header);
-    let mut cells = Cells::new(options.bytes, options.names);
-    let mut drawing = Drawing::default();
-    for line in lines {
-        let task = late.task(&all[line.task], table.kept());
-        for shown in columns {
-            table.cell(|out| {
-                if shown.content == Content::Made(&tasks::COMMAND) {
-                    drawing.line(out, line, branches);
-                }
-                tasks::write(out, shown, &task, &mut cells, missing);
-            });
-        }
-    }
-    let mut output = Output::new();
-    table.write(&mut output, terminal_width())?;
-    Ok(output.finish()?)
 }
 
 /// The columns of the table: the id, the chosen fields, and the tree itself.

@@ -24,14 +24,9 @@ pub mod specifiers;
 use taskdiag::{Field, Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
-use crate::listing::{Answers, Format, LateTexts, Options, TaskRows};
+use crate::listing::{write_table, Answers, Format, LateTexts, TaskRows};
 use crate::outcome::{print, Failure, Outcome};
-use crate::output::cell::Cells;
-use crate::output::listing::Shown;
 use crate::output::relation::Absences;
-use crate::output::table::terminal_width;
-use crate::output::tasks;
-use crate::output::Output;
 use crate::selection::within_cgroup;
 use crate::version;
 pub use cell::plain;
@@ -111,7 +106,16 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     };
     let mut late = LateTexts::new(&mut handle, &request.query);
     match &request.shown {
-        TaskLayout::Table(columns) => write_table(&args.options, columns, &tasks, &mut missing, &mut late)?,
+        TaskLayout::Table(columns) => {
+            write_table(
+                &args.options,
+                columns,
+                tasks.iter(),
+                &mut missing,
+                &mut late,
+                |_, _, _| {},
+            )?;
+        }
         TaskLayout::Lines(columns) => {
             let rows = rows::rows(&tasks, threads.as_ref(), tree.as_ref());
             rows::write_lines(args, columns, &rows, (&mut host, &mut late), &mut missing)?;
@@ -179,27 +183,6 @@ fn arrange(
         }
         Tree::new(tasks, branches, request.sort.is_empty())
     })
-}
-
-/// Writes a table of this project's own columns.
-fn write_table(
-    options: &Options,
-    columns: &[Shown],
-    rows: &[Task<'_>],
-    missing: &mut Absences,
-    late: &mut LateTexts<'_>,
-) -> Result<(), Failure> {
-    let mut table = tasks::table(columns, rows.len(), !options.no_header);
-    let mut cells = Cells::new(options.bytes, options.names);
-    for task in rows {
-        let task = late.task(task, table.kept());
-        for shown in columns {
-            table.cell(|out| tasks::write(out, shown, &task, &mut cells, missing));
-        }
-    }
-    let mut output = Output::new();
-    table.write(&mut output, terminal_width())?;
-    Ok(output.finish()?)
 }
 
 /// Rejects arguments that exclude each other.
