@@ -46,7 +46,7 @@ pub struct Args {
     #[command(flatten)]
     kinds: KindOptions,
     /// Only sockets of IP with one of these ports, at either end
-    #[arg(long = "port", value_name = "N,…", value_delimiter = ',')]
+    #[arg(long = "port", value_name = "N,…", value_delimiter = ',', value_parser = port)]
     ports: Vec<u16>,
     /// Only these states: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on, in any case
     #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = state_named)]
@@ -106,6 +106,12 @@ pub struct KindOptions {
     /// Sockets of virtual machines
     #[arg(long)]
     vsock: bool,
+}
+
+/// The number of a port.
+fn port(text: &str) -> Result<u16, String> {
+    let known = "a port is a number from 0 to 65535; several with commas, as in --port 80,443";
+    text.parse().map_err(|_| known.to_owned())
 }
 
 impl KindOptions {

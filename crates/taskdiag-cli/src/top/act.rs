@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
-use rustix::thread::{sched_setaffinity, CpuSet};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use taskdiag::{Field, Filter, Query};
 use taskdiag_core::names;
 use taskdiag_sys::{priority, signals};
@@ -191,7 +191,16 @@ impl Deed {
                 sched_setaffinity(Some(thread), &set).map_err(|errno| match errno {
                     Errno::INVAL => "none of these processors is there for it".to_owned(),
                     errno => said(errno),
-                })
+                })?;
+                match sched_getaffinity(Some(thread)) {
+                    Ok(kept) if kept != set => {
+                        return Err(format!(
+                            "it may use {} now: the others are not there for it",
+                            self.matter.now(target)
+                        ))
+                    }
+                    _ => Ok(()),
+                }
             }
         }?;
         check(target)

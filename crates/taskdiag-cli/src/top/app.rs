@@ -353,17 +353,11 @@ impl<'a> App<'a> {
         if tag.serial == self.ordered.serial {
             self.start.view.seek(&self.model);
         }
-        if let Some(prompt) = self
-            .start
-            .view
-            .prompt
-            .as_mut()
-            .filter(|prompt| !prompt.targets().is_empty())
-        {
-            let refusals = act::refusals(&prompt.targets().iter().collect::<Vec<_>>());
-            // Of several, the others are still meant.
-            let all: Option<Vec<String>> = refusals.into_iter().collect();
-            prompt.refusal = all.map(|mut all| all.swap_remove(0)).or(prompt.refusal.take());
+        if let Some(prompt) = &mut self.start.view.prompt {
+            let targets = prompt.subject().map(|(_, targets)| targets.iter().collect::<Vec<_>>());
+            if let Some(refusals) = targets.map(|targets| act::refusals(&targets)) {
+                prompt.refuse(refusals);
+            }
         }
         self.check_tags();
         // The rows must show values of this sample.

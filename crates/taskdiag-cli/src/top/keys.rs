@@ -83,7 +83,7 @@ impl Action {
             Action::Ask(Matter::Signal) => {
                 Some("what was recorded can't be signalled: `taskdiag top` without --history shows now")
             }
-            Action::Ask(_) => Some("what was recorded can't be reniced: `taskdiag top` without --history shows now"),
+            Action::Ask(_) => Some("what was recorded can't be changed: `taskdiag top` without --history shows now"),
             Action::Tag | Action::TagFamily | Action::Untag => {
                 Some("tags are for signals and priorities: `taskdiag top` without --history shows now")
             }

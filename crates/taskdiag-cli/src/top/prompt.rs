@@ -6,6 +6,8 @@ pub struct Line {
     text: String,
     /// A byte index, at the start of a character.
     cursor: usize,
+    /// Whether the text is a suggestion, which what is typed replaces.
+    is_suggestion: bool,
 }
 
 /// What a key does to a line.
@@ -41,6 +43,15 @@ impl Line {
         Line {
             cursor: text.len(),
             text,
+            is_suggestion: false,
+        }
+    }
+
+    /// A line with a text that what is typed replaces, unless the text is edited first.
+    pub fn suggestion(text: impl Into<String>) -> Line {
+        Line {
+            is_suggestion: true,
+            ..Line::new(text)
         }
     }
 
@@ -85,6 +96,9 @@ impl Line {
 
     /// Applies an edit.
     pub fn edit(&mut self, edit: Edit) {
+        if std::mem::take(&mut self.is_suggestion) && matches!(edit, Edit::Insert(_)) {
+            self.remove(0);
+        }
         let previous = self.before().char_indices().next_back().map_or(0, |(index, _)| index);
         let next = self.text[self.cursor..].chars().next().map_or(0, char::len_utf8) + self.cursor;
         match edit {
@@ -158,6 +172,22 @@ mod tests {
         assert_eq!(line.text(), "a == ");
         line.edit(Edit::Clear);
         assert_eq!(line.text(), "");
+    }
+
+    /// Check that what is typed replaces a suggestion, and that a suggestion can be edited.
+    #[test]
+    fn suggestions_are_replaced() {
+        for (edits, text) in [
+            (&[Edit::Insert('9')][..], "9"),
+            (&[Edit::Insert('1'), Edit::Insert('5')], "15"),
+            (&[Edit::Backspace, Edit::Insert('P')], "TERP"),
+            (&[Edit::Left], "TERM"),
+            (&[], "TERM"),
+        ] {
+            let mut line = Line::suggestion("TERM");
+            edits.iter().for_each(|&edit| line.edit(edit));
+            assert_eq!(line.text(), text);
+        }
     }
 
     /// Check which names are meant, and that one is completed as far as there is no choice.

@@ -190,7 +190,7 @@ fn what_was_recorded_is_only_looked_at() {
     top.wait_for("sleep 1000");
     for (key, said) in [
         ("k", "can't be signalled"),
-        ("r", "can't be reniced"),
+        ("r", "can't be changed"),
         ("H", "not their threads"),
         ("Z", "do not come by themselves"),
     ] {

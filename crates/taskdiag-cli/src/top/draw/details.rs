@@ -1,6 +1,6 @@
 //! The pages about one process.
 
-use taskdiag::{Field, Identity, Task};
+use taskdiag::{Absent, Field, Identity, Task};
 
 use super::header::size;
 use super::pen::Pen;
@@ -13,8 +13,9 @@ use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Lists};
 use crate::top::keys::Action;
 use crate::top::page::Page;
-use crate::top::rows::Target;
+use crate::top::rows::{Id, Target};
 use crate::top::trend::LENGTH;
+use crate::top::view::Table as _;
 use crate::watch::{Activity, Rate};
 
 /// The fields of the first page, in sections: those of `inspect`, without the section that needs a
@@ -213,8 +214,15 @@ fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &S
             0.0,
         ),
     ];
+    let row = model.position(&Id::Task(identity)).and_then(|row| model.row(row));
+    let no_memory = row
+        .and_then(|row| row.task.rss_bytes().err())
+        .filter(|&reason| reason == Absent::NoMemory);
     // Why the current value of a plot is not known.
     let missing = |index: usize| {
+        if index == 1 && no_memory.is_some() {
+            return no_memory.map(Absent::as_str);
+        }
         let rate = [None, None, Some(Rate::ReadBytes), Some(Rate::WriteBytes)][index]?;
         activity?.rates[rate as usize].err()
     };

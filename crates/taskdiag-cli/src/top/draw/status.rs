@@ -25,23 +25,26 @@ fn label(question: &Question) -> String {
         Question::Time => "time: ".to_owned(),
         Question::Columns => "columns: ".to_owned(),
         Question::Sort => "sort by: ".to_owned(),
-        Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(targets)),
+        Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(*matter, targets)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }
 }
 
-fn who(target: &Target) -> String {
-    let name = named(target);
-    if target.tid == target.pid {
-        format!("{} {name}", target.pid)
-    } else {
-        format!("thread {} of {} {name}", target.tid, target.pid)
+/// A process or thread. A signal is for the whole process.
+fn who(matter: Matter, target: &Target) -> String {
+    let (name, pid, tid) = (named(target), target.pid, target.tid);
+    match matter {
+        _ if tid == pid => format!("{pid} {name}"),
+        Matter::Signal => format!("process {pid} of thread {tid} {name}"),
+        _ => format!("thread {tid} of {pid} {name}"),
     }
 }
 
-fn whom(targets: &[Target]) -> String {
+fn whom(matter: Matter, targets: &[Target]) -> String {
+    let has_threads = targets.iter().any(|target| target.tid != target.pid);
     match targets {
-        [one] => who(one),
+        [one] => who(matter, one),
+        many if has_threads && matter == Matter::Signal => format!("the {} processes of tagged threads", many.len()),
         many => format!("{} tagged", many.len()),
     }
 }
@@ -63,9 +66,8 @@ fn confirmation(effect: &Effect) -> String {
         Effect::Act(deed, targets) => {
             let (before, after) = deed.question();
             let whom = match (deed.matter, targets.as_slice()) {
-                (Matter::Signal, [one]) if one.tid == one.pid => format!("process {}", who(one)),
-                (Matter::Signal, [one]) => format!("process {} of thread {} {}", one.pid, one.tid, named(one)),
-                _ => whom(targets),
+                (Matter::Signal, [one]) if one.tid == one.pid => format!("process {}", who(deed.matter, one)),
+                _ => whom(deed.matter, targets),
             };
             format!("{before} {whom}{after}?")
         }
@@ -117,12 +119,14 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
     let below = match &error {
         Some(message) if used + canvas::width(message) + 2 < width => Vec::new(),
         Some(message) => wrapped(message, width),
-        None if prompt.targets().len() > 1 => {
-            let named: Vec<String> = prompt.targets().iter().take(MAX_NAMED).map(who).collect();
-            wrapped(&named.join(", "), width)
-        }
-        None if prompt.names.is_empty() => Vec::new(),
-        None => wrapped(&prompt.line.meant(&prompt.names).join(" "), width),
+        None => match prompt.subject() {
+            Some((matter, targets @ [_, _, ..])) => {
+                let named = targets.iter().take(MAX_NAMED).map(|target| who(matter, target));
+                wrapped(&named.collect::<Vec<_>>().join(", "), width)
+            }
+            _ if prompt.names.is_empty() => Vec::new(),
+            _ => wrapped(&prompt.line.meant(&prompt.names).join(" "), width),
+        },
     };
     let line = line.min(area.height.saturating_sub(1 + below.len() as u16));
     Pen::new(canvas, area, line).fill(Style::new());
@@ -171,6 +175,9 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         return put_lines(canvas, area, line, &lines, palette.error());
     }
     let mut words: Vec<(String, Style)> = Vec::new();
+    if !view.tags.is_empty() {
+        words.push((format!("{} tagged", view.tags.len()), palette.tag()));
+    }
     if view.is_lost {
         words.push((
             "what the cursor was on is not among the rows".to_owned(),
@@ -201,9 +208,6 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         format!("in the order of names: sums have no {}", view.order.key.name())
     };
     words.push((order, Style::new()));
-    if !view.tags.is_empty() {
-        words.push((format!("{} tagged", view.tags.len()), palette.tag()));
-    }
     if view.follow {
         words.push(("following".to_owned(), palette.warning()));
     }

@@ -1,6 +1,7 @@
 //! What the user looks at, and how. Keys change it. Nothing here does I/O, except that typed names
 //! of users are looked up in the user database, and questions begin with what a process has now.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use taskdiag::{Field, Identity};
@@ -74,11 +75,26 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// The processes or threads that it is about.
-    pub fn targets(&self) -> &[Target] {
+    /// What it is about: the matter, and processes or threads.
+    pub fn subject(&self) -> Option<(Matter, &[Target])> {
         match &self.question {
-            Question::About(_, targets) | Question::Confirm(Effect::Act(_, targets)) => targets,
-            _ => &[],
+            Question::About(matter, targets) => Some((*matter, targets)),
+            Question::Confirm(Effect::Act(deed, targets)) => Some((deed.matter, targets)),
+            _ => None,
+        }
+    }
+
+    /// Leaves out those of several that can't be meant any more, or else says why the one can't.
+    pub fn refuse(&mut self, refusals: Vec<Option<String>>) {
+        let (Question::About(_, targets) | Question::Confirm(Effect::Act(_, targets))) = &mut self.question else {
+            return;
+        };
+        match refusals.iter().flatten().next() {
+            Some(reason) if refusals.iter().all(Option::is_some) => self.refusal = Some(reason.clone()),
+            _ => {
+                let mut refusals = refusals.into_iter();
+                targets.retain(|_| refusals.next().flatten().is_none());
+            }
         }
     }
 }
@@ -461,8 +477,11 @@ impl View {
             _ => Vec::new(),
         };
         self.prompt = Some(Prompt {
+            line: match question {
+                Question::About(..) | Question::Delay | Question::Sort => Line::suggestion(text),
+                _ => Line::new(text),
+            },
             question,
-            line: Line::new(text),
             error: None,
             refusal: None,
             names,
@@ -475,7 +494,12 @@ impl View {
         self.rows = rows;
     }
 
-    fn ask_about(&mut self, matter: Matter, targets: Vec<Target>) {
+    /// Asks about processes or threads. A signal is for processes, for each once.
+    fn ask_about(&mut self, matter: Matter, mut targets: Vec<Target>) {
+        if matter == Matter::Signal {
+            let mut known = BTreeSet::new();
+            targets.retain(|target| known.insert(target.pid));
+        }
         let now = targets.first().map(|target| matter.now(target));
         self.ask(Question::About(matter, targets), now.unwrap_or_default());
     }

@@ -61,7 +61,10 @@ impl Table for Fake {
 }
 
 fn targets(view: &View) -> &[Target] {
-    view.prompt.as_ref().map_or(&[], Prompt::targets)
+    view.prompt
+        .as_ref()
+        .and_then(Prompt::subject)
+        .map_or(&[], |(_, targets)| targets)
 }
 
 fn deed(matter: Matter, answer: &str) -> Deed {
@@ -313,6 +316,24 @@ fn tags_belong_to_processes() {
     assert_eq!((view.tags.len(), pids(targets(&view))), (0, vec![25]));
     press(&mut view, &table, b"\x07\x1b[F\x1b[Ac");
     assert_eq!(pids(&view.tags), [8, 9]);
+    // A signal is for the process of tagged threads, once; a priority is for each thread.
+    for tag in &mut view.tags {
+        tag.pid = 7;
+    }
+    let table = fake(0);
+    press(&mut view, &table, b"k");
+    assert_eq!(pids(targets(&view)), [7]);
+    press(&mut view, &table, b"\x07r");
+    assert_eq!(pids(targets(&view)), [7, 7]);
+    // One that ended is left out, and the last one is refused.
+    let prompt = view.prompt.as_mut().expect("a question");
+    prompt.refuse(vec![None, Some("it has ended".to_owned())]);
+    assert_eq!(
+        (prompt.subject().map(|(_, left)| left.len()), &prompt.refusal),
+        (Some(1), &None)
+    );
+    prompt.refuse(vec![Some("it has ended".to_owned())]);
+    assert_eq!(prompt.refusal.as_deref(), Some("it has ended"));
 }
 
 /// Check that a first search that finds nothing is repeated with the next sample.
