@@ -25,7 +25,7 @@ const EXPRESSIONS: &str = "filters are expressions: --where \"remote_addr in '10
                            with local_addr and local_port for this end; --port N is a port at either end";
 const COLUMNS: &str = "a plus adds columns behind an -o of its own, as in -o +inode";
 const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
-const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds";
+const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds, -4 and -6 families";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
@@ -49,6 +49,11 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "process-exporter", Hint("`taskdiag metrics` has the metrics and options of process-exporter")),
     (ON_COMMAND, "pstree", Hint("`taskdiag tree` shows processes below their parents")),
     (ON_COMMAND, "pwdx", Hint("`taskdiag ps -o pid,cwd -p PID` shows the working directory of a process")),
+    (ON_COMMAND, "ionice renice taskset", Hint("`taskdiag top` changes nice values with the key r, I/O priorities with i, processors with a")),
+    (ON_COMMAND, "lsns", Hint("`taskdiag ps -o pid,ns_pid,ns_mnt,ns_net,comm` shows the namespaces of processes")),
+    (ON_COMMAND, "prlimit ulimit", Hint("`taskdiag inspect PID` shows the limits of a process, and what it uses of them")),
+    (ON_COMMAND, "execsnoop ltrace strace", Hint("`taskdiag events` shows processes that begin, execute programs and end")),
+    (ON_COMMAND, "uptime", Hint("`taskdiag top` has the load averages and the time since boot in its head")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
     ("files", "+D", Same("--path")),
     ("files", "+d", Hint("--path DIR has all below a directory; of those --where \"not name ~ '^DIR/.*/'\" has its own")),
@@ -122,6 +127,9 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("top", "-E -e", Hint("sizes have the unit that fits; --bytes shows exact ones")),
     ("top", "-F -filter", Hint("--where \"cmdline ~ 'TEXT'\" chooses processes, and so does the key \\")),
     ("top", "-U", Hint("-u USER chooses effective users, --where \"uid == 'USER'\" real ones")),
+    ("top", "-1", Hint("the key 1 shows a bar for each processor or one for all, and so does processors = all in the settings")),
+    ("top", "-O", Hint("`taskdiag fields` lists the fields for -o and --sort")),
+    ("top", "-S", Hint("-o +cutime_ns,cstime_ns shows the times of children that have ended")),
     ("top", "-s -sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
     ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
     ("tree", "-A", Same("--ascii")),

@@ -1039,6 +1039,10 @@ fn habits_get_hints() {
     let directory = Directory::new("habits");
     fs::write(directory.join("named"), "").expect("a file");
     for (typed, hint) in [
+        ("renice 5 1", "`taskdiag top` changes nice values"),
+        ("uptime", "load averages"),
+        ("strace -p 1", "`taskdiag events`"),
+        ("top -1", "the key 1"),
         ("netstat -tulpn", "`taskdiag net` counts what each process"),
         ("lsof", "`taskdiag files` lists"),
         ("ss -tlnp", "`taskdiag sockets` lists sockets"),

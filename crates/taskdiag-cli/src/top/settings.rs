@@ -205,7 +205,11 @@ pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            view.say(format!("{}: {}", path.display(), outcome::message(&error)), true);
+            let reason = outcome::message(&error);
+            view.say(
+                format!("{}: {reason}: settings are as without it", path.display()),
+                true,
+            );
             return Ok(true);
         }
         Err(error) => return Err(failed(format!(": {}", outcome::message(&error)))),
