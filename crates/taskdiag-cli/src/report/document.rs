@@ -15,7 +15,7 @@ use crate::grouping::Name;
 use crate::mem::{Account, AccountLine};
 use crate::outcome::counted;
 use crate::output::relation::NONE;
-use crate::output::text;
+use crate::output::{people, text};
 
 /// How many processes are shown individually. Others are summed by group.
 const MAX_PROCESSES: usize = 400;
@@ -301,7 +301,7 @@ fn incidents_text(left: usize) -> String {
     format!(
         "Kills for lack of memory, as events or the kernel's log, if it is of the same boot, name them; others as the kernel \
          counts them for each cgroup (memory.events) and for the machine. Services all of whose processes were replaced; \
-         boots; gaps in the recording. Samples before which at least 20 processes a second began, and five times as many as \
+         file systems on disks of which 95 % are used; boots; gaps in the recording. Samples before which at least 20 processes a second began, and five times as many as \
          usual, in one row for each unit and program.{more}"
     )
 }
@@ -372,6 +372,11 @@ fn incident(incident: &Incident) -> Value {
             Some(shown(unit).into()),
             None,
         ),
+        What::FullDisk(path, percent, free) => {
+            let free = text::written(|out| people::size(out, *free));
+            let text = format!("{} is full: {percent} % used, {free} free", shown(path));
+            ("disk", text, None, None)
+        }
         What::Boot => ("boot", "the machine started".to_owned(), None, None),
         What::Gap(until_ns) => {
             let seconds = (until_ns - incident.wall_ns) / 1_000_000_000;

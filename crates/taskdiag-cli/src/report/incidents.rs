@@ -1,4 +1,4 @@
-//! Important events: processes killed for lack of memory, bursts of forks, restarts.
+//! Important events: processes killed for lack of memory, full disks, bursts of forks, restarts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,6 +15,9 @@ pub enum What {
     Forks(Vec<Forks>),
     /// All processes of a unit were replaced.
     Restart(Vec<u8>),
+    /// A file system has become full: where it is mounted, how much of it is used in percent, and the
+    /// bytes that users may still use.
+    FullDisk(Vec<u8>, u64, u64),
     /// The machine started.
     Boot,
     /// Nothing was recorded until this time, in nanoseconds since 1970.
@@ -93,6 +96,27 @@ pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
             what: What::Forks(bursts),
         })
         .collect()
+}
+
+/// The file systems that are full, by where they are mounted.
+#[derive(Debug, Default)]
+pub struct FullDisks(HashSet<Vec<u8>>);
+
+impl FullDisks {
+    /// A file system is full from this percentage on,
+    const FULL: u64 = 95;
+    /// and until less than this percentage is used, so that one at the edge is told once.
+    const EMPTIER: u64 = 90;
+
+    /// The percentage that is used, as df(1) has it, if the file system has become full.
+    pub fn fills(&mut self, path: &[u8], used: u64, free: u64) -> Option<u64> {
+        let all = u128::from(used) + u128::from(free);
+        let percent = (u128::from(used) * 100).div_ceil(all.max(1)) as u64;
+        if percent < FullDisks::EMPTIER {
+            self.0.remove(path);
+        }
+        (percent >= FullDisks::FULL && self.0.insert(path.to_vec())).then_some(percent)
+    }
 }
 
 /// Counters of the kernel, which only grow, by name.
@@ -187,7 +211,7 @@ impl Incident {
     pub fn rank(&self) -> u8 {
         match self.what {
             What::OomKill(_) | What::OomInCgroup(..) | What::OomInMachine(_) => 0,
-            What::Restart(_) => 1,
+            What::Restart(_) | What::FullDisk(..) => 1,
             What::Boot | What::Gap(_) => 2,
             What::Forks(_) => 3,
         }
@@ -285,6 +309,17 @@ mod tests {
             count,
             ..Forks::default()
         }
+    }
+
+    /// Check that a disk is told once when it becomes full, and again only after it had room.
+    #[test]
+    fn disks_fill_once() {
+        let mut disks = FullDisks::default();
+        let told = |disks: &mut FullDisks, used| disks.fills(b"/", used, 1000 - used);
+        let all = [940, 941, 960, 1000, 901, 999, 890, 950].map(|used| told(&mut disks, used));
+        assert_eq!(all, [None, Some(95), None, None, None, None, None, Some(95)]);
+        assert_eq!(disks.fills(b"/other", u64::MAX, 0), Some(100));
+        assert_eq!(disks.fills(b"/none", 0, 0), None);
     }
 
     /// Check that a burst is far above the usual rate, and above a rate that matters on no machine.

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use taskdiag::{Absent, Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
-use taskdiag_history::decode::{text, Decoder, End};
+use taskdiag_history::decode::{number, text, Decoder, End};
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::events::{Happened, Sum};
 use taskdiag_history::figures::Figure;
 use taskdiag_history::piece::Time;
 use taskdiag_history::About;
 
-use super::incidents::{bursts, innermost, settle, Counts, Forks, Incident, Kill, Services, What, Which};
+use super::incidents::{bursts, innermost, settle, Counts, Forks, FullDisks, Incident, Kill, Services, What, Which};
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups, Resource};
 use crate::history::library::{far_ns, torn, Library};
@@ -151,6 +151,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         killed: Vec::new(),
         cgroups: HashMap::new(),
         services: Services::default(),
+        full_disks: FullDisks::default(),
         ended: HashMap::new(),
         exited: HashSet::new(),
         failed: HashSet::new(),
@@ -260,6 +261,7 @@ struct Reader {
     /// The paths of cgroups, by id.
     cgroups: HashMap<u64, Vec<u8>>,
     services: Services,
+    full_disks: FullDisks,
     /// What those used that ended since the previous point. Events do not tell what they read and wrote.
     ended: HashMap<Ended, [u64; GROWS.len()]>,
     /// The processes of single events among them. A sample may have one that ends just then.
@@ -589,6 +591,16 @@ impl Reader {
         }
         for (_, count) in in_machine {
             add(wall_ns, What::OomInMachine(count));
+        }
+        for ((object, key), figure) in &moment.figures {
+            let (Some(path), Figure::Number(used), b"used_bytes") = (object.strip_prefix(b"disk:"), figure, &**key)
+            else {
+                continue;
+            };
+            let free = number(&moment.figures, object, b"free_bytes").unwrap_or(0);
+            if let Some(percent) = self.full_disks.fills(path, *used, free) {
+                add(wall_ns, What::FullDisk(path.to_vec(), percent, free));
+            }
         }
         let services = self
             .snapshot

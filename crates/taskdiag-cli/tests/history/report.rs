@@ -250,6 +250,44 @@ fn programs_between_samples_have_their_time() {
     );
 }
 
+/// Check that a full disk is among what happened, and that one with room is not.
+#[test]
+fn full_disks_are_told() {
+    let (recording, place) = (Recording::new("full-disk"), Recording::new("full-disk-page"));
+    fs::create_dir(place.path()).expect("a directory");
+    let page = place.0.join("page.html");
+    // Only the processes of this mount namespace see them.
+    let script = "for disk in full empty; do truncate -s 4M $0/$disk.img; mkfs.ext4 -q $0/$disk.img; mkdir $0/$disk; \
+        mount -o loop $0/$disk.img $0/$disk || exit; done; yes >$0/full/file 2>/dev/null; shift; exec \"$@\"";
+    let recorded = Command::new("unshare")
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            place.path(),
+            "--",
+            env!("CARGO_BIN_EXE_taskdiag"),
+            "record",
+        ])
+        .args(["--dir", recording.path(), "--every", "0.1", "-n", "3"])
+        .output()
+        .expect("unshare");
+    assert!(recorded.status.success(), "{recorded:?}");
+    let page_name = page.to_str().expect("a path");
+    let made = run(&["report", "-o", page_name, "--history", recording.path()]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let incidents = data(&page)["incidents"].clone();
+    let told = |disk: &str| {
+        let begin = format!("{} is full: 100 % used, 0B free", place.0.join(disk).display());
+        let texts = incidents.as_array().expect("incidents").iter();
+        texts
+            .filter(|row| row["kind"] == "disk" && row["text"] == begin.as_str())
+            .count()
+    };
+    assert_eq!((told("full"), told("empty")), (1, 0), "{incidents}");
+}
+
 /// Check that a link which another user put into a directory for all destroys no file of root's, and
 /// that a link of one's own remains one.
 #[test]

@@ -153,10 +153,10 @@ const MEMORY: TableInfo = TableInfo {
     rows: "each number of the machine",
     headings: || {
         let others = headings! {
-            "source": Text, "meminfo, vmstat, cpu, stat, load, pressure or cgroups";
+            "source": Text, "meminfo, vmstat, cpu, stat, load, pressure, cgroups, or `disk:` and a mount point";
             "key": Text, "name";
             "value": Number,
-                "bytes in meminfo, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit";
+                "bytes in meminfo and of disks, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit";
         };
         std::iter::once(TIME).chain(others).collect()
     },
@@ -314,7 +314,9 @@ pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
 pub fn machine(moment: &MachineState) -> Vec<Cells> {
     const MACHINE: [&[u8]; 6] = [b"meminfo", b"vmstat", b"cpu", b"stat", b"load", b"pressure"];
     let is_told = |object: &[u8], key: &[u8]| {
-        MACHINE.contains(&object) || (object, key) == (&b"cgroups"[..], &b"left_out_count"[..])
+        MACHINE.contains(&object)
+            || object.starts_with(b"disk:")
+            || (object, key) == (&b"cgroups"[..], &b"left_out_count"[..])
     };
     figures(moment, micros(moment.time.wall_ns), |object, key| {
         is_told(object, key).then_some(object)
