@@ -42,7 +42,9 @@ read -r passed failed < <(awk '
     END { print passed + 0, failed + 0 }' "$logs"/*.log)
 status=0
 if [ -e "$logs/failed" ]; then
-    grep --files-without-match '^test result: ok' "$logs"/*.log | xargs cat
+    while IFS=: read -r name _; do
+        cat "$logs/$name.log"
+    done <"$logs/failed"
     cat "$logs/failed"
     status=1
 fi
