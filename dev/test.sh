@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the Rust tests on this machine's kernel, several programs at once: most of their time is
-# waiting. Prints only what failed, and the number of failures. TASKDIAG_TEST_SCALE is the
-# percentage of the repetitions of what is repeated to meet a race.
+# Runs the Rust tests on this machine's kernel. Prints only what failed, and the number of failures.
+# TASKDIAG_TEST_SCALE is the percentage of the repetitions of what is repeated to meet a race.
+# TASKDIAG_TEST_JOBS is how many programs of tests run at once: most of their time is waiting. With
+# many repetitions it has to be 1, as some fill the machine with processes that others would meet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,10 +28,10 @@ run() {
     (cd "$1" && "${@:3}") </dev/null >"$logs/$2.log" 2>&1 || echo "$2: status $?" >>"$logs/failed"
 }
 
-# Three at a time; the first are the examples in the documentation, which cargo runs.
+# The first are the examples in the documentation, which cargo runs.
 run . doc cargo test --quiet --workspace --doc &
 while read -r directory && read -r program; do
-    while [ "$(jobs -pr | wc -l)" -ge 3 ]; do
+    while [ "$(jobs -pr | wc -l)" -ge "${TASKDIAG_TEST_JOBS:-3}" ]; do
         wait -n || true
     done
     run "$directory" "${program##*/}" "$program" --quiet &
