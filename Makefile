@@ -11,8 +11,6 @@ FUZZ_SECONDS ?= 60
 FUZZ ?=
 # How often the tests of races repeat what they try to meet, in percent: CI runs all of it
 SCALE ?= 20
-# How many programs of tests run at once
-JOBS ?= 3
 # Part of the mutants: make mutants MUTANTS="--re src/plan/"
 MUTANTS ?=
 # Part of the benchmarks: make bench BENCH="--suite tasks --scale 1000"
@@ -114,9 +112,9 @@ features: ## Check builds of the command without some or all features, and of th
 	@$(CARGO) test --quiet --package taskdiag --no-default-features --lib >target/features.log 2>&1 || \
 		{ cat target/features.log; exit 1; }
 
-test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 JOBS=1 repeats what meets races as often as CI
+test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 repeats what meets races as often as CI
 	@dev/setup.sh test
-	@TASKDIAG_TEST_SCALE=$(SCALE) TASKDIAG_TEST_JOBS=$(JOBS) dev/test.sh
+	@TASKDIAG_TEST_SCALE=$(SCALE) dev/test.sh
 
 test-clients: test-python test-go test-c ## Run the tests of the three clients
 
