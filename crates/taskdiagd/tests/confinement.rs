@@ -11,7 +11,7 @@ use taskdiag_testkit::{
     test_name,
 };
 
-use daemon::attack::{turn, user, BASE, OTHER, USER};
+use daemon::attack::{user, BASE, OTHER, USER};
 use daemon::{children, connect, Broker};
 
 /// A value of `/proc/PID/status`.
@@ -25,7 +25,7 @@ fn status(pid: u32, key: &str) -> String {
 /// SECURITY.md names, that each is under seccomp, and that the socket has its mode.
 #[test]
 fn processes_keep_what_they_need() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let broker = Broker::start(&[]);
     let own = std::process::id();
     let connection = connect(&broker.socket);
@@ -72,7 +72,7 @@ fn processes_keep_what_they_need() {
 /// Check that reserved fields and padding of records are zero, for any client and any request.
 #[test]
 fn reserved_bytes_are_zero() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let broker = child::part().is_none().then(|| Broker::start(&["--observers", "1001"]));
     if let Some(broker) = &broker {
         daemon::publish(broker);

@@ -12,7 +12,7 @@ use taskdiag_testkit::{
     test_name,
 };
 
-use daemon::attack::{is_part, max_wait, slowest_of_both, turn, user, Attacker, BASE, OTHER, USER};
+use daemon::attack::{is_part, max_wait, slowest_of_both, user, Attacker, BASE, OTHER, USER};
 use daemon::{connect, request, Broker, Limits};
 
 /// All groups of fields that the kernel reads without the memory of a process.
@@ -38,7 +38,7 @@ fn sleep() -> ! {
 /// others.
 #[test]
 fn nobody_is_locked_out() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let test = test_name!();
     if is_part("greedy-1") || is_part("greedy-2") {
         let socket = daemon::socket();
@@ -135,7 +135,7 @@ fn attack_with_threads(name: &str) {
 /// end.
 #[test]
 fn threads_of_clients_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let test = test_name!();
     if let Some(part) = child::part() {
         attack_with_threads(&part);
@@ -160,7 +160,7 @@ fn threads_of_clients_delay_nobody() {
 /// Check that one user does not get all connections of a broker that has few.
 #[test]
 fn no_user_gets_all_connections() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let test = test_name!();
     if is_part("holds") {
         // Connections with a request are not closed for others. These do not read their answers.
@@ -192,7 +192,7 @@ fn no_user_gets_all_connections() {
 /// Check that a client that is refused receives an error, whether or not it sends a request first.
 #[test]
 fn refused_clients_get_an_error() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let broker = Broker::start(&["--max-clients", "2", "--patience", "1000"]);
     daemon::publish(&broker);
     let groups = BASE | (1 << Group::Cpu as u32 | 1 << Group::Signals as u32) << show::GROUPS_SHIFT;

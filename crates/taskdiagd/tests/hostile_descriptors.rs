@@ -7,14 +7,14 @@ use std::time::Duration;
 use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{child, test_name};
 
-use daemon::attack::{max_wait, slowest_request, turn, user, BASE, USERS};
+use daemon::attack::{max_wait, slowest_request, user, BASE, USERS};
 use daemon::passed::send_lingering;
 use daemon::{connect, Broker};
 
 /// Check that sending the broker a socket whose closing waits delays nobody.
 #[test]
 fn sent_sockets_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let broker = child::part().is_none().then(|| Broker::start(&[]));
     if let Some(broker) = &broker {
         daemon::publish(broker);
@@ -39,7 +39,7 @@ fn sent_sockets_delay_nobody() {
 /// Check the same where descriptors can't be refused: they were sent before the broker was started.
 #[test]
 fn sockets_that_were_sent_before_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let directory = std::env::temp_dir().join(format!("taskdiagd-before-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let path = directory.join("socket");

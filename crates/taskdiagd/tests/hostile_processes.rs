@@ -17,7 +17,7 @@ use taskdiag_protocol::wire::{
 };
 use taskdiag_testkit::{child, scaled, test_name};
 
-use daemon::attack::{is_part, max_wait, slowest_request, turn, user, Attacker, BASE, OTHER, USER, USERS};
+use daemon::attack::{is_part, max_wait, slowest_request, user, Attacker, BASE, OTHER, USER, USERS};
 use daemon::{connect, Broker};
 
 /// Whether a process's memory is locked now.
@@ -53,7 +53,7 @@ fn ask_about_stuck(broker: &Broker, show: u64, pid: u32, until: Instant) {
 /// holds a lock (`exec_update_lock`) that every reader of its memory takes.
 #[test]
 fn execs_that_do_not_end_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let test = test_name!();
     let file = || PathBuf::from(std::env::var_os("TASKDIAG_TEST_STALL").expect("a file"));
     if is_part("stuck") {
@@ -149,7 +149,7 @@ fn start_and_map(test: &str, count: usize) -> Attacker {
 /// them are in the answer.
 #[test]
 fn many_mappings_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     const MAPPINGS: usize = 50_000;
     if is_part("mapped") {
         map(MAPPINGS);
@@ -207,7 +207,7 @@ fn median_beside(test: &str, broker: &Broker, users: impl Iterator<Item = u32>) 
 #[test]
 fn subordinate_ids_get_what_one_user_gets() {
     const CLIENTS: u32 = 30;
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let test = test_name!();
     if is_part("lazy") {
         map(5000);
@@ -233,7 +233,7 @@ fn subordinate_ids_get_what_one_user_gets() {
 /// and that the next answer is complete.
 #[test]
 fn missing_mappings_are_announced() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     const MAPPINGS: usize = 50_000;
     const SIZE: usize = 64 + 80;
     const SHOW: u64 = show::VMA | show::VMA_STAT;
@@ -276,7 +276,7 @@ fn missing_mappings_are_announced() {
 /// not answered with facts about that program.
 #[test]
 fn an_exec_ends_what_a_process_sees_of_itself() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     let program = std::env::temp_dir().join(format!("set-uid-self-{}", std::process::id()));
     let broker = child::part().is_none().then(|| {
         taskdiag_zoo::copy_program("/bin/sleep".as_ref(), &program).expect("a copy");
@@ -425,7 +425,7 @@ fn hold() -> ! {
 /// it.
 #[test]
 fn many_descriptors_delay_nobody() {
-    let _turn = turn();
+    let _turn = taskdiag_zoo::run_first();
     if is_part("holder") {
         hold();
     }

@@ -1,5 +1,6 @@
 //! Attackers and bystanders: processes that burden the broker, and measurements of what that costs
-//! others.
+//! others. In its turn (`run_first`) a test, its broker and bystanders run before all else, except
+//! attackers: what they wait for is the attack.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use taskdiag_protocol::wire::{show, Strategy};
 use taskdiag_testkit::child::{self, World, NOBODY};
-use taskdiag_zoo::Turn;
 
 use super::connect;
 
@@ -20,12 +20,6 @@ pub const USERS: [(&str, u32); 3] = [("user", USER), ("other", OTHER), ("nobody"
 
 /// The bit of the group base.
 pub const BASE: u64 = 1 << show::GROUPS_SHIFT;
-
-/// Held by each test of a file, so that its cost can be measured. The
-/// broker and bystanders run before all else, except attackers: what they wait for is the attack.
-pub fn turn() -> Turn {
-    taskdiag_zoo::run_first()
-}
 
 /// How long a bystander's request about itself may take: 250 ms, and more where processors are
 /// emulated.
