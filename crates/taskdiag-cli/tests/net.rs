@@ -3,7 +3,6 @@
 mod common;
 
 use std::io::{Read as _, Write as _};
-use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,40 +133,40 @@ fn other_commands_have_the_fields() {
 }
 
 /// Check that sums add up what processes moved to other machines. A socket that is bound to no
-/// address counts as if it led there.
+/// address counts as if it led there. Another process sends, as other tests here say that this one
+/// sends nothing.
 #[test]
 fn traffic_is_added_up() {
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-    let to = ("127.0.0.1", socket.local_addr().expect("bound").port());
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                socket.send_to(&[1; 1000], to).expect("it is sent");
-                socket.recv(&mut [0; 1000]).expect("it comes");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let filter = format!("pid == {}", std::process::id());
-        let sums = run(&["net", "--where", &filter, "--by", "user,program", "--jsonl"]);
-        let refused = run(&["net", "--by", "user", "-o", "pid"]);
-        is_over.store(true, Ordering::Relaxed);
-        let lines = json_lines(&sums);
-        let [sample, sum] = &lines[..] else { panic!("{lines:?}") };
-        assert_eq!(
-            (&sample["rows"], &sum["processes_count"], &sum["euid"]),
-            (&1.into(), &1.into(), &0.into())
-        );
-        for field in ["net_sent_bytes", "net_received_bytes"] {
-            let bytes = sum[field].as_u64().expect("a number");
-            assert!(bytes > 0 && bytes % 1000 == 0, "{sum}");
-        }
-        assert!(sum["net_sent_bytes_per_s"].as_u64() > Some(0), "{sum}");
-        assert!(
-            refused.code == Some(2) && refused.stderr.contains("the same sums"),
-            "{refused:?}"
-        );
-    });
+    let code = "import socket as s, time; u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.bind(('0.0.0.0', 0))\n\
+        to = ('127.0.0.1', u.getsockname()[1]); print(flush=True)\n\
+        while True: u.sendto(b'x' * 1000, to); u.recv(1000); time.sleep(0.001)";
+    let mut sender = Command::new("/usr/bin/python3")
+        .args(["-c", code])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let begun = sender.stdout.as_mut().map(|out| out.read(&mut [0]));
+    let filter = format!("pid == {}", sender.id());
+    let sums = run(&["net", "--where", &filter, "--by", "user,program", "--jsonl"]);
+    let refused = run(&["net", "--by", "user", "-o", "pid"]);
+    sender.kill().expect("it is there");
+    sender.wait().expect("it ends");
+    assert!(matches!(begun, Some(Ok(1))), "{begun:?}");
+    let lines = json_lines(&sums);
+    let [sample, sum] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(
+        (&sample["rows"], &sum["processes_count"], &sum["euid"]),
+        (&1.into(), &1.into(), &0.into())
+    );
+    for field in ["net_sent_bytes", "net_received_bytes"] {
+        let bytes = sum[field].as_u64().expect("a number");
+        assert!(bytes > 0 && bytes % 1000 == 0, "{sum}");
+    }
+    assert!(sum["net_sent_bytes_per_s"].as_u64() > Some(0), "{sum}");
+    assert!(
+        refused.code == Some(2) && refused.stderr.contains("the same sums"),
+        "{refused:?}"
+    );
 }
 
 /// Check that nothing is counted for a source that would not have it.
