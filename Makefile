@@ -74,7 +74,7 @@ uninstall: ## Remove what make install has installed, with the same variables
 	@rm -f "$(DESTDIR)$(bindir)/taskdiag" "$(DESTDIR)$(sbindir)/taskdiagd" "$(DESTDIR)$(bashdir)/taskdiag" \
 		"$(DESTDIR)$(zshdir)/_taskdiag" "$(DESTDIR)$(fishdir)/taskdiag.fish" "$(DESTDIR)$(unitdir)"/taskdiagd.service \
 		"$(DESTDIR)$(unitdir)"/taskdiagd.socket "$(DESTDIR)$(unitdir)"/taskdiag-metrics.service "$(DESTDIR)$(unitdir)"/taskdiag-record.service "$(DESTDIR)$(sysusersdir)/taskdiagd.conf" \
-		"$(DESTDIR)$(libdir)"/libtaskdiag.so* "$(DESTDIR)$(libdir)/pkgconfig/taskdiag.pc" "$(DESTDIR)$(includedir)/taskdiag.h" \
+		"$(DESTDIR)$(libdir)"/libtaskdiag.so* "$(DESTDIR)$(libdir)/pkgconfig/taskdiag.pc" "$(DESTDIR)$(includedir)"/taskdiag*.h \
 		"$(DESTDIR)$(mandir)"/man1/taskdiag.1 "$(DESTDIR)$(mandir)"/man1/taskdiag-*.1 "$(DESTDIR)$(mandir)/man8/taskdiagd.8"
 	@rm -rf "$(DESTDIR)$(docdir)" "$(DESTDIR)$(licensedir)"
 

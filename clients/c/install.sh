@@ -13,7 +13,7 @@ install -m 0755 "$LIBRARY/libtaskdiag.so.$version" "$DESTDIR$libdir"
 "$STRIP" --strip-unneeded "$DESTDIR$libdir/libtaskdiag.so.$version"
 ln -sf "libtaskdiag.so.$version" "$DESTDIR$libdir/libtaskdiag.so.0"
 ln -sf libtaskdiag.so.0 "$DESTDIR$libdir/libtaskdiag.so"
-install -m 0644 include/taskdiag.h "$DESTDIR$includedir"
+install -m 0644 include/taskdiag.h include/taskdiag_gen.h "$DESTDIR$includedir"
 sed "s|@prefix@|$prefix|; s|@libdir@|$libdir|; s|@includedir@|$includedir|; s|@version@|$version|" \
     taskdiag.pc.in >"$DESTDIR$libdir/pkgconfig/taskdiag.pc"
 chmod 0644 "$DESTDIR$libdir/pkgconfig/taskdiag.pc"

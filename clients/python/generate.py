@@ -38,7 +38,7 @@ def literal(text: str) -> str:
 
 
 def fields_module(fields: list[dict[str, str]]) -> str:
-    """The module `_fields`."""
+    """The module `_fields_gen`."""
     groups = list(dict.fromkeys(field["group"] for field in fields))
     lines = [
         '"""The field table. Made by generate.py; change crates/taskdiag-core/src/field/table.rs instead."""',
@@ -83,6 +83,6 @@ def made(fields: list[dict[str, str]]) -> dict[Path, str]:
     before, rest = stub.read_text().split(BEGIN)
     _, after = rest.split(END)
     return {
-        PACKAGE / "_fields.py": fields_module(fields),
+        PACKAGE / "_fields_gen.py": fields_module(fields),
         stub: before + BEGIN + row_stub(fields) + END + after,
     }

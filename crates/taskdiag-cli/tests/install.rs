@@ -84,6 +84,7 @@ fn everything_is_installed_and_removed() {
         "share/zsh/site-functions/_taskdiag",
         "share/fish/vendor_completions.d/taskdiag.fish",
         "include/taskdiag.h",
+        "include/taskdiag_gen.h",
         "lib/pkgconfig/taskdiag.pc",
         "lib/systemd/system/taskdiag-metrics.service",
         "lib/systemd/system/taskdiag-record.service",

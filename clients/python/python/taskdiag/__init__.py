@@ -26,7 +26,7 @@ from taskdiag._errors import (
     Unsupported,
     UnknownField,
 )
-from taskdiag._fields import FIELDS, GROUPS
+from taskdiag._fields_gen import FIELDS, GROUPS
 from taskdiag._functions import files, memory, processes, sockets, threads, tree, watch
 from taskdiag._taskdiag import (
     ArrowExport,
