@@ -54,13 +54,38 @@ fn io_text(priority: i32) -> String {
 }
 
 fn io_priority(text: &str) -> Option<i32> {
-    let (class, level) = text.split_once(' ').unwrap_or((text, "4"));
-    let class = IO_CLASSES
-        .iter()
-        .position(|(name, other)| class == *name || class == *other)? as i32;
-    let level = level.trim().parse().ok().filter(|level| (0..8).contains(level))?;
+    // `be 7`, `be7`, and `2 7` as ionice(1) counts.
+    let (class, level) = match text.split_once(' ') {
+        Some((class, level)) => (class, Some(level)),
+        None => match text
+            .char_indices()
+            .last()
+            .filter(|(at, last)| *at > 0 && last.is_ascii_digit())
+        {
+            Some((at, _)) => (&text[..at], Some(&text[at..])),
+            None => (text, None),
+        },
+    };
+    let is_class = |(number, (name, other)): (usize, &(&str, &str))| {
+        [name, other].contains(&&class) || class == number.to_string()
+    };
+    let class = IO_CLASSES.iter().enumerate().position(is_class)? as i32;
     let has_level = class == 1 || class == 2;
-    (has_level || !text.contains(' ')).then_some(class << IO_CLASS_SHIFT | if has_level { level } else { 0 })
+    let level = match level {
+        Some(level) => level
+            .trim()
+            .parse()
+            .ok()
+            .filter(|level| has_level && (0..8).contains(level))?,
+        None => {
+            if has_level {
+                4
+            } else {
+                0
+            }
+        }
+    };
+    Some(class << IO_CLASS_SHIFT | level)
 }
 
 /// The processors of a list such as `0-3,5`.

@@ -1,7 +1,6 @@
 //! The loop. Its inputs are keys, signals and samples; its outputs are pictures.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -48,7 +47,6 @@ pub struct Start<'a> {
     pub sampler: Sampler,
     /// Ends after this many samples.
     pub count: u64,
-    pub settings: Option<PathBuf>,
     pub exact: bool,
     pub named: bool,
     pub palette: Palette,
@@ -142,7 +140,7 @@ impl<'a> App<'a> {
         self.next()?;
         let mut guard = Some(Guard::enter()?);
         let mut screen = Screen::default();
-        screen.begin(self.start.view.mouse)?;
+        screen.begin()?;
         loop {
             self.look_closer();
             let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
@@ -256,7 +254,7 @@ impl<'a> App<'a> {
             return Ok(suspend()?);
         }
         *guard = Some(Guard::enter()?);
-        screen.begin(self.start.view.mouse)?;
+        screen.begin()?;
         self.is_changed = true;
         Ok(())
     }
@@ -484,12 +482,9 @@ impl<'a> App<'a> {
                 let said: Vec<String> = done.into_iter().chain(failed.iter().cloned()).collect();
                 view.say(said.join("; "), !failed.is_empty());
             }
-            Effect::Save => match &self.start.settings {
-                None => view.say("there is no place for settings: HOME is not set", true),
-                Some(path) => match settings::save(path, view) {
-                    Ok(()) => view.say(format!("{} was written", path.display()), false),
-                    Err(what) => view.say(format!("{}{what}", path.display()), true),
-                },
+            Effect::Save(path) => match settings::save(&path, view) {
+                Ok(()) => view.say(format!("{} was written", path.display()), false),
+                Err(what) => view.say(format!("{}{what}", path.display()), true),
             },
             Effect::Go(step) => self.start.sampler.order(Order::Go(step)),
             Effect::Suspend | Effect::Redraw => {}
@@ -498,6 +493,7 @@ impl<'a> App<'a> {
 
     fn draw(&mut self, screen: &mut Screen) -> io::Result<()> {
         self.is_changed = false;
+        screen.listen(self.start.view.mouse);
         let mut canvas = Screen::canvas();
         let size = (canvas.area.width, canvas.area.height);
         let drawn = self.with_scene(size, |scene, layout, memory| {
@@ -506,7 +502,9 @@ impl<'a> App<'a> {
         self.spots = std::mem::take(&mut canvas.spots);
         screen.draw(canvas, drawn.cursor)?;
         screen.flush()?;
-        if let view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) = &mut self.start.view.screen {
+        if let view::Screen::Help(scroll) | view::Screen::Setup(scroll) | view::Screen::Details(_, _, scroll) =
+            &mut self.start.view.screen
+        {
             *scroll = (*scroll).min(drawn.last_scroll);
         }
         Ok(())
@@ -523,8 +521,14 @@ impl<'a> App<'a> {
             [Some(before), Some(now)] => Some(now.since(&before)),
             _ => None,
         };
-        let each = self.start.view.each_processor;
-        let layout = layout(width, height, self.host.stat.each.len(), each, self.at.is_some());
+        let (parts, each) = (&self.start.view.header, self.start.view.each_processor);
+        let layout = layout(
+            (width, height),
+            self.host.stat.each.len(),
+            parts,
+            each,
+            self.at.is_some(),
+        );
         self.model.set_height(layout.rows.into());
         self.start.view.settle(&self.model);
         let scene = Scene {

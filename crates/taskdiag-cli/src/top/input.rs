@@ -27,6 +27,8 @@ pub enum Code {
     BackTab,
     WheelUp,
     WheelDown,
+    /// What follows is pasted, or is not any more.
+    Paste(bool),
     /// A click of the left button: its column and its line.
     Click(u16, u16),
 }
@@ -38,19 +40,25 @@ pub struct Key {
     pub code: Code,
     /// Whether Ctrl was held.
     pub control: bool,
+    /// Whether it was not pressed, but is part of a text that was pasted.
+    pub pasted: bool,
 }
 
 impl Key {
     /// A key without modifiers.
     pub const fn plain(code: Code) -> Key {
-        Key { code, control: false }
+        Key {
+            code,
+            control: false,
+            pasted: false,
+        }
     }
 
     /// A letter together with Ctrl.
     pub const fn control(letter: char) -> Key {
         Key {
-            code: Code::Char(letter),
             control: true,
+            ..Key::plain(Code::Char(letter))
         }
     }
 }
@@ -66,6 +74,7 @@ const MAX_SEQUENCE: usize = 64;
 pub struct Decoder {
     /// The start of a sequence whose end has not arrived.
     pending: Vec<u8>,
+    is_paste: bool,
 }
 
 impl Decoder {
@@ -77,7 +86,13 @@ impl Decoder {
         let mut keys = Vec::new();
         let mut rest = self.pending.as_slice();
         while let Some(step) = next(rest).filter(|_| rest != [0x1b] || bytes.len() < READ_BYTES) {
-            keys.extend(step.key);
+            match step.key.map(|key| key.code) {
+                Some(Code::Paste(is_paste)) => self.is_paste = is_paste,
+                _ => keys.extend(step.key.map(|key| Key {
+                    pasted: self.is_paste,
+                    ..key
+                })),
+            }
             rest = &rest[step.taken..];
         }
         if rest.len() > MAX_SEQUENCE {
@@ -211,6 +226,7 @@ fn numbered(number: u8) -> Option<Code> {
         11..=15 => Code::F(number - 10),
         17..=21 => Code::F(number - 11),
         23 | 24 => Code::F(number - 12),
+        200 | 201 => Code::Paste(number == 200),
         _ => return None,
     })
 }

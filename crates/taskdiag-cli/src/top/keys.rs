@@ -72,6 +72,9 @@ pub enum Action {
     Pause,
     Processors,
     AskSave,
+    Setup,
+    /// In the setup, removes a column.
+    Remove,
     Go(Step),
     AskTime,
 }
@@ -162,6 +165,8 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('=')], Action::Now, "take a sample now"),
     bind(&[Char('Z')], Action::Pause, "stop taking samples, and go on"),
     bind(&[Char('1')], Action::Processors, "a bar for each processor, or one for all"),
+    bind(&[Char('S'), Char('C'), F(2)], Action::Setup, "settings, lines of the header, columns: Enter changes, < and > move a column"),
+    bind(&[Code::Delete, Code::Backspace], Action::Remove, "in the settings: remove the column"),
     bind(&[Char('W')], Action::AskSave, "write the settings to their file"),
 ];
 

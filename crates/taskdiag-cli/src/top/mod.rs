@@ -26,6 +26,7 @@ mod rows;
 mod sampler;
 mod screen;
 mod settings;
+mod setup;
 mod source;
 mod spec;
 mod terminal;
@@ -143,9 +144,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if !args.batch {
         check_terminal()?;
     }
-    let mut view = View::default();
-    let path = args.config.clone().or_else(settings::usual_path);
-    if let Some(path) = &path {
+    let mut view = View {
+        file: args.config.clone().or_else(settings::usual_path),
+        ..View::default()
+    };
+    if let Some(path) = &view.file.clone() {
         if !settings::load(path, &mut view)? && args.config.is_some() {
             view.say(format!("{} is not there yet: W writes it", path.display()), false);
         }
@@ -170,7 +173,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         selection: &args.selection,
         sampler,
         count: args.count.unwrap_or(u64::MAX),
-        settings: path,
         exact: args.bytes,
         named: args.names,
         palette: Palette {

@@ -8,7 +8,7 @@ use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen};
 use crossterm::QueueableCommand as _;
 
 use super::canvas::{Canvas, Style};
-use super::terminal::{write, MOUSE_ON};
+use super::terminal::{write, MOUSE_OFF, MOUSE_ON, PASTE_ON};
 use crate::output::terminal;
 
 /// The terminal on standard output.
@@ -18,18 +18,28 @@ pub struct Screen {
     text: Vec<u8>,
     /// The picture on the terminal, if it is known.
     shown: Option<Canvas>,
+    /// Whether the terminal reports the mouse.
+    has_mouse: bool,
 }
 
 impl Screen {
     /// Begins to draw on a terminal that has just been taken, or that others have used in between.
-    pub fn begin(&mut self, has_mouse: bool) -> io::Result<()> {
+    pub fn begin(&mut self) -> io::Result<()> {
         self.text.clear();
         self.text.queue(EnterAlternateScreen)?.queue(Hide)?;
-        if has_mouse {
-            self.text.extend_from_slice(MOUSE_ON);
-        }
+        self.text.extend_from_slice(PASTE_ON);
+        self.has_mouse = false;
         self.clear();
         Ok(())
+    }
+
+    /// Makes the terminal report the mouse, or not.
+    pub fn listen(&mut self, has_mouse: bool) {
+        if self.has_mouse != has_mouse {
+            self.text
+                .extend_from_slice(if has_mouse { MOUSE_ON } else { MOUSE_OFF });
+            self.has_mouse = has_mouse;
+        }
     }
 
     /// Makes the next picture be drawn whole.

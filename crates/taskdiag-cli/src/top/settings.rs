@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::{major, minor};
 
 use super::column::{Order, Set};
+use super::draw::HeaderPart;
 use super::rows::Rows;
 use super::view::{chosen_columns, View};
 use crate::choice::unknown;
@@ -19,13 +20,43 @@ use crate::quantity;
 use crate::selection;
 
 /// A setting.
-struct Setting {
-    key: &'static str,
-    about: &'static str,
+pub struct Setting {
+    /// Its name in the file.
+    pub key: &'static str,
+    /// Its meaning.
+    pub about: &'static str,
+    /// All its values, if they are few.
+    pub choices: &'static [&'static str],
     /// Its value as text, which may be empty.
-    get: fn(&View) -> String,
+    pub get: fn(&View) -> String,
+    /// Sets it to one of the choices, or returns the error.
+    put: fn(&mut View, &str) -> Result<(), String>,
+}
+
+impl Setting {
     /// Sets it, or returns the error.
-    set: fn(&mut View, &str) -> Result<(), String>,
+    pub fn set(&self, view: &mut View, text: &str) -> Result<(), String> {
+        if !self.choices.is_empty() && !self.choices.contains(&text) {
+            return Err(unknown("choice", text, self.choices.iter().copied()).message());
+        }
+        (self.put)(view, text)
+    }
+}
+
+/// A setting that is one of two words, of which the first stands for true.
+macro_rules! either {
+    ($key:literal, $about:literal, $member:ident: $yes:literal or $no:literal) => {
+        Setting {
+            key: $key,
+            about: $about,
+            choices: &[$yes, $no],
+            get: |view| if view.$member { $yes } else { $no }.to_owned(),
+            put: |view, text| {
+                view.$member = text == $yes;
+                Ok(())
+            },
+        }
+    };
 }
 
 fn seconds(duration: Duration) -> String {
@@ -37,62 +68,52 @@ fn meant<T>(found: Result<T, Failure>) -> Result<T, String> {
     found.map_err(|failure| failure.message())
 }
 
-/// Finds a value by its name.
-fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static str, T)>) -> Result<T, String> {
-    let all: Vec<(&str, T)> = all.collect();
-    let found = all.iter().find(|(known, _)| *known == name);
-    let names = all.iter().map(|(known, _)| *known);
-    found
-        .map(|(_, value)| *value)
-        .ok_or_else(|| unknown(what, name, names).message())
-}
-
-const SETS: [(&str, Set); 2] = [("usual", Set::Usual), ("memory", Set::Memory)];
-const KERNEL: [(&str, bool); 2] = [("hidden", false), ("shown", true)];
-const MOUSE: [(&str, bool); 2] = [("yes", true), ("no", false)];
-const THEMES: [(&str, bool); 2] = [("dark", false), ("light", true)];
-const BARS: [(&str, bool); 2] = [("each", true), ("all", false)];
-
 /// All settings.
-const SETTINGS: &[Setting] = &[
+pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "delay",
         about: "seconds between two samples",
+        choices: &[],
         get: |view| seconds(view.delay),
-        set: |view, text| quantity::interval(text).map(|delay| view.delay = delay),
+        put: |view, text| quantity::interval(text).map(|delay| view.delay = delay),
     },
     Setting {
         key: "rows",
         about: "processes, tree, threads, or sums: what --by takes",
+        choices: &[],
         get: |view| view.rows.name(),
-        set: |view, text| meant(Rows::named(text)).map(|rows| view.rows = rows),
+        put: |view, text| meant(Rows::named(text)).map(|rows| view.rows = rows),
     },
     Setting {
         key: "sort",
         about: "a field, with a minus in front if the largest comes first",
+        choices: &[],
         get: |view| view.order.text(),
-        set: |view, text| meant(Order::named(text)).map(|order| view.order = order),
+        put: |view, text| meant(Order::named(text)).map(|order| view.order = order),
     },
     Setting {
         key: "column_set",
         about: "usual, or memory: proportional and unique sizes",
-        get: |view| {
-            let found = SETS.iter().find(|(_, set)| *set == view.set);
-            found.map_or("usual", |(name, _)| name).to_owned()
+        choices: &["usual", "memory"],
+        get: |view| if view.set == Set::Memory { "memory" } else { "usual" }.to_owned(),
+        put: |view, text| {
+            view.set = if text == "memory" { Set::Memory } else { Set::Usual };
+            Ok(())
         },
-        set: |view, text| named("set of columns", text, SETS.into_iter()).map(|set| view.set = set),
     },
     Setting {
         key: "columns",
         about: "fields with commas between them; empty: those of the set",
+        choices: &[],
         get: |view| view.columns.clone(),
-        set: |view, text| meant(chosen_columns(text, Vec::new())).map(|_| view.columns = text.to_owned()),
+        put: |view, text| meant(chosen_columns(text, Vec::new())).map(|_| view.columns = text.to_owned()),
     },
     Setting {
         key: "filter",
         about: "an expression as --where takes it; empty: all",
+        choices: &[],
         get: |view| view.filter.clone(),
-        set: |view, text| {
+        put: |view, text| {
             if !text.is_empty() {
                 selection::parse_filter(text).map_err(|error| error.to_string())?;
             }
@@ -100,35 +121,27 @@ const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    either!("kernel_threads", "shown, or hidden", kernel: "shown" or "hidden"),
     Setting {
-        key: "kernel_threads",
-        about: "hidden, or shown",
-        get: |view| if view.kernel { "shown" } else { "hidden" }.to_owned(),
-        set: |view, text| named("choice", text, KERNEL.into_iter()).map(|kernel| view.kernel = kernel),
+        key: "header",
+        about: "the lines about the machine, with commas between them",
+        choices: &[],
+        get: |view| view.header.iter().map(|part| part.name()).collect::<Vec<_>>().join(","),
+        put: |view, text| {
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            let parts: Result<Vec<HeaderPart>, String> = names.map(header_part).collect();
+            parts.map(|parts| view.header = parts)
+        },
     },
-    Setting {
-        key: "processors",
-        about: "each: a bar for each processor; all: one for all",
-        get: |view| if view.each_processor { "each" } else { "all" }.to_owned(),
-        set: |view, text| named("kind of bars", text, BARS.into_iter()).map(|each| view.each_processor = each),
-    },
-    Setting {
-        key: "theme",
-        about: "dark, or light: colours that can be read on a dark background, or on a bright one",
-        get: |view| if view.light { "light" } else { "dark" }.to_owned(),
-        set: |view, text| named("theme", text, THEMES.into_iter()).map(|light| view.light = light),
-    },
-    Setting {
-        key: "mouse",
-        about: "yes: clicks and the wheel; no: the terminal selects text without Shift",
-        get: |view| if view.mouse { "yes" } else { "no" }.to_owned(),
-        set: |view, text| named("choice", text, MOUSE.into_iter()).map(|mouse| view.mouse = mouse),
-    },
+    either!("processors", "each: a bar for each processor; all: one for all", each_processor: "each" or "all"),
+    either!("theme", "light, or dark: colours that can be read on that background", light: "light" or "dark"),
+    either!("mouse", "yes: clicks and the wheel; no: the terminal selects text without Shift", mouse: "yes" or "no"),
     Setting {
         key: "pss_budget",
         about: "seconds that reading proportional sizes may take for each sample",
+        choices: &[],
         get: |view| seconds(view.pss_budget),
-        set: |view, text| quantity::interval(text).map(|budget| view.pss_budget = budget),
+        put: |view, text| quantity::interval(text).map(|budget| view.pss_budget = budget),
     },
 ];
 
@@ -151,23 +164,40 @@ fn parse(text: &str, view: &mut View) -> Result<(), (usize, String)> {
         let (key, value) = line
             .split_once('=')
             .ok_or_else(|| wrong(format!("{line:?} is not KEY = VALUE")))?;
-        let setting = SETTINGS.iter().map(|setting| (setting.key, setting.set));
-        let set = named("setting", key.trim(), setting).map_err(wrong)?;
-        set(view, value.trim()).map_err(|message| wrong(format!("{}: {message}", key.trim())))?;
+        let (key, value) = (key.trim(), value.trim());
+        let setting = SETTINGS.iter().find(|setting| setting.key == key);
+        let known = || unknown("setting", key, SETTINGS.iter().map(|setting| setting.key)).message();
+        let setting = setting.ok_or_else(|| wrong(known()))?;
+        setting
+            .set(view, value)
+            .map_err(|message| wrong(format!("{key}: {message}")))?;
     }
     Ok(())
 }
 
-/// The text of the settings.
-fn text(view: &View) -> String {
-    let mut text = "# Settings of `taskdiag top`. The key W writes this file.\n".to_owned();
-    for setting in SETTINGS {
-        let value = (setting.get)(view);
-        let line = format!("\n# {}\n{} = {value}", setting.about, setting.key);
-        text.push_str(line.trim_end());
-        text.push('\n');
+/// A line of the header by its name.
+fn header_part(name: &str) -> Result<HeaderPart, String> {
+    let found = HeaderPart::ALL.into_iter().find(|part| part.name() == name);
+    found.ok_or_else(|| unknown("line of the header", name, HeaderPart::ALL.map(HeaderPart::name)).message())
+}
+
+/// The settings in the form of a file that had this text: its other lines stay as they are.
+fn text(before: &str, view: &View) -> String {
+    let mut lines: Vec<String> = before.lines().map(str::to_owned).collect();
+    if lines.is_empty() {
+        lines.push("# Settings of `taskdiag top`. The key W writes them to this file.".to_owned());
     }
-    text
+    for setting in SETTINGS {
+        let line = format!("{} = {}", setting.key, (setting.get)(view))
+            .trim_end()
+            .to_owned();
+        let is_it = |line: &String| line.split_once('=').is_some_and(|(key, _)| key.trim() == setting.key);
+        match lines.iter().rposition(is_it) {
+            Some(place) => lines[place] = line,
+            None => lines.extend([String::new(), format!("# {}", setting.about), line]),
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// The maximum size of a settings file, in KiB.
@@ -176,11 +206,12 @@ const MAX_KIB: u64 = 64;
 /// The most characters of a message about a line, which can be as long as the file.
 const SHOWN: usize = 600;
 
-/// Reads the settings from an open file.
-fn read(file: &File, view: &mut View) -> Result<(), String> {
+/// Reads the settings from an open file, and returns its text.
+fn read(file: &File, view: &mut View) -> Result<String, String> {
     let bytes = file::read(file, MAX_KIB).map_err(|what| format!(": {what}"))?;
     let text = String::from_utf8(bytes).map_err(|_| ": this is not text in UTF-8".to_owned())?;
-    parse(&text, view).map_err(|(line, message)| format!(":{line}: {}", shortened(&message)))
+    parse(&text, view).map_err(|(line, message)| format!(":{line}: {}", shortened(&message)))?;
+    Ok(text)
 }
 
 /// Shortens a message to a length that people may want to read.
@@ -224,8 +255,8 @@ pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Writes the settings to a file. An existing file keeps its owner, permissions and links, and is
-/// replaced only if it contains settings: the name can lead to another file than at the start.
+/// Writes the settings to a file. An existing file keeps its owner, permissions, links and comments,
+/// and is changed only if it contains settings: the name can lead to another file than at the start.
 pub fn save(path: &Path, view: &View) -> Result<(), String> {
     let failed = |error: io::Error| format!(": {}", outcome::message(&error));
     let path = &file::target(path).map_err(failed)?;
@@ -234,8 +265,7 @@ pub fn save(path: &Path, view: &View) -> Result<(), String> {
     }
     let mut options = OpenOptions::new();
     let file = file::open(path, options.read(true).write(true).create(true)).map_err(failed)?;
-    read(&file, &mut View::default())?;
-    let text = text(view);
+    let text = text(&read(&file, &mut View::default())?, view);
     // The order matters: if the disk is full, the old content is still there.
     file.write_all_at(text.as_bytes(), 0).map_err(failed)?;
     file.set_len(text.len() as u64).map_err(failed)?;
@@ -257,6 +287,7 @@ mod tests {
             columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
             each_processor: false,
+            header: vec![HeaderPart::Memory, HeaderPart::Ended],
             light: true,
             mouse: false,
             kernel: true,
@@ -270,7 +301,7 @@ mod tests {
     fn settings_are_kept() {
         for view in [View::default(), changed()] {
             let mut read = View::default();
-            assert_eq!(parse(&text(&view), &mut read), Ok(()));
+            assert_eq!(parse(&text("", &view), &mut read), Ok(()));
             assert_eq!(format!("{read:?}"), format!("{view:?}"));
         }
     }
@@ -310,13 +341,34 @@ mod tests {
         assert_eq!(format!("{view:?}"), format!("{:?}", changed()));
         // A shorter text leaves nothing of a longer one.
         save(&path, &View::default()).expect("a file");
-        assert_eq!(fs::read_to_string(&path).expect("it is there"), text(&View::default()));
+        assert_eq!(
+            fs::read_to_string(&path).expect("it is there"),
+            text("", &View::default())
+        );
         let bad = "delay = 1\nx = 1\n";
         fs::write(&path, bad).expect("a file");
         let failure = format!("{:?}", load(&path, &mut view));
         assert!(failure.contains("top.conf:2: unknown setting"), "{failure}");
         assert!(save(&path, &changed()).is_err_and(|message| message.contains(":2: unknown setting")));
         assert_eq!(fs::read_to_string(&path).expect("it is there"), bad);
+    }
+
+    /// Check that comments, blank lines and the order of lines stay, and that what is not there yet is
+    /// added with its meaning.
+    #[test]
+    fn other_lines_stay() {
+        let before = "# mine\n\nmouse=no\n  # delay = 9\nsort = pid\n";
+        let mut view = View::default();
+        parse(before, &mut view).expect("settings");
+        let text = text(before, &view);
+        assert!(
+            text.starts_with(
+                "# mine\n\nmouse = no\n  # delay = 9\nsort = pid\n\n# seconds between two samples\ndelay = 2\n"
+            ),
+            "{text}"
+        );
+        assert_eq!(text.matches("mouse =").count(), 1);
+        assert_eq!(super::text(&text, &view), text);
     }
 
     /// Check that the target of a link is written, and that the link remains, even if the target
@@ -328,7 +380,7 @@ mod tests {
         std::os::unix::fs::symlink("file", &path).expect("a link");
         for view in [View::default(), changed()] {
             save(&path, &view).expect("a file");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), text(&view));
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), text("", &view));
             assert_eq!(fs::read_link(&path).expect("a link"), Path::new("file"));
         }
     }

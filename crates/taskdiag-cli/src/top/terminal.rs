@@ -24,7 +24,11 @@ static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 /// Makes the terminal report clicks and turns of the wheel, in the form of numbers (xterm's modes 1000
 /// and 1006), and no more.
 pub const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
+pub const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
+
+/// Makes the terminal mark what is pasted (xterm's mode 2004), and no more.
+pub const PASTE_ON: &[u8] = b"\x1b[?2004h";
+const PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
 /// How long a slow terminal may take for the last output before it is restored.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -92,7 +96,7 @@ fn restore() {
     // In the background, SIGTTOU would stop this process here.
     let _blocked = SignalsBlocked::begin();
     // A picture may have been cut within a sequence. CAN ends the sequence.
-    let mut text = [&[0x18], MOUSE_OFF].concat();
+    let mut text = [&[0x18], MOUSE_OFF, PASTE_OFF].concat();
     let queued = text
         .queue(ResetColor)
         .and_then(|text| text.queue(LeaveAlternateScreen))
@@ -185,6 +189,9 @@ impl Signals {
             Signal::HUP,
             Signal::INT,
             Signal::QUIT,
+            Signal::ALARM,
+            Signal::USR1,
+            Signal::USR2,
             Signal::TSTP,
             Signal::CONT,
             Signal::WINCH,

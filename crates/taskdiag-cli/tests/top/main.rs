@@ -603,7 +603,15 @@ fn sums_are_of_what_the_filter_lets_through() {
 /// Check that the terminal is restored after signals that end top, and after a panic.
 #[test]
 fn the_terminal_is_put_back() {
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+    let ends = [
+        Signal::TERM,
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::ALARM,
+        Signal::USR1,
+    ];
+    for signal in ends {
         let mut top = Terminal::top(&[]);
         top.wait_for("sorted by");
         kill_process(top.pid(), signal).expect("it is ours");
@@ -791,14 +799,40 @@ fn settings_are_kept() {
     top.press("Mt");
     top.wait_for("tree | sorted by rss_bytes");
     top.press("W");
-    top.wait_for("write the settings? [y/N]");
+    top.wait_for("write the settings to ");
     assert!(!settings.file().exists());
     top.press("y");
     top.wait_for("top.conf was written");
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
+    let text = fs::read_to_string(settings.file()).expect("it is there");
+    fs::write(settings.file(), format!("# mine\n{text}")).expect("it is ours");
     let mut top = Terminal::with(&[], &settings.0, 100, 30);
     top.wait_for("tree | sorted by rss_bytes");
+    // On the page of settings the last column but one is removed, and the third last line of the header.
+    let removed = top.wait_for("TIME");
+    assert!(removed.contains("pressure"), "{removed}");
+    top.press("S\x1b[F\x1b[A\x1b[3~");
+    let picture = top.wait_for("[x] pressure");
+    assert!(!picture.contains("sorted by"), "{picture}");
+    top.press(&("\x1b[F".to_owned() + &"\x1b[A".repeat(11) + " "));
+    top.wait_for("[ ] pressure");
+    top.press("Wy");
+    top.wait_for("top.conf was written");
+    top.press("S");
+    top.wait_until("the table", |picture| {
+        picture.contains("sorted by") && !picture.contains("TIME") && !picture.contains("pressure")
+    });
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+    let text = fs::read_to_string(settings.file()).expect("it is there");
+    assert!(
+        text.starts_with("# mine\n") && text.contains("\nheader = load,processes,"),
+        "{text}"
+    );
+    let mut top = Terminal::with(&[], &settings.0, 100, 30);
+    let picture = top.wait_for("tree | sorted by rss_bytes");
+    assert!(!picture.contains("TIME") && !picture.contains("pressure"), "{picture}");
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 

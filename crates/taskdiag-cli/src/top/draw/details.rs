@@ -81,9 +81,18 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
     let name = text::escaped(&target.name);
     pen.put(&format!("{} ", target.pid), palette.value())
         .put(&name, palette.value())
-        .put_right("  Tab: next, q: back", palette.dim());
+        .put_back("  Tab: next, q: back", palette);
     let mut pen = Pen::new(canvas, area, 1);
-    for other in Page::ALL {
+    // The page that is shown has its name on the screen.
+    let mut others = Page::ALL.as_slice();
+    let end = |pages: &[Page]| -> usize {
+        let named = pages.iter().take_while(|other| **other != page).chain([&page]);
+        named.map(|other| other.title().len() + 2).sum()
+    };
+    while end(others) > pen.room() && others.len() > 1 {
+        others = &others[1..];
+    }
+    for &other in others {
         let style = if other == page { palette.heading() } else { Style::new() };
         let begin = pen.x();
         pen.put(&format!(" {} ", other.title()), style);

@@ -24,7 +24,8 @@ pub fn draw(canvas: &mut Canvas, area: Area, scroll: usize, scene: &Scene<'_>) -
     let palette = scene.palette;
     Pen::new(canvas, area, 0)
         .put("Keys of taskdiag top", palette.value())
-        .put("   q: back, arrows: scroll", palette.dim());
+        .put("   arrows: scroll", palette.dim())
+        .put_back("  q: back", palette);
     let lines = lines(scene.view.is_past);
     let width = lines.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
     let broken = |(keys, help): &(String, &str)| {

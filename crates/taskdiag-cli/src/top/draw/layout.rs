@@ -30,6 +30,48 @@ pub enum HeaderLine {
     Ended,
 }
 
+taskdiag_core::named_enum! {
+    /// What the header can have.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum HeaderPart {
+        /// Load, threads, time since boot.
+        Load => "load",
+        /// Tasks by state.
+        Processes => "processes",
+        /// The bars of processors.
+        Processors => "processors",
+        /// Memory and swap space.
+        Memory => "memory",
+        /// Pressure, and processes that begin and end.
+        Pressure => "pressure",
+        /// Disks and network interfaces.
+        Devices => "devices",
+        /// What ran and ended between two samples.
+        Ended => "ended",
+    }
+    /// All, in the order of their lines.
+    pub const ALL;
+    /// Its name in settings.
+    pub fn name;
+}
+
+impl HeaderLine {
+    /// Whether a header with these parts has the line.
+    fn is_in(self, parts: &[HeaderPart]) -> bool {
+        let part = match self {
+            HeaderLine::Recorded => return true,
+            HeaderLine::Machine => HeaderPart::Load,
+            HeaderLine::Tasks => HeaderPart::Processes,
+            HeaderLine::Processors { .. } | HeaderLine::AllProcessors => HeaderPart::Processors,
+            HeaderLine::Memory | HeaderLine::ProcessorsAndMemory => HeaderPart::Memory,
+            HeaderLine::Pressure => HeaderPart::Pressure,
+            HeaderLine::Devices => HeaderPart::Devices,
+            HeaderLine::Ended => HeaderPart::Ended,
+        };
+        parts.contains(&part)
+    }
+}
+
 /// The lines of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -56,17 +98,24 @@ const TALL: u16 = 16;
 /// From this many lines on, devices have one.
 const ROOMY: u16 = 24;
 
-/// The layout of a screen. Processors have separate bars if `each` is true and there is room. The
-/// layout of a recording begins with the moment.
-pub fn layout(width: u16, height: u16, processors: usize, each: bool, is_past: bool) -> Layout {
+/// The layout of a screen, with these parts of the header. Processors have separate bars if `each` is
+/// true and there is room. The layout of a recording begins with the moment.
+pub fn layout(
+    (width, height): (u16, u16),
+    processors: usize,
+    parts: &[HeaderPart],
+    each: bool,
+    is_past: bool,
+) -> Layout {
     let recorded = is_past.then_some(HeaderLine::Recorded).into_iter();
     let header: Vec<HeaderLine> = if height >= TALL {
         let mut lines = tall(width, height, processors, each);
         // A recording does not have them.
-        lines.retain(|line| *line != HeaderLine::Devices || !is_past && height >= ROOMY);
+        lines.retain(|line| line.is_in(parts) && (*line != HeaderLine::Devices || !is_past && height >= ROOMY));
         recorded.chain(lines).collect()
     } else {
-        let lines = [HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
+        let mut lines = vec![HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
+        lines.retain(|line| line.is_in(parts));
         // The table has priority: the header gets at most a third of the lines.
         let most = usize::from(height.saturating_sub(3) / 3);
         recorded.chain(lines).take(most).collect()
@@ -118,7 +167,7 @@ mod tests {
         for height in 1..=100 {
             for width in [1, 40, 80, 300] {
                 for processors in [0, 1, 4, 64, 1024] {
-                    let layout = layout(width, height, processors, true, width % 2 == 0);
+                    let layout = layout((width, height), processors, &HeaderPart::ALL, true, width % 2 == 0);
                     let end = layout.keys.unwrap_or(height);
                     assert!(layout.rows == end.saturating_sub(layout.first_row));
                     assert!(height < 5 || layout.rows >= height / 3, "{layout:?} at {height}");
@@ -132,7 +181,7 @@ mod tests {
     #[test]
     fn processors_have_bars() {
         let bars = |width, height, processors| -> Vec<usize> {
-            let header = layout(width, height, processors, true, false).header;
+            let header = layout((width, height), processors, &HeaderPart::ALL, true, false).header;
             let lines = header.into_iter().filter_map(|line| match line {
                 HeaderLine::Processors { columns, .. } => Some(columns),
                 _ => None,
@@ -144,10 +193,13 @@ mod tests {
         assert_eq!(bars(80, 24, 64), [] as [usize; 0]);
         assert_eq!(bars(300, 100, 64), [11, 11, 11, 11, 11, 11]);
         assert_eq!(bars(80, 10, 2), [] as [usize; 0]);
-        let all = layout(80, 24, 2, false, false).header;
+        let all = layout((80, 24), 2, &HeaderPart::ALL, false, false).header;
         assert!(all.contains(&HeaderLine::AllProcessors));
         for height in [10, 24] {
-            assert_eq!(layout(80, height, 0, true, true).header[0], HeaderLine::Recorded);
+            assert_eq!(
+                layout((80, height), 0, &HeaderPart::ALL, true, true).header[0],
+                HeaderLine::Recorded
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ mod layout;
 mod palette;
 mod pen;
 mod plot;
+mod setup;
 mod status;
 mod table;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use super::model::Model;
 use super::source::At;
 use super::view::{self, View};
 use crate::host::Host;
-pub use layout::{layout, Layout};
+pub use layout::{layout, HeaderPart, Layout};
 pub use palette::Palette;
 pub use table::Memory;
 
@@ -94,6 +95,13 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
                 status::status(canvas, area, layout.status, scene);
             }
             layout.status
+        }
+        view::Screen::Setup(cursor) => {
+            drawn.last_scroll = setup::draw(canvas, page, *cursor, scene);
+            if scene.view.prompt.is_none() && scene.view.message.is_some() {
+                status::status(canvas, area, bottom, scene);
+            }
+            bottom
         }
         view::Screen::Help(scroll) => {
             drawn.last_scroll = help::draw(canvas, page, *scroll, scene);

@@ -4,6 +4,9 @@ use super::Palette;
 use crate::top::canvas::{self, Area, Canvas, Spot, Style};
 use crate::top::keys::Action;
 
+/// The key that goes back.
+const BACK: &str = "q: back";
+
 /// A position in a line, and the limit up to which text may be written.
 pub struct Pen<'a> {
     canvas: &'a mut Canvas,
@@ -73,6 +76,13 @@ impl<'a> Pen<'a> {
     pub fn put_right(&mut self, text: &str, style: Style) {
         let padding = self.room().saturating_sub(canvas::width(text));
         self.skip(padding).put(text, style);
+    }
+
+    /// Says at the right end how one goes back, where a click does it.
+    pub fn put_back(&mut self, text: &str, palette: Palette) {
+        self.put_right(text, palette.dim());
+        let begin = self.x.saturating_sub(BACK.len() as u16);
+        self.spot(begin, Action::Close);
     }
 
     /// Sets the style of the rest of the line.

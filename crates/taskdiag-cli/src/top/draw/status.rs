@@ -13,6 +13,7 @@ use crate::top::groups::COLUMNS;
 use crate::top::input::{Code, Key};
 use crate::top::keys::action;
 use crate::top::rows::{Rows, Target};
+use crate::top::settings::SETTINGS;
 use crate::top::view::{Effect, Prompt, Question};
 
 /// The label before a line that is being typed.
@@ -25,6 +26,7 @@ fn label(question: &Question) -> String {
         Question::Time => "time: ".to_owned(),
         Question::Columns => "columns: ".to_owned(),
         Question::Sort => "sort by: ".to_owned(),
+        Question::Setting(place) => format!("{}: ", SETTINGS[*place].key),
         Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(*matter, targets)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }
@@ -71,7 +73,7 @@ fn confirmation(effect: &Effect) -> String {
             };
             format!("{before} {whom}{after}?")
         }
-        Effect::Save => "write the settings?".to_owned(),
+        Effect::Save(path) => format!("write the settings to {}?", text::escaped(&path.display().to_string())),
         Effect::Quit | Effect::Suspend | Effect::Redraw | Effect::Now | Effect::Go(_) => String::new(),
     }
 }
@@ -175,6 +177,10 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         return put_lines(canvas, area, line, &lines, palette.error());
     }
     let mut words: Vec<(String, Style)> = Vec::new();
+    if let missing @ [_, ..] = scene.model.snapshot().missing() {
+        let ids: Vec<String> = missing.iter().map(u32::to_string).collect();
+        words.push((format!("no process {}", ids.join(", ")), palette.warning()));
+    }
     if !view.tags.is_empty() {
         words.push((format!("{} tagged", view.tags.len()), palette.tag()));
     }
@@ -293,7 +299,7 @@ pub fn keys(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         ("f", "columns"),
         ("F", "follow"),
         ("d", "delay"),
-        ("W", "save"),
+        ("S", "setup"),
     ];
     let palette = scene.palette;
     let shown = if scene.view.is_past { PAST_KEYS } else { KEYS };

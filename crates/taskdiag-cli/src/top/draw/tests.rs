@@ -43,7 +43,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
     let mut canvas = Canvas::new(width, height);
     let host = Host::read();
     let shown = view.shown();
-    let layout = layout(width, height, host.stat.each.len(), true, false);
+    let layout = layout((width, height), host.stat.each.len(), &HeaderPart::ALL, true, false);
     model.set_height(layout.rows.into());
     view.settle(model);
     let scene = Scene {

@@ -2,18 +2,21 @@
 //! of users are looked up in the user database, and questions begin with what a process has now.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use taskdiag::{Field, Identity};
 
 use super::act::{Deed, Matter};
 use super::column::{self, commands, usual, Order, Set, Show, SortKey};
+use super::draw::HeaderPart;
 use super::groups::expression;
-use super::input::Key;
+use super::input::{Code, Key};
 use super::keys::{self, Action, Motion, Typed};
 use super::page::Page;
 use super::prompt::Line;
 use super::rows::{Id, Rows, Target};
+use super::settings::SETTINGS;
 use super::source::Step;
 use crate::choice::Chosen;
 use crate::complete;
@@ -52,6 +55,8 @@ pub enum Question {
     Time,
     Columns,
     Sort,
+    /// The value of a setting, by its place.
+    Setting(usize),
     /// What to do to processes.
     About(Matter, Vec<Target>),
     /// Whether to perform an action.
@@ -107,7 +112,8 @@ pub enum Effect {
     Redraw,
     Now,
     Go(Step),
-    Save,
+    /// Writes the settings to this file.
+    Save(PathBuf),
     Act(Deed, Vec<Target>),
 }
 
@@ -118,6 +124,8 @@ pub enum Screen {
     Table,
     /// The help page, from this line on.
     Help(usize),
+    /// The page of settings, with the cursor on this item.
+    Setup(usize),
     /// A page about a process, from this line on.
     Details(Target, Page, usize),
 }
@@ -145,6 +153,10 @@ pub struct View {
     /// Names of users, separated by commas; empty for all users.
     pub users: String,
     pub delay: Duration,
+    /// The lines about the machine.
+    pub header: Vec<HeaderPart>,
+    /// The file of the settings.
+    pub file: Option<PathBuf>,
     /// How long reading proportional set sizes may take in each sample.
     pub pss_budget: Duration,
     pub each_processor: bool,
@@ -193,6 +205,8 @@ impl Default for View {
             filter: String::new(),
             users: String::new(),
             delay: Duration::from_secs(2),
+            header: HeaderPart::ALL.to_vec(),
+            file: None,
             pss_budget: Duration::from_millis(250),
             each_processor: true,
             light: false,
@@ -316,6 +330,12 @@ impl View {
 
     /// Performs the action of a key.
     pub fn press(&mut self, key: Key, table: &dyn Table) -> Option<Effect> {
+        // What was pasted is for questions: elsewhere each of its letters would be a key.
+        let is_text = matches!(key.code, Code::Char(_)) && !key.control;
+        let takes_text = |prompt: &Prompt| !matches!(prompt.question, Question::Confirm(_));
+        if key.pasted && !(is_text && self.prompt.as_ref().is_some_and(takes_text)) {
+            return None;
+        }
         self.message = None;
         self.is_lost = false;
         if let Some(prompt) = self.prompt.take() {
@@ -341,15 +361,18 @@ impl View {
         }
         match self.screen {
             Screen::Table => self.act(action, table),
-            Screen::Help(_) | Screen::Details(..) => self.act_on_page(action, table),
+            Screen::Help(_) | Screen::Details(..) | Screen::Setup(_) => self.act_on_page(action, table),
         }
     }
 
     /// Performs the action of a key while help or details are shown.
     fn act_on_page(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
         let height = table.height().max(1);
+        if self.set_up(action) {
+            return None;
+        }
         let scroll = match &mut self.screen {
-            Screen::Help(scroll) | Screen::Details(_, _, scroll) => scroll,
+            Screen::Help(scroll) | Screen::Setup(scroll) | Screen::Details(_, _, scroll) => scroll,
             Screen::Table => return None,
         };
         match action {
@@ -363,7 +386,10 @@ impl View {
             Action::ShiftLeft => self.shift = self.shift.saturating_sub(SHIFT),
             Action::ShiftRight => self.shift += SHIFT,
             Action::Help if matches!(self.screen, Screen::Help(_)) => self.screen = Screen::Table,
+            Action::Setup if matches!(self.screen, Screen::Setup(_)) => self.screen = Screen::Table,
+            Action::AskSave if matches!(self.screen, Screen::Setup(_)) => self.ask_to_save(),
             Action::Help => self.screen = Screen::Help(0),
+            Action::Setup => self.screen = Screen::Setup(0),
             Action::NextPage | Action::PreviousPage | Action::Open(_) => {
                 if let Screen::Details(_, page, scroll) = &mut self.screen {
                     *page = match action {
@@ -400,7 +426,8 @@ impl View {
             Action::Redraw => return Some(Effect::Redraw),
             Action::Now => return Some(Effect::Now),
             Action::Help => self.screen = Screen::Help(0),
-            Action::Close | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
+            Action::Setup => self.screen = Screen::Setup(0),
+            Action::Remove | Action::Close | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
             Action::Details => self.open(table),
             Action::Choose(row) if self.follow && self.cursor == row => self.open(table),
             Action::Choose(row) => self.choose(row, table),
@@ -439,8 +466,9 @@ impl View {
             Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
-            Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
+            Action::AskSave => self.ask_to_save(),
             Action::Ask(matter) => match self.chosen(table) {
+                none if none.is_empty() && table.len() == 0 => self.say("there is no process", true),
                 none if none.is_empty() => self.say(NO_PROCESS, true),
                 targets => {
                     self.follow = true;
@@ -466,7 +494,19 @@ impl View {
         None
     }
 
-    fn ask(&mut self, question: Question, text: String) {
+    /// Asks whether to write the settings, if there is a place for them.
+    fn ask_to_save(&mut self) {
+        match &self.file {
+            None => self.say("there is no place for settings: HOME is not set", true),
+            Some(path) => {
+                let effect = Effect::Save(path.clone());
+                self.ask(Question::Confirm(effect), String::new());
+            }
+        }
+    }
+
+    /// Asks a question, with this text in its line.
+    pub fn ask(&mut self, question: Question, text: String) {
         let names = match question {
             Question::Columns | Question::Sort => column::names(),
             // Those of a recording may be others.
@@ -675,6 +715,9 @@ impl View {
             Question::Columns => self.columns = text,
             Question::Sort => self.order = Order::named(&text).unwrap_or(self.order),
             Question::Delay => self.delay = quantity::interval(&text).unwrap_or(self.delay),
+            Question::Setting(place) => SETTINGS[place]
+                .set(self, &text)
+                .unwrap_or_else(|message| self.say(message, true)),
             Question::Search if text.is_empty() => self.search = text,
             Question::Search => {
                 // With this, the next sample has what the rows that are not on the screen lack.
@@ -713,6 +756,10 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
         Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
         Question::Sort => Order::named(text).err().and_then(failed),
         Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
+        Question::Setting(place) => SETTINGS[*place]
+            .set(&mut View::default(), text)
+            .err()
+            .map(|message| (message, None)),
         Question::Time => history::moment(text).err().map(|message| (message, None)),
         Question::About(matter, _) => matter.deed(text).err().map(|known| (known.to_owned(), None)),
         Question::Search | Question::Confirm(_) => None,

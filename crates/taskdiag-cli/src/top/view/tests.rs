@@ -283,10 +283,69 @@ fn what_can_not_be_undone_is_confirmed() {
         press(&mut view, &table, b"i\x15be 2\ry"),
         [Effect::Act(io, vec![target])]
     );
-    assert_eq!(press(&mut view, &table, b"Wy"), [Effect::Save]);
+    assert_eq!(press(&mut view, &table, b"Wy"), []);
+    view.file = Some("top.conf".into());
+    assert_eq!(press(&mut view, &table, b"Wy"), [Effect::Save("top.conf".into())]);
     // There is no process in an empty table.
     press(&mut view, &fake(0), b"k");
     assert!(view.prompt.is_none() && view.message.is_some_and(|message| message.is_error));
+}
+
+/// Check that the page of settings changes what is under its cursor: choices, values that are typed,
+/// lines of the header, columns and their places; and that the cursor stays within it.
+#[test]
+fn settings_are_set_up() {
+    let (mut view, table) = (View::default(), fake(3));
+    let columns = |view: &View| view.shown().into_iter().map(Show::name).collect::<Vec<_>>();
+    let before = columns(&view);
+    // The first one is the delay, the second one the rows.
+    press(&mut view, &table, b"S\r\x159\r\x1b[B\r\x15nosuch\r");
+    assert_eq!(view.delay, Duration::from_secs(9));
+    assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.error.is_some()));
+    press(&mut view, &table, b"\x15threads\r");
+    assert_eq!(view.rows, Rows::Threads);
+    press(&mut view, &table, b"\r\x15processes\r\x1b[A\x1b[A\x1b[A");
+    assert_eq!(view.screen, Screen::Setup(0));
+    let settings = SETTINGS
+        .iter()
+        .filter(|setting| !["header", "columns"].contains(&setting.key));
+    let theme = settings.take_while(|setting| setting.key != "theme").count();
+    press(&mut view, &table, &b"\x1b[B".repeat(theme));
+    press(&mut view, &table, b" ");
+    assert!(view.light);
+    press(&mut view, &table, b"\r");
+    assert!(!view.light);
+    // From the end on: the last column, which is moved by two places and then removed.
+    let last = *before.last().expect("columns");
+    press(&mut view, &table, b"\x1b[F<<");
+    assert_eq!(columns(&view)[before.len() - 3], last);
+    press(&mut view, &table, b">\x1b[3~");
+    assert_eq!(columns(&view).len(), before.len() - 1);
+    assert!(!columns(&view).contains(&last));
+    for _ in 0..before.len() + 3 {
+        press(&mut view, &table, b"\x1b[F\x7f");
+    }
+    assert_eq!(columns(&view), before[..1]);
+    press(&mut view, &table, b"\x1b[A\r");
+    assert_eq!(view.header, HeaderPart::ALL[..6]);
+    press(&mut view, &table, b"\r");
+    assert_eq!(view.header, HeaderPart::ALL);
+    press(&mut view, &table, b"q");
+    assert_eq!(view.screen, Screen::Table);
+}
+
+/// Check that no letter of a text that is pasted is a key, that a question takes it without what ends
+/// a line, and that it confirms nothing.
+#[test]
+fn what_is_pasted_is_text() {
+    let (mut view, table) = (View::default(), fake(3));
+    assert_eq!(press(&mut view, &table, b"\x1b[200~kq\r\x03\x1b[201~"), []);
+    assert!(view.prompt.is_none() && view.screen == Screen::Table);
+    assert_eq!(press(&mut view, &table, b"/\x1b[200~p2\nq\x1b[201~"), []);
+    assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.line.text() == "p2q"));
+    assert_eq!(press(&mut view, &table, b"\x07k\r\x1b[200~y\x1b[201~"), []);
+    assert!(view.prompt.is_some());
+    assert_eq!(press(&mut view, &table, b"nq"), [Effect::Quit]);
 }
 
 /// Check that tags belong to processes, wherever these go, that keys act on all that are tagged, and
