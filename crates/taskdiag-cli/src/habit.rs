@@ -27,6 +27,8 @@ const COLUMNS: &str = "a plus adds columns behind an -o of its own, as in -o +in
 const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds, -4 and -6 families";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
+const PROCESS: &str = "-p PID chooses a process";
+const INTERFACES: &str = "all interfaces count together; `ip -s link` counts each";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
                     a moment of it, --from TIME --to TIME a period";
@@ -77,6 +79,12 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("maps", "-q", Same("--no-header")),
     ("maps", "-X -XX", Hint("-x adds resident and dirty sizes, -o all shows all")),
     ("mem", "-b -g -k -l -m -t -w", Hint("`taskdiag mem --system` shows the memory of the machine; sizes have the unit that fits, --bytes shows exact ones")),
+    ("mem", "#", Hint(PROCESS)),
+    ("net", "#", Hint(PROCESS)),
+    ("sockets", "#", Hint(PROCESS)),
+    ("top", "#", Hint(PROCESS)),
+    ("tree", "#", Hint(PROCESS)),
+    ("watch", "#", Hint(PROCESS)),
     ("mem", "-c -s", Hint("`taskdiag mem --watch SECONDS` repeats it")),
     ("metrics", "-children", Same("--children")),
     ("metrics", "-config.path", Same("--config")),
@@ -88,7 +96,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
     ("metrics", "-namemapping -procnames", Hint(RULES)),
     ("net", "-a -e -l -r -s -t -x", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
-    ("net", "-i", Hint("all interfaces count together; `ip -s link` counts each")),
+    ("net", "-i any eth0 lo wlan0", Hint(INTERFACES)),
     ("net", "-c -n 1 2 5 10", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
     ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
     ("sockets", "-0", Same("--packet")),
@@ -115,6 +123,10 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("sockets", "( ! dport dst not sport src", Hint(EXPRESSIONS)),
     ("sockets", "^", Hint("--where leaves out, as in --where \"uid != 'root'\"")),
     ("sockets", "+", Hint(COLUMNS)),
+    ("sockets", "-I -g", Hint("`ip -s link` counts interfaces, `ip maddress` lists multicast groups")),
+    ("sockets", "-M -S -d", Hint("--where \"protocol == 'mptcp'\" chooses a protocol; sctp and dccp are others")),
+    ("sockets", "-T -Z -z", Hint("owners are processes; `taskdiag ps -Z` shows their security contexts")),
+    ("sockets", "-b -B", Hint("there are no filters of sockets; `ss -0b` shows them")),
     ("sockets", "-K", Hint("nothing here closes sockets: `ss -K` does")),
     ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
     ("top", "-C -no-color", Same("--color=never")),
@@ -269,7 +281,11 @@ pub fn hint(arguments: &[OsString], refused: Option<&str>) -> Option<String> {
     let command = arguments[at].to_str()?;
     let of = |command: &str, argument: &str| {
         let letter = || meaning(command, &format!("-{}", letters(argument).get(..1)?));
-        let sign = || meaning(command, argument.get(..1)?);
+        // A number stands for all.
+        let sign = || match argument.get(..1)? {
+            digit if digit.starts_with(|digit: char| digit.is_ascii_digit()) => meaning(command, "#"),
+            sign => meaning(command, sign),
+        };
         match meaning(command, word(argument).0).or_else(letter).or_else(sign)? {
             Hint(hint) => Some(hint.to_owned()),
             Same(option) if !option.is_empty() && refused.is_some() && !arguments.iter().any(|one| one == option) => {
@@ -339,6 +355,7 @@ mod tests {
             ("sockets -o state 1234", "sockets -o state 1234"),
             ("sockets -o state -t", "sockets -o state --tcp"),
             ("sockets --state state", "sockets --state state"),
+            ("sockets state connected", "sockets --state connected"),
             ("sockets --numeric --tcp", "sockets --tcp"),
             ("sockets state established -t", "sockets --state established --tcp"),
             (

@@ -634,7 +634,7 @@ fn first_threads_that_ended_hide_no_process() {
     let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
     let animal = zoo.start_as("dead-leader", Some(65534)).expect("it starts");
     let pid = animal.pid.to_string();
-    let fields = "state,cmdline,exe,cwd,ns_net,rss_bytes,fd_count,fd_table_size,environ,start_code,pss_bytes";
+    let fields = "ppid,state,cmdline,exe,cwd,ns_net,rss_bytes,fd_count,fd_table_size,environ,start_code,pss_bytes";
     type Runs = fn(&[&str]) -> Option<Run>;
     let root: Runs = |args| Some(run(args));
     let ways = [
@@ -661,9 +661,16 @@ fn first_threads_that_ended_hide_no_process() {
         let mem = ask(&["mem", "-p", &pid, "--jsonl"]).expect("as before");
         let mem = mem.complete();
         assert!(mem.contains("\"pss_bytes\":"), "{source} {mem}");
-        let pgrep = ask(&["pgrep", "-f", "^zoo animal dead-leader"])
-            .expect("as before")
-            .complete();
+        // Others, whose memory may be held, are not read.
+        let pgrep = ask(&[
+            "pgrep",
+            "-P",
+            &task["ppid"].to_string(),
+            "-f",
+            "^zoo animal dead-leader",
+        ])
+        .expect("as before")
+        .complete();
         assert!(pgrep.lines().any(|line| line == pid), "{source} {pgrep}");
     }
     let inspect = run(&["inspect", &pid, "--json"]).complete();
@@ -1041,6 +1048,12 @@ fn habits_get_hints() {
     for (typed, hint) in [
         ("renice 5 1", "`taskdiag top` changes nice values"),
         ("uptime", "load averages"),
+        ("mem 1", "-p PID chooses a process"),
+        ("watch 1234", "-p PID chooses a process"),
+        ("net eth0", "`ip -s link`"),
+        ("sockets -tM", "protocol == 'mptcp'"),
+        ("files --where kind=='pipe'", "kind == 'fifo'"),
+        ("sockets --where family=='IPv4'", "family == 'inet'"),
         ("strace -p 1", "`taskdiag events`"),
         ("top -1", "the key 1"),
         ("netstat -tulpn", "`taskdiag net` counts what each process"),

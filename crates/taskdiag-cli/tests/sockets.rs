@@ -301,6 +301,18 @@ fn sums_count_sockets_once() {
             .map(|row| row["sockets_count"].clone())
     };
     assert_eq!((count("LISTEN"), count("ESTAB")), (Some(json!(1)), Some(json!(2))));
+    for (group, known) in [
+        ("all", &["ESTAB", "LISTEN"][..]),
+        ("Connected", &["ESTAB"]),
+        ("synchronized", &["ESTAB"]),
+        ("big", &["ESTAB", "LISTEN"]),
+        ("bucket", &[]),
+    ] {
+        let sums = complete(&["--tcp", "--by", "state", "--state", group, "--json"]).json();
+        let rows = sums["rows"].as_array().expect("rows").iter();
+        let states: Vec<&str> = rows.filter_map(|row| row["state"].as_str()).collect();
+        assert_eq!(states, known, "{group}");
+    }
     let table = complete(&["--tcp", "--by", "state"]).text();
     assert!(
         table.lines().last().is_some_and(|line| line.ends_with("total")),

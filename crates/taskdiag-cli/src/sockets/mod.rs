@@ -48,9 +48,10 @@ pub struct Args {
     /// Only sockets of IP with one of these ports, at either end
     #[arg(long = "port", value_name = "N,…", value_delimiter = ',', value_parser = port)]
     ports: Vec<u16>,
-    /// Only these states: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on, in any case
-    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = state_named)]
-    states: Vec<State>,
+    /// Only these states: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on, in any case; or groups of states
+    /// of ss: connected, synchronized, bucket, big, all
+    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = states)]
+    states: Vec<Set<State>>,
     /// Only sockets for which this is true, as in `ps --where`, over the fields of sockets and the
     /// pid, comm and fd of an owner. Several must all be true
     #[arg(long = "where", value_name = "EXPR")]
@@ -108,9 +109,24 @@ pub struct KindOptions {
     vsock: bool,
 }
 
+/// The states of a name: one, or a group as in ss(8).
+fn states(name: &str) -> Result<Set<State>, String> {
+    let is_connected = |state| !matches!(state, State::Unconn | State::Listen);
+    let is_bucket = |state| matches!(state, State::SynRecv | State::TimeWait);
+    let members = |is_in: &dyn Fn(State) -> bool| Ok(State::ALL.into_iter().filter(|&state| is_in(state)).collect());
+    match name.to_ascii_lowercase().as_str() {
+        "all" => members(&|_| true),
+        "connected" => members(&is_connected),
+        "synchronized" => members(&|state| is_connected(state) && state != State::SynSent),
+        "bucket" => members(&is_bucket),
+        "big" => members(&|state| !is_bucket(state)),
+        _ => state_named(name).map(Set::from),
+    }
+}
+
 /// The number of a port.
 fn port(text: &str) -> Result<u16, String> {
-    let known = "a port is a number from 0 to 65535; several with commas, as in --port 80,443";
+    let known = "a port is a number from 0 to 65535, as `getent services NAME` says; several with commas: 80,443";
     text.parse().map_err(|_| known.to_owned())
 }
 

@@ -11,6 +11,28 @@ use crate::socket::{protocols, Family, Shutdown, State, TimerKind};
 /// The letters of [`Field::State`].
 const STATES: [&str; 9] = ["R", "S", "D", "I", "T", "t", "P", "Z", "X"];
 
+/// What other programs call values: the column, the word in lower case, and what is meant.
+const OTHER_WORDS: [(&str, &str, &str); 18] = [
+    ("access", "r/w", "access == 'rw'"),
+    ("family", "ipv4", "family == 'inet'"),
+    ("family", "ipv6", "family == 'inet6'"),
+    ("kind", "directory", "kind == 'dir'"),
+    ("kind", "pipe", "kind == 'fifo'"),
+    ("kind", "reg", "kind == 'file'"),
+    ("kind", "sock", "kind == 'socket'"),
+    ("protocol", "unix", "family == 'unix'"),
+    ("state", "running", "state == 'R'"),
+    ("state", "sleeping", "state == 'S'"),
+    ("state", "stopped", "state in ('T', 't')"),
+    ("state", "zombie", "state == 'Z'"),
+    ("type", "tcp", "protocol == 'tcp'"),
+    ("type", "udp", "protocol == 'udp'"),
+    ("use", "mem", "use == 'map'"),
+    ("use", "mmap", "use == 'map'"),
+    ("use", "rtd", "use == 'root'"),
+    ("use", "txt", "use == 'exe'"),
+];
+
 /// Fails if the subject can never be equal to this text.
 pub(super) fn check(subject: Subject, text: &str) -> Result<(), String> {
     let Some(words) = of(subject) else { return Ok(()) };
@@ -19,6 +41,11 @@ pub(super) fn check(subject: Subject, text: &str) -> Result<(), String> {
     let is_number = is_protocol && text.starts_with(|first: char| first.is_ascii_digit());
     if is_number || words.contains(&text) {
         return Ok(());
+    }
+    let (name, lower) = (subject.to_string(), text.to_lowercase());
+    let is_it = |(column, word, _): &&(&str, &str, &str)| *column == name && *word == lower;
+    if let Some((.., meant)) = OTHER_WORDS.iter().find(is_it) {
+        return Err(format!("{text:?} is not a value of {name}: here it is {meant}"));
     }
     // Any letter is near any other.
     let is_near = |word: &&str| word.len() > 1 || word.eq_ignore_ascii_case(text);
@@ -71,6 +98,7 @@ mod tests {
                 "state == 'd'",
                 "column 10: \"d\" is not a value of state; near it are: D",
             ),
+            ("state == 'Running'", "here it is state == 'R'"),
             ("state != 'Q'", "known are R, S, D, I, T, t, P, Z, X"),
             ("pid == 1 or state not in ('R', 'X9')", "\"X9\" is not a value of state"),
             (

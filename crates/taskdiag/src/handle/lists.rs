@@ -16,9 +16,10 @@ use crate::sockets::{self, Listing, SocketField};
 
 impl Handle {
     /// Passes each file that the processes of a snapshot use to `each`, which ends the pass with
-    /// [`ControlFlow::Break`]. The files of one process come together, in the order of the
-    /// snapshot: mapped files, working directory, root directory, program, descriptors by number.
-    /// What threads have for themselves ([`OpenFile::tid`](files::OpenFile::tid)) follows later.
+    /// [`ControlFlow::Break`]. Mapped files come first, of many processes at a time. Then the files of
+    /// each process come together, in the order of the snapshot: working directory, root directory,
+    /// program, descriptors by number. What threads have for themselves
+    /// ([`OpenFile::tid`](files::OpenFile::tid)) follows later.
     /// `each` also gets the process, with the fields that its query asked for.
     ///
     /// The memory that this takes does not depend on the number of files.

@@ -72,7 +72,7 @@ pub fn terminal(name: &str) -> Result<u32, String> {
             Ok(minor & 0xff | major << 8 | (minor & !0xff) << 12)
         }
         None => Err(format!(
-            "there is no terminal {name:?}: they are called like pts/0, tty1 or /dev/ttyS0"
+            "there is no terminal {name:?} here; others may be called pts/1, tty1 or /dev/ttyS0"
         )),
     }
 }
