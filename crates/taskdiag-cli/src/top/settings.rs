@@ -145,6 +145,12 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// The setting with this key, which there is.
+pub fn setting(key: &str) -> &'static Setting {
+    let found = SETTINGS.iter().find(|setting| setting.key == key);
+    found.expect("a key of the table")
+}
+
 /// The path of the settings file: `$XDG_CONFIG_HOME/taskdiag/top.conf`, or below `~/.config`.
 pub fn usual_path() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

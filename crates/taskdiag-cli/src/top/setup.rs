@@ -4,7 +4,7 @@ use super::column::Show;
 use super::draw::HeaderPart;
 use super::keys::Action;
 use super::settings::SETTINGS;
-use super::view::{Question, Screen, View};
+use super::view::{Screen, View};
 
 /// What the cursor of the page can be on. The settings that are lists have an item for each element.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ impl View {
                     Some(next) => setting
                         .set(self, next)
                         .unwrap_or_else(|message| self.say(message, true)),
-                    None => self.ask(Question::Setting(place), value),
+                    None => self.ask_setting(setting.key),
                 }
             }
             (Action::Details | Action::Tag, Item::Header(part)) => {
@@ -65,7 +65,7 @@ impl View {
                 parts.retain(|other| self.header.contains(other) != (*other == part));
                 self.header = parts;
             }
-            (Action::Details | Action::Tag, Item::Column(_)) => self.ask(Question::Columns, columns.join(",")),
+            (Action::Details | Action::Tag, Item::Column(_)) => self.ask_setting("columns"),
             (Action::PreviousColumn, Item::Column(place)) if place > 0 => {
                 columns.swap(place, place - 1);
                 *cursor -= 1;

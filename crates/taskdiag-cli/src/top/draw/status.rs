@@ -13,20 +13,15 @@ use crate::top::groups::COLUMNS;
 use crate::top::input::{Code, Key};
 use crate::top::keys::action;
 use crate::top::rows::{Rows, Target};
-use crate::top::settings::SETTINGS;
 use crate::top::view::{Effect, Prompt, Question};
 
 /// The label before a line that is being typed.
 fn label(question: &Question) -> String {
     match question {
-        Question::Filter => "filter: ".to_owned(),
         Question::Users => "users: ".to_owned(),
         Question::Search => "search: ".to_owned(),
-        Question::Delay => "seconds between samples: ".to_owned(),
         Question::Time => "time: ".to_owned(),
-        Question::Columns => "columns: ".to_owned(),
-        Question::Sort => "sort by: ".to_owned(),
-        Question::Setting(place) => format!("{}: ", SETTINGS[*place].key),
+        Question::Setting(key) => format!("{key}: "),
         Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(*matter, targets)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }

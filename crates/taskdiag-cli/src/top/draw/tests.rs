@@ -263,7 +263,7 @@ fn questions_are_drawn() {
         let mut view = View::default();
         let mut model = model(&mut view, size.1);
         view.prompt = Some(Prompt {
-            question: Question::Filter,
+            question: Question::Setting("filter"),
             line: Line::new("uid = 0"),
             error: Some(("not an operator".to_owned(), Some(5))),
             refusal: None,
@@ -273,7 +273,7 @@ fn questions_are_drawn() {
         assert!(lines.iter().any(|line| line.contains("filter: uid = 0")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("not an operator")), "{lines:#?}");
         view.prompt = Some(Prompt {
-            question: Question::Filter,
+            question: Question::Setting("filter"),
             line: Line::new("x".repeat(500)),
             error: Some(("no".to_owned(), None)),
             refusal: None,
@@ -321,7 +321,7 @@ fn pages_are_drawn() {
                 !fits || lines.iter().any(|line| line.contains(said)),
                 "{page:?}: {lines:#?}"
             );
-            assert!(lines[1].contains(" Process "), "{lines:#?}");
+            assert!(lines[1].contains(&format!(" {} ", page.title())), "{lines:#?}");
         }
     }
     let inquiry = Inquiry {

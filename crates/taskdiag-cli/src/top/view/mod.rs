@@ -16,13 +16,12 @@ use super::keys::{self, Action, Motion, Typed};
 use super::page::Page;
 use super::prompt::Line;
 use super::rows::{Id, Rows, Target};
-use super::settings::SETTINGS;
+use super::settings::setting;
 use super::source::Step;
 use crate::choice::Chosen;
 use crate::complete;
 use crate::history;
 use crate::outcome::Failure;
-use crate::quantity;
 use crate::selection;
 use crate::users;
 
@@ -47,16 +46,12 @@ pub trait Table {
 /// The purpose of a line that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    Filter,
     Users,
     Search,
-    Delay,
     /// A moment of a recording.
     Time,
-    Columns,
-    Sort,
-    /// The value of a setting, by its place.
-    Setting(usize),
+    /// The value of a setting, by its key.
+    Setting(&'static str),
     /// What to do to processes.
     About(Matter, Vec<Target>),
     /// Whether to perform an action.
@@ -410,7 +405,7 @@ impl View {
             Action::Redraw => return Some(Effect::Redraw),
             Action::Now => return Some(Effect::Now),
             Action::Pause => self.paused = !self.paused,
-            Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            Action::AskDelay => self.ask_setting("delay"),
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             _ => {}
@@ -455,15 +450,12 @@ impl View {
             Action::Pause => self.paused = !self.paused,
             Action::Processors => self.each_processor = !self.each_processor,
             Action::SearchNext => self.search_from(self.cursor + 1, table),
-            Action::AskSort => self.ask(Question::Sort, self.order.text()),
-            Action::AskColumns => {
-                let names: Vec<&str> = self.shown().into_iter().map(Show::name).collect();
-                self.ask(Question::Columns, names.join(","));
-            }
-            Action::AskFilter => self.ask(Question::Filter, self.filter.clone()),
+            Action::AskSort => self.ask_setting("sort"),
+            Action::AskColumns => self.ask_setting("columns"),
+            Action::AskFilter => self.ask_setting("filter"),
             Action::AskUsers => self.ask(Question::Users, self.users.clone()),
             Action::AskSearch => self.ask(Question::Search, String::new()),
-            Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            Action::AskDelay => self.ask_setting("delay"),
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask_to_save(),
@@ -505,10 +497,19 @@ impl View {
         }
     }
 
+    /// Asks for the value of a setting. Without columns of one's own, those of the set are there.
+    pub fn ask_setting(&mut self, key: &'static str) {
+        let value = match key {
+            "columns" => self.shown().into_iter().map(Show::name).collect::<Vec<_>>().join(","),
+            _ => (setting(key).get)(self),
+        };
+        self.ask(Question::Setting(key), value);
+    }
+
     /// Asks a question, with this text in its line.
-    pub fn ask(&mut self, question: Question, text: String) {
+    fn ask(&mut self, question: Question, text: String) {
         let names = match question {
-            Question::Columns | Question::Sort => column::names(),
+            Question::Setting("columns" | "sort") => column::names(),
             // Those of a recording may be others.
             Question::Users if !self.is_past => complete::running(Field::User)
                 .into_iter()
@@ -518,7 +519,8 @@ impl View {
         };
         self.prompt = Some(Prompt {
             line: match question {
-                Question::About(..) | Question::Delay | Question::Sort => Line::suggestion(text),
+                Question::Setting("columns" | "filter") => Line::new(text),
+                Question::About(..) | Question::Setting(_) => Line::suggestion(text),
                 _ => Line::new(text),
             },
             question,
@@ -710,12 +712,8 @@ impl View {
             return None;
         }
         match prompt.question {
-            Question::Filter => self.filter = text,
             Question::Users => self.users = text,
-            Question::Columns => self.columns = text,
-            Question::Sort => self.order = Order::named(&text).unwrap_or(self.order),
-            Question::Delay => self.delay = quantity::interval(&text).unwrap_or(self.delay),
-            Question::Setting(place) => SETTINGS[place]
+            Question::Setting(key) => setting(key)
                 .set(self, &text)
                 .unwrap_or_else(|message| self.say(message, true)),
             Question::Search if text.is_empty() => self.search = text,
@@ -743,23 +741,19 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
     let text = text.trim_end();
     let failed = |failure: Failure| Some((one_line(&failure), None));
     match question {
-        Question::Filter if text.is_empty() => None,
-        Question::Filter => {
+        Question::Setting("filter") if !text.is_empty() => {
             let error = selection::parse_filter(text).err()?;
             Some((error.message.clone(), Some(error.column())))
         }
+        Question::Setting(key) => setting(key)
+            .set(&mut View::default(), text)
+            .err()
+            .map(|message| (message.replace('\n', "; "), None)),
         Question::Users if text.is_empty() => None,
         Question::Users => {
             let names: Vec<String> = text.split(',').map(str::to_owned).collect();
             users::users(&names).err().and_then(failed)
         }
-        Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
-        Question::Sort => Order::named(text).err().and_then(failed),
-        Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
-        Question::Setting(place) => SETTINGS[*place]
-            .set(&mut View::default(), text)
-            .err()
-            .map(|message| (message, None)),
         Question::Time => history::moment(text).err().map(|message| (message, None)),
         Question::About(matter, _) => matter.deed(text).err().map(|known| (known.to_owned(), None)),
         Question::Search | Question::Confirm(_) => None,

@@ -4,6 +4,7 @@ use taskdiag::{Field, Identity};
 use taskdiag_core::record::Header;
 
 use super::super::input::Decoder;
+use super::super::settings::SETTINGS;
 use super::*;
 use crate::watch::Rate;
 
