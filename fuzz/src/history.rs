@@ -6,7 +6,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_history::about::About;
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::encode::{Encoder, Sample};
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::{Figures, Part};
 use taskdiag_history::piece::{self, Time, MAGIC};
 
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     if how & 1 != 0 {
         encoder.append_body(time, body, &mut segment).expect("it is small");
     } else {
-        let (snapshot, figures, happened) = (Snapshot::default(), Figures::new(), Happened::default());
+        let (snapshot, figures, happened) = (Snapshot::default(), Figures::new(), IntervalEvents::default());
         let part = Part {
             figures: &figures,
             version: 0,

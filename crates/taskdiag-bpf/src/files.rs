@@ -38,7 +38,7 @@ impl named_records::Record for Record {
 
 /// What to read, and of which files.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct FilesPassRequest {
     /// A bit for each of [`used_as`].
     pub uses: u32,
     /// Bits of [`wants`].
@@ -111,7 +111,7 @@ impl FilesWalk {
             max_run_ns: MAX_RUN_NS,
             check_every: CHECK_EVERY,
         };
-        walk.begin(&[], &Asked::default());
+        walk.begin(&[], &FilesPassRequest::default());
         match walk.run()?.state {
             state::ENDED => Ok(walk),
             other => Err(Error::new(
@@ -127,12 +127,12 @@ impl FilesWalk {
     }
 
     /// Sets the list of processes, at most [`LISTED`], whose files to read.
-    pub fn begin(&mut self, pids: &[u32], asked: &Asked) {
+    pub fn begin(&mut self, pids: &[u32], asked: &FilesPassRequest) {
         self.begin_at(pids, Cursor::default(), asked);
     }
 
     /// As [`begin`](FilesWalk::begin), starting at a place in the list.
-    pub fn begin_at(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) {
+    pub fn begin_at(&mut self, pids: &[u32], cursor: Cursor, asked: &FilesPassRequest) {
         let pids = &pids[..pids.len().min(LISTED)];
         for (offset, &pid) in (LIST_AT..).step_by(size_of::<u32>()).zip(pids) {
             self.memory.write(offset, pid).expect(LAID_OUT);
@@ -243,10 +243,10 @@ mod tests {
         let mut walk = FilesWalk::load().expect("these tests need BPF");
         for (max_run_ns, check_every) in [(0, 1), (0, 7), (MAX_RUN_NS, CHECK_EVERY)] {
             (walk.max_run_ns, walk.check_every) = (max_run_ns, check_every);
-            let asked = Asked {
+            let asked = FilesPassRequest {
                 uses: 0xf,
                 wants: wants::NAMES,
-                ..Asked::default()
+                ..FilesPassRequest::default()
             };
             walk.begin(&[std::process::id(), 0x3fff_ffff, 1], &asked);
             let (mut own, mut ends, mut runs) = (Vec::new(), Vec::new(), 0);
@@ -292,10 +292,10 @@ mod tests {
         let listed = [std::process::id(), 1, std::os::unix::process::parent_id()];
         for wants in [wants::NAMES | wants::FLAGS | wants::STAT | wants::SPACE, wants::STAT, 0] {
             let poisoned = POISONS.map(|poison| {
-                let asked = Asked {
+                let asked = FilesPassRequest {
                     uses: 0xf,
                     wants,
-                    ..Asked::default()
+                    ..FilesPassRequest::default()
                 };
                 walk.begin(&listed, &asked);
                 for memory in [

@@ -10,8 +10,8 @@ use taskdiag_core::snapshot::{Indexer, Snapshot, SourceId};
 use crate::about::{self, About};
 use crate::coder::Reader;
 use crate::encode::COUNTED;
-use crate::events::Happened;
-use crate::figures::{Figure, Figures, Read};
+use crate::events::IntervalEvents;
+use crate::figures::{Figure, FigureDecoder, Figures};
 use crate::piece::{self, Next, Time, MAGIC, NOT_OURS};
 use crate::table::{Changes, Numbers, Table};
 use crate::tasks::{field, Reading};
@@ -26,12 +26,12 @@ pub struct Decoder {
     /// When the sample was taken.
     pub time: Time,
     /// What happened before the sample.
-    pub happened: Happened,
+    pub happened: IntervalEvents,
     fields: Fields,
     reading: Reading,
     texts: Texts,
     table: Table,
-    figures: Read,
+    figures: FigureDecoder,
     decompressor: zstd::stream::write::Decoder<'static, Limited>,
     bytes: Vec<u8>,
     /// Where the next piece begins.
@@ -114,11 +114,11 @@ impl Decoder {
             fields: about.fields.iter().filter_map(|name| field(name)).collect(),
             about,
             time,
-            happened: Happened::default(),
+            happened: IntervalEvents::default(),
             reading: Reading::new(&schema)?,
             texts: Texts::default(),
             table: Table::new(schema.columns.len()),
-            figures: Read::default(),
+            figures: FigureDecoder::default(),
             decompressor,
             at: bytes.len() - rest.len(),
             bytes,
@@ -167,7 +167,7 @@ impl Decoder {
         let mut coder = Reader::new(input);
         self.table.code(Changes::default(), &mut coder)?;
         self.figures.decode(&mut coder)?;
-        self.happened = Happened::decode(&self.texts, &mut coder)?;
+        self.happened = IntervalEvents::decode(&self.texts, &mut coder)?;
         // Later versions may append data here.
         (self.time, self.at) = (time, after);
         Ok(None)
@@ -299,7 +299,7 @@ mod tests {
     use crate::coder::{Coder as _, Writer};
     use crate::encode::Encoder;
     use crate::events::Sum;
-    use crate::figures::{Part, Written};
+    use crate::figures::{FigureEncoder, Part};
     use crate::tasks::Layout;
     use crate::texts::Interned;
     use crate::{varint, MAX_VALUES};
@@ -314,12 +314,12 @@ mod tests {
 
     /// Makes a segment with one sample: these texts, an unchanged table, these figures, and what
     /// happened.
-    fn segment_of(texts: &[u8], figures: &Figures, happened: &Happened) -> Decoder {
+    fn segment_of(texts: &[u8], figures: &Figures, happened: &IntervalEvents) -> Decoder {
         let (mut coder, mut interned) = (Writer::default(), Interned::default());
         let table = Table::new(0).code(Changes::default(), &mut coder);
         let part = Part { figures, version: 1 };
         let coded = table
-            .and_then(|()| Written::default().encode(&[part], &mut interned, &mut coder))
+            .and_then(|()| FigureEncoder::default().encode(&[part], &mut interned, &mut coder))
             .and_then(|()| happened.encode(&mut interned, &mut coder));
         coded.expect("they are valid");
         segment(&[texts, &coder.finish()].concat())
@@ -366,11 +366,11 @@ mod tests {
         for key in 0..300_u32 {
             crate::figures::set(&mut figures, b"", &key.to_be_bytes(), Figure::Number(1));
         }
-        let mut decoder = segment_of(&texts(), &figures, &Happened::default());
+        let mut decoder = segment_of(&texts(), &figures, &IntervalEvents::default());
         assert_eq!(decoder.advance(), Ok(None));
         check_damage(decoder.figures(), "named more often");
         // Sums of programs in the unit with the long name.
-        let mut happened = Happened::default();
+        let mut happened = IntervalEvents::default();
         for program in 0..300_u32 {
             let of = (Vec::new(), program.to_be_bytes().to_vec());
             happened.add_sum(of, Sum::default(), 300);

@@ -1,6 +1,6 @@
 //! The files of a recording: their names, and when they are removed.
 
-use crate::store::Listed;
+use crate::store::RecordingFile;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
@@ -79,8 +79,8 @@ pub fn parse(name: &str) -> Option<(&str, i64)> {
 
 /// The segments to remove, in order of removal: those that are too old and, under a size limit, the
 /// oldest of the finest tier that has any. Files that are being written (`open`) are kept.
-pub fn to_remove(files: &[Listed], open: &[String], keep: Keep, now_ns: i64) -> Vec<String> {
-    let mut segments: Vec<(usize, i64, &Listed)> = files
+pub fn to_remove(files: &[RecordingFile], open: &[String], keep: Keep, now_ns: i64) -> Vec<String> {
+    let mut segments: Vec<(usize, i64, &RecordingFile)> = files
         .iter()
         .filter_map(|file| {
             let (name, begin_ns) = parse(&file.name)?;
@@ -112,8 +112,8 @@ pub fn to_remove(files: &[Listed], open: &[String], keep: Keep, now_ns: i64) -> 
 mod tests {
     use super::*;
 
-    fn file(tier: &str, hours_ago: i64, bytes: u64) -> Listed {
-        Listed {
+    fn file(tier: &str, hours_ago: i64, bytes: u64) -> RecordingFile {
+        RecordingFile {
             name: file_name(tier, NOW - hours_ago * 3600 * 1_000_000_000, 0),
             bytes,
         }
@@ -153,7 +153,7 @@ mod tests {
             file("1min", 300, 10),
             file("1min", 400, 10),
             file("10min", 400, 10),
-            Listed {
+            RecordingFile {
                 name: "notes.txt".to_owned(),
                 bytes: 1 << 40,
             },

@@ -8,8 +8,8 @@ use taskdiag_core::snapshot::Snapshot;
 
 use crate::about::{self, About};
 use crate::coder::Writer;
-use crate::events::Happened;
-use crate::figures::{self, Figure, Figures, Part, Written};
+use crate::events::IntervalEvents;
+use crate::figures::{self, Figure, FigureEncoder, Figures, Part};
 use crate::piece::{self, Time};
 use crate::table::{Changes, Table};
 use crate::tasks::Layout;
@@ -34,7 +34,7 @@ pub struct Sample<'a> {
     /// Figures of the machine and of cgroups, and names.
     pub figures: &'a [Part<'a>],
     /// What happened since the previous sample.
-    pub happened: &'a Happened,
+    pub happened: &'a IntervalEvents,
 }
 
 /// Encodes a segment as pieces.
@@ -49,7 +49,7 @@ pub struct Encoder {
     free: BTreeSet<u32>,
     next_slot: u32,
     generation: u64,
-    figures: Written,
+    figures: FigureEncoder,
     compressor: zstd::stream::write::Encoder<'static, Vec<u8>>,
     body: Vec<u8>,
     row: Vec<u64>,
@@ -87,7 +87,7 @@ impl Encoder {
             free: BTreeSet::new(),
             next_slot: 0,
             generation: 0,
-            figures: Written::default(),
+            figures: FigureEncoder::default(),
             compressor: zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?,
             body: Vec::new(),
             row: Vec::new(),

@@ -84,7 +84,7 @@ pub type Sums = BTreeMap<(Vec<u8>, Vec<u8>), Sum>;
 
 /// What happened between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Happened {
+pub struct IntervalEvents {
     /// Sums by unit and program.
     pub sums: Sums,
     /// Single events, as their source wrote them. See [`wire`].
@@ -93,9 +93,9 @@ pub struct Happened {
     pub left_out: u64,
 }
 
-impl Happened {
+impl IntervalEvents {
     /// Adds what happened later, except single events.
-    pub fn add(&mut self, other: &Happened) {
+    pub fn add(&mut self, other: &IntervalEvents) {
         for (of, &sum) in &other.sums {
             self.add_sum(of.clone(), sum, MAX_SUMS);
         }
@@ -152,7 +152,7 @@ type NetSummed = [u64; 2 + NET_PARTS];
 type NetSingle = [u64; 1 + NET_WORDS - PROTOCOL_WORDS];
 type ProtocolSingle = [u64; 1 + PROTOCOL_WORDS];
 
-impl Happened {
+impl IntervalEvents {
     pub(crate) fn encode(&self, texts: &mut Interned, coder: &mut impl Coder) -> Result<(), Damage> {
         coder.number(self.left_out)?;
         let whole = self.events.iter().filter_map(|event| wire::split(event));
@@ -195,10 +195,10 @@ impl Happened {
         coder.rows(&mut of_protocols, 1, TOO_MANY_EVENTS)
     }
 
-    pub(crate) fn decode(texts: &Texts, coder: &mut impl Coder) -> Result<Happened, Damage> {
-        let mut happened = Happened {
+    pub(crate) fn decode(texts: &Texts, coder: &mut impl Coder) -> Result<IntervalEvents, Damage> {
+        let mut happened = IntervalEvents {
             left_out: coder.number(0)?,
-            ..Happened::default()
+            ..IntervalEvents::default()
         };
         let (mut events, mut sums) = (Vec::<Single>::new(), Vec::<Summed>::new());
         coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     /// Encodes and decodes.
-    fn come_back(happened: &Happened) -> Happened {
+    fn come_back(happened: &IntervalEvents) -> IntervalEvents {
         let (mut interned, mut named) = (Interned::default(), Vec::new());
         let mut coder = Writer::default();
         happened.encode(&mut interned, &mut coder).expect("it is valid");
@@ -345,7 +345,7 @@ mod tests {
         interned.encode(&mut named);
         let mut texts = Texts::default();
         texts.decode(&mut Input(&named)).expect("texts");
-        Happened::decode(&texts, &mut Reader::new(Input(&out))).expect("events")
+        IntervalEvents::decode(&texts, &mut Reader::new(Input(&out))).expect("events")
     }
 
     /// Check that the network traffic of exits and sums survives, that none is not the same as not
@@ -368,7 +368,7 @@ mod tests {
             net_sent_bytes,
             ..Sum::default()
         };
-        let happened = Happened {
+        let happened = IntervalEvents {
             events: [None, Some(0), Some(u64::MAX), Some(5)].map(exit).into(),
             sums: [(b"a", sent(0)), (b"b", sent(9))]
                 .map(|(name, sum)| ((Vec::new(), name.to_vec()), sum))
@@ -387,15 +387,15 @@ mod tests {
             coder.number(0).expect("any number");
         }
         let out = coder.finish();
-        let read = Happened::decode(&Texts::default(), &mut Reader::new(Input(&out)));
-        assert_eq!(read, Ok(Happened::default()));
+        let read = IntervalEvents::decode(&Texts::default(), &mut Reader::new(Input(&out)));
+        assert_eq!(read, Ok(IntervalEvents::default()));
     }
 
     proptest! {
         /// Check that events survive unchanged, in order of time, and that sums survive.
         #[test]
         fn events_come_back(made in proptest::collection::vec((1..4_u16, 0..5_u32, any::<u64>(), proptest::collection::vec(prop_oneof![0..3_u64, any::<u64>()], 0..4)), 0..30)) {
-            let mut happened = Happened { left_out: 7, ..Happened::default() };
+            let mut happened = IntervalEvents { left_out: 7, ..IntervalEvents::default() };
             for (kind, pid, time_ns, words) in &made {
                 let rest: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 happened.events.push(event(*kind, *pid, *time_ns, &rest));

@@ -57,9 +57,9 @@ pub struct Part<'a> {
 
 /// The state of an encoder: the version and the figures of each part.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Vec<(u64, Numbered)>);
+pub(crate) struct FigureEncoder(Vec<(u64, Numbered)>);
 
-impl Written {
+impl FigureEncoder {
     /// Encodes what changed since the last call. The parts must be the same as then.
     pub(crate) fn encode(
         &mut self,
@@ -105,9 +105,9 @@ const TOO_MANY: &str = "there are more figures than any recorder writes";
 
 /// The state of a decoder.
 #[derive(Debug, Default)]
-pub(crate) struct Read(Numbered);
+pub(crate) struct FigureDecoder(Numbered);
 
-impl Read {
+impl FigureDecoder {
     pub(crate) fn decode(&mut self, coder: &mut impl Coder) -> Result<(), Damage> {
         let mut changes = Changes::new();
         coder.rows(&mut changes, ALIKE, TOO_MANY)?;

@@ -5,7 +5,7 @@ use std::io;
 use crate::about::About;
 use crate::directory::{file_name, to_remove, Keep, Tier, TIERS};
 use crate::encode::{Encoder, Sample};
-use crate::events::Happened;
+use crate::events::IntervalEvents;
 use crate::piece::Time;
 use crate::store::{Space, Store};
 
@@ -59,7 +59,7 @@ struct InTier<F> {
     /// When the last sample was written.
     written: Option<Time>,
     /// What happened since the last sample of this tier.
-    happened: Happened,
+    happened: IntervalEvents,
 }
 
 /// The segment that is being written.
@@ -110,7 +110,7 @@ impl<S: Store> Recorder<S> {
             tier,
             open: None,
             written: None,
-            happened: Happened::default(),
+            happened: IntervalEvents::default(),
         };
         Recorder {
             store,

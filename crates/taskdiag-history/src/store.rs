@@ -13,7 +13,7 @@ pub struct Space {
 
 /// A file of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listed {
+pub struct RecordingFile {
     /// Its name.
     pub name: String,
     /// Its size in bytes.
@@ -26,7 +26,7 @@ pub trait Store {
     type File;
 
     /// Lists the files.
-    fn list(&self) -> io::Result<Vec<Listed>>;
+    fn list(&self) -> io::Result<Vec<RecordingFile>>;
     /// Creates a file, which must not exist. The file survives a power loss once the directory is
     /// synchronised.
     fn create(&mut self, name: &str) -> io::Result<Self::File>;

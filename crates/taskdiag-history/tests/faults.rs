@@ -13,11 +13,11 @@ use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_history::decode::{Decoder, End};
 use taskdiag_history::directory::{file_name, Keep};
 use taskdiag_history::encode::Sample;
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
-use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::store::{RecordingFile, Space, Store};
 use taskdiag_history::About;
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
@@ -56,8 +56,8 @@ impl Faulty {
 impl Store for Faulty {
     type File = String;
 
-    fn list(&self) -> io::Result<Vec<Listed>> {
-        let listed = |(name, bytes): (&String, &Bytes)| Listed {
+    fn list(&self) -> io::Result<Vec<RecordingFile>> {
+        let listed = |(name, bytes): (&String, &Bytes)| RecordingFile {
             name: name.clone(),
             bytes: bytes.all.len() as u64,
         };
@@ -243,7 +243,7 @@ fn record(all: &[Vec<Made>], fates: Vec<Fate>) -> (Faulty, Vec<bool>) {
             tasks: light.as_ref().map_or(&all, |(ran, _)| ran),
             others: light.as_ref().map(|(_, others)| others),
             figures: &parts,
-            happened: &Happened::default(),
+            happened: &IntervalEvents::default(),
         };
         let notices = recorder.record(&sample, false);
         before.clone_from(made);
@@ -371,7 +371,7 @@ fn part(figures: &Figures, version: u64) -> Part<'_> {
     Part { figures, version }
 }
 
-fn whole<'a>(time: Time, tasks: &'a Snapshot, figures: &'a [Part<'a>], happened: &'a Happened) -> Sample<'a> {
+fn whole<'a>(time: Time, tasks: &'a Snapshot, figures: &'a [Part<'a>], happened: &'a IntervalEvents) -> Sample<'a> {
     Sample {
         time,
         tasks,
@@ -402,7 +402,7 @@ fn what_changes_back_is_recorded() {
 #[test]
 fn the_last_part_is_left_to_others() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
-    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
     let sample =
         |recorder: &mut Recorder<Faulty>, index| recorder.record(&whole(time(index), &tasks, &[], &happened), false);
     assert_eq!(sample(&mut recorder, 0), []);
@@ -429,7 +429,7 @@ fn old_samples_make_room() {
     let old = file_name("full", time(0).wall_ns - 2 * 86_400 * 1_000_000_000, 0);
     store.files.insert(old.clone(), Bytes::default());
     let mut recorder = Recorder::new(store, About::default(), Keep::Usual);
-    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
     assert_eq!(recorder.record(&whole(time(0), &tasks, &[], &happened), false), []);
     assert!(!recorder.store().files.contains_key(&old) && recorder.bytes_written() > 0);
 }
@@ -441,7 +441,7 @@ fn counts(every_ns: u64, seconds: impl Iterator<Item = usize>, full_at: usize) -
         ..About::default()
     };
     let mut recorder = Recorder::new(Faulty::default(), about, Keep::Usual);
-    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
     for second in seconds {
         recorder.store().is_full = second == full_at;
         let at = Time {
@@ -482,7 +482,7 @@ fn long_intervals_are_kept_as_long() {
 #[test]
 fn clocks_may_be_set() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
-    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
     recorder.record(&whole(time(0), &tasks, &[], &happened), false);
     let set = Time {
         wall_ns: time(0).wall_ns,
@@ -527,7 +527,7 @@ fn command_lines_have_bounds() {
         ..About::default()
     };
     let mut recorder = Recorder::new(Faulty::default(), about, Keep::Usual);
-    let happened = Happened::default();
+    let happened = IntervalEvents::default();
     assert_eq!(recorder.record(&whole(time(0), &tasks, &[], &happened), false), []);
     let store = std::mem::take(recorder.store());
     let mut decoder = Decoder::open(full(&store).to_vec()).unwrap().unwrap();
@@ -550,7 +550,7 @@ fn command_lines_have_bounds() {
 #[test]
 fn parts_of_figures_have_versions() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
-    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
     let figures = |made: &[(&str, u64)]| {
         let mut figures = Figures::new();
         for (key, number) in made {

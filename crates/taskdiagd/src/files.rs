@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use taskdiag_bpf::files::{self, used_as, Asked, Cursor, Match};
+use taskdiag_bpf::files::{self, used_as, Cursor, FilesPassRequest, Match};
 use taskdiag_core::error::Result;
 use taskdiag_core::field::Group;
 use taskdiag_core::record::Record;
@@ -129,7 +129,12 @@ impl PassResult {
 impl Programs {
     /// Reads the files of processes, starting at a place in the list, as long as a part has time
     /// and room. Returns where to continue, if there is more.
-    fn read_files(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) -> Result<(PassResult, Option<Cursor>)> {
+    fn read_files(
+        &mut self,
+        pids: &[u32],
+        cursor: Cursor,
+        asked: &FilesPassRequest,
+    ) -> Result<(PassResult, Option<Cursor>)> {
         let mut found = PassResult::default();
         let Some(walk) = self.files_walk() else {
             return Ok((found, None));
@@ -146,13 +151,13 @@ impl Programs {
 }
 
 /// What a request asks about files, in the program's form.
-pub fn asked(files: &wire::Files, viewer: &Viewer, as_task: u64) -> Asked {
+pub fn asked(files: &wire::Files, viewer: &Viewer, as_task: u64) -> FilesPassRequest {
     let one = |file: &wire::FileMatch| Match {
         dev_major: file.dev_major.get(),
         dev_minor: file.dev_minor.get(),
         inode: file.inode.get(),
     };
-    let mut asked = Asked {
+    let mut asked = FilesPassRequest {
         uses: files.uses.get(),
         wants: files.wants.get(),
         types: files.types.get(),

@@ -7,7 +7,7 @@ use taskdiag::{Event, Field, Fields, Identity, Past, Snapshot};
 use taskdiag_core::derived::Context;
 use taskdiag_core::record::{attr, part_mut, Net};
 use taskdiag_history::decode::Decoder;
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::Figures;
 
 use super::library::Library;
@@ -187,12 +187,12 @@ impl Reader {
 }
 
 /// The single events before a sample.
-fn events(happened: &Happened) -> impl Iterator<Item = Event<'_>> {
+fn events(happened: &IntervalEvents) -> impl Iterator<Item = Event<'_>> {
     happened.events.iter().filter_map(|bytes| Event::decode(bytes))
 }
 
 /// What the processes that ended before a sample moved in all.
-fn exits(happened: &Happened) -> HashMap<Identity, Net> {
+fn exits(happened: &IntervalEvents) -> HashMap<Identity, Net> {
     let exit = |event: Event<'_>| {
         let identity = Identity::new(event.pid(), event.start_ns().ok()? as u64);
         Some((identity, *event.traffic()?))
@@ -203,7 +203,7 @@ fn exits(happened: &Happened) -> HashMap<Identity, Net> {
 
 impl Unseen {
     /// Adds those that began and ended since the previous sample.
-    fn add(&mut self, happened: &Happened, before_ns: u64) {
+    fn add(&mut self, happened: &IntervalEvents, before_ns: u64) {
         for event in events(happened).filter(|event| event.start_ns().is_ok_and(|start_ns| start_ns > before_ns as i64))
         {
             let moved = [event.net_sent_bytes(), event.net_received_bytes()];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use taskdiag_history::decode::{Broken, Decoder, End};
 use taskdiag_history::directory::{parse, Tier, TIERS};
 use taskdiag_history::piece::{self, Next, Time, MAGIC};
-use taskdiag_history::store::Listed;
+use taskdiag_history::store::RecordingFile;
 use taskdiag_history::About;
 
 use crate::outcome::Failure;
@@ -114,7 +114,7 @@ impl Library {
         let path = self.path.display();
         let files = disk::list(&self.path)
             .map_err(|error| Failure::Unanswered(format!("{path}: reading the recording: {error}")))?;
-        let segment = |file: Listed| {
+        let segment = |file: RecordingFile| {
             let (tier, begin_ns) = parse(&file.name)?;
             let tier = TIERS.iter().find(|known| known.name == tier)?;
             Some(Segment {

@@ -8,7 +8,7 @@ use taskdiag_core::cgroup::Runtime;
 use taskdiag_core::derived::{self, Context};
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_history::decode::{number, Decoder, End};
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::{Figure, Figures};
 use taskdiag_history::piece::Time;
 use taskdiag_history::{About, Damage};
@@ -223,7 +223,7 @@ impl Recorded {
     }
 
     /// What happened before the sample.
-    pub fn happened(&self) -> &Happened {
+    pub fn happened(&self) -> &IntervalEvents {
         &self.decoder.happened
     }
 

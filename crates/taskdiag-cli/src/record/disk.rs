@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use taskdiag_history::directory::{parse, LOCK};
 use taskdiag_history::piece::{check_magic, MAGIC, NOT_OURS};
-use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::store::{RecordingFile, Space, Store};
 
 use crate::outcome::Failure;
 
@@ -153,7 +153,7 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
 impl Store for Disk {
     type File = Written;
 
-    fn list(&self) -> io::Result<Vec<Listed>> {
+    fn list(&self) -> io::Result<Vec<RecordingFile>> {
         list_in(&self.directory)
     }
 
@@ -198,11 +198,11 @@ impl Store for Disk {
 }
 
 /// The files in a directory, sorted by name.
-pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
+pub fn list(path: &Path) -> io::Result<Vec<RecordingFile>> {
     list_in(open_directory(path)?)
 }
 
-fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
+fn list_in(directory: impl AsFd) -> io::Result<Vec<RecordingFile>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
@@ -212,7 +212,7 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
             continue;
         };
         if let (FileType::RegularFile, Ok(name)) = (FileType::from_raw_mode(stat.st_mode), name.to_str()) {
-            files.push(Listed {
+            files.push(RecordingFile {
                 name: name.to_owned(),
                 bytes: stat.st_size as u64,
             });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taskdiag::events::{EventSource, Options};
 use taskdiag::{Event, EventKind, Events, Field, Handle, Value};
-use taskdiag_history::events::{Happened, Sum};
+use taskdiag_history::events::{IntervalEvents, Sum};
 
 use crate::events::{Cgroups, Stop};
 use crate::proc;
@@ -32,7 +32,7 @@ const GATHER: Duration = Duration::from_millis(100);
 pub struct Tally {
     events: Events,
     cgroups: Cgroups,
-    happened: Happened,
+    happened: IntervalEvents,
     begun: Begun,
     lost: u64,
 }
@@ -69,7 +69,7 @@ impl Tally {
         Ok(Tally {
             events,
             cgroups: Cgroups::for_any_source(),
-            happened: Happened::default(),
+            happened: IntervalEvents::default(),
             begun: Begun::default(),
             lost: 0,
         })
@@ -103,7 +103,7 @@ impl Tally {
     }
 
     /// Returns what happened since the last call, for a sample that was taken at this time.
-    pub fn take(&mut self, sample_ns: u64) -> Happened {
+    pub fn take(&mut self, sample_ns: u64) -> IntervalEvents {
         self.begun.samples_ns = [Some(sample_ns), self.begun.samples_ns[0]];
         // Errors are reported by the next wait.
         let _ = self.read();
@@ -114,7 +114,7 @@ impl Tally {
     }
 }
 
-fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, begun: &mut Begun) {
+fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut IntervalEvents, begun: &mut Begun) {
     let mut sum = Sum::default();
     match event.kind() {
         EventKind::Fork => {
@@ -215,7 +215,8 @@ mod tests {
     /// very many other processes end.
     #[test]
     fn kills_are_told_among_very_many() {
-        let (mut cgroups, mut happened, mut begun) = (Cgroups::for_any_source(), Happened::default(), Begun::default());
+        let (mut cgroups, mut happened, mut begun) =
+            (Cgroups::for_any_source(), IntervalEvents::default(), Begun::default());
         let mut all = vec![0; 3000];
         all.extend(vec![wire::OOM_VICTIM; 300]);
         for flags in all {

@@ -7,10 +7,10 @@ use taskdiag_history::events::Sum;
 
 use super::cached::Tree;
 use super::commands::Command;
-use super::incidents::{Forks, Incident, What};
+use super::incidents::{Forks, Incident, IncidentKind};
 use super::present::{Memory, Present, GROUPINGS};
 use super::reading::{Point, Read};
-use super::series::{Amounts, Chosen, Groups, Resource, Series, MAX_SERIES};
+use super::series::{Amounts, Groups, LargestGroups, Resource, Series, MAX_SERIES};
 use crate::grouping::Name;
 use crate::mem::{Account, AccountLine};
 use crate::outcome::counted;
@@ -173,7 +173,7 @@ fn values(points: &[Point], value: impl Fn(usize, &Point) -> Option<Value>) -> V
     points.iter().enumerate().map(of).collect()
 }
 
-fn over_time(by: &str, chosen: Chosen, points: &[Point]) -> Value {
+fn over_time(by: &str, chosen: LargestGroups, points: &[Point]) -> Value {
     let all = || chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
     let unattributed = |index: usize, point: &Point| {
         let (busy, _) = point.busy?;
@@ -318,15 +318,15 @@ fn unit_of(cgroup: &[u8]) -> Option<Value> {
 fn incident(incident: &Incident) -> Value {
     let processes = |count: u64| counted(count, "process");
     let (kind, text, unit, program) = match &incident.what {
-        What::OomInCgroup(cgroup, count) => {
+        IncidentKind::OomInCgroup(cgroup, count) => {
             let text = format!("{} killed for lack of memory in {}", processes(*count), shown(cgroup));
             ("oom", text, unit_of(cgroup), None)
         }
-        What::OomInMachine(count) => {
+        IncidentKind::OomInMachine(count) => {
             let text = format!("{} killed for lack of memory, in no recorded cgroup", processes(*count));
             ("oom", text, None, None)
         }
-        What::OomKill(kill) => {
+        IncidentKind::OomKill(kill) => {
             let place = match &kill.cgroup {
                 Some(cgroup) => format!("in {}", shown(cgroup)),
                 None => "in a cgroup of which no point has a process".to_owned(),
@@ -344,7 +344,7 @@ fn incident(incident: &Incident) -> Value {
                 Some(shown(&kill.comm)),
             )
         }
-        What::Forks(bursts) => {
+        IncidentKind::Forks(bursts) => {
             let Forks { unit, program, .. } = &bursts[0];
             let often = match bursts.len() {
                 1 => String::new(),
@@ -366,25 +366,25 @@ fn incident(incident: &Incident) -> Value {
             );
             ("forks", text, Some(text_or_null(unit)), Some(shown(program)))
         }
-        What::Restart(unit) => (
+        IncidentKind::Restart(unit) => (
             "restart",
             format!("{} restarted", shown(unit)),
             Some(shown(unit).into()),
             None,
         ),
-        What::FullDisk(path, percent, free) => {
+        IncidentKind::FullDisk(path, percent, free) => {
             let free = text::written(|out| people::size(out, *free));
             let text = format!("{} is full: {percent} % used, {free} free", shown(path));
             ("disk", text, None, None)
         }
-        What::Boot => ("boot", "the machine started".to_owned(), None, None),
-        What::Gap(until_ns) => {
+        IncidentKind::Boot => ("boot", "the machine started".to_owned(), None, None),
+        IncidentKind::Gap(until_ns) => {
             let seconds = (until_ns - incident.wall_ns) / 1_000_000_000;
             ("gap", format!("nothing was recorded for {seconds} s"), None, None)
         }
     };
     let mut row = json!({ "ms": ms(incident.wall_ns), "kind": kind, "text": text });
-    if let What::Forks(bursts) = &incident.what {
+    if let IncidentKind::Forks(bursts) = &incident.what {
         row["times"] = bursts.iter().map(|forks| ms(forks.wall_ns)).collect();
     }
     if let Some(unit) = unit {
@@ -488,13 +488,15 @@ mod tests {
                 what,
             })
         };
-        let oom = row(What::OomInCgroup(b"/system.slice/db.service".to_vec(), 2));
+        let oom = row(IncidentKind::OomInCgroup(b"/system.slice/db.service".to_vec(), 2));
         assert_eq!((&oom["unit"], &oom["ms"]), (&json!("db.service"), &json!(5)));
         assert_eq!(
             oom["text"],
             "2 processes killed for lack of memory in /system.slice/db.service"
         );
-        assert!(row(What::OomInCgroup(b"/user.slice".to_vec(), 1)).get("unit").is_none());
+        assert!(row(IncidentKind::OomInCgroup(b"/user.slice".to_vec(), 1))
+            .get("unit")
+            .is_none());
         let burst = |wall_ns, count| Forks {
             wall_ns,
             count,
@@ -503,13 +505,13 @@ mod tests {
             program: b"sh".to_vec(),
             most: 400,
         };
-        let twice = row(What::Forks(vec![burst(5_000_000, 500), burst(9_000_000, 1000)]));
+        let twice = row(IncidentKind::Forks(vec![burst(5_000_000, 500), burst(9_000_000, 1000)]));
         assert_eq!(twice["times"], json!([5, 9]));
         assert_eq!(
             twice["text"],
             "2 times: 1500 processes started, 200 per second at most; 800 of them are sh of a.service"
         );
-        let forks = row(What::Forks(vec![burst(5_000_000, 500)]));
+        let forks = row(IncidentKind::Forks(vec![burst(5_000_000, 500)]));
         assert_eq!((&forks["unit"], &forks["program"]), (&json!("a.service"), &json!("sh")));
         assert_eq!(
             forks["text"],
@@ -523,7 +525,7 @@ mod tests {
     fn what_matters_leads() {
         let kill = |wall_ns, cgroup: Option<&str>, is_logged| Incident {
             wall_ns,
-            what: What::OomKill(super::super::incidents::Kill {
+            what: IncidentKind::OomKill(super::super::incidents::Kill {
                 pid: 7,
                 comm: b"eater".to_vec(),
                 cgroup: cgroup.map(|path| path.as_bytes().to_vec()),
@@ -546,9 +548,9 @@ mod tests {
             },
             caches: Vec::new(),
             logged: vec![
-                at(1_000_000, What::Forks(vec![Forks::default()])),
-                at(2_000_000, What::Boot),
-                at(3_000_000, What::Restart(b"a.service".to_vec())),
+                at(1_000_000, IncidentKind::Forks(vec![Forks::default()])),
+                at(2_000_000, IncidentKind::Boot),
+                at(3_000_000, IncidentKind::Restart(b"a.service".to_vec())),
                 kill(4_000_000, None, false),
                 kill(5_000_000, Some("/a.service"), true),
             ],

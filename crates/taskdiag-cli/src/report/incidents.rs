@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The kind of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum IncidentKind {
     /// The OOM killer killed this many processes of this cgroup since the previous point.
     OomInCgroup(Vec<u8>, u64),
     /// The OOM killer killed this many processes on the machine since the previous point.
@@ -44,7 +44,7 @@ pub struct Incident {
     /// later point.
     pub wall_ns: i64,
     /// What happened.
-    pub what: What,
+    pub what: IncidentKind,
 }
 
 /// Forks between two samples.
@@ -93,7 +93,7 @@ pub fn bursts(forks: Vec<Forks>) -> Vec<Incident> {
         .into_values()
         .map(|bursts| Incident {
             wall_ns: bursts[0].wall_ns,
-            what: What::Forks(bursts),
+            what: IncidentKind::Forks(bursts),
         })
         .collect()
 }
@@ -176,25 +176,30 @@ pub fn settle(mut incidents: Vec<Incident>, apart_ns: i64) -> Vec<Incident> {
         from..incidents.partition_point(|other| other.wall_ns <= wall_ns.saturating_add(apart_ns))
     };
     for at in 0..incidents.len() {
-        let What::OomInCgroup(path, mut count) = incidents[at].what.clone() else {
+        let IncidentKind::OomInCgroup(path, mut count) = incidents[at].what.clone() else {
             continue;
         };
         for other in near(&incidents, at).filter(|&other| incidents[other].can_be_in(&path)) {
             count -= take(&mut of_cgroups[other], count);
         }
         of_machine[at] = count;
-        incidents[at].what = What::OomInCgroup(path, count);
+        incidents[at].what = IncidentKind::OomInCgroup(path, count);
     }
     for at in 0..incidents.len() {
-        let What::OomInMachine(mut count) = incidents[at].what else {
+        let IncidentKind::OomInMachine(mut count) = incidents[at].what else {
             continue;
         };
         for other in near(&incidents, at) {
             count -= take(&mut of_machine[other], count);
         }
-        incidents[at].what = What::OomInMachine(count);
+        incidents[at].what = IncidentKind::OomInMachine(count);
     }
-    let is_left = |one: &Incident| !matches!(one.what, What::OomInCgroup(_, 0) | What::OomInMachine(0));
+    let is_left = |one: &Incident| {
+        !matches!(
+            one.what,
+            IncidentKind::OomInCgroup(_, 0) | IncidentKind::OomInMachine(0)
+        )
+    };
     incidents.retain(is_left);
     incidents
 }
@@ -210,27 +215,29 @@ impl Incident {
     /// The place in a list that leads with what matters most.
     pub fn rank(&self) -> u8 {
         match self.what {
-            What::OomKill(_) | What::OomInCgroup(..) | What::OomInMachine(_) => 0,
-            What::Restart(_) | What::FullDisk(..) => 1,
-            What::Boot | What::Gap(_) => 2,
-            What::Forks(_) => 3,
+            IncidentKind::OomKill(_) | IncidentKind::OomInCgroup(..) | IncidentKind::OomInMachine(_) => 0,
+            IncidentKind::Restart(_) | IncidentKind::FullDisk(..) => 1,
+            IncidentKind::Boot | IncidentKind::Gap(_) => 2,
+            IncidentKind::Forks(_) => 3,
         }
     }
 
     /// Adds what the report of the same kill in the kernel's log knows.
     pub fn learn(&mut self, logged: &Incident) {
-        if let (What::OomKill(kill), What::OomKill(logged)) = (&mut self.what, &logged.what) {
+        if let (IncidentKind::OomKill(kill), IncidentKind::OomKill(logged)) = (&mut self.what, &logged.what) {
             kill.cgroup = kill.cgroup.take().or_else(|| logged.cgroup.clone());
         }
     }
 
     fn is_named(&self) -> bool {
-        matches!(self.what, What::OomKill(_))
+        matches!(self.what, IncidentKind::OomKill(_))
     }
 
     /// Whether this cgroup may count the kill.
     fn can_be_in(&self, path: &[u8]) -> bool {
-        let What::OomKill(kill) = &self.what else { return false };
+        let IncidentKind::OomKill(kill) = &self.what else {
+            return false;
+        };
         let below = |cgroup: &Vec<u8>| {
             let rest = cgroup.strip_prefix(path);
             path == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
@@ -243,7 +250,7 @@ impl Incident {
         // The kernel log and events use different clocks, and a process may take long to end.
         const APART_NS: i64 = 10_000_000_000;
         match (&self.what, &other.what) {
-            (What::OomKill(one), What::OomKill(two)) => {
+            (IncidentKind::OomKill(one), IncidentKind::OomKill(two)) => {
                 one.pid == two.pid && self.wall_ns.saturating_sub(other.wall_ns).saturating_abs() <= APART_NS
             }
             _ => false,
@@ -330,7 +337,7 @@ mod tests {
             // One program has one incident.
             assert!(found.len() <= 1);
             found.first().map_or(0, |one| match &one.what {
-                What::Forks(bursts) => bursts.len(),
+                IncidentKind::Forks(bursts) => bursts.len(),
                 other => panic!("{other:?}"),
             })
         };
@@ -429,7 +436,7 @@ mod tests {
     fn kills_are_told_once() {
         let named = |wall_ns, cgroup: Option<&str>| Incident {
             wall_ns,
-            what: What::OomKill(Kill {
+            what: IncidentKind::OomKill(Kill {
                 pid: 7,
                 comm: b"eater".to_vec(),
                 cgroup: cgroup.map(|path| path.as_bytes().to_vec()),
@@ -438,11 +445,11 @@ mod tests {
         };
         let in_cgroup = |wall_ns, path: &str, count| Incident {
             wall_ns,
-            what: What::OomInCgroup(path.as_bytes().to_vec(), count),
+            what: IncidentKind::OomInCgroup(path.as_bytes().to_vec(), count),
         };
         let in_machine = |wall_ns, count| Incident {
             wall_ns,
-            what: What::OomInMachine(count),
+            what: IncidentKind::OomInMachine(count),
         };
         let told = |incidents: &[Incident]| settle(incidents.to_vec(), 60);
         // The machine's counter is read in each sample, cgroups are read later, and the process

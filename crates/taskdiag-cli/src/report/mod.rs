@@ -36,7 +36,7 @@ use crate::output::relation::Absences;
 use crate::output::Output;
 use crate::source::SourceOptions;
 use document::Contents;
-use incidents::{Incident, Kill, What};
+use incidents::{Incident, IncidentKind, Kill};
 use present::Present;
 use reading::Read;
 
@@ -275,7 +275,7 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
     }
     let incident = |kill: kernel_log::Kill| Incident {
         wall_ns: wall(kill.since_boot_ns),
-        what: What::OomKill(Kill {
+        what: IncidentKind::OomKill(Kill {
             pid: kill.pid,
             comm: kill.comm,
             cgroup: Some(kill.cgroup),

@@ -7,12 +7,14 @@ use taskdiag::{Absent, Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
 use taskdiag_history::decode::{number, text, Decoder, End};
 use taskdiag_history::directory::{Tier, TIERS};
-use taskdiag_history::events::{Happened, Sum};
+use taskdiag_history::events::{IntervalEvents, Sum};
 use taskdiag_history::figures::Figure;
 use taskdiag_history::piece::Time;
 use taskdiag_history::About;
 
-use super::incidents::{bursts, innermost, settle, Counts, Forks, FullDisks, Incident, Kill, Services, What, Which};
+use super::incidents::{
+    bursts, innermost, settle, Counts, Forks, FullDisks, Incident, IncidentKind, Kill, Services, Which,
+};
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups, Resource};
 use crate::history::library::{far_ns, torn, Library};
@@ -208,21 +210,21 @@ const DISK: [Field; 2] = [Field::ReadBytes, Field::WriteBytes];
 const NETWORK: [Field; 2] = [Field::NetSentBytes, Field::NetReceivedBytes];
 
 /// What is known of a process at a point.
-struct Known {
+struct ProcessUse {
     used: Used,
     ppid: u32,
     /// Its unit and name as events have them.
     of: Ended,
 }
 
-impl Known {
-    fn new(task: &Task<'_>) -> Known {
+impl ProcessUse {
+    fn new(task: &Task<'_>) -> ProcessUse {
         let number = |field: Field| match task.value(field) {
             Ok(Value::Unsigned(number)) => Some(number),
             _ => None,
         };
         let sum = |[one, other]: [Field; 2]| Some(number(one)?.saturating_add(number(other)?));
-        Known {
+        ProcessUse {
             used: [used_ns(task), sum(DISK), sum(NETWORK)],
             ppid: task.ppid().unwrap_or(0),
             of: ended(task),
@@ -236,7 +238,7 @@ struct Before {
     wall_ns: i64,
     boot_ns: u64,
     /// What is known of each process that has not ended.
-    used: HashMap<Which, Known>,
+    used: HashMap<Which, ProcessUse>,
     /// Clock ticks of the machine: busy ticks, and all ticks.
     ticks: Option<(u64, u64)>,
 }
@@ -339,7 +341,7 @@ impl Reader {
     }
 
     /// Adds what happened between two samples.
-    fn happened(&mut self, happened: &Happened, time: Time, since_ns: Option<u64>) {
+    fn happened(&mut self, happened: &IntervalEvents, time: Time, since_ns: Option<u64>) {
         self.kills(happened, time.wall_ns.saturating_sub_unsigned(time.boot_ns));
         let mut forks = Forks {
             wall_ns: time.wall_ns,
@@ -373,7 +375,7 @@ impl Reader {
     }
 
     /// Notes how processes that ended were named, and which of them the OOM killer killed.
-    fn kills(&mut self, happened: &Happened, boot_ns: i64) {
+    fn kills(&mut self, happened: &IntervalEvents, boot_ns: i64) {
         let events = || happened.events.iter().filter_map(|bytes| Event::decode(bytes));
         // A process is counted by the name that it had in the end.
         for event in events() {
@@ -407,7 +409,7 @@ impl Reader {
             kill.cgroup = cgroup_id.and_then(|id| self.cgroups.get(&id).cloned());
             self.read.incidents.push(Incident {
                 wall_ns,
-                what: What::OomKill(kill),
+                what: IncidentKind::OomKill(kill),
             });
         }
         self.cgroups.clear();
@@ -443,7 +445,7 @@ impl Reader {
                 .snapshot
                 .tasks()
                 .filter(|task| !(is_told && is_zombie(task)))
-                .filter_map(|task| Some((which(&task)?, Known::new(&task))))
+                .filter_map(|task| Some((which(&task)?, ProcessUse::new(&task))))
                 .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
             ticks: ticks(&moment),
@@ -471,12 +473,12 @@ impl Reader {
         if is_other_boot {
             self.read.incidents.push(Incident {
                 wall_ns: boot_ns,
-                what: What::Boot,
+                what: IncidentKind::Boot,
             });
         } else if is_far {
             self.read.incidents.push(Incident {
                 wall_ns: before.wall_ns,
-                what: What::Gap(now.wall_ns),
+                what: IncidentKind::Gap(now.wall_ns),
             });
         }
         if is_other_boot || is_far {
@@ -530,7 +532,7 @@ impl Reader {
         let mut ended = Vec::new();
         if let Some(before) = &self.before {
             // Up to the previous point they are counted as long as they were seen.
-            for Known { used: seen, of, .. } in gone(before, now) {
+            for ProcessUse { used: seen, of, .. } in gone(before, now) {
                 let parts = self.ended.get_mut(of).into_iter().flatten().zip(seen);
                 parts.for_each(|(part, seen)| *part = part.saturating_sub(seen.unwrap_or(0)));
             }
@@ -587,10 +589,10 @@ impl Reader {
         let machine = moment.figure("vmstat", "oom_kill");
         let in_machine = self.oom_machine.grown(machine.iter().map(|&count| (&b""[..], count)));
         for (path, count) in in_cgroups {
-            add(wall_ns, What::OomInCgroup(path, count));
+            add(wall_ns, IncidentKind::OomInCgroup(path, count));
         }
         for (_, count) in in_machine {
-            add(wall_ns, What::OomInMachine(count));
+            add(wall_ns, IncidentKind::OomInMachine(count));
         }
         for ((object, key), figure) in &moment.figures {
             let (Some(path), Figure::Number(used), b"used_bytes") = (object.strip_prefix(b"disk:"), figure, &**key)
@@ -599,7 +601,7 @@ impl Reader {
             };
             let free = number(&moment.figures, object, b"free_bytes").unwrap_or(0);
             if let Some(percent) = self.full_disks.fills(path, *used, free) {
-                add(wall_ns, What::FullDisk(path.to_vec(), percent, free));
+                add(wall_ns, IncidentKind::FullDisk(path.to_vec(), percent, free));
             }
         }
         let services = self
@@ -608,7 +610,7 @@ impl Reader {
             .filter_map(|task| Some((task.unit().ok()?, which(&task)?)));
         let failed = std::mem::take(&mut self.failed);
         for (unit, start_ns) in self.services.restarted(wall_ns, services, &failed) {
-            add(moment.boot_ns().saturating_add(start_ns), What::Restart(unit));
+            add(moment.boot_ns().saturating_add(start_ns), IncidentKind::Restart(unit));
         }
     }
 }
@@ -637,7 +639,7 @@ pub fn used_ns(task: &Task<'_>) -> Option<u64> {
 /// What a process used since the previous point. A process that began since then has used all of it
 /// since. It is unknown for a process that existed then but was not seen.
 fn grown(before: &Before, now: &Before, which: Which) -> Used {
-    let Some(Known { used, .. }) = now.used.get(&which) else {
+    let Some(ProcessUse { used, .. }) = now.used.get(&which) else {
         return [None; GROWS.len()];
     };
     let is_new = which.1.saturating_add(TICK_NS as i64) >= before.boot_ns as i64;
@@ -650,7 +652,7 @@ fn grown(before: &Before, now: &Before, which: Which) -> Used {
 }
 
 /// The processes that ended since the previous point.
-fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = &'a Known> {
+fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = &'a ProcessUse> {
     let gone = |(which, known)| (!now.used.contains_key(which)).then_some(known);
     before.used.iter().filter_map(gone)
 }

@@ -57,7 +57,7 @@ pub type Series = Vec<Amounts>;
 
 /// The series of the largest groups.
 #[derive(Debug, Default)]
-pub struct Chosen {
+pub struct LargestGroups {
     /// The largest groups, in descending order.
     pub groups: Vec<(Name, Series)>,
     /// The sum of all other groups.
@@ -113,7 +113,7 @@ impl Groups {
     }
 
     /// The series of the `most` largest groups, at `points` points.
-    pub fn choose(mut self, points: usize, most: usize) -> Chosen {
+    pub fn choose(mut self, points: usize, most: usize) -> LargestGroups {
         let mut ranked = self.ranked();
         let others = ranked.split_off(most.min(ranked.len()));
         self.rest.resize(points, Amounts::default());
@@ -126,7 +126,7 @@ impl Groups {
             add_to(&mut dense, &self.names.remove(&name).unwrap_or_default());
             (name, dense)
         });
-        Chosen {
+        LargestGroups {
             groups: groups.collect(),
             rest_count: (!self.has_forgotten).then_some(others.len()),
             rest: self.rest,
@@ -151,7 +151,7 @@ mod tests {
         [processors, memory, 0.0, 0.0]
     }
 
-    fn total(chosen: &Chosen, point: usize) -> (f64, f64) {
+    fn total(chosen: &LargestGroups, point: usize) -> (f64, f64) {
         let all = chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
         all.fold((0.0, 0.0), |(processors, memory), series| {
             (processors + series[point][0], memory + series[point][1])

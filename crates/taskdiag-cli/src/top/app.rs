@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use taskdiag::{Filter, Identity, Snapshot};
 
-use super::act::{self, Matter};
 use super::bursts::News;
 use super::canvas::Spot;
+use super::control::{self, ControlKind};
 use super::details::{Details, Inquiry};
 use super::draw::{self, layout, Layout, Memory, Palette, Scene};
 use super::input::{Code, Decoder, READ_BYTES};
@@ -18,7 +18,7 @@ use super::rows::{Id, Target};
 use super::sampler::{Order, Report, Sampler, Survey};
 use super::screen::Screen;
 use super::settings;
-use super::source::{At, Sample, Tag};
+use super::source::{RecordingPosition, Sample, Tag};
 use super::spec::Spec;
 use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, Table as _, View};
@@ -79,7 +79,7 @@ pub struct App<'a> {
     moments: [Option<SampleTime>; 2],
     news: News,
     /// The position in a recording.
-    at: Option<Box<At>>,
+    at: Option<Box<RecordingPosition>>,
     details: Option<Box<Details>>,
     failure: Option<String>,
     memory: Memory,
@@ -353,7 +353,7 @@ impl<'a> App<'a> {
         }
         if let Some(prompt) = &mut self.start.view.prompt {
             let targets = prompt.subject().map(|(_, targets)| targets.iter().collect::<Vec<_>>());
-            if let Some(refusals) = targets.map(|targets| act::refusals(&targets)) {
+            if let Some(refusals) = targets.map(|targets| control::refusals(&targets)) {
                 prompt.refuse(refusals);
             }
         }
@@ -371,7 +371,7 @@ impl<'a> App<'a> {
         if missing.is_empty() {
             return;
         }
-        let refusals = act::refusals(&missing).into_iter().zip(missing);
+        let refusals = control::refusals(&missing).into_iter().zip(missing);
         let ended: Vec<u32> = refusals.filter_map(|(refusal, tag)| refusal.map(|_| tag.tid)).collect();
         view.tags.retain(|tag| !ended.contains(&tag.tid));
         if !ended.is_empty() {
@@ -466,11 +466,11 @@ impl<'a> App<'a> {
                 );
                 self.start.sampler.order(Order::Now);
             }
-            Effect::Act(deed, targets) => {
-                let is_signal = deed.matter == Matter::Signal;
+            Effect::Control(control, targets) => {
+                let is_signal = control.kind == ControlKind::Signal;
                 let id = |target: &Target| if is_signal { target.pid } else { target.tid };
                 let done = |target: &Target| {
-                    let failed = deed.apply(target).err()?;
+                    let failed = control.apply(target).err()?;
                     Some(format!("{}: {failed}", id(target)))
                 };
                 let failed: Vec<String> = targets.iter().filter_map(done).collect();
@@ -478,7 +478,7 @@ impl<'a> App<'a> {
                     [one] => id(one).to_string(),
                     _ => format!("{} that were tagged", targets.len() - failed.len()),
                 };
-                let done = (failed.len() < targets.len()).then(|| deed.done(&whom));
+                let done = (failed.len() < targets.len()).then(|| control.done(&whom));
                 let said: Vec<String> = done.into_iter().chain(failed.iter().cloned()).collect();
                 view.say(said.join("; "), !failed.is_empty());
             }

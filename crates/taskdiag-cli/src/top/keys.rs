@@ -2,8 +2,8 @@
 
 use taskdiag::Field;
 
-use super::act::Matter;
 use super::column::SortKey;
+use super::control::ControlKind;
 use super::input::{Code, Key};
 use super::page::Page;
 use super::prompt::Edit;
@@ -63,7 +63,7 @@ pub enum Action {
     SearchNext,
     Follow,
     /// Asks what to do to the process, or to all that are tagged.
-    Ask(Matter),
+    Ask(ControlKind),
     Tag,
     TagFamily,
     Untag,
@@ -83,7 +83,7 @@ impl Action {
     /// Why the action is not possible in a recording; `None` if it is.
     pub fn refusal_in_past(self) -> Option<&'static str> {
         match self {
-            Action::Ask(Matter::Signal) => {
+            Action::Ask(ControlKind::Signal) => {
                 Some("what was recorded can't be signalled: `taskdiag top` without --history shows now")
             }
             Action::Ask(_) => Some("what was recorded can't be changed: `taskdiag top` without --history shows now"),
@@ -154,10 +154,10 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('/'), Char('L'), F(3)], Action::AskSearch, "search for a name, a command line, a user, an id"),
     bind(&[Char('n'), Char('&')], Action::SearchNext, "search on"),
     bind(&[Char('F')], Action::Follow, "let the cursor stay on its line, whichever process is there; again: on its process"),
-    bind(&[Char('k'), F(9)], Action::Ask(Matter::Signal), "send a signal to the process"),
-    bind(&[Char('r')], Action::Ask(Matter::Nice), "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
-    bind(&[Char('i')], Action::Ask(Matter::Io), "change the I/O priority, as ionice(1): none, idle, best-effort 0 to 7, realtime 0 to 7"),
-    bind(&[Char('a')], Action::Ask(Matter::Affinity), "change the processors on which it may run, as taskset(1): 0-3,5"),
+    bind(&[Char('k'), F(9)], Action::Ask(ControlKind::Signal), "send a signal to the process"),
+    bind(&[Char('r')], Action::Ask(ControlKind::Nice), "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
+    bind(&[Char('i')], Action::Ask(ControlKind::Io), "change the I/O priority, as ionice(1): none, idle, best-effort 0 to 7, realtime 0 to 7"),
+    bind(&[Char('a')], Action::Ask(ControlKind::Affinity), "change the processors on which it may run, as taskset(1): 0-3,5"),
     bind(&[Char('d'), Char('s')], Action::AskDelay, "change the time between samples"),
     bind(&[Char(' ')], Action::Tag, "tag the process, or end its tag: k, r, i and a are about all that are tagged"),
     bind(&[Char('c')], Action::TagFamily, "tag the process and those below it"),
@@ -310,7 +310,7 @@ mod tests {
         }
         for binding in PAST_BINDINGS.iter().filter(|binding| matches!(binding.keys, [Char(_)])) {
             // Live, `a` is that of htop.
-            let live = (binding.keys[0] == Char('a')).then_some(Action::Ask(Matter::Affinity));
+            let live = (binding.keys[0] == Char('a')).then_some(Action::Ask(ControlKind::Affinity));
             assert_eq!(action(Key::plain(binding.keys[0]), false), live);
         }
         assert_eq!(action(Key::plain(Code::Left), false), Some(Action::ShiftLeft));

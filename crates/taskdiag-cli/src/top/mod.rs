@@ -5,11 +5,11 @@
 //! [`machine`], or a [`recording`]. [`bursts`] is a thread that counts events, [`terminal`] and
 //! [`screen`] handle the terminal, and [`app`] connects all of them.
 
-mod act;
 mod app;
 mod bursts;
 mod canvas;
 mod column;
+mod control;
 mod details;
 mod draw;
 mod groups;

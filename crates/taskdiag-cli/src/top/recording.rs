@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use taskdiag::{answer_past, Query, Snapshot};
 use taskdiag_history::decode::{text, Decoder};
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 
 use super::bursts::{News, Tally};
 use super::column::TREND_WIDTH;
 use super::details::{Details, Inquiry, Inspector, System};
-use super::source::{At, Sample, Samples, Source, Step, Tag};
+use super::source::{RecordingPosition, Sample, Samples, Source, Step, Tag};
 use crate::history;
 use crate::history::library::Library;
 use crate::history::past::{self, Recorded};
@@ -321,7 +321,7 @@ fn load(moment: &past::MachineState) -> Option<Load> {
 }
 
 /// What ran and ended before a sample. `is_whole` means: since the previously shown sample.
-fn news(moment: &past::MachineState, happened: &Happened, is_whole: bool) -> News {
+fn news(moment: &past::MachineState, happened: &IntervalEvents, is_whole: bool) -> News {
     if text(&moment.figures, b"sources", b"events").is_none() {
         let mut notes = moment.about.notes.iter();
         let why = notes.rfind(|note| note.starts_with("no events"));
@@ -378,7 +378,7 @@ impl Source for Recording {
         let notes = self.notes();
         let damages = self.timeline.take_damages();
         let said = self.said.take();
-        let at = At {
+        let at = RecordingPosition {
             moment,
             tier: place.tier.name,
             notes,

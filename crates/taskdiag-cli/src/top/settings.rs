@@ -210,7 +210,7 @@ fn text(before: &str, view: &View) -> String {
 const MAX_KIB: u64 = 64;
 
 /// The most characters of a message about a line, which can be as long as the file.
-const SHOWN: usize = 600;
+const MAX_MESSAGE_CHARS: usize = 600;
 
 /// Reads the settings from an open file, and returns its text.
 fn read(file: &File, view: &mut View) -> Result<String, String> {
@@ -222,7 +222,7 @@ fn read(file: &File, view: &mut View) -> Result<String, String> {
 
 /// Shortens a message to a length that people may want to read.
 fn shortened(message: &str) -> String {
-    match message.char_indices().nth(SHOWN) {
+    match message.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),
     }

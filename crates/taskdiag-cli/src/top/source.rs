@@ -39,7 +39,7 @@ pub struct Tag {
 
 /// The position of a sample in a recording.
 #[derive(Debug)]
-pub struct At {
+pub struct RecordingPosition {
     /// The moment: names, clocks, the host.
     pub moment: Arc<past::MachineState>,
     /// The tier of the samples.
@@ -69,7 +69,7 @@ pub struct Samples {
     /// Whether the first one does not follow the last shown sample in time.
     pub restarts: bool,
     /// The position of the last one, in a recording.
-    pub at: Option<Box<At>>,
+    pub at: Option<Box<RecordingPosition>>,
 }
 
 /// A source of samples.

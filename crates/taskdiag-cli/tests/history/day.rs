@@ -11,11 +11,11 @@ use std::time::Instant;
 use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::Sample;
-use taskdiag_history::events::{Happened, Sum};
+use taskdiag_history::events::{IntervalEvents, Sum};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::Recorder;
-use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::store::{RecordingFile, Space, Store};
 use taskdiag_history::About;
 use taskdiag_zoo::Farm;
 
@@ -28,7 +28,7 @@ struct Files(PathBuf);
 impl Store for Files {
     type File = File;
 
-    fn list(&self) -> io::Result<Vec<Listed>> {
+    fn list(&self) -> io::Result<Vec<RecordingFile>> {
         Ok(Vec::new())
     }
 
@@ -109,8 +109,8 @@ fn machine(minute: u64) -> Figures {
 }
 
 /// What began and ended in a minute: 300 programs of 40 units.
-fn happened(minute: u64) -> Happened {
-    let mut happened = Happened::default();
+fn happened(minute: u64) -> IntervalEvents {
+    let mut happened = IntervalEvents::default();
     for program in 0..300_u64 {
         let count = 1 + (program * 31 + minute * 17) % 60;
         let of = (

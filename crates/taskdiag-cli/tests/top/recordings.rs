@@ -10,11 +10,11 @@ use serde_json::Value;
 use taskdiag::{Field, Handle, Query};
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::Sample;
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::Recorder;
-use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::store::{RecordingFile, Space, Store};
 use taskdiag_history::About;
 
 use crate::common::{run, Recording, Sleeper};
@@ -238,7 +238,7 @@ struct Directory(PathBuf);
 impl Store for Directory {
     type File = fs::File;
 
-    fn list(&self) -> io::Result<Vec<Listed>> {
+    fn list(&self) -> io::Result<Vec<RecordingFile>> {
         Ok(Vec::new())
     }
 
@@ -318,7 +318,7 @@ fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
             tasks: &tasks,
             others: None,
             figures: &parts,
-            happened: &Happened::default(),
+            happened: &IntervalEvents::default(),
         };
         let notices = recorder.record(&sample, false);
         assert_eq!(notices, []);

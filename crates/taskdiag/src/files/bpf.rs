@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use taskdiag_bpf::files::{self, name, used_as, wants, Asked, FilesWalk, Record};
+use taskdiag_bpf::files::{self, name, used_as, wants, FilesPassRequest, FilesWalk, Record};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Result;
 use taskdiag_core::identity::TICK_NS;
 
 use super::batch::Batch;
-use super::procfs::{self, End, What};
+use super::procfs::{self, End, ReadScope};
 use super::{Device, Kind, OpenFile, Pass, Process, Request, Set, Use, Wants};
 
 /// A flag beside those of records (`files::DEFER_*`): procfs must read the detail.
@@ -89,13 +89,13 @@ pub(super) fn read_mapped(chunk: &[Process], pass: &mut Pass<'_>) -> ControlFlow
 }
 
 /// The request in the program's form. Its tests rule out no file that may pass.
-pub(super) fn kernel_asked(request: &Request) -> Asked {
-    let mut asked = Asked {
+pub(super) fn kernel_asked(request: &Request) -> FilesPassRequest {
+    let mut asked = FilesPassRequest {
         uses: kernel_uses(request.uses),
         wants: kernel_wants(request.needs()),
         types: request.kinds.map_or(0, kernel_types),
         deleted: request.deleted,
-        ..Asked::default()
+        ..FilesPassRequest::default()
     };
     if let Some(matches) = request
         .kernel_matches()
@@ -298,7 +298,7 @@ impl Completed {
         let (indexes, files): (Vec<usize>, Vec<_>) = rest.into_iter().unzip();
         let units = indexes.iter().zip(files).map(|(&index, files)| {
             let process = chunk[index];
-            (process, procfs::unit(pass, &process, What::These(files)))
+            (process, procfs::unit(pass, &process, ReadScope::These(files)))
         });
         let units = units.collect();
         let parts = procfs::read_units(units, pass)?;
@@ -444,16 +444,16 @@ pub(super) fn read_rest(chunk: &[Process], states: &[State], pass: &mut Pass<'_>
             }
             State::Threads => {
                 pass.answer.deferred += 1;
-                What::All(Set::NONE)
+                ReadScope::All(Set::NONE)
             }
-            State::Unseen => What::All(uses),
+            State::Unseen => ReadScope::All(uses),
             State::Deferred(None) => {
                 pass.answer.deferred += 1;
-                What::All(uses)
+                ReadScope::All(uses)
             }
             State::Deferred(Some(fd)) | State::Read(fd) => {
                 pass.answer.deferred += 1;
-                What::From(*fd)
+                ReadScope::From(*fd)
             }
         };
         units.push((*process, procfs::unit(pass, process, what)));

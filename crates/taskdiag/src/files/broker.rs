@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use taskdiag_bpf::files::{self, Asked, Record};
+use taskdiag_bpf::files::{self, FilesPassRequest, Record};
 use taskdiag_core::error::{ErrorKind, Result};
 use taskdiag_protocol::wire::{self, Strategy};
 use zerocopy::native_endian::{U32, U64};
@@ -74,7 +74,7 @@ fn take(
 }
 
 /// The request in the broker's form.
-fn request(asked: &Asked) -> wire::Files {
+fn request(asked: &FilesPassRequest) -> wire::Files {
     let matched = |file: files::Match| wire::FileMatch {
         dev_major: U32::new(file.dev_major),
         dev_minor: U32::new(file.dev_minor),

@@ -16,7 +16,7 @@ use super::complete::{fields_of, Completion};
 use super::scope::is_of_all;
 use super::sources::all_shown;
 use crate::absences::Absences;
-use crate::source::procfs::{is_exhausted, Supplements, Wanted};
+use crate::source::procfs::{is_exhausted, SupplementTarget, Supplements};
 
 /// For this many tasks, listing all tasks is faster than checking each one's identity.
 const MANY: usize = 50;
@@ -85,7 +85,7 @@ impl Completion<'_> {
 
     /// What procfs reads about rows: nothing if there is no `/proc`. Fails if this process ran out of
     /// a resource, which says nothing about the rows.
-    fn read_supplements(&mut self, wanted: &[Wanted]) -> Result<Vec<Supplements>> {
+    fn read_supplements(&mut self, wanted: &[SupplementTarget]) -> Result<Vec<Supplements>> {
         let patience = self.patience;
         let procfs = self.sources.procfs();
         let read = procfs.and_then(|procfs| procfs.supplement(wanted, patience));
@@ -101,7 +101,7 @@ impl Completion<'_> {
     }
 
     /// The rows that procfs must complete, and the fields to read for each.
-    fn wanted(&mut self, part: Fields, keeps_arguments: bool, snapshot: &mut Snapshot) -> Vec<Wanted> {
+    fn wanted(&mut self, part: Fields, keeps_arguments: bool, snapshot: &mut Snapshot) -> Vec<SupplementTarget> {
         let is_thread = self.query.scope.is_threads();
         let mut wanted = Vec::new();
         for index in 0..snapshot.rows.len() {
@@ -131,7 +131,7 @@ impl Completion<'_> {
             }
             let ids = Field::Pid | Field::Tid;
             if fields.without(ids) != Fields::NONE {
-                wanted.push(Wanted {
+                wanted.push(SupplementTarget {
                     row: index,
                     pid: header.pid.get(),
                     task: Identity::of(header),
@@ -148,7 +148,7 @@ impl Completion<'_> {
     fn take_in(
         &mut self,
         part: Supplements,
-        wanted: &[Wanted],
+        wanted: &[SupplementTarget],
         keeps_arguments: bool,
         absences: &mut Absences,
         snapshot: &mut Snapshot,

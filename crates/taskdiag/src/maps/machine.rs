@@ -14,7 +14,7 @@ use taskdiag_sys::host;
 use super::bpf::{sorted, Bpf};
 use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
-use super::space::{Asked, Space};
+use super::space::{MapsRequest, Space};
 use super::{build_id, Broker, BuildId, BuildIds, Device, Filter, Mappings, Perms, Settings, Wants};
 use crate::errands::Errands;
 use crate::mutex::lock;
@@ -248,7 +248,7 @@ fn add_singly(pids: &[u32], asked: &Question<'_>, answer: &mut MachineMappings) 
             move |(pid, opened)| {
                 let opened = lock(opened).take();
                 let mut space = opened.unwrap_or_else(|| Space::open(opener.clone(), *pid))?;
-                space.answer(&Asked::Passing(filter), forced, wants)
+                space.answer(&MapsRequest::Passing(filter), forced, wants)
             },
         );
         for (&pid, listed) in pids.iter().zip(listed) {

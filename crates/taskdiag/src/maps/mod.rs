@@ -66,7 +66,7 @@ use crate::Handle;
 use batch::Pages;
 use build_id::{BuildIds, GoBuildId};
 use opener::Opener;
-use space::{Asked, Space};
+use space::{MapsRequest, Space};
 
 pub use elf::{BuildId, Segment};
 pub use field::{MapField, Row};
@@ -385,7 +385,7 @@ impl Maps {
         filter: impl Into<Filter>,
         fields: impl Into<Set<MapField>>,
     ) -> Result<Option<Mapping<'_>>> {
-        self.last = self.ask(Asked::AtOrAfter(address, filter.into()), Wants::of(fields))?;
+        self.last = self.ask(MapsRequest::AtOrAfter(address, filter.into()), Wants::of(fields))?;
         Ok((!self.last.is_empty()).then(|| self.last.get(0)))
     }
 
@@ -397,7 +397,7 @@ impl Maps {
     /// As [`at`](Maps::at).
     pub fn at_each(&mut self, addresses: &[u64], fields: impl Into<Set<MapField>>) -> Result<Found> {
         let pages = Arc::new(Pages::new(addresses));
-        let mappings = self.ask(Asked::At(Arc::clone(&pages)), Wants::of(fields))?;
+        let mappings = self.ask(MapsRequest::At(Arc::clone(&pages)), Wants::of(fields))?;
         Ok(Found {
             places: pages.places(&mappings),
             mappings,
@@ -410,10 +410,10 @@ impl Maps {
     ///
     /// As [`at`](Maps::at).
     pub fn list(&mut self, filter: impl Into<Filter>, fields: impl Into<Set<MapField>>) -> Result<Mappings> {
-        self.ask(Asked::Passing(filter.into()), Wants::of(fields))
+        self.ask(MapsRequest::Passing(filter.into()), Wants::of(fields))
     }
 
-    fn ask(&mut self, asked: Asked, wants: Wants) -> Result<Mappings> {
+    fn ask(&mut self, asked: MapsRequest, wants: Wants) -> Result<Mappings> {
         // The reader that has the lock still waits for an earlier question.
         if matches!(self.space.try_lock(), Err(TryLockError::WouldBlock)) {
             return Err(Error::no_answer(self.pid));

@@ -34,7 +34,7 @@ pub(super) struct IoctlCursor<'a> {
 }
 
 /// The number of look-ups between two checks of the clock.
-const SOME: u32 = 16;
+const LOOKUPS_PER_CHECK: u32 = 16;
 
 /// Fails after a while even if each system call returned within the patience: such a process blocks
 /// its reader, too.
@@ -67,7 +67,7 @@ impl<'a> IoctlCursor<'a> {
         let wants = self.wants;
         readers::beat();
         self.asked += 1;
-        if self.asked % SOME == 0 {
+        if self.asked % LOOKUPS_PER_CHECK == 0 {
             check_time(self.began)?;
         }
         let name = if wants.contains(Wants::NAMES) {

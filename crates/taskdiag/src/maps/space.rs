@@ -30,7 +30,7 @@ fn has_ioctl() -> Option<bool> {
 
 /// A question.
 #[derive(Clone, Debug)]
-pub(super) enum Asked {
+pub(super) enum MapsRequest {
     /// The first mapping that passes and ends above an address.
     AtOrAfter(u64, Filter),
     /// The mappings of some pages.
@@ -39,18 +39,18 @@ pub(super) enum Asked {
     Passing(Filter),
 }
 
-impl Asked {
+impl MapsRequest {
     /// Reads the answer from the cursor of a source.
     fn read(&self, cursor: &mut dyn Cursor, pid: u32, found: &mut Mappings) -> Result<()> {
         match self {
-            Asked::AtOrAfter(address, filter) => {
+            MapsRequest::AtOrAfter(address, filter) => {
                 if let Some(mapping) = cursor.seek(*address, *filter)? {
                     found.push(pid, &mapping);
                 }
                 Ok(())
             }
-            Asked::At(pages) => resolve(cursor, pages.starts(), pid, found),
-            Asked::Passing(filter) => walk(cursor, *filter, |mapping| found.push(pid, mapping)),
+            MapsRequest::At(pages) => resolve(cursor, pages.starts(), pid, found),
+            MapsRequest::Passing(filter) => walk(cursor, *filter, |mapping| found.push(pid, mapping)),
         }
     }
 }
@@ -117,17 +117,17 @@ impl Space {
     }
 
     /// Lets the source of the plan answer, without build ids.
-    pub(super) fn answer(&mut self, asked: &Asked, forced: Option<SourceId>, wants: Wants) -> Result<Mappings> {
+    pub(super) fn answer(&mut self, asked: &MapsRequest, forced: Option<SourceId>, wants: Wants) -> Result<Mappings> {
         let question = match asked {
-            Asked::AtOrAfter(..) => Question::LookUp {
+            MapsRequest::AtOrAfter(..) => Question::LookUp {
                 addresses: 1,
                 mappings: self.mappings,
             },
-            Asked::At(pages) => Question::LookUp {
+            MapsRequest::At(pages) => Question::LookUp {
                 addresses: pages.starts().len(),
                 mappings: self.mappings,
             },
-            Asked::Passing(filter) => Question::Walk(*filter),
+            MapsRequest::Passing(filter) => Question::Walk(*filter),
         };
         loop {
             let facts = Facts {
@@ -140,7 +140,7 @@ impl Space {
             match self.read(source, wants, asked, &mut found) {
                 Ok(()) => {
                     self.is_settled = true;
-                    if matches!(asked, Asked::Passing(filter) if *filter == Filter::default()) {
+                    if matches!(asked, MapsRequest::Passing(filter) if *filter == Filter::default()) {
                         self.mappings = Some(found.len());
                     }
                     if self.opener.is_broker() {
@@ -166,7 +166,7 @@ impl Space {
         }
     }
 
-    fn read(&mut self, source: SourceId, wants: Wants, asked: &Asked, found: &mut Mappings) -> Result<()> {
+    fn read(&mut self, source: SourceId, wants: Wants, asked: &MapsRequest, found: &mut Mappings) -> Result<()> {
         let pid = self.pid.unwrap_or_default();
         let file = self.file.as_ref().ok_or_else(source::no_memory)?.as_fd();
         match source {
@@ -186,11 +186,11 @@ impl Space {
             SourceId::Bpf => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
                 let which = match asked {
-                    Asked::AtOrAfter(..) => MappingSelection::Passing(0),
-                    Asked::At(pages) => MappingSelection::At(pages.starts()),
-                    Asked::Passing(filter) => MappingSelection::Passing(filter.flags().bits() as u32),
+                    MapsRequest::AtOrAfter(..) => MappingSelection::Passing(0),
+                    MapsRequest::At(pages) => MappingSelection::At(pages.starts()),
+                    MapsRequest::Passing(filter) => MappingSelection::Passing(filter.flags().bits() as u32),
                 };
-                let is_at = matches!(asked, Asked::At(_));
+                let is_at = matches!(asked, MapsRequest::At(_));
                 let bpf = match self.bpf.take().filter(Bpf::is_ours) {
                     Some(bpf) => bpf,
                     None => Bpf::load()?,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use taskdiag::{Event, EventField, Field, Kind, Task, Value};
 use taskdiag_history::decode;
-use taskdiag_history::events::Happened;
+use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::Figure;
 
 use super::sheet::{Cell, Cells, Heading, Type};
@@ -254,7 +254,7 @@ pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
 }
 
 /// The rows of events.
-pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
+pub fn events(happened: &IntervalEvents, moment: &MachineState) -> Vec<Cells> {
     let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let row = |event: Event<'_>| {
         let value = |field: EventField| match (field, event.value(field)) {
@@ -281,7 +281,7 @@ pub fn events(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
 }
 
 /// The rows of the sums by unit and program.
-pub fn programs(happened: &Happened, moment: &MachineState) -> Vec<Cells> {
+pub fn programs(happened: &IntervalEvents, moment: &MachineState) -> Vec<Cells> {
     // The proc connector reports neither of the two for processes that ended.
     let is_told = decode::text(&moment.figures, b"sources", b"events") != Some(b"connector");
     let told = |number: u64| if is_told { number.into() } else { Cell::None };

@@ -20,7 +20,7 @@ use super::canvas::{Area, Canvas};
 use super::column::Show;
 use super::details::Details;
 use super::model::Model;
-use super::source::At;
+use super::source::RecordingPosition;
 use super::view::{self, View};
 use crate::host::Host;
 pub use layout::{layout, HeaderPart, Layout};
@@ -43,7 +43,7 @@ pub struct Scene<'a> {
     pub interval: Option<Duration>,
     pub news: &'a News,
     /// The position in a recording.
-    pub at: Option<&'a At>,
+    pub at: Option<&'a RecordingPosition>,
     pub details: Option<&'a Details>,
     /// Why there is no newer sample.
     pub failure: Option<&'a str>,

@@ -6,9 +6,9 @@ use super::pen::Pen;
 use super::{Palette, Scene};
 use crate::output::text;
 use crate::proc::hidden_by;
-use crate::top::act::Matter;
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::column::Set;
+use crate::top::control::ControlKind;
 use crate::top::groups::COLUMNS;
 use crate::top::input::{Code, Key};
 use crate::top::keys::action;
@@ -22,26 +22,26 @@ fn label(question: &Question) -> String {
         Question::Search => "search: ".to_owned(),
         Question::Time => "time: ".to_owned(),
         Question::Setting(key) => format!("{key}: "),
-        Question::About(matter, targets) => format!("{} {}: ", matter.label(), whom(*matter, targets)),
+        Question::About(kind, targets) => format!("{} {}: ", kind.label(), whom(*kind, targets)),
         Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
     }
 }
 
 /// A process or thread. A signal is for the whole process.
-fn who(matter: Matter, target: &Target) -> String {
+fn who(kind: ControlKind, target: &Target) -> String {
     let (name, pid, tid) = (named(target), target.pid, target.tid);
-    match matter {
+    match kind {
         _ if tid == pid => format!("{pid} {name}"),
-        Matter::Signal => format!("process {pid} of thread {tid} {name}"),
+        ControlKind::Signal => format!("process {pid} of thread {tid} {name}"),
         _ => format!("thread {tid} of {pid} {name}"),
     }
 }
 
-fn whom(matter: Matter, targets: &[Target]) -> String {
+fn whom(kind: ControlKind, targets: &[Target]) -> String {
     let has_threads = targets.iter().any(|target| target.tid != target.pid);
     match targets {
-        [one] => who(matter, one),
-        many if has_threads && matter == Matter::Signal => format!("the {} processes of tagged threads", many.len()),
+        [one] => who(kind, one),
+        many if has_threads && kind == ControlKind::Signal => format!("the {} processes of tagged threads", many.len()),
         many => format!("{} tagged", many.len()),
     }
 }
@@ -60,11 +60,11 @@ fn named(target: &Target) -> String {
 
 fn confirmation(effect: &Effect) -> String {
     match effect {
-        Effect::Act(deed, targets) => {
-            let (before, after) = deed.question();
-            let whom = match (deed.matter, targets.as_slice()) {
-                (Matter::Signal, [one]) if one.tid == one.pid => format!("process {}", who(deed.matter, one)),
-                _ => whom(deed.matter, targets),
+        Effect::Control(control, targets) => {
+            let (before, after) = control.question();
+            let whom = match (control.kind, targets.as_slice()) {
+                (ControlKind::Signal, [one]) if one.tid == one.pid => format!("process {}", who(control.kind, one)),
+                _ => whom(control.kind, targets),
             };
             format!("{before} {whom}{after}?")
         }
@@ -117,8 +117,8 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
         Some(message) if used + canvas::width(message) + 2 < width => Vec::new(),
         Some(message) => wrapped(message, width),
         None => match prompt.subject() {
-            Some((matter, targets @ [_, _, ..])) => {
-                let named = targets.iter().take(MAX_NAMED).map(|target| who(matter, target));
+            Some((kind, targets @ [_, _, ..])) => {
+                let named = targets.iter().take(MAX_NAMED).map(|target| who(kind, target));
                 wrapped(&named.collect::<Vec<_>>().join(", "), width)
             }
             _ if prompt.names.is_empty() => Vec::new(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use taskdiag::{Field, Identity};
 
-use super::act::{Deed, Matter};
 use super::column::{self, commands, usual, Order, Set, Show, SortKey};
+use super::control::{ControlKind, ProcessControl};
 use super::draw::HeaderPart;
 use super::groups::expression;
 use super::input::{Code, Key};
@@ -53,7 +53,7 @@ pub enum Question {
     /// The value of a setting, by its key.
     Setting(&'static str),
     /// What to do to processes.
-    About(Matter, Vec<Target>),
+    About(ControlKind, Vec<Target>),
     /// Whether to perform an action.
     Confirm(Effect),
 }
@@ -75,18 +75,18 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// What it is about: the matter, and processes or threads.
-    pub fn subject(&self) -> Option<(Matter, &[Target])> {
+    /// What it is about: the kind, and processes or threads.
+    pub fn subject(&self) -> Option<(ControlKind, &[Target])> {
         match &self.question {
-            Question::About(matter, targets) => Some((*matter, targets)),
-            Question::Confirm(Effect::Act(deed, targets)) => Some((deed.matter, targets)),
+            Question::About(kind, targets) => Some((*kind, targets)),
+            Question::Confirm(Effect::Control(control, targets)) => Some((control.kind, targets)),
             _ => None,
         }
     }
 
     /// Leaves out those of several that can't be meant any more, or else says why the one can't.
     pub fn refuse(&mut self, refusals: Vec<Option<String>>) {
-        let (Question::About(_, targets) | Question::Confirm(Effect::Act(_, targets))) = &mut self.question else {
+        let (Question::About(_, targets) | Question::Confirm(Effect::Control(_, targets))) = &mut self.question else {
             return;
         };
         match refusals.iter().flatten().next() {
@@ -109,7 +109,7 @@ pub enum Effect {
     Go(Step),
     /// Writes the settings to this file.
     Save(PathBuf),
-    Act(Deed, Vec<Target>),
+    Control(ProcessControl, Vec<Target>),
 }
 
 /// What the screen shows.
@@ -395,10 +395,10 @@ impl View {
                     *scroll = 0;
                 }
             }
-            Action::Ask(matter) => {
+            Action::Ask(kind) => {
                 if let Screen::Details(target, ..) = &self.screen {
                     let target = target.clone();
-                    self.ask_about(matter, vec![target]);
+                    self.ask_about(kind, vec![target]);
                 }
             }
             Action::Suspend => return Some(Effect::Suspend),
@@ -459,12 +459,12 @@ impl View {
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask_to_save(),
-            Action::Ask(matter) => match self.chosen(table) {
+            Action::Ask(kind) => match self.chosen(table) {
                 none if none.is_empty() && table.len() == 0 => self.say("there is no process", true),
                 none if none.is_empty() => self.say(NO_PROCESS, true),
                 targets => {
                     self.follow = true;
-                    self.ask_about(matter, targets);
+                    self.ask_about(kind, targets);
                 }
             },
             Action::Tag | Action::TagFamily => {
@@ -537,13 +537,13 @@ impl View {
     }
 
     /// Asks about processes or threads. A signal is for processes, for each once.
-    fn ask_about(&mut self, matter: Matter, mut targets: Vec<Target>) {
-        if matter == Matter::Signal {
+    fn ask_about(&mut self, kind: ControlKind, mut targets: Vec<Target>) {
+        if kind == ControlKind::Signal {
             let mut known = BTreeSet::new();
             targets.retain(|target| known.insert(target.pid));
         }
-        let now = targets.first().map(|target| matter.now(target));
-        self.ask(Question::About(matter, targets), now.unwrap_or_default());
+        let now = targets.first().map(|target| kind.now(target));
+        self.ask(Question::About(kind, targets), now.unwrap_or_default());
     }
 
     /// Moves to another sample of a recording. Looking for a spike takes a while.
@@ -723,8 +723,8 @@ impl View {
                 self.search = text;
                 self.search_from(self.cursor, table);
             }
-            Question::About(matter, targets) => {
-                let effect = matter.deed(&text).map(|deed| Effect::Act(deed, targets));
+            Question::About(kind, targets) => {
+                let effect = kind.parse(&text).map(|control| Effect::Control(control, targets));
                 effect
                     .into_iter()
                     .for_each(|effect| self.ask(Question::Confirm(effect), String::new()));
@@ -755,7 +755,7 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
             users::users(&names).err().and_then(failed)
         }
         Question::Time => history::moment(text).err().map(|message| (message, None)),
-        Question::About(matter, _) => matter.deed(text).err().map(|known| (known.to_owned(), None)),
+        Question::About(kind, _) => kind.parse(text).err().map(|known| (known.to_owned(), None)),
         Question::Search | Question::Confirm(_) => None,
     }
 }

@@ -68,8 +68,8 @@ fn targets(view: &View) -> &[Target] {
         .map_or(&[], |(_, targets)| targets)
 }
 
-fn deed(matter: Matter, answer: &str) -> Deed {
-    matter.deed(answer).expect("an answer")
+fn control(kind: ControlKind, answer: &str) -> ProcessControl {
+    kind.parse(answer).expect("an answer")
 }
 
 fn fake(count: u32) -> Fake {
@@ -250,7 +250,10 @@ fn what_can_not_be_undone_is_confirmed() {
     let question = &view.prompt.as_ref().expect("a question").question;
     assert_eq!(
         *question,
-        Question::Confirm(Effect::Act(deed(Matter::Signal, "TERM"), vec![target.clone()]))
+        Question::Confirm(Effect::Control(
+            control(ControlKind::Signal, "TERM"),
+            vec![target.clone()]
+        ))
     );
     // Other processes have taken its place.
     let other = Fake {
@@ -259,7 +262,10 @@ fn what_can_not_be_undone_is_confirmed() {
     };
     assert_eq!(
         press(&mut view, &other, b"y"),
-        [Effect::Act(deed(Matter::Signal, "TERM"), vec![target.clone()])]
+        [Effect::Control(
+            control(ControlKind::Signal, "TERM"),
+            vec![target.clone()]
+        )]
     );
     for refusal in [&b"n"[..], b"\r", b"\x1b"] {
         assert_eq!(press(&mut view, &table, b"k\x15hup\r"), []);
@@ -272,17 +278,17 @@ fn what_can_not_be_undone_is_confirmed() {
     assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(
         press(&mut view, &table, b"\x15-5\ry"),
-        [Effect::Act(deed(Matter::Nice, "-5"), vec![target.clone()])]
+        [Effect::Control(control(ControlKind::Nice, "-5"), vec![target.clone()])]
     );
-    let affinity = deed(Matter::Affinity, "0-3,5");
+    let affinity = control(ControlKind::Affinity, "0-3,5");
     assert_eq!(
         press(&mut view, &table, b"a\x150-3,5\ry"),
-        [Effect::Act(affinity, vec![target.clone()])]
+        [Effect::Control(affinity, vec![target.clone()])]
     );
-    let io = deed(Matter::Io, "be 2");
+    let io = control(ControlKind::Io, "be 2");
     assert_eq!(
         press(&mut view, &table, b"i\x15be 2\ry"),
-        [Effect::Act(io, vec![target])]
+        [Effect::Control(io, vec![target])]
     );
     assert_eq!(press(&mut view, &table, b"Wy"), []);
     view.file = Some("top.conf".into());
@@ -365,7 +371,7 @@ fn tags_belong_to_processes() {
     };
     view.settle(&turned);
     let effects = press(&mut view, &turned, b"k\ry");
-    let [Effect::Act(_, meant)] = effects.as_slice() else {
+    let [Effect::Control(_, meant)] = effects.as_slice() else {
         panic!("{effects:?}")
     };
     assert_eq!(pids(meant), [2, 4]);
@@ -447,7 +453,7 @@ fn details_have_pages() {
     assert_eq!(view.screen, Screen::Details(target.clone(), Page::History, 10));
     assert_eq!(
         press(&mut view, &table, b"k\ry"),
-        [Effect::Act(deed(Matter::Signal, "TERM"), vec![target])]
+        [Effect::Control(control(ControlKind::Signal, "TERM"), vec![target])]
     );
     assert_eq!(press(&mut view, &table, b"q"), []);
     assert_eq!(view.screen, Screen::Table);

@@ -11,7 +11,7 @@ use taskdiag_core::text::maps;
 
 use super::place::{absent, has_files, open, open_process, read_whole, Name, LONGEST_NAME};
 use super::reader::{Reader, STATS, THREADS_TRIED};
-use super::{unit, End, What};
+use super::{unit, End, ReadScope};
 use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
@@ -30,7 +30,12 @@ pub(in crate::files) fn read_mapped(processes: &[Process], pass: &mut Pass<'_>) 
     let processes: Vec<&Process> = processes.iter().filter(|process| !maps_others(process)).collect();
     let about = processes
         .iter()
-        .map(|process| (process.identity.tid(), unit(pass, process, What::All(Use::Map.into()))))
+        .map(|process| {
+            (
+                process.identity.tid(),
+                unit(pass, process, ReadScope::All(Use::Map.into())),
+            )
+        })
         .collect();
     let paths = pass.request.paths.clone();
     let found = readers::each(pass.proc, about, readers::MAPPINGS, pass.patience, move |unit| {

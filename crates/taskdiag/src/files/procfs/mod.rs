@@ -37,7 +37,7 @@ pub(super) struct Unit {
     pub(super) identity: Identity,
     /// The thread, to read what it has for itself.
     pub(super) tid: Option<u32>,
-    pub(super) what: What,
+    pub(super) what: ReadScope,
     /// What to look for in the threads of the process.
     pub(super) of_threads: Set<Use>,
     pub(super) needs: Wants,
@@ -47,7 +47,7 @@ pub(super) struct Unit {
 
 /// What to read of a process.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum ReadScope {
     /// These uses, and all descriptors.
     All(Set<Use>),
     /// Descriptors from this number on.
@@ -91,7 +91,7 @@ pub(super) fn read(processes: &[Process], pass: &mut Pass<'_>) -> ControlFlow<()
             }
         }
         if uses != Use::Map.into() {
-            let what = What::All(uses.without(Use::Map));
+            let what = ReadScope::All(uses.without(Use::Map));
             let units = chunk
                 .iter()
                 .map(|&process| (process, unit(pass, &process, what.clone())));
@@ -102,9 +102,9 @@ pub(super) fn read(processes: &[Process], pass: &mut Pass<'_>) -> ControlFlow<()
 }
 
 /// The work for a process.
-pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
+pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: ReadScope) -> Unit {
     let uses = match what {
-        What::These(_) => Set::NONE,
+        ReadScope::These(_) => Set::NONE,
         _ => pass.request.uses,
     };
     let of_threads = [Use::Fd, Use::Cwd, Use::Root].into_iter();
@@ -134,14 +134,14 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, pass: &mut Pass<'_>) 
             pass.deliver(&process, unit.tid, &found.files)?;
             let of_thread = |(tid, uses)| Unit {
                 tid: Some(tid),
-                what: What::All(uses),
+                what: ReadScope::All(uses),
                 of_threads: Set::NONE,
                 ..unit.clone()
             };
             rest.extend(found.threads.into_iter().map(|thread| (process, of_thread(thread))));
             match found.end {
                 End::More(fd) => {
-                    unit.what = What::From(fd);
+                    unit.what = ReadScope::From(fd);
                     rest.push((process, unit));
                 }
                 End::Whole => {}

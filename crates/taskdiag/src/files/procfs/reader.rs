@@ -14,7 +14,7 @@ use super::place::{
     absent, has_files, is_same, names, open, open_descriptors, open_process, open_thread, own_link, read_whole, stat,
     Name, LONGEST_NAME,
 };
-use super::{End, Unit, What};
+use super::{End, ReadScope, Unit};
 use crate::files::batch::Batch;
 use crate::files::{Kind, OpenFile, Set, Use, Wants};
 use crate::readers;
@@ -74,12 +74,15 @@ impl<'a> Reader<'a> {
         let mut from = None;
         for _ in 0..THREADS_TRIED {
             let (directory, first_thread) = open_process(&self.unit.proc, self.unit.identity)?;
-            let what = from.map(What::From);
+            let what = from.map(ReadScope::From);
             let read = self.read_part(directory.as_fd(), what.as_ref().unwrap_or(&self.unit.what));
             // The first thread has ended, and so has the one that was read. Another continues with
             // what was missed.
             if first_thread.is_some_and(|tid| tid != pid) && !has_files(directory.as_fd()) {
-                let missed = self.missed.take().filter(|_| !matches!(self.unit.what, What::These(_)));
+                let missed = self
+                    .missed
+                    .take()
+                    .filter(|_| !matches!(self.unit.what, ReadScope::These(_)));
                 let (fd, len) = missed.unwrap_or((0, 0));
                 self.files.truncate(len);
                 from = (len > 0).then_some(fd);
@@ -143,12 +146,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn read_part(&mut self, directory: BorrowedFd<'_>, what: &What) -> Result<End, Errno> {
+    fn read_part(&mut self, directory: BorrowedFd<'_>, what: &ReadScope) -> Result<End, Errno> {
         self.missed = None;
         let (links, first): (Set<Use>, Option<u32>) = match what {
-            What::All(uses) => (*uses, uses.contains(Use::Fd).then_some(0)),
-            What::From(fd) => (Set::NONE, Some(*fd)),
-            What::These(files) => return self.read_these(directory, files),
+            ReadScope::All(uses) => (*uses, uses.contains(Use::Fd).then_some(0)),
+            ReadScope::From(fd) => (Set::NONE, Some(*fd)),
+            ReadScope::These(files) => return self.read_these(directory, files),
         };
         for used_as in [Use::Cwd, Use::Root, Use::Exe] {
             if links.contains(used_as) {

@@ -202,7 +202,7 @@ impl Walk {
         let flags = FILE_FLAGS.difference(OFlags::NOFOLLOW);
         let is_new = |stat: &Stat| seen.is_new_file(stat);
         match self.ask(CWD, &path, flags, &mut Closing::default(), is_new) {
-            Asked::Answered(size_bytes, usage) => {
+            FileOutcome::Answered(size_bytes, usage) => {
                 totals.sum.add(size_bytes, usage);
                 // This is the only result.
                 let _ = visit(Found::File(File {
@@ -211,9 +211,9 @@ impl Walk {
                     usage,
                 }));
             }
-            Asked::Gone => return Err(Errno::NOENT),
-            Asked::Unwanted => totals.linked += 1,
-            Asked::Failed(errno) => return Err(errno),
+            FileOutcome::Gone => return Err(Errno::NOENT),
+            FileOutcome::Unwanted => totals.linked += 1,
+            FileOutcome::Failed(errno) => return Err(errno),
         }
         Ok(totals)
     }
@@ -281,7 +281,7 @@ impl Walk {
         flags: OFlags,
         closing: &mut Closing,
         is_wanted: impl FnOnce(&Stat) -> bool,
-    ) -> Asked {
+    ) -> FileOutcome {
         let mut opened = openat(directory, name, flags, Mode::empty());
         if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && !closing.is_empty() {
             closing.close();
@@ -289,7 +289,7 @@ impl Walk {
         }
         let file = match opened {
             Ok(file) => file,
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Asked::Gone,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return FileOutcome::Gone,
             Err(Errno::ACCESS | Errno::PERM) => {
                 let follow = if flags.contains(OFlags::NOFOLLOW) {
                     AtFlags::SYMLINK_NOFOLLOW
@@ -297,15 +297,15 @@ impl Walk {
                     AtFlags::empty()
                 };
                 return match statat(directory, name, follow) {
-                    Ok(stat) if !has_pages(&stat) => Asked::Gone,
-                    Ok(stat) if !is_wanted(&stat) => Asked::Unwanted,
+                    Ok(stat) if !has_pages(&stat) => FileOutcome::Gone,
+                    Ok(stat) if !is_wanted(&stat) => FileOutcome::Unwanted,
                     Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-                        Asked::Answered(Ok(stat.st_size as u64), Err(Absent::Denied))
+                        FileOutcome::Answered(Ok(stat.st_size as u64), Err(Absent::Denied))
                     }
-                    Ok(_) | Err(_) => Asked::Answered(Err(Absent::Denied), Err(Absent::Denied)),
+                    Ok(_) | Err(_) => FileOutcome::Answered(Err(Absent::Denied), Err(Absent::Denied)),
                 };
             }
-            Err(errno) => return Asked::Failed(errno),
+            Err(errno) => return FileOutcome::Failed(errno),
         };
         let asked = self.ask_open(file.as_fd(), is_wanted);
         closing.push(file);
@@ -313,25 +313,25 @@ impl Walk {
     }
 
     /// Reads the status of an open file, and asks about the file if `is_wanted` accepts it.
-    fn ask_open(&self, file: BorrowedFd<'_>, is_wanted: impl FnOnce(&Stat) -> bool) -> Asked {
+    fn ask_open(&self, file: BorrowedFd<'_>, is_wanted: impl FnOnce(&Stat) -> bool) -> FileOutcome {
         let stat = match fstat(file) {
             Ok(stat) => stat,
-            Err(errno) => return Asked::Failed(errno),
+            Err(errno) => return FileOutcome::Failed(errno),
         };
         if !has_pages(&stat) {
-            return Asked::Gone;
+            return FileOutcome::Gone;
         }
         if !is_wanted(&stat) {
-            return Asked::Unwanted;
+            return FileOutcome::Unwanted;
         }
         let size_bytes = match size(file, &stat) {
             Ok(size_bytes) => Ok(size_bytes),
-            Err(errno) => return Asked::Failed(errno),
+            Err(errno) => return FileOutcome::Failed(errno),
         };
         match self.source.usage(file, self.range) {
-            Ok(usage) => Asked::Answered(size_bytes, Ok(usage)),
-            Err(Refusal::Other(errno)) => Asked::Failed(errno),
-            Err(refusal) => Asked::Answered(size_bytes, Err(refusal.absent())),
+            Ok(usage) => FileOutcome::Answered(size_bytes, Ok(usage)),
+            Err(Refusal::Other(errno)) => FileOutcome::Failed(errno),
+            Err(refusal) => FileOutcome::Answered(size_bytes, Err(refusal.absent())),
         }
     }
 }
@@ -343,7 +343,7 @@ impl Default for Walk {
 }
 
 /// The outcome for a file.
-enum Asked {
+enum FileOutcome {
     /// Its size, and its page cache.
     Answered(std::result::Result<u64, Absent>, std::result::Result<Usage, Absent>),
     /// It vanished, or is not a regular file any more.

@@ -15,7 +15,7 @@ use taskdiag_sys::descriptors::Closing;
 
 use super::batch::{Batch, What};
 use super::found::{FileId, Seen, Sum, Totals};
-use super::{id, Asked, Walk, DIRECTORY_FLAGS, FILE_FLAGS, ROOT_FLAGS};
+use super::{id, FileOutcome, Walk, DIRECTORY_FLAGS, FILE_FLAGS, ROOT_FLAGS};
 use crate::mutex::lock;
 
 /// The most directories that may wait in the lists of all threads. Each may keep a descriptor of
@@ -456,16 +456,16 @@ impl<'a> Worker<'a> {
                 seen.is_new_file(stat)
             });
         match asked {
-            Asked::Answered(size_bytes, usage) => {
+            FileOutcome::Answered(size_bytes, usage) => {
                 sum.add(size_bytes, usage);
                 if shared.walk.each_file {
                     self.found(path, What::File(size_bytes, usage));
                 }
             }
-            Asked::Gone => self.totals.gone += 1,
-            Asked::Unwanted if is_elsewhere => self.totals.other_file_systems += 1,
-            Asked::Unwanted => self.totals.linked += 1,
-            Asked::Failed(errno) => self.failed(path, errno),
+            FileOutcome::Gone => self.totals.gone += 1,
+            FileOutcome::Unwanted if is_elsewhere => self.totals.other_file_systems += 1,
+            FileOutcome::Unwanted => self.totals.linked += 1,
+            FileOutcome::Failed(errno) => self.failed(path, errno),
         }
     }
 

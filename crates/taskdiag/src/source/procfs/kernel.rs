@@ -14,8 +14,8 @@ use taskdiag_core::text::process::{self, NamespaceLink};
 use taskdiag_sys::host::{own_proc, proc_file};
 
 use super::encode::Plan;
-use super::lost::reason;
 use super::place::{Path, Place};
+use super::task_failure::reason;
 
 const CGROUP_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_MAGIC: u64 = 0x6367_7270;

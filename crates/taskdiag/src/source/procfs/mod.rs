@@ -8,11 +8,11 @@
 
 mod encode;
 mod kernel;
-mod lost;
 mod mount;
 mod place;
 mod spread;
 mod task;
+mod task_failure;
 #[cfg(test)]
 mod tests;
 
@@ -37,14 +37,14 @@ use crate::readers::{self, Suspects, Wait};
 use encode::Plan;
 pub(crate) use kernel::{cgroup_files, cgroup_id, is_cgroup};
 use kernel::{Missing, Mount};
-pub(crate) use lost::is_exhausted;
-use lost::Lost;
 pub use mount::Proc;
 pub(crate) use mount::{namespaces, SHARE};
 pub(crate) use place::{ask_threads, live_directory, threads};
 use place::{Listing, Place};
 use spread::{Expand, Share, Spread, Target, TASKS_AT_ONCE};
-use task::{Pass, TaskMatch, Test, With, Worker};
+use task::{Pass, ReadOptions, TaskMatch, Test, Worker};
+pub(crate) use task_failure::is_exhausted;
+use task_failure::TaskFailure;
 
 /// Up to this many tasks are read by the calling thread, if reading them can't wait: waking a
 /// reader takes as long.
@@ -155,7 +155,7 @@ impl Procfs {
             };
             match end {
                 Err(lost) if !scope.is_listed() => return Err(lost.about(pid)),
-                Err(Lost::Gone | Lost::Other) => snapshot.missing.push(pid),
+                Err(TaskFailure::Gone | TaskFailure::Other) => snapshot.missing.push(pid),
                 Err(lost) => lost.count(snapshot).map_err(|lost| lost.about(pid))?,
                 Ok(()) => {}
             }
@@ -169,7 +169,7 @@ impl Procfs {
             let gone = |pid: &&u32| found.binary_search(pid).is_err() && snapshot.missing.binary_search(pid).is_err();
             let gone: Vec<u32> = pids.iter().filter(gone).copied().collect();
             match (scope, gone.first()) {
-                (Scope::ThreadsOf(pid), Some(_)) => return Err(Lost::Gone.about(pid)),
+                (Scope::ThreadsOf(pid), Some(_)) => return Err(TaskFailure::Gone.about(pid)),
                 _ => snapshot.missing.extend(gone),
             }
             snapshot.missing.sort_unstable();
@@ -184,7 +184,7 @@ impl Procfs {
         let mut ends = Vec::new();
         for (index, &pid) in pids.iter().enumerate() {
             let place = Place::process(proc, pid);
-            ends.push((index, self.worker.add(&place, pass, &With::default(), snapshot)));
+            ends.push((index, self.worker.add(&place, pass, &ReadOptions::default(), snapshot)));
         }
         ends
     }
@@ -242,7 +242,11 @@ impl Procfs {
     /// Reads more fields of known tasks. The fields may differ between tasks.
     ///
     /// A task whose start time differs from the known one is another task: the known one is gone.
-    pub(crate) fn supplement(&mut self, wanted: &[Wanted], patience: Duration) -> Result<Vec<Supplements>, Error> {
+    pub(crate) fn supplement(
+        &mut self,
+        wanted: &[SupplementTarget],
+        patience: Duration,
+    ) -> Result<Vec<Supplements>, Error> {
         let mut kinds: Vec<(Fields, bool)> = Vec::new();
         let mut passes = Vec::new();
         let mut targets = Vec::with_capacity(wanted.len());
@@ -277,7 +281,7 @@ impl Procfs {
             of: part
                 .ends
                 .into_iter()
-                .map(|(index, end)| (index, end.map_err(Lost::as_absent)))
+                .map(|(index, end)| (index, end.map_err(TaskFailure::as_absent)))
                 .collect(),
         });
         Ok(supplements.collect())
@@ -307,11 +311,11 @@ impl Procfs {
 }
 
 /// For each task, by its index among the requested ones, whether it has a row, or why not.
-type Ends = Vec<(usize, Result<(), Lost>)>;
+type Ends = Vec<(usize, Result<(), TaskFailure>)>;
 
 /// A known task of which more fields are to be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct SupplementTarget {
     /// Its row in the snapshot.
     pub row: usize,
     pub pid: u32,

@@ -9,9 +9,9 @@ use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
 use taskdiag_core::snapshot::Snapshot;
 
-use super::lost::Lost;
 use super::place::{Listing, Place};
-use super::task::{held_with, unmark, Pass, With, Worker, WAITS};
+use super::task::{held_with, unmark, Pass, ReadOptions, Worker, WAITS};
+use super::task_failure::TaskFailure;
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse, Suspects};
 
@@ -75,11 +75,11 @@ pub(super) struct Share {
     /// Rows of tasks.
     pub(super) snapshot: Snapshot,
     /// For each target, by its index, where its records begin, or why it has none.
-    pub(super) ends: Vec<(usize, Result<usize, Lost>)>,
+    pub(super) ends: Vec<(usize, Result<usize, TaskFailure>)>,
     /// Targets to read after all others.
     postponed: Vec<Target>,
     /// The process at which this process ran out of a resource, and which one.
-    pub(super) failed: Option<(u32, Lost)>,
+    pub(super) failed: Option<(u32, TaskFailure)>,
 }
 
 /// Tasks to read.
@@ -102,7 +102,14 @@ pub(super) struct Spread {
 
 impl Spread {
     /// Reads one target, and adds its tasks to a part one by one.
-    fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Share>) {
+    fn read_one(
+        &self,
+        target: &Target,
+        with: ReadOptions<'_>,
+        worker: &mut Worker,
+        own: &mut Snapshot,
+        done: &Mutex<Share>,
+    ) {
         let pass = &self.passes[target.pass];
         let mut held = target.held | with.held | Files::from_bits_retain(readers::held(target.pid));
         if readers::are_scarce() && pass.waits() {
@@ -111,7 +118,7 @@ impl Spread {
                 held |= WAITS;
             }
         }
-        let with = With {
+        let with = ReadOptions {
             held,
             started: target.started,
             is_full: self.read.load(Ordering::Relaxed) > self.max_records,
@@ -141,7 +148,7 @@ impl Spread {
                 .and_then(|()| worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over)),
         };
         let mut done = lock(done);
-        if let Err(lost @ Lost::System(_)) = read {
+        if let Err(lost @ TaskFailure::System(_)) = read {
             done.failed.get_or_insert((target.pid, lost));
         }
         let start = done.snapshot.records.len();
@@ -181,9 +188,9 @@ impl Job for Spread {
 
     fn read(&self, targets: &Vec<Target>, (worker, own): &mut (Worker, Snapshot), pulse: &Pulse, done: &Mutex<Share>) {
         for (index, target) in targets.iter().enumerate() {
-            let with = With {
+            let with = ReadOptions {
                 pulse: Some((pulse, index)),
-                ..With::default()
+                ..ReadOptions::default()
             };
             if self.is_suspect(target, worker) {
                 let mut done = lock(done);
@@ -220,10 +227,10 @@ impl Job for Spread {
         let (mut worker, mut own) = self.tools();
         let part = Mutex::new(std::mem::take(done));
         for target in targets {
-            let with = With {
+            let with = ReadOptions {
                 held: WAITS,
                 reason,
-                ..With::default()
+                ..ReadOptions::default()
             };
             self.read_one(target, with, &mut worker, &mut own, &part);
         }

@@ -27,8 +27,8 @@ use zerocopy::native_endian::U32;
 
 use super::encode::{self, Encoder, Plan, RawTask, FILES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
-use super::lost::{reason, Lost};
 use super::place::{other_threads, Listing, Path, Place};
+use super::task_failure::{reason, TaskFailure};
 use crate::absences;
 use crate::readers::{self, Pulse};
 
@@ -158,7 +158,7 @@ impl TaskMatch {
 }
 
 /// A value, or the reason for its absence. Fails if this process ran out of a resource.
-fn value<T>(read: Result<T, Errno>) -> Result<Result<T, Absent>, Lost> {
+fn value<T>(read: Result<T, Errno>) -> Result<Result<T, Absent>, TaskFailure> {
     match read {
         Ok(value) => Ok(Ok(value)),
         Err(errno) => Ok(Err(reason(errno)?)),
@@ -167,10 +167,10 @@ fn value<T>(read: Result<T, Errno>) -> Result<Result<T, Absent>, Lost> {
 
 /// What an error of the first file means for the task. Everybody who may see the task may read that
 /// file.
-fn first_reason(errno: Errno) -> Result<Absent, Lost> {
+fn first_reason(errno: Errno) -> Result<Absent, TaskFailure> {
     match reason(errno)? {
-        Absent::Gone => Err(Lost::Gone),
-        Absent::Denied => Err(Lost::Denied),
+        Absent::Gone => Err(TaskFailure::Gone),
+        Absent::Denied => Err(TaskFailure::Denied),
         reason => Ok(reason),
     }
 }
@@ -238,11 +238,11 @@ impl Buffer {
 
 /// One task, and how to read it.
 #[derive(Clone, Copy)]
-pub(super) struct One<'a> {
+pub(super) struct TaskRead<'a> {
     pub(super) place: &'a Place<'a>,
     pub(super) pass: &'a Pass,
     pub(super) plan: &'a Plan,
-    pub(super) with: &'a With<'a>,
+    pub(super) with: &'a ReadOptions<'a>,
 }
 
 /// Reads tasks one by one.
@@ -282,12 +282,12 @@ impl Worker {
         &mut self,
         place: &Place<'_>,
         pass: &Pass,
-        with: &With<'_>,
+        with: &ReadOptions<'_>,
         snapshot: &mut Snapshot,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), TaskFailure> {
         let record = snapshot.records.len();
         let plan = &pass.plan;
-        let one = One {
+        let one = TaskRead {
             place,
             pass,
             plan,
@@ -298,7 +298,7 @@ impl Worker {
             if let Some((part, plan)) = test.first.as_ref().filter(|(_, plan)| plan.files != pass.plan.files) {
                 self.first.clear(plan.fields);
                 let mut records = std::mem::take(&mut self.first.records);
-                let read = self.task(One { plan, ..one }, &mut records);
+                let read = self.task(TaskRead { plan, ..one }, &mut records);
                 self.first.records = records;
                 read?;
                 self.first.add_row(0);
@@ -331,15 +331,15 @@ impl Worker {
         &mut self,
         (proc, pid, from): (BorrowedFd<'_>, u32, u32),
         pass: &Pass,
-        with: &With<'_>,
+        with: &ReadOptions<'_>,
         snapshot: &mut Snapshot,
         hand_over: &mut dyn FnMut(&mut Snapshot, u32),
-    ) -> Result<(), Lost> {
+    ) -> Result<(), TaskFailure> {
         let path = Path::EMPTY.number(pid).text("/task");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let refused = |errno| match first_reason(errno) {
             Err(lost) => lost,
-            Ok(_) => Lost::System(errno),
+            Ok(_) => TaskFailure::System(errno),
         };
         let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty()).map_err(refused)?;
         let mut tids = std::mem::take(&mut self.tids);
@@ -361,12 +361,12 @@ impl Worker {
     }
 
     /// Checks that an id is that of a process.
-    pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
+    pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), TaskFailure> {
         self.buffer.used = 0;
         if TaskMatch::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
             Ok(())
         } else {
-            Err(Lost::Other)
+            Err(TaskFailure::Other)
         }
     }
 
@@ -385,21 +385,23 @@ impl Worker {
     /// If a thread other than the leader calls execve(2), the leader is released and the other
     /// thread gets its id. A file that was opened just before then belongs to a task that is gone.
     /// So a task that seems to be gone is read again, if its id is still in use.
-    pub(super) fn task(&mut self, one: One<'_>, records: &mut Vec<u8>) -> Result<bool, Lost> {
-        let One { place, pass, .. } = one;
+    pub(super) fn task(&mut self, one: TaskRead<'_>, records: &mut Vec<u8>) -> Result<bool, TaskFailure> {
+        let TaskRead { place, pass, .. } = one;
         // Each may meet another such call, the more so if other programs delay this one.
         const TRIES: usize = 16;
         let start = records.len();
         // Callers list numbers that nobody has. To open a file in vain takes much longer.
         if matches!(pass.only, TaskMatch::Leader) && !pass.is_outer && !has_priority(place.tid) && !is_in_use(place.tid)
         {
-            return Err(Lost::Gone);
+            return Err(TaskFailure::Gone);
         }
         for tries in 1..TRIES {
             match self.try_task(one, false, records) {
-                Err(Lost::Gone) => records.truncate(start),
+                Err(TaskFailure::Gone) => records.truncate(start),
                 // The other thread gets the id a moment before the exit signal of a leader.
-                Err(Lost::Other) if tries < 4 && matches!(pass.only, TaskMatch::Leader) => records.truncate(start),
+                Err(TaskFailure::Other) if tries < 4 && matches!(pass.only, TaskMatch::Leader) => {
+                    records.truncate(start)
+                }
                 end => return end,
             }
             let is_there = if pass.is_outer {
@@ -408,15 +410,15 @@ impl Worker {
                 is_in_use(place.tid)
             };
             if !is_there {
-                return Err(Lost::Gone);
+                return Err(TaskFailure::Gone);
             }
         }
         self.try_task(one, true, records)
     }
 
     /// Tries to read a task. The last attempt keeps what it finds of a task that is ending.
-    fn try_task(&mut self, one: One<'_>, is_last: bool, records: &mut Vec<u8>) -> Result<bool, Lost> {
-        let One {
+    fn try_task(&mut self, one: TaskRead<'_>, is_last: bool, records: &mut Vec<u8>) -> Result<bool, TaskFailure> {
+        let TaskRead {
             place,
             pass,
             plan,
@@ -438,14 +440,14 @@ impl Worker {
         // Most processes are not children of that process: find this out before reading more.
         if matches!(only, TaskMatch::ChildOf(_)) && plan.files != Files::STAT {
             if !only.admits(&look(&mut self.buffer, place)?) {
-                return Err(Lost::Other);
+                return Err(TaskFailure::Other);
             }
             self.buffer.used = 0;
         }
 
         let found = self.collect(one)?;
         if !is_last && found.lacks_a_file(&self.buffer) {
-            return Err(Lost::Gone);
+            return Err(TaskFailure::Gone);
         }
         let live = self.read_live(one, is_last, &found)?;
         let Worker {
@@ -455,8 +457,8 @@ impl Worker {
             ..
         } = self;
         let mut raw = found.raw(buffer);
-        if !matches!(only, TaskMatch::Any) && !only.admits(&raw.stat().ok_or(Lost::Malformed)?) {
-            return Err(Lost::Other);
+        if !matches!(only, TaskMatch::Any) && !only.admits(&raw.stat().ok_or(TaskFailure::Malformed)?) {
+            return Err(TaskFailure::Other);
         }
         if plan.fields.contains(Field::CgroupId) {
             raw.cgroup_id = match raw.text(Files::CGROUP).map(process::cgroup) {
@@ -473,7 +475,12 @@ impl Worker {
 
     /// If the first thread of a process has ended, reads another one, which has what threads share.
     /// `None` if there is none, or if nothing of it is asked for.
-    fn read_live(&mut self, one: One<'_>, is_last: bool, found: &Collected) -> Result<Option<Collected>, Lost> {
+    fn read_live(
+        &mut self,
+        one: TaskRead<'_>,
+        is_last: bool,
+        found: &Collected,
+    ) -> Result<Option<Collected>, TaskFailure> {
         let place = one.place;
         if !place.is_process || !one.plan.reads_shared || !found.may_have_ended(&self.buffer) {
             return Ok(None);
@@ -488,8 +495,8 @@ impl Worker {
         for tid in other_threads(place.directory, place.pid).unwrap_or_default() {
             let thread = Place::thread(place.directory, place.pid, tid);
             self.buffer.used = used;
-            match self.read_thread(One { place: &thread, ..one }) {
-                Err(Lost::Gone) | Ok(None) => {}
+            match self.read_thread(TaskRead { place: &thread, ..one }) {
+                Err(TaskFailure::Gone) | Ok(None) => {}
                 Err(lost) => return Err(lost),
                 Ok(thread) => {
                     live = thread;
@@ -502,13 +509,13 @@ impl Worker {
         // All threads that were listed may have ended, and others live.
         let has_others = live.is_none() && stat.threads_count() > 1 && !is_last;
         if stat.start_ticks() != start_ticks || has_others {
-            return Err(Lost::Gone);
+            return Err(TaskFailure::Gone);
         }
         Ok(live)
     }
 
     /// Reads a thread, if it has memory.
-    fn read_thread(&mut self, one: One<'_>) -> Result<Option<Collected>, Lost> {
+    fn read_thread(&mut self, one: TaskRead<'_>) -> Result<Option<Collected>, TaskFailure> {
         if !look(&mut self.buffer, one.place)?.has_memory() {
             return Ok(None);
         }
@@ -518,7 +525,7 @@ impl Worker {
     }
 
     /// Reads all that the plan asks for.
-    fn collect(&mut self, one: One<'_>) -> Result<Collected, Lost> {
+    fn collect(&mut self, one: TaskRead<'_>) -> Result<Collected, TaskFailure> {
         let mut found = Collected::NOTHING;
         self.read_files(one, &mut found)?;
         one.with.mark(one.place.tid, NO_FILE);
@@ -528,8 +535,8 @@ impl Worker {
     }
 
     /// Opens the anchor, and reads the other files.
-    fn read_files(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
-        let One {
+    fn read_files(&mut self, one: TaskRead<'_>, found: &mut Collected) -> Result<(), TaskFailure> {
+        let TaskRead {
             place,
             pass,
             plan,
@@ -561,8 +568,8 @@ impl Worker {
     }
 
     /// Reads links, and counts open files.
-    fn read_links(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
-        let One { place, pass, plan, .. } = one;
+    fn read_links(&mut self, one: TaskRead<'_>, found: &mut Collected) -> Result<(), TaskFailure> {
+        let TaskRead { place, pass, plan, .. } = one;
         for which in (0..NamespaceLink::NAMES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
             found.namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
                 Err(Absent::Unsupported)
@@ -596,8 +603,8 @@ impl Worker {
     /// the kernel started. The size of the memory in `stat` decides, if it is read after the other
     /// files: memory that is gone does not come back. Unless `stat` is the anchor, it is read now,
     /// followed by a byte of the anchor to check that the task still exists.
-    fn read_anchor(&mut self, one: One<'_>, found: &mut Collected) -> Result<(), Lost> {
-        let One { place, plan, with, .. } = one;
+    fn read_anchor(&mut self, one: TaskRead<'_>, found: &mut Collected) -> Result<(), TaskFailure> {
+        let TaskRead { place, plan, with, .. } = one;
         let Some((file, anchor)) = found.anchor.take() else {
             if found.may_lack_memory() {
                 found.no_memory = !look(&mut self.buffer, place)?.has_memory();
@@ -692,7 +699,7 @@ impl Collected {
 
 /// How to read one task.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct With<'a> {
+pub(super) struct ReadOptions<'a> {
     /// Files that must not be read, because a reader is stuck at one of them.
     pub(super) held: Files,
     /// Why.
@@ -705,9 +712,9 @@ pub(super) struct With<'a> {
     pub(super) is_full: bool,
 }
 
-impl Default for With<'_> {
+impl Default for ReadOptions<'_> {
     fn default() -> Self {
-        With {
+        ReadOptions {
             held: Files::NONE,
             reason: Absent::NoAnswer,
             started: None,
@@ -722,7 +729,7 @@ const ENVIRON: usize = encode::index(Files::ENVIRON);
 /// In a mark: the reader is at no file that may keep it waiting.
 const NO_FILE: usize = 0xff;
 
-impl With<'_> {
+impl ReadOptions<'_> {
     fn mark(&self, tid: u32, file: usize) {
         if let Some((pulse, index)) = self.pulse {
             pulse.mark((index as u64) << 40 | u64::from(tid) << 8 | file as u64);
@@ -772,18 +779,18 @@ fn has_priority(number: u32) -> bool {
 }
 
 /// Reads `stat` into the buffer, after the text that is already there.
-fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
+fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, TaskFailure> {
     let read = place.open("stat").and_then(|file| buffer.read(&file, LONGEST_TEXT));
     let span = match read {
         Ok(span) => span,
         Err(errno) => {
             first_reason(errno)?;
-            return Err(Lost::Malformed);
+            return Err(TaskFailure::Malformed);
         }
     };
-    let stat = process::stat(buffer.text(span)).ok_or(Lost::Malformed)?;
+    let stat = process::stat(buffer.text(span)).ok_or(TaskFailure::Malformed)?;
     if stat.is_released() {
-        Err(Lost::Gone)
+        Err(TaskFailure::Gone)
     } else {
         Ok(stat)
     }
@@ -801,9 +808,9 @@ mod tests {
         let file = OwnedFd::from(std::fs::File::open("/proc/self/status").expect("a file"));
         assert_eq!(buffer.read(&file, 10), Err(Errno::NAMETOOLONG));
         let most_if = |is_full: bool| {
-            let with = With {
+            let with = ReadOptions {
                 is_full,
-                ..With::default()
+                ..ReadOptions::default()
             };
             [Files::STATUS, Files::CMDLINE, Files::ENVIRON].map(|file| with.most(encode::index(file)))
         };

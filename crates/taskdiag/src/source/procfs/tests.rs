@@ -279,7 +279,7 @@ fn one_task_by_its_start() {
     let mut procfs = Procfs::open(&Proc::default()).unwrap();
     for is_thread in [false, true] {
         let mut one = |start_ns| {
-            let wanted = [Wanted {
+            let wanted = [SupplementTarget {
                 row: 0,
                 pid: child.pid(),
                 task: Identity::of(&Header {

@@ -9,7 +9,7 @@ use super::encode::NoRecord;
 
 /// Why a task has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum TaskFailure {
     Gone,
     Denied,
     Malformed,
@@ -19,33 +19,33 @@ pub(super) enum Lost {
     System(Errno),
 }
 
-impl From<NoRecord> for Lost {
-    fn from(reason: NoRecord) -> Lost {
+impl From<NoRecord> for TaskFailure {
+    fn from(reason: NoRecord) -> TaskFailure {
         match reason {
-            NoRecord::Gone => Lost::Gone,
-            NoRecord::Malformed => Lost::Malformed,
+            NoRecord::Gone => TaskFailure::Gone,
+            NoRecord::Malformed => TaskFailure::Malformed,
         }
     }
 }
 
-impl Lost {
+impl TaskFailure {
     /// The same as a reason for missing values of the task.
     pub(super) fn as_absent(self) -> Absent {
         match self {
-            Lost::Gone | Lost::Other => Absent::Gone,
-            Lost::Denied => Absent::Denied,
-            Lost::Malformed | Lost::System(_) => Absent::Unsupported,
+            TaskFailure::Gone | TaskFailure::Other => Absent::Gone,
+            TaskFailure::Denied => Absent::Denied,
+            TaskFailure::Malformed | TaskFailure::System(_) => Absent::Unsupported,
         }
     }
 
     /// Counts one lost task among many. Fails if all others would be lost too.
-    pub(super) fn count(self, snapshot: &mut Snapshot) -> Result<(), Lost> {
+    pub(super) fn count(self, snapshot: &mut Snapshot) -> Result<(), TaskFailure> {
         match self {
-            Lost::Gone => snapshot.counters.gone += 1,
-            Lost::Denied => snapshot.counters.denied += 1,
-            Lost::Malformed => snapshot.counters.malformed += 1,
-            Lost::Other => {}
-            Lost::System(_) => return Err(self),
+            TaskFailure::Gone => snapshot.counters.gone += 1,
+            TaskFailure::Denied => snapshot.counters.denied += 1,
+            TaskFailure::Malformed => snapshot.counters.malformed += 1,
+            TaskFailure::Other => {}
+            TaskFailure::System(_) => return Err(self),
         }
         Ok(())
     }
@@ -53,29 +53,29 @@ impl Lost {
     /// The error if the query was about this task.
     pub(super) fn about(self, pid: u32) -> Error {
         match self {
-            Lost::Gone | Lost::Other => Error::no_such_process(pid),
-            Lost::Denied => Error::new(
+            TaskFailure::Gone | TaskFailure::Other => Error::no_such_process(pid),
+            TaskFailure::Denied => Error::new(
                 ErrorKind::Denied,
                 format!("process {pid} is hidden from you (its procfs is mounted with hidepid)"),
             ),
-            Lost::Malformed => Error::new(
+            TaskFailure::Malformed => Error::new(
                 ErrorKind::Malformed,
                 format!("a file of process {pid} in procfs is malformed"),
             ),
-            Lost::System(errno) => Error::io(format!("can't read process {pid} in procfs"), errno),
+            TaskFailure::System(errno) => Error::io(format!("can't read process {pid} in procfs"), errno),
         }
     }
 }
 
 /// The reason that an errno gives for missing values of a file. Fails if this process ran out of a
 /// resource.
-pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
+pub(super) fn reason(errno: Errno) -> Result<Absent, TaskFailure> {
     match errno {
         Errno::NOENT | Errno::SRCH => Ok(Absent::Gone),
         Errno::ACCESS | Errno::PERM => Ok(Absent::Denied),
         Errno::NAMETOOLONG => Ok(Absent::Truncated),
         Errno::TIMEDOUT => Ok(Absent::NoAnswer),
-        errno if is_exhausted(errno) => Err(Lost::System(errno)),
+        errno if is_exhausted(errno) => Err(TaskFailure::System(errno)),
         _ => Ok(Absent::Unsupported),
     }
 }

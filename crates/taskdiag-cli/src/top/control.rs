@@ -15,7 +15,7 @@ use crate::proc;
 
 /// What can be done to processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Matter {
+pub enum ControlKind {
     Signal,
     Nice,
     Io,
@@ -24,8 +24,8 @@ pub enum Matter {
 
 /// What is done to processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deed {
-    pub matter: Matter,
+pub struct ProcessControl {
+    pub kind: ControlKind,
     /// The number of the signal, the nice value, or the I/O priority as the kernel has it.
     number: i32,
     /// The same in words, or the list of processors.
@@ -102,46 +102,50 @@ fn processors(text: &str) -> Option<CpuSet> {
     Some(set)
 }
 
-impl Matter {
+impl ControlKind {
     fn noun(self) -> &'static str {
         match self {
-            Matter::Signal => "signal",
-            Matter::Nice => "nice value",
-            Matter::Io => "I/O priority",
-            Matter::Affinity => "processors",
+            ControlKind::Signal => "signal",
+            ControlKind::Nice => "nice value",
+            ControlKind::Io => "I/O priority",
+            ControlKind::Affinity => "processors",
         }
     }
 
     /// What a question about it begins with.
     pub fn label(self) -> String {
-        format!("{} {}", self.noun(), if self == Matter::Signal { "for" } else { "of" })
+        format!(
+            "{} {}",
+            self.noun(),
+            if self == ControlKind::Signal { "for" } else { "of" }
+        )
     }
 
     /// What an answer means, or what it can be.
-    pub fn deed(self, text: &str) -> Result<Deed, &'static str> {
+    pub fn parse(self, text: &str) -> Result<ProcessControl, &'static str> {
         let text = text.trim();
         let is_nice = |nice: &i32| (-20..=19).contains(nice);
         let (meant, known) = match self {
-            Matter::Signal => (
+            ControlKind::Signal => (
                 names::signal(text).map(|number| (number as i32, signal_name(number))),
                 "not a signal: a name such as TERM or HUP, or a number",
             ),
-            Matter::Nice => (
+            ControlKind::Nice => (
                 text.parse().ok().filter(is_nice).map(|nice| (nice, nice.to_string())),
                 "a nice value is a number from -20 to 19",
             ),
-            Matter::Io => (
+            ControlKind::Io => (
                 io_priority(text).map(|priority| (priority, io_text(priority))),
                 "an I/O priority is none, idle, or best-effort or realtime with a level from 0 to 7: be 4",
             ),
-            Matter::Affinity => (
+            ControlKind::Affinity => (
                 processors(text).map(|_| (0, text.to_owned())),
                 "processors are a list of numbers: 0-3,5",
             ),
         };
         let (number, text) = meant.ok_or(known)?;
-        Ok(Deed {
-            matter: self,
+        Ok(ProcessControl {
+            kind: self,
             number,
             text,
         })
@@ -150,16 +154,16 @@ impl Matter {
     /// What a process has now, as an answer; empty if that is not known.
     pub fn now(self, target: &Target) -> String {
         let known = match self {
-            Matter::Signal => return "TERM".to_owned(),
-            Matter::Nice => target.nice.map(|nice| nice.to_string()),
+            ControlKind::Signal => return "TERM".to_owned(),
+            ControlKind::Nice => target.nice.map(|nice| nice.to_string()),
             _ if proc::chosen().is_outer() => None,
-            Matter::Io => {
+            ControlKind::Io => {
                 let thread = pid(target.tid).ok();
                 thread
                     .and_then(|thread| priority::io_priority(thread).ok())
                     .map(io_text)
             }
-            Matter::Affinity => {
+            ControlKind::Affinity => {
                 let query = query(&[target]).fields(Field::StartNs | Field::Affinity);
                 let answer = proc::handle().one_shot().query(&query).ok();
                 let of = |tasks: taskdiag::Snapshot| Some(tasks.tasks().next()?.affinity().ok()?.to_string());
@@ -175,21 +179,21 @@ fn signal_name(number: u32) -> String {
     name.map_or_else(|| number.to_string(), |name| format!("SIG{name}"))
 }
 
-impl Deed {
+impl ProcessControl {
     /// The words before and after those to whom it is done, in a question.
     pub fn question(&self) -> (String, String) {
-        match self.matter {
-            Matter::Signal => (format!("send {} to", self.text), String::new()),
-            matter => (format!("set the {} of", matter.noun()), format!(" to {}", self.text)),
+        match self.kind {
+            ControlKind::Signal => (format!("send {} to", self.text), String::new()),
+            kind => (format!("set the {} of", kind.noun()), format!(" to {}", self.text)),
         }
     }
 
     /// That it is done to these.
     pub fn done(&self, whom: &str) -> String {
-        let (noun, text) = (self.matter.noun(), &self.text);
-        match self.matter {
-            Matter::Signal => format!("signal {} was sent to {whom}", self.number),
-            Matter::Affinity => format!("the {noun} of {whom} are {text} now"),
+        let (noun, text) = (self.kind.noun(), &self.text);
+        match self.kind {
+            ControlKind::Signal => format!("signal {} was sent to {whom}", self.number),
+            ControlKind::Affinity => format!("the {noun} of {whom} are {text} now"),
             _ => format!("the {noun} of {whom} is {text} now"),
         }
     }
@@ -199,19 +203,19 @@ impl Deed {
     /// thread; for a process, of its leader, like renice(1). No such system call takes a descriptor,
     /// so there is a check before and after.
     pub fn apply(&self, target: &Target) -> Result<(), String> {
-        let none = format!("no {}", self.matter.noun());
+        let none = format!("no {}", self.kind.noun());
         proc::chosen().check_ids(&none).map_err(|error| error.to_string())?;
         let thread = pid(target.tid)?;
         let process = pidfd_open(pid(target.pid)?, PidfdFlags::empty()).map_err(said)?;
         check(target)?;
-        match self.matter {
-            Matter::Signal => return signals::send(process.as_fd(), self.number, None).map_err(said),
-            Matter::Nice => setpriority_process(Some(thread), self.number).map_err(|errno| match errno {
+        match self.kind {
+            ControlKind::Signal => return signals::send(process.as_fd(), self.number, None).map_err(said),
+            ControlKind::Nice => setpriority_process(Some(thread), self.number).map_err(|errno| match errno {
                 Errno::ACCESS => "you may not lower nice values (CAP_SYS_NICE may)".to_owned(),
                 errno => said(errno),
             }),
-            Matter::Io => priority::set_io_priority(thread, self.number).map_err(said),
-            Matter::Affinity => {
+            ControlKind::Io => priority::set_io_priority(thread, self.number).map_err(said),
+            ControlKind::Affinity => {
                 let set = processors(&self.text).unwrap_or_default();
                 sched_setaffinity(Some(thread), &set).map_err(|errno| match errno {
                     Errno::INVAL => "none of these processors is there for it".to_owned(),
@@ -221,7 +225,7 @@ impl Deed {
                     Ok(kept) if kept != set => {
                         return Err(format!(
                             "it may use {} now: the others are not there for it",
-                            self.matter.now(target)
+                            self.kind.now(target)
                         ))
                     }
                     _ => Ok(()),
@@ -300,48 +304,55 @@ mod tests {
         (child, target)
     }
 
-    fn deed(matter: Matter, text: &str) -> Deed {
-        matter.deed(text).expect("an answer")
+    fn control(kind: ControlKind, text: &str) -> ProcessControl {
+        kind.parse(text).expect("an answer")
     }
 
-    fn deeds() -> [Deed; 4] {
+    fn controls() -> [ProcessControl; 4] {
         [
-            deed(Matter::Signal, "TERM"),
-            deed(Matter::Nice, "7"),
-            deed(Matter::Io, "idle"),
-            deed(Matter::Affinity, "0"),
+            control(ControlKind::Signal, "TERM"),
+            control(ControlKind::Nice, "7"),
+            control(ControlKind::Io, "idle"),
+            control(ControlKind::Affinity, "0"),
         ]
     }
 
     /// Check which answers have a meaning, and that what a process has is an answer.
     #[test]
     fn answers_have_a_meaning() {
-        for (matter, text, meant) in [
-            (Matter::Io, "be 7", Some((2 << IO_CLASS_SHIFT | 7, "best-effort 7"))),
-            (Matter::Io, "realtime 0", Some((1 << IO_CLASS_SHIFT, "realtime 0"))),
+        for (kind, text, meant) in [
             (
-                Matter::Io,
+                ControlKind::Io,
+                "be 7",
+                Some((2 << IO_CLASS_SHIFT | 7, "best-effort 7")),
+            ),
+            (ControlKind::Io, "realtime 0", Some((1 << IO_CLASS_SHIFT, "realtime 0"))),
+            (
+                ControlKind::Io,
                 "best-effort",
                 Some((2 << IO_CLASS_SHIFT | 4, "best-effort 4")),
             ),
-            (Matter::Io, "idle", Some((3 << IO_CLASS_SHIFT, "idle"))),
-            (Matter::Io, "none", Some((0, "none"))),
-            (Matter::Io, "idle 3", None),
-            (Matter::Io, "be 8", None),
-            (Matter::Io, "", None),
-            (Matter::Affinity, " 0-3,5 ", Some((0, "0-3,5"))),
-            (Matter::Affinity, "3-0", None),
-            (Matter::Affinity, "0-99999999999", None),
-            (Matter::Affinity, "", None),
-            (Matter::Signal, "hup", Some((1, "SIGHUP"))),
-            (Matter::Signal, "0", None),
-            (Matter::Nice, "-20", Some((-20, "-20"))),
-            (Matter::Nice, "-21", None),
+            (ControlKind::Io, "idle", Some((3 << IO_CLASS_SHIFT, "idle"))),
+            (ControlKind::Io, "none", Some((0, "none"))),
+            (ControlKind::Io, "idle 3", None),
+            (ControlKind::Io, "be 8", None),
+            (ControlKind::Io, "", None),
+            (ControlKind::Affinity, " 0-3,5 ", Some((0, "0-3,5"))),
+            (ControlKind::Affinity, "3-0", None),
+            (ControlKind::Affinity, "0-99999999999", None),
+            (ControlKind::Affinity, "", None),
+            (ControlKind::Signal, "hup", Some((1, "SIGHUP"))),
+            (ControlKind::Signal, "0", None),
+            (ControlKind::Nice, "-20", Some((-20, "-20"))),
+            (ControlKind::Nice, "-21", None),
         ] {
-            let deed = matter.deed(text).ok();
-            let found = deed.as_ref().map(|deed| (deed.number, deed.text.as_str()));
+            let control = kind.parse(text).ok();
+            let found = control.as_ref().map(|control| (control.number, control.text.as_str()));
             assert_eq!(found, meant, "{text}");
-            assert!(deed.is_none_or(|deed| matter.deed(&deed.text) == Ok(deed)), "{text}");
+            assert!(
+                control.is_none_or(|control| kind.parse(&control.text) == Ok(control)),
+                "{text}"
+            );
         }
     }
 
@@ -355,28 +366,28 @@ mod tests {
             ..target.clone()
         };
         let ended = Err("it has ended".to_owned());
-        for deed in deeds() {
-            assert_eq!(deed.apply(&wrong), ended, "{deed:?}");
+        for control in controls() {
+            assert_eq!(control.apply(&wrong), ended, "{control:?}");
         }
-        for deed in &deeds()[1..] {
-            assert_eq!(deed.apply(&target), Ok(()), "{deed:?}");
+        for control in &controls()[1..] {
+            assert_eq!(control.apply(&target), Ok(()), "{control:?}");
         }
         assert_eq!(getpriority_process(Some(Pid::from_child(&child))), Ok(7));
         assert!(child.try_wait().expect("a child").is_none());
         let thread = Pid::from_child(&child);
         assert_eq!(priority::io_priority(thread).map(io_text), Ok("idle".to_owned()));
-        assert_eq!(Matter::Io.now(&target), "idle");
-        assert_eq!(Matter::Affinity.now(&target), "0");
-        assert_eq!(deed(Matter::Signal, "TERM").apply(&target), Ok(()));
+        assert_eq!(ControlKind::Io.now(&target), "idle");
+        assert_eq!(ControlKind::Affinity.now(&target), "0");
+        assert_eq!(control(ControlKind::Signal, "TERM").apply(&target), Ok(()));
         child.wait().expect("it ends");
-        for deed in deeds() {
-            assert_eq!(deed.apply(&target), ended, "{deed:?}");
+        for control in controls() {
+            assert_eq!(control.apply(&target), ended, "{control:?}");
         }
         let renamed = Target {
             name: b"slept".to_vec(),
             ..another
         };
-        assert!(deed(Matter::Signal, "TERM")
+        assert!(control(ControlKind::Signal, "TERM")
             .apply(&renamed)
             .is_err_and(|said| said.contains("another name")));
         assert_eq!(other.try_wait().expect("a child"), None);
