@@ -27,7 +27,6 @@ const COLUMNS: &str = "a plus adds columns behind an -o of its own, as in -o +in
 const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --udp, --unix";
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds, -4 and -6 families";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
-const PROCESS: &str = "-p PID chooses a process";
 const INTERFACES: &str = "all interfaces count together; `ip -s link` counts each";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
@@ -55,6 +54,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "lsns", Hint("`taskdiag ps -o pid,ns_pid,ns_mnt,ns_net,comm` shows the namespaces of processes")),
     (ON_COMMAND, "prlimit ulimit", Hint("`taskdiag inspect PID` shows the limits of a process, and what it uses of them")),
     (ON_COMMAND, "execsnoop ltrace strace", Hint("`taskdiag events` shows processes that begin, execute programs and end")),
+    (ON_COMMAND, "fincore vmtouch", Hint("`taskdiag cache PATH` shows what is in the page cache")),
     (ON_COMMAND, "uptime", Hint("`taskdiag top` has the load averages and the time since boot in its head")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
     ("files", "+D", Same("--path")),
@@ -79,12 +79,6 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("maps", "-q", Same("--no-header")),
     ("maps", "-X -XX", Hint("-x adds resident and dirty sizes, -o all shows all")),
     ("mem", "-b -g -k -l -m -t -w", Hint("`taskdiag mem --system` shows the memory of the machine; sizes have the unit that fits, --bytes shows exact ones")),
-    ("mem", "#", Hint(PROCESS)),
-    ("net", "#", Hint(PROCESS)),
-    ("sockets", "#", Hint(PROCESS)),
-    ("top", "#", Hint(PROCESS)),
-    ("tree", "#", Hint(PROCESS)),
-    ("watch", "#", Hint(PROCESS)),
     ("mem", "-c -s", Hint("`taskdiag mem --watch SECONDS` repeats it")),
     ("metrics", "-children", Same("--children")),
     ("metrics", "-config.path", Same("--config")),
@@ -127,7 +121,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("sockets", "-M -S -d", Hint("--where \"protocol == 'mptcp'\" chooses a protocol; sctp and dccp are others")),
     ("sockets", "-T -Z -z", Hint("owners are processes; `taskdiag ps -Z` shows their security contexts")),
     ("sockets", "-b -B", Hint("there are no filters of sockets; `ss -0b` shows them")),
-    ("sockets", "-K", Hint("nothing here closes sockets: `ss -K` does")),
+    ("sockets", "-K -kill", Hint("nothing here closes sockets: `ss -K` does")),
     ("sockets", "exclude", Hint("--where \"state != 'TIME-WAIT'\" leaves out a state")),
     ("top", "-C -no-color", Same("--color=never")),
     ("top", "-H", Same("--threads")),
@@ -142,6 +136,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("top", "-1", Hint("the key 1 shows a bar for each processor or one for all, and so does processors = all in the settings")),
     ("top", "-O", Hint("`taskdiag fields` lists the fields for -o and --sort")),
     ("top", "-S", Hint("-o +cutime_ns,cstime_ns shows the times of children that have ended")),
+    ("top", "-json -jsonl -csv", Hint("`taskdiag watch --jsonl` prints samples for programs")),
     ("top", "-s -sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
     ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
     ("tree", "-A", Same("--ascii")),
@@ -281,11 +276,8 @@ pub fn hint(arguments: &[OsString], refused: Option<&str>) -> Option<String> {
     let command = arguments[at].to_str()?;
     let of = |command: &str, argument: &str| {
         let letter = || meaning(command, &format!("-{}", letters(argument).get(..1)?));
-        // A number stands for all.
-        let sign = || match argument.get(..1)? {
-            digit if digit.starts_with(|digit: char| digit.is_ascii_digit()) => meaning(command, "#"),
-            sign => meaning(command, sign),
-        };
+        let is_sign = |first: &&str| !first.starts_with(char::is_alphanumeric);
+        let sign = || meaning(command, argument.get(..1).filter(is_sign)?);
         match meaning(command, word(argument).0).or_else(letter).or_else(sign)? {
             Hint(hint) => Some(hint.to_owned()),
             Same(option) if !option.is_empty() && refused.is_some() && !arguments.iter().any(|one| one == option) => {

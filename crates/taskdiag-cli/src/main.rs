@@ -204,6 +204,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
     let command = command.filter(|name| Cli::command().find_subcommand(name).is_some());
     let tip = match habit::hint(arguments, Some(&refused)) {
         None if is_pid => Some(instead_of_pid(command.unwrap_or_default(), &refused)),
+        None if wrong.kind() == ErrorKind::UnknownArgument && has_pids(command) && refused.parse::<u32>().is_ok() => {
+            Some(format!("-p {refused} chooses a process"))
+        }
         hint => hint,
     };
     let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
@@ -219,12 +222,24 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
     lines.join("\n")
 }
 
+/// Whether `-p` of a command chooses processes.
+fn has_pids(command: Option<&str>) -> bool {
+    let cli = whole_command();
+    let command = command.and_then(|name| cli.find_subcommand(name));
+    command.is_some_and(|command| command.get_arguments().any(|option| option.get_short() == Some('p')))
+}
+
 /// What to type instead of a word that is no process id.
 fn instead_of_pid(command: &str, word: &str) -> String {
-    if let Some(port) = word.strip_prefix(':') {
+    if let Some(port) = word
+        .strip_prefix(':')
+        .or(word.strip_suffix("/tcp"))
+        .or(word.strip_suffix("/udp"))
+    {
         return format!("the sockets with a port: `taskdiag sockets --port {port}`");
     }
     if word.contains('/') || Path::new(word).exists() {
+        let word = text::for_shell(word);
         return format!("who has a file open: `taskdiag files --path {word}`");
     }
     if command == "sockets" && taskdiag_core::socket::state_named(word).is_ok() {

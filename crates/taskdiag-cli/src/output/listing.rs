@@ -17,6 +17,7 @@ use super::terminal::Style;
 use super::Output;
 use crate::choice::{unknown, Chosen, SortBy};
 use crate::outcome::Failure;
+use crate::ps::specifiers::field_of;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
@@ -209,8 +210,12 @@ pub fn sort_keys(lists: &[String], relation: &[ColumnInfo]) -> Result<Vec<SortBy
 }
 
 fn index(name: &str, relation: &[ColumnInfo]) -> Result<usize, Failure> {
-    let found = relation.iter().position(|column| column.name == name);
-    found.ok_or_else(|| unknown("field", name, relation.iter().map(|column| column.name)))
+    let place = |name: &str| relation.iter().position(|column| column.name == name);
+    // What ps(1) calls a field, in any case.
+    let of_ps = || place(field_of(&name.to_lowercase())?.ok()?.name());
+    place(name)
+        .or_else(of_ps)
+        .ok_or_else(|| unknown("field", name, relation.iter().map(|column| column.name)))
 }
 
 /// How rows are written.

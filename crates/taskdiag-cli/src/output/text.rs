@@ -30,6 +30,15 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A word as a shell takes it.
+pub fn for_shell(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%=".contains(&byte);
+    if word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// Whether the locale says that the terminal supports UTF-8.
 pub fn locale_is_utf8() -> bool {
     let variables = ["LC_ALL", "LC_CTYPE", "LANG"];

@@ -120,7 +120,9 @@ fn states(name: &str) -> Result<Set<State>, String> {
         "synchronized" => members(&|state| is_connected(state) && state != State::SynSent),
         "bucket" => members(&is_bucket),
         "big" => members(&|state| !is_bucket(state)),
-        _ => state_named(name).map(Set::from),
+        _ => state_named(name)
+            .map(Set::from)
+            .map_err(|known| format!("{known}; groups are connected, synchronized, bucket, big, all")),
     }
 }
 

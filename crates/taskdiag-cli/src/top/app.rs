@@ -24,7 +24,7 @@ use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, Table as _, View};
 use crate::history;
 use crate::host::Host;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{lacking, say, Failure, Outcome};
 use crate::output::Output;
 use crate::ps::pid_digits;
 use crate::rhythm::Rhythm;
@@ -232,7 +232,13 @@ impl<'a> App<'a> {
             output.buffer().extend_from_slice((lines.join("\n") + end).as_bytes());
             output.finish()?;
         }
-        Ok(Outcome::Complete)
+        let missing = self.model.snapshot().missing();
+        missing.iter().for_each(|&pid| say(lacking(pid)));
+        Ok(if missing.is_empty() {
+            Outcome::Complete
+        } else {
+            Outcome::Partial
+        })
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.
@@ -289,7 +295,9 @@ impl<'a> App<'a> {
                 }
                 _ => effects.extend(view.press(key, &self.model)),
             }
-            self.arrange();
+            if !key.pasted {
+                self.arrange();
+            }
         }
         Ok(effects)
     }

@@ -2,7 +2,7 @@
 
 use taskdiag::{Field, Fields, Group};
 
-use crate::choice::{unknown, SortBy};
+use crate::choice::SortBy;
 use crate::outcome::Failure;
 use crate::output::cell::is_number;
 use crate::output::listing::{Content, Made, Shown};
@@ -88,7 +88,11 @@ impl Show {
             Ok(fields) => Ok(fields.into_iter().map(Show::of).collect()),
             Err(failure) => match field_of(name) {
                 Some(field) => Ok(vec![Show::of(field.map_err(Failure::Unanswered)?)]),
-                None => Err(with_words(failure)),
+                // The headings of others are in capitals.
+                None => match name.to_lowercase() {
+                    lower if lower != name => Show::named(&lower).map_err(|_| with_words(failure)),
+                    _ => Err(with_words(failure)),
+                },
             },
         }
     }
@@ -262,7 +266,13 @@ impl SortKey {
     pub fn named(name: &str) -> Result<SortKey, Failure> {
         match Show::named(name)?.as_slice() {
             [show] => Ok(show.sort_key()),
-            _ => Err(unknown("field to sort by", name, ["cpu_percent", "rss_bytes", "pid"])),
+            several => {
+                let names: Vec<&str> = several.iter().map(|show| show.name()).collect();
+                Err(Failure::Unanswered(format!(
+                    "{name} stands for several fields: sort by one of {}",
+                    names.join(", ")
+                )))
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use taskdiag_core::names;
 use taskdiag_sys::{priority, signals};
 
 use super::rows::Target;
+use crate::outcome::WhoMay;
 use crate::proc;
 
 /// What can be done to processes.
@@ -140,7 +141,7 @@ impl ControlKind {
             ),
             ControlKind::Affinity => (
                 processors(text).map(|_| (0, text.to_owned())),
-                "processors are a list of numbers: 0-3,5",
+                "processors are a list of numbers below 1024: 0-3,5",
             ),
         };
         let (number, text) = meant.ok_or(known)?;
@@ -192,7 +193,7 @@ impl ProcessControl {
     pub fn done(&self, whom: &str) -> String {
         let (noun, text) = (self.kind.noun(), &self.text);
         match self.kind {
-            ControlKind::Signal => format!("signal {} was sent to {whom}", self.number),
+            ControlKind::Signal => format!("{} was sent to {whom}", self.text),
             ControlKind::Affinity => format!("the {noun} of {whom} are {text} now"),
             _ => format!("the {noun} of {whom} is {text} now"),
         }
@@ -244,7 +245,7 @@ fn pid(number: u32) -> Result<Pid, String> {
 fn said(errno: Errno) -> String {
     match errno {
         Errno::SRCH => "it has ended".to_owned(),
-        Errno::PERM => "you may not".to_owned(),
+        Errno::PERM => format!("you may not ({})", WhoMay::see_denied()),
         errno => errno.to_string(),
     }
 }

@@ -161,6 +161,7 @@ pub fn usual_path() -> Option<PathBuf> {
 
 /// Applies the settings in a text. An error has its line number.
 fn parse(text: &str, view: &mut View) -> Result<(), (usize, String)> {
+    let text = text.trim_start_matches('\u{feff}');
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {

@@ -212,7 +212,7 @@ fn signals_are_confirmed() {
     top.press("k\x15kill\r");
     top.wait_for("send SIGKILL");
     top.press("y");
-    top.wait_for("signal 9 was sent");
+    top.wait_for("SIGKILL was sent");
     let ended = child.wait().expect("a child");
     assert_eq!(ended.signal(), Some(9));
     top.press("q");
@@ -272,7 +272,7 @@ fn tags_are_acted_on_together() {
     // The question knows when one has ended.
     top.wait_for("send SIGSTOP to 3 tagged");
     top.press("y");
-    top.wait_for("signal 19 was sent to 3 that were tagged");
+    top.wait_for("SIGSTOP was sent to 3 that were tagged");
     // A message stays until the next key.
     let end = Instant::now() + PATIENCE;
     while !top.picture().contains("3 tagged") {
@@ -517,6 +517,20 @@ fn names_are_shown_and_completed() {
     assert!(picture.contains("unknown field \"nosuch\""), "{picture}");
     top.press("\x07/nosuch, which is so long that it does not fit, by far, and has an end\r");
     top.wait_for("\nend\" in it");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that a long text that is pasted into the question for a filter is taken, and holds nobody.
+#[test]
+fn long_pastes_are_taken() {
+    let mut top = Terminal::with(&["-d", "0.2"], Path::new("/nonexistent"), 80, 24);
+    top.wait_for("sorted by");
+    let begun = Instant::now();
+    top.press(&format!("\\\x1b[200~{}\x1b[201~", "comm == 'x' or ".repeat(200)));
+    top.press("pid == 1\r");
+    top.wait_for("selected processes 1");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 }
@@ -976,6 +990,12 @@ fn samples_are_printed() {
             .last()
             .is_some_and(|row| row.trim_start().starts_with("41 ")),
         "{text}"
+    );
+    let partial = run(&["top", "-bn1", "-p", &format!("{},4194305", std::process::id())]);
+    assert_eq!(partial.code, Some(1));
+    assert!(
+        partial.stderr.contains("4194305") && String::from_utf8_lossy(&partial.stdout).contains("no process 4194305"),
+        "{partial:?}"
     );
 }
 

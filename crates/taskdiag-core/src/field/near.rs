@@ -10,6 +10,32 @@ pub(crate) fn shortened(name: &str) -> String {
     }
 }
 
+/// What others call fields, and their names here.
+const OTHER_NAMES: [(&str, &str); 22] = [
+    ("age", "elapsed_ns"),
+    ("command", "comm"),
+    ("dport", "remote_port"),
+    ("foreign_address", "remote_addr"),
+    ("laddr", "local_addr"),
+    ("mem", "rss_bytes"),
+    ("memory", "rss_bytes"),
+    ("memory_info", "rss_bytes"),
+    ("name", "comm"),
+    ("netid", "protocol"),
+    ("node", "inode"),
+    ("num_threads", "threads_count"),
+    ("path", "name"),
+    ("process", "comm"),
+    ("program", "comm"),
+    ("raddr", "remote_addr"),
+    ("recvq", "recv_queue_bytes"),
+    ("res", "rss_bytes"),
+    ("size", "size_bytes"),
+    ("sport", "local_port"),
+    ("users", "owners"),
+    ("virt", "vsize_bytes"),
+];
+
 /// The names among `candidates` that `name` may stand for, the nearest first, at most five.
 pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     /// No name is this long, and the time for a comparison grows with the product of both lengths.
@@ -23,7 +49,7 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
     let distance = |candidate: &str| {
         let candidate = candidate.to_ascii_lowercase();
         let is_long = name.len() >= 3;
-        if is_long && candidate.starts_with(&name) {
+        if OTHER_NAMES.contains(&(&name, &candidate)) || is_long && candidate.starts_with(&name) {
             0
         } else if is_long && (candidate.contains(&name) || name.contains(&candidate)) {
             1

@@ -73,6 +73,9 @@ fn confirmation(effect: &Effect) -> String {
     }
 }
 
+/// The least room for an answer behind a question.
+const MIN_ANSWER: usize = 8;
+
 /// The most lines below a question.
 const MAX_BELOW: usize = 5;
 
@@ -125,8 +128,15 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
             _ => wrapped(&prompt.line.meant(&prompt.names).join(" "), width),
         },
     };
-    let line = line.min(area.height.saturating_sub(1 + below.len() as u16));
-    Pen::new(canvas, area, line).fill(Style::new());
+    // The end of a question has room for an answer.
+    let room = MIN_ANSWER.max(canvas::width(text) + 1).min(width / 2);
+    let mut above = text::wrapped(label.trim_end(), width.saturating_sub(room + 1));
+    let label = above.pop().unwrap_or_default() + " ";
+    let lines = (above.len() + 1 + below.len()) as u16;
+    let line = line.min(area.height.saturating_sub(lines));
+    put_lines(canvas, area, line, &above, palette.label());
+    let line = line + above.len() as u16;
+    put_lines(canvas, area, line, &[String::new()], Style::new());
     let mut pen = Pen::new(canvas, area, line);
     pen.put(&label, palette.label());
     // The end of a long answer is shown, where the cursor is.

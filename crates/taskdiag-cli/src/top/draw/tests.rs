@@ -5,13 +5,14 @@ use std::time::Duration;
 use taskdiag::{Handle, Query, Snapshot};
 
 use super::super::column::{Order, Set};
+use super::super::control::ControlKind;
 use super::super::details::{Inquiry, Inspector, System};
 use super::super::input::{Code, Key};
 use super::super::page::Page;
 use super::super::prompt::Line;
 use super::super::rows::{Rows, Target};
 use super::super::spec::Spec;
-use super::super::view::{Prompt, Question, Screen, Table as _};
+use super::super::view::{Effect, Prompt, Question, Screen, Table as _};
 use super::*;
 use crate::grouping::{OF_PROCESSES, PROGRAM, USER};
 use crate::selection::Selection;
@@ -280,6 +281,53 @@ fn questions_are_drawn() {
             names: Vec::new(),
         });
         drawn(&mut view, &mut model, None, size);
+    }
+}
+
+/// Check that a narrow screen shows all of a question, with room for the answer, and nothing of the
+/// page beneath beside it.
+#[test]
+fn questions_are_whole() {
+    let mut view = View {
+        filter: format!("pid == {}", std::process::id()),
+        ..View::default()
+    };
+    let mut model = model(&mut view, 24);
+    let target = model.target(0).expect("this process");
+    let signal = ControlKind::Signal.parse("TERM").expect("a signal");
+    for (question, answer, words) in [
+        (
+            Question::Confirm(Effect::Control(signal, vec![target.clone()])),
+            "",
+            &["(root)?", "[y/N]"][..],
+        ),
+        (
+            Question::About(ControlKind::Signal, vec![target.clone()]),
+            "TERM",
+            &["(root): TERM"],
+        ),
+        (
+            Question::Confirm(Effect::Save("/directory".repeat(9).into())),
+            "",
+            &["/directory/directory", "[y/N]"],
+        ),
+        (Question::Setting("sort"), "-pid", &["sort: -pid"]),
+    ] {
+        for screen in [Screen::Table, Screen::Setup(99)] {
+            view.screen = screen;
+            view.prompt = Some(Prompt {
+                question: question.clone(),
+                line: Line::new(answer),
+                error: None,
+                refusal: None,
+                names: vec!["pid_one ".repeat(20)],
+            });
+            let lines = drawn(&mut view, &mut model, None, (40, 24));
+            let text = lines.join("\n");
+            assert!(words.iter().all(|word| text.contains(word)), "{lines:#?}");
+            let last = words[words.len() - 1];
+            assert!(lines.iter().any(|line| line.trim_end().ends_with(last)), "{lines:#?}");
+        }
     }
 }
 

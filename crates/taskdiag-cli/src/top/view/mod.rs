@@ -542,8 +542,11 @@ impl View {
             let mut known = BTreeSet::new();
             targets.retain(|target| known.insert(target.pid));
         }
-        let now = targets.first().map(|target| kind.now(target));
-        self.ask(Question::About(kind, targets), now.unwrap_or_default());
+        let now = match targets.as_slice() {
+            [_, _, ..] if kind != ControlKind::Signal => String::new(),
+            targets => targets.first().map_or(String::new(), |target| kind.now(target)),
+        };
+        self.ask(Question::About(kind, targets), now);
     }
 
     /// Moves to another sample of a recording. Looking for a spike takes a while.
@@ -665,6 +668,13 @@ impl View {
             return None;
         }
         match keys::typed(key) {
+            // A text that is pasted is checked as a whole, by the next key.
+            Some(Typed::Edit(edit)) if key.pasted => {
+                prompt.line.edit(edit);
+                prompt.error = None;
+                self.prompt = Some(prompt);
+                None
+            }
             Some(Typed::Edit(edit)) => {
                 prompt.line.edit(edit);
                 self.typed(prompt);
