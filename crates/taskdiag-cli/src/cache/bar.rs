@@ -14,7 +14,7 @@ use crate::output::document::counters;
 use crate::output::relation::{columns, Cell, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::terminal_width;
-use crate::output::text::{escape, escaped, locale_is_utf8};
+use crate::output::text::{escaped, locale_is_utf8, written};
 use crate::output::{cell, Output};
 
 /// The length of the bar if the output is not a terminal, including brackets.
@@ -135,37 +135,25 @@ impl Drawing {
         let signs = if locale_is_utf8() { &UTF8 } else { &ASCII };
         let page_size = rustix::param::page_size() as u64;
         let cells = style.cells();
-        let amount = |out: &mut Vec<u8>, bytes| cells.size(out, bytes);
-        escape(out, path.as_os_str().as_encoded_bytes());
-        out.extend_from_slice(b": ");
-        amount(out, cached);
-        out.extend_from_slice(b" of ");
-        amount(out, self.pages * page_size);
-        out.extend_from_slice(b" cached");
+        let amount = |bytes| written(|out| cells.size(out, bytes));
+        let name = escaped(path.as_os_str().as_encoded_bytes());
+        let (cached, all) = (amount(cached), amount(self.pages * page_size));
+        cell::formatted(out, format_args!("{name}: {cached} of {all} cached"));
         if let (Ok(dirty), Ok(writeback)) = (dirty, writeback) {
-            out.extend_from_slice(b", ");
-            amount(out, dirty);
-            out.extend_from_slice(b" dirty, ");
-            amount(out, writeback);
-            out.extend_from_slice(b" being written");
+            let (dirty, writeback) = (amount(dirty), amount(writeback));
+            cell::formatted(out, format_args!(", {dirty} dirty, {writeback} being written"));
         }
-        out.extend_from_slice(b"; a character is ");
-        amount(out, self.grain * page_size);
-        out.extend_from_slice(b"\n[");
+        let grain = amount(self.grain * page_size);
+        cell::formatted(out, format_args!("; a character is {grain}\n["));
         for (index, mark) in marks.iter().enumerate() {
             let pages = self.grain.min(self.pages - index as u64 * self.grain);
             out.extend_from_slice(signs.of(*mark, pages).as_bytes());
         }
         out.extend_from_slice(b"]\n");
+        let [none, few, some, most, all] = signs.0;
         cell::formatted(
             out,
-            format_args!(
-                "{} cached, {} in part, {} not, {} dirty or being written\n",
-                signs.full,
-                signs.parts.concat(),
-                signs.none,
-                signs.dirty
-            ),
+            format_args!("{all} cached, {few}{some}{most} in part, {none} not, D dirty or being written\n"),
         );
         Ok(())
     }
@@ -193,36 +181,18 @@ impl Drawing {
     }
 }
 
-/// The characters of a bar.
-struct Signs {
-    none: &'static str,
-    /// Few, some or most pages.
-    parts: [&'static str; 3],
-    full: &'static str,
-    dirty: &'static str,
-}
+/// The characters of a bar for no pages; few, some or most of them; all of them.
+struct Signs([&'static str; 5]);
 
-const UTF8: Signs = Signs {
-    none: "·",
-    parts: ["░", "▒", "▓"],
-    full: "█",
-    dirty: "D",
-};
-
-const ASCII: Signs = Signs {
-    none: ".",
-    parts: ["-", "=", "+"],
-    full: "#",
-    dirty: "D",
-};
+const UTF8: Signs = Signs(["·", "░", "▒", "▓", "█"]);
+const ASCII: Signs = Signs([".", "-", "=", "+", "#"]);
 
 impl Signs {
     fn of(&self, mark: Mark, pages: u64) -> &'static str {
         match mark {
-            Mark { dirty: true, .. } => self.dirty,
-            Mark { cached: 0, .. } => self.none,
-            Mark { cached, .. } if cached >= pages => self.full,
-            Mark { cached, .. } => self.parts[(cached * 3 / pages).min(2) as usize],
+            Mark { dirty: true, .. } => "D",
+            Mark { cached: 0, .. } => self.0[0],
+            Mark { cached, .. } => self.0[1 + (cached * 3 / pages).min(3) as usize],
         }
     }
 }

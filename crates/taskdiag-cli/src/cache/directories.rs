@@ -29,12 +29,7 @@ impl Directories {
         for _ in self.depth..depth {
             path = above(&self.root, path);
         }
-        match self.sums.get_mut(path) {
-            Some(known) => *known += sum,
-            None => {
-                self.sums.insert(path.to_vec(), sum);
-            }
-        }
+        *self.sums.entry(path.to_vec()).or_default() += sum;
     }
 
     /// The rows in the order of their paths, each including the directories below it.

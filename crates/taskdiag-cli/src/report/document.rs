@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{json, Value};
+use taskdiag::pagecache::{self, Quantity, Source};
 use taskdiag_history::events::Sum;
 
 use super::cached::Tree;
@@ -280,14 +281,16 @@ fn account(account: &Account) -> Value {
 }
 
 fn cached(tree: &Tree) -> Value {
-    let row = |row: &super::cached::Cached| {
+    let row = |(path, sum): &(Vec<u8>, pagecache::Sum)| {
+        let usage = sum.usage(Source::of_this_host());
+        let bytes = |quantity| usage.and_then(|usage| usage.bytes(quantity)).ok();
         json!({
-            "path": shown(&row.path),
-            "cached": row.cached,
-            "dirty": row.dirty,
-            "size": row.size,
-            "files": row.files,
-            "missing": row.missing,
+            "path": shown(path),
+            "cached": bytes(Quantity::Cached),
+            "dirty": bytes(Quantity::Dirty),
+            "size": sum.size_bytes,
+            "files": sum.files,
+            "missing": sum.files - sum.answered,
         })
     };
     json!({ "failed": tree.failed, "rows": tree.rows.iter().map(row).collect::<Vec<Value>>() })
