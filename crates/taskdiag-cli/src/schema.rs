@@ -40,10 +40,12 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let mem = total::<mem::Sum>("The sum of all processes, including those beyond --limit.");
     let files = total::<files::Sum>("The sum of all files, including those beyond --limit; with --by and --deleted.");
     let sockets = total::<sockets::Sum>("The sum of all sockets, including those beyond --limit.");
+    let held = total::<cache::Sum>("The sum of all files, each once, including those beyond --limit.");
     let none = || json!({});
     let of = |command, row| (command, document(&[command], row, &none()));
     let cached = of_row(of_columns(&cache::RELATION), "A file, or a directory with its files.");
     let runs = of_row(run_keys(), "Consecutive pages of a file in the same state.");
+    let cache_by = of_row(group_keys::<cache::Sum>(&[]), "Files that processes hold, added up.");
     let files_by = of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up.");
     let mem_by = of_row(group_keys::<mem::Sum>(&[]), "Processes added up.");
     let remotes = sockets::OF_REMOTES.map(|(_, by, _)| by);
@@ -56,6 +58,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
         of("cache", cached),
+        ("cache-by", document(&["cache"], cache_by, &held)),
         ("cache-map", document(&["cache"], runs, &none())),
         (
             "doctor",

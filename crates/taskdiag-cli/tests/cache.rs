@@ -2,16 +2,21 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{symlink, PermissionsExt as _};
+use std::os::unix::fs::{chown, symlink, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as, run_as_nobody, start};
+use common::{
+    check_closed_pipe, check_full_disk, command, copy_program, free_pid, run, run_as, run_as_nobody, start,
+    wait_until_it_sleeps,
+};
 use serde_json::{json, Value};
 use taskdiag_testkit::child::{self, World};
 use taskdiag_testkit::temporary::Killed;
@@ -297,6 +302,22 @@ fn wrong_usage_is_refused() {
         (&["cache", "--map", "/dev/null"], "regular file"),
         (&["cache", "--map", "/missing"], "No such file"),
         (&["cache", "--files-from", "/missing"], "No such file"),
+        (&["cache", "--by", "user", "."], "cannot be used with"),
+        (&["cache", "--by", "user", "--files-from", "-"], "cannot be used with"),
+        (
+            &["cache", "--by", "user", "--map", "/etc/passwd"],
+            "cannot be used with",
+        ),
+        (&["cache", "--by", "user", "--top", "3"], "cannot be used with"),
+        (&["cache", "--by", "user", "-d", "1"], "cannot be used with"),
+        (&["cache", "--by", "user", "-s"], "cannot be used with"),
+        (&["cache", "--by", "user", "-x"], "cannot be used with"),
+        (
+            &["cache", "--by", "user", "-o", "path"],
+            "--by always shows the same sums",
+        ),
+        (&["cache", "--by", "user", "--sort", "path"], "unknown key of sums"),
+        (&["cache", "--by", "path"], "invalid value 'path'"),
     ] {
         let run = run(args);
         assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
@@ -336,7 +357,7 @@ fn roots_files_are_denied_to_nobody() {
         assert_eq!(document["counters"]["denied"], 4);
         // A partial sum says how many files are in it, and has no percentage.
         let own = scratch.path("four");
-        std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("root may");
+        chown(&own, Some(65534), Some(65534)).expect("root may");
         let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
         let row = &run.json()["rows"][0];
         assert!(row["cached_bytes"].as_u64() > Some(0), "{row}");
@@ -349,7 +370,7 @@ fn roots_files_are_denied_to_nobody() {
             sum[1] == "-" && sum.windows(3).any(|words| words == ["1", "of", "4"]),
             "{table}"
         );
-        std::os::unix::fs::chown(&own, Some(0), Some(0)).expect("root may");
+        chown(&own, Some(0), Some(0)).expect("root may");
     }
     // The files that processes hold belong to others too: this user has none.
     let top = run_as(65533, &["cache", "--top", "3"]).expect("as before");
@@ -592,6 +613,183 @@ fn files_of_processes_are_shown() {
     assert!(document["counters"]["machine_cached_bytes"].as_u64() > Some(0));
 }
 
+/// Users without other processes, each with a group of the same number.
+const USERS: [u32; 2] = [64_501, 64_502];
+
+/// A process of one of them that has one file open, and maps its program and the libraries.
+fn holder(user: u32, program: &Path, open: &Path) -> (Killed, String) {
+    let mut command = Command::new(program);
+    command.arg("1000").uid(user).gid(user);
+    command
+        .stdin(File::open(open).expect("a file"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let holder = Killed(command.spawn().expect("it runs"));
+    let pid = holder.0.id().to_string();
+    wait_until_it_sleeps(&pid);
+    (holder, pid)
+}
+
+/// The numbers of processes, of files, and of those that are missing from the sum, their size, and what is
+/// cached.
+fn numbers(sum: &Value) -> [Option<u64>; 5] {
+    [
+        "processes_count",
+        "files_count",
+        "missing_count",
+        "size_bytes",
+        "cached_bytes",
+    ]
+    .map(|key| sum[key].as_u64())
+}
+
+/// Sums by effective user.
+fn by_user(document: &Value) -> BTreeMap<u64, [Option<u64>; 5]> {
+    let rows = document["rows"].as_array().expect("rows").iter();
+    rows.map(|row| (row["euid"].as_u64().expect("a user"), numbers(row)))
+        .collect()
+}
+
+/// Check that a file counts once in each group that has it open or mapped, and once in the total; and what
+/// users see who may not see all.
+#[test]
+fn held_files_are_added_up() {
+    if run_as_nobody(&["--version"]).is_none() {
+        return;
+    }
+    let scratch = Scratch::with_files("by", &[("own", 5000)]);
+    let (program, own) = (scratch.0.join("sleep"), scratch.0.join("own"));
+    copy_program("/bin/sleep".as_ref(), &program).expect("a copy");
+    let (sleep, [one, other]) = (Path::new("/bin/sleep"), USERS);
+    let mapping = holder(one, &program, &own);
+    let holders = [
+        holder(one, sleep, &program),
+        holder(one, sleep, &program),
+        holder(other, &program, &own),
+    ];
+    let [a, b, c] = [0, 1, 2].map(|index: usize| holders[index].1.as_str());
+    // What a group should have: each file of its processes once.
+    let expected = |pids: &[&str]| {
+        let held = rows(&run(&["cache", "--json", "--of-process", &pids.join(",")]).json());
+        let is_program = |held: &&(String, u64, u64)| held.0.starts_with(program.to_str().expect("UTF-8"));
+        assert_eq!(held.iter().filter(is_program).count(), 1, "{held:?}");
+        let sum = |of: fn(&(String, u64, u64)) -> u64| Some(held.iter().map(of).sum::<u64>());
+        let (files, processes) = (held.len() as u64, pids.len() as u64);
+        [
+            Some(processes),
+            Some(files),
+            Some(0),
+            sum(|file| file.1),
+            sum(|file| file.2),
+        ]
+    };
+    let groups = || {
+        [
+            expected(&[&mapping.1, a, b]),
+            expected(&[c]),
+            expected(&[&mapping.1, a, b, c]),
+        ]
+    };
+    let all = [&mapping.1, a, b, c].join(",");
+    let by = |args: &[&str]| run(&[&["cache", "--by", "user", "--json"], args].concat()).json();
+    for attempt in 0.. {
+        let before = groups();
+        let (named, of_all) = (by(&["--of-process", &all]), by(&[]));
+        let by_two = run(&["cache", "--by", "program,user", "--json", "--of-process", &all]).json();
+        let mincore = by(&["--source", "mincore", "--of-process", &all]);
+        if groups() == before {
+            let [of_one, of_other, of_both] = before;
+            let sums = BTreeMap::from([(one.into(), of_one), (other.into(), of_other)]);
+            for document in [&named, &by_two, &mincore] {
+                assert_eq!(by_user(document), sums, "{document}");
+                assert_eq!(numbers(&document["total"]), of_both, "{document}");
+                assert_eq!(document["counters"]["files"].as_u64(), of_both[1], "{document}");
+                assert_eq!(document["counters"]["cached_bytes"].as_u64(), of_both[4], "{document}");
+            }
+            assert!(of_both[1] < Some(of_one[1].unwrap_or(0) + of_other[1].unwrap_or(0)));
+            let of_all = by_user(&of_all);
+            assert_eq!((of_all[&one.into()], of_all[&other.into()]), (of_one, of_other));
+            assert!(of_all.contains_key(&0), "{of_all:?}");
+            let rows = mincore["rows"].as_array().expect("rows").iter();
+            assert!(rows
+                .chain([&mincore["total"]])
+                .all(|sum| sum["absent"]["dirty_bytes"] == "unsupported"));
+            let programs = by_two["rows"].as_array().expect("rows").iter();
+            assert!(programs.clone().all(|row| row["program"] == "sleep"), "{by_two}");
+            break;
+        }
+        assert!(attempt < 10, "the libraries are read all the time");
+    }
+
+    // The order, the limit, and the least that is shown; none changes the total.
+    let of_all = ["--of-process", &all];
+    let users = |args: &[&str]| {
+        let document = by(&[args, &of_all].concat());
+        assert_eq!(document["total"]["processes_count"], 4, "{document}");
+        let rows = document["rows"].as_array().expect("rows").iter();
+        rows.map(|row| row["euid"].as_u64().expect("a user"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(users(&["--sort", "user"]), USERS.map(u64::from));
+    assert_eq!(users(&["--sort", "processes_count"]), [other, one].map(u64::from));
+    assert_eq!(users(&["--limit", "1"]).len(), 1);
+    assert_eq!(users(&["--min", "1000G"]).len(), 0);
+    let table = |args: &[&str]| run(&[&["cache", "--by", "user"], &of_all[..], args].concat()).complete();
+    let text = table(&["--bytes"]);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(
+        lines[0].starts_with(&["PROCESSES", "FILES", "SIZE", "CACHED"]),
+        "{text}"
+    );
+    assert_eq!(
+        (lines.len(), lines[3].first(), lines[3].last()),
+        (4, Some(&"4"), Some(&"total")),
+        "{text}"
+    );
+    assert!(lines[0].contains(&"DIRTY") == has_cachestat(), "{text}");
+    assert!(!table(&["--source", "mincore"]).contains("DIRTY"));
+
+    // The user sees its own processes, and of its own files alone what is cached.
+    let as_one = |args: &[&str]| run_as(one, &[&["cache", "--by", "user"], args].concat()).expect("as before");
+    let is_own = |document: &Value| by_user(document).keys().eq([&u64::from(one)]);
+    let denied = as_one(&["--json"]);
+    let document = denied.json();
+    let row = &document["rows"][0];
+    assert_eq!(denied.code, Some(1));
+    for said in [
+        "you may not see the files of ",
+        "only the owner and those who may write",
+    ] {
+        assert!(denied.stderr.contains(said), "{}", denied.stderr);
+    }
+    assert!(
+        is_own(&document) && row["files_count"] == row["missing_count"],
+        "{document}"
+    );
+    assert_eq!(row["absent"]["cached_bytes"], "denied", "{document}");
+    assert!(
+        document["counters"]["denied_processes"].as_u64() > Some(0),
+        "{document}"
+    );
+    let named = as_one(&["--of-process", &all]);
+    assert!(
+        named
+            .stderr
+            .contains(&format!("pid {c}: you may not see the files it holds")),
+        "{named:?}"
+    );
+    assert!(named.text().contains(" 0 of "), "a table without an answer");
+
+    // A mapped program without a name is out of its reach, but another of its processes has it open.
+    chown(&program, Some(one), Some(one)).expect("root may");
+    let cached = rows(&run(&["cache", "--json", program.to_str().expect("UTF-8")]).json())[0].2;
+    fs::remove_file(&program).expect("our own");
+    let document = as_one(&["--json", "--of-process", &[&mapping.1, a, b].join(",")]).json();
+    let [_, files, _, size, _] = expected(&[&mapping.1, a, b]);
+    let expected = [Some(3), files, files.map(|files| files - 1), size, Some(cached)];
+    assert_eq!(by_user(&document)[&one.into()], expected, "{document}");
+}
+
 /// Check that Ctrl-C ends a walk with a complete document of the rows found so far.
 #[test]
 fn an_interrupt_prints_what_is_known() {
@@ -625,6 +823,8 @@ fn an_interrupt_prints_what_is_known() {
 #[test]
 fn outputs_can_end() {
     check_closed_pipe(&["cache", "--jsonl", "/usr"]);
+    check_closed_pipe(&["cache", "--jsonl", "--by", "program"]);
+    check_full_disk(&["cache", "--by", "program"]);
     let scratch = Scratch::with_files("full", TREE);
     for args in [
         &["cache"][..],

@@ -67,6 +67,7 @@ fn every_listing_has_columns() {
         &["maps", &pid, "--sort", "-size_bytes", "--limit", "2"],
         &["normalize", &pid, "0x1000"],
         &["cache", "/etc/passwd"],
+        &["cache", "--by", "program,user", "--of-process", &pid],
         &["cache", "--map", "/etc/passwd"],
         &["events", "--for", "0.3"],
         &["fields", "-o", "all"],

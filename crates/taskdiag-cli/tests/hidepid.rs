@@ -31,6 +31,7 @@ fn hidden_processes_are_mentioned() {
         &["mem", "--by", "program"],
         &["maps", "--all"],
         &["cache", "--top", "1"],
+        &["cache", "--by", "user"],
     ] {
         for (options, counted) in [(c"hidepid=2", 0), (c"hidepid=4", 0), (c"hidepid=1", 1)] {
             let Some(run) = run_with_proc(options, None, args) else {

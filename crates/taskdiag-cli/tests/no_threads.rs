@@ -54,6 +54,7 @@ fn each_command_says_what_is_missing() {
         (&["files", "--deleted"], 1, THREAD),
         (&["files", "--path", &uncached], 2, THREAD),
         (&["cache", "--top", "3"], 1, THREAD),
+        (&["cache", "--by", "user"], 1, THREAD),
         (&["ps", "--where", "cmdline ~ 'x'"], 1, THREAD),
         (
             &["record", "--dir", recording, "--every", "0.1s", "--count", "1"],

@@ -89,6 +89,7 @@ fn a_container_reads_the_processes_of_its_host() {
         &["maps", pid],
         &["sockets", "-p", pid, "--source", "procfs"],
         &["cache", "--of-process", pid, "-o", "size_bytes,path"],
+        &["cache", "--by", "program,user", "--of-process", pid],
         &["mem", "-p", pid, "-o", "pid,rss_bytes"],
         &["ps", "-p", "1,4000000000", "-o", "pid"],
     ] {
@@ -261,6 +262,7 @@ fn one_procfs_suffices() {
         &["files", pid, "-o", "fd,name", "--source", "procfs"],
         &["files", "--path", "/bin/sleep", "-p", pid, "-o", "use,name"],
         &["cache", "--of-process", pid],
+        &["cache", "--by", "program,user", "--of-process", pid],
         &["sockets", "--port", &port],
         &["sockets", own, "--raw", "-o", "protocol"],
         &["maps", pid, "--build-id"],

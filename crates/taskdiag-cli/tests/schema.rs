@@ -99,7 +99,7 @@ fn open_deleted_file() -> fs::File {
 
 /// The commands that write documents, each with its schema.
 fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
-    let lists: [(&'static str, &[&str]); 36] = [
+    let lists: [(&'static str, &[&str]); 38] = [
         ("tasks", &["ps"]),
         ("tasks", &["ps", "-T"]),
         ("tasks", &["ps", "-o", "all,rollup", "--names"]),
@@ -136,6 +136,8 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
         ("normalize", &["normalize", pid, "0x1000", "0xffffffffff600000"]),
         ("cache", &["cache", "-s", "/etc", "/missing"]),
         ("cache", &["cache", "--top", "5", "-o", "all"]),
+        ("cache-by", &["cache", "--by", "program,user"]),
+        ("cache-by", &["cache", "--by", "unit", "--of-process", pid]),
         ("cache-map", &["cache", "--map", "/etc/passwd"]),
         ("fields", &["fields"]),
         ("doctor", &["doctor"]),

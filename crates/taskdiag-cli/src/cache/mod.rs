@@ -6,6 +6,7 @@ mod names;
 mod report;
 mod row;
 mod scan;
+mod sums;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use taskdiag::pagecache::{ByteRange, Source};
 
+use crate::grouping::{self, Grouping, SumLayout};
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Scale;
@@ -24,6 +26,7 @@ pub use directories::Directories;
 use report::Style;
 pub use row::RELATION;
 use scan::Scan;
+pub use sums::Sum;
 
 /// Show how much of files and directories is in the page cache
 ///
@@ -39,6 +42,7 @@ use scan::Scan;
     taskdiag cache -d 1 --sort -cached_bytes /var/lib\n  \
     taskdiag cache --sort -dirty_bytes --limit 10 .\n  \
     taskdiag cache --top 20\n  \
+    taskdiag cache --by unit --limit 10\n  \
     taskdiag cache --map /var/lib/db/table\n  \
     find . -name '*.log' -print0 | taskdiag cache --files-from -")]
 pub struct Args {
@@ -56,6 +60,12 @@ pub struct Args {
     /// and the files below each PATH
     #[arg(long, value_name = "N", conflicts_with_all = ["sort", "limit", "depth", "summarize", "of_process"])]
     top: Option<usize>,
+    /// Add up the files that any process has open or mapped, or those of --of-process, by what the
+    /// processes have in common. A file counts once in each group, and a file that processes of two
+    /// groups hold counts in both
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(&grouping::OF_PROCESSES),
+        conflicts_with_all = ["paths", "files_from", "top", "map", "depth", "summarize", "one_file_system"])]
+    by: Vec<&'static Grouping>,
     /// Show which parts of this file are cached: a bar, or rows with --json, --jsonl or --csv
     #[arg(long, value_name = "FILE",
         conflicts_with_all = ["paths", "files_from", "of_process", "top", "depth", "summarize", "sort", "limit", "min",
@@ -140,7 +150,7 @@ fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let is_named = !args.paths.is_empty() || !args.of_process.is_empty() || args.files_from.is_some();
-    if !is_named && args.top.is_none() && args.map.is_none() {
+    if !is_named && args.top.is_none() && args.map.is_none() && args.by.is_empty() {
         return Err(Failure::Unanswered(
             "no file or directory is named: `taskdiag cache -d 1 .` is about this directory, `taskdiag cache --top 20` \
              about the files that are cached most"
@@ -151,8 +161,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let source = source(options.source)?;
     let usual = row::usual(source, args.summarize || args.depth.is_some());
     let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let sums = match args.by.as_slice() {
+        [] => None,
+        by => {
+            grouping::only_sums(&options.fields, "files")?;
+            Some(SumLayout::new::<Sum>(by, &args.sort, "-cached_bytes", args.limit)?)
+        }
+    };
     let (sort, limit) = match args.top {
         Some(count) => (vec!["-cached_bytes".to_owned()], Some(count)),
+        None if sums.is_some() => (Vec::new(), None),
         None => (args.sort.clone(), args.limit),
     };
     let mut layout = Layout::new(&RELATION, &options.fields, &[], limit, usual, of)?;
@@ -177,8 +195,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.top.is_some() {
         scan.all_processes()?;
     }
-    for &pid in &args.of_process {
-        scan.process(pid);
+    match &sums {
+        Some(layout) => scan.add_up(layout, &args)?,
+        None => args.of_process.iter().for_each(|&pid| scan.process(pid, true)),
     }
     for path in &args.paths {
         scan.path(path);

@@ -40,6 +40,23 @@ impl Style {
     pub fn cells(&self) -> Cells {
         Cells::new(false, false).in_scale(self.scale)
     }
+
+    /// How to write rows, or sums.
+    pub fn form(&self) -> Form {
+        Form {
+            format: self.format,
+            cells: self.cells(),
+            header: self.header,
+            named: false,
+            streams: true,
+        }
+    }
+
+    /// Whether there is a row for this.
+    pub fn shows(&self, entry: &Entry<'_>) -> bool {
+        let min = self.min_cached;
+        min == 0 || entry.bytes(Quantity::Cached).is_ok_and(|cached| cached >= min)
+    }
 }
 
 /// How much of several files is cached, in total.
@@ -64,15 +81,8 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// A report without rows.
     pub fn new(style: &'a Style) -> Report<'a> {
-        let form = Form {
-            format: style.format,
-            cells: style.cells(),
-            header: style.header,
-            named: false,
-            streams: true,
-        };
         Report {
-            listing: Listing::begin(&style.layout, form, &head(style.source)),
+            listing: Listing::begin(&style.layout, style.form(), &head(style.source)),
             style,
             flushed: Instant::now(),
             flushed_rows: 0,
@@ -81,8 +91,7 @@ impl<'a> Report<'a> {
 
     /// Takes a row. Breaks when no more rows are needed.
     pub fn row(&mut self, entry: &Entry<'_>) -> ControlFlow<()> {
-        let min = self.style.min_cached;
-        if min > 0 && !entry.bytes(Quantity::Cached).is_ok_and(|cached| cached >= min) {
+        if !self.style.shows(entry) {
             return ControlFlow::Continue(());
         }
         self.listing.row(&EntryRow(*entry, self.style.range))

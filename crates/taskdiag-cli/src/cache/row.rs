@@ -26,10 +26,10 @@ pub const RELATION: [ColumnInfo; 9] = columns! {
 
 // The indexes of columns.
 const PATH: usize = 0;
-const SIZE: usize = 1;
+pub const SIZE: usize = 1;
 pub const CACHED: usize = 2;
-const FILES: usize = 7;
-const MISSING: usize = 8;
+pub const FILES: usize = 7;
+pub const MISSING: usize = 8;
 /// The cached share in tenths of a percent, which only the table has.
 const PERMILLE: usize = RELATION.len();
 
@@ -75,7 +75,7 @@ static PERCENT: Made = Made {
 };
 
 /// The number of files in the sums, and the number of all files if that differs.
-static COUNT: Made = Made {
+pub static COUNT: Made = Made {
     align: Align::Right,
     needs: &[FILES, MISSING],
     write: |out, row, _| match (row.cell(FILES), row.cell(MISSING)) {

@@ -1,5 +1,6 @@
 //! One run of `taskdiag cache`: the questions, and what is missing from the answer.
 
+use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write as _};
@@ -9,19 +10,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use taskdiag::pagecache::{self, Finder, Found, Quantity, Seen, Source, Totals, Walk};
-use taskdiag::{Absent, Error, ErrorKind};
+use taskdiag::pagecache::{Finder, Found, Quantity, Seen, Source, Totals, Usage, Walk};
+use taskdiag::{Absent, Error, ErrorKind, Field, Identity, Known, Query};
 
 use super::directories::Directories;
 use super::names::names;
-use super::report::{Cached, Report, Style};
+use super::report::{head, Cached, Report, Style};
 use super::row::{self, Entry};
+use super::sums::{Group, Held, Sum};
 use super::Args;
+use crate::grouping::{self, Name, SumLayout};
 use crate::host::MemInfo;
+use crate::listing::Answers;
 use crate::outcome::{
     counted, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied, Failure, Outcome,
 };
+use crate::output::document::counts;
 use crate::output::people;
+use crate::output::relation::NONE;
 use crate::output::text::{escaped, written};
 use crate::proc;
 
@@ -30,12 +36,16 @@ const MAX_SAID: u64 = 20;
 
 /// The questions of one run, and the results so far.
 pub struct Scan<'a> {
-    source: Source,
+    style: &'a Style,
     walk: Walk,
     /// The level of the deepest directories that have rows; `None` if files have rows.
     depth: Option<usize>,
-    /// `None` when all rows are written.
+    /// `None` when all rows are written, and if sums are.
     report: Option<Report<'a>>,
+    /// Whether files are added up.
+    adds_up: bool,
+    held: Held,
+    sums: Option<Sums<'a>>,
     /// The numbers of bytes that were chosen, if any were.
     chosen: Vec<Quantity>,
     totals: Totals,
@@ -62,6 +72,9 @@ pub struct Scan<'a> {
     explains: bool,
 }
 
+/// The sums of groups, and of all files.
+type Sums<'a> = (&'a SumLayout, HashMap<Vec<Name>, Sum>, Sum);
+
 impl<'a> Scan<'a> {
     /// A run that has not started.
     pub fn new(args: &Args, style: &'a Style) -> Result<Scan<'a>, Failure> {
@@ -78,7 +91,7 @@ impl<'a> Scan<'a> {
             .one_file_system(args.one_file_system)
             .each_file(depth.is_none());
         // Rows that are written continuously already show the progress.
-        let streams = style.layout.sort.is_empty() && depth.is_none();
+        let streams = style.layout.sort.is_empty() && depth.is_none() && args.by.is_empty();
         Ok(Scan {
             finder: Some(
                 Finder::new(style.source, style.range, args.options.patience.patience)
@@ -88,10 +101,13 @@ impl<'a> Scan<'a> {
             silent_files: 0,
             unread: 0,
             unread_files: 0,
-            source: style.source,
+            style,
             walk,
             depth,
-            report: Some(Report::new(style)),
+            report: args.by.is_empty().then(|| Report::new(style)),
+            adds_up: !args.by.is_empty(),
+            held: Held::default(),
+            sums: None,
             chosen: chosen.filter_map(|&column| row::quantity(column)).collect(),
             totals: Totals::default(),
             seen: Seen::default(),
@@ -157,7 +173,7 @@ impl<'a> Scan<'a> {
             Err(error) => self.failed(path.as_os_str().as_encoded_bytes(), &why(&error)),
         }
         for (path, sum) in directories.add_up() {
-            self.row(&Entry::directory(&path, &sum, self.source));
+            self.row(&Entry::directory(&path, &sum, self.style.source));
         }
         self.progress.files_before = self.totals.sum.files;
     }
@@ -223,48 +239,90 @@ impl<'a> Scan<'a> {
             if !self.goes_on() {
                 break;
             }
-            match self.held(pid) {
-                // A process may have ended in between.
-                Ok(()) | Err((ErrorKind::NoSuchTask, _)) => {}
-                Err((ErrorKind::Denied, _)) => self.denied_processes += 1,
-                Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
-                Err((ErrorKind::NoThread, _)) => self.unread += 1,
-                Err((_, message)) => self.complain(format_args!("{message}")),
-            }
+            self.process(pid, false);
         }
         self.progress.clear();
         self.outcome = self.outcome.and(say_hidden());
         Ok(())
     }
 
-    /// Asks about the files of a process.
-    pub fn process(&mut self, pid: u32) {
-        match self.held(pid) {
-            Ok(()) => {}
-            Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
-            Err((ErrorKind::NoThread, _)) => self.unread += 1,
-            Err((ErrorKind::Denied, message)) => self.denied(format_args!("{message}")),
-            Err((ErrorKind::NoSuchTask, _)) => self.complain(format_args!("{}", lacking(pid))),
-            Err((_, message)) => self.complain(format_args!("{message}")),
+    /// Asks about the files of a process, which an option may name.
+    pub fn process(&mut self, pid: u32, is_named: bool) {
+        let Some(mut finder) = self.finder.take() else { return };
+        let mut seen = std::mem::take(&mut self.seen);
+        let result = finder.all_held_files(pid, &mut seen, &mut |id, file| match file {
+            file if self.adds_up => self.progress.show(self.held.add(id, file)),
+            Some(file) => {
+                self.count(file.size_bytes, file.usage);
+                self.progress.show(self.totals.sum.files);
+                self.row(&Entry::file(file.path, file.size_bytes, file.usage));
+            }
+            None => {}
+        });
+        (self.finder, self.seen) = (Some(finder), seen);
+        let Err(error) = result else { return };
+        match error.kind() {
+            ErrorKind::NoAnswer => self.silent.push(pid),
+            ErrorKind::NoThread => self.unread += 1,
+            ErrorKind::Denied if is_named => self.denied(format_args!("{error:#}")),
+            ErrorKind::Denied => self.denied_processes += 1,
+            ErrorKind::NoSuchTask if is_named => self.complain(format_args!("{}", lacking(pid))),
+            // It may have ended in between.
+            ErrorKind::NoSuchTask => {}
+            _ => self.complain(format_args!("{error:#}")),
         }
     }
 
-    fn held(&mut self, pid: u32) -> Result<(), (ErrorKind, String)> {
-        let Some(mut finder) = self.finder.take() else {
-            return Ok(());
-        };
-        let mut seen = std::mem::take(&mut self.seen);
-        let result = finder.held_files(pid, &mut seen, &mut |held| self.held_file(&held));
-        (self.finder, self.seen) = (Some(finder), seen);
-        result.map_err(|error| (error.kind(), format!("{error:#}")))
+    /// Counts a file that processes hold.
+    fn count(&mut self, size_bytes: Known<u64>, usage: Known<Usage>) {
+        self.silent_files += u64::from(usage == Err(Absent::NoAnswer));
+        self.unread_files += u64::from(usage == Err(Absent::NoThread));
+        self.totals.sum.add(size_bytes, usage);
     }
 
-    fn held_file(&mut self, held: &pagecache::File<'_>) {
-        self.silent_files += u64::from(held.usage == Err(Absent::NoAnswer));
-        self.unread_files += u64::from(held.usage == Err(Absent::NoThread));
-        self.totals.sum.add(held.size_bytes, held.usage);
-        self.progress.show(self.totals.sum.files);
-        self.row(&Entry::file(held.path, held.size_bytes, held.usage));
+    /// Adds up the files of the processes that options name, or of all.
+    pub fn add_up(&mut self, layout: &'a SumLayout, args: &Args) -> Result<(), Failure> {
+        let query = match args.of_process.as_slice() {
+            [] => Query::processes(),
+            named => Query::these(named.iter().copied()),
+        };
+        let query = query.fields(grouping::fields(layout.by()) | Field::StartNs);
+        let mut handle = proc::handle().with_patience(args.options.patience.patience);
+        let processes = Answers::ask(&mut handle, &query)?;
+        self.outcome = self.outcome.and(processes.report(&[]));
+        let mut read = Vec::new();
+        for task in processes.tasks() {
+            let Ok(identity) = task.identity() else { continue };
+            if !self.goes_on() {
+                break;
+            }
+            self.process(identity.tid(), !args.of_process.is_empty());
+            let files = std::mem::take(&mut self.held.of_process);
+            if !files.is_empty() {
+                read.push((identity, task, files));
+            }
+        }
+        // A process may have ended in between, and its id may have passed to another one.
+        let pids = read.iter().map(|(identity, ..)| identity.tid());
+        let still = handle.query(&Query::these(pids).fields(Field::StartNs))?;
+        let still: HashSet<Identity> = still.tasks().filter_map(|task| task.identity().ok()).collect();
+        let (mut groups, mut total): (HashMap<Vec<Name>, Group>, Group) = Default::default();
+        for (_, task, files) in read.iter().filter(|(identity, ..)| still.contains(identity)) {
+            let names = layout.names(task, |_| Name::None(NONE));
+            for (processes, all) in [groups.entry(names).or_default(), &mut total] {
+                *processes += 1;
+                all.extend(files);
+            }
+        }
+        let held = std::mem::take(&mut self.held);
+        for (size_bytes, usage) in held.known(&total) {
+            self.count(size_bytes, usage);
+        }
+        let sum = |group| held.sum(&group, self.style.source);
+        let sums = groups.into_iter().map(|(names, group)| (names, sum(group)));
+        let sums = sums.filter(|(_, sum)| self.style.shows(&sum.entry())).collect();
+        self.sums = Some((layout, sums, sum(total)));
+        Ok(())
     }
 
     /// Writes the remaining rows, and reports what is missing.
@@ -280,6 +338,10 @@ impl<'a> Scan<'a> {
             counters.push(("machine_cached_bytes", bytes));
         }
         let shown = self.report.take().map(|report| report.finish(&counters)).transpose()?;
+        if let Some((layout, sums, total)) = self.sums.take() {
+            let head = head(self.style.source);
+            layout.write(sums, &total, self.style.form(), &head, |out| counts(out, counters))?;
+        }
         self.say_missing();
         if self.explains {
             self.say_explained(machine, shown.unwrap_or_default());
@@ -291,30 +353,13 @@ impl<'a> Scan<'a> {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Totals {
-            sum,
-            directories,
-            gone,
-            failed,
-            linked,
-            again,
-            other_file_systems,
-            ..
-        } = self.totals;
-        let mut counters = vec![
-            ("files", sum.files),
-            ("directories", directories),
-            ("denied", sum.denied),
-            ("unsupported", self.unsupported()),
-            ("gone", gone),
-            ("failed", failed),
-            ("linked", linked),
-            ("again", again),
-            ("other_file_systems", other_file_systems),
+        let mut counters: Vec<_> = self.totals.named().collect();
+        counters.insert(3, ("unsupported", self.unsupported()));
+        counters.extend([
             ("denied_processes", self.denied_processes),
             ("no_answer", self.silent_files + self.silent.len() as u64),
             ("no_thread", self.unread_files + self.unread),
-        ];
+        ]);
         counters.extend(self.cached_bytes().map(|bytes| ("cached_bytes", bytes)));
         counters
     }
@@ -327,12 +372,13 @@ impl<'a> Scan<'a> {
 
     /// The cached bytes of all files together, if any could be queried.
     fn cached_bytes(&self) -> Option<u64> {
-        let usage = self.totals.sum.usage(self.source).ok()?;
+        let usage = self.totals.sum.usage(self.style.source).ok()?;
         usage.bytes(Quantity::Cached).ok()
     }
 
     fn say_missing(&mut self) {
         let sum = self.totals.sum;
+        let of_all = files(sum.files);
         if self.cancel.load(Ordering::Relaxed) {
             self.complain(format_args!("interrupted: only the results so far are shown"));
         }
@@ -342,23 +388,21 @@ impl<'a> Scan<'a> {
         }
         if sum.denied > 0 {
             self.denied(format_args!(
-                "{} of {}: only the owner and those who may write can see what is cached",
-                sum.denied,
-                files(sum.files)
+                "{} of {of_all}: only the owner and those who may write can see what is cached",
+                sum.denied
             ));
         }
         let silent = self.silent_files;
         if silent > 0 {
             self.complain(format_args!(
-                "{silent} of {}: the file system does not answer (--patience waits longer)",
-                files(sum.files)
+                "{silent} of {of_all}: the file system does not answer (--patience waits longer)"
             ));
         }
         if !self.silent.is_empty() {
             let from = no_answer_from(&self.silent);
             self.complain(format_args!("{from}: the files that they map are missing"));
         }
-        let of_files = format!("{} of {}", self.unread_files, files(sum.files));
+        let of_files = format!("{} of {of_all}", self.unread_files);
         let of_processes = format!("files mapped by {}", counted(self.unread, "process"));
         for (count, what) in [(self.unread_files, of_files), (self.unread, of_processes)] {
             if count > 0 {
@@ -368,15 +412,14 @@ impl<'a> Scan<'a> {
         let unsupported = self.unsupported();
         if unsupported > 0 {
             self.complain(format_args!(
-                "{unsupported} of {}: on a file system for which the kernel has no answer, such as hugetlbfs",
-                files(sum.files)
+                "{unsupported} of {of_all}: on a file system for which the kernel has no answer, such as hugetlbfs"
             ));
         }
         self.outcome = self.outcome.and(say_missing_denied(lacks! {
             self.denied_processes, "process" => "you may not see the files of {}";
         }));
         // Chosen columns that are unknown although the kernel answered.
-        let (source, usage) = (self.source, sum.usage(self.source));
+        let (source, usage) = (self.style.source, sum.usage(self.style.source));
         let is_lacking = |quantity: &Quantity| match *quantity {
             Quantity::Size => false,
             quantity => !source.gives(quantity) || usage.is_ok_and(|usage| usage.bytes(quantity).is_err()),
@@ -438,7 +481,7 @@ impl<'a> Scan<'a> {
             "{}, {directories} director{plural}{losses} in {:.1} ms ({})",
             files(sum.files),
             started.elapsed().as_secs_f64() * 1e3,
-            self.source.name()
+            self.style.source.name()
         ));
     }
 }

@@ -79,6 +79,18 @@ impl Finder {
     /// `PTRACE_MODE_READ_FSCREDS`), and [`NoAnswer`](ErrorKind::NoAnswer) if it did not let its
     /// mappings be read. `each` has then been called with the files that it has open.
     pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(File<'_>)) -> Result<(), Error> {
+        self.all_held_files(pid, seen, &mut |_, file| file.into_iter().for_each(&mut *each))
+    }
+
+    /// The same, but calls `each` with all files: those in `seen` are not asked about again, and have
+    /// only an id. A file may come several times.
+    #[doc(hidden)]
+    pub fn all_held_files(
+        &mut self,
+        pid: u32,
+        seen: &mut Seen,
+        each: &mut dyn FnMut(FileId, Option<File<'_>>),
+    ) -> Result<(), Error> {
         let about = |errno: Errno| match errno {
             Errno::NOENT | Errno::SRCH => Error::new(ErrorKind::NoSuchTask, format!("pid {pid}: no such process")),
             Errno::ACCESS | Errno::PERM => {
@@ -112,7 +124,7 @@ struct Holder<'a> {
     process: OwnedFd,
     finder: &'a mut Finder,
     seen: &'a mut Seen,
-    each: &'a mut dyn FnMut(File<'_>),
+    each: &'a mut dyn FnMut(FileId, Option<File<'_>>),
 }
 
 impl Holder<'_> {
@@ -195,14 +207,19 @@ impl Holder<'_> {
         let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         let id = (device, stat.stx_ino);
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        if matches!(kind, FileType::RegularFile | FileType::BlockDevice) && !self.seen.has_file(id) {
-            let asked = self.ask(&path, device, |opened| opened == id);
-            if let Err(Failed::Errno(errno @ (Errno::NOENT | Errno::SRCH))) = asked {
-                return Err(errno);
-            }
-            self.seen.add_file(id);
-            self.report(name, asked.map(|(_, answer)| answer));
+        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+            return Ok(());
         }
+        if self.seen.has_file(id) {
+            (self.each)(id, None);
+            return Ok(());
+        }
+        let asked = self.ask(&path, device, |opened| opened == id);
+        if let Err(Failed::Errno(errno @ (Errno::NOENT | Errno::SRCH))) = asked {
+            return Err(errno);
+        }
+        self.seen.add_file(id);
+        self.report(id, name, asked.map(|(_, answer)| answer));
         Ok(())
     }
 
@@ -218,12 +235,14 @@ impl Holder<'_> {
         match self.ask(&path, device, |(device, inode)| is_of(mapped, device, inode)) {
             Ok((id, answer)) => {
                 if self.seen.add_file(id) {
-                    self.report(name, Ok(answer));
+                    self.report(id, name, Ok(answer));
+                } else {
+                    (self.each)(id, None);
                 }
             }
-            Err(Failed::Silent) => self.report(name, Err(Failed::Silent)),
+            Err(Failed::Silent) => self.report((device, mapped.inode), name, Err(Failed::Silent)),
             // Deleted, replaced, or out of reach: only its name is known.
-            Err(Failed::Errno(_)) => self.report(name, Err(Failed::Errno(Errno::ACCESS))),
+            Err(Failed::Errno(_)) => self.report((device, mapped.inode), name, Err(Failed::Errno(Errno::ACCESS))),
         }
     }
 
@@ -266,23 +285,20 @@ impl Holder<'_> {
         Ok(((device, inode), (size_bytes, usage)))
     }
 
-    fn report(&mut self, path: &[u8], answer: Result<SizeAndUsage, Failed>) {
-        let (size_bytes, usage) = match answer {
-            Ok(answer) => answer,
-            Err(Failed::Errno(Errno::NOENT | Errno::SRCH)) => return,
-            Err(failed) => {
-                let reason = match errands::absent(failed) {
-                    Absent::Gone => Absent::Unsupported,
-                    reason => reason,
-                };
-                (Err(reason), Err(reason))
-            }
-        };
-        (self.each)(File {
+    fn report(&mut self, id: FileId, path: &[u8], answer: Result<SizeAndUsage, Failed>) {
+        let (size_bytes, usage) = answer.unwrap_or_else(|failed| {
+            let reason = match errands::absent(failed) {
+                Absent::Gone => Absent::Unsupported,
+                reason => reason,
+            };
+            (Err(reason), Err(reason))
+        });
+        let file = File {
             path,
             size_bytes,
             usage,
-        });
+        };
+        (self.each)(id, Some(file));
     }
 }
 

@@ -68,6 +68,23 @@ fn held_files_are_found() {
                 );
             }
             assert!(!found.keys().any(|path| path.starts_with(b"anon_inode")));
+            // The ids of all files come with each call, and what is known of them with the first.
+            let ids = |seen: &mut Seen| {
+                let patience = std::time::Duration::from_secs(5);
+                let mut finder = Finder::new(Source::of_this_host(), ByteRange::ALL, patience);
+                let (mut ids, mut known) = (BTreeSet::new(), 0);
+                finder
+                    .all_held_files(std::process::id(), seen, &mut |id, file| {
+                        ids.insert(id);
+                        known += usize::from(file.is_some_and(|file| file.usage.is_ok()));
+                    })
+                    .expect("our own files");
+                (ids, known)
+            };
+            let (first, again) = (ids(&mut Seen::default()), ids(&mut seen));
+            assert_eq!((first.0.len(), again), (found.len(), (first.0.clone(), 0)));
+            let is_known = |usage: &&Result<u64, Absent>| usage.is_ok();
+            assert_eq!(first.1, found.values().filter(is_known).count());
             // Several calls do not report a file twice, either.
             let mut again = 0;
             held_files(std::process::id(), &mut seen, &mut |held| {
