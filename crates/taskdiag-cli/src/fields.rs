@@ -11,7 +11,7 @@ use crate::listing::Formats;
 use crate::outcome::{print, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
-use crate::output::listing::{Form, Layout, Listing, Shown, Usual};
+use crate::output::listing::{DefaultColumns, Form, Layout, Listing, ListingColumn};
 use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 
 /// List all fields: their names, groups, units, and where /proc has them
@@ -56,16 +56,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         as_markdown(&mut text)?;
         return print(text);
     }
-    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];
     let table = headings.map(|(heading, column)| {
         if args.fields.is_empty() {
-            Shown::column(heading, column)
+            ListingColumn::column(heading, column)
         } else {
             of(column)
         }
     });
-    let usual = Usual {
+    let usual = DefaultColumns {
         table: table.to_vec(),
         rows: (0..RELATION.len()).collect(),
     };
@@ -135,7 +135,7 @@ fn origin(field: Field) -> &'static str {
 
 /// The introduction of `docs/fields.md`.
 const INTRODUCTION: &str = "\
-<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
+<!-- CompositeCell by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
 
 # Fields
 

@@ -16,7 +16,7 @@ use crate::outcome::{
 };
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::{Form, Shown};
+use crate::output::listing::{Form, ListingColumn};
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::{write_total, RowOptions, Rows, Total};
 use crate::output::table::terminal_width;
@@ -347,11 +347,11 @@ impl<'h> LateTexts<'h> {
 /// text of a cell, by the row and the column.
 pub fn write_table<'t, 's: 't>(
     options: &Options,
-    columns: &[Shown],
+    columns: &[ListingColumn],
     tasks: impl ExactSizeIterator<Item = &'t Task<'s>>,
     missing: &mut Absences,
     late: &mut LateTexts<'_>,
-    mut before: impl FnMut(&mut Vec<u8>, usize, &Shown),
+    mut before: impl FnMut(&mut Vec<u8>, usize, &ListingColumn),
 ) -> Result<(), Failure> {
     let mut table = tasks::table(columns, tasks.len(), !options.no_header);
     let mut cells = Cells::new(options.bytes, options.names);

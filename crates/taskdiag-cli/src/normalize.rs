@@ -10,7 +10,7 @@ use crate::maps::{address, build_id_cell, SourceOptions};
 use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
-use crate::output::listing::{Form, Layout, Listing, Made, Shown, Usual};
+use crate::output::listing::{CompositeCell, DefaultColumns, Form, Layout, Listing, ListingColumn};
 use crate::output::relation::{columns, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{cell, text};
@@ -85,16 +85,16 @@ fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) 
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let usual = Usual {
+    let usual = DefaultColumns {
         table: vec![
-            Shown::column("ADDR", ADDRESS),
-            Shown::made("OFFSET", &HEX_OFFSET),
-            Shown::column("BUILD-ID", BUILD_ID),
-            Shown::made("NAME", &NAME_OR_REASON),
+            ListingColumn::column("ADDR", ADDRESS),
+            ListingColumn::made("OFFSET", &HEX_OFFSET),
+            ListingColumn::column("BUILD-ID", BUILD_ID),
+            ListingColumn::made("NAME", &NAME_OR_REASON),
         ],
         rows: vec![ADDRESS, OFFSET, NAME, BUILD_ID, DELETED],
     };
-    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let layout = Layout::new(&RELATION, &args.fields, &[], None, usual, of)?;
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
     let mut handle = args.from.handle()?;
@@ -240,7 +240,7 @@ impl Row for AddressRow<'_> {
 }
 
 /// The offset in the file, in hexadecimal like the addresses.
-static HEX_OFFSET: Made = Made {
+static HEX_OFFSET: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[OFFSET],
     write: |out, row, cells| match row.cell(OFFSET) {
@@ -250,7 +250,7 @@ static HEX_OFFSET: Made = Made {
 };
 
 /// The name of the file, or why the address is in none.
-static NAME_OR_REASON: Made = Made {
+static NAME_OR_REASON: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[NAME, DELETED],
     write: |out, row, _| match row.cell(NAME) {

@@ -10,7 +10,7 @@ use crate::history::PastOptions;
 use crate::listing::{write_table, Answers, Format, LateTexts, Options, TaskRows};
 use crate::outcome::{lacking, say, Failure, Outcome};
 use crate::output::cell;
-use crate::output::listing::{Content, Shown};
+use crate::output::listing::{Content, ListingColumn};
 use crate::output::relation::Absences;
 use crate::output::tasks::{self, shown_as};
 use crate::output::text::locale_is_utf8;
@@ -97,8 +97,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Table => {
             let branches = if args.ascii || !locale_is_utf8() { &ASCII } else { &UTF8 };
             let mut drawing = Drawing::default();
-            let draw = |out: &mut Vec<u8>, row: usize, shown: &Shown| {
-                if shown.content == Content::Made(&tasks::COMMAND) {
+            let draw = |out: &mut Vec<u8>, row: usize, shown: &ListingColumn| {
+                if shown.content == Content::Composite(&tasks::COMMAND) {
                     drawing.line(out, &lines[row], branches);
                 }
             };
@@ -136,9 +136,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 /// The columns of the table: the id, the chosen fields, and the tree itself.
-fn columns(chosen: &[Field]) -> Vec<Shown> {
+fn columns(chosen: &[Field]) -> Vec<ListingColumn> {
     let id = shown_as("PID", Field::Pid);
-    let tree = Shown::made("COMMAND", &tasks::COMMAND);
+    let tree = ListingColumn::made("COMMAND", &tasks::COMMAND);
     let chosen = chosen
         .iter()
         .copied()

@@ -18,7 +18,7 @@ use crate::grouping::{self, Grouping, SumLayout};
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Scale;
-use crate::output::listing::{Layout, Shown};
+use crate::output::listing::{Layout, ListingColumn};
 use crate::quantity;
 use crate::source::{parser, sources, Choices, ForcedSource, Patience};
 pub use bar::RUN_RELATION;
@@ -160,7 +160,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let options = &args.options;
     let source = source(options.source)?;
     let usual = row::usual(source, args.summarize || args.depth.is_some());
-    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let sums = match args.by.as_slice() {
         [] => None,
         by => {

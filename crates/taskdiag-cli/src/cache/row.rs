@@ -6,7 +6,7 @@ use taskdiag::{Absent, Value};
 use crate::choice::SortBy;
 use crate::outcome::Failure;
 use crate::output::cell::formatted;
-use crate::output::listing::{self, Content, Made, Shown, Usual};
+use crate::output::listing::{self, CompositeCell, Content, DefaultColumns, ListingColumn};
 use crate::output::people;
 use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
@@ -39,30 +39,30 @@ pub fn quantity(column: usize) -> Option<Quantity> {
 }
 
 /// What is shown without `-o`: of what `source` gives, for sums or for files.
-pub fn usual(source: Source, sums: bool) -> Usual {
-    let is_answered = |shown: &Shown| match shown.content {
+pub fn usual(source: Source, sums: bool) -> DefaultColumns {
+    let is_answered = |shown: &ListingColumn| match shown.content {
         Content::Column(column) => quantity(column).is_none_or(|quantity| source.gives(quantity)),
-        content => sums || content != Content::Made(&COUNT),
+        content => sums || content != Content::Composite(&COUNT),
     };
     let table = [
-        Shown::column("CACHED", CACHED),
-        Shown::made("%", &PERCENT),
-        Shown::column("DIRTY", 3),
-        Shown::column("WRITEBACK", 4),
-        Shown::column("EVICTED", 5),
-        Shown::column("RECENTLY", 6),
-        Shown::made("FILES", &COUNT),
-        Shown::column("SIZE", SIZE),
-        Shown::column("PATH", PATH),
+        ListingColumn::column("CACHED", CACHED),
+        ListingColumn::made("%", &PERCENT),
+        ListingColumn::column("DIRTY", 3),
+        ListingColumn::column("WRITEBACK", 4),
+        ListingColumn::column("EVICTED", 5),
+        ListingColumn::column("RECENTLY", 6),
+        ListingColumn::made("FILES", &COUNT),
+        ListingColumn::column("SIZE", SIZE),
+        ListingColumn::column("PATH", PATH),
     ];
-    Usual {
+    DefaultColumns {
         table: table.into_iter().filter(is_answered).collect(),
         rows: (0..if sums { RELATION.len() } else { FILES }).collect(),
     }
 }
 
 /// The cached part of the file.
-static PERCENT: Made = Made {
+static PERCENT: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[PERMILLE],
     write: |out, row, _| match row.cell(PERMILLE) {
@@ -75,7 +75,7 @@ static PERCENT: Made = Made {
 };
 
 /// The number of files in the sums, and the number of all files if that differs.
-pub static COUNT: Made = Made {
+pub static COUNT: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[FILES, MISSING],
     write: |out, row, _| match (row.cell(FILES), row.cell(MISSING)) {

@@ -10,7 +10,7 @@ use super::Args;
 use crate::outcome::Failure;
 use crate::output::cell::{formatted, Cells};
 use crate::output::document::{counters, Head};
-use crate::output::listing::{Content, Form, Layout, Listing, Made, Shown, Usual};
+use crate::output::listing::{CompositeCell, Content, DefaultColumns, Form, Layout, Listing, ListingColumn};
 use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::terminal::Style;
@@ -24,32 +24,32 @@ pub static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
         .collect()
 });
 
-const fn column(heading: &'static str, field: EventField, width: usize) -> Shown {
-    Shown {
+const fn column(heading: &'static str, field: EventField, width: usize) -> ListingColumn {
+    ListingColumn {
         width,
-        ..Shown::column(heading, field as usize)
+        ..ListingColumn::column(heading, field as usize)
     }
 }
 
 /// The table without `-o`. With `--threads`, it also has thread ids. Rows are written before later
 /// ones are known, so a column starts with a typical width.
-const COLUMNS: [Shown; 8] = [
-    Shown {
+const COLUMNS: [ListingColumn; 8] = [
+    ListingColumn {
         width: 12,
-        ..Shown::made("TIME", &TIME)
+        ..ListingColumn::made("TIME", &TIME)
     },
     column("EVENT", EventField::Event, 5),
     column("PID", EventField::Pid, 7),
     column("TID", EventField::Tid, 7),
     column("PPID", EventField::Ppid, 7),
-    Shown {
+    ListingColumn {
         width: 8,
-        ..Shown::made("USER", &USER)
+        ..ListingColumn::made("USER", &USER)
     },
     column("NAME", EventField::Comm, 15),
-    Shown {
+    ListingColumn {
         style: detail_style,
-        ..Shown::made("DETAIL", &DETAIL)
+        ..ListingColumn::made("DETAIL", &DETAIL)
     },
 ];
 
@@ -72,7 +72,7 @@ const FIELDS: [EventField; 14] = [
 ];
 
 /// The column of a field that `-o` names.
-fn shown(index: usize) -> Shown {
+fn shown(index: usize) -> ListingColumn {
     let field = EventField::ALL[index];
     let width = match field.kind() {
         Kind::Nanoseconds => 19,
@@ -83,14 +83,14 @@ fn shown(index: usize) -> Shown {
     with_style(column(field.name(), field, width.max(field.name().len())))
 }
 
-fn with_style(shown: Shown) -> Shown {
+fn with_style(shown: ListingColumn) -> ListingColumn {
     let style: fn(&[u8]) -> Style = |kind| match kind {
         b"fork" => Style::Green,
         b"exec" => Style::Cyan,
         _ => Style::Dim,
     };
     match shown.content {
-        Content::Column(column) if column == EventField::Event as usize => Shown { style, ..shown },
+        Content::Column(column) if column == EventField::Event as usize => ListingColumn { style, ..shown },
         _ => shown,
     }
 }
@@ -106,8 +106,8 @@ fn detail_style(detail: &[u8]) -> Style {
 
 /// What options choose.
 pub fn layout(args: &Args) -> Result<Layout, Failure> {
-    let is_usual = |shown: &Shown| args.threads || shown.content != Content::Column(EventField::Tid as usize);
-    let usual = Usual {
+    let is_usual = |shown: &ListingColumn| args.threads || shown.content != Content::Column(EventField::Tid as usize);
+    let usual = DefaultColumns {
         table: COLUMNS.into_iter().map(with_style).filter(is_usual).collect(),
         rows: FIELDS.iter().map(|&field| field as usize).collect(),
     };
@@ -129,7 +129,7 @@ fn cell(row: &dyn Row, field: EventField) -> Cell<'_> {
 }
 
 /// The time of day.
-static TIME: Made = Made {
+static TIME: CompositeCell = CompositeCell {
     // Like numbers, times are never cut.
     align: Align::Right,
     needs: &[EventField::TimeNs as usize],
@@ -143,7 +143,7 @@ static TIME: Made = Made {
 };
 
 /// The name of the effective user.
-static USER: Made = Made {
+static USER: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[EventField::Euid as usize],
     write: |out, row, cells| match cell(row, EventField::Euid) {
@@ -153,7 +153,7 @@ static USER: Made = Made {
 };
 
 /// The main values of this kind of event.
-static DETAIL: Made = Made {
+static DETAIL: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[EventField::Filename as usize],
     write: detail,

@@ -16,7 +16,7 @@ use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::format::OutputOptions;
-use crate::output::listing::{Layout, Shown, Usual};
+use crate::output::listing::{DefaultColumns, Layout, ListingColumn};
 use crate::quantity;
 use crate::selection::{Selection, OF_PROCESSES, ONLY_IF};
 use crate::source::SourceOptions;
@@ -92,26 +92,26 @@ enum Content {
 }
 
 /// What is shown without `-o`.
-pub fn usual(deleted: bool) -> Usual {
+pub fn usual(deleted: bool) -> DefaultColumns {
     let mut fields = Request::default().fields;
     if deleted {
         fields |= FileField::AllocatedBytes;
     }
-    Usual {
+    DefaultColumns {
         table: vec![
-            Shown::column("PID", row::PID),
-            Shown::column("COMMAND", row::COMM),
-            Shown::made("FD", &row::FD_OR_USE),
-            Shown::column("ACCESS", row::ACCESS),
-            Shown::made("KIND", &row::OBJECT_OR_KIND),
+            ListingColumn::column("PID", row::PID),
+            ListingColumn::column("COMMAND", row::COMM),
+            ListingColumn::made("FD", &row::FD_OR_USE),
+            ListingColumn::column("ACCESS", row::ACCESS),
+            ListingColumn::made("KIND", &row::OBJECT_OR_KIND),
             if deleted {
-                Shown::column("HELD", row::ALLOCATED)
+                ListingColumn::column("HELD", row::ALLOCATED)
             } else {
-                Shown::column("SIZE", row::SIZE)
+                ListingColumn::column("SIZE", row::SIZE)
             },
-            Shown::made("DEV", &row::DEVICE),
-            Shown::column("INODE", row::INODE),
-            Shown::column("NAME", row::NAME),
+            ListingColumn::made("DEV", &row::DEVICE),
+            ListingColumn::column("INODE", row::INODE),
+            ListingColumn::column("NAME", row::NAME),
         ],
         rows: fields.iter().map(|field| field as usize).collect(),
     }

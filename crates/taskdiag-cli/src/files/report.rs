@@ -16,7 +16,7 @@ use crate::outcome::{
 };
 use crate::output::cell;
 use crate::output::document::{self, Head};
-use crate::output::listing::{Content, Form, Layout, Listing, Shown};
+use crate::output::listing::{Content, Form, Layout, Listing, ListingColumn};
 use crate::output::rows::write_total;
 use crate::output::table::Table;
 
@@ -100,7 +100,7 @@ impl<'a> Report<'a> {
 
     /// The last row of a table of deleted files. Each file counts once, no matter how often it is
     /// open.
-    fn total_row(&self, table: &mut Table, columns: &[Shown]) {
+    fn total_row(&self, table: &mut Table, columns: &[ListingColumn]) {
         let [_, processes, _, files] = self.total.counts();
         let mut cells = Form::new(self.args.output).cells;
         for (index, shown) in columns.iter().enumerate() {

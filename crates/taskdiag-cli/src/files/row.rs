@@ -5,7 +5,7 @@ use taskdiag::{Absent, Value};
 
 use super::detail;
 use crate::output::cell::{formatted, Cells};
-use crate::output::listing::{Made, Shown};
+use crate::output::listing::{CompositeCell, ListingColumn};
 use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 
@@ -38,10 +38,10 @@ impl Row for FileRow<'_> {
 }
 
 /// The column of a table for a column that `-o` names.
-pub fn shown(column: usize) -> Shown {
+pub fn shown(column: usize) -> ListingColumn {
     match column {
-        DETAIL => Shown::made(RELATION[DETAIL].name, &DETAIL_WORDS),
-        column => Shown::column(RELATION[column].name, column),
+        DETAIL => ListingColumn::made(RELATION[DETAIL].name, &DETAIL_WORDS),
+        column => ListingColumn::column(RELATION[column].name, column),
     }
 }
 
@@ -51,7 +51,7 @@ fn write(out: &mut Vec<u8>, row: &dyn Row, column: usize, cells: &mut Cells) {
 }
 
 /// The descriptor number, or the use; after the thread, if it is only that thread's.
-pub static FD_OR_USE: Made = Made {
+pub static FD_OR_USE: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[USE, FD, TID],
     write: |out, row, cells| {
@@ -65,7 +65,7 @@ pub static FD_OR_USE: Made = Made {
 };
 
 /// The kind; for a kernel object, which one.
-pub static OBJECT_OR_KIND: Made = Made {
+pub static OBJECT_OR_KIND: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[KIND, ANON_KIND],
     write: |out, row, cells| {
@@ -75,7 +75,7 @@ pub static OBJECT_OR_KIND: Made = Made {
 };
 
 /// Both numbers of the device.
-pub static DEVICE: Made = Made {
+pub static DEVICE: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[MAJOR, MINOR],
     write: |out, row, _| match (row.cell(MAJOR), row.cell(MINOR)) {
@@ -85,7 +85,7 @@ pub static DEVICE: Made = Made {
 };
 
 /// What there is to say about a kernel object, in words.
-static DETAIL_WORDS: Made = Made {
+static DETAIL_WORDS: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[DETAIL],
     write: |out, row, cells| match row.cell(DETAIL) {

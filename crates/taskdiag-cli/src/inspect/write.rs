@@ -8,7 +8,7 @@ use super::cell::{Cell, OwnedValue};
 use super::page::{Body, PagePart};
 use super::sections::{Section, Shape};
 use crate::output::cell::{formatted, is_number, Cells};
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::object;
 use crate::output::table::{terminal_width, Align, Table};
@@ -142,7 +142,7 @@ impl Writer {
     }
 
     fn tasks(&mut self, rows: &[Task<'_>], fields: &[Field]) -> Table {
-        let columns: Vec<Shown> = fields.iter().map(|&field| tasks::shown(field)).collect();
+        let columns: Vec<ListingColumn> = fields.iter().map(|&field| tasks::shown(field)).collect();
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
         let mut table = indented(columns.iter().map(|shown| shown.align(&tasks::RELATION)), &names);
         let mut absences = Absences::new();

@@ -5,7 +5,7 @@ use taskdiag::{Absent, Known, Value};
 
 use super::Args;
 use crate::output::cell::formatted;
-use crate::output::listing::{Made, Shown, Usual};
+use crate::output::listing::{CompositeCell, DefaultColumns, ListingColumn};
 use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 
@@ -56,15 +56,15 @@ pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
 }
 
 /// The column of a table for a column that `-o` names.
-pub fn shown(column: usize) -> Shown {
+pub fn shown(column: usize) -> ListingColumn {
     match column {
-        OFFSET => Shown::made(RELATION[OFFSET].name, &HEX_OFFSET),
-        column => Shown::column(RELATION[column].name, column),
+        OFFSET => ListingColumn::made(RELATION[OFFSET].name, &HEX_OFFSET),
+        column => ListingColumn::column(RELATION[column].name, column),
     }
 }
 
 /// The offset in the file, in hexadecimal like the addresses.
-static HEX_OFFSET: Made = Made {
+static HEX_OFFSET: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[OFFSET],
     write: |out, row, _| match row.cell(OFFSET) {
@@ -74,7 +74,7 @@ static HEX_OFFSET: Made = Made {
 };
 
 /// Both numbers of the device.
-static DEVICE: Made = Made {
+static DEVICE: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[MAJOR, MINOR],
     write: |out, row, _| {
@@ -85,11 +85,11 @@ static DEVICE: Made = Made {
 };
 
 /// What is shown without `-o`.
-pub fn usual(args: &Args) -> Usual {
+pub fn usual(args: &Args) -> DefaultColumns {
     let mut rows = vec![PID, START, END, PERMS, OFFSET, MAJOR, MINOR, INODE, NAME];
     rows.extend(args.build_id.then_some(BUILD_ID));
     rows.push(PAGE_SIZE);
-    let column = Shown::column;
+    let column = ListingColumn::column;
     let mut table = Vec::new();
     if args.named.len() != 1 {
         table.push(column("PID", PID));
@@ -101,13 +101,13 @@ pub fn usual(args: &Args) -> Usual {
     }
     table.extend([
         column("PERMS", PERMS),
-        Shown::made("OFFSET", &HEX_OFFSET),
-        Shown::made("DEV", &DEVICE),
+        ListingColumn::made("OFFSET", &HEX_OFFSET),
+        ListingColumn::made("DEV", &DEVICE),
         column("INODE", INODE),
     ]);
     if args.build_id {
         table.push(column("BUILD-ID", BUILD_ID));
     }
     table.push(column("NAME", NAME));
-    Usual { table, rows }
+    DefaultColumns { table, rows }
 }

@@ -18,7 +18,7 @@ use crate::history::PastOptions;
 use crate::listing::{Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Scale};
-use crate::output::listing::{Form, Made, Shown};
+use crate::output::listing::{CompositeCell, Form, ListingColumn};
 use crate::output::relation::Index as _;
 use crate::output::table::Align;
 use crate::output::tasks::{self, shown_as};
@@ -119,27 +119,27 @@ impl Args {
 }
 
 /// The table without `-o`.
-const COLUMNS: [Shown; 7] = [
+const COLUMNS: [ListingColumn; 7] = [
     shown_as("PID", Field::Pid),
-    Shown::made("USER", &tasks::USER),
+    ListingColumn::made("USER", &tasks::USER),
     shown_as("SWAP", Field::RollupSwapBytes),
     shown_as("USS", Field::UssBytes),
     shown_as("PSS", Field::PssBytes),
     shown_as("RSS", Field::RollupRssBytes),
-    Shown::made("COMMAND", &tasks::COMMAND),
+    ListingColumn::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// In the table without `-o`, behind the sizes, if a process has pages of hugetlbfs.
-const HUGETLB: [Shown; 2] = [
+const HUGETLB: [ListingColumn; 2] = [
     shown_as("HUGETLB", Field::PrivateHugetlbBytes),
     shown_as("SHARED-HUGETLB", Field::SharedHugetlbBytes),
 ];
 
 /// In the table of `--watch` without `-o`, the column before the command.
-const AGE: Shown = Shown::made("AGE", &AGE_IN_SECONDS);
+const AGE: ListingColumn = ListingColumn::made("AGE", &AGE_IN_SECONDS);
 
 /// The age of a process's values, in seconds.
-static AGE_IN_SECONDS: Made = Made {
+static AGE_IN_SECONDS: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::RollupAgeNs as usize],
     write: |out, row, cells| match row.cell(Field::RollupAgeNs.index()) {
@@ -151,9 +151,9 @@ static AGE_IN_SECONDS: Made = Made {
 };
 
 /// The column of a field that `-o` names.
-fn shown(field: Field) -> Shown {
+fn shown(field: Field) -> ListingColumn {
     match field {
-        Field::RollupAgeNs => Shown::made(field.name(), &AGE_IN_SECONDS),
+        Field::RollupAgeNs => ListingColumn::made(field.name(), &AGE_IN_SECONDS),
         field => tasks::shown(field),
     }
 }
@@ -162,7 +162,7 @@ fn shown(field: Field) -> Shown {
 enum RowKind {
     /// Processes: columns of a table, or fields of machine-readable output.
     Processes {
-        columns: Vec<Shown>,
+        columns: Vec<ListingColumn>,
         fields: Vec<Field>,
         sort: Vec<SortBy<Field>>,
     },

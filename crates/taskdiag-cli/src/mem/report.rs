@@ -9,7 +9,7 @@ use crate::listing::{Answers, Format, Machine, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{self, Head, Sample};
-use crate::output::listing::{Content, Shown};
+use crate::output::listing::{Content, ListingColumn};
 use crate::output::relation::Absences;
 use crate::output::rows::{write_total, Rows};
 use crate::output::table::Table;
@@ -144,14 +144,14 @@ impl Report<'_> {
     }
 
     /// The last row of a table of processes.
-    fn total_row(&self, table: &mut Table, columns: &[Shown], total: &Sum) {
+    fn total_row(&self, table: &mut Table, columns: &[ListingColumn], total: &Sum) {
         for (index, shown) in columns.iter().enumerate() {
             let place = |field| sums::FIELDS.iter().position(|&summed| summed == field);
             let bytes = tasks::field_of(shown).and_then(place).map(|index| total.bytes()[index]);
             table.cell(|out| match bytes {
                 Some(Ok(bytes)) => self.cells.size(out, bytes),
                 Some(Err(_)) => out.push(b'-'),
-                None if shown.content == Content::Made(&tasks::COMMAND) => {
+                None if shown.content == Content::Composite(&tasks::COMMAND) => {
                     out.extend_from_slice(format!("total of {} processes", total.count()).as_bytes());
                 }
                 None if index == 0 => out.extend_from_slice(b"total"),

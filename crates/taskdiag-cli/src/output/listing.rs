@@ -21,7 +21,7 @@ use crate::ps::specifiers::field_of;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown {
+pub struct ListingColumn {
     /// The heading: the column's name with `-o`, otherwise a word in capitals.
     pub heading: &'static str,
     /// What is under it.
@@ -32,8 +32,8 @@ pub struct Shown {
     pub style: fn(&[u8]) -> Style,
 }
 
-impl PartialEq for Shown {
-    fn eq(&self, other: &Shown) -> bool {
+impl PartialEq for ListingColumn {
+    fn eq(&self, other: &ListingColumn) -> bool {
         (self.heading, self.content) == (other.heading, other.content)
     }
 }
@@ -44,12 +44,12 @@ pub enum Content {
     /// A column of the relation.
     Column(usize),
     /// Something that is made of several columns.
-    Made(&'static Made),
+    Composite(&'static CompositeCell),
 }
 
 /// Something that is made of several columns.
 #[derive(Debug)]
-pub struct Made {
+pub struct CompositeCell {
     /// The side on which it is aligned.
     pub align: Align,
     /// The columns of the relation that it needs.
@@ -58,16 +58,16 @@ pub struct Made {
     pub write: fn(&mut Vec<u8>, &dyn Row, &mut Cells),
 }
 
-impl PartialEq for Made {
-    fn eq(&self, other: &Made) -> bool {
+impl PartialEq for CompositeCell {
+    fn eq(&self, other: &CompositeCell) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Shown {
+impl ListingColumn {
     /// A column with this heading.
-    pub const fn new(heading: &'static str, content: Content) -> Shown {
-        Shown {
+    pub const fn new(heading: &'static str, content: Content) -> ListingColumn {
+        ListingColumn {
             heading,
             content,
             width: 0,
@@ -76,13 +76,13 @@ impl Shown {
     }
 
     /// A column of the relation under another heading.
-    pub const fn column(heading: &'static str, column: usize) -> Shown {
-        Shown::new(heading, Content::Column(column))
+    pub const fn column(heading: &'static str, column: usize) -> ListingColumn {
+        ListingColumn::new(heading, Content::Column(column))
     }
 
     /// Something made, under this heading.
-    pub const fn made(heading: &'static str, made: &'static Made) -> Shown {
-        Shown::new(heading, Content::Made(made))
+    pub const fn made(heading: &'static str, made: &'static CompositeCell) -> ListingColumn {
+        ListingColumn::new(heading, Content::Composite(made))
     }
 
     /// Appends the cell of a row.
@@ -97,7 +97,7 @@ impl Shown {
     ) {
         match self.content {
             Content::Column(column) => cells.cell(out, &relation[column], absences.value(row, column)),
-            Content::Made(made) => {
+            Content::Composite(made) => {
                 for &column in made.needs {
                     let _ = absences.value(row, column);
                 }
@@ -109,7 +109,7 @@ impl Shown {
     /// The side on which it is aligned.
     pub fn align(&self, relation: &[ColumnInfo]) -> Align {
         match self.content {
-            Content::Made(made) => made.align,
+            Content::Composite(made) => made.align,
             Content::Column(column) if is_number(relation[column].kind) => Align::Right,
             Content::Column(column) if relation[column].kind == Kind::Address => Align::Right,
             Content::Column(_) => Align::Left,
@@ -119,9 +119,9 @@ impl Shown {
 
 /// What is shown without `-o`.
 #[derive(Debug)]
-pub struct Usual {
+pub struct DefaultColumns {
     /// The columns of the table.
-    pub table: Vec<Shown>,
+    pub table: Vec<ListingColumn>,
     /// The columns for programs.
     pub rows: Vec<usize>,
 }
@@ -132,7 +132,7 @@ pub struct Layout {
     relation: &'static [ColumnInfo],
     chosen: Chosen<usize>,
     /// The columns of the table.
-    pub table: Vec<Shown>,
+    pub table: Vec<ListingColumn>,
     /// The columns for programs.
     pub rows: Vec<usize>,
     /// The order of the rows; without, as they arrive.
@@ -148,8 +148,8 @@ impl Layout {
         fields: &[String],
         sort: &[String],
         limit: Option<usize>,
-        usual: Usual,
-        of: impl Fn(usize) -> Shown,
+        usual: DefaultColumns,
+        of: impl Fn(usize) -> ListingColumn,
     ) -> Result<Layout, Failure> {
         let chosen = chosen(fields, relation)?;
         Ok(Layout {
@@ -190,7 +190,7 @@ impl Content {
     pub fn needs(self) -> impl Iterator<Item = usize> {
         let (own, made) = match self {
             Content::Column(column) => (Some(column), &[][..]),
-            Content::Made(made) => (None, made.needs),
+            Content::Composite(made) => (None, made.needs),
         };
         own.into_iter().chain(made.iter().copied())
     }

@@ -236,9 +236,9 @@ pub mod tests {
     use super::*;
 
     /// A task with values from a test.
-    pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
+    pub struct TestRow<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
 
-    impl Row for Made<'_> {
+    impl Row for TestRow<'_> {
         fn cell(&self, column: usize) -> Cell<'_> {
             let found = self.0.iter().find(|(has, _)| has.index() == column);
             let value = found.map_or(Err(Absent::NotAsked), |(_, value)| *value);
@@ -251,7 +251,7 @@ pub mod tests {
     #[test]
     fn absences_are_summarised_by_reason_and_count() {
         let mut absences = Absences::new();
-        let row = Made(vec![
+        let row = TestRow(vec![
             (Field::NsNet, Err(Absent::Denied)),
             (Field::NsMnt, Err(Absent::Denied)),
             (Field::Cmdline, Err(Absent::NoMemory)),

@@ -319,12 +319,12 @@ pub fn object<'a>(out: &mut Vec<u8>, columns: &[ColumnInfo], cell: impl FnMut(us
 mod tests {
     use taskdiag::{Absent, Arguments, Field, Ids};
 
-    use super::super::relation::tests::Made;
+    use super::super::relation::tests::TestRow;
     use super::super::relation::Row as _;
     use super::*;
 
     /// The row of a task, with all of its fields.
-    fn written(machine: Machine, made: &Made<'_>, named: bool) -> (String, String) {
+    fn written(machine: Machine, made: &TestRow<'_>, named: bool) -> (String, String) {
         let fields: Vec<Field> = made.0.iter().map(|(field, _)| *field).collect();
         let columns = fields.iter().map(|&field| ColumnInfo::of_task(field));
         let mut writer = RowWriter::new(machine, columns, named);
@@ -342,7 +342,7 @@ mod tests {
     /// key.
     #[test]
     fn rows_have_values_or_reasons() {
-        let made = Made(vec![
+        let made = TestRow(vec![
             (Field::Pid, Ok(Value::Unsigned(u64::MAX))),
             (Field::Nice, Ok(Value::Signed(-5))),
             (Field::KernelThread, Ok(Value::Flag(true))),
@@ -362,14 +362,14 @@ mod tests {
             "absent": {"rss_bytes": "no memory"}, "cpu_percent": 12.345,
         });
         assert_eq!(parsed(&written(Machine::Json, &made, false).1), expected);
-        assert_eq!(written(Machine::Jsonl, &Made(vec![]), false).1, "{}");
+        assert_eq!(written(Machine::Jsonl, &TestRow(vec![]), false).1, "{}");
     }
 
     /// Check that cells with separators are quoted, that quotes are doubled, and that missing
     /// values differ from empty ones.
     #[test]
     fn cells_are_quoted_where_they_must_be() {
-        let made = Made(vec![
+        let made = TestRow(vec![
             (Field::Pid, Ok(Value::Unsigned(1))),
             (Field::Comm, Ok(Value::Text(b"a,\"b\"\n"))),
             (Field::Cgroup, Ok(Value::Text(b""))),
@@ -386,7 +386,7 @@ mod tests {
     /// has one, and in CSV always as a cell.
     #[test]
     fn names_stand_beside_numbers() {
-        let made = Made(vec![
+        let made = TestRow(vec![
             (Field::Uid, Ok(Value::Unsigned(0))),
             (Field::Gid, Ok(Value::Unsigned(4_000_000_000))),
             (Field::Euid, Err(Absent::Denied)),

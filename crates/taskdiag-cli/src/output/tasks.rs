@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use taskdiag::{Arguments, Field, Fields, Value};
 
 use super::cell::{command_line, Cells};
-use super::listing::{Content, Made, Shown};
+use super::listing::{CompositeCell, Content, ListingColumn};
 use super::relation::{Absences, ColumnInfo, Index as _, Row};
 use super::table::{Align, Table};
 use super::terminal::Style;
@@ -16,31 +16,31 @@ pub static RELATION: LazyLock<Vec<ColumnInfo>> =
     LazyLock::new(|| Field::ALL.iter().map(|&field| ColumnInfo::of_task(field)).collect());
 
 /// The column of a field, with its name as heading.
-pub fn shown(field: Field) -> Shown {
+pub fn shown(field: Field) -> ListingColumn {
     shown_as(field.name(), field)
 }
 
 /// The column of a field under another heading.
-pub const fn shown_as(heading: &'static str, field: Field) -> Shown {
-    Shown::column(heading, field as usize)
+pub const fn shown_as(heading: &'static str, field: Field) -> ListingColumn {
+    ListingColumn::column(heading, field as usize)
 }
 
 /// The fields that columns need.
-pub fn fields<'a>(columns: impl IntoIterator<Item = &'a Shown>) -> Fields {
+pub fn fields<'a>(columns: impl IntoIterator<Item = &'a ListingColumn>) -> Fields {
     let needs = columns.into_iter().flat_map(|shown| shown.content.needs());
     needs.map(|column| Field::ALL[column]).collect()
 }
 
 /// The field that a column shows, if it shows one.
-pub fn field_of(shown: &Shown) -> Option<Field> {
+pub fn field_of(shown: &ListingColumn) -> Option<Field> {
     match shown.content {
         Content::Column(column) => Some(Field::ALL[column]),
-        Content::Made(_) => None,
+        Content::Composite(_) => None,
     }
 }
 
 /// A table of these columns with room for about `rows` rows, with headings if `header`.
-pub fn table(columns: &[Shown], rows: usize, header: bool) -> Table {
+pub fn table(columns: &[ListingColumn], rows: usize, header: bool) -> Table {
     let mut table = Table::new(columns.iter().map(|shown| shown.align(&RELATION)), rows);
     if header {
         table.headings(columns.iter().map(|shown| shown.heading));
@@ -59,7 +59,7 @@ fn value(row: &dyn Row, field: Field) -> Option<Value<'_>> {
 }
 
 /// The name of the effective user.
-pub static USER: Made = Made {
+pub static USER: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[Field::Euid as usize],
     write: |out, row, cells| match value(row, Field::Euid) {
@@ -69,7 +69,7 @@ pub static USER: Made = Made {
 };
 
 /// The name of the controlling terminal.
-pub static TERMINAL: Made = Made {
+pub static TERMINAL: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[Field::TtyNr as usize],
     write: |out, row, _| match value(row, Field::TtyNr) {
@@ -79,7 +79,7 @@ pub static TERMINAL: Made = Made {
 };
 
 /// The start time, in five characters.
-pub static START: Made = Made {
+pub static START: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::StartNs as usize],
     write: |out, row, cells| match value(row, Field::StartNs) {
@@ -91,7 +91,7 @@ pub static START: Made = Made {
 };
 
 /// Processor time.
-pub static TIME: Made = Made {
+pub static TIME: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::UtimeNs as usize, Field::StimeNs as usize],
     write: |out, row, cells| match (value(row, Field::UtimeNs), value(row, Field::StimeNs)) {
@@ -108,7 +108,7 @@ pub static TIME: Made = Made {
 };
 
 /// The command line, or the name in brackets if there is none.
-pub static COMMAND: Made = Made {
+pub static COMMAND: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[Field::Cmdline as usize, Field::Comm as usize, Field::State as usize],
     write: |out, row, _| command(out, row),
@@ -134,7 +134,7 @@ fn command(out: &mut Vec<u8>, row: &dyn Row) {
 
 /// Appends the cell of a task in a column.
 #[inline]
-pub fn write(out: &mut Vec<u8>, shown: &Shown, row: &dyn Row, cells: &mut Cells, absences: &mut Absences) {
+pub fn write(out: &mut Vec<u8>, shown: &ListingColumn, row: &dyn Row, cells: &mut Cells, absences: &mut Absences) {
     shown.write(out, &RELATION, row, cells, absences);
 }
 
@@ -142,10 +142,10 @@ pub fn write(out: &mut Vec<u8>, shown: &Shown, row: &dyn Row, cells: &mut Cells,
 mod tests {
     use taskdiag::Absent;
 
-    use super::super::relation::tests::Made as MadeRow;
+    use super::super::relation::tests::TestRow;
     use super::*;
 
-    fn text(shown: &Shown, exact: bool, row: &MadeRow<'_>) -> String {
+    fn text(shown: &ListingColumn, exact: bool, row: &TestRow<'_>) -> String {
         let mut out = Vec::new();
         write(
             &mut out,
@@ -161,7 +161,7 @@ mod tests {
     /// missing value is not a number.
     #[test]
     fn values_are_for_people_or_exact() {
-        let row = MadeRow(vec![
+        let row = TestRow(vec![
             (Field::RssBytes, Ok(Value::Unsigned(12_900_000))),
             (Field::UtimeNs, Ok(Value::Unsigned(1_500_000_000))),
             (Field::CapEffective, Ok(Value::Mask(0x1ff))),
@@ -191,8 +191,8 @@ mod tests {
     /// Check what is shown for tasks with a command line, without one, and with an erased one.
     #[test]
     fn commands_are_like_those_of_ps() {
-        let column = Shown::made("COMMAND", &COMMAND);
-        let mut row = MadeRow(vec![
+        let column = ListingColumn::made("COMMAND", &COMMAND);
+        let mut row = TestRow(vec![
             (Field::Cmdline, Ok(Value::Texts(Arguments::new(b"cat\0a b\0\n\0")))),
             (Field::Comm, Ok(Value::Text(b"cat"))),
             (Field::State, Ok(Value::Letter('S'))),

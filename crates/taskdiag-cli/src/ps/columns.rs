@@ -10,7 +10,7 @@ use super::lines::ColumnLayout;
 use super::options::PsOptions;
 use super::specifiers::{self, Justify, Specifier, Width, SET};
 use crate::outcome::{is_procps, Failure};
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::table::Align;
 use crate::output::tasks;
 use crate::output::text::line;
@@ -27,19 +27,19 @@ pub enum Vocabulary {
 
 /// The content of a column.
 #[derive(Clone, Copy, Debug)]
-pub enum Shows {
+pub enum ColumnContent {
     /// What ps shows for a specifier.
     Specifier(&'static Specifier),
     /// The content of a column in other tables of taskdiag.
-    Native(Shown),
+    Native(ListingColumn),
 }
 
-impl Shows {
+impl ColumnContent {
     /// The fields that it needs.
     pub fn needs(&self) -> Fields {
         match self {
-            Shows::Specifier(specifier) => specifier.needs().collect(),
-            Shows::Native(shown) => tasks::fields([shown]),
+            ColumnContent::Specifier(specifier) => specifier.needs().collect(),
+            ColumnContent::Native(shown) => tasks::fields([shown]),
         }
     }
 }
@@ -52,24 +52,24 @@ pub struct Column {
     /// The width that was asked for.
     pub width: Option<usize>,
     /// What it shows.
-    pub shows: Shows,
+    pub shows: ColumnContent,
     /// Whether `-o` named it. Values that are missing in a predefined format are not reported.
     pub is_named: bool,
 }
 
 /// A column of this project's own tables.
-impl From<Shown> for Column {
-    fn from(shown: Shown) -> Column {
-        Column::of(Shows::Native(shown))
+impl From<ListingColumn> for Column {
+    fn from(shown: ListingColumn) -> Column {
+        Column::of(ColumnContent::Native(shown))
     }
 }
 
 impl Column {
-    fn of(shows: Shows) -> Column {
+    fn of(shows: ColumnContent) -> Column {
         Column {
             header: match shows {
-                Shows::Specifier(specifier) => specifier.header.to_owned(),
-                Shows::Native(shown) => shown.heading.to_owned(),
+                ColumnContent::Specifier(specifier) => specifier.header.to_owned(),
+                ColumnContent::Native(shown) => shown.heading.to_owned(),
             },
             width: None,
             shows,
@@ -79,13 +79,13 @@ impl Column {
 
     /// Whether it shows a set of signals.
     pub fn is_of_signals(&self) -> bool {
-        matches!(self.shows, Shows::Specifier(specifier) if specifier.width == Width::Signals)
+        matches!(self.shows, ColumnContent::Specifier(specifier) if specifier.width == Width::Signals)
     }
 
     /// Its place on a line.
     pub fn place(&self, ps_options: &PsOptions, pid_digits: usize) -> ColumnLayout {
         match self.shows {
-            Shows::Specifier(specifier) => {
+            ColumnContent::Specifier(specifier) => {
                 let usual = match specifier.width {
                     Width::Fixed(width) => width,
                     Width::Signals => SET,
@@ -102,7 +102,7 @@ impl Column {
                     width: Some(width),
                 }
             }
-            Shows::Native(shown) => ColumnLayout {
+            ColumnContent::Native(shown) => ColumnLayout {
                 justify: match shown.align(&tasks::RELATION) {
                     Align::Left => Justify::Left,
                     Align::Right => Justify::Right,
@@ -124,7 +124,7 @@ pub fn named(
     for list in lists {
         let list = list.strip_prefix('+').unwrap_or(list);
         if let Some(names) = aix_names(list) {
-            columns.extend(names.into_iter().map(|name| Column::of(Shows::Specifier(name))));
+            columns.extend(names.into_iter().map(|name| Column::of(ColumnContent::Specifier(name))));
             continue;
         }
         check_aix(list)?;
@@ -197,12 +197,12 @@ fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
 const MAX_WIDTH: usize = 10_000;
 
 /// What a name refers to.
-fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
-    let specifier = Specifier::named(name).map(Shows::Specifier);
+fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<ColumnContent>, Failure> {
+    let specifier = Specifier::named(name).map(ColumnContent::Specifier);
     let field = name
         .parse::<Field>()
         .ok()
-        .map(|field| Shows::Native(tasks::shown(field)));
+        .map(|field| ColumnContent::Native(tasks::shown(field)));
     let one = match vocabulary {
         Vocabulary::Ps => specifier.or(field),
         Vocabulary::Fields => field.or(specifier),
@@ -213,7 +213,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
             let fields = selection::fields(&[name.to_owned()]).map_err(|_| unknown(name))?;
             Ok(fields
                 .into_iter()
-                .map(|field| Shows::Native(tasks::shown(field)))
+                .map(|field| ColumnContent::Native(tasks::shown(field)))
                 .collect())
         }
     }
@@ -289,7 +289,7 @@ fn aix(letter: char) -> Option<&'static Specifier> {
 /// The columns of the predefined format.
 pub fn preset(ps_options: &PsOptions) -> Vec<Column> {
     let named = |(name, width): (&str, Option<usize>)| {
-        let shows = Shows::Specifier(Specifier::named(name)?);
+        let shows = ColumnContent::Specifier(Specifier::named(name)?);
         Some(Column {
             width,
             is_named: false,
@@ -309,8 +309,8 @@ pub fn fields(columns: &[Column]) -> Vec<Field> {
     let mut fields = Vec::new();
     for column in columns {
         let of_column = match &column.shows {
-            Shows::Specifier(specifier) => specifier.stands_for.to_vec(),
-            Shows::Native(shown) => shown.content.needs().map(|column| Field::ALL[column]).collect(),
+            ColumnContent::Specifier(specifier) => specifier.stands_for.to_vec(),
+            ColumnContent::Native(shown) => shown.content.needs().map(|column| Field::ALL[column]).collect(),
         };
         for field in of_column {
             if !fields.contains(&field) {

@@ -3,42 +3,42 @@
 use taskdiag::{Field, Fields, Filter, Handle, Query};
 use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
 
-use super::columns::{self, Shows, Vocabulary};
+use super::columns::{self, ColumnContent, Vocabulary};
 use super::sort::{self, PsKey};
 use super::{query, Args};
 use crate::choice::SortBy;
 use crate::listing::{Format, Machine};
 use crate::outcome::Failure;
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::tasks::{self, shown_as};
 
 /// The table without `-o`.
-const PROCESSES: [Shown; 12] = [
-    Shown::made("USER", &tasks::USER),
+const PROCESSES: [ListingColumn; 12] = [
+    ListingColumn::made("USER", &tasks::USER),
     shown_as("PID", Field::Pid),
     shown_as("PPID", Field::Ppid),
     shown_as("%CPU", Field::CpuPercent),
     shown_as("%MEM", Field::MemPercent),
     shown_as("STATE", Field::State),
-    Shown::made("TTY", &tasks::TERMINAL),
-    Shown::made("START", &tasks::START),
-    Shown::made("TIME", &tasks::TIME),
+    ListingColumn::made("TTY", &tasks::TERMINAL),
+    ListingColumn::made("START", &tasks::START),
+    ListingColumn::made("TIME", &tasks::TIME),
     shown_as("RSS", Field::RssBytes),
     shown_as("VSIZE", Field::VsizeBytes),
-    Shown::made("COMMAND", &tasks::COMMAND),
+    ListingColumn::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// The table of threads without `-o`.
-const THREADS: [Shown; 9] = [
-    Shown::made("USER", &tasks::USER),
+const THREADS: [ListingColumn; 9] = [
+    ListingColumn::made("USER", &tasks::USER),
     shown_as("PID", Field::Pid),
     shown_as("TID", Field::Tid),
     shown_as("STATE", Field::State),
-    Shown::made("TTY", &tasks::TERMINAL),
-    Shown::made("START", &tasks::START),
-    Shown::made("TIME", &tasks::TIME),
+    ListingColumn::made("TTY", &tasks::TERMINAL),
+    ListingColumn::made("START", &tasks::START),
+    ListingColumn::made("TIME", &tasks::TIME),
     shown_as("NAME", Field::Comm),
-    Shown::made("COMMAND", &tasks::COMMAND),
+    ListingColumn::made("COMMAND", &tasks::COMMAND),
 ];
 
 /// What programs get besides the usual fields: the same as text that people know.
@@ -48,7 +48,7 @@ const FOR_PEOPLE: [Field; 2] = [Field::User, Field::StartTime];
 #[derive(Debug)]
 pub enum TaskLayout {
     /// A table of this project's own columns.
-    Table(Vec<Shown>),
+    Table(Vec<ListingColumn>),
     /// Lines in the layout of ps.
     Lines(Vec<columns::Column>),
     /// For programs.
@@ -95,7 +95,7 @@ impl TaskLayout {
             return Ok(TaskLayout::Machine(machine, columns::fields(&columns)));
         }
         let native = |column: &columns::Column| match column.shows {
-            Shows::Native(shown) if column.width.is_none() && column.header == shown.heading => Some(shown),
+            ColumnContent::Native(shown) if column.width.is_none() && column.header == shown.heading => Some(shown),
             _ => None,
         };
         let layout = match columns.iter().map(native).collect() {

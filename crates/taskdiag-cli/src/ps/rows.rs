@@ -3,7 +3,7 @@
 use taskdiag::Task;
 
 use super::cell::Cell;
-use super::columns::{self, Shows};
+use super::columns::{self, ColumnContent};
 use super::forest::Tree;
 use super::host::Host;
 use super::lines::{Lines, Screen};
@@ -114,9 +114,9 @@ pub fn write_lines(
         let task = late.task(&row.task, lines.kept());
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
-                Shows::Native(shown) => tasks::write(out, &shown, &task, &mut cells, missing),
-                Shows::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
-                Shows::Specifier(specifier) => (specifier.show)(&mut Cell {
+                ColumnContent::Native(shown) => tasks::write(out, &shown, &task, &mut cells, missing),
+                ColumnContent::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
+                ColumnContent::Specifier(specifier) => (specifier.show)(&mut Cell {
                     out,
                     task: &task,
                     host,

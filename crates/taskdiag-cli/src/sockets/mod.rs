@@ -13,7 +13,7 @@ use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say_hidden, Failure, Outcome};
 use crate::output::format::OutputOptions;
-use crate::output::listing::{Layout, Shown, Usual};
+use crate::output::listing::{DefaultColumns, Layout, ListingColumn};
 use crate::quantity;
 use crate::selection::{all_of, own, without, Processes, OF_PROCESSES};
 use crate::source::SourceOptions;
@@ -165,17 +165,17 @@ enum Content {
 }
 
 /// The column that is left out if there is only one network namespace.
-const NETNS: Shown = row::shown_as("NETNS", SocketField::Netns);
+const NETNS: ListingColumn = row::shown_as("NETNS", SocketField::Netns);
 
 /// What is shown without `-o`.
-pub fn usual(info: bool) -> Usual {
+pub fn usual(info: bool) -> DefaultColumns {
     let mut table = vec![
-        Shown::made("PROTO", &row::PROTOCOL),
+        ListingColumn::made("PROTO", &row::PROTOCOL),
         row::shown_as("STATE", SocketField::State),
-        Shown::made("RECV-Q", &row::RECV_QUEUE),
-        Shown::made("SEND-Q", &row::SEND_QUEUE),
-        Shown::made("LOCAL", &row::LOCAL),
-        Shown::made("PEER", &row::PEER),
+        ListingColumn::made("RECV-Q", &row::RECV_QUEUE),
+        ListingColumn::made("SEND-Q", &row::SEND_QUEUE),
+        ListingColumn::made("LOCAL", &row::LOCAL),
+        ListingColumn::made("PEER", &row::PEER),
     ];
     if info {
         table.extend(row::INFO);
@@ -184,7 +184,7 @@ pub fn usual(info: bool) -> Usual {
     let cheap = Request::default().fields;
     let is_usual = |field: &&SocketField| cheap.contains(**field) || info && field.is_of_tcp();
     let rows = SocketField::ALL.iter().filter(is_usual);
-    Usual {
+    DefaultColumns {
         table,
         rows: rows.map(|&field| field as usize).collect(),
     }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use taskdiag::sockets::{Family, Row as SocketRow, SocketField};
 use taskdiag::{Absent, Value};
 
-use crate::output::listing::{Made, Shown};
+use crate::output::listing::{CompositeCell, ListingColumn};
 use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 use crate::output::{people, text};
@@ -22,13 +22,13 @@ impl Row for SocketRow<'_> {
 }
 
 /// The column of a field, with its name as heading.
-pub fn shown(column: usize) -> Shown {
-    Shown::column(RELATION[column].name, column)
+pub fn shown(column: usize) -> ListingColumn {
+    ListingColumn::column(RELATION[column].name, column)
 }
 
 /// The column of a field under another heading.
-pub const fn shown_as(heading: &'static str, field: SocketField) -> Shown {
-    Shown::column(heading, field as usize)
+pub const fn shown_as(heading: &'static str, field: SocketField) -> ListingColumn {
+    ListingColumn::column(heading, field as usize)
 }
 
 fn cell(row: &dyn Row, field: SocketField) -> Cell<'_> {
@@ -51,7 +51,7 @@ fn write(out: &mut Vec<u8>, value: Cell<'_>) {
 const FAMILY: usize = SocketField::Family as usize;
 
 /// The protocol, or the family with type or protocol.
-pub static PROTOCOL: Made = Made {
+pub static PROTOCOL: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[FAMILY, SocketField::Protocol as usize, SocketField::Type as usize],
     write: |out, row, _| {
@@ -75,7 +75,7 @@ pub static PROTOCOL: Made = Made {
 };
 
 /// The receive queue: unread bytes; for a listening socket, the number of waiting connections.
-pub static RECV_QUEUE: Made = Made {
+pub static RECV_QUEUE: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[SocketField::RecvQueueBytes as usize, SocketField::BacklogCount as usize],
     write: |out, row, _| queue(out, row, SocketField::RecvQueueBytes, SocketField::BacklogCount),
@@ -83,7 +83,7 @@ pub static RECV_QUEUE: Made = Made {
 
 /// The send queue: unacknowledged bytes; for a listening socket, the maximum number of waiting
 /// connections.
-pub static SEND_QUEUE: Made = Made {
+pub static SEND_QUEUE: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[
         SocketField::SendQueueBytes as usize,
@@ -100,7 +100,7 @@ fn queue(out: &mut Vec<u8>, row: &dyn Row, data: SocketField, backlog: SocketFie
 }
 
 /// The local address.
-pub static LOCAL: Made = Made {
+pub static LOCAL: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[
         FAMILY,
@@ -141,7 +141,7 @@ pub static LOCAL: Made = Made {
 };
 
 /// The peer's address; for UNIX sockets, the inode number.
-pub static PEER: Made = Made {
+pub static PEER: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[
         FAMILY,
@@ -188,7 +188,7 @@ fn port(out: &mut Vec<u8>, port: Cell<'_>) {
 }
 
 /// The columns whose values only TCP has, in the table of `--info`.
-pub const INFO: [Shown; 5] = [
+pub const INFO: [ListingColumn; 5] = [
     shown_as("RTT", SocketField::RttNs),
     shown_as("CWND", SocketField::CwndCount),
     shown_as("RETRANS", SocketField::RetransmittedCount),

@@ -5,7 +5,7 @@ use taskdiag::{Field, Fields, Group};
 use crate::choice::SortBy;
 use crate::outcome::Failure;
 use crate::output::cell::is_number;
-use crate::output::listing::{Content, Made, Shown};
+use crate::output::listing::{CompositeCell, Content, ListingColumn};
 use crate::output::table::Align;
 use crate::output::tasks::{self, shown_as};
 use crate::ps::specifiers::{self, field_of};
@@ -14,9 +14,9 @@ use crate::watch::Rate;
 
 /// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Show {
+pub enum TopColumn {
     /// A value of the task.
-    Cell(Shown),
+    Cell(ListingColumn),
     /// A rate of the task.
     Rate(Rate),
     /// Processor time in the last samples, as a sparkline.
@@ -56,41 +56,44 @@ const HEADINGS: &[(Field, &str)] = &[
 ];
 
 /// Names of columns that are not fields, with their contents.
-static WORDS: [(&str, Show); 3] = [
-    ("time", Show::Cell(Shown::made("TIME", &tasks::TIME))),
-    ("command", Show::Cell(Shown::made("COMMAND", &tasks::COMMAND))),
-    ("trend", Show::Trend),
+static WORDS: [(&str, TopColumn); 3] = [
+    ("time", TopColumn::Cell(ListingColumn::made("TIME", &tasks::TIME))),
+    (
+        "command",
+        TopColumn::Cell(ListingColumn::made("COMMAND", &tasks::COMMAND)),
+    ),
+    ("trend", TopColumn::Trend),
 ];
 
-static COMMAND: Show = Show::Cell(Shown::made("COMMAND", &tasks::COMMAND));
+static COMMAND: TopColumn = TopColumn::Cell(ListingColumn::made("COMMAND", &tasks::COMMAND));
 
-impl Show {
+impl TopColumn {
     /// The column of a field, with a short heading.
-    pub fn of(field: Field) -> Show {
+    pub fn of(field: Field) -> TopColumn {
         if field == Field::CpuPercent {
             // While watching, it refers to the time since the previous sample.
-            return Show::Rate(Rate::Cpu);
+            return TopColumn::Rate(Rate::Cpu);
         }
         let short = HEADINGS.iter().find(|(known, _)| *known == field);
         let heading = short.map_or(field.name(), |(_, heading)| heading);
-        Show::Cell(shown_as(heading, field))
+        TopColumn::Cell(shown_as(heading, field))
     }
 
     /// What a name refers to: a field, a group of fields, a rate, a word of this command or of ps(1).
-    pub fn named(name: &str) -> Result<Vec<Show>, Failure> {
+    pub fn named(name: &str) -> Result<Vec<TopColumn>, Failure> {
         if let Some((_, show)) = WORDS.iter().find(|(word, _)| *word == name) {
             return Ok(vec![*show]);
         }
         if let Some(rate) = Rate::named(name) {
-            return Ok(vec![Show::Rate(rate)]);
+            return Ok(vec![TopColumn::Rate(rate)]);
         }
         match selection::fields(&[name.to_owned()]) {
-            Ok(fields) => Ok(fields.into_iter().map(Show::of).collect()),
+            Ok(fields) => Ok(fields.into_iter().map(TopColumn::of).collect()),
             Err(failure) => match field_of(name) {
-                Some(field) => Ok(vec![Show::of(field.map_err(Failure::Unanswered)?)]),
+                Some(field) => Ok(vec![TopColumn::of(field.map_err(Failure::Unanswered)?)]),
                 // The headings of others are in capitals.
                 None => match name.to_lowercase() {
-                    lower if lower != name => Show::named(&lower).map_err(|_| with_words(failure)),
+                    lower if lower != name => TopColumn::named(&lower).map_err(|_| with_words(failure)),
                     _ => Err(with_words(failure)),
                 },
             },
@@ -100,8 +103,8 @@ impl Show {
     /// The name that refers to it.
     pub fn name(self) -> &'static str {
         match self {
-            Show::Rate(rate) => rate.name(),
-            Show::Cell(Shown {
+            TopColumn::Rate(rate) => rate.name(),
+            TopColumn::Cell(ListingColumn {
                 content: Content::Column(column),
                 ..
             }) => Field::ALL[column].name(),
@@ -115,27 +118,27 @@ impl Show {
     /// Its heading.
     pub fn heading(self) -> &'static str {
         match self {
-            Show::Cell(shown) => shown.heading,
-            Show::Rate(rate) => rate.heading(),
-            Show::Trend => "TREND",
+            TopColumn::Cell(shown) => shown.heading,
+            TopColumn::Rate(rate) => rate.heading(),
+            TopColumn::Trend => "TREND",
         }
     }
 
     /// The fields that its cells need.
     pub fn fields(self) -> Fields {
         match self {
-            Show::Cell(shown) => tasks::fields([&shown]),
-            Show::Rate(rate) => rate.fields().iter().copied().collect(),
-            Show::Trend => Fields::NONE,
+            TopColumn::Cell(shown) => tasks::fields([&shown]),
+            TopColumn::Rate(rate) => rate.fields().iter().copied().collect(),
+            TopColumn::Trend => Fields::NONE,
         }
     }
 
     /// The side on which it is aligned.
     pub fn align(self) -> Align {
         match self {
-            Show::Cell(shown) => shown.align(&tasks::RELATION),
+            TopColumn::Cell(shown) => shown.align(&tasks::RELATION),
             // The last sample is on the right.
-            Show::Rate(_) | Show::Trend => Align::Right,
+            TopColumn::Rate(_) | TopColumn::Trend => Align::Right,
         }
     }
 
@@ -143,9 +146,9 @@ impl Show {
     /// at most `id_width` wide.
     pub fn least_width(self, id_width: usize) -> usize {
         match self {
-            Show::Trend => TREND_WIDTH,
-            Show::Rate(Rate::Cpu) => 5,
-            Show::Cell(Shown {
+            TopColumn::Trend => TREND_WIDTH,
+            TopColumn::Rate(Rate::Cpu) => 5,
+            TopColumn::Cell(ListingColumn {
                 content: Content::Column(column),
                 ..
             }) => match Field::ALL[column] {
@@ -160,22 +163,22 @@ impl Show {
     /// The sort key of rows that are sorted by this column.
     pub fn sort_key(self) -> SortKey {
         match self {
-            Show::Rate(rate) => SortKey::Rate(rate),
-            Show::Trend => SortKey::Rate(Rate::Cpu),
-            Show::Cell(shown) => match shown.content {
+            TopColumn::Rate(rate) => SortKey::Rate(rate),
+            TopColumn::Trend => SortKey::Rate(Rate::Cpu),
+            TopColumn::Cell(shown) => match shown.content {
                 Content::Column(column) => SortKey::Field(Field::ALL[column]),
-                Content::Made(made) => sort_key_of(made),
+                Content::Composite(made) => sort_key_of(made),
             },
         }
     }
 }
 
 /// The sort key of something made: by its time, or its first field that names it.
-fn sort_key_of(made: &'static Made) -> SortKey {
-    let key = Content::Made(made);
-    if key == Content::Made(&tasks::TIME) {
+fn sort_key_of(made: &'static CompositeCell) -> SortKey {
+    let key = Content::Composite(made);
+    if key == Content::Composite(&tasks::TIME) {
         SortKey::Time
-    } else if key == Content::Made(&tasks::COMMAND) {
+    } else if key == Content::Composite(&tasks::COMMAND) {
         SortKey::Field(Field::Comm)
     } else {
         made.needs
@@ -218,7 +221,7 @@ pub enum Set {
 }
 
 /// The columns of a set, for processes or for threads.
-pub fn usual(set: Set, threads: bool) -> Vec<Show> {
+pub fn usual(set: Set, threads: bool) -> Vec<TopColumn> {
     let fields: &[Field] = match set {
         Set::Memory => &[Field::SwapBytes, Field::UssBytes, Field::PssBytes, Field::RssBytes],
         Set::Usual => &[Field::Nice, Field::State],
@@ -228,12 +231,12 @@ pub fn usual(set: Set, threads: bool) -> Vec<Show> {
     } else {
         &[Field::Pid, Field::User]
     };
-    let mut shown: Vec<Show> = ids.iter().chain(fields).copied().map(Show::of).collect();
-    shown.push(Show::Rate(Rate::Cpu));
-    shown.push(Show::Trend);
+    let mut shown: Vec<TopColumn> = ids.iter().chain(fields).copied().map(TopColumn::of).collect();
+    shown.push(TopColumn::Rate(Rate::Cpu));
+    shown.push(TopColumn::Trend);
     if set == Set::Usual {
-        shown.extend([Field::RssBytes, Field::MemPercent].map(Show::of));
-        shown.extend(Show::named("time").unwrap_or_default());
+        shown.extend([Field::RssBytes, Field::MemPercent].map(TopColumn::of));
+        shown.extend(TopColumn::named("time").unwrap_or_default());
     }
     shown.push(commands(threads)[0]);
     shown
@@ -241,8 +244,8 @@ pub fn usual(set: Set, threads: bool) -> Vec<Show> {
 
 /// What can stand for the command. The threads of a process have the same command line but their own
 /// names.
-pub fn commands(threads: bool) -> [Show; 3] {
-    let [path, name] = [Field::Exe, Field::Comm].map(Show::of);
+pub fn commands(threads: bool) -> [TopColumn; 3] {
+    let [path, name] = [Field::Exe, Field::Comm].map(TopColumn::of);
     if threads {
         [name, COMMAND, path]
     } else {
@@ -264,7 +267,7 @@ pub enum SortKey {
 impl SortKey {
     /// The sort key with this name.
     pub fn named(name: &str) -> Result<SortKey, Failure> {
-        match Show::named(name)?.as_slice() {
+        match TopColumn::named(name)?.as_slice() {
             [show] => Ok(show.sort_key()),
             several => {
                 let names: Vec<&str> = several.iter().map(|show| show.name()).collect();
@@ -394,25 +397,30 @@ mod tests {
     #[test]
     fn columns_have_names() {
         let sets = [Set::Usual, Set::Memory].map(|set| [usual(set, false), usual(set, true)]);
-        let fields = Field::ALL.iter().map(|&field| Show::of(field));
+        let fields = Field::ALL.iter().map(|&field| TopColumn::of(field));
         for show in sets.into_iter().flatten().flatten().chain(fields) {
-            assert_eq!(Show::named(show.name()).expect("a column"), [show], "{}", show.name());
+            assert_eq!(
+                TopColumn::named(show.name()).expect("a column"),
+                [show],
+                "{}",
+                show.name()
+            );
             let key = show.sort_key();
             let again = SortKey::named(key.name()).expect("a key");
             assert_eq!(again, key);
         }
         for (name, show) in [
-            ("rss", Show::of(Field::RssBytes)),
-            ("%cpu", Show::Rate(Rate::Cpu)),
-            ("ni", Show::of(Field::Nice)),
+            ("rss", TopColumn::of(Field::RssBytes)),
+            ("%cpu", TopColumn::Rate(Rate::Cpu)),
+            ("ni", TopColumn::of(Field::Nice)),
             ("time", WORDS[0].1),
         ] {
-            assert_eq!(Show::named(name).expect("a word of ps"), [show], "{name}");
+            assert_eq!(TopColumn::named(name).expect("a word of ps"), [show], "{name}");
         }
         for name in names() {
             assert!(SortKey::named(&name).is_ok(), "{name}");
         }
-        let wrong = format!("{:?}", Show::named("cpu_percents"));
+        let wrong = format!("{:?}", TopColumn::named("cpu_percents"));
         assert!(wrong.contains("other columns are time, command, trend"), "{wrong}");
         assert!(SortKey::named("cred").is_err());
     }

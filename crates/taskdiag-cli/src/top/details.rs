@@ -7,13 +7,13 @@ use taskdiag::files::{self, FileField};
 use taskdiag::sockets::{self, SocketField};
 use taskdiag::{Absent, ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot, Task};
 
-use super::column::Show;
+use super::column::TopColumn;
 use super::page::Page;
 use super::rows::Target;
 use crate::inspect::{self, texts, Section, Texts};
 use crate::maps::by_file;
 use crate::output::cell::Cells;
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::relation::{Absences, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{tasks, text};
@@ -153,13 +153,13 @@ fn contents(page: Page) -> &'static str {
 /// Makes a list of the rows of a relation.
 struct Lister {
     relation: &'static [ColumnInfo],
-    shown: Vec<Shown>,
+    shown: Vec<ListingColumn>,
     cells: Cells,
     rows: Vec<Vec<String>>,
 }
 
 impl Lister {
-    fn new(relation: &'static [ColumnInfo], shown: Vec<Shown>) -> Lister {
+    fn new(relation: &'static [ColumnInfo], shown: Vec<ListingColumn>) -> Lister {
         Lister {
             relation,
             shown,
@@ -178,7 +178,8 @@ impl Lister {
             return ControlFlow::Break(());
         }
         let (relation, cells, mut absences) = (self.relation, &mut self.cells, Absences::new());
-        let mut cell = |shown: &Shown| text::written(|out| shown.write(out, relation, row, cells, &mut absences));
+        let mut cell =
+            |shown: &ListingColumn| text::written(|out| shown.write(out, relation, row, cells, &mut absences));
         self.rows.push(self.shown.iter().map(&mut cell).collect());
         ControlFlow::Continue(())
     }
@@ -242,11 +243,11 @@ fn fields() -> Fields {
 }
 
 /// The columns of threads.
-fn columns() -> Vec<Show> {
+fn columns() -> Vec<TopColumn> {
     let [tid, state, nice, processor, name] =
-        [Field::Tid, Field::State, Field::Nice, Field::Processor, Field::Comm].map(Show::of);
-    let time = Show::named("time").unwrap_or_default().into_iter();
-    [tid, state, Show::Rate(Rate::Cpu), nice, processor]
+        [Field::Tid, Field::State, Field::Nice, Field::Processor, Field::Comm].map(TopColumn::of);
+    let time = TopColumn::named("time").unwrap_or_default().into_iter();
+    [tid, state, TopColumn::Rate(Rate::Cpu), nice, processor]
         .into_iter()
         .chain(time)
         .chain([name])
@@ -339,11 +340,11 @@ fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<Lists, R
     let cpu = |activity: &Activity| activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY);
     threads.sort_by(|(a, _), (b, _)| cpu(b).total_cmp(&cpu(a)));
     let (mut cells, mut absences) = (Cells::new(false, false), Absences::new());
-    let mut cell = |show: &Show, (activity, task): &(&Activity, Task<'_>)| {
+    let mut cell = |show: &TopColumn, (activity, task): &(&Activity, Task<'_>)| {
         text::written(|out| match show {
-            Show::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),
-            Show::Cell(shown) => tasks::write(out, shown, task, &mut cells, &mut absences),
-            Show::Trend => {}
+            TopColumn::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),
+            TopColumn::Cell(shown) => tasks::write(out, shown, task, &mut cells, &mut absences),
+            TopColumn::Trend => {}
         })
     };
     let mut row = |thread| columns.iter().map(|show| cell(show, thread)).collect();

@@ -1,6 +1,6 @@
 //! The items of the page of settings, and what keys do to them.
 
-use super::column::Show;
+use super::column::TopColumn;
 use super::draw::HeaderPart;
 use super::keys::Action;
 use super::settings::SETTINGS;
@@ -29,7 +29,7 @@ impl View {
     /// Performs the action of a key while the page of settings is shown. Returns whether it was one for
     /// the item under the cursor.
     pub fn set_up(&mut self, action: Action) -> bool {
-        let mut columns: Vec<&str> = self.shown().into_iter().map(Show::name).collect();
+        let mut columns: Vec<&str> = self.shown().into_iter().map(TopColumn::name).collect();
         let items = items(columns.len());
         let Screen::Setup(cursor) = &mut self.screen else {
             return false;

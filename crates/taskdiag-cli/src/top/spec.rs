@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use taskdiag::{Budget, Field, Fields, Filter, Group, Identity, Query};
 
-use super::column::{Set, Show};
+use super::column::{Set, TopColumn};
 use super::groups;
 use super::rows::Rows;
 use super::view::View;
@@ -60,7 +60,7 @@ impl Spec {
                 if view.set == Set::Memory {
                     survey |= Field::PssBytes;
                 }
-                let network = Show::Rate(Rate::NetBytes);
+                let network = TopColumn::Rate(Rate::NetBytes);
                 if view.shown().contains(&network) {
                     survey |= network.fields();
                 }
@@ -68,7 +68,7 @@ impl Spec {
             Rows::Processes | Rows::Tree | Rows::Threads => {
                 for show in view.shown() {
                     match show {
-                        Show::Rate(_) => survey |= show.fields(),
+                        TopColumn::Rate(_) => survey |= show.fields(),
                         show => look |= show.fields(),
                     }
                 }

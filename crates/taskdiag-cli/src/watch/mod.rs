@@ -17,7 +17,7 @@ use crate::grouping::{self, SumLayout};
 use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{self, say, Failure, Outcome};
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
 use crate::output::{document, owned};
@@ -105,7 +105,7 @@ struct Preset {
     /// Its name.
     command: &'static str,
     /// The table, of processes or of threads.
-    table: fn(bool) -> Vec<Shown>,
+    table: fn(bool) -> Vec<ListingColumn>,
     /// The fields and rates for programs.
     columns: fn() -> (Vec<Field>, Vec<Rate>),
     /// The order.
@@ -209,18 +209,18 @@ impl Row for RatedTask<'_> {
 }
 
 /// The table without `-o`.
-fn usual(threads: bool) -> Vec<Shown> {
-    let rate = |rate: Rate| Shown::column(rate.heading(), rate.column());
+fn usual(threads: bool) -> Vec<ListingColumn> {
+    let rate = |rate: Rate| ListingColumn::column(rate.heading(), rate.column());
     let mut shown = vec![
-        Shown::made("USER", &tasks::USER),
+        ListingColumn::made("USER", &tasks::USER),
         shown_as("PID", Field::Pid),
         rate(Rate::Cpu),
         shown_as("RSS", Field::RssBytes),
         rate(Rate::ReadBytes),
         rate(Rate::WriteBytes),
         rate(Rate::MinFaults),
-        Shown::made("TIME", &tasks::TIME),
-        Shown::made("COMMAND", &tasks::COMMAND),
+        ListingColumn::made("TIME", &tasks::TIME),
+        ListingColumn::made("COMMAND", &tasks::COMMAND),
     ];
     if threads {
         shown.insert(2, shown_as("TID", Field::Tid));
@@ -269,9 +269,9 @@ fn named(name: &str) -> Result<Vec<usize>, Failure> {
 }
 
 /// The columns that `-o` options name, or the default columns.
-fn shown(request: &Watch<'_>) -> Result<Vec<Shown>, Failure> {
+fn shown(request: &Watch<'_>) -> Result<Vec<ListingColumn>, Failure> {
     let Watch { options, preset, .. } = *request;
-    let of = |column: usize| Shown::column(RELATION[column].name, column);
+    let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let chosen = Chosen::parse(&options.fields, named)?;
     if options.format() == Format::Table {
         return Ok(chosen.columns((preset.table)(request.threads), of));
@@ -480,7 +480,7 @@ fn existing_tasks(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity
 }
 
 /// The columns whose values somebody has to count.
-fn columns_of_network(shown: &[Shown]) -> Vec<usize> {
+fn columns_of_network(shown: &[ListingColumn]) -> Vec<usize> {
     let columns = shown.iter().flat_map(|shown| shown.content.needs());
     let is_counted = |column: &usize| fields_of(*column).iter().any(|field| field.group() == Group::Net);
     columns.filter(is_counted).collect()

@@ -11,7 +11,7 @@ use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
 use crate::grouping::{self, sum_columns, Grouping, Groupings, Name, SumLayout};
 use crate::history::{self, RangeOptions};
 use crate::outcome::{counted, say, Failure, Outcome};
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::people;
 use crate::output::relation::{ColumnInfo, Row as _};
 use crate::output::tasks::{self, shown_as};
@@ -152,16 +152,16 @@ pub(super) fn sums(rows: &[RatedTask<'_>], layout: &SumLayout) -> (HashMap<Vec<N
 }
 
 /// The table without `-o`.
-fn usual() -> Vec<Shown> {
-    let rate = |rate: Rate| Shown::column(rate.heading(), rate.column());
+fn usual() -> Vec<ListingColumn> {
+    let rate = |rate: Rate| ListingColumn::column(rate.heading(), rate.column());
     vec![
-        Shown::made("USER", &tasks::USER),
+        ListingColumn::made("USER", &tasks::USER),
         shown_as("PID", Field::Pid),
         rate(Rate::NetSentBytes),
         rate(Rate::NetReceivedBytes),
         shown_as("SENT", Field::NetSentBytes),
         shown_as("RECEIVED", Field::NetReceivedBytes),
-        Shown::made("COMMAND", &tasks::COMMAND),
+        ListingColumn::made("COMMAND", &tasks::COMMAND),
     ]
 }
 

@@ -12,7 +12,7 @@ use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::Shown;
+use crate::output::listing::ListingColumn;
 use crate::output::relation::Absences;
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::Table;
@@ -25,7 +25,7 @@ pub type Sums<'a> = (&'a SumLayout, HashMap<Vec<Name>, net::Sum>, net::Sum);
 pub struct Screen<'a> {
     command: &'static str,
     options: &'a Options,
-    shown: Vec<Shown>,
+    shown: Vec<ListingColumn>,
     /// What was missing in any sample.
     pub missing: Absences,
     cells: Cells,
@@ -38,7 +38,7 @@ pub struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     /// A screen that shows these columns.
-    pub fn new(command: &'static str, options: &'a Options, shown: Vec<Shown>) -> Screen<'a> {
+    pub fn new(command: &'static str, options: &'a Options, shown: Vec<ListingColumn>) -> Screen<'a> {
         Screen {
             command,
             options,

@@ -3,14 +3,14 @@
 use taskdiag::{Absent, Arguments};
 
 use super::*;
-use crate::output::relation::tests::Made;
+use crate::output::relation::tests::TestRow;
 use crate::ps::host::Modifiers;
 use crate::ps::specifiers::Specifier;
 
 const HZ: u64 = 100;
 
 /// The cell of a column for a row, 1000 seconds after boot on a machine with 1 GiB.
-fn shown_with(name: &str, row: &Made<'_>, modifiers: Modifiers) -> String {
+fn shown_with(name: &str, row: &TestRow<'_>, modifiers: Modifiers) -> String {
     let mut host = Host::new(modifiers);
     (host.now_ns, host.tick_ns) = (1000 * SECOND, SECOND / HZ);
     (host.page_bytes, host.memory_kib, host.is_utf8) = (4096, 1 << 20, true);
@@ -26,13 +26,13 @@ fn shown_with(name: &str, row: &Made<'_>, modifiers: Modifiers) -> String {
     String::from_utf8(out).expect("cells are UTF-8")
 }
 
-fn shown(name: &str, row: &Made<'_>) -> String {
+fn shown(name: &str, row: &TestRow<'_>) -> String {
     shown_with(name, row, Modifiers::default())
 }
 
 /// A task that started `seconds` ago and has used `ticks` in user mode.
-fn aged(seconds: u64, ticks: u64) -> Made<'static> {
-    Made(vec![
+fn aged(seconds: u64, ticks: u64) -> TestRow<'static> {
+    TestRow(vec![
         (Field::StartNs, Ok(Value::Unsigned((1000 - seconds) * SECOND))),
         (Field::UtimeNs, Ok(Value::Unsigned(ticks * SECOND / HZ))),
         (Field::StimeNs, Ok(Value::Unsigned(0))),
@@ -67,7 +67,7 @@ fn processor_time_has_several_forms() {
 /// Check that user and system time are each rounded down, as in the kernel's texts.
 #[test]
 fn times_are_whole_ticks() {
-    let row = Made(vec![
+    let row = TestRow(vec![
         (Field::UtimeNs, Ok(Value::Unsigned(599_999_999))),
         (Field::StimeNs, Ok(Value::Unsigned(409_999_999))),
     ]);
@@ -101,12 +101,12 @@ fn elapsed_time_has_several_forms() {
     for (seconds, shown_as) in [(0, "00:00"), (59, "00:59"), (600, "10:00")] {
         assert_eq!(shown("etime", &aged(seconds, 0)), shown_as);
     }
-    let future = Made(vec![(Field::StartNs, Ok(Value::Unsigned(2000 * SECOND)))]);
+    let future = TestRow(vec![(Field::StartNs, Ok(Value::Unsigned(2000 * SECOND)))]);
     assert_eq!(shown("etime", &future), "00:00");
     let mut out = Vec::new();
     for (seconds, shown_as) in [(3600, "01:00:00"), (86_399, "23:59:59"), (86_400, "1-00:00:00")] {
         out.clear();
-        let row = Made(vec![]);
+        let row = TestRow(vec![]);
         let mut host = Host::new(Modifiers::default());
         let mut cell = Cell {
             out: &mut out,
@@ -123,7 +123,7 @@ fn elapsed_time_has_several_forms() {
 /// Check units and shares of memory, and that a task without memory has 0 rather than a dash.
 #[test]
 fn memory_is_in_units_of_ps() {
-    let row = Made(vec![
+    let row = TestRow(vec![
         (Field::RssBytes, Ok(Value::Unsigned(20_000 << 10))),
         (Field::VsizeBytes, Ok(Value::Unsigned(41_234_432))),
         (Field::DataBytes, Ok(Value::Unsigned(224 << 10))),
@@ -145,10 +145,10 @@ fn memory_is_in_units_of_ps() {
     ] {
         assert_eq!(shown(name, &row), expected, "{name}");
     }
-    let pages = Made(vec![(Field::TextBytes, Ok(Value::Unsigned(20 << 10)))]);
+    let pages = TestRow(vec![(Field::TextBytes, Ok(Value::Unsigned(20 << 10)))]);
     assert_eq!(shown("trs", &pages), "20");
-    let none = Made(row.0.iter().map(|&(field, _)| (field, Err(Absent::NoMemory))).collect());
-    let denied = Made(row.0.iter().map(|&(field, _)| (field, Err(Absent::Denied))).collect());
+    let none = TestRow(row.0.iter().map(|&(field, _)| (field, Err(Absent::NoMemory))).collect());
+    let denied = TestRow(row.0.iter().map(|&(field, _)| (field, Err(Absent::Denied))).collect());
     for name in ["rss", "sz", "m_size", "size", "trs", "drs"] {
         assert_eq!(shown(name, &none), "0", "{name}");
         assert_eq!(shown(name, &denied), "-", "{name}");
@@ -164,7 +164,7 @@ fn memory_is_in_units_of_ps() {
 #[test]
 fn scheduling_is_shown_on_all_scales() {
     let row = |policy, priority, nice, rt| {
-        Made(vec![
+        TestRow(vec![
             (Field::Policy, Ok(Value::Unsigned(policy))),
             (Field::Priority, Ok(Value::Signed(priority))),
             (Field::Nice, Ok(Value::Signed(nice))),
@@ -202,7 +202,7 @@ fn states_have_letters_behind_them() {
             (Field::Tpgid, Ok(Value::Signed(-1))),
         ]
     };
-    assert_eq!(shown("stat", &Made(plain())), "S");
+    assert_eq!(shown("stat", &TestRow(plain())), "S");
     for (index, value, expected) in [
         (1, Value::Signed(-1), "S<"),
         (1, Value::Signed(1), "SN"),
@@ -213,7 +213,7 @@ fn states_have_letters_behind_them() {
     ] {
         let mut values = plain();
         values[index].1 = Ok(value);
-        assert_eq!(shown("stat", &Made(values)), expected);
+        assert_eq!(shown("stat", &TestRow(values)), expected);
     }
 }
 
@@ -227,7 +227,7 @@ fn some_flags_are_shown() {
         (0x0020_0000, "0"),
         (0xffff_ffff, "7"),
     ] {
-        let row = Made(vec![(Field::Flags, Ok(Value::Mask(flags)))]);
+        let row = TestRow(vec![(Field::Flags, Ok(Value::Mask(flags)))]);
         assert_eq!(shown("f", &row), shown_as);
     }
 }
@@ -236,11 +236,11 @@ fn some_flags_are_shown() {
 #[test]
 fn wait_channels_lack_underscores() {
     for (name, shown_as) in [(&b"do_wait"[..], "do_wait"), (b"__do_sys_pause", "do_sys_pause")] {
-        let row = Made(vec![(Field::Wchan, Ok(Value::Text(name)))]);
+        let row = TestRow(vec![(Field::Wchan, Ok(Value::Text(name)))]);
         assert_eq!(shown("wchan", &row), shown_as);
     }
     for value in [Ok(Value::Text(b"")), Err(Absent::Denied)] {
-        let row = Made(vec![(Field::Wchan, value)]);
+        let row = TestRow(vec![(Field::Wchan, value)]);
         assert_eq!(shown("wchan", &row), "-");
     }
 }
@@ -249,7 +249,7 @@ fn wait_channels_lack_underscores() {
 #[test]
 fn commands_are_harmless() {
     let row = |cmdline: &'static [u8]| {
-        Made(vec![
+        TestRow(vec![
             (Field::Cmdline, Ok(Value::Texts(Arguments::new(cmdline)))),
             (Field::Comm, Ok(Value::Text(b"a\x1b[31m"))),
             (Field::State, Ok(Value::Letter('Z'))),
@@ -288,7 +288,7 @@ fn short_names_have_whole_characters() {
         ("日本語日本語", "日本語日"),
         ("1234567日", "1234567"),
     ] {
-        let row = Made(vec![(Field::Comm, Ok(Value::Text(name.as_bytes())))]);
+        let row = TestRow(vec![(Field::Comm, Ok(Value::Text(name.as_bytes())))]);
         assert_eq!(shown("fname", &row), short);
     }
 }
@@ -297,7 +297,7 @@ fn short_names_have_whole_characters() {
 #[test]
 fn nothing_is_empty_for_lack_of_values() {
     use super::super::specifiers::TABLE;
-    let row = Made(vec![]);
+    let row = TestRow(vec![]);
     for specifier in TABLE {
         assert!(!shown(specifier.name, &row).is_empty(), "{}", specifier.name);
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::bursts::News;
 use super::canvas::{Area, Canvas};
-use super::column::Show;
+use super::column::TopColumn;
 use super::details::Details;
 use super::model::Model;
 use super::source::RecordingPosition;
@@ -35,7 +35,7 @@ pub struct Scene<'a> {
     pub view: &'a View,
     pub model: &'a Model,
     /// The columns of the table.
-    pub shown: &'a [Show],
+    pub shown: &'a [TopColumn],
     pub host: &'a Host,
     /// The machine at the previous sample.
     pub before: Option<&'a Host>,

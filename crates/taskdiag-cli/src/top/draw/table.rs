@@ -13,7 +13,7 @@ use crate::output::relation::{Absences, Row as _};
 use crate::output::table::Align;
 use crate::output::{people, tasks, terminal, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
-use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
+use crate::top::column::{fit, SortKey, TopColumn, TREND_WIDTH};
 use crate::top::groups::{Group, COLUMNS};
 use crate::top::keys::Action;
 use crate::top::model::ShownTask;
@@ -116,11 +116,11 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
     } else {
         let shown = scene.shown;
         let key = scene.view.order.key;
-        let heading = |show: &Show| Heading {
+        let heading = |show: &TopColumn| Heading {
             text: show.heading(),
             align: show.align(),
             key: Some(show.sort_key()),
-            is_sorted: show.sort_key() == key && *show != Show::Trend,
+            is_sorted: show.sort_key() == key && *show != TopColumn::Trend,
             least_width: show.least_width(memory.id_width),
         };
         columns = shown.iter().map(heading).collect();
@@ -273,20 +273,20 @@ fn task_cells(
 ) -> Vec<String> {
     let mut absences = Absences::new();
     let mut branches = branches;
-    let cell = |show: &Show| {
+    let cell = |show: &TopColumn| {
         let mut out = Vec::new();
         let out = &mut out;
         match show {
-            Show::Rate(rate) => rate.write(out, row.rates.get(*rate), &mut memory.cells),
-            Show::Trend => {
+            TopColumn::Rate(rate) => rate.write(out, row.rates.get(*rate), &mut memory.cells),
+            TopColumn::Trend => {
                 let identity = Identity::of(row.task.record().header());
                 let values = scene.model.trend(identity, TREND_WIDTH);
                 sparkline(out, &values, 1000, scene.palette.utf8);
             }
             // The value arrives with the close look, a moment later.
-            Show::Cell(shown)
+            TopColumn::Cell(shown)
                 if row.look.is_none() && shown.content.needs().all(|column| is_not_asked(row, column)) => {}
-            Show::Cell(shown) => {
+            TopColumn::Cell(shown) => {
                 let is_last = scene.shown.last() == Some(show);
                 if let (true, Some(drawing)) = (is_last, branches.as_deref_mut()) {
                     drawing.line(out, row.line, if scene.palette.utf8 { &UTF8 } else { &ASCII });
@@ -305,14 +305,14 @@ fn is_not_asked(row: &ShownTask<'_>, column: usize) -> bool {
     row.cell(column) == Err(Absent::NotAsked.as_str())
 }
 
-fn task_styles(row: &ShownTask<'_>, shown: &[Show], palette: Palette) -> Vec<Style> {
-    let style = |show: &Show| match show {
-        Show::Cell(shown) if shown.content == Content::Column(Field::State as usize) => {
+fn task_styles(row: &ShownTask<'_>, shown: &[TopColumn], palette: Palette) -> Vec<Style> {
+    let style = |show: &TopColumn| match show {
+        TopColumn::Cell(shown) if shown.content == Content::Column(Field::State as usize) => {
             let state = row.task.state().unwrap_or(' ');
             palette.of(terminal::Style::of_state(state.encode_utf8(&mut [0; 4]).as_bytes()))
         }
-        Show::Trend => palette.green(),
-        Show::Rate(Rate::Cpu) if row.rates.get(Rate::Cpu) >= Some(50.0) => palette.value(),
+        TopColumn::Trend => palette.green(),
+        TopColumn::Rate(Rate::Cpu) if row.rates.get(Rate::Cpu) >= Some(50.0) => palette.value(),
         _ if row.task.kernel_thread() == Ok(true) => palette.dim(),
         _ => Style::new(),
     };

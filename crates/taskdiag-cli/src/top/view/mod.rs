@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use taskdiag::{Field, Identity};
 
-use super::column::{self, commands, usual, Order, Set, Show, SortKey};
+use super::column::{self, commands, usual, Order, Set, SortKey, TopColumn};
 use super::control::{ControlKind, ProcessControl};
 use super::draw::HeaderPart;
 use super::groups::expression;
@@ -232,13 +232,13 @@ const NO_PROCESS: &str = "choose a process first: Enter shows those of a row";
 const SHIFT: usize = 8;
 
 /// The columns that a list of names selects, in the form of `-o`.
-pub fn chosen_columns(list: &str, usual: Vec<Show>) -> Result<Vec<Show>, Failure> {
+pub fn chosen_columns(list: &str, usual: Vec<TopColumn>) -> Result<Vec<TopColumn>, Failure> {
     let lists: Vec<String> = if list.is_empty() {
         Vec::new()
     } else {
         vec![list.to_owned()]
     };
-    let chosen = Chosen::parse(&lists, Show::named)?;
+    let chosen = Chosen::parse(&lists, TopColumn::named)?;
     Ok(chosen.columns(usual, |show| show))
 }
 
@@ -249,7 +249,7 @@ pub fn one_line(failure: &Failure) -> String {
 
 impl View {
     /// The columns of the table.
-    pub fn shown(&self) -> Vec<Show> {
+    pub fn shown(&self) -> Vec<TopColumn> {
         let usual = usual(self.set, self.rows == Rows::Threads);
         // They were parsed when they were chosen.
         let mut shown = chosen_columns(&self.columns, usual.clone()).unwrap_or(usual);
@@ -500,7 +500,12 @@ impl View {
     /// Asks for the value of a setting. Without columns of one's own, those of the set are there.
     pub fn ask_setting(&mut self, key: &'static str) {
         let value = match key {
-            "columns" => self.shown().into_iter().map(Show::name).collect::<Vec<_>>().join(","),
+            "columns" => self
+                .shown()
+                .into_iter()
+                .map(TopColumn::name)
+                .collect::<Vec<_>>()
+                .join(","),
             _ => (setting(key).get)(self),
         };
         self.ask(Question::Setting(key), value);
@@ -613,7 +618,7 @@ impl View {
     /// Sorts by the column next to the current sort column.
     fn sort_by_neighbour(&mut self, next: bool) {
         let mut keys: Vec<SortKey> = Vec::new();
-        for key in self.shown().into_iter().map(Show::sort_key) {
+        for key in self.shown().into_iter().map(TopColumn::sort_key) {
             if !keys.contains(&key) {
                 keys.push(key);
             }

@@ -303,7 +303,7 @@ fn what_can_not_be_undone_is_confirmed() {
 #[test]
 fn settings_are_set_up() {
     let (mut view, table) = (View::default(), fake(3));
-    let columns = |view: &View| view.shown().into_iter().map(Show::name).collect::<Vec<_>>();
+    let columns = |view: &View| view.shown().into_iter().map(TopColumn::name).collect::<Vec<_>>();
     let before = columns(&view);
     // The first one is the delay, the second one the rows.
     press(&mut view, &table, b"S\r\x159\r\x1b[B\r\x15nosuch\r");
@@ -470,16 +470,16 @@ fn columns_and_delays_are_typed() {
     let (mut view, table) = (View::default(), fake(3));
     press(&mut view, &table, b"f\x15pid,comm,write_bytes_per_s\r");
     let shown = [
-        Show::of(Field::Pid),
-        Show::of(Field::Comm),
-        Show::Rate(Rate::WriteBytes),
+        TopColumn::of(Field::Pid),
+        TopColumn::of(Field::Comm),
+        TopColumn::Rate(Rate::WriteBytes),
     ];
     assert_eq!(view.shown(), shown);
     press(&mut view, &table, b"f\x15pid,nosuch\r");
     assert!(view.prompt.take().is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(view.shown(), shown);
     press(&mut view, &table, b"m");
-    assert!(view.shown().contains(&Show::of(Field::PssBytes)));
+    assert!(view.shown().contains(&TopColumn::of(Field::PssBytes)));
     press(&mut view, &table, b"d\x150.5\r");
     assert_eq!(view.delay, Duration::from_millis(500));
     press(&mut view, &table, b"d\x150\r");
