@@ -551,6 +551,17 @@ fn silent_processes_hold_nobody() {
     let run = ask(&["cache", "--jsonl", "--of-process", &pid], 1);
     assert!(run.stderr.contains("the file system does not answer"), "{}", run.stderr);
     assert!(run.text().contains("/libc"));
+    let both = format!("{pid},{locked}");
+    let run = ask(&["cache", "--json", "--by", "user", "--of-process", &both], 3);
+    named(&run, &locked);
+    assert!(run.stderr.contains("the file system does not answer"), "{}", run.stderr);
+    let row = &run.json()["rows"][0];
+    // Both have one.
+    assert_eq!(row["missing_count"], 2, "{row}");
+    assert!(
+        row["files_count"].as_u64() > Some(2) && row["cached_bytes"].as_u64() > Some(0),
+        "{row}"
+    );
     for source in ["procfs", "auto"] {
         let run = ask(&["maps", "--all", "--build-id", "--jsonl", "--source", source], 20);
         let text = run.text();

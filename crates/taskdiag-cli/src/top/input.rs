@@ -86,6 +86,8 @@ impl Decoder {
         let mut keys = Vec::new();
         let mut rest = self.pending.as_slice();
         while let Some(step) = next(rest).filter(|_| rest != [0x1b] || bytes.len() < READ_BYTES) {
+            // The end of a paste can be lost. What is pasted has no such keys.
+            self.is_paste &= step.key != Some(Key::control('c')) && step.key != Some(Key::plain(Code::Esc));
             match step.key.map(|key| key.code) {
                 Some(Code::Paste(is_paste)) => self.is_paste = is_paste,
                 _ => keys.extend(step.key.map(|key| Key {
@@ -269,6 +271,18 @@ mod tests {
             Decoder::default().feed(b"\x03\x1a"),
             [Key::control('c'), Key::control('z')]
         );
+    }
+
+    /// Check that a text is pasted up to its end, or up to Ctrl-C or Esc.
+    #[test]
+    fn pastes_end() {
+        for end in [&b"\x1b[201~"[..], b"\x03", b"\x1b"] {
+            let mut decoder = Decoder::default();
+            let mut is_pasted = |bytes| decoder.feed(bytes).last().is_some_and(|key| key.pasted);
+            assert!(!is_pasted(b"a\x1b[200~"));
+            assert!(is_pasted(b"a\r\x01") && is_pasted(b"b"));
+            assert!(!is_pasted(end) && !is_pasted(b"c"), "{end:?}");
+        }
     }
 
     /// Check that reports of the mouse are clicks and turns of the wheel, and that neither other

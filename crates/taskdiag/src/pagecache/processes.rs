@@ -10,7 +10,7 @@
 //! its mappings. So a watched thread reads its mappings, a separate process opens the files and
 //! asks about them, and both are given up when the patience ends.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -119,6 +119,54 @@ impl Finder {
     }
 }
 
+/// The id of the file behind a link of `/proc`; `None` for FIFOs, character devices and the like.
+/// Following the link opens nothing, and with `STATX_DONT_SYNC` its file system is not asked.
+fn id_of(process: BorrowedFd<'_>, path: &CStr) -> Result<Option<FileId>, Errno> {
+    let stat = statx(
+        process,
+        path,
+        AtFlags::STATX_DONT_SYNC,
+        StatxFlags::TYPE | StatxFlags::INO,
+    )?;
+    let kind = FileType::from_raw_mode(stat.stx_mode.into());
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    Ok(matches!(kind, FileType::RegularFile | FileType::BlockDevice).then_some((device, stat.stx_ino)))
+}
+
+/// The mappings of files.
+fn mapped_lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
+    lines.filter(|line| line.inode != 0)
+}
+
+/// The link to the file of a mapping.
+fn map_link(mapped: &Line<'_>) -> CString {
+    CString::new(format!("map_files/{}", link(mapped))).unwrap_or_default()
+}
+
+/// The ids of mapped files, of those that are mapped several times by their first mapping that is
+/// there. It may wait for the memory of the process.
+fn mapped_ids(process: BorrowedFd<'_>, bytes: &[u8]) -> Vec<Result<Option<FileId>, Errno>> {
+    let mut known: HashMap<_, Result<Option<FileId>, Errno>> = HashMap::new();
+    let mut denied = None;
+    let ids = mapped_lines(bytes).map(|mapped| {
+        // Whoever may follow one link may follow all of them.
+        if let Some(errno) = denied {
+            return Err(errno);
+        }
+        let id = known
+            .entry((mapped.device, mapped.inode, mapped.name))
+            .or_insert(Err(Errno::NOENT));
+        if id.is_err() {
+            readers::beat();
+            *id = id_of(process, &map_link(&mapped));
+        }
+        denied = id.err().filter(|errno| matches!(*errno, Errno::PERM | Errno::ACCESS));
+        *id
+    });
+    ids.collect()
+}
+
 struct Holder<'a> {
     pid: u32,
     process: OwnedFd,
@@ -139,9 +187,11 @@ impl Holder<'_> {
                 let link = entry.file_name();
                 let name =
                     readlinkat(&directory, link, Vec::new()).map_or_else(|_| Vec::new(), |name| name.into_bytes());
-                let path = [b"fd/", link.to_bytes()].concat();
+                let path = CString::new([b"fd/", link.to_bytes()].concat()).map_err(|_| Errno::INVAL)?;
                 // A file that vanishes in between is not held any more.
-                let _ = self.through_link(&path, &name);
+                if let Ok(Some(id)) = id_of(self.process.as_fd(), &path) {
+                    let _ = self.through_link(&path, id, &name);
+                }
             }
         }
         Ok(())
@@ -154,67 +204,54 @@ impl Holder<'_> {
             self.pid,
             readers::MAPPINGS,
             self.finder.patience,
-            move || read_maps(process.as_fd()),
+            move || {
+                let bytes = read_maps(process.as_fd())?;
+                // Links may wait for the memory of the process although its mappings did not.
+                let ids = mapped_ids(process.as_fd(), &bytes);
+                Ok((bytes, ids))
+            },
         );
         let silent = |reason| match reason {
             Absent::NoThread => Err(Errno::AGAIN),
             _ => Err(Errno::TIMEDOUT),
         };
-        let bytes = match read.unwrap_or_else(silent) {
+        let (bytes, ids) = match read.unwrap_or_else(silent) {
             // A kernel thread, or a process that has just ended.
             Err(Errno::SRCH) => return Ok(()),
             result => result?,
         };
-        // If the caller may follow one link, it may follow all of them.
-        let mut are_followed = true;
         let mut before = HashSet::new();
-        let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
-        for mapped in lines.filter(|line| line.inode != 0) {
+        for (mapped, id) in mapped_lines(&bytes).zip(ids) {
             let file = (mapped.device, mapped.inode, mapped.name);
             if before.contains(&file) {
                 continue;
             }
             let mut name = Vec::new();
             text::unescape(mapped.name, &mut name);
-            if are_followed {
-                match self.through_link(format!("map_files/{}", link(&mapped)).as_bytes(), &name) {
-                    Err(Errno::PERM | Errno::ACCESS) => are_followed = false,
-                    // A file whose first mapping is gone may have others.
-                    Err(_) => continue,
-                    Ok(()) => {
-                        before.insert(file);
-                        continue;
-                    }
+            let asked = match id {
+                Ok(Some(id)) => self.through_link(&map_link(&mapped), id, &name),
+                Ok(None) => Ok(()),
+                Err(Errno::PERM | Errno::ACCESS) => {
+                    self.by_path(&mapped, &name);
+                    Ok(())
                 }
+                Err(errno) => Err(errno),
+            };
+            // A file whose first mapping is gone may have others.
+            if asked.is_ok() {
+                before.insert(file);
             }
-            before.insert(file);
-            self.by_path(&mapped, &name);
         }
         Ok(())
     }
 
-    /// Asks about a file through a link of `/proc`. Following the link opens nothing. With
-    /// `STATX_DONT_SYNC` the file can be identified without asking its file system: FIFOs,
-    /// character devices and files that were seen before are skipped.
-    fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
-        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-        let stat = statx(
-            &self.process,
-            &path,
-            AtFlags::STATX_DONT_SYNC,
-            StatxFlags::TYPE | StatxFlags::INO,
-        )?;
-        let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        let id = (device, stat.stx_ino);
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
-            return Ok(());
-        }
+    /// Asks about a file with this id through a link of `/proc`, unless it was seen before.
+    fn through_link(&mut self, path: &CStr, id: FileId, name: &[u8]) -> Result<(), Errno> {
         if self.seen.has_file(id) {
             (self.each)(id, None);
             return Ok(());
         }
-        let asked = self.ask(&path, device, |opened| opened == id);
+        let asked = self.ask(path, id.0, |opened| opened == id);
         if let Err(Failed::Errno(errno @ (Errno::NOENT | Errno::SRCH))) = asked {
             return Err(errno);
         }

@@ -346,13 +346,15 @@ fn settings_are_set_up() {
 #[test]
 fn what_is_pasted_is_text() {
     let (mut view, table) = (View::default(), fake(3));
-    assert_eq!(press(&mut view, &table, b"\x1b[200~kq\r\x03\x1b[201~"), []);
+    assert_eq!(press(&mut view, &table, b"\x1b[200~kq\r\x01\x1b[201~"), []);
     assert!(view.prompt.is_none() && view.screen == Screen::Table);
     assert_eq!(press(&mut view, &table, b"/\x1b[200~p2\nq\x1b[201~"), []);
     assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.line.text() == "p2q"));
     assert_eq!(press(&mut view, &table, b"\x07k\r\x1b[200~y\x1b[201~"), []);
     assert!(view.prompt.is_some());
     assert_eq!(press(&mut view, &table, b"nq"), [Effect::Quit]);
+    // Its end never comes.
+    assert_eq!(press(&mut view, &table, b"\x1b[200~q\x03"), [Effect::Quit]);
 }
 
 /// Check that tags belong to processes, wherever these go, that keys act on all that are tagged, and
