@@ -4,7 +4,6 @@
 //! converts the result to a code and a text. No panic leaves it.
 
 mod api;
-mod column;
 mod error;
 mod events;
 mod field;

@@ -5,46 +5,11 @@ use std::ffi::CStr;
 use taskdiag::files::FileField;
 use taskdiag::maps::MapField;
 use taskdiag::pagecache::Quantity;
-use taskdiag::sockets::SocketField;
+use taskdiag::sockets::{Owner, SocketField};
 use taskdiag::{EventField, Field, Kind};
+use taskdiag_core::column::Type;
 
-/// The type of values in memory: `td_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Type {
-    U64 = 1,
-    I64 = 2,
-    F64 = 3,
-    U8 = 4,
-    Text = 5,
-    Ids = 6,
-    Limits = 7,
-}
-
-impl Type {
-    /// The type of the values of a kind.
-    pub fn of(kind: Kind) -> Type {
-        match kind {
-            Kind::Id
-            | Kind::User
-            | Kind::GroupId
-            | Kind::Count
-            | Kind::Bytes
-            | Kind::Nanoseconds
-            | Kind::Mode
-            | Kind::Capabilities
-            | Kind::Signals
-            | Kind::Mask
-            | Kind::Address => Type::U64,
-            Kind::Signed => Type::I64,
-            Kind::Percent => Type::F64,
-            Kind::Flag | Kind::Letter => Type::U8,
-            Kind::Text | Kind::Time | Kind::Texts | Kind::Cpus => Type::Text,
-            Kind::Ids => Type::Ids,
-            Kind::Limits => Type::Limits,
-        }
-    }
-}
+use crate::table::Column;
 
 /// A part of a list of descriptors. C has each part as a separate list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +17,22 @@ pub enum Part {
     Pids,
     Comms,
     Fds,
+}
+
+impl Part {
+    /// Appends this part of a list.
+    pub fn push(self, owners: &[Owner], column: &mut Column) {
+        for owner in owners {
+            match self {
+                Part::Pids => column.ids.push(owner.pid),
+                // The queries always include names, so each owner has one.
+                Part::Comms => column.put_terminated(owner.comm.as_deref().unwrap_or_default()),
+                Part::Fds => column.ids.push(owner.fd),
+            }
+        }
+        column.end();
+        column.reasons.push(0);
+    }
 }
 
 /// The source of a field's values.
@@ -102,6 +83,39 @@ impl Row {
 
     /// The type of its values in memory.
     pub fn value_type(&self) -> Type {
-        Type::of(self.kind())
+        match self.kind() {
+            Kind::Texts => Type::Text,
+            kind => Type::of(kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag::{Absent, Value};
+    use taskdiag_core::column::{reason, NONE};
+
+    use super::*;
+
+    /// Check that each part of a list of descriptors is where its offsets say.
+    #[test]
+    fn lists_are_where_offsets_say() {
+        let owners = [Owner::new(3, 5, Ok(b"a")), Owner::new(4, 6, Ok(b""))];
+        let mut texts = Column::new(Type::Text, 0);
+        Part::Comms.push(&owners, &mut texts);
+        texts.push(Err(NONE));
+        texts.push(Ok(Value::Owners(&owners)));
+        assert_eq!(
+            (texts.bytes.as_slice(), texts.ends.as_slice()),
+            (b"a\0\0".as_slice(), [0, 3, 3, 3].as_slice())
+        );
+        assert_eq!(texts.reasons, [0, NONE, reason(Absent::Unsupported)]);
+        for (part, numbers) in [(Part::Pids, [3, 4]), (Part::Fds, [5, 6])] {
+            let mut ids = Column::new(Type::Ids, 0);
+            part.push(&owners, &mut ids);
+            ids.push(Err(NONE));
+            assert_eq!((&ids.ids[..], &ids.ends[..]), (&numbers[..], &[0, 2, 2][..]));
+            assert_eq!((ids.range(0), ids.range(2), ids.range(usize::MAX)), (0..2, 0..0, 0..0));
+        }
     }
 }

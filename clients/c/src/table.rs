@@ -9,11 +9,14 @@ use std::time::Duration;
 use taskdiag::maps::Mappings;
 use taskdiag::pagecache::{Quantity, Seen, Totals, Walk};
 use taskdiag::{files, maps, pagecache, sockets, Absent, Events, Group, Handle, Known, Snapshot, SourceId, Value};
+use taskdiag_core::column::reason;
 
-use crate::column::{reason, Column};
 use crate::error::Result;
 use crate::field::{self, place};
 use crate::row::{FieldRef, Row};
+
+/// The values of one field.
+pub type Column = taskdiag_core::column::Column<u64>;
 
 /// An answer: `td_table`. It changes only when another answer is put into it.
 #[derive(Debug, Default)]
@@ -44,8 +47,7 @@ impl Table {
     /// The column of a field.
     pub fn column(&self, id: u32) -> Option<&Column> {
         let place = usize::from(*self.places.get(place(id))?).checked_sub(1)?;
-        let column = self.columns.get(place)?;
-        (column.field == id).then_some(column)
+        self.columns.get(place).filter(|_| self.ids[place] == id)
     }
 
     /// Requested processes that do not exist.
@@ -85,7 +87,7 @@ impl Table {
         self.places.clear();
         for (&id, number) in ids.iter().zip(1..) {
             let Some(row) = field::row(id) else { continue };
-            self.columns.push(Column::new(id, row.value_type()));
+            self.columns.push(Column::new(row.value_type(), 0));
             let place = place(id);
             self.places.resize(self.places.len().max(place + 1), 0);
             self.places[place] = number;
@@ -114,7 +116,10 @@ impl Table {
     /// Appends a row. `find` returns what it has for a field.
     fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(FieldRef) -> Known<Option<Value<'a>>>) {
         for (column, row) in self.columns.iter_mut().zip(rows) {
-            column.push_found(find(row.of), row.part);
+            match (find(row.of), row.part) {
+                (Ok(Some(Value::Owners(owners))), Some(part)) => part.push(owners, column),
+                (found, _) => column.push_found(found),
+            }
         }
         self.len += 1;
     }
@@ -281,6 +286,8 @@ fn source_name(name: &str) -> &'static CStr {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use taskdiag::events::EventSource;
 
     use super::*;
@@ -315,9 +322,10 @@ mod tests {
             assert_eq!(table.ids(), ids);
             let all = (0..7).flat_map(|table| table * TABLE..table * TABLE + 300);
             for id in all.chain([u32::MAX]) {
+                let place = ids.iter().position(|&known| known == id);
                 assert_eq!(
-                    table.column(id).map(|column| column.field),
-                    ids.contains(&id).then_some(id)
+                    table.column(id).map(ptr::from_ref),
+                    place.map(|place| ptr::from_ref(&table.columns[place]))
                 );
             }
         }

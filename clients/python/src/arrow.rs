@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
 use arrow_array::ffi::{to_ffi, FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type, UInt64Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchIterator,
-    RecordBatchOptions, StringArray, StructArray, UInt64Array,
+    RecordBatchOptions, StringArray, StructArray, UInt32Array, UInt64Array,
 };
-use arrow_buffer::ScalarBuffer;
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer, ToByteSlice as _};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
+use taskdiag_core::column::{Column as Memory, Type};
+use taskdiag_core::record::LIMITS;
 
-use crate::column::{Column, Data, Texts};
+use crate::column::Column;
 
 /// The form of an export.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,41 +28,77 @@ pub struct Form {
     pub reasons: bool,
 }
 
+/// A part of a column's memory, which it keeps alive.
+struct Part<T>(Arc<Column>, fn(&Memory<i32>) -> &[T]);
+
+impl<T: ArrowNativeType> AsRef<[u8]> for Part<T> {
+    fn as_ref(&self) -> &[u8] {
+        (self.1)(&self.0.memory).to_byte_slice()
+    }
+}
+
+/// Shares a part of a column's memory.
+fn part<T: ArrowNativeType>(column: &Arc<Column>, pick: fn(&Memory<i32>) -> &[T]) -> Buffer {
+    Buffer::from(Bytes::from_owner(Part(Arc::clone(column), pick)))
+}
+
+fn offsets(column: &Arc<Column>, pick: fn(&Memory<i32>) -> &[i32]) -> OffsetBuffer<i32> {
+    OffsetBuffer::new(part(column, pick).into())
+}
+
+fn numbers<T: ArrowPrimitiveType>(column: &Arc<Column>) -> Result<ArrayRef, ArrowError> {
+    let bits = part(column, |memory| &memory.numbers);
+    Ok(Arc::new(PrimitiveArray::<T>::try_new(bits.into(), column.validity())?))
+}
+
 /// The values of a column.
-pub fn array(column: &Column, form: Form) -> Result<ArrayRef, ArrowError> {
-    let nulls = column.validity();
-    Ok(match &column.data {
-        Data::Unsigned(values) | Data::Mask(values) => {
-            Arc::new(PrimitiveArray::<UInt64Type>::try_new(values.clone(), nulls)?)
+pub fn array(column: &Arc<Column>, form: Form) -> Result<ArrayRef, ArrowError> {
+    let memory = &column.memory;
+    let lists = |items: ArrayRef, offsets| {
+        let item = Arc::new(Field::new_list_field(items.data_type().clone(), false));
+        Ok(Arc::new(ListArray::try_new(item, offsets, items, column.validity())?) as ArrayRef)
+    };
+    let items = |items| lists(items, offsets(column, |memory| &memory.ends));
+    match memory.of {
+        Type::U64 => numbers::<UInt64Type>(column),
+        Type::I64 => numbers::<Int64Type>(column),
+        Type::F64 => numbers::<Float64Type>(column),
+        Type::U8 => {
+            let flags = memory.bytes.iter().map(|&flag| flag != 0).collect();
+            Ok(Arc::new(BooleanArray::new(flags, column.validity())))
         }
-        Data::Signed(values) => Arc::new(PrimitiveArray::<Int64Type>::try_new(values.clone(), nulls)?),
-        Data::Float(values) => Arc::new(PrimitiveArray::<Float64Type>::try_new(values.clone(), nulls)?),
-        Data::Flag(values) => Arc::new(BooleanArray::new(values.iter().map(|&flag| flag != 0).collect(), nulls)),
-        Data::Text(texts) => text_array(texts, nulls, form)?,
-        Data::TextLists(offsets, texts) => {
-            let items = text_array(texts, None, form)?;
-            list(items, offsets.clone(), nulls)?
-        }
-        Data::NumberLists(offsets, numbers) => {
-            let items = Arc::new(PrimitiveArray::<UInt32Type>::try_new(numbers.clone(), None)?);
-            list(items, offsets.clone(), nulls)?
-        }
-        Data::LimitLists(offsets, names, [softs, hards]) => {
-            let names: StringArray = names.iter().copied().map(Some).collect();
-            let limits = |limits: &[Option<u64>]| Arc::new(limits.iter().copied().collect::<UInt64Array>()) as ArrayRef;
+        Type::Text => text_array(column, |memory| &memory.ends, column.validity(), form),
+        Type::Texts => items(text_array(column, |memory| &memory.texts, None, form)?),
+        Type::Ids => items(Arc::new(UInt32Array::try_new(
+            part(column, |memory| &memory.ids).into(),
+            None,
+        )?)),
+        Type::Limits => {
+            let rows = || {
+                (0..column.len)
+                    .filter(|&row| !column.is_absent(row))
+                    .map(|row| column.limits(row))
+            };
+            let limits = || rows().flat_map(|limits| limits.iter());
+            let names: StringArray = limits().map(|(name, ..)| Some(name)).collect();
+            let softs: UInt64Array = limits().map(|(_, soft, _)| soft).collect();
+            let hards: UInt64Array = limits().map(|(.., hard)| hard).collect();
             let fields: Fields = vec![
                 Field::new("name", DataType::Utf8, false),
                 Field::new("soft", DataType::UInt64, true),
                 Field::new("hard", DataType::UInt64, true),
             ]
             .into();
-            let items = StructArray::try_new(fields, vec![Arc::new(names), limits(softs), limits(hards)], None)?;
-            list(Arc::new(items), offsets.clone(), nulls)?
+            let arrays: Vec<ArrayRef> = vec![Arc::new(names), Arc::new(softs), Arc::new(hards)];
+            let counts = (0..column.len).map(|row| if column.is_absent(row) { 0 } else { LIMITS });
+            let structs = StructArray::try_new(fields, arrays, None)?;
+            lists(Arc::new(structs), OffsetBuffer::from_lengths(counts))
         }
-        Data::OwnerLists(offsets, owners) => {
-            let comms = text_array(&owners.comms, None, form)?;
-            let numbers = |numbers: &ScalarBuffer<u32>| {
-                PrimitiveArray::<UInt32Type>::try_new(numbers.clone(), None).map(|array| Arc::new(array) as ArrayRef)
+        Type::Owners => {
+            let comms = text_array(column, |memory| &memory.texts, None, form)?;
+            let every_other = |first| -> ArrayRef {
+                let numbers = memory.ids.iter().skip(first).step_by(2);
+                Arc::new(numbers.copied().collect::<UInt32Array>())
             };
             let fields: Fields = vec![
                 Field::new("pid", DataType::UInt32, false),
@@ -68,40 +106,28 @@ pub fn array(column: &Column, form: Form) -> Result<ArrayRef, ArrowError> {
                 Field::new("fd", DataType::UInt32, false),
             ]
             .into();
-            let arrays = vec![numbers(&owners.pids)?, comms, numbers(&owners.fds)?];
-            let items = StructArray::try_new(fields, arrays, None)?;
-            list(Arc::new(items), offsets.clone(), nulls)?
+            let structs = StructArray::try_new(fields, vec![every_other(0), comms, every_other(1)], None)?;
+            items(Arc::new(structs))
         }
-    })
+    }
 }
 
-fn list(
-    items: ArrayRef,
-    offsets: arrow_buffer::OffsetBuffer<i32>,
-    nulls: Option<arrow_buffer::NullBuffer>,
+fn text_array(
+    column: &Arc<Column>,
+    ends: fn(&Memory<i32>) -> &[i32],
+    nulls: Option<NullBuffer>,
+    form: Form,
 ) -> Result<ArrayRef, ArrowError> {
-    let item = Arc::new(Field::new_list_field(items.data_type().clone(), false));
-    Ok(Arc::new(ListArray::try_new(item, offsets, items, nulls)?))
-}
-
-fn text_array(texts: &Texts, nulls: Option<arrow_buffer::NullBuffer>, form: Form) -> Result<ArrayRef, ArrowError> {
-    let binary = BinaryArray::try_new(texts.offsets.clone(), texts.bytes.clone(), nulls)?;
+    let bytes = part(column, |memory| &memory.bytes);
+    let binary = BinaryArray::try_new(offsets(column, ends), bytes.clone(), nulls.clone())?;
     if form.binary {
         return Ok(Arc::new(binary));
     }
-    let (offsets, bytes, nulls) = binary.into_parts();
-    if let Ok(array) = StringArray::try_new(offsets.clone(), bytes.clone(), nulls.clone()) {
+    if let Ok(array) = StringArray::try_new(binary.offsets().clone(), bytes, nulls) {
         return Ok(Arc::new(array));
     }
-    let mut builder = StringBuilder::with_capacity(offsets.len() - 1, bytes.len());
-    for index in 0..offsets.len() - 1 {
-        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(index)) {
-            builder.append_null();
-        } else {
-            builder.append_value(String::from_utf8_lossy(texts.get(index)));
-        }
-    }
-    Ok(Arc::new(builder.finish()))
+    let replaced = binary.iter().map(|text| text.map(String::from_utf8_lossy));
+    Ok(Arc::new(replaced.collect::<StringArray>()))
 }
 
 /// The reasons for a column's missing values.
@@ -156,7 +182,7 @@ pub fn schema<'py>(
 }
 
 /// The type of a column, and its values.
-pub fn capsules<'py>(py: Python<'py>, column: &Column, form: Form) -> PyResult<Bound<'py, PyTuple>> {
+pub fn capsules<'py>(py: Python<'py>, column: &Arc<Column>, form: Form) -> PyResult<Bound<'py, PyTuple>> {
     let array = py.detach(|| array(column, form)).map_err(failed)?;
     let field = Field::new(column.name, array.data_type().clone(), true);
     let schema = FFI_ArrowSchema::try_from(&field).map_err(failed)?;

@@ -6,8 +6,9 @@ use std::ptr;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use taskdiag_core::column::{Column as Memory, Type};
 
-use crate::column::{Column, Data};
+use crate::column::Column;
 
 /// The numbers of a column: their address, their size, and their format as in the struct module.
 struct Numbers {
@@ -16,17 +17,21 @@ struct Numbers {
     format: &'static CStr,
 }
 
-fn numbers(data: &Data) -> Option<Numbers> {
-    let (start, size, format) = match data {
-        Data::Unsigned(values) | Data::Mask(values) => (values.inner().as_ptr(), 8, c"Q"),
-        Data::Signed(values) => (values.inner().as_ptr(), 8, c"q"),
-        Data::Float(values) => (values.inner().as_ptr(), 8, c"d"),
-        Data::Flag(values) => (values.inner().as_ptr(), 1, c"?"),
-        Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) | Data::OwnerLists(..) => {
-            return None
-        }
+fn numbers(memory: &Memory<i32>) -> Option<Numbers> {
+    let bits = memory.numbers.as_ptr().cast();
+    let (start, size, format) = match memory.of {
+        Type::U64 => (bits, 8, c"Q"),
+        Type::I64 => (bits, 8, c"q"),
+        Type::F64 => (bits, 8, c"d"),
+        Type::U8 => (memory.bytes.as_ptr(), 1, c"?"),
+        _ => return None,
     };
     Some(Numbers { start, size, format })
+}
+
+/// The size of a number; 0 if the values are not numbers of one size.
+pub fn item_size(values: &Column) -> isize {
+    numbers(&values.memory).map_or(0, |numbers| numbers.size)
 }
 
 /// Shares the numbers of `owner`'s values. `layout` is the number of values and the size of one.
@@ -50,21 +55,17 @@ pub unsafe fn export(
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("columns can't be written to"));
     }
-    let Some(numbers) = numbers(&values.data) else {
+    let Some(numbers) = numbers(&values.memory) else {
         let message = format!("{} has no numbers of one size: to_list() or Arrow have it", values.name);
         return Err(PyBufferError::new_err(message));
     };
-    if values.absent_count() > 0 {
+    if values.memory.missing > 0 {
         return Err(PyBufferError::new_err(format!(
             "{} of the {} values of {name} are absent, and numbers in memory can't say so. Say what stands for \
              them: column({name:?}, absent={}); column({name:?}).valid says where they are",
-            values.absent_count(),
+            values.memory.missing,
             values.len,
-            if matches!(values.data, Data::Flag(_)) {
-                "False"
-            } else {
-                "0"
-            },
+            if values.memory.of == Type::U8 { "False" } else { "0" },
             name = values.name,
         )));
     }

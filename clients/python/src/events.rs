@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use taskdiag::events::{EventField, EventKind, EventSource, Events as Inner, Options};
-use taskdiag::Absent;
+use taskdiag_core::column::reason;
 use taskdiag_core::setting;
 
-use crate::column::Builder;
+use crate::column::{type_of, Column, SILENT};
 use crate::errors;
 use crate::query;
 use crate::table::{About, Row, Table};
@@ -68,16 +68,14 @@ impl Events {
 
     /// Reads at most `most` events that are there.
     fn table(&self, events: &mut Inner, most: usize) -> taskdiag::Result<Table> {
-        let start = |field: &EventField| Builder::new(field.name(), field.kind(), 0);
-        let mut columns: Vec<Builder> = EventField::ALL.iter().map(start).collect();
+        let start = |field: &EventField| Column::new(field.name(), field.kind(), type_of(field.kind()), 0);
+        let mut columns: Vec<Column> = EventField::ALL.iter().map(start).collect();
         let mut len = 0;
         for event in events.read()?.take(most) {
             for (column, &field) in columns.iter_mut().zip(EventField::ALL) {
                 // The field does not apply to this kind of event, so there is no reason.
-                let value = event
-                    .value(field)
-                    .map_or(Err(""), |value| value.map_err(Absent::as_str));
-                column.push(value);
+                let value = event.value(field).map_or(Err(SILENT), |value| value.map_err(reason));
+                column.memory.push(value);
             }
             len += 1;
         }
@@ -91,7 +89,7 @@ impl Events {
             missing: Vec::new(),
         };
         Ok(Table::new(
-            columns.into_iter().map(Builder::finish).collect(),
+            columns.into_iter().map(Column::finish).collect(),
             len,
             about,
         ))

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use taskdiag::maps::{BuildId, Filter, MapField, Mappings, Normalized, Normalizer, Outcome, Perms, Row};
-use taskdiag::{Absent, Kind, Known, Set, SourceId, Value};
+use taskdiag::{Kind, Known, Set, SourceId, Value};
+use taskdiag_core::column::{reason, Reason, NONE};
 use taskdiag_core::setting::{self, MAP_SOURCES};
 
+use crate::column::{ANONYMOUS, SPECIAL, UNMAPPED, VDSO};
 use crate::errors;
 use crate::fork;
 use crate::handle::Settings;
@@ -98,8 +100,8 @@ fn written(id: Known<Option<BuildId>>) -> String {
 fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     match id {
         Ok(Some(_)) => Ok(Value::Text(written.as_bytes())),
-        Ok(None) => Err("none"),
-        Err(reason) => Err(reason.as_str()),
+        Ok(None) => Err(NONE),
+        Err(absent) => Err(reason(absent)),
     }
 }
 
@@ -145,24 +147,21 @@ fn places(normalized: &Normalized, addresses: &[u64], segments: bool) -> Table {
     let columns = [0, 1, 2, 3, 4, 5, 6];
     let mut rows = Rows::new(&ADDRESS_KEYS, if segments { &columns } else { &columns[..5] });
     for (&address, &place) in addresses.iter().zip(&normalized.outcomes) {
-        let nowhere = |reason: &'static str| (Err(reason), Err(reason), Err(reason), Err(reason), Err(reason));
+        let nowhere = |reason: Reason| (Err(reason), Err(reason), Err(reason), Err(reason), Err(reason));
         let (offset, name, build_id, deleted, elf_address) = match place {
             Outcome::InFile { file, offset } => {
                 let file = &normalized.files[file];
-                let name = file.path.as_deref().map_err(|reason| reason.as_str());
-                let elf_address = file.elf_address(offset).map_err(Absent::as_str);
-                let elf_address = elf_address.and_then(|found| found.ok_or("none"));
+                let name = file.path.as_deref().map_err(|&absent| reason(absent));
+                let elf_address = file.elf_address(offset).map_err(reason);
+                let elf_address = elf_address.and_then(|found| found.ok_or(NONE));
                 (Ok(offset), name, Ok(file.build_id), Ok(file.deleted), elf_address)
             }
-            Outcome::Vdso { build_id, .. } => {
-                let reason = "vdso";
-                (Err(reason), Ok(&b"[vdso]"[..]), Ok(build_id), Err(reason), Err(reason))
-            }
-            Outcome::Unmapped => nowhere("unmapped"),
-            Outcome::Anonymous => nowhere("anonymous"),
-            _ => nowhere("special"),
+            Outcome::Vdso { build_id, .. } => (Err(VDSO), Ok(&b"[vdso]"[..]), Ok(build_id), Err(VDSO), Err(VDSO)),
+            Outcome::Unmapped => nowhere(UNMAPPED),
+            Outcome::Anonymous => nowhere(ANONYMOUS),
+            _ => nowhere(SPECIAL),
         };
-        let text = build_id.map_or_else(|_: &str| String::new(), written);
+        let text = build_id.map_or_else(|_: Reason| String::new(), written);
         rows.push(|key| match key {
             0 => Ok(Value::Mask(address)),
             1 => offset.map(Value::Unsigned),

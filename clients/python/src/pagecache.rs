@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use pyo3::prelude::*;
 use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Usage, Walk};
 use taskdiag::{is_interrupted, Absent, Kind, Value};
+use taskdiag_core::column::reason;
 use taskdiag_core::setting;
 
 use crate::errors;
@@ -57,7 +58,7 @@ fn table(files: &[File], totals: &Totals, source: Source) -> Table {
                 Quantity::Size => *size_bytes,
                 counted => usage.and_then(|usage| usage.bytes(counted)),
             };
-            bytes.map(Value::Unsigned).map_err(Absent::as_str)
+            bytes.map(Value::Unsigned).map_err(reason)
         });
     }
     rows.finish(About {

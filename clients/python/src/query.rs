@@ -8,11 +8,12 @@ use std::time::Duration;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use taskdiag::{Absent, Budget, Field, Fields, Filter, Handle, Known, Query, Snapshot, SourceId, Task};
+use taskdiag::{Budget, Field, Fields, Filter, Handle, Known, Query, Snapshot, SourceId, Task};
+use taskdiag_core::column::reason;
 use taskdiag_core::field::named;
 use taskdiag_core::setting;
 
-use crate::column::{Builder, Column};
+use crate::column::{type_of, Column};
 use crate::errors;
 use crate::table::{About, Table};
 
@@ -160,14 +161,17 @@ pub fn of_snapshot(snapshot: &Snapshot, fields: &[Field]) -> Table {
 
 /// Converts tasks to columns of these fields.
 pub fn columns<'a>(tasks: impl Iterator<Item = Task<'a>>, len: usize, fields: &[Field]) -> Vec<Column> {
-    let start = |&field: &Field| Builder::new(field.name(), field.info().kind, len);
-    let mut columns: Vec<Builder> = fields.iter().map(start).collect();
+    let start = |&field: &Field| {
+        let kind = field.info().kind;
+        Column::new(field.name(), kind, type_of(kind), len)
+    };
+    let mut columns: Vec<Column> = fields.iter().map(start).collect();
     for task in tasks {
         for (column, &field) in columns.iter_mut().zip(fields) {
-            column.push(task.value(field).map_err(Absent::as_str));
+            column.memory.push(task.value(field).map_err(reason));
         }
     }
-    columns.into_iter().map(Builder::finish).collect()
+    columns.into_iter().map(Column::finish).collect()
 }
 
 /// A handle of the library, and the memory of its last answer.

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use taskdiag::{is_interrupted, Kind, Value};
+use taskdiag_core::column::{Column as Memory, Reason, Type};
 
-use crate::column::Builder;
+use crate::column::{type_of, Column};
 use crate::errors;
 use crate::table::{About, Table};
 use pyo3::prelude::*;
@@ -16,8 +17,8 @@ pub struct Key {
     pub name: &'static str,
     /// The kind of the values.
     pub kind: Kind,
-    /// Whether the values are lists of descriptors.
-    pub is_descriptors: bool,
+    /// The type of the values in memory.
+    pub of: Type,
 }
 
 /// A possible column.
@@ -25,14 +26,14 @@ pub const fn key(name: &'static str, kind: Kind) -> Key {
     Key {
         name,
         kind,
-        is_descriptors: false,
+        of: type_of(kind),
     }
 }
 
 /// A possible column of lists of descriptors.
 pub const fn descriptors(name: &'static str) -> Key {
     Key {
-        is_descriptors: true,
+        of: Type::Owners,
         ..key(name, Kind::Texts)
     }
 }
@@ -55,32 +56,23 @@ macro_rules! keys {
 }
 pub(crate) use keys;
 
-impl Key {
-    fn builder(self) -> Builder {
-        if self.is_descriptors {
-            Builder::of_owners(self.name)
-        } else {
-            Builder::new(self.name, self.kind, 0)
-        }
-    }
-}
-
 /// A value of a row, or the reason for its absence.
-pub type Cell<'a> = Result<Value<'a>, &'static str>;
+pub type Cell<'a> = Result<Value<'a>, Reason>;
 
 /// A table under construction, with some of the possible columns.
 #[derive(Debug)]
 pub struct Rows {
     chosen: Vec<usize>,
-    columns: Vec<Builder>,
+    columns: Vec<Column>,
     len: usize,
 }
 
 impl Rows {
     /// An empty table with these columns.
     pub fn new(keys: &[Key], chosen: &[usize]) -> Rows {
+        let column = |Key { name, kind, of }| Column::new(name, kind, of, 0);
         Rows {
-            columns: chosen.iter().map(|&index| keys[index].builder()).collect(),
+            columns: chosen.iter().map(|&index| keys[index]).map(column).collect(),
             chosen: chosen.to_vec(),
             len: 0,
         }
@@ -92,9 +84,9 @@ impl Rows {
     }
 
     /// Appends a row: `put` appends the value of each chosen column to its builder.
-    pub fn push_with(&mut self, put: impl Fn(&mut Builder, usize)) {
+    pub fn push_with(&mut self, put: impl Fn(&mut Memory<i32>, usize)) {
         for (column, &index) in self.columns.iter_mut().zip(&self.chosen) {
-            put(column, index);
+            put(&mut column.memory, index);
         }
         self.len += 1;
     }
@@ -110,7 +102,7 @@ impl Rows {
 
     /// Completes the table.
     pub fn finish(self, about: About) -> Table {
-        let columns = self.columns.into_iter().map(Builder::finish);
+        let columns = self.columns.into_iter().map(Column::finish);
         Table::new(columns.collect(), self.len, about)
     }
 }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use arrow_buffer::Buffer;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PySlice, PyString, PyTuple};
-use taskdiag::Kind;
+use taskdiag::{Kind, Value};
+use taskdiag_core::column::Type;
 
 use crate::arrow::{self, Form};
 use crate::buffer;
-use crate::column::{self, Data};
+use crate::column;
 use crate::errors;
 use crate::value::{self, Look};
 
@@ -213,22 +213,11 @@ fn pairs<'py, T: IntoPyObject<'py> + Copy>(
 
 /// A copy of a column with the caller's value in place of missing ones.
 fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<column::Column> {
-    fn fill<T: arrow_buffer::ArrowNativeType>(column: &column::Column, values: &[T], stand_in: T) -> Buffer {
-        let filled = values
-            .iter()
-            .enumerate()
-            .map(|(row, &value)| match column.is_absent(row) {
-                true => stand_in,
-                false => value,
-            });
-        Buffer::from_vec(filled.collect::<Vec<T>>())
-    }
-    let data = match &column.data {
-        Data::Unsigned(values) => Data::Unsigned(fill(column, values, stand_in.extract()?).into()),
-        Data::Mask(values) => Data::Mask(fill(column, values, stand_in.extract()?).into()),
-        Data::Signed(values) => Data::Signed(fill(column, values, stand_in.extract()?).into()),
-        Data::Float(values) => Data::Float(fill(column, values, stand_in.extract()?).into()),
-        Data::Flag(values) => Data::Flag(fill(column, values, u8::from(stand_in.extract::<bool>()?)).into()),
+    let bits = match column.memory.of {
+        Type::U64 => stand_in.extract::<u64>()?,
+        Type::I64 => stand_in.extract::<i64>()? as u64,
+        Type::F64 => stand_in.extract::<f64>()?.to_bits(),
+        Type::U8 => stand_in.extract::<bool>()?.into(),
         _ => {
             let message = format!(
                 "{} has no numbers: its absent values are None in to_list()",
@@ -237,11 +226,16 @@ fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<colu
             return Err(PyTypeError::new_err(message));
         }
     };
-    Ok(column::Column {
-        data,
-        reasons: None,
-        ..column.clone()
-    })
+    let mut filled = column.clone();
+    for row in (0..column.len).filter(|&row| column.is_absent(row)) {
+        match column.memory.of {
+            Type::U8 => filled.memory.bytes[row] = bits as u8,
+            _ => filled.memory.numbers[row] = bits,
+        }
+    }
+    filled.memory.reasons = Vec::new();
+    filled.memory.missing = 0;
+    Ok(filled)
 }
 
 /// A table for Arrow, in the form that the caller chose.
@@ -283,7 +277,7 @@ pub struct Column {
 impl Column {
     fn new(values: Arc<column::Column>) -> Column {
         Column {
-            layout: [values.len as isize, values.item_size()],
+            layout: [values.len as isize, buffer::item_size(&values)],
             values,
         }
     }
@@ -325,22 +319,18 @@ impl Column {
     /// The number of missing values.
     #[getter]
     fn absent_count(&self) -> usize {
-        self.values.absent_count()
+        self.values.memory.missing
     }
 
     /// A column that is true where there is a value.
     #[getter]
     fn valid(&self) -> Column {
-        let valid: Vec<u8> = (0..self.values.len)
-            .map(|row| u8::from(!self.values.is_absent(row)))
-            .collect();
-        Column::new(Arc::new(column::Column {
-            name: self.values.name,
-            kind: Kind::Flag,
-            data: Data::Flag(valid.into()),
-            reasons: None,
-            len: self.values.len,
-        }))
+        let values = &self.values;
+        let mut valid = column::Column::new(values.name, Kind::Flag, Type::U8, values.len);
+        for row in 0..values.len {
+            valid.memory.push(Ok(Value::Flag(!values.is_absent(row))));
+        }
+        Column::new(Arc::new(valid.finish()))
     }
 
     /// Return why values are missing: a reason for each row, or None where there is a value.
@@ -375,7 +365,7 @@ impl Column {
     }
 
     fn __repr__(&self) -> String {
-        let absent = match self.values.absent_count() {
+        let absent = match self.values.memory.missing {
             0 => String::new(),
             count => format!(", {count} absent"),
         };

@@ -1,9 +1,10 @@
 //! Processes below their parents.
 
 use taskdiag::{Field, Kind, Snapshot, Task, Value};
+use taskdiag_core::column::Type;
 use taskdiag_core::forest::Forest;
 
-use crate::column::Builder;
+use crate::column::Column;
 use crate::query;
 use crate::table::Table;
 
@@ -18,10 +19,10 @@ pub fn table(snapshot: &Snapshot, fields: &[Field], root: Option<u32>) -> Option
     };
     let tasks = lines.iter().map(|line| tasks[line.task]);
     let mut columns = query::columns(tasks, lines.len(), fields);
-    let mut depths = Builder::new("depth", Kind::Count, lines.len());
+    let mut depths = Column::new("depth", Kind::Count, Type::U64, lines.len());
     lines
         .iter()
-        .for_each(|line| depths.push(Ok(Value::Unsigned(line.depth.into()))));
+        .for_each(|line| depths.memory.push(Ok(Value::Unsigned(line.depth.into()))));
     columns.push(depths.finish());
     Some(Table::new(columns, lines.len(), query::about(snapshot)))
 }

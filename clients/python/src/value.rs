@@ -4,8 +4,9 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use taskdiag_core::column::Type;
 
-use crate::column::{Column, Data};
+use crate::column::Column;
 
 /// The form of values in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,50 +24,47 @@ pub fn value<'py>(py: Python<'py>, column: &Column, row: usize, look: Look) -> P
         return Ok(None);
     }
     let is_json = look == Look::Json;
-    Ok(Some(match &column.data {
-        Data::Unsigned(values) => values[row].into_pyobject(py)?.into_any(),
-        Data::Mask(values) if is_json => PyString::new(py, &format!("{:#x}", values[row])).into_any(),
-        Data::Mask(values) => values[row].into_pyobject(py)?.into_any(),
-        Data::Signed(values) => values[row].into_pyobject(py)?.into_any(),
-        Data::Float(values) => values[row].into_pyobject(py)?.into_any(),
-        Data::Flag(values) => (values[row] != 0).into_pyobject(py)?.to_owned().into_any(),
-        Data::Text(texts) => text(py, texts.get(row), look)?,
-        Data::TextLists(offsets, texts) => {
-            let items = range(offsets, row).map(|index| text(py, texts.get(index), look));
+    let memory = &column.memory;
+    Ok(Some(match memory.of {
+        Type::U64 if is_json && column.is_mask() => {
+            PyString::new(py, &format!("{:#x}", memory.numbers[row])).into_any()
+        }
+        Type::U64 => memory.numbers[row].into_pyobject(py)?.into_any(),
+        Type::I64 => (memory.numbers[row] as i64).into_pyobject(py)?.into_any(),
+        Type::F64 => f64::from_bits(memory.numbers[row]).into_pyobject(py)?.into_any(),
+        Type::U8 => (memory.bytes[row] != 0).into_pyobject(py)?.to_owned().into_any(),
+        Type::Text => text(py, memory.text(row), look)?,
+        Type::Texts => {
+            let items = memory.range(row).map(|index| text(py, memory.item(index), look));
             PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
         }
-        Data::NumberLists(offsets, numbers) => PyList::new(py, &numbers[range(offsets, row)])?.into_any(),
-        Data::LimitLists(offsets, names, [softs, hards]) => {
+        Type::Ids => PyList::new(py, memory.ids(row))?.into_any(),
+        Type::Limits => {
             let limits = PyDict::new(py);
-            for index in range(offsets, row) {
-                let (soft, hard) = (softs[index], hards[index]);
+            for (name, soft, hard) in column.limits(row) {
                 if is_json {
                     let both = PyDict::new(py);
                     both.set_item("soft", limit(py, soft)?)?;
                     both.set_item("hard", limit(py, hard)?)?;
-                    limits.set_item(names[index], both)?;
+                    limits.set_item(name, both)?;
                 } else {
-                    limits.set_item(names[index], (soft, hard))?;
+                    limits.set_item(name, (soft, hard))?;
                 }
             }
             limits.into_any()
         }
-        Data::OwnerLists(offsets, owners) => {
+        Type::Owners => {
             let list = PyList::empty(py);
-            for index in range(offsets, row) {
+            for index in memory.range(row) {
                 let owner = PyDict::new(py);
-                owner.set_item("pid", owners.pids[index])?;
-                owner.set_item("comm", text(py, owners.comms.get(index), look)?)?;
-                owner.set_item("fd", owners.fds[index])?;
+                owner.set_item("pid", memory.ids[2 * index])?;
+                owner.set_item("comm", text(py, memory.item(index), look)?)?;
+                owner.set_item("fd", memory.ids[2 * index + 1])?;
                 list.append(owner)?;
             }
             list.into_any()
         }
     }))
-}
-
-fn range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
-    offsets[row] as usize..offsets[row + 1] as usize
 }
 
 fn limit(py: Python<'_>, limit: Option<u64>) -> PyResult<Bound<'_, PyAny>> {

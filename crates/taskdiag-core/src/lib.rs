@@ -7,6 +7,7 @@
 pub mod absent;
 pub mod budget;
 pub mod cgroup;
+pub mod column;
 pub mod counters;
 pub mod derived;
 pub mod error;

@@ -5,10 +5,10 @@ use std::ptr;
 use std::slice;
 
 use taskdiag::Absent;
+use taskdiag_core::column::{reason, Type};
 
 use super::{free, text};
-use crate::column::{reason, Column, Values};
-use crate::table::Table;
+use crate::table::{Column, Table};
 
 /// A byte string: `td_text`.
 #[derive(Clone, Copy, Debug)]
@@ -132,11 +132,11 @@ unsafe fn of_row<'a, T>(
     table: *const Table,
     row: usize,
     id: u32,
-    pick: impl FnOnce(&'a Values) -> Option<T>,
+    pick: impl FnOnce(&'a Column) -> Option<T>,
 ) -> Option<T> {
     // SAFETY: the header's rules.
     let column = unsafe { column(table, id) }?;
-    (*column.reasons.get(row)? == 0).then(|| pick(&column.values))?
+    (*column.reasons.get(row)? == 0).then(|| pick(column))?
 }
 
 #[no_mangle]
@@ -146,11 +146,16 @@ pub unsafe extern "C" fn td_absent_of(table: *const Table, row: usize, id: u32) 
     known.unwrap_or(reason(Absent::NotAsked)).into()
 }
 
+/// The bits of a number of this type.
+fn bits(column: &Column, row: usize, of: Type) -> Option<u64> {
+    column.numbers.get(row).copied().filter(|_| column.of == of)
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn td_u64(table: *const Table, row: usize, id: u32, otherwise: u64) -> u64 {
-    let pick = |values: &Values| match values {
-        Values::U64(values) => values.get(row).copied(),
-        Values::U8(values) => values.get(row).copied().map(u64::from),
+    let pick = |column: &Column| match column.of {
+        Type::U64 => column.numbers.get(row).copied(),
+        Type::U8 => column.bytes.get(row).copied().map(u64::from),
         _ => None,
     };
     // SAFETY: the header's rules.
@@ -160,25 +165,25 @@ pub unsafe extern "C" fn td_u64(table: *const Table, row: usize, id: u32, otherw
 #[no_mangle]
 pub unsafe extern "C" fn td_i64(table: *const Table, row: usize, id: u32, otherwise: i64) -> i64 {
     // SAFETY: the header's rules.
-    unsafe { of_row(table, row, id, |values| values.i64s()?.get(row).copied()) }.unwrap_or(otherwise)
+    unsafe { of_row(table, row, id, |column| bits(column, row, Type::I64)) }.map_or(otherwise, |bits| bits as i64)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn td_f64(table: *const Table, row: usize, id: u32, otherwise: f64) -> f64 {
     // SAFETY: the header's rules.
-    unsafe { of_row(table, row, id, |values| values.f64s()?.get(row).copied()) }.unwrap_or(otherwise)
+    unsafe { of_row(table, row, id, |column| bits(column, row, Type::F64)) }.map_or(otherwise, f64::from_bits)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn td_text_of(table: *const Table, row: usize, id: u32) -> Text {
     // SAFETY: the header's rules.
-    unsafe { of_row(table, row, id, |values| values.text(row)) }.map_or(Text::EMPTY, Text::new)
+    unsafe { of_row(table, row, id, |column| Some(column.text(row))) }.map_or(Text::EMPTY, Text::new)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn td_ids_of(table: *const Table, row: usize, id: u32) -> Ids {
     // SAFETY: the header's rules.
-    let ids = unsafe { of_row(table, row, id, |values| values.ids(row)) }.unwrap_or_default();
+    let ids = unsafe { of_row(table, row, id, |column| Some(column.ids(row))) }.unwrap_or_default();
     Ids {
         data: ids.as_ptr(),
         len: ids.len(),
@@ -188,8 +193,8 @@ pub unsafe extern "C" fn td_ids_of(table: *const Table, row: usize, id: u32) -> 
 #[no_mangle]
 pub unsafe extern "C" fn td_limits_of(table: *const Table, row: usize, id: u32) -> *const u64 {
     // SAFETY: the header's rules.
-    let limits = unsafe { of_row(table, row, id, |values| values.limits()?.get(row)) };
-    limits.map_or(ptr::null(), |limits| limits.as_ptr())
+    let limits = unsafe { of_row(table, row, id, |column| column.limits(row)) };
+    limits.map_or(ptr::null(), <[u64]>::as_ptr)
 }
 
 #[no_mangle]
@@ -216,10 +221,13 @@ pub unsafe extern "C" fn td_text_next(rest: *mut Text, item: *mut Text) -> bool 
 /// # Safety
 ///
 /// The header's rules.
-unsafe fn all<'a, T: 'a>(table: *const Table, id: u32, pick: impl FnOnce(&'a Values) -> Option<&'a [T]>) -> *const T {
+unsafe fn all<T>(table: *const Table, id: u32, of: Type) -> *const T {
     // SAFETY: the header's rules.
-    let values = unsafe { column(table, id) }.and_then(|column| pick(&column.values));
-    values.map_or(ptr::null(), <[T]>::as_ptr)
+    match unsafe { column(table, id) }.filter(|column| column.of == of) {
+        Some(column) if of == Type::U8 => column.bytes.as_ptr().cast(),
+        Some(column) => column.numbers.as_ptr().cast(),
+        None => ptr::null(),
+    }
 }
 
 #[no_mangle]
@@ -238,30 +246,30 @@ pub unsafe extern "C" fn td_column_absent_count(table: *const Table, id: u32) ->
 
 /// Functions that return a whole column.
 macro_rules! columns {
-    ($($name:ident: $pick:ident of $type:ty;)*) => {$(
+    ($($name:ident: $variant:ident of $type:ty;)*) => {$(
         #[no_mangle]
         pub unsafe extern "C" fn $name(table: *const Table, id: u32) -> *const $type {
             // SAFETY: the header's rules.
-            unsafe { all(table, id, Values::$pick) }.cast()
+            unsafe { all(table, id, Type::$variant) }
         }
     )*};
 }
 
 columns! {
-    td_column_u64: u64s of u64;
-    td_column_i64: i64s of i64;
-    td_column_f64: f64s of f64;
-    td_column_u8: u8s of u8;
-    td_column_limits: limits of u64;
+    td_column_u64: U64 of u64;
+    td_column_i64: I64 of i64;
+    td_column_f64: F64 of f64;
+    td_column_u8: U8 of u8;
+    td_column_limits: Limits of u64;
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn td_column_texts(table: *const Table, id: u32) -> Texts {
     // SAFETY: the header's rules.
-    match unsafe { column(table, id) }.map(|column| &column.values) {
-        Some(Values::Text(offsets, bytes)) => Texts {
-            offsets: offsets.as_ptr(),
-            bytes: bytes.as_ptr().cast(),
+    match unsafe { column(table, id) } {
+        Some(column) if column.of == Type::Text => Texts {
+            offsets: column.ends.as_ptr(),
+            bytes: column.bytes.as_ptr().cast(),
         },
         _ => Texts {
             offsets: ptr::null(),
@@ -273,10 +281,10 @@ pub unsafe extern "C" fn td_column_texts(table: *const Table, id: u32) -> Texts 
 #[no_mangle]
 pub unsafe extern "C" fn td_column_ids(table: *const Table, id: u32) -> IdLists {
     // SAFETY: the header's rules.
-    match unsafe { column(table, id) }.map(|column| &column.values) {
-        Some(Values::Ids(offsets, ids)) => IdLists {
-            offsets: offsets.as_ptr(),
-            ids: ids.as_ptr(),
+    match unsafe { column(table, id) } {
+        Some(column) if column.of == Type::Ids => IdLists {
+            offsets: column.ends.as_ptr(),
+            ids: column.ids.as_ptr(),
         },
         _ => IdLists {
             offsets: ptr::null(),
