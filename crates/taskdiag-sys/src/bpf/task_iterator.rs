@@ -11,7 +11,7 @@ use super::{address, bpf_fd, fd_number, Command};
 
 /// The tasks that an iterator visits.
 #[derive(Clone, Copy, Debug)]
-pub enum TaskScope<'a> {
+pub enum TaskScope {
     /// All threads in the opener's pid namespace.
     All,
     /// One thread (Linux 6.1). Kernels before 6.12, without its back-ports, find thread-group
@@ -19,8 +19,6 @@ pub enum TaskScope<'a> {
     Thread(u32),
     /// All threads of a process (Linux 6.1).
     Process(u32),
-    /// All threads of a process (Linux 6.1).
-    PidFd(BorrowedFd<'a>),
 }
 
 /// The part of `union bpf_iter_link_info` that is about tasks.
@@ -45,16 +43,12 @@ struct LinkCreateAttr {
 }
 
 /// Attaches an iterator program to the tasks that it will visit.
-pub fn link_tasks(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> io::Result<OwnedFd> {
+pub fn link_tasks(program: BorrowedFd<'_>, scope: TaskScope) -> io::Result<OwnedFd> {
     let unset = TaskLinkInfo::default();
     let info = match scope {
         TaskScope::All => None,
         TaskScope::Thread(tid) => Some(TaskLinkInfo { tid, ..unset }),
         TaskScope::Process(pid) => Some(TaskLinkInfo { pid, ..unset }),
-        TaskScope::PidFd(pid_fd) => Some(TaskLinkInfo {
-            pid_fd: fd_number(pid_fd),
-            ..unset
-        }),
     };
     let attr = LinkCreateAttr {
         prog_fd: fd_number(program),
