@@ -135,7 +135,7 @@ fn origin(field: Field) -> &'static str {
 
 /// The introduction of `docs/fields.md`.
 const INTRODUCTION: &str = "\
-<!-- CompositeCell by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
+<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
 
 # Fields
 

@@ -111,7 +111,7 @@ const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 fn document(commands: &[&str], row: Value, members: &Value) -> Value {
     let mut document = json!({
         "$schema": DRAFT,
-        "$comment": "CompositeCell by `taskdiag schema`. The rows of --jsonl are #/$defs/row. Later versions may add keys.",
+        "$comment": "Made by `taskdiag schema`. The rows of --jsonl are #/$defs/row. Later versions may add keys.",
         "type": "object",
         "properties": {
             "schema": {"const": 1, "description": "Raised when a key is removed or changes its meaning."},
@@ -159,7 +159,7 @@ fn document(commands: &[&str], row: Value, members: &Value) -> Value {
 fn sample() -> Value {
     json!({
         "$schema": DRAFT,
-        "$comment": "CompositeCell by `taskdiag schema`. The rows behind this line are #/$defs/row of tasks or mem-by.",
+        "$comment": "Made by `taskdiag schema`. The rows behind this line are #/$defs/row of tasks or mem-by.",
         "type": "object",
         "properties": {
             "sample": {"type": "integer", "minimum": 0, "description": "The number of the sample."},

@@ -11,7 +11,7 @@ use std::os::unix::fs::{chown, symlink, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{
     check_closed_pipe, check_full_disk, command, copy_program, free_pid, run, run_as, run_as_nobody, start,
@@ -648,6 +648,45 @@ fn by_user(document: &Value) -> BTreeMap<u64, [Option<u64>; 5]> {
     let rows = document["rows"].as_array().expect("rows").iter();
     rows.map(|row| (row["euid"].as_u64().expect("a user"), numbers(row)))
         .collect()
+}
+
+/// Check that a sparse file of any size costs little time, has its own reason, and costs no other file
+/// of its file system an answer.
+#[test]
+fn large_files_cost_no_other() {
+    let scratch = Scratch::with_files("large", &[("small", 5000)]);
+    let (large, small) = (scratch.0.join("large"), scratch.0.join("small"));
+    let file = File::create(&large).expect("a file");
+    file.set_len(1 << 42).expect("a sparse file");
+    let holder = Command::new("/bin/sleep")
+        .arg("1000")
+        .stdin(File::open(&large).expect("our own file"))
+        .stderr(File::open(&small).expect("our own file"))
+        .spawn();
+    let holder = Killed(holder.expect("sleep"));
+    let begun = Instant::now();
+    let args = ["cache", "--source", "mincore", "--json", "--of-process"];
+    let listed = run(&[&args[..], &[&holder.0.id().to_string()]].concat());
+    let taken = begun.elapsed();
+    assert!(taken < Duration::from_secs(2) + taskdiag_zoo::margin(), "{taken:?}");
+    assert!(
+        listed.code == Some(1) && listed.stderr.contains("mincore(2) takes too long for their size"),
+        "{listed:?}"
+    );
+    let document = listed.json();
+    assert_eq!(document["counters"]["over_budget"], 1, "{document}");
+    let rows = document["rows"].as_array().expect("rows");
+    let row = |path: &Path| rows.iter().find(|row| row["path"] == path.to_str().expect("UTF-8"));
+    let (large, small) = (row(&large).expect("it is open"), row(&small).expect("it is open"));
+    assert_eq!(
+        (&large["size_bytes"], &large["absent"]["cached_bytes"]),
+        (&json!(1_u64 << 42), &json!("over budget"))
+    );
+    assert_eq!(small["cached_bytes"], 8192, "{small}");
+    assert!(
+        rows.iter().all(|row| row == large || row["cached_bytes"].is_u64()),
+        "{rows:?}"
+    );
 }
 
 /// Check that a file counts once in each group that has it open or mapped, and once in the total; and what

@@ -68,6 +68,8 @@ pub struct Scan<'a> {
     /// Processes whose mappings could not be read because no thread could be started, and files.
     unread: u64,
     unread_files: u64,
+    /// How many files are so large that counting their pages takes too long.
+    large_files: u64,
     /// Whether to report the files' share of the machine's page cache.
     explains: bool,
 }
@@ -101,6 +103,7 @@ impl<'a> Scan<'a> {
             silent_files: 0,
             unread: 0,
             unread_files: 0,
+            large_files: 0,
             style,
             walk,
             depth,
@@ -277,6 +280,7 @@ impl<'a> Scan<'a> {
     fn count(&mut self, size_bytes: Known<u64>, usage: Known<Usage>) {
         self.silent_files += u64::from(usage == Err(Absent::NoAnswer));
         self.unread_files += u64::from(usage == Err(Absent::NoThread));
+        self.large_files += u64::from(usage == Err(Absent::OverBudget));
         self.totals.sum.add(size_bytes, usage);
     }
 
@@ -359,6 +363,7 @@ impl<'a> Scan<'a> {
             ("denied_processes", self.denied_processes),
             ("no_answer", self.silent_files + self.silent.len() as u64),
             ("no_thread", self.unread_files + self.unread),
+            ("over_budget", self.large_files),
         ]);
         counters.extend(self.cached_bytes().map(|bytes| ("cached_bytes", bytes)));
         counters
@@ -367,7 +372,7 @@ impl<'a> Scan<'a> {
     /// How many files the kernel does not answer for.
     fn unsupported(&self) -> u64 {
         let sum = self.totals.sum;
-        sum.files - sum.answered - sum.denied - self.silent_files - self.unread_files
+        sum.files - sum.answered - sum.denied - self.silent_files - self.unread_files - self.large_files
     }
 
     /// The cached bytes of all files together, if any could be queried.
@@ -408,6 +413,12 @@ impl<'a> Scan<'a> {
             if count > 0 {
                 self.complain(format_args!("{what} not read: {}", Error::NO_THREAD));
             }
+        }
+        let large = self.large_files;
+        if large > 0 {
+            self.complain(format_args!(
+                "{large} of {of_all}: mincore(2) takes too long for their size (as a PATH, a file has all the time)"
+            ));
         }
         let unsupported = self.unsupported();
         if unsupported > 0 {

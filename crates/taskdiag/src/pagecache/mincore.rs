@@ -1,6 +1,7 @@
 //! mincore(2), without its false answers.
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
@@ -21,7 +22,13 @@ const BEYOND: u64 = 1 << 30;
 const HUGETLBFS_MAGIC: u64 = 0x958458f6;
 
 /// Counts the cached pages of a file in the part that `range` touches, up to the end of the file.
-pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<u64, Refusal> {
+/// Fails with `TIMEDOUT` if that takes until `end`: it takes longer the larger the file is, even if it
+/// has no pages.
+pub(super) fn cached_pages(
+    file: BorrowedFd<'_>,
+    range: ByteRange,
+    end: Option<Instant>,
+) -> std::result::Result<u64, Refusal> {
     if fstatfs(file)?.f_type as u64 == HUGETLBFS_MAGIC {
         return Err(Refusal::NoPageCache);
     }
@@ -34,6 +41,9 @@ pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::resul
         let len = WINDOW.min(first + pages - window);
         cached += cached_in_window(file, window, len as usize)?;
         window += len;
+        if window < first + pages && end.is_some_and(|end| Instant::now() > end) {
+            return Err(Errno::TIMEDOUT.into());
+        }
     }
     Ok(cached)
 }

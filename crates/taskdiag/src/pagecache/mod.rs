@@ -39,6 +39,7 @@ mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, OnceLock};
+use std::time::Instant;
 
 use rustix::fs::{fstat, fstatfs, FileType, Stat};
 use rustix::io::Errno;
@@ -210,6 +211,16 @@ impl Source {
 
     /// Asks about a file.
     pub(crate) fn usage(self, file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<Usage, Refusal> {
+        self.usage_until(file, range, None)
+    }
+
+    /// Asks about a file. Fails with `TIMEDOUT` if mincore does not end until then.
+    fn usage_until(
+        self,
+        file: BorrowedFd<'_>,
+        range: ByteRange,
+        end: Option<Instant>,
+    ) -> std::result::Result<Usage, Refusal> {
         if self == Source::Cachestat {
             let asked = sys::CachestatRange {
                 off: range.offset,
@@ -223,7 +234,7 @@ impl Source {
                 });
             }
         }
-        match mincore::cached_pages(file, range) {
+        match mincore::cached_pages(file, range, end) {
             Ok(cached) => Ok(Usage { cached, all: None }),
             // A file that can't be mapped leads to no other.
             Err(Refusal::Other(Errno::NODEV)) if self == Source::Cachestat => Ok(Usage::of_nothing(self)),

@@ -30,6 +30,12 @@ use crate::errands::{self, Errands};
 use crate::readers;
 use crate::source::procfs::{self, Proc};
 
+/// How long mincore(2) may take for one file, and for all files that take as long as that; for each
+/// behind them, it may take the least. Anybody can make sparse files of any size.
+const MAX_FILE_TIME: Duration = Duration::from_millis(500);
+const MAX_FILES_TIME: Duration = Duration::from_secs(4);
+const LEAST_FILE_TIME: Duration = Duration::from_millis(5);
+
 /// Finds the files that processes hold, and asks about them.
 #[derive(Debug)]
 pub struct Finder {
@@ -40,6 +46,8 @@ pub struct Finder {
     range: ByteRange,
     patience: Duration,
     errands: Errands,
+    /// What is left of [`MAX_FILES_TIME`].
+    time_left: Duration,
 }
 
 impl Finder {
@@ -53,6 +61,7 @@ impl Finder {
             range,
             patience,
             errands: Errands::new(patience),
+            time_left: MAX_FILES_TIME,
         }
     }
 
@@ -291,10 +300,16 @@ impl Holder<'_> {
         is_meant: impl FnOnce(FileId) -> bool,
     ) -> Result<(FileId, SizeAndUsage), Failed> {
         let Finder {
-            source, range, errands, ..
+            source,
+            range,
+            errands,
+            time_left,
+            ..
         } = &mut *self.finder;
         errands.about(Some(device));
-        let numbers = [u64::from(*source == Source::Mincore), range.offset, range.len];
+        let time = (*time_left).clamp(LEAST_FILE_TIME, MAX_FILE_TIME);
+        let how = u64::from(*source == Source::Mincore) | (time.as_micros() as u64) << 1;
+        let numbers = [how, range.offset, range.len];
         let bytes = errands.run(count, numbers, path, Some(self.process.as_fd()))?;
         let [device, inode, size_bytes, outcome, nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted] =
             errands::numbers(bytes).ok_or(Errno::IO)?;
@@ -312,6 +327,10 @@ impl Holder<'_> {
             ALL => Ok(Some(counts)),
             ONLY_CACHED => Ok(None),
             DENIED => Err(Absent::Denied),
+            TOO_LONG => {
+                *time_left = time_left.saturating_sub(time);
+                Err(Absent::OverBudget)
+            }
             _ => Err(Absent::Unsupported),
         };
         let usage = all.map(|all| Usage { cached: nr_cache, all });
@@ -366,18 +385,15 @@ const ALL: u64 = 0;
 const ONLY_CACHED: u64 = 1;
 const DENIED: u64 = 2;
 const UNSUPPORTED: u64 = 3;
+const TOO_LONG: u64 = 4;
 
 /// In place of the size of a block device that can't be opened.
 const NO_SIZE: u64 = u64::MAX;
 
-/// An errand: opens a file below the directory that was handed over, and asks about it. Returns its
-/// device, inode number and size, what was found out, and the counts.
-fn count(
-    files: &mut WorkFiles,
-    [is_mincore, offset, len]: [u64; 3],
-    path: &CStr,
-    room: &mut [u8],
-) -> Result<usize, Errno> {
+/// An errand: opens a file below the directory that was handed over, and asks about it. `how` has the
+/// time for mincore in microseconds, and in bit 0 whether that is the source. Returns its device, inode
+/// number and size, what was found out, and the counts.
+fn count(files: &mut WorkFiles, [how, offset, len]: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let process = files.given.as_ref().ok_or(Errno::BADF)?;
     // A FIFO or a character device must not be opened.
     files.file = None;
@@ -386,7 +402,8 @@ fn count(
     if !has_pages(&stat) {
         return Err(Errno::NOENT);
     }
-    let source = if is_mincore == 0 {
+    let end = Instant::now() + Duration::from_micros(how >> 1);
+    let source = if how & 1 == 0 {
         Source::Cachestat
     } else {
         Source::Mincore
@@ -396,7 +413,7 @@ fn count(
     let counted = match errands::opened(files) {
         Ok(file) => {
             size_bytes = size(file, &stat)?;
-            source.usage(file, ByteRange { offset, len })
+            source.usage_until(file, ByteRange { offset, len }, Some(end))
         }
         Err(Errno::ACCESS | Errno::PERM) => Err(Refusal::Denied),
         Err(errno) => Err(Refusal::Other(errno)),
@@ -405,6 +422,7 @@ fn count(
         Ok(Usage { all: Some(_), .. }) => ALL,
         Ok(Usage { all: None, .. }) => ONLY_CACHED,
         Err(Refusal::Denied) => DENIED,
+        Err(Refusal::Other(Errno::TIMEDOUT)) => TOO_LONG,
         Err(_) => UNSUPPORTED,
     };
     let Usage { cached, all } = counted.unwrap_or(Usage::of_nothing(source));
