@@ -239,6 +239,41 @@ fn a_silent_user_database_holds_nobody() {
     assert!(took < Duration::from_millis(4500), "{took:?}");
 }
 
+/// Check that every command that looks at processes ends beside one that holds its memory lock.
+#[test]
+fn every_command_ends() {
+    let _turn = run_first();
+    let holder = holders(1);
+    let pid = holder[0].pid.to_string();
+    for line in [
+        "maps -x PID",
+        "maps --build-id PID",
+        "maps --all --limit 1",
+        "files --use all PID",
+        "files --deleted",
+        "files --path /bin/sleep",
+        "cache --of-process PID",
+        "cache --top 2",
+        "cache --by user",
+        "normalize PID 0x200000000010",
+        "sockets -p PID",
+        "net -p PID -d 0.1 -n 1",
+        "mem -p PID",
+        "mem --system",
+        "ps -p PID -o all",
+        "watch -p PID -n 2 -d 0.1 -o all",
+        "pgrep -f nosuch",
+        "top -b -n 1 -p PID -o pid,pss_bytes,cmdline",
+    ] {
+        let line = line.replace("PID", &pid);
+        let mut command = common::command(&line.split(' ').collect::<Vec<_>>());
+        command.env_remove("TASKDIAG_PATIENCE");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("the binary runs");
+        assert!(ends_within(&mut child, Duration::from_secs(4) + margin()), "{line}");
+    }
+}
+
 /// Check that the page of a process is complete in time and lists what did not answer: for a
 /// process that holds its memory lock, one whose mount does not answer, and one that holds a socket
 /// lock.
