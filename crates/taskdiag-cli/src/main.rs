@@ -239,7 +239,7 @@ fn instead_of_pid(command: &str, word: &str) -> String {
         return format!("the sockets with a port: `taskdiag sockets --port {port}`");
     }
     if word.contains('/') || Path::new(word).exists() {
-        let word = text::for_shell(word);
+        let word = text::written(|out| text::quote_for_shell(out, word.as_bytes()));
         return format!("who has a file open: `taskdiag files --path {word}`");
     }
     if command == "sockets" && taskdiag_core::socket::state_named(word).is_ok() {

@@ -423,13 +423,13 @@ impl Match {
                 write_text(&mut line, &text);
             }
             (true, arguments) => {
-                shell_quote(&mut name, comm);
+                text::quote_for_shell(&mut name, comm);
                 if let Ok(Value::Texts(arguments)) = arguments {
                     for argument in arguments.iter() {
                         if !line.is_empty() {
                             line.push(b' ');
                         }
-                        shell_quote(&mut line, argument);
+                        text::quote_for_shell(&mut line, argument);
                     }
                 }
                 // As in pgrep.
@@ -456,29 +456,6 @@ fn write_text(out: &mut Vec<u8>, bytes: &[u8]) {
     } else {
         text::escape(out, bytes);
     }
-}
-
-/// Appends a word in quotes for a shell, if it needs some: `'…'` as in pgrep, and `$'…'` with escapes
-/// for what a terminal might not show.
-fn shell_quote(out: &mut Vec<u8>, word: &[u8]) {
-    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+:,./-".contains(byte);
-    if !word.is_empty() && word.iter().all(is_safe) {
-        return out.extend_from_slice(word);
-    }
-    let escaped = text::escaped(word);
-    let backslashes = word.iter().filter(|&&byte| byte == b'\\').count();
-    let is_plain = escaped.len() == word.len() + backslashes;
-    out.extend_from_slice(if is_plain { b"'" } else { b"$'" });
-    for &byte in word {
-        match byte {
-            b'\'' if is_plain => out.extend_from_slice(b"'\\''"),
-            b'\'' | b'\\' if !is_plain => out.extend_from_slice(&[b'\\', byte]),
-            b' '..=b'~' => out.push(byte),
-            _ if is_plain => out.push(byte),
-            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-        }
-    }
-    out.push(b'\'');
 }
 
 /// Whether a task catches a signal. Nothing catches signal 0.

@@ -30,13 +30,27 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A word as a shell takes it.
-pub fn for_shell(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%=".contains(&byte);
-    if word.bytes().all(is_plain) {
-        return word.to_owned();
+/// Appends a word in quotes for a shell, if it needs some: `'…'` as in pgrep, and `$'…'` with escapes
+/// for what a terminal might not show.
+pub fn quote_for_shell(out: &mut Vec<u8>, word: &[u8]) {
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+:,./-".contains(byte);
+    if !word.is_empty() && word.iter().all(is_safe) {
+        return out.extend_from_slice(word);
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    let escaped = escaped(word);
+    let backslashes = word.iter().filter(|&&byte| byte == b'\\').count();
+    let is_plain = escaped.len() == word.len() + backslashes;
+    out.extend_from_slice(if is_plain { b"'" } else { b"$'" });
+    for &byte in word {
+        match byte {
+            b'\'' if is_plain => out.extend_from_slice(b"'\\''"),
+            b'\'' | b'\\' if !is_plain => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ if is_plain => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'\'');
 }
 
 /// Whether the locale says that the terminal supports UTF-8.

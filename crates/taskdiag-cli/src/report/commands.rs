@@ -4,29 +4,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::present::Memory;
+use crate::output::text;
 
 /// A command, and a remark about it.
 pub type Command = (String, &'static str);
 
 /// Quotes a word of a command line for a shell.
 pub fn quoted(word: &[u8]) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:=@%,".contains(&byte);
-    match std::str::from_utf8(word) {
-        Ok(text) if !word.is_empty() && word.iter().all(|&byte| is_plain(byte)) => text.to_owned(),
-        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        // A form that bash, zsh and ksh have for any bytes.
-        _ => {
-            let mut quoted = "$'".to_owned();
-            for &byte in word {
-                match byte {
-                    b'\'' | b'\\' => quoted.extend(['\\', char::from(byte)]),
-                    b' '..=b'~' => quoted.push(char::from(byte)),
-                    _ => quoted += &format!("\\x{byte:02x}"),
-                }
-            }
-            quoted + "'"
-        }
-    }
+    text::written(|out| text::quote_for_shell(out, word))
 }
 
 /// The commands, by section of the page. `@time@` stands for the moment that was selected in a
