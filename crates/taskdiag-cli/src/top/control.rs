@@ -56,35 +56,20 @@ fn io_text(priority: i32) -> String {
 
 fn io_priority(text: &str) -> Option<i32> {
     // `be 7`, `be7`, and `2 7` as ionice(1) counts.
-    let (class, level) = match text.split_once(' ') {
-        Some((class, level)) => (class, Some(level)),
-        None => match text
-            .char_indices()
-            .last()
-            .filter(|(at, last)| *at > 0 && last.is_ascii_digit())
-        {
-            Some((at, _)) => (&text[..at], Some(&text[at..])),
-            None => (text, None),
-        },
+    let class = text.strip_suffix(|last: char| last.is_ascii_digit()).unwrap_or(text);
+    let (class, level) = match class {
+        "" => (text, ""),
+        class => (class.trim_end(), &text[class.len()..]),
     };
     let is_class = |(number, (name, other)): (usize, &(&str, &str))| {
         [name, other].contains(&&class) || class == number.to_string()
     };
     let class = IO_CLASSES.iter().enumerate().position(is_class)? as i32;
-    let has_level = class == 1 || class == 2;
-    let level = match level {
-        Some(level) => level
-            .trim()
-            .parse()
-            .ok()
-            .filter(|level| has_level && (0..8).contains(level))?,
-        None => {
-            if has_level {
-                4
-            } else {
-                0
-            }
-        }
+    let level = match (level, class) {
+        ("", 1 | 2) => 4,
+        ("", _) => 0,
+        (level, 1 | 2) => level.parse().ok().filter(|level| (0..8).contains(level))?,
+        _ => return None,
     };
     Some(class << IO_CLASS_SHIFT | level)
 }
@@ -335,6 +320,11 @@ mod tests {
             ),
             (ControlKind::Io, "idle", Some((3 << IO_CLASS_SHIFT, "idle"))),
             (ControlKind::Io, "none", Some((0, "none"))),
+            (ControlKind::Io, "rt7", Some((1 << IO_CLASS_SHIFT | 7, "realtime 7"))),
+            (ControlKind::Io, "2 7", Some((2 << IO_CLASS_SHIFT | 7, "best-effort 7"))),
+            (ControlKind::Io, "3", Some((3 << IO_CLASS_SHIFT, "idle"))),
+            (ControlKind::Io, "idle3", None),
+            (ControlKind::Io, "9 1", None),
             (ControlKind::Io, "idle 3", None),
             (ControlKind::Io, "be 8", None),
             (ControlKind::Io, "", None),

@@ -25,10 +25,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, cursor: usize, scene: &Scene<'_>) -
     let mut before = "";
     for (index, item) in items.iter().enumerate() {
         let (label, value, about) = match *item {
-            Item::Setting(place) => {
-                let setting = &SETTINGS[place];
-                (setting.key, (setting.get)(view), setting.about)
-            }
+            Item::Setting(setting) => (setting.key, (setting.get)(view), setting.about),
             Item::Header(part) => {
                 let mark = if view.header.contains(&part) { "[x]" } else { "[ ]" };
                 let about = "a line about the machine, which is there or not";

@@ -673,21 +673,14 @@ impl View {
             return None;
         }
         match keys::typed(key) {
-            // A text that is pasted is checked as a whole, by the next key.
-            Some(Typed::Edit(edit)) if key.pasted => {
-                prompt.line.edit(edit);
-                prompt.error = None;
-                self.prompt = Some(prompt);
-                None
-            }
             Some(Typed::Edit(edit)) => {
                 prompt.line.edit(edit);
-                self.typed(prompt);
+                self.typed(prompt, key.pasted);
                 None
             }
             Some(Typed::Complete) => {
                 prompt.line.complete(&prompt.names);
-                self.typed(prompt);
+                self.typed(prompt, false);
                 None
             }
             Some(Typed::Done) => self.done(prompt, table),
@@ -703,9 +696,10 @@ impl View {
         }
     }
 
-    fn typed(&mut self, mut prompt: Prompt) {
-        // Looking up a user may take long, and half a name is no mistake.
-        let is_begun = prompt.question == Question::Users || !prompt.line.meant(&prompt.names).is_empty();
+    fn typed(&mut self, mut prompt: Prompt, is_pasted: bool) {
+        // A text that is pasted is checked as a whole, by the next key. Looking up a user may take long,
+        // and half a name is no mistake.
+        let is_begun = is_pasted || prompt.question == Question::Users || !prompt.line.meant(&prompt.names).is_empty();
         prompt.error = if is_begun {
             None
         } else {
