@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId, Task};
 
 use super::cgroup_mount;
 use super::text::{self, plain, since_boot_ns, Id, Plain, Said, Side, Text, TICK_NS};
@@ -154,6 +154,8 @@ pub struct Report {
     pub misfits: BTreeMap<Field, Vec<String>>,
     /// Such values.
     pub moved: usize,
+    /// Processor times of which the handle keeps a part that it gave earlier.
+    pub kept: usize,
     pub wrong: Vec<String>,
     pub rounds: usize,
 }
@@ -164,8 +166,8 @@ impl Report {
         let values: usize = self.counts.values().map(|(values, _)| values).sum();
         let absent: usize = self.counts.values().map(|(_, absent)| absent).sum();
         println!(
-            "{what}: {} tasks, {values} values and {absent} absences compared, {} that the text denies, {} moved, {} rounds",
-            self.tasks, self.beyond_text, self.moved, self.rounds
+            "{what}: {} tasks, {values} values and {absent} absences compared, {} that the text denies, {} moved, {} kept, {} rounds",
+            self.tasks, self.beyond_text, self.moved, self.kept, self.rounds
         );
         for (field, (values, absent)) in &self.counts {
             let misfits = self.misfits.get(field).map_or(0, Vec::len);
@@ -286,6 +288,30 @@ fn is_beyond_text((before, after): (&Text, &Text), (said, says): (&Said, &Said),
     }
 }
 
+/// User and system time as the text counts them.
+fn task_times(task: &Task) -> Option<(i128, i128)> {
+    let [utime, stime] = [Field::UtimeNs, Field::StimeNs].map(|field| Some(plain(field, task.value(field).ok()?)));
+    match (utime?, stime?) {
+        (Plain::Number(utime), Plain::Number(stime)) => Some((utime, stime)),
+        _ => None,
+    }
+}
+
+/// Whether a handle keeps a part of the processor time that it gave earlier and that is greater than
+/// the kernel's, while the sum is the kernel's. Until its first tick in the system, all time of a task
+/// is user time, later perhaps none is. Neither the kernel nor a handle lowers a part that it gave, so
+/// whoever reads last before that tick has the greater part from then on.
+fn has_kept_part((before, after): (&Text, &Text), times: (i128, i128), earlier: (i128, i128)) -> bool {
+    let texts = [before, after].map(|text| Some((text.stat(14).ok()?, text.stat(15).ok()?)));
+    let [Some(before), Some(after)] = texts else {
+        return false;
+    };
+    let is_kept = times.0 == earlier.0 && times.0 > before.0.max(after.0)
+        || times.1 == earlier.1 && times.1 > before.1.max(after.1);
+    // Both parts are whole ticks, so that their sum may have lost one.
+    is_kept && (before.0 + before.1 - 1..=after.0 + after.1 + 1).contains(&(times.0 + times.1))
+}
+
 /// The verdict about a value that is not judged as its nature says.
 fn exception(id: Id, field: Field, (before, after): (&Text, &Text), (said, ours): (&Said, &Said)) -> Option<Verdict> {
     let is_own = id.pid == std::process::id();
@@ -319,6 +345,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     let query = Query::new(scope).fields(crate::fields());
     let mut unclear: Option<BTreeMap<Id, BTreeSet<Field>>> = None;
     let mut last_seen = BTreeMap::new();
+    let mut given = BTreeMap::new();
     while report.rounds < ROUNDS && unclear.as_ref().is_none_or(|unclear| !unclear.is_empty()) {
         report.rounds += 1;
         let began = now_ticks();
@@ -373,6 +400,13 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                     *if ours.is_ok() { values } else { absent } += 1;
                     continue;
                 }
+                let times = (nature == Nature::Divided).then(|| task_times(&task)).flatten();
+                if let Some((times, earlier)) = times.zip(given.get(&id)) {
+                    if has_kept_part((before, after), times, *earlier) {
+                        report.kept += 1;
+                        continue;
+                    }
+                }
                 let story = format!(
                     "{source} {scope:?}: {}/{} ({}) {field}: {} instead of {} before and {} after{}",
                     id.pid,
@@ -409,6 +443,8 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 }
             }
         }
+        let times = |(&id, &row): (&Id, &usize)| Some((id, task_times(&snapshot.task(row))?));
+        given = rows.iter().filter_map(times).collect();
         unclear = Some(next);
     }
     for (id, fields) in unclear.into_iter().flatten() {
