@@ -210,7 +210,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         hint => hint,
     };
     let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
-    let mut lines = vec![message.to_owned()];
+    let message = message.replace("invalid digit found in string", "not a whole number");
+    let message = message.replace("number too large to fit in target type", "too large");
+    let mut lines = vec![message];
     // It may be about an option, and says how to give what begins with a dash.
     let own = rest.lines().filter_map(|line| line.strip_prefix("  tip: "));
     let own = own.filter(|other| tip.is_none() && !other.starts_with("to pass "));

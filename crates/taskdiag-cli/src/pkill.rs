@@ -87,7 +87,7 @@ pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
         // signal.
         let is_value = arguments[index - 1] == "-q" || arguments[index - 1] == "--queue";
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_name = name.len() > 1 && by_name(name).is_some();
+        let is_name = name.len() > 1 && by_name(name).is_some() || name.len() > 3 && name.starts_with("SIG");
         if !is_value && (is_number || is_name) {
             arguments[index] = format!("--signal={name}").into();
             break;
@@ -311,6 +311,7 @@ mod tests {
             ("taskdiag pkill -SIG0 x", "taskdiag pkill --signal=SIG0 x"),
             ("taskdiag pkill -exit x", "taskdiag pkill --signal=exit x"),
             ("taskdiag pkill -SIG x", "taskdiag pkill -SIG x"),
+            ("taskdiag pkill -SIGFOO x", "taskdiag pkill --signal=SIGFOO x"),
             ("taskdiag pkill -q -5 -INT x", "taskdiag pkill -q -5 --signal=INT x"),
             ("taskdiag pkill -f -- -", "taskdiag pkill -f -- -"),
             ("taskdiag pkill -f -- -9", "taskdiag pkill -f -- -9"),

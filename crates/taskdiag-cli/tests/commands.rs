@@ -1143,6 +1143,10 @@ fn habits_get_hints() {
         ("top -b --where net_bytes_per_s>1", "is a rate, for -o and --sort"),
         ("ps --where read_bytes_per_s>1", "--sort -read_bytes_per_s"),
         ("files --where net_bytes_per_s>1", "--sort -net_bytes_per_s"),
+        ("ps --limit abc", "'--limit <N>': not a whole number"),
+        ("pkill -SIGFOO x", "\"SIGFOO\" is not a signal"),
+        ("process", "`taskdiag ps` lists processes"),
+        ("top --limit 3", "`taskdiag watch --limit N`"),
     ] {
         let args: Vec<&str> = typed.split(' ').collect();
         let output = command(&args)

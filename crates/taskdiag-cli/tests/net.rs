@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{Read as _, Write as _};
+use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +11,21 @@ use std::time::Duration;
 
 use common::{run, run_as_nobody, run_with_two_capabilities, Recorder, Recording, Run};
 
-/// Runs commands while this process sends 100 bytes again and again, through UNIX sockets.
+/// Runs commands while this process sends 100 bytes again and again, through UNIX sockets, and some
+/// through the loopback interface.
 fn while_sending(check: impl FnOnce(&str)) {
     let is_over = AtomicBool::new(false);
     let (mut one, mut other) = UnixStream::pair().expect("a pair");
+    let nearby = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    nearby
+        .connect(nearby.local_addr().expect("an address"))
+        .expect("it is connected");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 one.write_all(&[1; 100]).expect("it is sent");
                 other.read_exact(&mut [0; 100]).expect("it is received");
+                nearby.send(&[1; 10]).expect("it is sent");
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -51,6 +58,8 @@ fn senders_are_shown() {
 
         let none = run(&["net", "--where", filter, "--json"]).json();
         assert_eq!(none["rows"].as_array().map(Vec::len), Some(0));
+        let told = run(&["net", "--where", filter]).stderr;
+        assert!(told.contains("but within this one: -o +loopback_"), "{told}");
 
         let several = [
             "net",

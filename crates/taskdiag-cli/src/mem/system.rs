@@ -146,7 +146,8 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if args.options.stats {
         answers.say_stats(tasks.len());
     }
-    Ok(whole.and(answers.report(&[(&missing, tasks.len())])))
+    let with_memory = (counts.read + counts.missing) as usize;
+    Ok(whole.and(answers.report(&[(&missing, with_memory)])))
 }
 
 fn table(args: &Args, account: &Account) -> Result<(), Failure> {

@@ -369,6 +369,9 @@ mod tests {
         assert_eq!(priority::io_priority(thread).map(io_text), Ok("idle".to_owned()));
         assert_eq!(ControlKind::Io.now(&target), "idle");
         assert_eq!(ControlKind::Affinity.now(&target), "0");
+        // The kernel takes what is there, and does not say what it left out.
+        let some = control(ControlKind::Affinity, "0,1023").apply(&target);
+        assert!(some.is_err_and(|said| said.starts_with("it may use 0 now")));
         assert_eq!(control(ControlKind::Signal, "TERM").apply(&target), Ok(()));
         child.wait().expect("it ends");
         for control in controls() {

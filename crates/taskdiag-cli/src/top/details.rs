@@ -196,7 +196,12 @@ impl Lister {
         ];
         let missing = counters.filter(|(name, count)| *count > 0 && !DONE.contains(name));
         let most = (self.rows.len() == MAX_ROWS).then(|| format!("at most {MAX_ROWS} rows"));
-        let missing = missing.map(|(name, count)| format!("{name} {count}")).chain(most);
+        let missing = missing.map(|(name, count)| match name {
+            "denied" | "processes_denied" => "you may not see them".to_owned(),
+            "maps_denied" => "you may not see mapped files".to_owned(),
+            _ => format!("{count} {}", name.replace('_', " ")),
+        });
+        let missing = missing.chain(most);
         let columns = self.shown.iter().map(|shown| {
             let is_number = shown.align(self.relation) == Align::Right;
             (shown.heading, is_number)

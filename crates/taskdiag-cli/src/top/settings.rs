@@ -159,6 +159,9 @@ pub fn usual_path() -> Option<PathBuf> {
     Some(directory.join("taskdiag/top.conf"))
 }
 
+/// What is said of a wrong value with the sign of a comment, which may also be part of a filter.
+const LONE_COMMENT: &str = " (a comment has a line of its own)";
+
 /// Applies the settings in a text. An error has its line number.
 fn parse(text: &str, view: &mut View) -> Result<(), (usize, String)> {
     let text = text.trim_start_matches('\u{feff}');
@@ -175,9 +178,12 @@ fn parse(text: &str, view: &mut View) -> Result<(), (usize, String)> {
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
         let known = || unknown("setting", key, SETTINGS.iter().map(|setting| setting.key)).message();
         let setting = setting.ok_or_else(|| wrong(known()))?;
-        setting
-            .set(view, value)
-            .map_err(|message| wrong(format!("{key}: {message}")))?;
+        setting.set(view, value).map_err(|message| {
+            wrong(format!(
+                "{key}: {message}{}",
+                if value.contains('#') { LONE_COMMENT } else { "" }
+            ))
+        })?;
     }
     Ok(())
 }

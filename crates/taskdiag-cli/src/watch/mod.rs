@@ -329,6 +329,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         .map_or(Fields::NONE, |sums| grouping::fields(sums.by()));
     // These identify a task and show whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
+    if preset.is_of_network {
+        fields |= Field::LoopbackSentBytes;
+    }
     let mut query = request.query;
     let rated = take_filter(&mut query, &mut fields);
     let mut query = query.fields(fields);
@@ -347,7 +350,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut answers = Answers::default();
     let mut history = LastSamples::new(lacks_idle);
     let mut end = None;
-    let (mut since, mut restarts) = (None, 0_u64);
+    let (mut since, mut restarts, mut is_quiet) = (None, 0_u64, true);
     let (mut handle, mut outcome) = match &request.past {
         Some(past) => past.handle(&mut |now_ns, before_ns, snapshot| {
             let now = SampleTime::recorded(now_ns);
@@ -417,6 +420,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             (&sort, limit),
             &mut screen.missing,
         );
+        is_quiet &= rows.is_empty();
         let sample = document::Sample {
             number: sample,
             time: &time,
@@ -453,6 +457,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         .and(remotes.map_or(Outcome::Complete, RemoteSums::report));
     if preset.is_of_network && is_of_all {
         net::say_unseen();
+    }
+    if preset.is_of_network && is_quiet && options.format() == Format::Table {
+        net::say_loopback(answers.snapshot());
     }
     if restarts > 0 {
         say(format_args!(

@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>, columns:
     let expression = parser.any()?;
     match parser.peek()? {
         Token { kind: Kind::End, .. } => Ok(Filter(expression)),
-        token => Err(parser.expected("`and`, `or` or the end", token)),
+        token => Err(parser.not_the_end(token)),
     }
 }
 
@@ -62,6 +62,20 @@ impl<'a> Parser<'a> {
     /// The error that `what` was expected in place of `token`.
     fn expected(&self, what: &str, token: Token<'_>) -> ParseError {
         self.error(token.start, format!("expected {what}, found {}", self.shown(token)))
+    }
+
+    /// The error about a token where the expression could end. A unit or sign may be meant.
+    fn not_the_end(&self, token: Token<'_>) -> ParseError {
+        let mut error = self.expected("`and`, `or` or the end", token);
+        let before = self.text[..token.start].trim_end();
+        if before.ends_with(|last: char| last.is_ascii_digit()) {
+            error.message += match token.kind {
+                Kind::Word("%") => "; percent are numbers without this sign",
+                Kind::Word(_) => "; a unit has no space before it, as in 100M",
+                _ => "",
+            };
+        }
+        error
     }
 
     /// A token, for messages.
@@ -413,6 +427,16 @@ mod tests {
                 7,
             ),
             ("uid == 'nobody there'", "no user id has the name", 7),
+            (
+                "rss_bytes > 100 M",
+                "found `M`; a unit has no space before it, as in 100M",
+                16,
+            ),
+            (
+                "cpu_percent > 50%",
+                "found `%`; percent are numbers without this sign",
+                16,
+            ),
             ("groups has 'nobody there'", "no group id has the name", 11),
             ("groups has ", "expected a number, a name in quotes", 11),
             ("pid == ", "expected a number or another field to compare pid with", 7),
