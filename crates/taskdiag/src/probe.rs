@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{access, Access};
 use rustix::io::Errno;
 use rustix::process::{getegid, getgroups};
-use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace};
+use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace, sees_values};
 use taskdiag_core::support::{Fact, Support};
 use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, proc_file, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
@@ -25,7 +25,7 @@ pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Pa
     let mut support = Support::default();
     support.procfs = procfs(proc, status.as_deref().ok());
     support.procfs_complete = procfs_complete(proc);
-    support.may_trace = may_trace();
+    support.may_trace = sees_values();
     support.bpf_built = bpf_built(built);
     support.btf = btf();
     support.bpf_load = bpf_load();

@@ -12,9 +12,8 @@ pub(super) struct Facts {
     pub is_loaded: bool,
     /// The program can be loaded, as far as is known.
     pub can_load: bool,
-    /// The caller may trace every process. For other processes procfs denies the files; BPF does
-    /// not.
-    pub may_trace: bool,
+    /// Procfs denies the caller the files of no process. BPF never does.
+    pub sees_values: bool,
     /// The number of processes whose files are asked for.
     pub processes: usize,
 }
@@ -35,7 +34,7 @@ pub(super) fn plan(facts: &Facts) -> Result<SourceId> {
             ErrorKind::Unsupported,
             format!("the source {source} does not answer about open files: bpf, procfs and broker do"),
         )),
-        None if !facts.may_trace && facts.processes > 0 && (facts.is_loaded || facts.can_load) => Ok(SourceId::Bpf),
+        None if !facts.sees_values && facts.processes > 0 && (facts.is_loaded || facts.can_load) => Ok(SourceId::Bpf),
         None if facts.is_loaded && facts.processes >= WORTH_A_RUN => Ok(SourceId::Bpf),
         None if facts.can_load && facts.processes as u64 * SAVED > LOAD => Ok(SourceId::Bpf),
         None => Ok(SourceId::Procfs),
@@ -62,7 +61,7 @@ mod tests {
             forced: None,
             is_loaded: false,
             can_load: true,
-            may_trace: true,
+            sees_values: true,
             processes: 5000,
         };
         let planned = |facts: Facts| plan(&facts).expect("a source");
@@ -92,7 +91,7 @@ mod tests {
         }
         // A caller without the right to trace sees more through BPF, whatever the cost.
         let capable = Facts {
-            may_trace: false,
+            sees_values: false,
             processes: 1,
             ..facts
         };
