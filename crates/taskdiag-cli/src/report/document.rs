@@ -221,6 +221,7 @@ fn moment(present: &Present) -> Value {
             "comm": shown(&process.comm),
             "user": process.user,
             "bytes": process.bytes,
+            "is_resident": process.is_resident,
             "used_ns": process.used_ns,
             "groups": process.groups.each_ref().map(name),
         })
@@ -246,21 +247,28 @@ fn moment(present: &Present) -> Value {
             rows.into()
         })
         .collect();
-    let missing = match (present.missing, present.why) {
-        (0, _) | (_, None) => String::new(),
-        (missing, Some(why)) => format!(
-            " {} left out, whose memory is not known ({}).",
-            counted(missing, "process"),
-            why.as_str()
+    let missing = [
+        (&present.missing, "left out, whose memory is not known"),
+        (
+            &present.resident,
+            "with resident size, because the proportional one is not known",
         ),
-    };
+    ];
+    let missing = missing
+        .into_iter()
+        .filter(|(reasons, _)| !reasons.is_empty())
+        .map(|(reasons, what)| {
+            let each: Vec<String> = reasons.iter().map(|(why, count)| format!("{why}: {count}")).collect();
+            let all = counted(reasons.values().sum(), "process");
+            format!(" {all} {what} ({}).", each.join(", "))
+        });
     json!({
         "ms": ms(present.wall_ns),
         "memory": memory_name(present.memory),
         "processes": listed.iter().map(process).collect::<Vec<Value>>(),
         "rest": rests,
         "account": present.account.as_ref().map(account),
-        "missing": missing,
+        "missing": missing.collect::<String>(),
     })
 }
 
@@ -436,6 +444,7 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::present::Reasons;
     use super::*;
 
     fn point(wall_ns: i64, busy: Option<f64>) -> Point {
@@ -545,8 +554,8 @@ mod tests {
                 wall_ns: 0,
                 memory: Memory::Rss,
                 processes: Vec::new(),
-                missing: 0,
-                why: None,
+                resident: Reasons::new(),
+                missing: Reasons::new(),
                 account: None,
             },
             caches: Vec::new(),

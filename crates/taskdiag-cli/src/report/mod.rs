@@ -187,12 +187,21 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
                 .to_owned(),
         );
     }
-    let missing = read.points.iter().map(|point| point.missing).max().unwrap_or(0);
-    if missing > 0 {
-        let note = format!(
-            "memory: up to {} missing from a sample, because their memory is not known",
-            counted(missing, "process")
-        );
+    let most = |of: fn(&reading::Point) -> u64| read.points.iter().map(of).max().unwrap_or(0);
+    for (count, what) in [
+        (
+            most(|point| point.missing),
+            "missing from a sample, because their memory is not known",
+        ),
+        (
+            most(|point| point.resident),
+            "in a sample with resident size, because the proportional one is not known",
+        ),
+    ] {
+        if count == 0 {
+            continue;
+        }
+        let note = format!("memory: up to {} {what}", counted(count, "process"));
         say(&note);
         notes.push(note);
         *outcome = Outcome::Partial;

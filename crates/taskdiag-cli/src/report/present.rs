@@ -1,5 +1,7 @@
 //! The processes of one moment, and the machine's memory at that time.
 
+use std::collections::BTreeMap;
+
 use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 
 use super::reading::used_ns;
@@ -25,7 +27,22 @@ impl Memory {
             Memory::Rss => Field::RssBytes,
         }
     }
+
+    /// The memory of a process. If its proportional size is not known, this is the resident one, and
+    /// the reason.
+    pub fn of(self, task: &Task<'_>) -> Result<(u64, Option<Absent>), Absent> {
+        match (self, task.pss_bytes()) {
+            (Memory::Rss, _) => Ok((task.rss_bytes()?, None)),
+            (Memory::Pss, Err(why)) if why != Absent::NoMemory => {
+                task.rss_bytes().map(|bytes| (bytes, Some(why))).map_err(|_| why)
+            }
+            (Memory::Pss, bytes) => Ok((bytes?, None)),
+        }
+    }
 }
+
+/// Numbers of processes, by the reason why something is not known of them.
+pub type Reasons = BTreeMap<Absent, u64>;
 
 /// The groupings of processes.
 pub const GROUPINGS: [&grouping::Grouping; 3] = [&grouping::PROGRAM, &grouping::UNIT, &grouping::CONTAINER];
@@ -54,6 +71,8 @@ pub struct Process {
     pub groups: [Name; 3],
     /// Its memory.
     pub bytes: u64,
+    /// Whether this is the resident size, in place of the proportional one.
+    pub is_resident: bool,
     /// Its processor time since it began, if that is known.
     pub used_ns: Option<u64>,
 }
@@ -67,10 +86,10 @@ pub struct Present {
     pub memory: Memory,
     /// All processes whose memory could be read, those with the most memory first.
     pub processes: Vec<Process>,
-    /// The number of processes whose memory could not be read.
-    pub missing: u64,
-    /// Why the memory of the first of them could not be read.
-    pub why: Option<Absent>,
+    /// Those of which the resident size is shown, because the proportional one could not be read.
+    pub resident: Reasons,
+    /// Those whose memory could not be read.
+    pub missing: Reasons,
     /// The machine's memory, by use; `None` if its numbers are unknown.
     pub account: Option<Account>,
 }
@@ -100,21 +119,22 @@ impl Present {
             wall_ns,
             memory,
             processes: Vec::new(),
-            missing: 0,
-            why: None,
+            resident: Reasons::new(),
+            missing: Reasons::new(),
             account: None,
         };
         let mut tally = SystemTally::default();
         let mut absences = Absences::new();
         for task in &tasks {
             tally.add(task, &mut absences);
-            match task.value(memory.field()) {
-                Ok(Value::Unsigned(bytes)) => present.processes.extend(process(task, bytes)),
-                Err(Absent::NoMemory) | Ok(_) => {}
-                Err(why) => {
-                    present.missing += 1;
-                    present.why = present.why.or(Some(why));
+            match memory.of(task) {
+                Ok((bytes, why)) => {
+                    present.processes.extend(process(task, bytes, why.is_some()));
+                    why.into_iter()
+                        .for_each(|why| *present.resident.entry(why).or_default() += 1);
                 }
+                Err(Absent::NoMemory) => {}
+                Err(why) => *present.missing.entry(why).or_default() += 1,
             }
         }
         present
@@ -125,7 +145,7 @@ impl Present {
     }
 }
 
-fn process(task: &Task<'_>, bytes: u64) -> Option<Process> {
+fn process(task: &Task<'_>, bytes: u64, is_resident: bool) -> Option<Process> {
     let user = match (task.value(Field::User), task.euid()) {
         (Ok(Value::Text(name)), _) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
         (_, Ok(uid)) => uid.to_string(),
@@ -137,6 +157,7 @@ fn process(task: &Task<'_>, bytes: u64) -> Option<Process> {
         user,
         groups: names(task).map(|name| name.map_or_else(Name::None, |text| Name::Text(text.to_vec()))),
         bytes,
+        is_resident,
         used_ns: used_ns(task),
     })
 }

@@ -57,6 +57,9 @@ pub struct Point {
     pub is_used: [bool; Resource::ALL.len()],
     /// The number of processes whose memory is unknown.
     pub missing: u64,
+    /// The number of processes of which the resident size counts, because the proportional one is not
+    /// known.
+    pub resident: u64,
 }
 
 /// The data that were read.
@@ -335,7 +338,8 @@ impl Reader {
             let end = Field::Comm | Field::State | Field::ThreadsCount;
             let cgroup = Field::CgroupId | Field::Cgroup;
             let moved = Fields::from_iter(DISK.into_iter().chain(NETWORK));
-            Query::processes().fields(naming() | counters | moved | end | cgroup | read.memory.field())
+            Query::processes()
+                .fields(naming() | counters | moved | end | cgroup | read.memory.field() | Field::RssBytes)
         });
         query.clone()
     }
@@ -495,7 +499,7 @@ impl Reader {
 
     fn add_point(&mut self, now: &Before, moment: &MachineState) {
         let point = self.read.points.len();
-        let mut missing = 0;
+        let (mut missing, mut resident) = (0, 0);
         let elapsed_ns = self
             .before
             .as_ref()
@@ -507,14 +511,11 @@ impl Reader {
         let mut used = Vec::new();
         let mut is_used = [false; Resource::ALL.len()];
         for task in self.snapshot.tasks() {
-            let memory = match task.value(self.read.memory.field()) {
-                Ok(Value::Unsigned(bytes)) => bytes as f64,
-                Err(Absent::NoMemory) => 0.0,
-                _ => {
-                    missing += 1;
-                    0.0
-                }
-            };
+            let memory = self.read.memory.of(&task).map(|(bytes, why)| {
+                resident += u64::from(why.is_some());
+                bytes
+            });
+            missing += u64::from(memory.is_err_and(|why| why != Absent::NoMemory));
             let known = self.before.as_ref().zip(which(&task));
             let mut grown = known.map_or([None; GROWS.len()], |(before, which)| grown(before, now, which));
             // Who waits for a child gets what it read and wrote, which counted for the child.
@@ -525,7 +526,7 @@ impl Reader {
                 is_used[resource as usize] = true;
             }
             let mut amounts = per_second(grown.map(Option::unwrap_or_default), elapsed_ns);
-            amounts[Resource::Memory as usize] = memory;
+            amounts[Resource::Memory as usize] = memory.unwrap_or(0) as f64;
             used.push((names(&task), amounts));
         }
         // What is not told, such as the container, has no group.
@@ -533,8 +534,9 @@ impl Reader {
         if let Some(before) = &self.before {
             // Up to the previous point they are counted as long as they were seen.
             for ProcessUse { used: seen, of, .. } in gone(before, now) {
-                let parts = self.ended.get_mut(of).into_iter().flatten().zip(seen);
-                parts.for_each(|(part, seen)| *part = part.saturating_sub(seen.unwrap_or(0)));
+                for (index, seen) in seen.iter().enumerate() {
+                    take_seen(&mut self.ended, of, index, seen.unwrap_or(0));
+                }
             }
             ended.extend(self.ended.iter().map(|((unit, name), used)| {
                 let unit = match &unit[..] {
@@ -571,6 +573,7 @@ impl Reader {
             used: used.map(|(total, available)| (total.saturating_sub(available), total)),
             is_used,
             missing,
+            resident,
         });
     }
 
@@ -657,6 +660,27 @@ fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = &'a Pro
     before.used.iter().filter_map(gone)
 }
 
+/// Takes from what ended what an earlier point has of a process: from those of its unit and name, and
+/// the rest from those of one of them. An event has the last name, and no unit if the cgroup is gone.
+fn take_seen(ended: &mut HashMap<Ended, [u64; GROWS.len()]>, of: &Ended, index: usize, mut seen: u64) {
+    let mut take = |used: &mut [u64; GROWS.len()]| {
+        let part = used[index].min(seen);
+        used[index] -= part;
+        seen -= part;
+        seen == 0
+    };
+    if ended.get_mut(of).is_some_and(&mut take) {
+        return;
+    }
+    let is_near = |other: &Ended| other.1 == of.1 || other.0 == of.0;
+    let near = ended
+        .iter_mut()
+        .filter(|(other, used)| used[index] > 0 && is_near(other));
+    let mut near: Vec<_> = near.map(|(other, used)| (other.1 == of.1, used)).collect();
+    near.sort_unstable_by_key(|(has_name, used)| std::cmp::Reverse((*has_name, used[index])));
+    let _ = near.into_iter().any(|(_, used)| take(used));
+}
+
 /// The amounts of what was used in this time.
 fn per_second(used: [u64; GROWS.len()], elapsed_ns: Option<u64>) -> Amounts {
     let mut amounts = Amounts::default();
@@ -680,4 +704,35 @@ fn ticks(moment: &MachineState) -> Option<(u64, u64)> {
     // Time of guests is included in user and nice.
     let busy = of(&["user", "nice", "system", "irq", "softirq"]);
     Some((busy, busy.saturating_add(of(&["idle", "iowait", "steal"]))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what was seen of a process is taken from what ended, also if the end is told with
+    /// another name or without the unit, and from nothing else.
+    #[test]
+    fn what_was_seen_is_counted_once() {
+        let of = |unit: &str, name: &str| (unit.as_bytes().to_vec(), name.as_bytes().to_vec());
+        let all = || {
+            HashMap::from([
+                (of("u", "a"), [5, 0, 0]),
+                (of("", "b"), [7, 0, 0]),
+                (of("v", "c"), [9, 0, 0]),
+            ])
+        };
+        for (seen_of, seen, left) in [
+            (of("u", "a"), 3, [2, 7, 9]),
+            (of("u", "b"), 4, [5, 3, 9]),
+            (of("u", "b"), 8, [4, 0, 9]),
+            (of("v", "x"), 10, [5, 7, 0]),
+            (of("x", "x"), 10, [5, 7, 9]),
+        ] {
+            let mut ended = all();
+            take_seen(&mut ended, &seen_of, 0, seen);
+            let keys = [of("u", "a"), of("", "b"), of("v", "c")];
+            assert_eq!(keys.map(|key| ended[&key][0]), left, "{seen_of:?}");
+        }
+    }
 }

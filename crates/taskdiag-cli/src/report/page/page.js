@@ -343,7 +343,7 @@
       ['PID', (row) => plain(row.pid), true], ['Name', (row) => row.comm], ['User', (row) => row.user],
       ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '-' : row.groups[index] === false ? 'not known' : row.groups[index])]),
       ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
-      [data.present.memory.toUpperCase(), (row) => bytes(row.bytes), true],
+      [data.present.memory.toUpperCase(), (row) => `${bytes(row.bytes)}${row.is_resident ? ' RSS' : ''}`, true],
     ], data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40)));
   };
 
