@@ -7,6 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::Args as ClapArgs;
 use taskdiag::{files, Field, Filter, Handle, Kind, ParseError, Query, Task};
 use taskdiag_core::field::{named, with_made_of, UnknownField};
+use taskdiag_core::filter::Column;
 
 use crate::choice::{order, Chosen, Key, SortBy};
 use crate::listing::Answers;
@@ -174,11 +175,27 @@ impl Selection {
 
     /// Restricts a query to the tasks that the other options select.
     pub fn narrow(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
+        self.narrow_rows(query, is_past, within, &|_| None)
+    }
+
+    /// The same for rows that have columns of their own.
+    pub fn narrow_rows(
+        &self,
+        query: Query,
+        is_past: bool,
+        within: fn(&[u8]) -> Filter,
+        column: &dyn Fn(&str) -> Option<Result<Column, String>>,
+    ) -> Result<Query, Failure> {
         let query = self.narrow_unfiltered(query, is_past, within)?;
-        match all_of(&self.filter) {
-            Some(expression) => narrow_by(query, &expression, is_past),
-            None => Ok(query),
-        }
+        let Some(expression) = all_of(&self.filter) else {
+            return Ok(query);
+        };
+        let filter = parse_filter_of(&expression, column);
+        narrow_with(
+            query,
+            filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?,
+            is_past,
+        )
     }
 
     fn narrow_unfiltered(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
@@ -200,6 +217,10 @@ impl Selection {
         let query = self.narrow_unfiltered(query, false, within_cgroup)?;
         let Some(expression) = all_of(&self.filter) else {
             return Ok((query, None));
+        };
+        let alias = |name: &str| match name {
+            "size" => Some(Err("the size of a file is size_bytes".to_owned())),
+            name => alias(name),
         };
         let filter = files::Filter::parse_with_aliases(&expression, &number_named, &alias);
         let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
@@ -411,8 +432,16 @@ pub fn filter(expression: &str) -> Result<Filter, Failure> {
 
 /// Like [`filter`], with the error and its position.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
+    parse_filter_of(expression, &|_| None)
+}
+
+/// Like [`parse_filter`], for rows that have columns of their own.
+fn parse_filter_of(
+    expression: &str,
+    column: &dyn Fn(&str) -> Option<Result<Column, String>>,
+) -> Result<Filter, ParseError> {
     let alias = |name: &str| alias(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
-    Filter::parse_with_columns(expression, &number_named, &alias, &|_| None)
+    Filter::parse_with_columns(expression, &number_named, &alias, column)
 }
 
 /// The field that another name stands for in an expression.

@@ -177,6 +177,31 @@ fn events_are_selected_by_cgroup() {
     }
 }
 
+/// Check that events are selected by what only events have, and that those of other kinds count as
+/// not selected, not as undecided.
+#[test]
+fn ends_are_selected_by_their_status() {
+    let watch = Watch::new(&[
+        "--where",
+        "exit_code == 7 or term_signal == 9",
+        "-o",
+        "event,pid,exit_code",
+    ]);
+    let mut pids = Vec::new();
+    for script in ["exit 7", "exit 0", "kill -9 $$"] {
+        let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+        pids.push(child.id());
+        child.wait().expect("it ends");
+    }
+    let (rest, said, _) = watch.end("-TERM");
+    let ours = rest
+        .lines()
+        .filter(|row| pids.iter().any(|pid| row.contains(&format!(",{pid},"))));
+    let expected = [format!("exit,{},7", pids[0]), format!("exit,{},", pids[2])];
+    assert_eq!(ours.collect::<Vec<_>>(), expected, "{rest}");
+    assert!(!said.contains("left out"), "{said}");
+}
+
 /// Check that children are watched, but not their parent.
 #[test]
 fn children_are_watched() {

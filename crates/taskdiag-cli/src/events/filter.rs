@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use taskdiag::{Absent, Event, EventField, EventKind, Field, Fields, Filter as Expression, Query, Value};
-use taskdiag_core::filter::HasFields;
+use taskdiag_core::filter::{Column, HasFields};
 
 use super::cgroups::{in_cgroup, Cgroup, Cgroups};
 use super::Args;
@@ -44,6 +44,33 @@ impl HasFields for EventRow<'_> {
             (None, None) => Err(Absent::Gone),
         }
     }
+
+    fn column_value(&self, index: usize) -> Result<Option<Value<'_>>, Absent> {
+        self.event.value(EventField::ALL[index]).transpose()
+    }
+}
+
+impl EventRow<'_> {
+    /// Whether a value that an expression needs is absent. An event of another kind does not have it
+    /// at all, and is not meant.
+    fn lacks_one_of(&self, expression: &Expression) -> bool {
+        let lacks = |field: EventField| matches!(self.event.value(field), Some(Err(_)));
+        let lacks_of_task = |field| in_event(field).map_or_else(|| self.value(field).is_err(), lacks);
+        let columns = expression.columns();
+        expression.fields().iter().any(lacks_of_task)
+            || columns.into_iter().any(|column| lacks(EventField::ALL[column]))
+    }
+}
+
+/// The column that a word names in an expression, if only events have it.
+fn own_column(word: &str) -> Option<Result<Column, String>> {
+    let field: EventField = word.parse().ok()?;
+    let column = Column {
+        index: field as usize,
+        name: field.name(),
+        kind: field.kind(),
+    };
+    word.parse::<Field>().is_err().then_some(Ok(column))
 }
 
 /// The event field that corresponds to a task field.
@@ -56,7 +83,12 @@ impl Filter {
     pub fn new(args: &Args) -> Result<Filter, Failure> {
         let expression = args
             .selection
-            .narrow(Query::processes(), args.past.is_given(), Expression::within_cgroup)?
+            .narrow_rows(
+                Query::processes(),
+                args.past.is_given(),
+                Expression::within_cgroup,
+                &own_column,
+            )?
             .filter;
         let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
         let in_cgroup = in_cgroup();
@@ -117,8 +149,9 @@ impl Filter {
             return true;
         };
         let cgroup = self.cgroups.as_mut().and_then(|cgroups| cgroups.of(event));
-        let decided = expression.decide(&EventRow { event, cgroup });
-        self.undecided += u64::from(decided.is_none());
+        let row = EventRow { event, cgroup };
+        let decided = expression.decide(&row);
+        self.undecided += u64::from(decided.is_none() && row.lacks_one_of(expression));
         decided.unwrap_or(false)
     }
 
