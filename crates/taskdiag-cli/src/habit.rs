@@ -28,6 +28,7 @@ const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --u
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds, -4 and -6 families";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
 const INTERFACES: &str = "all interfaces count together; `ip -s link` counts each";
+const SUMS: &str = "sums are in mem, top, net, files, sockets and cache, as in `taskdiag mem --by user`";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
                     a moment of it, --from TIME --to TIME a period";
@@ -58,7 +59,11 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "list process processes show", Hint("`taskdiag ps` lists processes, `taskdiag inspect PID` shows one")),
     (ON_COMMAND, "uptime", Hint("`taskdiag top` has the load averages and the time since boot in its head")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
-    ("files", "+D", Same("--path")),
+    ("events", "-by", Hint(SUMS)),
+    ("events", "-grep", Hint("--where \"comm ~ 'TEXT'\" chooses by the name, with cmdline by the arguments")),
+    ("events", "-sort", Hint("events come as they happen; those of a recording can be sorted: `taskdiag events --history DIR --csv | sort`")),
+    ("files", "+D -under", Same("--path")),
+    ("files", "-port", Hint(OF_SOCKETS)),
     ("files", "+d", Hint("--path DIR has all below a directory; of those --where \"not name ~ '^DIR/.*/'\" has its own")),
     ("files", "+L +L1", Same("--deleted")),
     ("files", "-P -a -b -n -w", Same("")),
@@ -81,6 +86,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("maps", "-X -XX", Hint("-x adds resident and dirty sizes, -o all shows all")),
     ("mem", "-b -g -k -l -m -t -w", Hint("`taskdiag mem --system` shows the memory of the machine; sizes have the unit that fits, --bytes shows exact ones")),
     ("mem", "-c -s", Hint("`taskdiag mem --watch SECONDS` repeats it")),
+    ("mem", "-top", Same("--limit")),
     ("metrics", "-children", Same("--children")),
     ("metrics", "-config.path", Same("--config")),
     ("metrics", "-procfs", Same("--proc")),
@@ -93,6 +99,9 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("net", "-a -e -l -r -s -t -x", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
     ("net", "-i any eth0 lo wlan0", Hint(INTERFACES)),
     ("net", "-c -n 1 2 5 10", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
+    ("ps", "-by", Hint(SUMS)),
+    ("ps", "-since -until", Hint(PAST)),
+    ("ps", "-tree", Hint("`taskdiag tree` shows processes below their parents, and so does `taskdiag ps --forest`")),
     ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
     ("sockets", "-0", Same("--packet")),
     ("sockets", "-4 -inet -ipv4", Same(IPV4)),
@@ -147,6 +156,8 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("watch", "-a", Hint("-o +read_bytes,write_bytes shows totals")),
     ("watch", "-r -w", Hint("-o chooses columns, as in -o +maj_faults_per_s,voluntary_switches,involuntary_switches")),
     ("watch", "1 2 5 10", Hint("`taskdiag watch -d 1 -n 5` takes a sample each second, five times")),
+    ("tree", "-threads", Hint("`taskdiag ps -L -p PID` and `taskdiag top --threads` show threads")),
+    ("watch", "-by", Hint(SUMS)),
     ("tree", "-p", Hint("process ids are always shown; -p PID chooses processes")),
 ];
 

@@ -477,6 +477,7 @@ fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
         Absent::Denied if is_past && WhoMay::see_denied() != WhoMay::Nobody => {
             "the recorder was not allowed to read it"
         }
+        Absent::Unsupported if is_past && fields == [Field::Environ] => "environments are never recorded",
         Absent::Unsupported if is_past => "it was not recorded: `taskdiag record` has -o and --pss-budget",
         Absent::NoAnswer if is_past => "it kept the recorder waiting",
         Absent::OverBudget if is_past => "walking its memory would have taken too long: `taskdiag record --pss-budget`",

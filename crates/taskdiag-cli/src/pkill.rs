@@ -87,13 +87,24 @@ pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
         // signal.
         let is_value = arguments[index - 1] == "-q" || arguments[index - 1] == "--queue";
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_name = name.len() > 1 && by_name(name).is_some() || name.len() > 3 && name.starts_with("SIG");
+        let is_name = name.len() > 1 && by_name(name).is_some() || is_like_signal(name);
         if !is_value && (is_number || is_name) {
             arguments[index] = format!("--signal={name}").into();
             break;
         }
     }
     arguments
+}
+
+/// Whether a word is meant as a signal, which it may not be: then the error says so.
+fn is_like_signal(name: &str) -> bool {
+    // No option of one letter begins with these.
+    let is_word = name.starts_with(['B', 'I', 'K', 'S', 'T', 'W', 'X']);
+    name.len() > 3
+        && is_word
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
 /// The number of processes that are opened at a time.
@@ -311,6 +322,7 @@ mod tests {
             ("taskdiag pkill -SIG0 x", "taskdiag pkill --signal=SIG0 x"),
             ("taskdiag pkill -exit x", "taskdiag pkill --signal=exit x"),
             ("taskdiag pkill -SIG x", "taskdiag pkill -SIG x"),
+            ("taskdiag pkill -TREM x", "taskdiag pkill --signal=TREM x"),
             ("taskdiag pkill -SIGFOO x", "taskdiag pkill --signal=SIGFOO x"),
             ("taskdiag pkill -q -5 -INT x", "taskdiag pkill -q -5 --signal=INT x"),
             ("taskdiag pkill -f -- -", "taskdiag pkill -f -- -"),

@@ -287,7 +287,7 @@ fn summaries_count_all_tasks() {
     let pids = sleepers.each_ref().map(Sleeper::pid).join(",");
     let mut watch = command(&["watch", "-d", "0.1", "-n", "1", "-p", &pids]);
     let text = run_on_terminal(&mut watch, 120, 5).text();
-    assert!(text.contains("  tasks 4\n"), "{text}");
+    assert!(text.contains("  4 tasks shown\n"), "{text}");
     assert_eq!(text.matches("counted").count(), 2, "{text}");
 }
 

@@ -129,7 +129,7 @@ impl Library {
         segments.sort_by_key(|segment| (rank(segment.tier), segment.begin_ns));
         if segments.is_empty() {
             return Err(Failure::Unanswered(format!(
-                "{path}: there is no recording in it; `taskdiag record --dir {path}` makes one"
+                "{path}: there is no recording in it; `taskdiag record --dir NEW` makes one in a new directory"
             )));
         }
         self.segments = segments;

@@ -71,7 +71,12 @@ impl Tally {
             }
             if self.missing > 0 && line.name == Account::PROCESSES {
                 let all = self.read + self.missing;
-                line.meaning = format!("PSS of the {} of {all} processes that could be read", self.read).into();
+                line.meaning = match self.why {
+                    Some(Absent::Unsupported) if self.read == 0 => {
+                        "PSS of processes, which the kernel or the recording does not have".into()
+                    }
+                    _ => format!("PSS of the {} of {all} processes that could be read", self.read).into(),
+                };
             }
         }
         Some(account)

@@ -114,12 +114,18 @@ impl CommandLine {
         };
         let own = Args::augment_args(clap::Command::new("ps"));
         let takes_value = |name: &str| {
-            let mut arguments = own.get_arguments();
-            let takes = |argument: &clap::Arg| {
+            let is_it = |argument: &&clap::Arg| {
                 let names = argument.get_long_and_visible_aliases().unwrap_or_default();
-                names.contains(&name) && argument.get_action().takes_values() && !argument.is_require_equals_set()
+                names.contains(&name)
             };
-            GLOBAL.contains(&name) || arguments.any(takes)
+            let known = own.get_arguments().find(is_it);
+            let takes =
+                |argument: &clap::Arg| argument.get_action().takes_values() && !argument.is_require_equals_set();
+            match name {
+                "help" | "version" => Some(false),
+                name if GLOBAL.contains(&name) => Some(true),
+                _ => known.map(takes),
+            }
         };
         let (mut ps_options, left) = options::take(arguments.drain(command + 1..), takes_value, is_link)?;
         ps_options.is_given |= is_link;

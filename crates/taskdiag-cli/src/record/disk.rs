@@ -69,7 +69,8 @@ impl Disk {
         let metadata = directory.metadata().map_err(|error| wrong("looking at it", error))?;
         if metadata.mode() & 0o077 != 0 {
             return Err(unusable(&format!(
-                "others may look into it (mode {1:04o}), and a recording says what all processes did: chmod 700 {0}",
+                "others may look into it (mode {1:04o}), and a recording says what all processes did: name a new \
+                 directory, such as {0}/recording; for one with recordings alone, chmod 700 {0}",
                 path.display(),
                 metadata.mode() & 0o7777
             )));

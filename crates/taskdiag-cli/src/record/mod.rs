@@ -38,7 +38,7 @@ use disk::Disk;
 use names::Names;
 use tally::Tally;
 
-/// Record what processes do, until Ctrl-C: `ps`, `tree`, `mem` and `top` can look at it later
+/// Record what processes do, until Ctrl-C: commands with --history look at it later
 ///
 /// Every five seconds, or as --every says, what has changed is appended to files in DIR. A process
 /// that does nothing costs nothing. What is on the disk stays readable whatever happens to the

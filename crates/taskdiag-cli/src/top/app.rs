@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const WHEEL: usize = 3;
 
 /// The size of the screen whose header samples have that are printed.
-const HEADER: (u16, u16) = (draw::HEADER_WIDTH, 24);
+const HEADER_HEIGHT: u16 = 24;
 
 /// What the program starts with.
 pub struct Start<'a> {
@@ -224,7 +224,7 @@ impl<'a> App<'a> {
             while self.awaited.is_some() {
                 self.next()?;
             }
-            let lines = self.with_scene(HEADER, |scene, layout, memory| {
+            let lines = self.with_scene((draw::header_width(width), HEADER_HEIGHT), |scene, layout, memory| {
                 draw::lines(scene, layout, memory, width)
             });
             let mut output = Output::new();

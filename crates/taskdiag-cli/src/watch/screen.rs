@@ -153,7 +153,7 @@ impl<'a> Screen<'a> {
             let end_ns = moment.time.wall_ns;
             let of_ns = moment.span.as_ref().map_or(0, |span| span.of_ns);
             let begin = history::precise(end_ns.saturating_sub_unsigned(of_ns));
-            return format!("{begin} to {}  tasks {tasks}", history::precise(end_ns));
+            return format!("{begin} to {}  {tasks} tasks shown", history::precise(end_ns));
         }
         let host = Host::read();
         let mut text = sample.time.to_owned();
@@ -171,7 +171,7 @@ impl<'a> Screen<'a> {
             people::size(&mut sizes, memory.total);
             text.push_str(&format!("  memory {}", String::from_utf8_lossy(&sizes)));
         }
-        text.push_str(&format!("  tasks {tasks}"));
+        text.push_str(&format!("  {tasks} tasks shown"));
         self.before = Some(host);
         text
     }

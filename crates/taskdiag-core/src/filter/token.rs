@@ -74,6 +74,10 @@ pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> 
             let len = rest[1..].find(|c| !is_in_word(c)).map_or(rest.len(), |len| len + 1);
             token(Kind::Word(&rest[..len]), len)
         }
+        '=' if rest.starts_with("=~") => Err((
+            start,
+            "`=~` is not an operator: patterns are compared with `~`".to_owned(),
+        )),
         '=' => Err((start, "`=` is not an operator: equality is `==`".to_owned())),
         '&' | '|' | '!' => Err((start, "use `and`, `or` and `not`".to_owned())),
         _ => Err((start, format!("{first:?} has no meaning here: text stands in quotes"))),

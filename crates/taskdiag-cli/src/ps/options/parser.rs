@@ -11,11 +11,12 @@ use super::table::{PsOption, Takes, NOTHING, OPTIONS};
 use crate::outcome::Failure;
 
 /// Parses the options of ps(1), and returns the other arguments, which are for clap. `takes_value`
-/// says which of the project's own long options take a value. With the name ps, `-h` is the option
+/// says which of the project's own long options take a value; `None` of one that is not known: what
+/// follows it may be its value, and clap has the error. With the name ps, `-h` is the option
 /// of ps rather than a request for help.
 pub fn take(
     arguments: impl IntoIterator<Item = OsString>,
-    takes_value: impl Fn(&str) -> bool,
+    takes_value: impl Fn(&str) -> Option<bool>,
     is_called_ps: bool,
 ) -> Result<(PsOptions, Vec<OsString>), Failure> {
     let mut given = Given::default();
@@ -100,7 +101,7 @@ impl Given {
         word: &OsStr,
         long: &[u8],
         rest: &mut VecDeque<OsString>,
-        takes_value: &impl Fn(&str) -> bool,
+        takes_value: &impl Fn(&str) -> Option<bool>,
     ) -> Result<(), Failure> {
         let (name, attached) = match long.iter().position(|&byte| byte == b'=') {
             Some(at) => (&long[..at], Some(&long[at + 1..])),
@@ -109,8 +110,10 @@ impl Given {
         let name = String::from_utf8_lossy(name);
         let Some(option) = OPTIONS.iter().find(|option| option.long.contains(&name.as_ref())) else {
             self.left.push(word.to_owned());
-            if attached.is_none() && takes_value(&name) {
-                self.left.extend(rest.pop_front());
+            match takes_value(&name) {
+                Some(true) if attached.is_none() => self.left.extend(rest.pop_front()),
+                Some(_) => {}
+                None => self.left.extend(rest.drain(..)),
             }
             return Ok(());
         };

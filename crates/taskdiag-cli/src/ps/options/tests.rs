@@ -8,7 +8,10 @@ use crate::ps::presets;
 
 fn parsed(words: &[&str]) -> Result<(PsOptions, Vec<String>), String> {
     let words = words.iter().map(|&word| OsString::from(word));
-    let takes_value = |name: &str| ["where", "limit", "source"].contains(&name);
+    let takes_value = |name: &str| match name {
+        "unknown" => None,
+        name => Some(["where", "limit", "source"].contains(&name)),
+    };
     let (ps_options, left) = take(words, takes_value, false).map_err(|failure| match failure {
         Failure::Unanswered(message) => message,
         failure => format!("{failure:?}"),

@@ -28,7 +28,7 @@ pub use palette::Palette;
 pub use table::Memory;
 
 /// The most characters on a line of the header that is printed.
-pub const HEADER_WIDTH: u16 = 100;
+const HEADER_WIDTH: u16 = 100;
 
 /// Everything that is drawn.
 pub struct Scene<'a> {
@@ -61,10 +61,15 @@ pub struct Drawn {
     pub last_scroll: usize,
 }
 
+/// The width of the header in lines of text of this width, which may be any.
+pub fn header_width(width: Option<usize>) -> u16 {
+    const MAX_HEADER_WIDTH: usize = 1000;
+    width.map_or(HEADER_WIDTH, |width| width.min(MAX_HEADER_WIDTH) as u16)
+}
+
 /// The header and all rows as lines of text, the rows in this width.
 pub fn lines(scene: &Scene<'_>, layout: &Layout, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
-    let at_most = |width: usize| u16::try_from(width).unwrap_or(u16::MAX).min(HEADER_WIDTH);
-    let mut canvas = Canvas::new(width.map_or(HEADER_WIDTH, at_most), layout.status + 1);
+    let mut canvas = Canvas::new(header_width(width), layout.status + 1);
     let area = canvas.area;
     for (number, &line) in (0..).zip(&layout.header) {
         header::draw(&mut canvas, area, number, line, scene);
