@@ -6,20 +6,18 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::record::Rollup;
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::text::smaps::Sum;
-use taskdiag_sys::host::StackPath;
 use taskdiag_sys::isolated::{read_given, Failed, Runner, MAX_RESULT_BYTES};
 
 use super::price::{Rate, Size};
 use super::Progress;
 use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::source::procfs::{ask_threads, is_exhausted, start_ticks};
+use crate::source::procfs::{ask_threads, is_exhausted, start_ticks, Place};
 
 /// A walk that might take longer than this is made in a separate process: a thread in a walk keeps
 /// its whole process from ending.
@@ -270,16 +268,12 @@ impl RollupTools {
 }
 
 fn open(job: &RollupJob, process: &Process, name: &str) -> Result<OwnedFd, Errno> {
-    let path: StackPath<64> = if process.pid == process.tid {
-        StackPath::new(format_args!("{}/{name}", process.pid))
+    let proc = job.proc.as_fd();
+    let place = if process.pid == process.tid {
+        Place::process(proc, process.pid)
     } else {
-        StackPath::new(format_args!("{}/task/{}/{name}", process.pid, process.tid))
+        Place::thread(proc, process.pid, process.tid)
     };
     readers::beat();
-    rustix::fs::openat(
-        &*job.proc,
-        path.as_c_str(),
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    place.open(name)
 }

@@ -14,7 +14,7 @@ use taskdiag_core::text::process::{self, NamespaceLink};
 use taskdiag_sys::host::{own_proc, proc_file};
 
 use super::encode::Plan;
-use super::place::{Path, Place};
+use super::place::{Base, Place};
 use super::task_failure::reason;
 
 const CGROUP_MAGIC: u64 = 0x0027_e0eb;
@@ -48,11 +48,9 @@ impl Missing {
     pub(super) fn probe(&mut self, proc: BorrowedFd<'_>, plan: &Plan) {
         let own = Place {
             directory: proc,
-            path: Path::EMPTY.text("thread-self/"),
-            up: "",
+            base: Base::Own,
             pid: 0,
             tid: 0,
-            is_process: false,
         };
         for file in [
             Files::SCHEDSTAT,

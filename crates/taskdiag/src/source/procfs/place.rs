@@ -1,13 +1,14 @@
 //! Where the files of a task are, and lists of tasks. This module opens files and lists
 //! directories; [`task`](super::task) reads files.
 
-use std::ffi::CStr;
+use std::fmt::Display;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, SeekFrom, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::field::Files;
 use taskdiag_core::text::process::{self, NamespaceLink, Stat};
+use taskdiag_sys::host::StackPath;
 
 use super::mount::Proc;
 
@@ -15,103 +16,73 @@ use super::mount::Proc;
 /// is not certain where a list of threads continues. Memory that is not needed is never touched.
 const DIRECTORY: usize = 256 << 10;
 
-/// A path below `/proc`, on the stack.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
-    /// Ends with at least one NUL.
-    bytes: [u8; 56],
-    len: usize,
-}
-
-impl Path {
-    pub(super) const EMPTY: Path = Path { bytes: [0; 56], len: 0 };
-
-    pub(super) fn text(mut self, text: &str) -> Path {
-        // The longest is 4294967295/task/4294967295/ns/pid_for_children.
-        let room = &mut self.bytes[self.len..55];
-        let len = room.len().min(text.len());
-        room[..len].copy_from_slice(&text.as_bytes()[..len]);
-        self.len += len;
-        self
-    }
-
-    pub(super) fn number(mut self, number: u32) -> Path {
-        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-        let mut rest = number;
-        for place in self.bytes[self.len..self.len + digits].iter_mut().rev() {
-            *place = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        self.len += digits;
-        self
-    }
-
-    pub(super) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
-    }
+/// How the path of a file of a task begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// `PID`
+    Process,
+    /// `PID/task/TID`
+    Thread,
+    /// `TID`, below the `task` directory of the process.
+    InTask,
+    /// `thread-self`
+    Own,
 }
 
 /// The location of a task's files.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
+    /// `/proc`, or the `task` directory of a process.
     pub(super) directory: BorrowedFd<'a>,
-    /// Ends with a slash.
-    pub(super) path: Path,
-    /// The path from `directory` to `/proc`.
-    pub(super) up: &'static str,
+    pub(super) base: Base,
     pub(super) pid: u32,
     pub(super) tid: u32,
-    /// It is the directory of the whole process.
-    pub(super) is_process: bool,
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn process(proc: BorrowedFd<'a>, pid: u32) -> Place<'a> {
+    pub(crate) fn process(proc: BorrowedFd<'a>, pid: u32) -> Place<'a> {
         Place {
             directory: proc,
-            path: Path::EMPTY.number(pid).text("/"),
-            up: "",
+            base: Base::Process,
             pid,
             tid: pid,
-            is_process: true,
         }
     }
 
-    pub(super) fn thread(proc: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
+    pub(crate) fn thread(proc: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
         Place {
             directory: proc,
-            path: Path::EMPTY.number(pid).text("/task/").number(tid).text("/"),
-            up: "",
+            base: Base::Thread,
             pid,
             tid,
-            is_process: false,
         }
     }
 
-    /// A thread, below the process's `task` directory.
-    pub(super) fn thread_in(task: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
-        Place {
-            directory: task,
-            path: Path::EMPTY.number(tid).text("/"),
-            up: "../../",
-            pid,
-            tid,
-            is_process: false,
+    /// The path of a file from `directory`. The longest is
+    /// 4294967295/task/4294967295/../../../4294967295/timerslack_ns.
+    pub(super) fn path(&self, name: impl Display) -> StackPath<64> {
+        let Place { pid, tid, .. } = self;
+        match self.base {
+            Base::Process => StackPath::new(format_args!("{pid}/{name}")),
+            Base::Thread => StackPath::new(format_args!("{pid}/task/{tid}/{name}")),
+            Base::InTask => StackPath::new(format_args!("{tid}/{name}")),
+            Base::Own => StackPath::new(format_args!("thread-self/{name}")),
         }
     }
 
     /// Whether its id belongs to a task.
     pub(super) fn exists(&self) -> bool {
-        rustix::fs::accessat(self.directory, self.path.as_c_str(), Access::EXISTS, AtFlags::empty())
-            != Err(Errno::NOENT)
+        rustix::fs::accessat(
+            self.directory,
+            self.path("").as_c_str(),
+            Access::EXISTS,
+            AtFlags::empty(),
+        ) != Err(Errno::NOENT)
     }
 
-    pub(super) fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
-        self.open_as(self.path.text(name), OFlags::RDONLY)
-    }
-
-    pub(super) fn open_as(&self, path: Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(self.directory, path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
+    pub(crate) fn open(&self, name: impl Display) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(self.directory, self.path(name).as_c_str(), flags, Mode::empty())
     }
 
     /// Opens the file with this bit of [`Files`].
@@ -119,9 +90,8 @@ impl<'a> Place<'a> {
         match Files::from_bits_retain(1 << file).name() {
             // The directories of threads do not have it, but each thread also has a directory like
             // that of a process.
-            name @ "timerslack_ns" => {
-                let path = Path::EMPTY.text(self.up).number(self.tid).text("/").text(name);
-                self.open_as(path, OFlags::RDONLY)
+            name @ "timerslack_ns" if self.base != Base::Process => {
+                self.open(format_args!("../../../{}/{name}", self.tid))
             }
             name => self.open(name),
         }
@@ -131,19 +101,18 @@ impl<'a> Place<'a> {
     /// /proc/pid/fd", 6.2) it is the size of the directory, which everybody may read. Before that,
     /// the directory must be listed.
     pub(super) fn fd_count(&self, is_size: bool, listing: &mut Listing) -> Result<u32, Errno> {
-        let path = self.path.text("fd");
         if is_size {
-            let stat = rustix::fs::statat(self.directory, path.as_c_str(), AtFlags::empty())?;
+            let stat = rustix::fs::statat(self.directory, self.path("fd").as_c_str(), AtFlags::empty())?;
             return u32::try_from(stat.st_size).or(Err(Errno::INVAL));
         }
-        let directory = self.open_as(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = self.open("fd")?;
         listing.all(directory.as_fd())?;
         Ok(listing.ids.len() as u32)
     }
 
     /// The inode number in the target of a link in `ns/`.
     pub(super) fn namespace(&self, name: &str) -> Result<u64, Errno> {
-        let path = self.path.text("ns/").text(name);
+        let path = self.path(format_args!("ns/{name}"));
         let mut target = [0; 64];
         let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
         process::namespace(&target[..len]).ok_or(Errno::INVAL)

@@ -13,7 +13,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::{retry_on_intr, Errno};
 use rustix::process::{getpriority_process, pidfd_open, Pid, PidfdFlags};
 use taskdiag_core::absent::{Absent, Known};
@@ -27,7 +26,7 @@ use zerocopy::native_endian::U32;
 
 use super::encode::{self, Encoder, Plan, RawTask, FILES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
-use super::place::{other_threads, Listing, Path, Place};
+use super::place::{other_threads, Base, Listing, Place};
 use super::task_failure::{reason, TaskFailure};
 use crate::absences;
 use crate::readers::{self, Pulse};
@@ -225,7 +224,7 @@ impl Buffer {
             self.bytes
                 .resize((start + MIN_READ_BYTES).next_power_of_two().max(BUFFER), 0);
         }
-        let path = place.path.text(name);
+        let path = place.path(name);
         let len = rustix::fs::readlinkat_raw(place.directory, path.as_c_str(), &mut self.bytes[start..])?;
         self.used = start + len;
         Ok((start, self.used))
@@ -335,19 +334,22 @@ impl Worker {
         snapshot: &mut Snapshot,
         hand_over: &mut dyn FnMut(&mut Snapshot, u32),
     ) -> Result<(), TaskFailure> {
-        let path = Path::EMPTY.number(pid).text("/task");
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let refused = |errno| match first_reason(errno) {
             Err(lost) => lost,
             Ok(_) => TaskFailure::System(errno),
         };
-        let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty()).map_err(refused)?;
+        let directory = Place::process(proc, pid).open("task").map_err(refused)?;
         let mut tids = std::mem::take(&mut self.tids);
         let listed = tids.threads(directory.as_fd()).map_err(refused);
         let done = listed.and_then(|()| {
             let rest = tids.ids.iter().filter(|&&tid| tid >= from);
             rest.copied().try_for_each(|tid| {
-                let place = Place::thread_in(directory.as_fd(), pid, tid);
+                let place = Place {
+                    directory: directory.as_fd(),
+                    base: Base::InTask,
+                    pid,
+                    tid,
+                };
                 let done = match self.add(&place, pass, with, snapshot) {
                     Err(lost) => lost.count(snapshot),
                     Ok(()) => Ok(()),
@@ -482,7 +484,7 @@ impl Worker {
         found: &Collected,
     ) -> Result<Option<Collected>, TaskFailure> {
         let place = one.place;
-        if !place.is_process || !one.plan.reads_shared || !found.may_have_ended(&self.buffer) {
+        if place.base != Base::Process || !one.plan.reads_shared || !found.may_have_ended(&self.buffer) {
             return Ok(None);
         }
         let stat = look(&mut self.buffer, place)?;

@@ -5,13 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
+use rustix::fs::CWD;
 use taskdiag_core::error::ErrorKind;
 use taskdiag_core::field::Group;
 use taskdiag_core::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
 use taskdiag_core::value::Value;
 use zerocopy::native_endian::U64;
 
-use super::place::Path;
+use super::place::Place;
 use super::task::is_in_use;
 use super::*;
 
@@ -308,14 +309,11 @@ fn one_task_by_its_start() {
 /// Check that the longest paths fit.
 #[test]
 fn paths_fit() {
-    let path = Path::EMPTY
-        .number(u32::MAX)
-        .text("/task/")
-        .number(u32::MAX)
-        .text("/ns/pid_for_children");
+    let thread = Place::thread(CWD, u32::MAX, u32::MAX);
+    let path = thread.path(format_args!("../../../{}/timerslack_ns", u32::MAX));
     assert_eq!(
-        path.as_c_str().to_bytes(),
-        b"4294967295/task/4294967295/ns/pid_for_children"
+        path.as_c_str(),
+        c"4294967295/task/4294967295/../../../4294967295/timerslack_ns"
     );
-    assert_eq!(Path::EMPTY.number(0).as_c_str(), c"0");
+    assert_eq!(Place::process(CWD, 0).path("").as_c_str(), c"0/");
 }
