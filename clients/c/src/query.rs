@@ -8,29 +8,12 @@ use std::time::Duration;
 use taskdiag::events::Options;
 use taskdiag::files::{self, Kind, PathMatch, Use};
 use taskdiag::maps::MapField;
-use taskdiag::{sockets, Budget, EventKind, Field, Fields, Filter, Set};
-use taskdiag_core::setting;
+use taskdiag::{sockets, EventKind, Field, Fields, Filter, Set};
+use taskdiag_core::{query, setting};
 
 use crate::error::{Error, Result};
 use crate::field::{self, Scope};
 use crate::row::FieldRef;
-
-/// Which tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Tasks {
-    #[default]
-    All,
-    These(Vec<u32>),
-    ChildrenOf(u32),
-    DescendantsOf(u32),
-}
-
-/// A condition.
-#[derive(Clone, Debug)]
-enum Condition {
-    OfTasks(Filter),
-    OfSockets(sockets::Filter),
-}
 
 /// Which files of the processes.
 #[derive(Clone, Debug, Default)]
@@ -46,14 +29,13 @@ struct Files {
 pub struct Query {
     scope: Scope,
     fields: Vec<u32>,
-    tasks: Tasks,
-    conditions: Vec<Condition>,
+    /// Which tasks. For sockets: the processes that may be owners. For files: the processes that use
+    /// them.
+    pub tasks: taskdiag::Query,
+    socket_filter: Option<sockets::Filter>,
     files: Files,
     event_kinds: Set<EventKind>,
     has_threads: bool,
-    is_changed: bool,
-    budget: Budget,
-    patience: Option<Duration>,
 }
 
 /// The patience of a handle for which none was set.
@@ -94,14 +76,14 @@ impl Query {
         Query {
             scope,
             fields: Vec::new(),
-            tasks: Tasks::All,
-            conditions: Vec::new(),
+            tasks: match scope {
+                Scope::Threads => taskdiag::Query::threads(),
+                _ => taskdiag::Query::processes(),
+            },
+            socket_filter: None,
             files: Files::default(),
             event_kinds: Set::NONE,
             has_threads: false,
-            is_changed: false,
-            budget: Budget::default(),
-            patience: None,
         }
     }
 
@@ -144,19 +126,19 @@ impl Query {
     ///
     /// If the text is not a filter.
     pub fn add_condition(&mut self, expression: &str) -> Result<()> {
-        self.conditions.push(match self.scope {
-            Scope::Sockets => {
-                // Filters over sockets cannot be combined.
-                if !self.conditions.is_empty() {
-                    return Err(Error::invalid(
-                        "a query of sockets has one filter: join expressions with and",
-                    ));
-                }
-                Condition::OfSockets(sockets::Filter::parse(expression)?)
+        match self.scope {
+            // Filters over sockets cannot be combined.
+            Scope::Sockets if self.socket_filter.is_some() => {
+                return Err(Error::invalid(
+                    "a query of sockets has one filter: join expressions with and",
+                ));
             }
-            Scope::Processes | Scope::Threads | Scope::Files => Condition::OfTasks(Filter::parse(expression)?),
+            Scope::Sockets => self.socket_filter = Some(sockets::Filter::parse(expression)?),
+            Scope::Processes | Scope::Threads | Scope::Files => {
+                self.tasks = self.tasks.clone().filter(Filter::parse(expression)?);
+            }
             Scope::Maps | Scope::Cache | Scope::Events => return Err(self.no_such_choice("expressions")),
-        });
+        }
         Ok(())
     }
 
@@ -173,7 +155,11 @@ impl Query {
         for &each in pids {
             pid(each)?;
         }
-        self.select(Tasks::These(pids.to_vec()))
+        let pids = pids.iter().copied();
+        self.select(match self.scope {
+            Scope::Threads => taskdiag::Query::threads_of_these(pids),
+            _ => taskdiag::Query::these(pids),
+        })
     }
 
     /// Selects the children of a process.
@@ -184,7 +170,7 @@ impl Query {
     /// another way.
     pub fn children_of(&mut self, parent: u32) -> Result<()> {
         self.check_has_children()?;
-        self.select(Tasks::ChildrenOf(pid(parent)?))
+        self.select(taskdiag::Query::children_of(pid(parent)?))
     }
 
     /// Selects the children of a process, their children, and so on.
@@ -194,18 +180,22 @@ impl Query {
     /// As for [`Query::children_of`].
     pub fn descendants_of(&mut self, ancestor: u32) -> Result<()> {
         self.check_has_children()?;
-        self.select(Tasks::DescendantsOf(pid(ancestor)?))
+        self.select(taskdiag::Query::descendants_of(pid(ancestor)?))
     }
 
     /// Selects tasks. Another selection of the same kind replaces the one before.
-    fn select(&mut self, tasks: Tasks) -> Result<()> {
-        if self.tasks != Tasks::All && discriminant(&self.tasks) != discriminant(&tasks) {
+    fn select(&mut self, tasks: taskdiag::Query) -> Result<()> {
+        if self.has_selection() && discriminant(&self.tasks.scope) != discriminant(&tasks.scope) {
             return Err(Error::invalid(
                 "a query takes only one of td_query_pids(), td_query_children_of() and td_query_descendants_of()",
             ));
         }
-        self.tasks = tasks;
+        (self.tasks.scope, self.tasks.pids) = (tasks.scope, tasks.pids);
         Ok(())
+    }
+
+    fn has_selection(&self) -> bool {
+        !matches!(self.tasks.scope, query::Scope::Processes | query::Scope::Threads)
     }
 
     fn check_has_children(&self) -> Result<()> {
@@ -301,18 +291,8 @@ impl Query {
         if !matches!(self.scope, Scope::Processes | Scope::Threads | Scope::Files) {
             return Err(self.no_such_choice("changes of tasks"));
         }
-        self.is_changed = true;
+        self.tasks.changed = true;
         Ok(())
-    }
-
-    /// Sets how long one process may keep its reader waiting.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = Some(patience);
-    }
-
-    /// Sets the limits on walking page tables.
-    pub fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
     }
 
     /// What the rows are about.
@@ -325,31 +305,9 @@ impl Query {
         &self.fields
     }
 
-    /// The query for tasks. For sockets: the processes that may be owners. For files: the processes
-    /// that use them.
+    /// The query for tasks, with the fields that the rows need.
     pub fn of_tasks(&self) -> taskdiag::Query {
-        use taskdiag::Query;
-        let query = match (&self.tasks, self.scope) {
-            (Tasks::All, Scope::Threads) => Query::threads(),
-            (Tasks::All, _) => Query::processes(),
-            (Tasks::These(pids), Scope::Threads) => Query::threads_of_these(pids.iter().copied()),
-            (Tasks::These(pids), _) => Query::these(pids.iter().copied()),
-            (&Tasks::ChildrenOf(pid), _) => Query::children_of(pid),
-            (&Tasks::DescendantsOf(pid), _) => Query::descendants_of(pid),
-        };
-        let mut query = query.fields(self.task_fields()).budget(self.budget);
-        for condition in &self.conditions {
-            if let Condition::OfTasks(filter) = condition {
-                query = query.filter(filter.clone());
-            }
-        }
-        if self.is_changed {
-            query = query.only_changed();
-        }
-        match self.patience {
-            Some(patience) => query.patience(patience),
-            None => query,
-        }
+        self.tasks.clone().fields(self.task_fields())
     }
 
     /// The sources of the fields' values.
@@ -381,18 +339,15 @@ impl Query {
             _ => None,
         };
         request.fields = self.sources().filter_map(field).collect();
-        request.filter = self.conditions.iter().find_map(|condition| match condition {
-            Condition::OfSockets(filter) => Some(filter.clone()),
-            Condition::OfTasks(_) => None,
-        });
+        request.filter.clone_from(&self.socket_filter);
         // With a selection of processes, only sockets that they own.
-        request.owned = !matches!(self.tasks, Tasks::All);
+        request.owned = self.has_selection();
         request
     }
 
     /// The patience of the query, or otherwise of the handle.
     pub fn patience(&self, of_handle: Option<Duration>) -> Duration {
-        self.patience.or(of_handle).unwrap_or(PATIENCE)
+        self.tasks.patience.or(of_handle).unwrap_or(PATIENCE)
     }
 
     /// The process whose mappings are requested, and their fields.
@@ -405,8 +360,8 @@ impl Query {
             FieldRef::Map(field) => Some(field),
             _ => None,
         };
-        match &self.tasks {
-            Tasks::These(pids) if pids.len() == 1 => Ok((pids[0], self.sources().filter_map(field).collect())),
+        match self.tasks.pids[..] {
+            [pid] => Ok((pid, self.sources().filter_map(field).collect())),
             _ => Err(Error::invalid(
                 "a query of mappings is about one process: name it with td_query_pids()",
             )),

@@ -167,13 +167,13 @@ setters! {
     td_query_threads() => query.add_threads();
     td_query_only_changed() => query.only_changed();
     td_query_patience(seconds: f64) => {
-        query.set_patience(setting::seconds("patience", seconds)?);
+        query.tasks.patience = Some(setting::seconds("patience", seconds)?);
         Ok(())
     };
     td_query_budget(seconds: f64, max_rss_bytes: u64) => {
         let deadline = query::until("budget", seconds)?;
         let most = (max_rss_bytes != u64::MAX).then_some(max_rss_bytes);
-        query.set_budget(Budget::default().deadline(deadline).max_rss_bytes(most));
+        query.tasks.budget = Budget::default().deadline(deadline).max_rss_bytes(most);
         Ok(())
     };
 }
