@@ -4,30 +4,9 @@ import json
 import textwrap
 from pathlib import Path
 
+from kinds import KINDS
+
 PACKAGE = Path(__file__).resolve().parent / "python" / "taskdiag"
-TYPES = {
-    "number": "int",
-    "user id": "int",
-    "group id": "int",
-    "count": "int",
-    "signed number": "int",
-    "bytes": "int",
-    "nanoseconds": "int",
-    "permission bits": "int",
-    "percent": "float",
-    "true or false": "bool",
-    "letter": "str",
-    "text": "str",
-    "time (RFC 3339)": "str",
-    "list of texts": "list[str]",
-    "list of numbers": "list[int]",
-    "list of processors": "str",
-    "set of capabilities, in hexadecimal": "int",
-    "set of signals, in hexadecimal": "int",
-    "flags, in hexadecimal": "int",
-    "address, in hexadecimal": "int",
-    "resource limits": "dict[str, tuple[int | None, int | None]]",
-}
 BEGIN = "    # Made by generate.py from the field table: begin\n"
 END = "    # Made by generate.py from the field table: end\n"
 
@@ -70,7 +49,7 @@ def row_stub(fields: list[dict[str, str]]) -> str:
     lines = []
     for field in fields:
         lines.append("    @property")
-        lines.append(f"    def {field['name']}(self) -> {TYPES[field['kind']]} | None:")
+        lines.append(f"    def {field['name']}(self) -> {KINDS[field['kind']][0]} | None:")
         text = textwrap.wrap(field["meaning"], 92)
         quoted = "\n        ".join(text).replace("\\", "\\\\")
         lines.append(f'        """{quoted}"""' if not quoted.endswith('"') else f'        """{quoted} """')

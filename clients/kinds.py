@@ -1,0 +1,25 @@
+"""The kinds of values, by the words of `taskdiag fields`: Python's type, the constant and the type in Go."""
+
+KINDS = {
+    "number": ("int", "KindNumber", "uint64"),
+    "user id": ("int", "KindUser", "uint64"),
+    "group id": ("int", "KindGroup", "uint64"),
+    "count": ("int", "KindCount", "uint64"),
+    "signed number": ("int", "KindSigned", "int64"),
+    "bytes": ("int", "KindBytes", "uint64"),
+    "nanoseconds": ("int", "KindNanoseconds", "uint64"),
+    "permission bits": ("int", "KindMode", "uint64"),
+    "percent": ("float", "KindPercent", "float64"),
+    "true or false": ("bool", "KindFlag", "bool"),
+    "letter": ("str", "KindLetter", "byte"),
+    "text": ("str", "KindText", "string"),
+    "time (RFC 3339)": ("str", "KindTime", "string"),
+    "list of texts": ("list[str]", "KindTexts", "Texts"),
+    "list of numbers": ("list[int]", "KindIDs", "IDs"),
+    "list of processors": ("str", "KindCPUs", "CPUSet"),
+    "set of capabilities, in hexadecimal": ("int", "KindCapabilities", "uint64"),
+    "set of signals, in hexadecimal": ("int", "KindSignals", "uint64"),
+    "flags, in hexadecimal": ("int", "KindMask", "uint64"),
+    "address, in hexadecimal": ("int", "KindAddress", "uint64"),
+    "resource limits": ("dict[str, tuple[int | None, int | None]]", "KindLimits", "ResourceLimits"),
+}
