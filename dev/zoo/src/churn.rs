@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 
+use crate::facts::Facts;
 use crate::helper::Helper;
-use crate::keeper::{kill_descendants, ROLE};
+use crate::keeper::{kill_descendants, say, ROLE};
 use crate::sys;
 use crate::{CHURN, MAYFLY};
 
@@ -48,7 +49,7 @@ pub(crate) fn run(rate: &str) -> ! {
     let result = churn(rate);
     kill_descendants();
     if let Err(error) = result {
-        println!("failed {error}");
+        let _ = say(&mut io::stdout(), Err(error));
     }
     sys::exit(0)
 }
@@ -59,7 +60,7 @@ fn churn(rate: &str) -> io::Result<()> {
     let rate: f64 = rate
         .parse()
         .map_err(|_| io::Error::other(format!("{rate:?} is no rate")))?;
-    println!("ready");
+    say(&mut io::stdout(), Ok(Facts::default()))?;
     let start = Instant::now();
     let (mut made, mut reaped) = (0_u64, 0_u64);
     for tick in 1_u32.. {

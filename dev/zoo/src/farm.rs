@@ -32,8 +32,8 @@ impl Farm {
     /// which needs root, and leaves it raised, because another farm may need it.
     pub fn start(processes: usize, threads_each: usize) -> io::Result<Farm> {
         let role = format!("{FARM}{processes}:{}", threads_each.max(1));
-        let (mut helper, _) = Helper::start("farm", &role, &["farm", "--index", "-------"])?;
-        let pids = helper.pids()?;
+        let (helper, facts) = Helper::start("farm", &role, &["farm", "--index", "-------"])?;
+        let pids = facts.children.unwrap_or_default();
         if pids.len() != processes {
             return Err(io::Error::other(format!(
                 "farm: {} processes instead of {processes}",

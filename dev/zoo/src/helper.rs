@@ -97,12 +97,6 @@ impl Helper {
         input.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Reads the ids that [`keep_all`](keeper::keep_all) sends.
-    pub(crate) fn pids(&mut self) -> io::Result<Vec<i32>> {
-        let line = self.line()?;
-        Ok(line.split_ascii_whitespace().flat_map(str::parse).collect())
-    }
-
     /// Reads one line.
     pub(crate) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 use rustix::process::Resource;
+use serde::{Deserialize, Serialize};
 
 use crate::arg_area::joined;
 use crate::facts::Facts;
@@ -49,42 +50,47 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
-/// The last line about an animal: why there is none. The kind of the error distinguishes what a
-/// host does not allow from mistakes in this code.
-pub(crate) fn obituary(error: &io::Error) -> String {
-    use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull, Unsupported};
-    let refused = matches!(
-        error.kind(),
-        InvalidInput | NotFound | PermissionDenied | ReadOnlyFilesystem | StorageFull | Unsupported
-    );
-    let word = if refused { "refused" } else { "failed" };
-    format!("{word} {}\n", error.to_string().replace('\n', " "))
+/// What a child or a helper says of an animal, in a line of JSON.
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// It is as it should be.
+    Ready(Box<Facts>),
+    /// The host does not allow it.
+    Refused(String),
+    /// This code is mistaken.
+    Failed(String),
 }
 
-/// Reads the reports of a child or helper until it is ready.
+/// Says what is known of an animal, or why there is none.
+pub(crate) fn say(to: &mut impl io::Write, made: io::Result<Facts>) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull, Unsupported};
+    let message = made.map_or_else(
+        |error| match error.kind() {
+            InvalidInput | NotFound | PermissionDenied | ReadOnlyFilesystem | StorageFull | Unsupported => {
+                Message::Refused(error.to_string())
+            }
+            _ => Message::Failed(error.to_string()),
+        },
+        |facts| Message::Ready(Box::new(facts)),
+    );
+    let line = serde_json::to_string(&message)? + "\n";
+    to.write_all(line.as_bytes())?;
+    to.flush()
+}
+
+/// Waits for what a child or a helper says.
 pub(crate) fn hear(from: &mut impl io::BufRead) -> io::Result<Facts> {
-    let mut facts = Facts::default();
     let mut line = String::new();
-    loop {
-        line.clear();
-        if from.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the helper process ended without a word",
-            ));
-        }
-        let text = line.trim_end();
-        if text == "ready" {
-            return Ok(facts);
-        } else if let Some(reason) = text.strip_prefix("refused ") {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
-        } else if let Some(reason) = text.strip_prefix("failed ") {
-            return Err(io::Error::other(reason));
-        } else if !facts.read_line(text) {
-            return Err(io::Error::other(format!(
-                "unknown word {text:?} from the helper: is the zoo binary out of date?"
-            )));
-        }
+    if from.read_line(&mut line)? == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the helper process ended without a word",
+        ));
+    }
+    match serde_json::from_str(&line).doing("the zoo binary says something else: is it out of date?")? {
+        Message::Ready(facts) => Ok(*facts),
+        Message::Refused(reason) => Err(io::Error::new(io::ErrorKind::Unsupported, reason)),
+        Message::Failed(reason) => Err(io::Error::other(reason)),
     }
 }
 
@@ -97,10 +103,6 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    fn send(&mut self, text: &str) -> io::Result<()> {
-        self.pipe.write_all(text.as_bytes())
-    }
-
     /// Sets the name of the process.
     pub(crate) fn set_comm(&mut self, name: &[u8]) -> io::Result<()> {
         self.facts.comm = Some(name.to_vec());
@@ -110,8 +112,7 @@ impl Report {
     /// Reports the facts, and that the animal is as it should be. Afterwards the process must only
     /// rest.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
-        let text = self.facts.lines() + "ready\n";
-        self.send(&text)
+        say(&mut self.pipe, Ok(self.facts.clone()))
     }
 
     /// Reports readiness, and sleeps until killed. This is the end for a process that must not
@@ -120,7 +121,7 @@ impl Report {
         let told = match result.and_then(|()| sys::die_with_parent()) {
             Ok(()) => self.ready(),
             Err(error) => {
-                let _ = self.send(&obituary(&error));
+                let _ = say(&mut self.pipe, Err(error));
                 sys::exit(1)
             }
         };
@@ -314,15 +315,11 @@ pub(crate) fn kill_descendants() {
 
 /// Reports processes, or why there are none, and keeps them until the input ends.
 pub(crate) fn keep_all(pids: io::Result<Vec<pid_t>>) -> ! {
-    let mut output = io::stdout().lock();
-    let told = match pids {
-        Ok(pids) => {
-            let pids: Vec<String> = pids.iter().map(pid_t::to_string).collect();
-            writeln!(output, "ready\n{}", pids.join(" "))
-        }
-        Err(error) => write!(output, "{}", obituary(&error)),
+    let facts = |pids| Facts {
+        children: Some(pids),
+        ..Facts::default()
     };
-    if told.and_then(|()| output.flush()).is_ok() {
+    if say(&mut io::stdout(), pids.map(facts)).is_ok() {
         let _ = io::stdin().lock().skip_until(b'\0');
     }
     kill_descendants();
@@ -427,24 +424,15 @@ fn settle_all(facts: &Facts) -> io::Result<()> {
 /// it.
 pub(crate) fn keep(birth: impl FnOnce(&mut Keeper) -> io::Result<Facts>) -> ! {
     let mut keeper = Keeper::default();
-    let say = |what: io::Result<Facts>| {
-        let text = match &what {
-            Ok(facts) => facts.lines() + "ready\n",
-            Err(error) => obituary(error),
-        };
-        io::stdout()
-            .write_all(text.as_bytes())
-            .and_then(|()| io::stdout().flush())
-    };
     let born = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)
         .and_then(|()| birth(&mut keeper))
         .and_then(|facts| settle_all(&facts).map(|()| facts));
-    if say(born).is_ok() {
+    if say(&mut io::stdout(), born).is_ok() {
         for line in io::stdin().lock().lines() {
             let answer = line
                 .and_then(|line| keeper.command(&line))
                 .and_then(|facts| settle_all(&facts).map(|()| facts));
-            if say(answer).is_err() {
+            if say(&mut io::stdout(), answer).is_err() {
                 break;
             }
         }
@@ -454,7 +442,8 @@ pub(crate) fn keep(birth: impl FnOnce(&mut Keeper) -> io::Result<Facts>) -> ! {
     sys::exit(0)
 }
 
-/// The life of an animal that obeys: `title HEX` rewrites its title, `exec HEX...` replaces it.
+/// The life of an animal that obeys commands, each a word and its arguments in JSON: `title` rewrites
+/// its title, `exec` replaces it.
 ///
 /// The answer is sent when the command has taken effect. For exec, the new process image sends it,
 /// which runs this function again.
@@ -469,35 +458,28 @@ pub(crate) fn obey(mut report: Report, answer_first: bool) -> ! {
     }
     for command in BufReader::new(sys::file(COMMANDS)).lines() {
         let done = command.and_then(|command| {
-            let mut words = command.split(' ').map(unhex);
-            match (command.split(' ').next(), words.nth(1)) {
-                (Some("title"), Some(title)) => {
+            let (word, args): (String, Vec<Vec<u8>>) = serde_json::from_str(&command)?;
+            match (word.as_str(), &args[..]) {
+                ("title", [title]) => {
                     // The former arguments are now one string of bytes that may or may not look
                     // like a list.
                     answers.facts.cmdline = None;
-                    answers.facts.cmdline_raw = Some(titles::write_in_place(&title?)?);
+                    answers.facts.cmdline_raw = Some(titles::write_in_place(title)?);
                     Ok(())
                 }
-                (Some("exec"), Some(first)) => {
-                    let args: Vec<Vec<u8>> = [first].into_iter().chain(words).collect::<io::Result<_>>()?;
-                    Err(exec(&mut report, "obey-again", None, &args, &roomy_environment()))
-                }
+                ("exec", [_, ..]) => Err(exec(&mut report, "obey-again", None, &args, &roomy_environment())),
                 _ => Err(io::Error::other(format!("unknown command {command:?}"))),
             }
         });
         let told = match done {
             Ok(()) => answers.ready(),
-            Err(error) => answers.send(&obituary(&error)),
+            Err(error) => say(&mut answers.pipe, Err(error)),
         };
         if told.is_err() {
             break;
         }
     }
     sys::exit(0)
-}
-
-fn unhex(word: &str) -> io::Result<Vec<u8>> {
-    crate::facts::bytes_of_word(word).ok_or_else(|| io::Error::other(format!("{word:?} is no byte string")))
 }
 
 /// Plays the role of an exec'd animal.

@@ -25,7 +25,6 @@ mod species;
 mod sys;
 mod titles;
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -155,10 +154,7 @@ impl Animal {
     }
 
     fn command(&mut self, verb: &str, args: &[&[u8]]) -> io::Result<()> {
-        let mut line = verb.to_owned();
-        for arg in args {
-            let _ = write!(line, " {}", facts::word_of_bytes(arg));
-        }
+        let line = serde_json::to_string(&(verb, args))?;
         self.helper.send(&line)?;
         self.facts = self.helper.hear()?;
         Ok(())

@@ -4,15 +4,14 @@ use std::env;
 use std::error::Error;
 use std::io::{self, BufRead as _};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use taskdiag_zoo::{play_role_if_any, Animal, Churn, Farm, Zoo};
+use taskdiag_zoo::{play_role_if_any, Animal, Farm, Zoo};
 
 const USAGE: &str = "\
 usage: zoo list                  the animals and what is strange about them
        zoo run NAME... | all     start some (all: those that keep nobody waiting), print what is known of them, wait for Ctrl-C or the end of input
-       zoo farm N [T]            N idle processes with T threads each
-       zoo churn RATE SECONDS    RATE processes a second come and go";
+       zoo farm N [T]            N idle processes with T threads each";
 
 fn main() -> ExitCode {
     play_role_if_any();
@@ -43,7 +42,6 @@ fn command(args: &[&str]) -> Result<ExitCode, Box<dyn Error>> {
         ["run", names @ ..] if !names.is_empty() => return run(names),
         ["farm", processes] => farm(processes.parse()?, 1)?,
         ["farm", processes, threads] => farm(processes.parse()?, threads.parse()?)?,
-        ["churn", rate, seconds] => churn(rate.parse()?, seconds.parse()?)?,
         _ => return Err(USAGE.into()),
     }
     Ok(ExitCode::SUCCESS)
@@ -90,14 +88,5 @@ fn farm(processes: usize, threads: usize) -> io::Result<()> {
     let start = Instant::now();
     drop(farm);
     println!("gone in {:?}", start.elapsed());
-    Ok(())
-}
-
-fn churn(rate: u32, seconds: u64) -> io::Result<()> {
-    let start = Instant::now();
-    let churn = Churn::start(rate)?;
-    std::thread::sleep(Duration::from_secs(seconds));
-    let made = churn.stop()?;
-    println!("{made} processes in {:?}", start.elapsed());
     Ok(())
 }

@@ -60,9 +60,9 @@ impl Racers {
             .into_iter()
             .find(|(other, _)| *other == race)
             .expect("all are there");
-        let (mut helper, _) = Helper::start(name, &format!("{RACER}{name}"), &["racers", name])?;
+        let (helper, facts) = Helper::start(name, &format!("{RACER}{name}"), &["racers", name])?;
         Ok(Racers {
-            pids: helper.pids()?,
+            pids: facts.children.unwrap_or_default(),
             _helper: helper,
         })
     }
