@@ -1,7 +1,9 @@
 //! CO-RE relocations: replaces the type ids of the object's own BTF with names.
 
 use super::program::{immediate, intern, opcode, Tables};
-use crate::btf::{without_flavour, Base, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types};
+use crate::btf::{
+    read_u32, without_flavour, Base, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types,
+};
 
 /// A record of `.BTF.ext`: `struct bpf_core_relo`.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +18,9 @@ pub struct Record<'d> {
 /// Reads the CO-RE records of the section `section` from `.BTF.ext`.
 pub fn records<'d>(ext: &[u8], strings: &Strings<'d>, section: &str) -> Result<Vec<Record<'d>>, String> {
     const RECORD_LEN: usize = 16;
-    let truncated = || ".BTF.ext is incomplete".to_owned();
-    let word = |offset: usize| -> Result<usize, String> {
-        let bytes = ext
-            .get(offset..)
-            .and_then(|rest| rest.first_chunk())
-            .ok_or_else(truncated)?;
-        Ok(u32::from_le_bytes(*bytes) as usize)
+    let word = |offset| match read_u32(ext, offset) {
+        Some(word) => Ok(word as usize),
+        None => Err(".BTF.ext is incomplete".to_owned()),
     };
     let header_len = word(4)?;
     let (start, len) = (header_len + word(24)?, word(28)?);
@@ -58,11 +56,7 @@ pub struct Strings<'d>(&'d [u8]);
 
 impl<'d> Strings<'d> {
     pub fn of(btf: &'d [u8]) -> Result<Self, String> {
-        let word = |offset: usize| {
-            btf.get(offset..)
-                .and_then(|rest| rest.first_chunk())
-                .map(|bytes| u32::from_le_bytes(*bytes) as usize)
-        };
+        let word = |offset| read_u32(btf, offset).map(|word| word as usize);
         let start = || Some(word(4)? + word(16)?);
         start()
             .and_then(|start| btf.get(start..))

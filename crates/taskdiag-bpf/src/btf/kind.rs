@@ -1,7 +1,9 @@
 //! Kinds of types.
 
+use zerocopy::TryFromBytes;
+
 /// What a type is: the kernel's `BTF_KIND_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 #[allow(missing_docs)] // Documentation/bpf/btf.rst has the meanings
 pub enum Kind {
@@ -27,35 +29,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 19] = [
-        Self::Integer,
-        Self::Pointer,
-        Self::Array,
-        Self::Struct,
-        Self::Union,
-        Self::Enum,
-        Self::Forward,
-        Self::Typedef,
-        Self::Volatile,
-        Self::Const,
-        Self::Restrict,
-        Self::Function,
-        Self::FunctionPrototype,
-        Self::Variable,
-        Self::DataSection,
-        Self::Float,
-        Self::DeclarationTag,
-        Self::TypeTag,
-        Self::Enum64,
-    ];
-
     pub(super) fn from_number(number: u32) -> Option<Self> {
-        let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        Self::ALL.get(index).copied()
+        Self::try_read_from_bytes(&[u8::try_from(number).ok()?]).ok()
     }
 
     /// The number of bytes that follow a type's header, and the number for each of its elements.
-    pub(super) const fn trailer(self) -> (u32, u32) {
+    pub(super) fn trailer(self) -> (u32, u32) {
         match self {
             Self::Integer | Self::Variable | Self::DeclarationTag => (4, 0),
             Self::Array => (12, 0),

@@ -94,7 +94,7 @@ impl fmt::Display for BtfError {
 
 impl std::error::Error for BtfError {}
 
-fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
     let word = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_ne_bytes(word.try_into().ok()?))
 }

@@ -17,7 +17,7 @@ pub(super) const TYPE_HEADER_LEN: usize = 12;
 pub(super) struct Sections<'a> {
     pub(super) types: &'a [u8],
     pub(super) strings: &'a [u8],
-    pub(super) lengths: Lengths<'a>,
+    pub(super) lengths: Lengths,
 }
 
 /// Finds the sections.
@@ -48,7 +48,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Sections<'_>, BtfError> {
     Ok(Sections {
         types: section(8).ok_or(outside)?,
         strings: section(16).ok_or(outside)?,
-        lengths: Lengths { layout },
+        lengths: Lengths::new(layout),
     })
 }
 
@@ -65,46 +65,28 @@ pub(super) fn element_count(info: u32) -> u32 {
 
 const KIND_NUMBERS: usize = 128;
 
-/// Computes the lengths of types.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lengths<'a> {
-    /// The BTF's own description of each kind; empty if it has none.
-    layout: &'a [u8],
-}
+/// For each kind, the length of the header with what always follows it, and the length of an
+/// element. 0 if neither we nor the BTF know the kind.
+#[derive(Debug)]
+pub(super) struct Lengths([(u32, u32); KIND_NUMBERS]);
 
-impl Lengths<'_> {
+impl Lengths {
+    /// `layout` is the BTF's own description of each kind; empty if it has none.
+    fn new(layout: &[u8]) -> Self {
+        let mut described = layout
+            .chunks_exact(LAYOUT_LEN)
+            .map(|entry| (entry[0].into(), entry[1].into()));
+        Self(std::array::from_fn(|number| {
+            let described = described.next().filter(|_| number != 0);
+            let trailer = Kind::from_number(number as u32).map(Kind::trailer).or(described);
+            trailer.map_or((0, 0), |(fixed, each)| (TYPE_HEADER_LEN as u32 + fixed, each))
+        }))
+    }
+
     /// The length of a type with its trailer. `None` if neither we nor the BTF know its kind.
     #[inline(always)]
     pub(super) fn of(&self, info: u32) -> Option<usize> {
-        let (fixed, each) = TRAILERS[kind_number(info) as usize];
-        if fixed != 0 {
-            return Some(fixed as usize + each as usize * element_count(info) as usize);
-        }
-        self.of_new_kind(info)
-    }
-
-    #[cold]
-    fn of_new_kind(&self, info: u32) -> Option<usize> {
-        let kind = kind_number(info) as usize;
-        if kind == 0 {
-            return None;
-        }
-        let entry = self.layout.get(kind * LAYOUT_LEN..)?.get(..LAYOUT_LEN)?;
-        let (fixed, each) = (usize::from(entry[0]), usize::from(entry[1]));
-        Some(TYPE_HEADER_LEN + fixed + each * element_count(info) as usize)
+        let (fixed, each) = self.0[kind_number(info) as usize];
+        (fixed != 0).then(|| fixed as usize + each as usize * element_count(info) as usize)
     }
 }
-
-/// For each kind, the length of the header with what always follows it, and the length of an
-/// element. 0 for unknown kinds.
-static TRAILERS: [(u32, u32); KIND_NUMBERS] = {
-    let mut table = [(0, 0); KIND_NUMBERS];
-    let mut index = 0;
-    while index < Kind::ALL.len() {
-        let kind = Kind::ALL[index];
-        let (fixed, each) = kind.trailer();
-        table[kind as usize] = (TYPE_HEADER_LEN as u32 + fixed, each);
-        index += 1;
-    }
-    table
-};

@@ -15,7 +15,7 @@ const POINTER_BYTES: u32 = 8;
 pub struct Types<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    lengths: Lengths<'a>,
+    lengths: Lengths,
     /// The offset of every [`TYPES_PER_CHECKPOINT`]th type, from type 1 on.
     pub(super) checkpoints: Vec<u32>,
     count: u32,
