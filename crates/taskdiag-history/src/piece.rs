@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::{Damage, MAX_BYTES};
 
 /// The first bytes of a segment. The last one is the version of the format.
@@ -32,10 +35,6 @@ pub fn check_magic(magic: [u8; 8]) -> Result<(), Damage> {
     }
 }
 
-/// The length of a piece's head: length of the body (4 bytes), checksum (4), wall clock (8), time
-/// since boot (8), all little-endian.
-pub const HEAD: usize = 24;
-
 /// When a piece was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
@@ -46,31 +45,26 @@ pub struct Time {
 }
 
 /// The head of a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Head {
     /// The length of the body, in bytes.
-    pub len: usize,
-    checksum: u32,
-    /// When it was written.
-    pub time: Time,
+    len: U32,
+    checksum: U32,
+    /// When it was written: the members of [`Time`].
+    wall_ns: I64,
+    boot_ns: U64,
 }
 
 impl Head {
-    /// Decodes a head. `None` if there are too few bytes.
-    pub fn decode(bytes: &[u8]) -> Option<Head> {
-        let (head, _) = bytes.split_first_chunk::<HEAD>()?;
-        let (len, rest) = head.split_first_chunk::<4>()?;
-        let (checksum, rest) = rest.split_first_chunk::<4>()?;
-        let (wall, rest) = rest.split_first_chunk::<8>()?;
-        let (boot, _) = rest.split_first_chunk::<8>()?;
-        Some(Head {
-            len: u32::from_le_bytes(*len) as usize,
-            checksum: u32::from_le_bytes(*checksum),
-            time: Time {
-                wall_ns: i64::from_le_bytes(*wall),
-                boot_ns: u64::from_le_bytes(*boot),
-            },
-        })
+    /// The checksum of the other members and the body.
+    fn checksum(&self, body: &[u8]) -> U32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(self.len.as_bytes());
+        hasher.update(self.wall_ns.as_bytes());
+        hasher.update(self.boot_ns.as_bytes());
+        hasher.update(body);
+        U32::new(hasher.finalize())
     }
 }
 
@@ -81,21 +75,15 @@ impl Head {
 /// If the body has 4 GiB or more.
 pub fn append(out: &mut Vec<u8>, time: Time, body: &[u8]) {
     let len = u32::try_from(body.len()).expect("a body is smaller than the largest sample");
-    let mut timed = [0; 16];
-    timed[..8].copy_from_slice(&time.wall_ns.to_le_bytes());
-    timed[8..].copy_from_slice(&time.boot_ns.to_le_bytes());
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&checksum(len, &timed, body).to_le_bytes());
-    out.extend_from_slice(&timed);
+    let mut head = Head {
+        len: U32::new(len),
+        checksum: U32::ZERO,
+        wall_ns: I64::new(time.wall_ns),
+        boot_ns: U64::new(time.boot_ns),
+    };
+    head.checksum = head.checksum(body);
+    out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(body);
-}
-
-fn checksum(len: u32, timed: &[u8], body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&len.to_le_bytes());
-    hasher.update(timed);
-    hasher.update(body);
-    hasher.finalize()
 }
 
 /// What some bytes begin with.
@@ -118,17 +106,22 @@ pub fn split(bytes: &[u8]) -> Result<Next<'_>, Damage> {
     if bytes.is_empty() {
         return Ok(Next::End);
     }
-    let Some(head) = Head::decode(bytes) else {
+    let Ok((head, rest)) = Head::ref_from_prefix(bytes) else {
         return Ok(Next::Torn);
     };
-    if head.len > MAX_BYTES {
+    let len = head.len.get() as usize;
+    if len > MAX_BYTES {
         return Err(Damage("a piece is larger than any that is written"));
     }
-    let Some((body, rest)) = bytes[HEAD..].split_at_checked(head.len) else {
+    let Some((body, rest)) = rest.split_at_checked(len) else {
         return Ok(Next::Torn);
     };
-    if checksum(head.len as u32, &bytes[8..HEAD], body) != head.checksum {
+    if head.checksum(body) != head.checksum {
         return Err(Damage("a checksum is wrong"));
     }
-    Ok(Next::Piece(head.time, body, rest))
+    let time = Time {
+        wall_ns: head.wall_ns.get(),
+        boot_ns: head.boot_ns.get(),
+    };
+    Ok(Next::Piece(time, body, rest))
 }
