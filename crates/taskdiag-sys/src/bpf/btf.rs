@@ -12,7 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::{address, bpf, bpf_fd, fd_number, len_u32, ByIdAttr, Command, ObjectInfoAttr};
 use crate::mapping::OwnMapping;
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct BtfLoadAttr {
     btf: u64,
@@ -27,18 +27,15 @@ struct BtfLoadAttr {
 pub fn btf_load(btf: &[u8]) -> io::Result<OwnedFd> {
     let attr = BtfLoadAttr {
         btf: address(btf),
-        btf_log_buf: 0,
         btf_size: len_u32(btf)?,
-        btf_log_size: 0,
-        btf_log_level: 0,
-        padding: 0,
+        ..Default::default()
     };
     // SAFETY: `btf` lives until the call returns, and its length is next to its pointer.
     unsafe { bpf_fd(Command::BtfLoad, &attr) }
 }
 
 /// `struct bpf_btf_info`.
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct BtfInfo {
     btf: u64,
@@ -84,8 +81,7 @@ impl KernelBtf {
         const NAME: &[u8] = b"vmlinux\0";
         let attr = ByIdAttr {
             id: 1,
-            next_id: 0,
-            open_flags: 0,
+            ..Default::default()
         };
         // SAFETY: the structure has no pointers.
         let object = unsafe { bpf_fd(Command::BtfById, &attr)? };
@@ -95,10 +91,9 @@ impl KernelBtf {
         let mut info = BtfInfo {
             btf: mapping.as_ptr() as u64,
             btf_size: u32::try_from(len).map_err(io::Error::other)?,
-            id: 0,
             name: name.as_mut_ptr() as u64,
             name_len: NAME.len() as u32,
-            kernel_btf: 0,
+            ..Default::default()
         };
         let attr = ObjectInfoAttr {
             bpf_fd: fd_number(object.as_fd()),

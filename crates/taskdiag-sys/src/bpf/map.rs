@@ -55,7 +55,7 @@ pub struct MapSpec<'a> {
     pub flags: MapFlags,
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct MapCreateAttr {
     map_type: u32,
@@ -68,7 +68,7 @@ struct MapCreateAttr {
     map_name: [u8; NAME_LEN],
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct MapElementAttr {
     map_fd: u32,
@@ -109,9 +109,8 @@ impl Map {
             value_size: spec.value_size,
             max_entries: spec.max_entries,
             map_flags: spec.flags.bits(),
-            inner_map_fd: 0,
-            numa_node: 0,
             map_name: object_name(spec.name),
+            ..Default::default()
         };
         // SAFETY: the structure has no pointers.
         let fd = unsafe { bpf_fd(Command::MapCreate, &attr)? };
@@ -193,10 +192,9 @@ impl Map {
     fn element(&self, key: &[u8], value: u64) -> MapElementAttr {
         MapElementAttr {
             map_fd: fd_number(self.fd.as_fd()),
-            padding: 0,
             key: address(key),
             value,
-            flags: 0,
+            ..Default::default()
         }
     }
 

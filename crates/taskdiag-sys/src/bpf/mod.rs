@@ -160,7 +160,7 @@ fn object_info<I: FromBytes + IntoBytes>(object: BorrowedFd<'_>, info: &mut I) -
     unsafe { bpf(Command::ObjectInfo, &attr) }.map(drop)
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct ByIdAttr {
     id: u32,

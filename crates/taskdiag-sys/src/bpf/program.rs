@@ -51,7 +51,7 @@ pub struct FunctionInfo<'a> {
     pub records: &'a [[u32; 2]],
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct ProgramLoadAttr {
     prog_type: u32,
@@ -113,10 +113,8 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
         log_level: u32::from(!log.is_empty()),
         log_size: len_u32(log)?,
         log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
-        kern_version: 0,
         prog_flags,
         prog_name: object_name(spec.name),
-        prog_ifindex: 0,
         expected_attach_type: spec.attach as u32,
         prog_btf_fd: functions.map_or(0, |functions| fd_number(functions.btf)),
         func_info_rec_size: functions.map_or(0, |_| size_of::<[u32; 2]>() as u32),
@@ -125,10 +123,8 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
             Some(functions) => len_u32(functions.records)?,
             None => 0,
         },
-        line_info_rec_size: 0,
-        line_info: 0,
-        line_info_cnt: 0,
         attach_btf_id: spec.attach_to,
+        ..Default::default()
     };
     let mut attempts = LOAD_ATTEMPTS;
     let mut signals_blocked = None;
@@ -182,7 +178,7 @@ pub fn missed_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(info.recursion_misses)
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct RawTracepointOpenAttr {
     name: u64,
@@ -193,9 +189,8 @@ struct RawTracepointOpenAttr {
 /// Attaches a program to the tracepoint that it was loaded for, until the returned link is closed.
 pub fn attach_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let attr = RawTracepointOpenAttr {
-        name: 0,
         prog_fd: fd_number(program),
-        padding: 0,
+        ..Default::default()
     };
     // SAFETY: the name is a null pointer, which is right for a program that was loaded for a
     // tracepoint.

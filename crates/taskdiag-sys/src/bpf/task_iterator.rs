@@ -30,7 +30,7 @@ struct TaskLinkInfo {
     pid_fd: u32,
 }
 
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct LinkCreateAttr {
     prog_fd: u32,
@@ -52,12 +52,10 @@ pub fn link_tasks(program: BorrowedFd<'_>, scope: TaskScope) -> io::Result<Owned
     };
     let attr = LinkCreateAttr {
         prog_fd: fd_number(program),
-        target_fd: 0,
         attach_type: AttachType::TraceIterator as u32,
-        flags: 0,
         iter_info: info.as_ref().map_or(0, address),
         iter_info_len: info.as_ref().map_or(0, |info| size_of_val(info) as u32),
-        padding: 0,
+        ..Default::default()
     };
     // SAFETY: `info` lives until the call returns, and its length is next to its pointer.
     unsafe { bpf_fd(Command::LinkCreate, &attr) }
