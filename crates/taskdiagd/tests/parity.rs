@@ -5,17 +5,19 @@ mod daemon;
 
 use std::net::TcpListener;
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
 use taskdiag::{
     files, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Set, Snapshot, SourceId,
 };
 use taskdiag_protocol::wire::Strategy;
+use taskdiag_sys::descriptors::send_with_file;
 use taskdiag_testkit::{
     child::{self, Proc, World, NOBODY},
-    passing, test_name,
+    test_name,
 };
 
 use daemon::files::same_files;
@@ -349,7 +351,7 @@ fn owners_may_be_hidden_from_root() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let port = listener.local_addr().expect("an address").port();
         let (way, _other_end) = UnixStream::pair().expect("sockets");
-        passing::send(&way, b"x", &listener).expect("it is sent");
+        send_with_file(&way, b"x", Some(listener.as_fd()), SendFlags::DONTWAIT).expect("it is sent");
         drop(listener);
         let mut request = sockets::Request::default();
         request.kinds = sockets::Kind::Tcp.into();

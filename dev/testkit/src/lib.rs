@@ -20,8 +20,6 @@ use std::time::Duration;
 use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Zoo};
 
-pub use taskdiag_zoo::passing;
-
 /// Every field except rollups: all fields that [`text`] knows.
 pub fn fields() -> Fields {
     let named = Field::Environ | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime;

@@ -18,7 +18,6 @@ mod farm;
 mod fuse;
 mod helper;
 mod keeper;
-pub mod passing;
 mod priority;
 mod racer;
 mod species;

@@ -9,11 +9,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
+use rustix::net::SendFlags;
 use taskdiag::files;
 use taskdiag::sockets::Kind;
 use taskdiag::{Absent, Field, Handle, Query, SourceId};
+use taskdiag_sys::descriptors::{receive_with_file, send_with_file};
 use taskdiag_testkit::temporary::Killed;
-use taskdiag_testkit::{child, passing, test_name};
+use taskdiag_testkit::{child, test_name};
 
 use super::network::{self, eventually, inode};
 use super::{handle, request, turn};
@@ -230,9 +232,10 @@ fn unix_sockets_lead_to_their_peers() {
         let (to, from) = UnixStream::pair().expect("a pair");
         let (passed, stays) = UnixStream::pair().expect("a pair");
         let passed = OwnedFd::from(passed);
-        passing::send(&to, b"x", &passed).expect("it is sent");
+        send_with_file(&to, b"x", Some(passed.as_fd()), SendFlags::DONTWAIT).expect("it is sent");
         drop(passed);
-        let passed = passing::receive(&from).expect("it is received");
+        let (_, passed) = receive_with_file(&from, &mut [0]).expect("it is received");
+        let passed = passed.expect("a descriptor");
         socket_leads_to(&mut handle, &stays, [own(&passed)]);
         // Without the other end.
         drop(passed);

@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
+use rustix::net::SendFlags;
 use taskdiag_protocol::wire::{show, Strategy};
-use taskdiag_testkit::passing;
+use taskdiag_sys::descriptors::send_with_file;
 
 use super::{request, Connection};
 
@@ -35,7 +36,7 @@ pub fn lingering() -> (OwnedFd, TcpStream) {
 /// Sends a request with a descriptor. Returns whether the kernel let it through.
 pub fn send_descriptor(connection: &Connection, file: &OwnedFd) -> bool {
     let packet = request(1 << show::GROUPS_SHIFT, Strategy::One, std::process::id());
-    passing::send(&connection.socket, &packet, file).is_ok()
+    send_with_file(&connection.socket, &packet, Some(file.as_fd()), SendFlags::DONTWAIT).is_ok()
 }
 
 /// Sends a request with the descriptor of a socket that can't be closed without waiting as long as

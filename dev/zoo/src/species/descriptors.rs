@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -12,13 +12,14 @@ use rustix::event::{epoll, eventfd, EventfdFlags};
 use rustix::fs::{inotify, mknodat, FileType, Mode, CWD};
 use rustix::io::Errno;
 use rustix::mount::{mount_bind, unmount, UnmountFlags};
-use rustix::net::{socket, AddressFamily, SocketType};
+use rustix::net::{socket, AddressFamily, SendFlags, SocketType};
 use rustix::process::{getpid, pidfd_open, PidfdFlags};
 use rustix::time::{timerfd_create, TimerfdClockId, TimerfdFlags};
+use taskdiag_sys::descriptors::{receive_with_file, send_with_file};
 
 use super::Species;
 use crate::keeper::{fork_child, Doing as _};
-use crate::{passing, sys};
+use crate::sys;
 
 pub(super) const SPECIES: &[Species] = species! {
     "descriptors": "descriptors of every kind, deleted and renamed files, long names, another mount namespace" =>
@@ -125,8 +126,8 @@ fn sockets(dir: &Path) -> io::Result<()> {
     let (ours, theirs) = UnixStream::pair()?;
     // A file that is in flight in a message, and is then received, which opens it a second time.
     let passed = File::open(dir.join("plain"))?;
-    passing::send(&ours, &[0], &passed)?;
-    keep(passing::receive(&theirs)?);
+    send_with_file(&ours, &[0], Some(passed.as_fd()), SendFlags::DONTWAIT)?;
+    keep(receive_with_file(&theirs, &mut [0])?);
     keep((ours, theirs, passed));
     for (family, kind) in [
         (AddressFamily::INET6, SocketType::STREAM),
