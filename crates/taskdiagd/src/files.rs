@@ -15,10 +15,10 @@ use taskdiag_core::field::Group;
 use taskdiag_core::record::Record;
 use taskdiag_protocol::access::{Object, Sight};
 use taskdiag_protocol::wire::{self, attribute, uses, wants, MessageWriter, TaskHeader, MESSAGE_ROOM};
-use zerocopy::native_endian::U32;
 use zerocopy::IntoBytes as _;
 
 use crate::credentials::Viewer;
+use crate::encode::header;
 use crate::passes::{PassSpec, Programs};
 
 /// How long the pass for a part may take. Its last run may exceed this by the time of one run.
@@ -270,11 +270,7 @@ pub fn put_process(
     let [first, second] = facts;
     let is_same = [first, second].map(|record| record.header().start_ns.get()) == [start_ns; 2]
         && (viewer.sees_of_all().0 || has_same_facts(first, second) && was_as_dumpable(first, records));
-    let task = TaskHeader {
-        pid: second.header().tid,
-        tgid: second.header().pid,
-        flags: U32::new(0),
-    };
+    let task = header(second);
     if !is_same {
         let mut message = MessageWriter::task(out, 0, task);
         message.incomplete();
@@ -338,7 +334,7 @@ mod tests {
     use taskdiag_core::record::{attr, dumpable, Access, Header, Writer, ACCESS_STABLE};
     use taskdiag_protocol::access::{Subject, INITIAL_USER_NS};
     use taskdiag_protocol::wire::{Message, Messages, INCOMPLETE};
-    use zerocopy::native_endian::U64;
+    use zerocopy::native_endian::{U32, U64};
 
     use super::*;
 

@@ -2,14 +2,14 @@
 
 use taskdiag_core::field::Groups;
 use zerocopy::native_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use super::{
     show, AttributeHeader, MessageHeader, TaskDiagPid, ALL_BITS, FILES_REQUEST, FLAG_REQUEST, REQUEST_MAX, TASK_DIAG,
 };
 
 /// Which tasks a request is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u64)]
 pub enum Strategy {
     /// Every process.
@@ -25,17 +25,6 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    fn from_wire(number: u64) -> Option<Strategy> {
-        Some(match number {
-            0 => Strategy::All,
-            1 => Strategy::One,
-            2 => Strategy::AllThreads,
-            3 => Strategy::Children,
-            4 => Strategy::Thread,
-            _ => return None,
-        })
-    }
-
     /// Whether it asks about threads rather than processes.
     pub fn is_threads(self) -> bool {
         matches!(self, Strategy::AllThreads | Strategy::Thread)
@@ -171,10 +160,9 @@ impl Request {
         if !has_type && !has_none {
             return bad(seq, libc::EINVAL);
         }
-        let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("the range has eight bytes"));
+        let show = u64::from_ne_bytes(body[..8].try_into().expect("the range has eight bytes"));
         let pid = u32::from_ne_bytes(body[16..20].try_into().expect("the range has four bytes"));
-        let show = word(0);
-        let Some(strategy) = Strategy::from_wire(word(8)) else {
+        let Ok(strategy) = Strategy::try_read_from_bytes(&body[8..16]) else {
             return bad(seq, libc::EINVAL);
         };
         if show & !(if is_of_patches { show::TASK_DIAG } else { ALL_BITS }) != 0 {

@@ -11,7 +11,7 @@ use rustix::io::{retry_on_intr, Errno};
 use rustix::net::{socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 use zerocopy::native_endian::U32;
-use zerocopy::IntoBytes as _;
+use zerocopy::{IntoBytes as _, TryFromBytes as _};
 
 use super::messages::{KeeperMessage, Role, ENDED, KILL};
 use super::{closer, reader};
@@ -86,8 +86,8 @@ impl Keeper {
             return Err(Errno::PIPE);
         }
         let pid = message.pid.get();
-        match (message.kind.get(), Role::from_wire(message.kind.get())) {
-            (_, Some(role)) => Ok(Some(Report::Started(role, file.map(|file| (pid, file))))),
+        match (message.kind.get(), Role::try_read_from_bytes(message.kind.as_bytes())) {
+            (_, Ok(role)) => Ok(Some(Report::Started(role, file.map(|file| (pid, file))))),
             (ENDED, _) => Ok(Some(Report::Ended(pid))),
             _ => Err(Errno::PROTO),
         }
@@ -128,8 +128,8 @@ fn serve(channel: &OwnedFd, is_confined: bool) {
             Ok((len, _)) if len == size_of::<KeeperMessage>() => {}
             _ => return,
         }
-        match (message.kind.get(), Role::from_wire(message.kind.get())) {
-            (_, Some(role)) => start(channel, &mut helpers, role, is_confined),
+        match (message.kind.get(), Role::try_read_from_bytes(message.kind.as_bytes())) {
+            (_, Ok(role)) => start(channel, &mut helpers, role, is_confined),
             (KILL, _) => {
                 let helper = i32::try_from(message.pid.get()).ok().and_then(Pid::from_raw);
                 // Its pid can't belong to another process: it has not been waited for.

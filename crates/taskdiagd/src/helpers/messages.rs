@@ -2,13 +2,13 @@
 //! size and hold only numbers.
 
 use zerocopy::native_endian::{I32, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 /// The most items of one job.
 pub const MAX_ITEMS: usize = 32;
 
 /// What a reader is to read of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Kind {
     /// `/proc/PID/maps`, as payloads of attributes.
@@ -23,22 +23,6 @@ pub enum Kind {
     OpenSmaps = 5,
     /// What only `/proc` says about a client: [`crate::credentials::RawProcFacts`].
     ProcFacts = 6,
-}
-
-impl Kind {
-    /// The kind with this number.
-    pub fn from_wire(number: u32) -> Option<Kind> {
-        [
-            Kind::Maps,
-            Kind::Smaps,
-            Kind::Cmdline,
-            Kind::OpenMaps,
-            Kind::OpenSmaps,
-            Kind::ProcFacts,
-        ]
-        .into_iter()
-        .find(|kind| *kind as u32 == number)
-    }
 }
 
 /// One thing to read.
@@ -104,22 +88,13 @@ pub const CLOSE: u8 = 2;
 pub const CLOSED: u8 = 3;
 
 /// What a helper does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Role {
     /// It reads and opens files of `/proc`.
     Reader = 1,
     /// It closes connections.
     Closer = 2,
-}
-
-impl Role {
-    /// The role with this number.
-    pub fn from_wire(number: u32) -> Option<Role> {
-        [Role::Reader, Role::Closer]
-            .into_iter()
-            .find(|role| *role as u32 == number)
-    }
 }
 
 /// A message to or from the keeper.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 use zerocopy::native_endian::{I32, U32};
-use zerocopy::IntoBytes as _;
+use zerocopy::{IntoBytes as _, TryFromBytes as _};
 
 use super::messages::{Job, Kind, PacketHeader, LAST, MAX_PACKET, MORE};
 use super::vma::VmaEncoder;
@@ -34,7 +34,7 @@ pub fn serve(channel: &OwnedFd) {
             _ => return,
         }
         for (index, item) in job.items.iter().enumerate() {
-            let Some(kind) = Kind::from_wire(item.kind.get()) else {
+            let Ok(kind) = Kind::try_read_from_bytes(item.kind.as_bytes()) else {
                 break;
             };
             if reader.read(index as u32, kind, item.tid.get()).is_err() {
