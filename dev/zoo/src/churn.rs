@@ -7,9 +7,9 @@ use libc::c_int;
 
 use crate::facts::Facts;
 use crate::helper::Helper;
-use crate::keeper::{kill_descendants, say, ROLE};
+use crate::keeper::{environment, kill_descendants, say};
 use crate::sys;
-use crate::{CHURN, MAYFLY};
+use crate::Role;
 
 /// Forks and reaps short-lived processes in the background until it is dropped. Every eighth of
 /// them execs.
@@ -21,7 +21,7 @@ pub struct Churn {
 impl Churn {
     /// Starts to make `per_second` processes a second, or as many as the machine can make.
     pub fn start(per_second: u32) -> io::Result<Churn> {
-        let (helper, _) = Helper::start("churn", &format!("{CHURN}{per_second}"), &["churn"])?;
+        let (helper, _) = Helper::start("churn", &Role::Churn(per_second), &["churn"])?;
         Ok(Churn { helper })
     }
 
@@ -45,8 +45,8 @@ impl Churn {
     }
 }
 
-pub(crate) fn run(rate: &str) -> ! {
-    let result = churn(rate);
+pub(crate) fn run(per_second: u32) -> ! {
+    let result = churn(per_second.into());
     kill_descendants();
     if let Err(error) = result {
         let _ = say(&mut io::stdout(), Err(error));
@@ -54,12 +54,9 @@ pub(crate) fn run(rate: &str) -> ! {
     sys::exit(0)
 }
 
-fn churn(rate: &str) -> io::Result<()> {
+fn churn(rate: f64) -> io::Result<()> {
     /// Children are made in bursts. A burst is reaped at the time of the next one.
     const TICK: Duration = Duration::from_millis(5);
-    let rate: f64 = rate
-        .parse()
-        .map_err(|_| io::Error::other(format!("{rate:?} is no rate")))?;
     say(&mut io::stdout(), Ok(Facts::default()))?;
     let start = Instant::now();
     let (mut made, mut reaped) = (0_u64, 0_u64);
@@ -91,11 +88,10 @@ fn churn(rate: &str) -> io::Result<()> {
 
 fn live(number: u64) -> ! {
     if number % 8 == 0 {
-        let env = [format!("{ROLE}={MAYFLY}").into_bytes()];
         sys::exec(
             &c"/proc/self/exe".to_owned(),
             &[b"zoo".to_vec(), b"mayfly".to_vec()],
-            &env,
+            &environment(&Role::Mayfly, &[]),
         );
         sys::exit(1);
     }

@@ -11,7 +11,7 @@ use crate::arg_area::ArgArea;
 use crate::helper::Helper;
 use crate::keeper::{keep_all, settle, Doing as _};
 use crate::sys;
-use crate::FARM;
+use crate::Role;
 
 /// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. If started by root,
 /// one in a hundred belongs to the user [`Farm::OTHER_USER`]. Dropping the farm ends them all.
@@ -31,7 +31,7 @@ impl Farm {
     /// If kernel.pid_max, kernel.threads-max or vm.max_map_count is too low it raises the limit,
     /// which needs root, and leaves it raised, because another farm may need it.
     pub fn start(processes: usize, threads_each: usize) -> io::Result<Farm> {
-        let role = format!("{FARM}{processes}:{}", threads_each.max(1));
+        let role = Role::Farm(processes, threads_each.max(1));
         let (helper, facts) = Helper::start("farm", &role, &["farm", "--index", "-------"])?;
         let pids = facts.children.unwrap_or_default();
         if pids.len() != processes {
@@ -74,15 +74,11 @@ fn raise(family: &str, sysctl: &str, wanted: usize) -> io::Result<()> {
 
 /// The root process of the farm. It forks some branches, and each branch forks its share. All
 /// processors take part in this tree.
-pub(crate) fn run(size: &str) -> ! {
-    keep_all(grow(size))
+pub(crate) fn run(processes: usize, threads_each: usize) -> ! {
+    keep_all(grow(processes, threads_each))
 }
 
-fn grow(size: &str) -> io::Result<Vec<i32>> {
-    let numbers: Vec<usize> = size.split(':').filter_map(|number| number.parse().ok()).collect();
-    let [processes, threads_each] = numbers[..] else {
-        return Err(io::Error::other(format!("{size:?} is no size of a farm")));
-    };
+fn grow(processes: usize, threads_each: usize) -> io::Result<Vec<i32>> {
     make_room("pid_max", processes * threads_each)?;
     make_room("threads-max", processes * threads_each)?;
     // A thread has two stacks, one of them for signals, each preceded by a guard page.

@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::facts::Facts;
 use crate::keeper::{self, Doing as _, ROLE};
+use crate::Role;
 
 /// Finds the zoo binary.
 pub(crate) fn zoo_binary() -> io::Result<PathBuf> {
@@ -42,12 +43,12 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the zoo binary in a role, and waits until it is ready. `what` is what errors are about.
     /// The arguments are only for people to read in `ps`.
-    pub(crate) fn start(what: &str, role: &str, args: &[&str]) -> io::Result<(Helper, Facts)> {
+    pub(crate) fn start(what: &str, role: &Role, args: &[&str]) -> io::Result<(Helper, Facts)> {
         Helper::start_as(what, role, args, None)
     }
 
     /// Starts it as this user, with the group of the same id.
-    pub(crate) fn start_as(what: &str, role: &str, args: &[&str], user: Option<u32>) -> io::Result<(Helper, Facts)> {
+    pub(crate) fn start_as(what: &str, role: &Role, args: &[&str], user: Option<u32>) -> io::Result<(Helper, Facts)> {
         let binary = zoo_binary()?;
         let file = File::open(&binary)?;
         let mut command = match user {
@@ -58,7 +59,7 @@ impl Helper {
         command
             .arg0("zoo")
             .args(args)
-            .env(ROLE, role)
+            .env(ROLE, serde_json::to_string(role)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if let Some(user) = user {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arg_area::joined;
 use crate::facts::Facts;
-use crate::{sys, titles};
+use crate::{sys, titles, Role};
 
 /// The environment variable that makes the zoo binary play a role instead of reading its arguments.
 ///
@@ -206,13 +206,14 @@ pub(crate) fn exec(
         .and_then(|()| sys::raise_limit(Resource::Stack, 32 << 20))
         .and_then(|()| Ok(CString::new(program.into_os_string().into_vec())?));
     match ready_to_exec {
-        Ok(path) => sys::exec(&path, args, &environment(role, env)),
+        Ok(path) => sys::exec(&path, args, &environment(&Role::Animal(role.to_owned()), env)),
         Err(error) => error,
     }
 }
 
 /// The environment of a process in `role`: the wanted variables, and the role.
-pub(crate) fn environment(role: &str, wanted: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(crate) fn environment(role: &Role, wanted: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let role = serde_json::to_string(role).expect("roles have JSON");
     [wanted, &[format!("{ROLE}={role}").into_bytes()]].concat()
 }
 

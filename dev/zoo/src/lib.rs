@@ -25,9 +25,12 @@ mod sys;
 mod titles;
 
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 pub use churn::Churn;
 pub use facts::Facts;
@@ -89,7 +92,7 @@ impl Zoo {
     pub fn start_as(&self, name: &str, user: Option<u32>) -> io::Result<Animal> {
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no animal is called {name:?}"));
         let name = species::find(name).ok_or_else(unknown)?.name;
-        let started = Helper::start_as(name, &format!("{KEEPER}{name}"), &["animal", name], user)?;
+        let started = Helper::start_as(name, &Role::Keeper(name.to_owned()), &["animal", name], user)?;
         Ok(Animal::new(name, started))
     }
 
@@ -97,7 +100,7 @@ impl Zoo {
     /// because tens of thousands of mappings take a while.
     pub fn with_mappings(&self, count: usize) -> io::Result<Animal> {
         let args = ["mappings", &count.to_string()];
-        let started = Helper::start(&format!("{count} mappings"), &format!("{KEEPER}{MANY}{count}"), &args)?;
+        let started = Helper::start(&format!("{count} mappings"), &Role::Mappings(count), &args)?;
         Ok(Animal::new("many mappings", started))
     }
 
@@ -163,17 +166,25 @@ impl Animal {
 /// The name of an animal, and why this host does not allow it.
 pub type Refused = (&'static str, String);
 
-/// The roles of the zoo binary in addition to those of exec'd animals.
-const KEEPER: &str = "keeper:";
-/// A keeper of a process with this many mappings.
-const MANY: &str = "mappings=";
-const FARM: &str = "farm:";
-const CHURN: &str = "churn:";
-const RACER: &str = "racer:";
-/// The role of some of the churn's children.
-const MAYFLY: &str = "mayfly";
-/// A racer that has just executed the program.
-const EXECUTOR: &str = "executor";
+/// What the zoo binary does in place of reading its arguments.
+#[derive(Debug, Serialize, Deserialize)]
+enum Role {
+    /// The keeper of an animal.
+    Keeper(String),
+    /// The keeper of a process with this many mappings.
+    Mappings(usize),
+    /// A farm of this many processes, with this many threads each.
+    Farm(usize, usize),
+    /// So many processes a second.
+    Churn(u32),
+    Racers(Race),
+    /// One of the churn's children.
+    Mayfly,
+    /// A racer that has just executed the program.
+    Executor,
+    /// An exec'd animal, and what it does: see [`keeper::play`].
+    Animal(String),
+}
 
 /// The first thing that the zoo binary does: if it was started to play a role, it plays the role
 /// and never returns.
@@ -181,41 +192,33 @@ pub fn play_role_if_any() {
     let Some(role) = std::env::var_os(keeper::ROLE) else {
         return;
     };
-    let role = role.to_string_lossy();
-    if role == MAYFLY {
-        sys::exit(0);
-    }
-    if role == EXECUTOR {
-        racer::exec_in_a_thread();
+    let role: serde_json::Result<Role> = serde_json::from_slice(role.as_bytes());
+    match role {
+        Ok(Role::Mayfly) => sys::exit(0),
+        Ok(Role::Executor) => racer::exec_in_a_thread(),
+        _ => {}
     }
     // A panic must not unwind from a forked child into code of its parent.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("zoo: {panic}");
         std::process::abort();
     }));
-    let is_helper = [KEEPER, FARM, CHURN, RACER]
-        .iter()
-        .any(|helper| role.starts_with(helper));
-    if is_helper {
+    if !matches!(role, Ok(Role::Animal(_))) {
         // Keys typed at the test's terminal are not meant for the animals. Also, unlike a process
         // group, a session does not get SIGHUP when the test dies while one of its processes is
         // stopped.
         let _ = sys::setsid();
     }
-    if let Some(count) = role.strip_prefix(KEEPER).and_then(|name| name.strip_prefix(MANY)) {
-        keeper::keep(|_| species::mappings::many(count.parse().map_err(io::Error::other)?))
-    } else if let Some(name) = role.strip_prefix(KEEPER) {
-        keeper::keep(|keeper| match species::find(name) {
+    match role.expect("a role: is the zoo binary out of date?") {
+        Role::Keeper(name) => keeper::keep(|keeper| match species::find(&name) {
             Some(species) => (species.birth)(keeper),
             None => Err(io::Error::other("the zoo binary doesn't know it: is it out of date?")),
-        })
-    } else if let Some(size) = role.strip_prefix(FARM) {
-        farm::run(size)
-    } else if let Some(rate) = role.strip_prefix(CHURN) {
-        churn::run(rate)
-    } else if let Some(name) = role.strip_prefix(RACER) {
-        racer::run(name)
-    } else {
-        keeper::play(&role)
+        }),
+        Role::Mappings(count) => keeper::keep(|_| species::mappings::many(count)),
+        Role::Farm(processes, threads_each) => farm::run(processes, threads_each),
+        Role::Churn(per_second) => churn::run(per_second),
+        Role::Racers(race) => racer::run(race),
+        Role::Animal(role) => keeper::play(&role),
+        Role::Mayfly | Role::Executor => unreachable!("they have their own lives"),
     }
 }

@@ -6,14 +6,16 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::facts::Facts;
 use crate::helper::Helper;
 use crate::keeper::{environment, fork_child, keep_all, Doing as _, Report};
 use crate::sys::{self, page_size};
-use crate::{EXECUTOR, RACER};
+use crate::Role;
 
 /// The action of racers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Race {
     /// Two processes, each in its own network namespace, repeatedly enter a new UTS namespace.
     Unshares,
@@ -36,14 +38,6 @@ impl Race {
 
     /// How much memory a process of [`Faults`](Race::Faults) has at all times.
     pub const HELD: u64 = 16 << 20;
-
-    const ALL: [(Race, &str); 5] = [
-        (Race::Unshares, "unshares"),
-        (Race::Execs, "execs"),
-        (Race::Computes, "computes"),
-        (Race::Faults, "faults"),
-        (Race::Relays, "relays"),
-    ];
 }
 
 /// Running racers, until this is dropped.
@@ -56,11 +50,8 @@ pub struct Racers {
 impl Racers {
     /// Starts them, and returns when they are running.
     pub fn start(race: Race) -> io::Result<Racers> {
-        let (_, name) = Race::ALL
-            .into_iter()
-            .find(|(other, _)| *other == race)
-            .expect("all are there");
-        let (helper, facts) = Helper::start(name, &format!("{RACER}{name}"), &["racers", name])?;
+        let name = format!("{race:?}");
+        let (helper, facts) = Helper::start(&name, &Role::Racers(race), &["racers", &name])?;
         Ok(Racers {
             pids: facts.children.unwrap_or_default(),
             _helper: helper,
@@ -73,14 +64,12 @@ impl Racers {
     }
 }
 
-pub(crate) fn run(name: &str) -> ! {
-    keep_all(start(name))
+pub(crate) fn run(race: Race) -> ! {
+    keep_all(start(race))
 }
 
-fn start(name: &str) -> io::Result<Vec<i32>> {
+fn start(race: Race) -> io::Result<Vec<i32>> {
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
-    let race = Race::ALL.into_iter().find(|(_, other)| *other == name);
-    let (race, _) = race.ok_or_else(|| io::Error::other("the zoo binary doesn't know it: is it out of date?"))?;
     let (count, body): (_, fn(&mut Report) -> io::Result<()>) = match race {
         Race::Unshares => (2, unshares),
         Race::Execs => (2, execs),
@@ -120,7 +109,7 @@ fn exec_again() -> io::Error {
     }
     let path = CString::from(c"/proc/self/exe");
     let args = [b"zoo".to_vec(), b"racer".to_vec()];
-    sys::exec(&path, &args, &environment(EXECUTOR, &[]))
+    sys::exec(&path, &args, &environment(&Role::Executor, &[]))
 }
 
 fn computes(report: &mut Report) -> io::Result<()> {

@@ -6,7 +6,7 @@ use super::Species;
 use crate::arg_area::joined;
 use crate::facts::Facts;
 use crate::keeper::{environment, exec_child, roomy_environment};
-use crate::sys;
+use crate::{sys, Role};
 
 pub(super) const SPECIES: &[Species] = species! {
     "args-none": "exec'd with no argument, not even a name" => |_| exec(vec![]);
@@ -77,7 +77,7 @@ fn exec(args: Vec<Vec<u8>>) -> io::Result<Facts> {
 fn with_environment(env: Vec<Vec<u8>>) -> io::Result<Facts> {
     let facts = exec_child("rest", None, &list(&[b"zoo", b"environment"]), &env)?;
     Ok(Facts {
-        environ: Some(environment("rest", &env)),
+        environ: Some(environment(&Role::Animal("rest".to_owned()), &env)),
         ..facts
     })
 }
