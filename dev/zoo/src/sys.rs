@@ -264,28 +264,17 @@ pub(crate) fn send_from(socket: RawFd, at: usize, len: usize) -> io::Result<()> 
     cvt(unsafe { libc::send(socket, at as *const libc::c_void, len, libc::MSG_NOSIGNAL) } as c_long).map(drop)
 }
 
-fn signal_set(signals: &[c_int]) -> libc::sigset_t {
-    // SAFETY: sigemptyset initializes the set; sigaddset gets valid signal numbers and that set.
+pub(crate) fn block_signals(signals: &[c_int]) -> io::Result<()> {
+    // SAFETY: sigemptyset initializes the set; sigaddset gets valid signal numbers and that set,
+    // which outlives the calls. The old mask is not asked for.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&mut set);
         for &signal in signals {
             libc::sigaddset(&mut set, signal);
         }
-        set
+        cvt(libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()).into()).map(drop)
     }
-}
-
-/// A descriptor that is readable while one of these signals is pending.
-pub(crate) fn signal_file(signals: &[c_int]) -> io::Result<File> {
-    // SAFETY: the set outlives the call.
-    cvt(unsafe { libc::signalfd(-1, &signal_set(signals), 0) }.into()).map(|fd| file(fd as RawFd))
-}
-
-pub(crate) fn block_signals(signals: &[c_int]) -> io::Result<()> {
-    let set = signal_set(signals);
-    // SAFETY: `set` outlives the call; the old mask is not asked for.
-    cvt(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) }.into()).map(drop)
 }
 
 extern "C" fn do_nothing(_signal: c_int) {}
@@ -459,13 +448,6 @@ pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: Option<RawFd>) -> i
 /// Maps a page and unmaps it.
 pub(crate) fn map_and_unmap() -> io::Result<()> {
     map(page_size(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None).and_then(|at| unmap(at, page_size()))
-}
-
-/// Reads a byte of a file.
-pub(crate) fn read_at(file: &File, at: usize) -> io::Result<u8> {
-    let mut byte = [0];
-    std::os::unix::fs::FileExt::read_exact_at(file, &mut byte, at as u64)?;
-    Ok(byte[0])
 }
 
 /// Keeps mounts that are made from now on from being visible elsewhere.

@@ -16,6 +16,7 @@ use rustix::net::{socket, AddressFamily, SendFlags, SocketType};
 use rustix::process::{getpid, pidfd_open, PidfdFlags};
 use rustix::time::{timerfd_create, TimerfdClockId, TimerfdFlags};
 use taskdiag_sys::descriptors::{receive_with_file, send_with_file};
+use taskdiag_sys::signals::signalfd;
 
 use super::Species;
 use crate::keeper::{fork_child, Doing as _};
@@ -163,7 +164,7 @@ fn objects() -> io::Result<()> {
     keep((counter, poll, watch));
     keep(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty())?);
     keep(pidfd_open(getpid(), PidfdFlags::empty())?);
-    keep(sys::signal_file(&[libc::SIGUSR1])?);
+    keep(signalfd(&[libc::SIGUSR1])?);
     // SAFETY: the calls get numbers and pointers to memory that lives.
     unsafe {
         let mut parameters = [0_u64; 30];

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::thread;
 
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
@@ -63,7 +64,7 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
             let _ = sys::readable([go], -1);
             loop {
                 // Returns when the thread gets a signal.
-                let _ = sys::read_at(&memory, AT);
+                let _ = memory.read_at(&mut [0], AT as u64);
             }
         })?;
         thread::Builder::new().spawn(move || {
