@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     match report.why_not() {
         None => Ok(Outcome::Complete),
-        Some(why) => Err(Failure::Unanswered(format!("processes can't be read: {why}"))),
+        Some(why) => Err(format!("processes can't be read: {why}").into()),
     }
 }
 

@@ -364,7 +364,7 @@ pub struct SumLayout {
 /// Fails if `-o` chooses fields of the rows that are added up.
 pub fn only_sums(fields: &[String], of: &str) -> Result<(), Failure> {
     let message = || format!("-o chooses fields of {of}; --by always shows the same sums");
-    fields.first().map_or(Ok(()), |_| Err(Failure::Unanswered(message())))
+    fields.first().map_or(Ok(()), |_| Err(message().into()))
 }
 
 impl SumLayout {

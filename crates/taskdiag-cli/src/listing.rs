@@ -76,11 +76,11 @@ impl Options {
             Format::Machine(machine) if !machine.is_endless() && count.is_none() => machine,
             _ => return Ok(()),
         };
-        Err(Failure::Unanswered(if what == Machine::Json {
-            "watching never ends, but a JSON document must: use --jsonl, or --count".to_owned()
+        Err(if what == Machine::Json {
+            "watching never ends, but a JSON document must: use --jsonl, or --count".into()
         } else {
-            "watching never ends, but a Parquet file must: use --arrow, or --count".to_owned()
-        }))
+            "watching never ends, but a Parquet file must: use --arrow, or --count".into()
+        })
     }
 }
 

@@ -294,7 +294,7 @@ fn answer() -> ExitCode {
             // The message quotes arguments, which a script may have from others.
             Err(wrong) if wrong.use_stderr() => {
                 if let (true, Some(option)) = (outcome::is_procps(), unknown_option(&wrong)) {
-                    return Err(Failure::Unanswered(option));
+                    return Err(option.into());
                 }
                 let shown = line
                     .arguments
@@ -302,7 +302,7 @@ fn answer() -> ExitCode {
                     .map(|text| text::message(&text.to_string_lossy()).into());
                 let shown: Vec<OsString> = shown.collect();
                 let wrong = parse(&shown).err().unwrap_or(wrong);
-                return Err(Failure::Unanswered(usage(&wrong, &shown)));
+                return Err(usage(&wrong, &shown).into());
             }
             Err(help) => {
                 check_open()?;

@@ -66,18 +66,15 @@ const ELF_ADDRESS: usize = 5;
 fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) -> Result<Vec<u64>, Failure> {
     let mut input = Some(input);
     let mut addresses = Vec::with_capacity(words.len());
-    let parse = |word: &str| address(word).map_err(Failure::Unanswered);
     for word in words {
         if word != "-" {
-            addresses.push(parse(word)?);
+            addresses.push(address(word)?);
             continue;
         }
-        let read = input
-            .take()
-            .ok_or_else(|| Failure::Unanswered("standard input can be read only once".to_owned()))?;
-        let lines = read().map_err(|error| Failure::Unanswered(format!("reading standard input: {error}")))?;
+        let read = input.take().ok_or("standard input can be read only once")?;
+        let lines = read().map_err(|error| format!("reading standard input: {error}"))?;
         for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-            addresses.push(parse(line)?);
+            addresses.push(address(line)?);
         }
     }
     Ok(addresses)
@@ -102,11 +99,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         let segments = layout.rows.iter().any(|&column| column >= ELF_ADDRESS);
         Normalizer::new().segments(segments).normalize(&mut maps, &addresses)
     });
-    let normalized = normalized.map_err(|error| {
-        Failure::Unanswered(match error.kind() {
-            ErrorKind::NoSuchTask => lacking(args.pid),
-            _ => format!("{error:#}"),
-        })
+    let normalized = normalized.map_err(|error| match error.kind() {
+        ErrorKind::NoSuchTask => lacking(args.pid),
+        _ => format!("{error:#}"),
     })?;
     let rows = || {
         addresses

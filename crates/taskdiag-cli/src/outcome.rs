@@ -67,6 +67,19 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// A message says why nothing could be answered.
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure::Unanswered(message)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(message: &str) -> Failure {
+        Failure::Unanswered(message.to_owned())
+    }
+}
+
 impl From<taskdiag::Error> for Failure {
     fn from(error: taskdiag::Error) -> Failure {
         Failure::Unanswered(format!("{error:#}"))

@@ -207,7 +207,7 @@ impl Criteria {
         let is_any = self.newest || self.oldest || self.require_handler || !self.env.is_empty();
         if pattern.is_none() && filter.is_none() && !is_any {
             let message = "no matching criteria specified: give a pattern, or an option such as -u";
-            return Err(Failure::Unanswered(message.to_owned()));
+            return Err(message.into());
         }
         let mut fields = Field::Comm | Field::StartNs;
         if self.full || wanted.cmdline {
@@ -358,7 +358,6 @@ impl Criteria {
         pid: Option<u32>,
         mut expressions: Vec<String>,
     ) -> Result<Option<Filter>, Failure> {
-        let wrong = |message: String| Failure::Unanswered(message);
         let mut filters = Vec::new();
         let mut one_of = |field: Field, numbers: Vec<u32>| {
             if !numbers.is_empty() {
@@ -377,23 +376,23 @@ impl Criteria {
         one_of(Field::Euid, users::users(&self.euid)?);
         one_of(Field::Uid, users::users(&self.uid)?);
         let groups: Result<Vec<u32>, String> = self.group.iter().map(|name| users::group(name)).collect();
-        one_of(Field::Gid, groups.map_err(wrong)?);
+        one_of(Field::Gid, groups?);
         // As in pgrep, an unknown one is that of no process.
         let terminal = |name: &String| match ps::terminal(name) {
             Err(_) if outcome::is_procps() => Ok(u32::MAX),
             terminal => terminal,
         };
         let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(terminal).collect();
-        one_of(Field::TtyNr, terminals.map_err(wrong)?);
+        one_of(Field::TtyNr, terminals?);
         one_of(Field::Pid, pid.into_iter().chain(self.pid.iter().copied()).collect());
-        expressions.extend(self.runstates.as_deref().map(in_states).transpose().map_err(wrong)?);
+        expressions.extend(self.runstates.as_deref().map(in_states).transpose()?);
         if let Some(seconds) = self.older {
             let now = now_ns(ClockId::Boottime) / 1_000_000_000;
             let boundary = now.saturating_sub(seconds);
             expressions.push(format!("start_ns <= {}", boundary.saturating_mul(1_000_000_000)));
         }
         for expression in expressions {
-            filters.push(Filter::parse(&expression).map_err(|error| wrong(error.to_string()))?);
+            filters.push(Filter::parse(&expression).map_err(|error| error.to_string())?);
         }
         if !self.cgroup.is_empty() {
             filters.push(in_cgroups(&self.cgroup)?);
@@ -542,7 +541,7 @@ fn or_own(handle: &mut Handle, field: Field, ids: &[u32]) -> Result<Vec<u32>, Fa
     let snapshot = handle.query(&Query::these([pid]).fields(field))?;
     let own = match snapshot.tasks().next().map(|task| task.value(field)) {
         Some(Ok(Value::Unsigned(id))) => id as u32,
-        _ => return Err(Failure::Unanswered(format!("the {field} of this command is not known"))),
+        _ => return Err(format!("the {field} of this command is not known").into()),
     };
     Ok(ids.iter().map(|&id| if id == 0 { own } else { id }).collect())
 }
@@ -575,13 +574,13 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
         let known = NAMES.iter().find(|&&known| known == name);
         let field = known.and_then(|known| format!("ns_{known}").parse::<Field>().ok());
         field.ok_or_else(|| {
-            Failure::Unanswered(format!(
+            format!(
                 "--nslist: {name:?} is not a namespace: namespaces are ipc, mnt, net, pid, user, uts, cgroup and time"
-            ))
+            )
         })
     };
     // Without a list, the namespaces that pgrep compares.
-    let fields: Result<Vec<Field>, Failure> = match names {
+    let fields: Result<Vec<Field>, String> = match names {
         [] => NAMES[..6].iter().map(|name| field(name)).collect(),
         names => names.iter().map(|name| field(name)).collect(),
     };
@@ -611,12 +610,10 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
 fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
     let expression = |path: &OsString| match path.to_str().filter(|text| !text.contains('\'')) {
         Some(text) => Ok(format!("cgroup == '{text}'")),
-        None => Err(Failure::Unanswered(format!(
-            "--cgroup {path:?}: use --where for names with quotes"
-        ))),
+        None => Err(format!("--cgroup {path:?}: use --where for names with quotes")),
     };
-    let expressions: Result<Vec<String>, Failure> = paths.iter().map(expression).collect();
-    Filter::parse(&expressions?.join(" or ")).map_err(|error| Failure::Unanswered(error.to_string()))
+    let expressions: Result<Vec<String>, String> = paths.iter().map(expression).collect();
+    Ok(Filter::parse(&expressions?.join(" or ")).map_err(|error| error.to_string())?)
 }
 
 /// Find processes by name and other criteria

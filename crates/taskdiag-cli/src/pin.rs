@@ -29,10 +29,10 @@ pub fn pin(args: PinArgs) -> Result<Outcome, Failure> {
         taskdiag::pin::pin
     };
     let directory = pin().map_err(|error| {
-        Failure::Unanswered(format!(
+        format!(
             "{error:#}\nNothing was pinned: root may. Commands work without, but `taskdiag net` only as root; `taskdiag doctor` \
              says what is missing"
-        ))
+        )
     })?;
     print(format!(
         "Pinned the BPF programs in {}: taskdiag uses them from now on.\nTo undo it: taskdiag unpin\n",
@@ -43,9 +43,7 @@ pub fn pin(args: PinArgs) -> Result<Outcome, Failure> {
 /// Runs `taskdiag unpin`.
 pub fn unpin(_args: UnpinArgs) -> Result<Outcome, Failure> {
     let removed = taskdiag::pin::unpin().map_err(|error| {
-        Failure::Unanswered(format!(
-            "{error:#}\nThe user who pinned the programs can unpin them, usually root: sudo taskdiag unpin"
-        ))
+        format!("{error:#}\nThe user who pinned the programs can unpin them, usually root: sudo taskdiag unpin")
     })?;
     let Some(directory) = removed else {
         say("nothing is pinned");

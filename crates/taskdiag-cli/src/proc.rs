@@ -21,7 +21,7 @@ pub fn choose(path: Option<PathBuf>) -> Result<(), Failure> {
         None => (of_variable().map(PathBuf::from), VARIABLE),
     };
     if let Some(path) = path {
-        let proc = Proc::at(path).map_err(|error| Failure::Unanswered(format!("{name}: {error:#}")))?;
+        let proc = Proc::at(path).map_err(|error| format!("{name}: {error:#}"))?;
         let _ = CHOSEN.set(proc);
     }
     Ok(())

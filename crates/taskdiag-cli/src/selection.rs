@@ -223,7 +223,7 @@ impl Selection {
             name => alias(name),
         };
         let filter = files::Filter::parse_with_aliases(&expression, &number_named, &alias);
-        let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
+        let filter = filter.map_err(|error| format!("--where: {error}"))?;
         let query = match filter.part_of_tasks() {
             Some(part) => narrow_with(query, part, false)?,
             None => query,
@@ -280,7 +280,7 @@ impl Processes {
             (None, None, pids) => Some(Query::these(pids.iter().copied())),
             _ if threads => {
                 let message = "--children and --descendants select processes: leave out the threads";
-                return Err(Failure::Unanswered(message.to_owned()));
+                return Err(message.into());
             }
             (Some(pid), ..) => Some(Query::children_of(pid)),
             (None, Some(pid), _) => Some(Query::descendants_of(pid)),
@@ -414,9 +414,7 @@ fn quoted(option: &str, text: &str) -> Result<String, Failure> {
     match text {
         text if !text.contains('\'') => Ok(format!("'{text}'")),
         text if !text.contains('"') => Ok(format!("\"{text}\"")),
-        text => Err(Failure::Unanswered(format!(
-            "{option}: {text:?} has both kinds of quotes"
-        ))),
+        text => Err(format!("{option}: {text:?} has both kinds of quotes").into()),
     }
 }
 

@@ -28,8 +28,7 @@ pub fn group_named(name: &[u8]) -> Option<u32> {
 
 /// The ids of users given by name or number.
 pub fn users(names: &[String]) -> Result<Vec<u32>, Failure> {
-    let ids = names.iter().map(|name| user(name));
-    ids.collect::<Result<_, _>>().map_err(Failure::Unanswered)
+    names.iter().map(|name| Ok(user(name)?)).collect()
 }
 
 /// The id of a user. A name comes before a number: a user may be called `1000`.

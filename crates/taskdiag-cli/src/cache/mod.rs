@@ -138,10 +138,9 @@ const SOURCES: &Choices<ForcedSource<Source>> = sources! {
 fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
     match (chosen.0, Source::of_this_host()) {
         (None, source) => Ok(source),
-        (Some(Source::Cachestat), Source::Mincore) => Err(Failure::Unanswered(
-            "this kernel has no cachestat(2), which came with Linux 6.5; --source mincore says what is cached"
-                .to_owned(),
-        )),
+        (Some(Source::Cachestat), Source::Mincore) => {
+            Err("this kernel has no cachestat(2), which came with Linux 6.5; --source mincore says what is cached")?
+        }
         (Some(source), _) => Ok(source),
     }
 }
@@ -151,11 +150,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let is_named = !args.paths.is_empty() || !args.of_process.is_empty() || args.files_from.is_some();
     if !is_named && args.top.is_none() && args.map.is_none() && args.by.is_empty() {
-        return Err(Failure::Unanswered(
-            "no file or directory is named: `taskdiag cache -d 1 .` is about this directory, `taskdiag cache --top 20` \
-             about the files that are cached most"
-                .to_owned(),
-        ));
+        let message = "no file or directory is named: `taskdiag cache -d 1 .` is about this directory, \
+                       `taskdiag cache --top 20` about the files that are cached most";
+        return Err(message.into());
     }
     let options = &args.options;
     let source = source(options.source)?;

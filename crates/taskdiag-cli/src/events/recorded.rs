@@ -34,18 +34,15 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     let layout = writer::layout(args)?;
     let filter = Filter::new(args)?;
     if filter.looks_at_machine() {
-        return Err(Failure::Unanswered(
-            "events of a recording are selected by --kind, --from, --to, and --where with fields of events: leave out \
-             options that need processes of this machine"
-                .to_owned(),
-        ));
+        let message = "events of a recording are selected by --kind, --from, --to, and --where with fields of \
+                       events: leave out options that need processes of this machine";
+        return Err(message.into());
     }
     if args.threads || !args.kinds.is_empty() && args.kinds.iter().all(|kind| *kind == Kind::Fork) {
-        return Err(Failure::Unanswered(
-            "a recording has each exec and exit of a process, but no single forks, and none of threads: `taskdiag \
-             report` and the table `programs` of `taskdiag history export` have how many processes began"
-                .to_owned(),
-        ));
+        let message = "a recording has each exec and exit of a process, but no single forks, and none of threads: \
+                       `taskdiag report` and the table `programs` of `taskdiag history export` have how many processes \
+                       began";
+        return Err(message.into());
     }
     let library = Library::open(path)?;
     let times = args.past.times()?;
@@ -70,7 +67,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         } else {
             "no sample of that time can be read"
         };
-        return Err(Failure::Unanswered(format!("{}: {what}{damages}", path.display())));
+        return Err(format!("{}: {what}{damages}", path.display()).into());
     };
     let boot_id = first.moment().about.boot_id.clone();
     first.show();
@@ -79,11 +76,8 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         .into_iter()
         .find(|known| source == Some(known.to_string().as_bytes()))
     else {
-        return Err(Failure::Unanswered(format!(
-            "{}: it has no events: {}",
-            path.display(),
-            escaped(&first.moment().about.notes.join("; "))
-        )));
+        let notes = escaped(&first.moment().about.notes.join("; "));
+        return Err(format!("{}: it has no events: {notes}", path.display()).into());
     };
     let mut shown = Shown {
         listing: writer::begin(args, &layout, source)?,

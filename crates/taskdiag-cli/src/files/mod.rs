@@ -181,7 +181,7 @@ impl Args {
                 // --path takes all words behind it.
                 Err(error) if path.to_str().is_some_and(|word| word.parse::<u32>().is_ok()) => {
                     let message = format!("{error:#}\ntip: -p {} chooses a process", path.display());
-                    return Err(Failure::Unanswered(message));
+                    return Err(message.into());
                 }
                 Err(error) => {
                     say(format_args!("{error:#}"));
@@ -190,7 +190,7 @@ impl Args {
             }
         }
         if request.paths.is_empty() && !self.paths.is_empty() {
-            return Err(Failure::Unanswered("no path is left to ask about".to_owned()));
+            return Err("no path is left to ask about".into());
         }
         Ok((request, outcome))
     }

@@ -112,8 +112,7 @@ impl Library {
     /// Lists the directory again. If that fails, the segments stay as they were.
     pub fn refresh(&mut self) -> Result<(), Failure> {
         let path = self.path.display();
-        let files = disk::list(&self.path)
-            .map_err(|error| Failure::Unanswered(format!("{path}: reading the recording: {error}")))?;
+        let files = disk::list(&self.path).map_err(|error| format!("{path}: reading the recording: {error}"))?;
         let segment = |file: RecordingFile| {
             let (tier, begin_ns) = parse(&file.name)?;
             let tier = TIERS.iter().find(|known| known.name == tier)?;
@@ -255,7 +254,7 @@ impl Library {
                 for damage in damages {
                     message += &format!("\n{damage}");
                 }
-                Err(Failure::Unanswered(message))
+                Err(message.into())
             }
         }
     }

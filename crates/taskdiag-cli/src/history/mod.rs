@@ -117,7 +117,7 @@ fn say_all(path: &Path, damages: Vec<String>) -> Outcome {
 fn times(from: Option<i64>, to: Option<i64>) -> Result<Range<i64>, Failure> {
     let times = from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX);
     if times.is_empty() {
-        return Err(Failure::Unanswered("--from has to be before --to".to_owned()));
+        return Err("--from has to be before --to".into());
     }
     Ok(times)
 }
@@ -165,7 +165,7 @@ impl PastOptions {
         };
         let outcome = say_all(path, damages);
         let recorded = Recorded::new(decoder);
-        let recorded = recorded.map_err(|damage| Failure::Unanswered(format!("{}: {damage}", path.display())))?;
+        let recorded = recorded.map_err(|damage| format!("{}: {damage}", path.display()))?;
         Ok((Handle::of_past(Box::new(recorded)), outcome))
     }
 }

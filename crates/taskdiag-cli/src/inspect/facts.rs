@@ -96,10 +96,7 @@ impl<'a> Inspector<'a> {
         if again.ok().as_ref().and_then(identity) == identity(&facts.process) {
             return Ok(());
         }
-        Err(Failure::Unanswered(format!(
-            "pid {}: it ended while it was read",
-            self.pid
-        )))
+        Err(format!("pid {}: it ended while it was read", self.pid).into())
     }
 
     fn query(&mut self, query: Query, fields: Fields) -> Result<Snapshot, Reason> {

@@ -83,7 +83,7 @@ impl OutputOptions {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let facts = Inspector::new(&args.from, args.pid).facts(args.environ)?;
-    let parts = page(&facts).ok_or_else(|| Failure::Unanswered(lacking(args.pid)))?;
+    let parts = page(&facts).ok_or_else(|| lacking(args.pid))?;
     match args.output.machine() {
         Some(machine) => write_document(machine, &facts, &parts)?,
         None => {

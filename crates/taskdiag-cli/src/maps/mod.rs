@@ -175,14 +175,10 @@ impl Request {
         let is_asked = |column: usize| layout.names(column);
         let usage = args.usage || [row::RSS, row::DIRTY, row::HUGETLB].into_iter().any(is_asked);
         if args.is_all() && usage {
-            return Err(Failure::Unanswered(
-                "--all has no rss_bytes, dirty_bytes and hugetlb_bytes: name or select the processes".to_owned(),
-            ));
+            return Err("--all has no rss_bytes, dirty_bytes and hugetlb_bytes: name or select the processes".into());
         }
         if args.is_all() && !args.addresses.is_empty() {
-            return Err(Failure::Unanswered(
-                "--all does not look for addresses: name or select the processes".to_owned(),
-            ));
+            return Err("--all does not look for addresses: name or select the processes".into());
         }
         let for_programs = args.output.format() != Format::Table;
         let page_sizes = is_asked(row::PAGE_SIZE) || for_programs && layout.rows.contains(&row::PAGE_SIZE);

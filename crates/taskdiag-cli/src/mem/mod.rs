@@ -174,9 +174,7 @@ impl RowKind {
     fn new(args: &Args) -> Result<RowKind, Failure> {
         let chosen = selection::chosen_fields(&args.options.fields)?;
         if !chosen.items().is_empty() && (args.total || !args.by.is_empty()) {
-            return Err(Failure::Unanswered(
-                "-o chooses fields of processes; --by and --total always show the same sums".to_owned(),
-            ));
+            return Err("-o chooses fields of processes; --by and --total always show the same sums".into());
         }
         if args.total || !args.by.is_empty() {
             let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-pss_bytes", args.limit)?;

@@ -86,9 +86,7 @@ impl Tally {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if !args.options.fields.is_empty() || !args.sort.is_empty() {
-        return Err(Failure::Unanswered(
-            "--system has fixed rows in a fixed order: leave out -o and --sort".to_owned(),
-        ));
+        return Err("--system has fixed rows in a fixed order: leave out -o and --sort".into());
     }
     let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
     let query = Query::processes()
@@ -101,7 +99,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let path = path.display();
     let info = match history::shown() {
         Some(moment) => MemInfo::of(moment.numbers("meminfo")),
-        None => MemInfo::read().map_err(|error| Failure::Unanswered(format!("{path}: {error}")))?,
+        None => MemInfo::read().map_err(|error| format!("{path}: {error}"))?,
     };
     drop(shown);
 
@@ -109,9 +107,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut counts = Tally::default();
     let tasks = answers.tasks();
     tasks.iter().for_each(|task| counts.add(task, &mut missing));
-    let account = counts
-        .account(&info)
-        .ok_or_else(|| Failure::Unanswered(format!("{path} has no MemTotal")))?;
+    let account = counts.account(&info).ok_or_else(|| format!("{path} has no MemTotal"))?;
     match args.options.format() {
         Format::Table => table(args, &account)?,
         Format::Machine(machine) => {

@@ -187,7 +187,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     unique(&mut args.by);
     unique(&mut args.cache);
     let config = match &args.config {
-        Some(path) => Config::read(path).map_err(Failure::Unanswered)?,
+        Some(path) => Config::read(path)?,
         None => Config::usual(),
     };
     if let Some(path) = &args.config {
@@ -196,7 +196,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         }
     }
     let stop = Stop::at_signals()?;
-    let listener = Listener::open(&args.listen).map_err(Failure::Unanswered)?;
+    let listener = Listener::open(&args.listen)?;
     let rules = Arc::new(config.rules);
     let boot = Stat::read()
         .boot_s
@@ -222,7 +222,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let of_ended = handle.events_with_network(ended::options())?;
     let mut worker = Worker::new(handle, plan, shared, directories);
     let _listening = Listening::begin(of_ended, ended).map_err(no_thread)?;
-    let picture = worker.sample().map_err(Failure::Unanswered)?;
+    let picture = worker.sample()?;
     let sampler = Sampler::start(worker, picture).map_err(no_thread)?;
     say(format_args!("listening: {}", listener.place()));
     let options = server::Options {
@@ -230,7 +230,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         fresh_for: args.fresh_for,
     };
     let served = Server::new(listener, sampler, options).run(&stop);
-    served.map_err(|error| Failure::Unanswered(format!("serving metrics: {}", message(&error))))?;
+    served.map_err(|error| format!("serving metrics: {}", message(&error)))?;
     Ok(Outcome::Complete)
 }
 

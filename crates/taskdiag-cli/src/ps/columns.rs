@@ -222,9 +222,8 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<ColumnContent>, Fai
 /// The failure for a name that is neither a field nor a specifier.
 pub fn unknown(name: &str) -> Failure {
     let error = specifiers::unknown(name);
-    let message =
-        format!("{error}\n`taskdiag fields` lists all fields and groups, `taskdiag ps L` the format specifiers of ps");
-    Failure::Unanswered(message)
+    format!("{error}\n`taskdiag fields` lists all fields and groups, `taskdiag ps L` the format specifiers of ps")
+        .into()
 }
 
 /// The specifiers of a list of AIX format descriptors, such as `%p %y %x %c` or `%p%c`. `None` for

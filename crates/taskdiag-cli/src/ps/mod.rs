@@ -74,7 +74,7 @@ pub fn run(
     if args.count.is_some() {
         let message =
             "--count is how many samples to watch, and goes with --watch SECONDS; --limit is how many rows to show";
-        return Err(Failure::Unanswered(message.to_owned()));
+        return Err(message.into());
     }
     list(&args)
 }
@@ -190,7 +190,7 @@ fn check(args: &Args) -> Result<(), Failure> {
     let Args {
         ps_options, options, ..
     } = args;
-    let wrong = |message: &str| Err(Failure::Unanswered(message.to_owned()));
+    let wrong = |message: &str| Err(message.into());
     if args.threads && ps_options.forest.is_some() {
         return wrong("a forest has processes only: leave out either the forest or the threads");
     }

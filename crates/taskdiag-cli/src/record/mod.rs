@@ -146,7 +146,7 @@ fn query(args: &Args) -> Result<Query, Failure> {
     };
     if fields.contains(Field::Environ) {
         let message = "environments are never recorded, because they hold secrets: leave out environ";
-        return Err(Failure::Unanswered(message.to_owned()));
+        return Err(message.into());
     }
     // Derived values are computed when the recording is read.
     fields = with_made_of(fields).without(Fields::of_group(Group::Derived));
@@ -424,7 +424,7 @@ fn sleep(rest: Duration, stop: &Stop) -> Result<(), Failure> {
         Some(&timeout),
     ) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(Failure::Unanswered(format!("waiting for the next sample: {errno}"))),
+        Err(errno) => Err(format!("waiting for the next sample: {errno}").into()),
     }
 }
 

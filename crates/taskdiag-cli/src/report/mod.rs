@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
         None => of_now(args).map(|(page, answers)| (page, Some(answers)))?,
     };
     for path in &args.cache {
-        let tree = cached::walk(path).map_err(|error| Failure::Unanswered(format!("{}: {error:#}", path.display())))?;
+        let tree = cached::walk(path).map_err(|error| format!("{}: {error:#}", path.display()))?;
         if tree.failed > 0 {
             let note = format!("{}: {} could not be read", path.display(), counted(tree.failed, "file"));
             say(&note);
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     }
     contents.caches = caches;
     let page = page::page(&title, &document::document(contents));
-    let page = page.map_err(|error| Failure::Unanswered(format!("random numbers: {error}")))?;
+    let page = page.map_err(|error| format!("random numbers: {error}"))?;
     write(&args.output, page.as_bytes())?;
     Ok(outcome.and(answers.map_or(Outcome::Complete, |answers| lacks(&answers))))
 }
@@ -166,14 +166,12 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
         .collect();
     let (first, last) = (known[0], known[known.len() - 1]);
     let (decoder, _) = library.at(last)?;
-    let (present, moment) =
-        of_moment(decoder).map_err(|why| Failure::Unanswered(format!("{}: {why}", directory.display())))?;
+    let (present, moment) = of_moment(decoder).map_err(|why| format!("{}: {why}", directory.display()))?;
     let is_this_boot = boot_id().is_some_and(|id| id == read.boot_id);
     if !args.cache.is_empty() && !is_this_boot {
-        return Err(Failure::Unanswered(
-            "--cache shows this machine now, but the recording is of another machine or boot: leave out one of them"
-                .to_owned(),
-        ));
+        let message =
+            "--cache shows this machine now, but the recording is of another machine or boot: leave out one of them";
+        return Err(message.into());
     }
     let logged = if is_this_boot {
         logged(first..last.saturating_add(1), &mut notes)

@@ -138,7 +138,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         library.path().display()
     );
     let Some(candidate) = choose(library, times) else {
-        return Err(Failure::Unanswered(nothing));
+        return Err(nothing.into());
     };
     let span = candidate.times.end.saturating_sub(candidate.times.start);
     let mut reader = Reader {
@@ -190,7 +190,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         for damage in &reader.read.damages {
             message += &format!("\n{damage}");
         }
-        return Err(Failure::Unanswered(message));
+        return Err(message.into());
     }
     reader.end_of_boot();
     let mut read = reader.read;

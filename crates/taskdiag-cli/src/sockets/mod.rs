@@ -258,7 +258,7 @@ impl Args {
         request.owned = self.is_selected();
         if let Some(text) = all_of(&self.expressions) {
             let filter = Filter::parse_with_names(&text, &users::user_named);
-            let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
+            let filter = filter.map_err(|error| format!("--where: {error}"))?;
             request.filter = Some(filter);
         }
         request.own_namespace = self.own_netns;

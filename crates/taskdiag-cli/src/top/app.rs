@@ -197,7 +197,7 @@ impl<'a> App<'a> {
     /// Waits for the next report, and takes it.
     fn next(&mut self) -> Result<(), Failure> {
         match self.start.sampler.wait() {
-            Report::Failed(message) => return Err(Failure::Unanswered(message)),
+            Report::Failed(message) => return Err(message.into()),
             report => self.take(report),
         }
         Ok(())

@@ -90,7 +90,7 @@ impl TopColumn {
         match selection::fields(&[name.to_owned()]) {
             Ok(fields) => Ok(fields.into_iter().map(TopColumn::of).collect()),
             Err(failure) => match field_of(name) {
-                Some(field) => Ok(vec![TopColumn::of(field.map_err(Failure::Unanswered)?)]),
+                Some(field) => Ok(vec![TopColumn::of(field?)]),
                 // The headings of others are in capitals.
                 None => match name.to_lowercase() {
                     lower if lower != name => TopColumn::named(&lower).map_err(|_| with_words(failure)),
@@ -271,10 +271,8 @@ impl SortKey {
             [show] => Ok(show.sort_key()),
             several => {
                 let names: Vec<&str> = several.iter().map(|show| show.name()).collect();
-                Err(Failure::Unanswered(format!(
-                    "{name} stands for several fields: sort by one of {}",
-                    names.join(", ")
-                )))
+                let names = names.join(", ");
+                Err(format!("{name} stands for several fields: sort by one of {names}").into())
             }
         }
     }

@@ -195,7 +195,7 @@ fn columns_named() -> Option<usize> {
 
 /// Fails if there is no terminal to draw on, and says what to do instead.
 fn check_terminal() -> Result<(), Failure> {
-    let fail = |what: &str| Err(Failure::Unanswered(format!("top: {what}\n{WITHOUT_TERMINAL}")));
+    let fail = |what: &str| Err(format!("top: {what}\n{WITHOUT_TERMINAL}").into());
     if !isatty(rustix::stdio::stdout()) {
         return fail("standard output is not a terminal");
     }

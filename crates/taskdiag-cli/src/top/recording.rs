@@ -42,7 +42,7 @@ impl Recording {
         let mut timeline = Timeline::new(library);
         let place = timeline
             .exactly(decoder.time.wall_ns)
-            .ok_or_else(|| Failure::Unanswered(format!("{path}: the sample no longer exists")))?;
+            .ok_or_else(|| format!("{path}: the sample no longer exists"))?;
         Ok(Recording {
             timeline,
             place,

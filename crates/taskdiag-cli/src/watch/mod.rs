@@ -165,7 +165,7 @@ pub fn of_ps(args: &ps::Args) -> Option<Result<Outcome, Failure>> {
     if args.watch.is_none() && past.is_none() {
         let rate = rate?.name();
         let message = format!("{rate} is a rate: it needs --watch SECONDS, or --history DIR with --from TIME");
-        return Some(Err(Failure::Unanswered(message)));
+        return Some(Err(message.into()));
     }
     if args.watch.is_none() {
         rate?;

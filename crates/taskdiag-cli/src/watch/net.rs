@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     if args.past.is_given() && is_of_remotes(&args.by) {
         let message = "recordings do not have the other ends: --by protocol, remote_addr and remote_port are about now";
-        return Err(Failure::Unanswered(message.to_owned()));
+        return Err(message.into());
     }
     run_watch(Watch {
         preset: &NET,
@@ -231,7 +231,7 @@ pub(super) fn check(snapshot: &Snapshot, is_past: bool) -> Result<(), Failure> {
         "nobody counts network traffic any more (taskdiag unpin): start again"
     };
     if count > 0 && missing == count {
-        return Err(Failure::Unanswered(why.to_owned()));
+        return Err(why.into());
     }
     if is_past && missing > count / 2 {
         say(format_args!(

@@ -42,13 +42,12 @@ impl RemoteSums {
         let process = !is_of_all || layout.by().iter().any(|by| by.is_of_process());
         if process && !is_initial_pid_namespace() {
             let message = "the other ends of a process are known by its id on the host, which differs in this PID namespace: leave out what selects processes, and their keys of --by";
-            return Err(Failure::Unanswered(message.to_owned()));
+            return Err(message.into());
         }
         let (address, port) = (has(&REMOTE_ADDR), has(&REMOTE_PORT));
         let counting = Remotes::count(RemoteParts { process, address, port });
         let counting = counting.map_err(|error| {
-            let message = format!("{error:#}\nprotocol, remote_addr and remote_port are counted by this command itself, not by the broker");
-            Failure::Unanswered(message)
+            format!("{error:#}\nprotocol, remote_addr and remote_port are counted by this command itself, not by the broker")
         })?;
         Ok(Some(RemoteSums {
             counting,

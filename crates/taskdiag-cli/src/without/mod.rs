@@ -14,17 +14,12 @@ macro_rules! without {
 
         /// Runs the command.
         pub fn run(_: impl Sized) -> Result<crate::outcome::Outcome, crate::outcome::Failure> {
-            Err(crate::outcome::Failure::Unanswered(
-                concat!(
-                    $command,
-                    ": this taskdiag was built without the feature ",
-                    $feature,
-                    " (cargo build --package taskdiag-cli --features ",
-                    $feature,
-                    ")"
-                )
-                .to_owned(),
-            ))
+            let (command, feature) = ($command, $feature);
+            let message = format!(
+                "{command}: this taskdiag was built without the feature {feature} (cargo build --package taskdiag-cli \
+                 --features {feature})"
+            );
+            Err(message.into())
         }
     };
 }

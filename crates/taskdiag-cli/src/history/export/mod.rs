@@ -123,9 +123,7 @@ impl Export {
         let all_times = self.with_exported(&recorded.moment().about.host, segment, times);
         let result = loop {
             if stop.was_asked()? {
-                return Err(Failure::Unanswered(format!(
-                    "{out}: ended by a signal: it has a part of the samples"
-                )));
+                return Err(format!("{out}: ended by a signal: it has a part of the samples").into());
             }
             match recorded.advance() {
                 Ok(None) => {}

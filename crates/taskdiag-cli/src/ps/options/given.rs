@@ -118,9 +118,7 @@ impl Given {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let ps_options = &self.ps_options;
         if ps_options.forest.is_some() && ps_options.threads != Threads::No {
-            return Err(wrong(
-                "a forest has processes only: leave out either the forest or the threads",
-            ));
+            return Err("a forest has processes only: leave out either the forest or the threads".into());
         }
         let quick = Choice {
             quick: ps_options.choice.quick.clone(),
@@ -128,20 +126,12 @@ impl Given {
             ..Choice::default()
         };
         if !quick.quick.is_empty() && ps_options.choice != quick {
-            return Err(wrong(
-                "-q can't be combined with other options that select processes: -p can",
-            ));
+            return Err("-q can't be combined with other options that select processes: -p can".into());
         }
         if self.has_columns && ps_options.preset.bsd.is_some() {
-            return Err(wrong(format!(
-                "columns are named and there is the format {}: leave out either",
-                ps_options.preset.bsd.map_or(String::new(), |format| format.to_string())
-            )));
+            let bsd = ps_options.preset.bsd.map_or(String::new(), |format| format.to_string());
+            return Err(format!("columns are named and there is the format {bsd}: leave out either").into());
         }
-        ps_options.preset.check().map_err(wrong)
+        Ok(ps_options.preset.check()?)
     }
-}
-
-pub(super) fn wrong(message: impl Into<String>) -> Failure {
-    Failure::Unanswered(message.into())
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::given::{wrong, Given};
+use super::given::Given;
 use super::lists::{ids, terminals};
 use super::ps_options::{List, PsOptions};
 use super::table::{PsOption, Takes, NOTHING, OPTIONS};
@@ -28,7 +28,7 @@ pub fn take(
         let bytes = word.as_bytes();
         if bytes == b"--" {
             // ps(1) refuses it too: words without a dash are options.
-            return Err(wrong(format!("\"--\" is not an option\n{SEE_HELP}")));
+            return Err(format!("\"--\" is not an option\n{SEE_HELP}").into());
         } else if let Some(long) = bytes.strip_prefix(b"--") {
             given.long(&word, long, &mut rest, &takes_value)?;
         } else if matches!(bytes, b"-h") && !is_called_ps {
@@ -119,11 +119,11 @@ impl Given {
         };
         let value = match (option.takes, attached) {
             (Takes::Nothing, None) => String::new(),
-            (Takes::Nothing, Some(_)) => return Err(wrong(format!("--{name} takes no value\n{SEE_HELP}"))),
+            (Takes::Nothing, Some(_)) => return Err(format!("--{name} takes no value\n{SEE_HELP}").into()),
             (_, Some(value)) => text(value, &format!("--{name}"))?,
             (_, None) => match rest.pop_front() {
                 Some(value) => text(value.as_bytes(), &format!("--{name}"))?,
-                None => return Err(wrong(format!("--{name} needs a value\n{SEE_HELP}"))),
+                None => return Err(format!("--{name} needs a value\n{SEE_HELP}").into()),
             },
         };
         self.apply(option, &value, &format!("--{name}"))
@@ -140,14 +140,12 @@ impl Given {
         let cluster = text(cluster, &word.to_string_lossy())?;
         if cluster.starts_with(|first: char| first.is_ascii_digit()) {
             (self.ps_options.is_given, self.ps_options.is_bsd) = (true, true);
-            let pids = ids(&cluster).map_err(|message| wrong(format!("{word:?}: {message}")))?;
+            let pids = ids(&cluster).map_err(|message| format!("{word:?}: {message}"))?;
             self.ps_options.choice.lists.push(List::Pids(pids));
             return Ok(());
         }
         if cluster.is_empty() {
-            return Err(wrong(format!(
-                "{word:?} is neither an option nor a process id\n{SEE_HELP}"
-            )));
+            return Err(format!("{word:?} is neither an option nor a process id\n{SEE_HELP}").into());
         }
         self.ps_options.is_bsd |= style == Style::Bsd;
         for (at, letter) in cluster.char_indices() {
@@ -158,7 +156,7 @@ impl Given {
                 } else {
                     String::new()
                 };
-                return Err(wrong(format!("unknown option {spelt:?}{of}\n{SEE_HELP}")));
+                return Err(format!("unknown option {spelt:?}{of}\n{SEE_HELP}").into());
             };
             let attached = &cluster[at + letter.len_utf8()..];
             let value = match option.takes {
@@ -169,7 +167,7 @@ impl Given {
                 _ if !attached.is_empty() => attached.to_owned(),
                 Takes::Value(_) => match rest.pop_front() {
                     Some(value) => text(value.as_bytes(), &spelt)?,
-                    None => return Err(wrong(format!("{spelt} needs a value\n{SEE_HELP}"))),
+                    None => return Err(format!("{spelt} needs a value\n{SEE_HELP}").into()),
                 },
                 Takes::Terminal => {
                     let next = rest.front().and_then(|next| next.to_str());
@@ -190,14 +188,14 @@ impl Given {
         let is_ours =
             option.long.contains(&"sort") || option.long.contains(&"no-headers") || option.long.contains(&"format");
         self.ps_options.is_given |= !is_ours;
-        (option.does)(self, value).map_err(|message| wrong(format!("{spelt}: {message}")))
+        Ok((option.does)(self, value).map_err(|message| format!("{spelt}: {message}"))?)
     }
 }
 
 /// A value as text.
-fn text(bytes: &[u8], option: &str) -> Result<String, Failure> {
+fn text(bytes: &[u8], option: &str) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map(str::to_owned);
-    text.map_err(|_| wrong(format!("{option}: {:?} is not UTF-8", String::from_utf8_lossy(bytes))))
+    text.map_err(|_| format!("{option}: {:?} is not UTF-8", String::from_utf8_lossy(bytes)))
 }
 
 const SEE_HELP: &str = "`taskdiag ps --help` lists the options";
