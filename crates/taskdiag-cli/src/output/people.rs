@@ -1,5 +1,7 @@
 //! Numbers for people: sizes, times, dates, terminals.
 
+use std::io::Write;
+
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -117,11 +119,6 @@ pub struct Clock {
     now: Zoned,
 }
 
-/// The months in three letters.
-pub const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
-
 impl Clock {
     /// The clock of this host, or the clock of a recording at its moment, in the caller's time
     /// zone.
@@ -151,36 +148,20 @@ impl Clock {
 
     /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
     pub fn date(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        let then = self.civil(since_boot_ns);
-        padded(out, then.year().unsigned_abs().into(), 4);
-        for (separator, part) in [
-            (b'-', then.month().unsigned_abs()),
-            (b'-', then.day().unsigned_abs()),
-            (b' ', then.hour().unsigned_abs()),
-            (b':', then.minute().unsigned_abs()),
-            (b':', then.second().unsigned_abs()),
-        ] {
-            out.push(separator);
-            padded(out, part.into(), 2);
-        }
+        self.write_as(out, "%Y-%m-%d %H:%M:%S", since_boot_ns);
     }
 
     /// Appends the time of day with milliseconds: `19:58:03.123`.
     pub fn time_of_day(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
-        let then = self.civil(since_boot_ns);
-        padded(out, then.hour().unsigned_abs().into(), 2);
-        for part in [then.minute(), then.second()] {
-            out.push(b':');
-            padded(out, part.unsigned_abs().into(), 2);
-        }
-        let within = (self.boot_ns + i128::from(since_boot_ns)).rem_euclid(i128::from(SECOND));
-        out.push(b'.');
-        padded(out, within as u64 / 1_000_000, 3);
+        self.write_as(out, "%H:%M:%S.%3f", since_boot_ns);
     }
 
     /// Appends the time in five characters, like ps: the time for today, the day for this year, or
-    /// the year.
+    /// the year. Each row of many tables has one, so it is not [written as a format says](Clock::write_as).
     pub fn short_date(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
         let then = self.civil(since_boot_ns);
         if then.date() == self.now.date() {
             padded(out, then.hour().unsigned_abs().into(), 2);
@@ -194,8 +175,13 @@ impl Clock {
         }
     }
 
+    /// Appends the local time at this time since boot, in a format of strftime(3).
+    pub fn write_as(&self, out: &mut Vec<u8>, format: &str, since_boot_ns: i64) {
+        let _ = write!(out, "{}", self.civil(since_boot_ns).strftime(format));
+    }
+
     /// The local date and time at this time since boot.
-    pub fn civil(&self, since_boot_ns: i64) -> DateTime {
+    fn civil(&self, since_boot_ns: i64) -> DateTime {
         self.zone
             .to_datetime(timestamp(self.boot_ns + i128::from(since_boot_ns)))
     }

@@ -1,6 +1,5 @@
 //! Cells of processor time, and of the time since a task started.
 
-use jiff::civil::DateTime;
 use taskdiag::{Field, Identity};
 
 use super::{Cell, SECOND};
@@ -149,53 +148,27 @@ impl Cell<'_> {
 
     /// `HH:MM:SS` within a day, after that `Mmm DD`.
     pub fn start(&mut self) {
-        self.dated(|cell, date, is_recent| {
-            let (hour, minute, second) = (date.hour(), date.minute(), date.second());
-            if is_recent {
-                cell.write(format_args!("{hour:02}:{minute:02}:{second:02}"));
-            } else {
-                cell.day(date);
-            }
-        });
+        self.dated("%H:%M:%S", "%b %e");
     }
 
     /// `HH:MM` within a day, after that `Mmm DD`.
     pub fn bsd_start(&mut self) {
-        self.dated(|cell, date, is_recent| {
-            if is_recent {
-                cell.write(format_args!(" {:02}:{:02}", date.hour(), date.minute()));
-            } else {
-                cell.day(date);
-            }
-        });
+        self.dated(" %H:%M", "%b %e");
     }
 
     /// The full date: `Tue Nov 24 20:26:26 2026`.
     pub fn long_start(&mut self) {
-        const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-        self.dated(|cell, date, _| {
-            let day = DAYS[date.weekday().to_monday_zero_offset().unsigned_abs() as usize % 7];
-            let (hour, minute, second) = (date.hour(), date.minute(), date.second());
-            cell.write(format_args!(
-                "{day} {} {:2} {hour:02}:{minute:02}:{second:02} {}",
-                month(date),
-                date.day(),
-                date.year()
-            ));
-        });
+        const FORMAT: &str = "%a %b %e %H:%M:%S %Y";
+        self.dated(FORMAT, FORMAT);
     }
 
-    /// `Mmm DD`.
-    fn day(&mut self, date: DateTime) {
-        self.write(format_args!("{} {:2}", month(date), date.day()));
-    }
-
-    fn dated(&mut self, write: impl FnOnce(&mut Self, DateTime, bool)) {
+    /// The time when it started in a format for those that started within a day, or for others.
+    fn dated(&mut self, recent: &str, old: &str) {
         let start = self.start_ns();
         self.write_or_dash(start, |cell, ns| {
-            let date = cell.host.clock().civil(whole_seconds(ns));
             let is_recent = since(ns, cell.host.now_ns) < 86_400 * SECOND;
-            write(cell, date, is_recent);
+            let format = if is_recent { recent } else { old };
+            cell.host.clock().write_as(cell.out, format, whole_seconds(ns));
         });
     }
 }
@@ -207,8 +180,4 @@ fn whole_seconds(ns: i64) -> i64 {
 /// The time since a start, which may be before the zero of the clock.
 fn since(start_ns: i64, now_ns: u64) -> u64 {
     u64::try_from(i128::from(now_ns) - i128::from(start_ns)).unwrap_or(0)
-}
-
-fn month(date: DateTime) -> &'static str {
-    people::MONTHS[usize::from(date.month().unsigned_abs()) - 1]
 }
