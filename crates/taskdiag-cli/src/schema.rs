@@ -2,6 +2,8 @@
 //!
 //! They are made from the same tables as the documents: fields, events, and the keys of other rows.
 
+use std::iter;
+
 use clap::Args as ClapArgs;
 use serde_json::{json, Map, Value};
 use taskdiag::{EventField, Field, Kind};
@@ -52,9 +54,9 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let net_by = of_row(group_keys::<net::Sum>(&remotes), "Network traffic added up.");
     let of_sockets = [[&sockets::PORT, &sockets::STATE].as_slice(), &remotes].concat();
     let sockets_by = of_row(group_keys::<sockets::Sum>(&of_sockets), "Sockets added up.");
-    let each_file = of_row(keys_with_descriptors(&files::RELATION), "A row.");
-    let each_socket = of_row(keys_with_descriptors(&sockets::RELATION), "A socket.");
+    let each_socket = of_row(of_columns(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
+    let events = EventField::ALL.iter().map(|&field| ColumnInfo::of_event(field));
     vec![
         ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
         of("cache", cached),
@@ -64,9 +66,9 @@ fn schemas() -> Vec<(&'static str, Value)> {
             "doctor",
             document(&["doctor"], of_keys(&doctor::RELATION), &doctor_members()),
         ),
-        of("events", of_row(event_keys(), "An event.")),
+        of("events", of_row(with_names(events), "An event.")),
         of("fields", of_keys(&fields::RELATION)),
-        ("files", document(&["files"], each_file, &files)),
+        ("files", document(&["files"], of_keys(&files::RELATION), &files)),
         ("files-by", document(&["files"], files_by, &files)),
         of("inspect", of_row(inspect_keys(), "A process.")),
         of("maps", of_keys(&maps::RELATION)),
@@ -85,7 +87,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
 
 /// The member of a document with the sum of all rows.
 fn total<S: Sum>(meaning: &str) -> Value {
-    json!({"total": of_row(sum_keys::<S>(), meaning)})
+    json!({"total": of_row(of_columns(&S::columns()), meaning)})
 }
 
 /// The members of `doctor --json` other than its rows.
@@ -192,17 +194,12 @@ fn of_keys(columns: &[ColumnInfo]) -> Value {
 }
 
 fn of_columns(columns: &[ColumnInfo]) -> Vec<Property> {
-    let property = |column: &ColumnInfo| (column.name.to_owned(), of_kind(column.kind, column.meaning));
-    columns.iter().map(property).collect()
+    columns.iter().map(of_column).collect()
 }
 
 /// The keys of fields, and the other keys of task rows.
 fn task_keys() -> Vec<Property> {
-    let mut keys = Vec::new();
-    for &field in Field::ALL {
-        keys.push(of_field(field.name(), field.info().kind, field.info().meaning));
-        keys.extend(names(&ColumnInfo::of_task(field)));
-    }
+    let mut keys = with_names(Field::ALL.iter().map(|&field| ColumnInfo::of_task(field)));
     keys.extend([count("depth", "The number of its ancestors in the tree.")]);
     keys.extend(of_sample());
     for rate in Rate::ALL {
@@ -212,13 +209,11 @@ fn task_keys() -> Vec<Property> {
     keys
 }
 
-fn event_keys() -> Vec<Property> {
-    let mut keys = Vec::new();
-    for &field in EventField::ALL {
-        keys.push(of_field(field.name(), field.kind(), field.meaning()));
-        keys.extend(names(&ColumnInfo::of_event(field)));
-    }
-    keys
+/// The keys of fields, and of their names.
+fn with_names(fields: impl Iterator<Item = ColumnInfo>) -> Vec<Property> {
+    fields
+        .flat_map(|field| iter::once(of_field(field)).chain(names(&field)))
+        .collect()
 }
 
 /// The key of the names of a field.
@@ -242,13 +237,9 @@ fn run_keys() -> Vec<Property> {
     keys
 }
 
-fn sum_keys<S: Sum>() -> Vec<Property> {
-    of_columns(&S::columns())
-}
-
 /// The keys of sums by anything that processes have in common, or by one of these.
 fn group_keys<S: Sum>(own: &[&Grouping]) -> Vec<Property> {
-    let mut keys = sum_keys::<S>();
+    let mut keys = of_columns(&S::columns());
     keys.extend(of_sample());
     let of_processes = grouping::OF_PROCESSES.iter().map(|(_, by, _)| *by);
     keys.extend(
@@ -259,37 +250,14 @@ fn group_keys<S: Sum>(own: &[&Grouping]) -> Vec<Property> {
     keys
 }
 
-/// Keys of rows, some of which are lists of descriptors.
-fn keys_with_descriptors(keys: &[ColumnInfo]) -> Vec<Property> {
-    let property = |key: &ColumnInfo| {
-        let schema = match key.name {
-            "owners" | "peers" => {
-                let owner = json!({
-                    "type": "object",
-                    "properties": {
-                        "pid": {"type": "integer", "minimum": 0},
-                        "comm": {"$ref": "#/$defs/text"},
-                        "fd": {"type": "integer", "minimum": 0},
-                    },
-                    "required": ["pid", "fd"], "additionalProperties": false,
-                });
-                described(json!({"type": "array", "items": owner}), key.meaning)
-            }
-            _ => of_kind(key.kind, key.meaning),
-        };
-        (key.name.to_owned(), schema)
-    };
-    keys.iter().map(property).collect()
-}
-
 /// The sections of a process's page.
 fn inspect_keys() -> Vec<Property> {
     let of_fields = |fields: &[Field], meaning: &str| {
-        let property = |field: &Field| of_field(field.name(), field.info().kind, field.info().meaning);
+        let property = |&field: &Field| of_field(ColumnInfo::of_task(field));
         of_row(fields.iter().map(property).collect(), meaning)
     };
     let of_keys = |keys: &[ColumnInfo], meaning: &str| {
-        let mut properties = keys_with_descriptors(keys);
+        let mut properties = of_columns(keys);
         for (name, schema) in &mut properties {
             if inspect::LIMITED.contains(&name.as_str()) {
                 let meaning = schema["description"].as_str().unwrap_or_default().to_owned();
@@ -326,14 +294,32 @@ fn count(key: &str, meaning: &str) -> Property {
 }
 
 /// The key of a field of tasks or events.
-fn of_field(name: &str, kind: Kind, meaning: &str) -> Property {
+fn of_field(field: ColumnInfo) -> Property {
     // A task may be older than the zero of its reader's clock.
-    let kind = if name == Field::StartNs.name() {
-        Kind::Signed
-    } else {
-        kind
+    if field.name == Field::StartNs.name() {
+        return (field.name.to_owned(), of_kind(Kind::Signed, field.meaning));
+    }
+    of_column(&field)
+}
+
+/// The key of a column.
+fn of_column(column: &ColumnInfo) -> Property {
+    let schema = match column.name {
+        "owners" | "peers" => {
+            let descriptor = json!({
+                "type": "object",
+                "properties": {
+                    "pid": {"type": "integer", "minimum": 0},
+                    "comm": {"$ref": "#/$defs/text"},
+                    "fd": {"type": "integer", "minimum": 0},
+                },
+                "required": ["pid", "fd"], "additionalProperties": false,
+            });
+            described(json!({"type": "array", "items": descriptor}), column.meaning)
+        }
+        _ => of_kind(column.kind, column.meaning),
     };
-    (name.to_owned(), of_kind(kind, meaning))
+    (column.name.to_owned(), schema)
 }
 
 /// The schema of values of a kind.
