@@ -9,7 +9,7 @@ use taskdiag::{Group, Handle, Query, SourceId};
 
 use crate::{proc, quantity};
 
-/// The values of a command's `--source`: name, meaning, and a line of help.
+/// The values of an option such as `--source`: name, meaning, and a line of help.
 pub type Choices<S> = [(&'static str, S, &'static str)];
 
 /// The one source that may answer; `None` leaves the choice to the library. Not an `Option`,
@@ -17,7 +17,7 @@ pub type Choices<S> = [(&'static str, S, &'static str)];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForcedSource<S>(pub Option<S>);
 
-/// The parser of `--source` in a command.
+/// The parser of such an option.
 pub fn parser<S: Copy + Send + Sync + 'static>(choices: &'static Choices<S>) -> impl TypedValueParser<Value = S> {
     let value = |&(name, _, help): &(&'static str, S, &'static str)| PossibleValue::new(name).help(help);
     let names = PossibleValuesParser::new(choices.iter().map(value));

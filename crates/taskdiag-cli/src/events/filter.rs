@@ -101,7 +101,7 @@ impl Filter {
         }
         let needs_cgroup = in_cgroup.iter().any(|field| looked_at.contains(field));
         Ok(Filter {
-            kinds: args.kinds.iter().map(|&kind| kind.into()).collect(),
+            kinds: args.kinds.clone(),
             expression,
             cgroups: needs_cgroup.then(Cgroups::new).transpose()?,
             query: args.selection.scope(false)?.map(|query| query.fields(Field::Pid)),

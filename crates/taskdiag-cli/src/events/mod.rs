@@ -10,7 +10,7 @@ mod writer;
 
 use std::time::{Duration, Instant};
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use taskdiag::events::{EventSource, Lost, Options};
 use taskdiag::{Absent, EventField, EventKind};
 
@@ -45,8 +45,8 @@ pub use stop::Stop;
     taskdiag events --history /var/lib/taskdiag --from -2h --to -1h --kind exit")]
 pub struct Args {
     /// Only these kinds of events
-    #[arg(long = "kind", value_enum, value_name = "KIND,…", value_delimiter = ',')]
-    kinds: Vec<Kind>,
+    #[arg(long = "kind", value_parser = parser(KINDS), value_name = "KIND,…", value_delimiter = ',')]
+    kinds: Vec<EventKind>,
     /// Also show events of threads
     #[arg(short = 'T', long)]
     threads: bool,
@@ -81,25 +81,11 @@ pub struct Args {
 }
 
 /// The values of `--kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// A process or thread started
-    Fork,
-    /// A process runs another program
-    Exec,
-    /// A process or thread ended
-    Exit,
-}
-
-impl From<Kind> for EventKind {
-    fn from(kind: Kind) -> EventKind {
-        match kind {
-            Kind::Fork => EventKind::Fork,
-            Kind::Exec => EventKind::Exec,
-            Kind::Exit => EventKind::Exit,
-        }
-    }
-}
+const KINDS: &Choices<EventKind> = &[
+    ("fork", EventKind::Fork, "A process or thread started"),
+    ("exec", EventKind::Exec, "A process runs another program"),
+    ("exit", EventKind::Exit, "A process or thread ended"),
+];
 
 /// The sources.
 const SOURCES: &Choices<ForcedSource<EventSource>> = sources! {

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use taskdiag::events::{EventSource, Lost};
-use taskdiag::Event;
+use taskdiag::{Event, EventKind};
 use taskdiag_history::decode::{text, End};
 
 use super::filter::Filter;
-use super::{report, writer, Args, Kind};
+use super::{report, writer, Args};
 use crate::history::library::{torn, Library, Segment};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
@@ -38,7 +38,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
                        events: leave out options that need processes of this machine";
         return Err(message.into());
     }
-    if args.threads || !args.kinds.is_empty() && args.kinds.iter().all(|kind| *kind == Kind::Fork) {
+    if args.threads || !args.kinds.is_empty() && args.kinds.iter().all(|kind| *kind == EventKind::Fork) {
         let message = "a recording has each exec and exit of a process, but no single forks, and none of threads: \
                        `taskdiag report` and the table `programs` of `taskdiag history export` have how many processes \
                        began";

@@ -6,17 +6,21 @@ use taskdiag::{Absent, Field, Fields, Value};
 use super::template::label;
 use crate::output::relation::IN_NONE;
 
-/// What processes are added up by, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// systemd unit of the system manager
-    Unit,
-    /// Innermost container: its name, or its id where the name is not known
-    Container,
-    /// Kubernetes pod, by its UID
-    Pod,
-    /// Effective user
-    User,
+taskdiag_core::named_enum! {
+    /// What processes are added up by, too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+    pub enum By {
+        /// systemd unit of the system manager
+        Unit => "unit",
+        /// Innermost container: its name, or its id where the name is not known
+        Container => "container",
+        /// Kubernetes pod, by its UID
+        Pod => "pod",
+        /// Effective user
+        User => "user",
+    }
+    /// The label with the name of a group.
+    pub fn label;
 }
 
 /// A group of one of these kinds.
@@ -31,16 +35,6 @@ pub struct Group {
 const UNKNOWN: &str = "(unknown)";
 
 impl By {
-    /// The label with the name of a group.
-    pub fn label(self) -> &'static str {
-        match self {
-            By::Unit => "unit",
-            By::Container => "container",
-            By::Pod => "pod",
-            By::User => "user",
-        }
-    }
-
     /// The prefix of metric names.
     pub fn prefix(self) -> &'static str {
         match self {
