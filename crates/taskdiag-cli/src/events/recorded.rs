@@ -1,16 +1,15 @@
 //! The events of a recording.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
 use taskdiag::events::{EventSource, Lost};
 use taskdiag::{Event, EventKind};
-use taskdiag_history::decode::{text, End};
+use taskdiag_history::decode::text;
 
 use super::filter::Filter;
 use super::{report, writer, Args};
-use crate::history::library::{torn, Library, Segment};
+use crate::history::library::{with_damages, Library, Segment};
 use crate::history::past::Recorded;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::listing::Listing;
@@ -49,13 +48,11 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     let segments = library.in_times(&times);
     // The last ones may be damaged, or not have a sample yet.
     let mut first = None;
-    let mut damages = String::new();
+    let mut damages = Vec::new();
     for segment in segments.iter().rev() {
         match first_sample(&library, segment) {
             Ok(found) => first = found,
-            Err(damage) => {
-                let _ = write!(damages, "\n{}: {damage}", segment.name);
-            }
+            Err(damage) => damages.push(format!("{}: {damage}", segment.name)),
         }
         if first.is_some() {
             break;
@@ -67,16 +64,16 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         } else {
             "no sample of that time can be read"
         };
-        return Err(format!("{}: {what}{damages}", path.display()).into());
+        return Err(with_damages(&format!("{}: {what}", path.display()), &damages).into());
     };
-    let boot_id = first.moment().about.boot_id.clone();
+    let boot_id = first.moment.about.boot_id.clone();
     first.show();
-    let source = text(&first.moment().figures, b"sources", b"events");
+    let source = text(&first.moment.figures, b"sources", b"events");
     let Some(source) = EventSource::ALL
         .into_iter()
         .find(|known| source == Some(known.to_string().as_bytes()))
     else {
-        let notes = escaped(&first.moment().about.notes.join("; "));
+        let notes = escaped(&first.moment.about.notes.join("; "));
         return Err(format!("{}: it has no events: {notes}", path.display()).into());
     };
     let mut shown = Shown {
@@ -108,41 +105,37 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
 
 /// The first sample of a segment, if there is one.
 fn first_sample(library: &Library, segment: &Segment) -> Result<Option<Recorded>, String> {
-    let Some(decoder) = library.decoder(segment)? else {
+    let Some(mut decoder) = library.decoder(segment)? else {
         return Ok(None);
     };
-    let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
-    let end = recorded.advance()?;
-    Ok(end.is_none().then_some(recorded))
+    match decoder.advance() {
+        Ok(None) => Recorded::new(decoder, None).map(Some),
+        Ok(Some(_)) => Ok(None),
+        Err(broken) => Err(broken.to_string()),
+    }
 }
 
 impl Shown<'_> {
     /// Shows the events of a segment. The inner error says what is missing.
     fn segment(&mut self, library: &Library, segment: &Segment, boot_id: &str) -> Result<Result<(), String>, Failure> {
-        let decoder = match library.decoder(segment) {
-            Ok(Some(decoder)) => decoder,
+        let mut recorded = match library.recorded(segment) {
+            Ok(Some(recorded)) => recorded,
             Ok(None) => return Ok(Ok(())),
             Err(damage) => return Ok(Err(damage)),
         };
-        if decoder.about.boot_id != boot_id {
+        if recorded.decoder.about.boot_id != boot_id {
             // Times since boot can't be compared between boots.
             return Ok(Err(
                 "left out, because it is of an earlier boot: --to ends before the last one".to_owned(),
             ));
         }
-        let mut recorded = match Recorded::quiet(decoder) {
-            Ok(recorded) => recorded,
-            Err(damage) => return Ok(Err(damage.to_string())),
-        };
         loop {
-            match recorded.advance() {
-                Ok(None) => {}
-                Ok(Some(End::Whole)) => return Ok(Ok(())),
-                Ok(Some(End::Torn(bytes))) => return Ok(Err(torn(bytes))),
-                Err(damage) => return Ok(Err(damage)),
+            let next = recorded.advance();
+            if next != Ok(true) {
+                return Ok(next.map(drop));
             }
-            let (happened, boot_ns) = (recorded.happened(), recorded.moment().boot_ns());
-            if self.times.contains(&recorded.moment().time.wall_ns) {
+            let (happened, boot_ns) = (&recorded.decoder.happened, recorded.moment.boot_ns());
+            if self.times.contains(&recorded.moment.time.wall_ns) {
                 self.lost.count += happened.left_out;
             }
             for event in happened.events.iter().filter_map(|bytes| Event::decode(bytes)) {
@@ -154,7 +147,7 @@ impl Shown<'_> {
             }
             self.listing.flush()?;
             // What follows happened after this sample.
-            if recorded.moment().time.wall_ns >= self.times.end {
+            if recorded.moment.time.wall_ns >= self.times.end {
                 return Ok(Ok(()));
             }
         }

@@ -10,7 +10,7 @@ use taskdiag_history::decode::Decoder;
 use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::Figures;
 
-use super::library::Library;
+use super::library::{with_damages, Library};
 use super::past::Recorded;
 use super::span::{Span, Unseen};
 use super::time;
@@ -41,11 +41,8 @@ impl Between {
         let mut timeline = Timeline::new(library);
         let (places, mut said) = places(&mut timeline, times);
         let Some(last) = places.last().filter(|last| last.time.wall_ns >= times.start) else {
-            let mut message = "nothing was recorded in that time: `taskdiag history` shows what there is".to_owned();
-            for damage in timeline.take_damages() {
-                message += &format!("\n{damage}");
-            }
-            return Err(unanswered(message));
+            let message = "nothing was recorded in that time: `taskdiag history` shows what there is";
+            return Err(unanswered(with_damages(message, &timeline.take_damages())));
         };
         if places.len() < 2 {
             let at = time::precise(last.time.wall_ns);
@@ -79,7 +76,7 @@ impl Between {
             ));
         }
         span.of_ns = at.time.boot_ns.saturating_sub(first_ns);
-        let end = Recorded::at_end(decoder, span).map_err(|damage| unanswered(damage.to_string()))?;
+        let end = Recorded::new(decoder, Some(span)).map_err(unanswered)?;
         end.show();
         Ok((Between { end, ended }, said))
     }

@@ -10,6 +10,7 @@ use taskdiag_history::piece::{self, Next, Time, MAGIC};
 use taskdiag_history::store::RecordingFile;
 use taskdiag_history::About;
 
+use super::past::Recorded;
 use crate::outcome::Failure;
 use crate::record::disk;
 
@@ -85,6 +86,12 @@ pub fn far_ns(every_ns: u64) -> i64 {
 /// The message about an incomplete last sample.
 pub fn torn(bytes: usize) -> String {
     format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
+}
+
+/// A message that nothing was found, and lines with the damage that may be why.
+pub fn with_damages(message: &str, damages: &[String]) -> String {
+    let lines = damages.iter().map(|damage| format!("\n{damage}"));
+    message.to_owned() + &lines.collect::<String>()
 }
 
 /// The outcome of reading a segment.
@@ -178,6 +185,12 @@ impl Library {
         Decoder::open(bytes).map_err(|broken| broken.to_string())
     }
 
+    /// The same, as it is at its start.
+    pub fn recorded(&self, segment: &Segment) -> Result<Option<Recorded>, String> {
+        let decoder = self.decoder(segment)?;
+        decoder.map(|decoder| Recorded::new(decoder, None)).transpose()
+    }
+
     /// Reads a file; nothing if the recorder has just removed it, because it was too old.
     fn bytes(&self, segment: &Segment) -> io::Result<Vec<u8>> {
         match disk::read(&self.path.join(&segment.name)) {
@@ -250,11 +263,8 @@ impl Library {
                 } else {
                     "can be read"
                 };
-                let mut message = format!("{}: no sample {why}", self.path.display());
-                for damage in damages {
-                    message += &format!("\n{damage}");
-                }
-                Err(message.into())
+                let message = format!("{}: no sample {why}", self.path.display());
+                Err(with_damages(&message, &damages).into())
             }
         }
     }
@@ -300,10 +310,7 @@ impl Library {
             (None, Some(after)) => message += &format!("; the first sample is of {}", time(after)),
             (None, None) => {}
         }
-        for damage in damages {
-            message += &format!("\n{damage}");
-        }
-        message
+        with_damages(&message, damages)
     }
 }
 

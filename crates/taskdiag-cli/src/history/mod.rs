@@ -164,8 +164,9 @@ impl PastOptions {
             return Ok((now(), Outcome::Complete));
         };
         let outcome = say_all(path, damages);
-        let recorded = Recorded::new(decoder);
+        let recorded = Recorded::new(decoder, None);
         let recorded = recorded.map_err(|damage| format!("{}: {damage}", path.display()))?;
+        recorded.show();
         Ok((Handle::of_past(Box::new(recorded)), outcome))
     }
 }

@@ -8,11 +8,11 @@ use taskdiag_core::cgroup::Runtime;
 use taskdiag_core::derived::{self, Context};
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_history::decode::{number, Decoder, End};
-use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::{Figure, Figures};
 use taskdiag_history::piece::Time;
-use taskdiag_history::{About, Damage};
+use taskdiag_history::About;
 
+use super::library::torn;
 use super::span::{Life, Span};
 
 /// The state of the machine at one sample.
@@ -41,8 +41,8 @@ struct Container {
 
 impl MachineState {
     /// The state at the last sample that was read.
-    pub fn new(decoder: &Decoder) -> Result<MachineState, Damage> {
-        let figures = decoder.figures()?;
+    fn new(decoder: &Decoder, span: Option<Span>) -> Result<MachineState, String> {
+        let figures = decoder.figures().map_err(|damage| damage.to_string())?;
         let numbered = |object: &str| {
             let named = texts(&figures, object);
             named.filter_map(|(key, name)| Some((std::str::from_utf8(key).ok()?.parse().ok()?, name.to_vec())))
@@ -65,7 +65,7 @@ impl MachineState {
             terminals,
             containers,
             figures,
-            span: None,
+            span,
         })
     }
 
@@ -169,15 +169,17 @@ impl derived::Names for MachineState {
 /// A recording at one of its samples, for a handle to query.
 #[derive(Debug)]
 pub struct Recorded {
-    decoder: Decoder,
-    moment: Arc<MachineState>,
+    /// The decoder, at the sample that was read last.
+    pub decoder: Decoder,
+    /// The state of the machine at the sample.
+    pub moment: Arc<MachineState>,
 }
 
 impl Recorded {
-    /// Uses the last sample that was read. Output stays about the present, until
-    /// [`show`](Recorded::show).
-    pub fn quiet(decoder: Decoder) -> Result<Recorded, Damage> {
-        let moment = Arc::new(MachineState::new(&decoder)?);
+    /// Uses the last sample that was read, as the end of a period if one is given. Output stays about
+    /// the present, until [`show`](Recorded::show).
+    pub fn new(decoder: Decoder, span: Option<Span>) -> Result<Recorded, String> {
+        let moment = Arc::new(MachineState::new(&decoder, span)?);
         Ok(Recorded { decoder, moment })
     }
 
@@ -186,62 +188,30 @@ impl Recorded {
         show(self.moment.clone());
     }
 
-    /// Returns the decoder, to continue reading.
-    pub fn into_decoder(self) -> Decoder {
-        self.decoder
-    }
-
-    /// Reads the next sample.
-    pub fn advance(&mut self) -> Result<Option<End>, String> {
-        let end = self.pass()?;
-        if end.is_none() {
+    /// Reads the next sample. Returns whether there is one.
+    pub fn advance(&mut self) -> Result<bool, String> {
+        let has_next = self.pass()?;
+        if has_next {
             self.arrive()?;
         }
-        Ok(end)
+        Ok(has_next)
     }
 
-    /// Reads the next sample, but makes only [`happened`](Recorded::happened) available, until
+    /// Reads the next sample, but makes only what the decoder has of it available, until
     /// [`arrive`](Recorded::arrive).
-    pub fn pass(&mut self) -> Result<Option<End>, String> {
-        self.decoder.advance().map_err(|broken| broken.to_string())
+    pub fn pass(&mut self) -> Result<bool, String> {
+        match self.decoder.advance() {
+            Ok(None) => Ok(true),
+            Ok(Some(End::Whole)) => Ok(false),
+            Ok(Some(End::Torn(bytes))) => Err(torn(bytes)),
+            Err(broken) => Err(broken.to_string()),
+        }
     }
 
     /// Makes all of the last sample that was read available.
     pub fn arrive(&mut self) -> Result<(), String> {
-        self.moment = Arc::new(MachineState::new(&self.decoder).map_err(|damage| damage.to_string())?);
+        self.moment = Arc::new(MachineState::new(&self.decoder, None)?);
         Ok(())
-    }
-
-    /// The decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
-    }
-
-    /// The state at the sample.
-    pub fn moment(&self) -> &Arc<MachineState> {
-        &self.moment
-    }
-
-    /// What happened before the sample.
-    pub fn happened(&self) -> &IntervalEvents {
-        &self.decoder.happened
-    }
-
-    /// Uses the last sample that was read as the end of a period.
-    pub fn at_end(decoder: Decoder, span: Span) -> Result<Recorded, Damage> {
-        let mut moment = MachineState::new(&decoder)?;
-        moment.span = Some(span);
-        Ok(Recorded {
-            decoder,
-            moment: Arc::new(moment),
-        })
-    }
-
-    /// Uses the last sample that was read, and makes it the subject of all further output.
-    pub fn new(decoder: Decoder) -> Result<Recorded, Damage> {
-        let recorded = Recorded::quiet(decoder)?;
-        recorded.show();
-        Ok(recorded)
     }
 }
 

@@ -210,10 +210,10 @@ impl Timeline {
     pub fn read(&mut self, place: &SampleId, near: Option<(SampleId, Recorded)>) -> Result<Recorded, String> {
         let near = match near {
             Some((near, recorded)) if near == *place => return Ok(recorded),
-            near => near.map(|(near, recorded)| (near, recorded.into_decoder())),
+            near => near.map(|(near, recorded)| (near, recorded.decoder)),
         };
         let decoder = self.decoder(place, near)?;
-        Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
+        Recorded::new(decoder, None).map_err(|damage| format!("{}: {damage}", place.segment))
     }
 
     /// As [`read`](Timeline::read), without the figures.

@@ -247,11 +247,11 @@ fn about(read: &Read, first: i64, last: i64, moment: &MachineState) -> String {
 
 /// The processes of the last sample that was read.
 fn of_moment(decoder: Decoder) -> Result<(Present, Arc<MachineState>), String> {
-    let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
+    let mut recorded = Recorded::new(decoder, None)?;
     let mut snapshot = Snapshot::default();
     let query = Query::processes().fields(present::fields());
     taskdiag::answer_past(&mut recorded, &query, &mut snapshot).map_err(|error| format!("{error:#}"))?;
-    let moment = recorded.moment().clone();
+    let moment = recorded.moment.clone();
     let info = MemInfo::of(moment.numbers("meminfo"));
     let has_info = info.bytes("MemTotal").is_some();
     let present = Present::new(&snapshot, has_info.then_some(&info), moment.time.wall_ns);

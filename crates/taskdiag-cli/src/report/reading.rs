@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use taskdiag::{Absent, Event, Field, Fields, Query, Snapshot, Task, Value};
 use taskdiag_core::identity::TICK_NS;
-use taskdiag_history::decode::{number, text, Decoder, End};
+use taskdiag_history::decode::{number, text};
 use taskdiag_history::directory::{Tier, TIERS};
 use taskdiag_history::events::{IntervalEvents, Sum};
 use taskdiag_history::figures::Figure;
@@ -17,7 +17,7 @@ use super::incidents::{
 };
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups, Resource};
-use crate::history::library::{far_ns, torn, Library};
+use crate::history::library::{far_ns, with_damages, Library};
 use crate::history::past::{MachineState, Recorded};
 use crate::outcome::Failure;
 
@@ -176,8 +176,8 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         },
     };
     for segment in library.of_tier(candidate.tier, times) {
-        let result = match library.decoder(segment) {
-            Ok(Some(decoder)) => reader.segment(decoder),
+        let result = match library.recorded(segment) {
+            Ok(Some(recorded)) => reader.segment(recorded),
             Ok(None) => Ok(()),
             Err(damage) => Err(damage),
         };
@@ -186,11 +186,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         }
     }
     if !reader.read.points.iter().any(|point| point.is_known) {
-        let mut message = nothing;
-        for damage in &reader.read.damages {
-            message += &format!("\n{damage}");
-        }
-        return Err(message.into());
+        return Err(with_damages(&nothing, &reader.read.damages).into());
     }
     reader.end_of_boot();
     let mut read = reader.read;
@@ -278,21 +274,15 @@ struct Reader {
 
 impl Reader {
     /// Reads a segment. The error describes the damage.
-    fn segment(&mut self, decoder: Decoder) -> Result<(), String> {
-        let query = self.begin(&decoder.about, decoder.fields());
-        let boot_id = decoder.about.boot_id.clone();
+    fn segment(&mut self, mut recorded: Recorded) -> Result<(), String> {
+        let query = self.begin(&recorded.decoder.about, recorded.decoder.fields());
+        let boot_id = recorded.decoder.about.boot_id.clone();
         if self.last.as_ref().is_some_and(|(before, _)| *before != boot_id) {
             self.end_of_boot();
         }
-        let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
-        loop {
-            match recorded.pass()? {
-                None => {}
-                Some(End::Whole) => return Ok(()),
-                Some(End::Torn(bytes)) => return Err(torn(bytes)),
-            }
-            let time = recorded.decoder().time;
-            let next = recorded.decoder().next_time().map(|next| next.wall_ns);
+        while recorded.pass()? {
+            let time = recorded.decoder.time;
+            let next = recorded.decoder.next_time().map(|next| next.wall_ns);
             if time.wall_ns >= self.times.end {
                 return Ok(());
             }
@@ -310,7 +300,7 @@ impl Reader {
                 Some((before, boot_ns)) if *before == boot_id => Some(time.boot_ns.saturating_sub(*boot_ns)),
                 _ => None,
             };
-            self.happened(recorded.happened(), time, since_ns);
+            self.happened(&recorded.decoder.happened, time, since_ns);
             self.last = Some((boot_id.clone(), time.boot_ns));
             let is_last_of_step = |next: i64| {
                 let step = |wall_ns: i64| self.step_ns.map(|step_ns| wall_ns.div_euclid(step_ns));
@@ -320,6 +310,7 @@ impl Reader {
                 self.point(&mut recorded, &query, true)?;
             }
         }
+        Ok(())
     }
 
     /// Reads a segment's description of itself. Returns the query for it; the first segment decides
@@ -437,7 +428,7 @@ impl Reader {
         recorded.arrive()?;
         let answered = taskdiag::answer_past(recorded, query, &mut self.snapshot);
         answered.map_err(|error| format!("{error:#}"))?;
-        let moment = recorded.moment().clone();
+        let moment = recorded.moment.clone();
         // The proc connector tells no times of what ended.
         let source = text(&moment.figures, b"sources", b"events");
         let is_told = source.is_some_and(|source| source != b"connector");

@@ -233,7 +233,7 @@ impl Recording {
     /// The moment of a place, if its sample was read last.
     fn moment_at(&self, place: &SampleId) -> Option<(SampleId, Arc<past::MachineState>)> {
         let (read, recorded) = self.recorded.as_ref().filter(|(read, _)| read == place)?;
-        Some((read.clone(), recorded.moment().clone()))
+        Some((read.clone(), recorded.moment.clone()))
     }
 
     /// The sample at a place, after an earlier one.
@@ -249,12 +249,12 @@ impl Recording {
         };
         let recorded = self.read(place)?;
         answer_past(recorded, query, &mut snapshot).map_err(|error| format!("{error:#}"))?;
-        let moment = recorded.moment();
+        let moment = &recorded.moment;
         Ok(Sample {
             snapshot,
             moment: SampleTime::recorded(place.time.boot_ns),
             host: host(moment, before.map(|(_, moment)| &**moment)),
-            news: news(moment, recorded.happened(), is_whole),
+            news: news(moment, &recorded.decoder.happened, is_whole),
         })
     }
 }

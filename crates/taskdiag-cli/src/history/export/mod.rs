@@ -11,10 +11,9 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
 use taskdiag::{Fields, Query, Snapshot};
-use taskdiag_history::decode::End;
 use taskdiag_history::directory::TIERS;
 
-use super::library::{torn, Library, Segment};
+use super::library::{Library, Segment};
 use super::past::Recorded;
 use super::time;
 use crate::events::Stop;
@@ -107,8 +106,8 @@ impl Export {
         times: &Range<i64>,
         stop: &Stop,
     ) -> Result<Result<(), String>, Failure> {
-        let decoder = match library.decoder(segment) {
-            Ok(Some(decoder)) => decoder,
+        let mut recorded = match library.recorded(segment) {
+            Ok(Some(recorded)) => recorded,
             Ok(None) => return Ok(Ok(())),
             Err(damage) => return Ok(Err(damage)),
         };
@@ -116,22 +115,16 @@ impl Export {
         self.name = segment.name.trim_end_matches(".tdh").to_owned();
         let out = self.out.display().to_string();
         let wrong = |error: io::Error| Failure::Unanswered(format!("{out}: writing the export: {error}"));
-        let mut recorded = match Recorded::quiet(decoder) {
-            Ok(recorded) => recorded,
-            Err(damage) => return Ok(Err(damage.to_string())),
-        };
-        let all_times = self.with_exported(&recorded.moment().about.host, segment, times);
+        let all_times = self.with_exported(&recorded.moment.about.host, segment, times);
         let result = loop {
             if stop.was_asked()? {
                 return Err(format!("{out}: ended by a signal: it has a part of the samples").into());
             }
-            match recorded.advance() {
-                Ok(None) => {}
-                Ok(Some(End::Whole)) => break Ok(()),
-                Ok(Some(End::Torn(bytes))) => break Err(torn(bytes)),
-                Err(damage) => break Err(damage),
+            let next = recorded.advance();
+            if next != Ok(true) {
+                break next.map(drop);
             }
-            let wall_ns = recorded.moment().time.wall_ns;
+            let wall_ns = recorded.moment.time.wall_ns;
             if wall_ns >= all_times.end {
                 break Ok(());
             }
@@ -171,8 +164,8 @@ impl Export {
 
     /// Adds the sample that was read.
     fn sample(&mut self, recorded: &Recorded) -> io::Result<()> {
-        let moment = recorded.moment().clone();
-        let happened = recorded.happened();
+        let moment = recorded.moment.clone();
+        let happened = &recorded.decoder.happened;
         let processes = self
             .snapshot
             .tasks()
