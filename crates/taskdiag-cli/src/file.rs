@@ -35,6 +35,13 @@ pub fn read(file: &File, most_kib: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// The first bytes of a file, at most so many, if it can be read.
+pub fn beginning(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// The path of the file that a path leads to, which need not exist: the targets of symbolic links in
 /// turn. In a directory that everybody may write to, a link or another file than a regular one counts
 /// only if its owner is the caller or the owner of the directory, as with `fs.protected_symlinks` and

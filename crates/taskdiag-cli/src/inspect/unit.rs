@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -15,6 +14,7 @@ use taskdiag_core::names;
 use taskdiag_core::text::unit::{self, Setting};
 
 use super::cell::{cell, Cell};
+use crate::file;
 
 /// The directories of system units, in order of precedence.
 const SYSTEM: [&str; 12] = [
@@ -80,16 +80,8 @@ fn path(directory: &str, name: &[u8]) -> PathBuf {
 
 fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
     // A masked unit is a link to /dev/null.
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut text = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(MAX_FILE_BYTES)
-        .read_to_end(&mut text)
-        .ok()?;
-    Some(text)
+    let is_file = fs::metadata(path).ok()?.is_file();
+    is_file.then(|| file::beginning(path, MAX_FILE_BYTES)).flatten()
 }
 
 /// The drop-ins of a unit by name, each with the path that takes precedence.

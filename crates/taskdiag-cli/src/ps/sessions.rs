@@ -2,9 +2,10 @@
 //! `/run/systemd`.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
+
+use crate::file;
 
 /// Reads each file once.
 #[derive(Debug)]
@@ -32,7 +33,8 @@ impl Sessions {
     pub fn seat(&mut self, session: &[u8]) -> Option<&[u8]> {
         let run = &self.run;
         let seat = self.seats.entry(session.to_vec()).or_insert_with(|| {
-            let text = read(&run.join("sessions").join(std::str::from_utf8(session).ok()?))?;
+            let path = run.join("sessions").join(std::str::from_utf8(session).ok()?);
+            let text = file::beginning(&path, MAX_FILE_BYTES)?;
             let mut lines = text.split(|&byte| byte == b'\n');
             lines.find_map(|line| line.strip_prefix(b"SEAT=")).map(<[u8]>::to_vec)
         });
@@ -49,16 +51,6 @@ impl Sessions {
         });
         machine.as_deref()
     }
-}
-
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(MAX_FILE_BYTES)
-        .read_to_end(&mut text)
-        .ok()?;
-    Some(text)
 }
 
 /// The id of the session whose scope contains a cgroup.
