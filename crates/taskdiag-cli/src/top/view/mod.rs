@@ -378,13 +378,9 @@ impl View {
             Action::Move(Motion::Home) => *scroll = 0,
             Action::Move(Motion::End) => *scroll = usize::MAX / 2,
             Action::Quit | Action::Close | Action::Details => (self.screen, self.shift) = (Screen::Table, 0),
-            Action::ShiftLeft => self.shift = self.shift.saturating_sub(SHIFT),
-            Action::ShiftRight => self.shift += SHIFT,
             Action::Help if matches!(self.screen, Screen::Help(_)) => self.screen = Screen::Table,
             Action::Setup if matches!(self.screen, Screen::Setup(_)) => self.screen = Screen::Table,
-            Action::AskSave if matches!(self.screen, Screen::Setup(_)) => self.ask_to_save(),
-            Action::Help => self.screen = Screen::Help(0),
-            Action::Setup => self.screen = Screen::Setup(0),
+            Action::AskSave if matches!(self.screen, Screen::Setup(_)) => return self.act(action, table),
             Action::NextPage | Action::PreviousPage | Action::Open(_) => {
                 if let Screen::Details(_, page, scroll) = &mut self.screen {
                     *page = match action {
@@ -401,13 +397,10 @@ impl View {
                     self.ask_about(kind, vec![target]);
                 }
             }
-            Action::Suspend => return Some(Effect::Suspend),
-            Action::Redraw => return Some(Effect::Redraw),
-            Action::Now => return Some(Effect::Now),
-            Action::Pause => self.paused = !self.paused,
-            Action::AskDelay => self.ask_setting("delay"),
-            Action::AskTime => self.ask(Question::Time, String::new()),
-            Action::Go(step) => return Some(self.go_to(step)),
+            // The same as in the table.
+            Action::Help | Action::Setup | Action::ShiftLeft | Action::ShiftRight => return self.act(action, table),
+            Action::Suspend | Action::Redraw | Action::Now | Action::Pause => return self.act(action, table),
+            Action::AskDelay | Action::AskTime | Action::Go(_) => return self.act(action, table),
             _ => {}
         }
         None
