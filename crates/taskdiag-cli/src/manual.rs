@@ -174,19 +174,10 @@ fn with_aliases(command: Command) -> Command {
     let is_ps = command.get_name() == "ps";
     command.mut_args(|arg| {
         let long = arg.get_long();
-        let mut names: Vec<String> = Vec::new();
-        names.extend(
-            arg.get_visible_short_aliases()
-                .into_iter()
-                .flatten()
-                .map(|letter| format!("-{letter}")),
-        );
-        names.extend(
-            arg.get_visible_aliases()
-                .into_iter()
-                .flatten()
-                .map(|name| format!("--{name}")),
-        );
+        let letters = arg.get_visible_short_aliases().into_iter().flatten();
+        let words = arg.get_visible_aliases().into_iter().flatten();
+        let letters = letters.map(|letter| format!("-{letter}"));
+        let mut names: Vec<String> = letters.chain(words.map(|name| format!("--{name}"))).collect();
         if let Some(option) = OPTIONS
             .iter()
             .find(|option| is_ps && long.is_some() && option.long.first().copied() == long)

@@ -414,17 +414,12 @@ impl<'a> Scan<'a> {
                 self.complain(format_args!("{what} not read: {}", Error::NO_THREAD));
             }
         }
-        let large = self.large_files;
-        if large > 0 {
-            self.complain(format_args!(
-                "{large} of {of_all}: mincore(2) takes too long for their size (as a PATH, a file has all the time)"
-            ));
-        }
-        let unsupported = self.unsupported();
-        if unsupported > 0 {
-            self.complain(format_args!(
-                "{unsupported} of {of_all}: on a file system for which the kernel has no answer, such as hugetlbfs"
-            ));
+        let large = "mincore(2) takes too long for their size (as a PATH, a file has all the time)";
+        let unsupported = "on a file system for which the kernel has no answer, such as hugetlbfs";
+        for (count, why) in [(self.large_files, large), (self.unsupported(), unsupported)] {
+            if count > 0 {
+                self.complain(format_args!("{count} of {of_all}: {why}"));
+            }
         }
         self.outcome = self.outcome.and(say_missing_denied(lacks! {
             self.denied_processes, "process" => "you may not see the files of {}";
