@@ -61,6 +61,9 @@ pub enum Order {
     Text,
 }
 
+/// Appends the text of a cell.
+type Show = fn(&mut Cell<'_>);
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Specifier {
@@ -81,7 +84,7 @@ pub struct Specifier {
     /// The fields that it stands for in JSON and CSV.
     pub stands_for: &'static [Field],
     /// Appends its text.
-    pub show: fn(&mut Cell<'_>),
+    pub show: Show,
     /// How tasks are sorted by it.
     pub order: Order,
 }
@@ -137,7 +140,7 @@ const fn text(
     header: &'static str,
     width: usize,
     fields: &'static [Field],
-    show: fn(&mut Cell<'_>),
+    show: Show,
 ) -> Specifier {
     Specifier {
         name,
@@ -159,7 +162,7 @@ const fn number(
     header: &'static str,
     width: usize,
     fields: &'static [Field],
-    show: fn(&mut Cell<'_>),
+    show: Show,
 ) -> Specifier {
     Specifier {
         justify: Justify::Right,
@@ -169,7 +172,7 @@ const fn number(
 }
 
 /// A process id.
-const fn id(name: &'static str, header: &'static str, fields: &'static [Field], show: fn(&mut Cell<'_>)) -> Specifier {
+const fn id(name: &'static str, header: &'static str, fields: &'static [Field], show: Show) -> Specifier {
     Specifier {
         width: Width::Pid,
         ..number(name, header, 0, fields, show)
@@ -177,12 +180,7 @@ const fn id(name: &'static str, header: &'static str, fields: &'static [Field], 
 }
 
 /// The name of a user or a group.
-const fn name(
-    name: &'static str,
-    header: &'static str,
-    fields: &'static [Field],
-    show: fn(&mut Cell<'_>),
-) -> Specifier {
+const fn name(name: &'static str, header: &'static str, fields: &'static [Field], show: Show) -> Specifier {
     Specifier {
         justify: Justify::Name,
         ..text(name, header, 8, fields, show)
@@ -190,12 +188,7 @@ const fn name(
 }
 
 /// A set of signals.
-const fn signals(
-    name: &'static str,
-    header: &'static str,
-    fields: &'static [Field],
-    show: fn(&mut Cell<'_>),
-) -> Specifier {
+const fn signals(name: &'static str, header: &'static str, fields: &'static [Field], show: Show) -> Specifier {
     Specifier {
         width: Width::Signals,
         ..number(name, header, 0, fields, show)
@@ -213,6 +206,7 @@ const CPU_LIFE: &[Field] = &[UtimeNs, StimeNs, StartNs];
 const DEAD_CHILDREN: &[Field] = &[CutimeNs, CstimeNs];
 const CLASS: &[Field] = &[Policy];
 const STARTED: &[Field] = &[StartNs];
+const LONG_DATE: &str = "%a %b %e %H:%M:%S %Y";
 const TTY: &[Field] = &[TtyNr];
 const ADDRESSES: &[Field] = &[StartCode, EndCode];
 const CODE: &[Field] = &[TextBytes];
@@ -235,9 +229,9 @@ pub static TABLE: &[Specifier] = &[
     text("args", "COMMAND", 27, &[Cmdline], |c| c.args()).besides(ARGS).of_process(),
     number("atime", "TIME", 8, CPU, |c| c.time()).besides(DEAD_CHILDREN).ordered(BY_CPU_TIME),
     signals("blocked", "BLOCKED", &[SigBlocked], |c| c.mask(SigBlocked)).of_thread(),
-    number("bsdstart", "START", 6, STARTED, |c| c.bsd_start()).for_fields(&[StartTime]),
+    number("bsdstart", "START", 6, STARTED, |c| c.start(" %H:%M", "%b %e")).for_fields(&[StartTime]),
     number("bsdtime", "TIME", 6, CPU, |c| c.bsd_time()).besides(DEAD_CHILDREN).ordered(BY_CPU_TIME),
-    number("c", "C", 2, CPU_LIFE, |c| c.whole_percent_cpu()).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
+    number("c", "C", 2, CPU_LIFE, |c| c.capped_cpu(2)).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
     signals("caught", "CAUGHT", &[SigCaught], |c| c.mask(SigCaught)).of_thread(),
     text("cgname", "CGNAME", 27, &[Cgroup], |c| c.cgroup()).of_process(),
     text("cgroup", "CGROUP", 27, &[Cgroup], |c| c.cgroup()).of_process(),
@@ -248,7 +242,7 @@ pub static TABLE: &[Specifier] = &[
     text("comm", "COMMAND", 15, &[Comm], |c| c.comm()).of_process(),
     text("command", "COMMAND", 27, &[Cmdline], |c| c.args()).besides(ARGS).of_process(),
     text("context", "CONTEXT", 31, &[SecurityLabel], |c| c.text(SecurityLabel)),
-    number("cp", "CP", 3, CPU_LIFE, |c| c.per_mille_cpu()).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
+    number("cp", "CP", 3, CPU_LIFE, |c| c.capped_cpu(3)).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
     number("cpuid", "CPUID", 5, &[Processor], |c| c.number(Processor)).of_thread(),
     number("cputime", "TIME", 8, CPU, |c| c.time()).besides(DEAD_CHILDREN).ordered(BY_CPU_TIME),
     number("cputimes", "TIME", 8, CPU, |c| c.seconds()).besides(DEAD_CHILDREN).ordered(BY_CPU_TIME),
@@ -290,7 +284,7 @@ pub static TABLE: &[Specifier] = &[
     number("lim", "LIM", 5, &[Limits], |c| c.rss_limit()).ordered(BY_RSS_LIMIT),
     text("longtname", "TTY", 8, TTY, |c| c.terminal()).besides(&[Tty]).of_process().ordered(Order::Field).for_fields(&[Tty]).whole(),
     text("lsession", "SESSION", 11, &[Cgroup], |c| c.login_session()).whole(),
-    number("lstart", "STARTED", 24, STARTED, |c| c.long_start()).for_fields(&[StartTime]),
+    number("lstart", "STARTED", 24, STARTED, |c| c.start(LONG_DATE, LONG_DATE)).for_fields(&[StartTime]),
     number("luid", "LUID", 5, &[Loginuid], |c| c.login_user()),
     id("lwp", "LWP", &[Tid], |c| c.number(Tid)).of_thread(),
     text("lxc", "LXC", 8, &[ContainerName, ContainerRuntime], |c| c.lxc()).whole(),
@@ -364,7 +358,7 @@ pub static TABLE: &[Specifier] = &[
     text("slice", "SLICE", 31, &[Slice], |c| c.text(Slice)).whole(),
     id("spid", "SPID", &[Tid], |c| c.number(Tid)).of_thread(),
     number("stackp", "STACKP", 16, &[StartStack], |c| c.address(StartStack)).of_process(),
-    number("start", "STARTED", 8, STARTED, |c| c.start()).for_fields(&[StartTime]),
+    number("start", "STARTED", 8, STARTED, |c| c.start("%H:%M:%S", "%b %e")).for_fields(&[StartTime]),
     number("start_stack", "STACKP", 16, &[StartStack], |c| c.address(StartStack)).of_process(),
     number("start_time", "START", 5, STARTED, |c| c.start_time()).for_fields(&[StartTime]),
     text("stat", "STAT", 4, &[State], |c| c.stat()).besides(&[Nice, LockedBytes, Pid, Sid, ThreadsCount, Pgid, Tpgid]).of_thread().ordered(Order::Field).for_fields(&[Stat]).whole(),
@@ -405,7 +399,7 @@ pub static TABLE: &[Specifier] = &[
     name("user", "USER", &[Euid], |c| c.user(Euid)).for_fields(&[User]),
     number("userns", "USERNS", 10, &[NsUser], |c| c.number(NsUser)),
     number("uss", "USS", 5, &[UssBytes], |c| c.kibibytes(UssBytes)).of_process(),
-    number("util", "C", 2, CPU_LIFE, |c| c.whole_percent_cpu()).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
+    number("util", "C", 2, CPU_LIFE, |c| c.capped_cpu(2)).besides(DEAD_CHILDREN).ordered(BY_CPU_SHARE).for_fields(&[CpuPercent]),
     number("utsns", "UTSNS", 10, &[NsUts], |c| c.number(NsUts)),
     text("uunit", "UUNIT", 31, &[UserUnit], |c| c.text(UserUnit)).whole(),
     number("vsize", "VSZ", 6, &[VsizeBytes], |c| c.kibibytes(VsizeBytes)).of_process(),

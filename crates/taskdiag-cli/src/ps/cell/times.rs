@@ -74,16 +74,13 @@ impl Cell<'_> {
         }
     }
 
-    /// The same in whole percent, at most 99.
-    pub fn whole_percent_cpu(&mut self) {
-        let share = self.cpu_share(100);
-        self.write_or_dash(share, |cell, share| cell.write(format_args!("{:2}", share.min(99))));
-    }
-
-    /// The same in per mille, at most 999.
-    pub fn per_mille_cpu(&mut self) {
-        let share = self.cpu_share(1000);
-        self.write_or_dash(share, |cell, share| cell.write(format_args!("{:3}", share.min(999))));
+    /// The same in whole percent, or per mille, with at most so many digits: at most 99, or 999.
+    pub fn capped_cpu(&mut self, digits: u32) {
+        let whole = 10_u64.pow(digits);
+        let share = self.cpu_share(whole);
+        self.write_or_dash(share, |cell, share| {
+            cell.write(format_args!("{:1$}", share.min(whole - 1), digits as usize));
+        });
     }
 
     /// The same in percent with three decimals, at most 99.999.
@@ -146,24 +143,8 @@ impl Cell<'_> {
         });
     }
 
-    /// `HH:MM:SS` within a day, after that `Mmm DD`.
-    pub fn start(&mut self) {
-        self.dated("%H:%M:%S", "%b %e");
-    }
-
-    /// `HH:MM` within a day, after that `Mmm DD`.
-    pub fn bsd_start(&mut self) {
-        self.dated(" %H:%M", "%b %e");
-    }
-
-    /// The full date: `Tue Nov 24 20:26:26 2026`.
-    pub fn long_start(&mut self) {
-        const FORMAT: &str = "%a %b %e %H:%M:%S %Y";
-        self.dated(FORMAT, FORMAT);
-    }
-
-    /// The time when it started in a format for those that started within a day, or for others.
-    fn dated(&mut self, recent: &str, old: &str) {
+    /// When it started, in the format for what started within a day, or for others.
+    pub fn start(&mut self, recent: &str, old: &str) {
         let start = self.start_ns();
         self.write_or_dash(start, |cell, ns| {
             let is_recent = since(ns, cell.host.now_ns) < 86_400 * SECOND;
