@@ -23,11 +23,9 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
     };
     let Some(past) = history else {
         let list = format!("taskdiag {option} --sort -{field}");
+        let system = "taskdiag mem --system".to_owned();
         return vec![
-            (
-                "present",
-                vec![(list.clone(), ""), ("taskdiag mem --system".to_owned(), "")],
-            ),
+            ("present", vec![(list.clone(), ""), (system, "")]),
             ("cache", caches.into_iter().map(|command| (command, "")).collect()),
             ("largest", vec![(list + " --limit 40", "")]),
             ("incidents", vec![("dmesg".to_owned(), "")]),
@@ -43,53 +41,25 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
         );
         (command, table)
     };
+    let grows = "(time since each process began: the difference between two moments counts)";
+    let processor = then("-o pid,comm,exe,utime_ns,stime_ns,unit,container_name --bytes");
     let moved = |fields: &str| {
-        vec![(
-            then(&format!("-o pid,comm,exe,{fields},unit,container_name --bytes")),
-            "(in all: the difference between two moments counts)",
-        )]
+        let command = then(&format!("-o pid,comm,exe,{fields},unit,container_name --bytes"));
+        vec![(command, "(in all: the difference between two moments counts)")]
     };
+    let of_memory = then(&format!("-o pid,comm,exe,{field},unit,container_name --bytes"));
+    let of_memory = vec![(of_memory, ""), export("(all moments: tables processes and memory)")];
+    let events = format!("taskdiag events --history {dir} --from {} --to {}", past.from, past.to);
+    let of_oom = export("(tables cgroups and memory: oom_kill)");
+    let present = at(&format!("--sort -{field}"));
+    let of_moments = export("(all moments: tables processes and, for what ended, programs)");
     vec![
-        (
-            "processor",
-            vec![
-                (
-                    then("-o pid,comm,exe,utime_ns,stime_ns,unit,container_name --bytes"),
-                    "(time since each process began: the difference between two moments counts)",
-                ),
-                export("(all moments: tables processes and, for what ended, programs)"),
-            ],
-        ),
-        (
-            "memory",
-            vec![
-                (
-                    then(&format!("-o pid,comm,exe,{field},unit,container_name --bytes")),
-                    "",
-                ),
-                export("(all moments: tables processes and memory)"),
-            ],
-        ),
+        ("processor", vec![(processor, grows), of_moments]),
+        ("memory", of_memory),
         ("disk", moved("read_bytes,write_bytes")),
         ("network", moved("net_since_ns,net_sent_bytes,net_received_bytes")),
-        (
-            "incidents",
-            vec![
-                (
-                    format!("taskdiag events --history {dir} --from {} --to {}", past.from, past.to),
-                    "",
-                ),
-                export("(tables cgroups and memory: oom_kill)"),
-                ("dmesg".to_owned(), ""),
-            ],
-        ),
-        (
-            "present",
-            vec![
-                (at(&format!("--sort -{field}")), ""),
-                export("(the machine: table memory)"),
-            ],
-        ),
+        ("incidents", vec![(events, ""), of_oom, ("dmesg".to_owned(), "")]),
+        ("present", vec![(present, ""), export("(the machine: table memory)")]),
         ("ended", vec![export("(table programs)")]),
         ("largest", vec![(at(&format!("--sort -{field} --limit 40")), "")]),
         ("cache", caches.into_iter().map(|command| (command, "")).collect()),
