@@ -182,30 +182,23 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
         return put_lines(canvas, area, line, &lines, palette.error());
     }
     let mut words: Vec<(String, Style)> = Vec::new();
+    let (warning, plain) = (palette.warning(), Style::new());
     if let missing @ [_, ..] = scene.model.snapshot().missing() {
         let ids: Vec<String> = missing.iter().map(u32::to_string).collect();
-        words.push((format!("no process {}", ids.join(", ")), palette.warning()));
+        words.push((format!("no process {}", ids.join(", ")), warning));
     }
-    if !view.tags.is_empty() {
-        words.push((format!("{} tagged", view.tags.len()), palette.tag()));
-    }
-    if view.is_lost {
-        words.push((
-            "what the cursor was on is not among the rows".to_owned(),
-            palette.warning(),
-        ));
-    }
+    let tagged = || (format!("{} tagged", view.tags.len()), palette.tag());
+    let lost = || ("what the cursor was on is not among the rows".to_owned(), warning);
+    words.extend((!view.tags.is_empty()).then(tagged));
+    words.extend(view.is_lost.then(lost));
     match view.rows {
         Rows::Processes => {}
-        Rows::Tree => words.push(("tree".to_owned(), Style::new())),
-        Rows::Threads => words.push(("threads".to_owned(), Style::new())),
-        rows @ Rows::By(_) => words.push((format!("by {}", rows.name()), Style::new())),
+        Rows::Tree => words.push(("tree".to_owned(), plain)),
+        Rows::Threads => words.push(("threads".to_owned(), plain)),
+        rows @ Rows::By(_) => words.push((format!("by {}", rows.name()), plain)),
     }
-    if !view.filter.is_empty() {
-        words.push((format!("filter {}", view.filter), palette.warning()));
-    }
-    if !view.users.is_empty() {
-        words.push((format!("users {}", view.users), palette.warning()));
+    for (name, chosen) in [("filter", &view.filter), ("users", &view.users)] {
+        words.extend((!chosen.is_empty()).then(|| (format!("{name} {chosen}"), warning)));
     }
     let arrow = if view.order.descending {
         "largest first"
@@ -218,17 +211,14 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     } else {
         format!("in the order of names: sums have no {}", view.order.key.name())
     };
-    words.push((order, Style::new()));
-    if view.follow {
-        words.push(("following".to_owned(), palette.warning()));
+    words.push((order, plain));
+    for (is_so, word) in [(view.follow, "following"), (view.paused, "paused")] {
+        words.extend(is_so.then(|| (word.to_owned(), warning)));
     }
-    if view.paused {
-        words.push(("paused".to_owned(), palette.warning()));
-    }
-    words.extend(left_out(scene).map(|text| (text, palette.warning())));
+    words.extend(left_out(scene).map(|text| (text, warning)));
     // A recording is not read within a budget.
     if view.set == Set::Memory && scene.at.is_none() {
-        words.push((budget(scene), Style::new()));
+        words.push((budget(scene), plain));
     }
     let mut pen = Pen::new(canvas, area, line);
     for (index, (word, style)) in words.iter().enumerate() {
