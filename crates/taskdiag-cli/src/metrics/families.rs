@@ -53,12 +53,8 @@ pub const fn whole(value: u64) -> Option<Number> {
 }
 
 /// A value that is known if it is known for some process, or if there is no process.
-const fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
-    if of > 0 || gauges.processes == 0 {
-        whole(value)
-    } else {
-        None
-    }
+fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
+    (of > 0 || gauges.processes == 0).then_some(Number::Whole(value))
 }
 
 /// Metrics: the name, the type, the help text, and the origin of the value. With labels, an origin for
@@ -131,12 +127,8 @@ pub const GROUPS: &[Family] = families! {
         });
 };
 
-const fn pss(now: &Gauges, value: u64) -> Option<Number> {
-    if now.with_pss > 0 {
-        whole(value)
-    } else {
-        None
-    }
+fn pss(now: &Gauges, value: u64) -> Option<Number> {
+    (now.with_pss > 0).then_some(Number::Whole(value))
 }
 
 /// The metrics of threads by name, except their number.

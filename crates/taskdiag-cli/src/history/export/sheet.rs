@@ -205,12 +205,9 @@ impl Sheet {
             let is_there: Vec<i16> = cells().map(|cell| (*cell != Cell::None).into()).collect();
             match heading.kind {
                 Type::Number | Type::Time => {
-                    let number = |cell: &Cell| {
-                        if let Cell::Number(number) = cell {
-                            Some(*number)
-                        } else {
-                            None
-                        }
+                    let number = |cell: &Cell| match cell {
+                        Cell::Number(number) => Some(*number),
+                        _ => None,
                     };
                     let values: Vec<i64> = cells().filter_map(number).collect();
                     writer
@@ -218,12 +215,9 @@ impl Sheet {
                         .write_batch(&values, Some(&is_there), None)?;
                 }
                 Type::Text => {
-                    let text = |cell: &Cell| {
-                        if let Cell::Text(text) = cell {
-                            Some(ByteArray::from(text.as_str()))
-                        } else {
-                            None
-                        }
+                    let text = |cell: &Cell| match cell {
+                        Cell::Text(text) => Some(ByteArray::from(text.as_str())),
+                        _ => None,
                     };
                     let values: Vec<ByteArray> = cells().filter_map(text).collect();
                     writer
