@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag::events::{self, EventSource};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Query, Snapshot, SourceId, Value, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Query, Snapshot, SourceId, Verdict};
 
 use crate::listing::{groups_by_source, Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::document::{member, Head};
-use crate::output::relation::{columns, Cell, ColumnInfo, NONE};
+use crate::output::relation::{columns, text_or_none, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
-use crate::output::table::{terminal_width, Align, Table};
+use crate::output::table::{terminal_width, write_title, Align, Table};
 use crate::output::terminal::Style;
 use crate::output::{json, people, Output};
 use crate::proc;
@@ -166,7 +166,8 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     about.push(["capabilities".to_owned(), capabilities]);
     two_columns(&mut output, &about)?;
 
-    title(&mut output, "What this host has:")?;
+    output.buffer().push(b'\n');
+    write_title(&mut output, "What this host has:")?;
     let mut table = Table::new([Align::Left; 3], report.facts.len()).wrapping();
     table.style(1, |verdict| match verdict {
         b"yes" => Style::Green,
@@ -184,7 +185,8 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     }
     table.write(&mut output, terminal_width())?;
 
-    title(&mut output, "The sources for a single query about all processes now:")?;
+    output.buffer().push(b'\n');
+    write_title(&mut output, "The sources for a single query about all processes now:")?;
     let answers = report.plan.iter().map(|(group, answer)| match answer {
         Ok(source) => (*group, source.name().to_owned()),
         Err(why) => (*group, format!("nobody: {why}")),
@@ -197,28 +199,12 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     output.finish()
 }
 
-fn title(output: &mut Output, text: &str) -> std::io::Result<()> {
-    output.buffer().push(b'\n');
-    let mut table = Table::new([Align::Left], 1).wrapping();
-    table.style(0, |_| Style::Bold);
-    table.cell(|out| out.extend_from_slice(text.as_bytes()));
-    table.write(output, terminal_width())
-}
-
 fn two_columns(output: &mut Output, rows: &[[String; 2]]) -> std::io::Result<()> {
     let mut table = Table::new([Align::Left; 2], rows.len()).wrapping();
     for text in rows.iter().flatten() {
         table.cell(|out| out.extend_from_slice(text.as_bytes()));
     }
     table.write(output, terminal_width())
-}
-
-fn cell(text: &str) -> Cell<'_> {
-    if text.is_empty() {
-        Err(NONE)
-    } else {
-        Ok(Value::Text(text.as_bytes()))
-    }
 }
 
 fn write_rows(report: &Report, machine: Machine, header: bool) -> std::io::Result<()> {
@@ -232,7 +218,7 @@ fn write_rows(report: &Report, machine: Machine, header: bool) -> std::io::Resul
     };
     let mut rows = Rows::begin(machine, &head, RELATION, options);
     for (name, fact) in &report.facts {
-        let cells = [name, fact.verdict.as_str(), &fact.why, &fact.remedy].map(cell);
+        let cells = [name, fact.verdict.as_str(), &fact.why, &fact.remedy].map(text_or_none);
         rows.row(|column| cells[column])?;
     }
     rows.finish_with(|out| {

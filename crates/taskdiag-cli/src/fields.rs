@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::LazyLock;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Group, Value};
+use taskdiag::{Field, Group};
 use taskdiag_core::proc_values;
 
 use crate::listing::Formats;
@@ -12,7 +12,7 @@ use crate::outcome::{print, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::Head;
 use crate::output::listing::{DefaultColumns, Form, Layout, Listing, ListingColumn};
-use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns, text_or_none, Cell, ColumnInfo, Row};
 
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
@@ -70,13 +70,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         rows: (0..RELATION.len()).collect(),
     };
     let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, of)?;
-    let form = Form {
-        format: args.formats.format(),
-        cells: Cells::new(false, false),
-        header: !args.no_header,
-        named: false,
-        streams: false,
-    };
+    let form = Form::new(args.formats.format(), Cells::new(false, false), !args.no_header);
     let mut listing = Listing::begin(&layout, form, &Head::new("fields", Vec::new(), []));
     if args.fields.is_empty() {
         listing.wrap();
@@ -104,10 +98,7 @@ impl Row for FieldRow {
             self.0.right(),
             info.meaning,
         ];
-        match parts[column] {
-            "" => Err(NONE),
-            text => Ok(Value::Text(text.as_bytes())),
-        }
+        text_or_none(parts[column])
     }
 }
 

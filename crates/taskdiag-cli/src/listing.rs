@@ -60,13 +60,7 @@ impl Options {
 
     /// How rows are written, with these cells.
     pub fn form(&self, cells: Cells) -> Form {
-        Form {
-            format: self.format(),
-            cells,
-            header: !self.no_header,
-            named: false,
-            streams: false,
-        }
+        Form::new(self.format(), cells, !self.no_header)
     }
 
     /// Fails if there is no last sample, and the format is a single document or file, which needs an

@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         ("files", normalized.files.len() as u64),
     ];
     let head = Head::new("normalize", vec![("maps", normalized.source.name())], counters);
-    let mut listing = Listing::begin(&layout, Form::new(args.output), &head);
+    let mut listing = Listing::begin(&layout, Form::from(args.output), &head);
     for row in rows() {
         let _ = listing.row(&row);
     }

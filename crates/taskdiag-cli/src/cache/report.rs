@@ -44,11 +44,8 @@ impl Style {
     /// How to write rows, or sums.
     pub fn form(&self) -> Form {
         Form {
-            format: self.format,
-            cells: self.cells(),
-            header: self.header,
-            named: false,
             streams: true,
+            ..Form::new(self.format, self.cells(), self.header)
         }
     }
 

@@ -75,7 +75,7 @@ impl<'a> Report<'a> {
     pub(super) fn files(&mut self, handle: &mut Handle, layout: &Layout) -> Result<Answer, Failure> {
         let needs_total = self.args.deleted;
         let head = self.head(handle)?;
-        let mut listing = Listing::begin(layout, Form::new(self.args.output), &head);
+        let mut listing = Listing::begin(layout, Form::from(self.args.output), &head);
         let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
             if needs_total {
                 self.total.add(task, file);
@@ -102,7 +102,7 @@ impl<'a> Report<'a> {
     /// open.
     fn total_row(&self, table: &mut Table, columns: &[ListingColumn]) {
         let [_, processes, _, files] = self.total.counts();
-        let mut cells = Form::new(self.args.output).cells;
+        let mut cells = Form::from(self.args.output).cells;
         for (index, shown) in columns.iter().enumerate() {
             table.cell(|out| match shown.content {
                 Content::Column(row::ALLOCATED) => {
@@ -137,7 +137,7 @@ impl<'a> Report<'a> {
             sums.entry(names).or_default().add(task, file);
             ControlFlow::Continue(())
         })?;
-        layout.write(sums, &self.total, Form::new(self.args.output), &head, |out| {
+        layout.write(sums, &self.total, Form::from(self.args.output), &head, |out| {
             document::counts(out, answer.named());
         })?;
         Ok(answer)

@@ -11,8 +11,7 @@ use crate::output::cell::{formatted, is_number, Cells};
 use crate::output::listing::ListingColumn;
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::object;
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::terminal::Style;
+use crate::output::table::{terminal_width, write_title, Align, Table};
 use crate::output::{json, people, tasks, text, Output};
 
 /// How many rows of a list are shown to people.
@@ -51,7 +50,7 @@ pub fn for_people(parts: &[PagePart<'_>], look: Look) -> io::Result<()> {
         if index > 0 {
             output.buffer().push(b'\n');
         }
-        title(&mut output, part.section.info().title)?;
+        write_title(&mut output, part.section.info().title)?;
         writer.part(part).write(&mut output, terminal_width())?;
         let more = part.rows().unwrap_or(0).saturating_sub(look.rows(part.section));
         if more > 0 {
@@ -169,13 +168,6 @@ impl PagePart<'_> {
             _ => None,
         }
     }
-}
-
-fn title(output: &mut Output, title: &str) -> io::Result<()> {
-    let mut table = Table::new([Align::Left], 1).wrapping();
-    table.style(0, |_| Style::Bold);
-    table.cell(|out| out.extend_from_slice(title.as_bytes()));
-    table.write(output, terminal_width())
 }
 
 /// The text in place of a missing value.

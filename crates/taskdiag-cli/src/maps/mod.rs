@@ -375,7 +375,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut answers = args.ask(&mut handle, &request)?;
     let name = answers.lists.first().map(|list| ("maps", list.source().name()));
     let head = Head::new("maps", name.into_iter().collect(), answers.counters.iter().copied());
-    let mut listing = Listing::begin(&request.layout, Form::new(args.output), &head);
+    let mut listing = Listing::begin(&request.layout, Form::from(args.output), &head);
     for mapping in answers.rows() {
         if listing.row(&Row::new(mapping)).is_break() {
             break;

@@ -233,13 +233,19 @@ pub struct Form {
     pub streams: bool,
 }
 
+impl From<OutputOptions> for Form {
+    fn from(options: OutputOptions) -> Form {
+        Form::new(options.format(), Cells::new(options.bytes, false), !options.no_header)
+    }
+}
+
 impl Form {
-    /// The form that these options choose.
-    pub fn new(options: OutputOptions) -> Form {
+    /// Rows that are written when all are known, without names beside numbers.
+    pub fn new(format: Format, cells: Cells, header: bool) -> Form {
         Form {
-            format: options.format(),
-            cells: Cells::new(options.bytes, false),
-            header: !options.no_header,
+            format,
+            cells,
+            header,
             named: false,
             streams: false,
         }

@@ -5,7 +5,8 @@ use std::io::Write;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use rustix::time::{clock_gettime, ClockId, Timespec};
+use rustix::time::ClockId;
+use taskdiag_sys::host::now_ns;
 
 use crate::history;
 
@@ -123,18 +124,14 @@ impl Clock {
     /// The clock of this host, or the clock of a recording at its moment, in the caller's time
     /// zone.
     pub fn new() -> Clock {
-        let ns = |time: Timespec| i128::from(time.tv_sec) * i128::from(SECOND) + i128::from(time.tv_nsec);
-        let (now_ns, since_boot_ns) = match history::shown() {
-            Some(moment) => (moment.time.wall_ns.into(), moment.time.boot_ns.into()),
-            None => (
-                ns(clock_gettime(ClockId::Realtime)),
-                ns(clock_gettime(ClockId::Boottime)),
-            ),
+        let (now_ns, since_boot_ns): (i128, u64) = match history::shown() {
+            Some(moment) => (moment.time.wall_ns.into(), moment.time.boot_ns),
+            None => (now_ns(ClockId::Realtime).into(), now_ns(ClockId::Boottime)),
         };
         let zone = TimeZone::system();
         Clock {
             now: timestamp(now_ns).to_zoned(zone.clone()),
-            boot_ns: now_ns - since_boot_ns,
+            boot_ns: now_ns - i128::from(since_boot_ns),
             zone,
         }
     }

@@ -103,6 +103,14 @@ pub type Cell<'a> = Result<Value<'a>, &'static str>;
 /// The word for a value that does not apply to a row.
 pub const NONE: &str = "none";
 
+/// A text. An empty one does not apply to the row.
+pub fn text_or_none(text: &str) -> Cell<'_> {
+    match text {
+        "" => Err(NONE),
+        text => Ok(Value::Text(text.as_bytes())),
+    }
+}
+
 /// A row of a relation.
 pub trait Row {
     /// The value in a column, by the column's index in the relation.

@@ -22,6 +22,14 @@ pub enum Align {
     Right,
 }
 
+/// Writes a title above a table.
+pub fn write_title(output: &mut Output, title: &str) -> io::Result<()> {
+    let mut table = Table::new([Align::Left], 1).wrapping();
+    table.style(0, |_| Style::Bold);
+    table.cell(|out| out.extend_from_slice(title.as_bytes()));
+    table.write(output, terminal_width())
+}
+
 /// The minimum width of a column of text. Narrower columns are left out.
 const MIN_TEXT_WIDTH: usize = 8;
 

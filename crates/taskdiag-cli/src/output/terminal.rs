@@ -35,6 +35,12 @@ pub fn size() -> Option<Size> {
     size_of(rustix::stdio::stdout())
 }
 
+/// The size that a variable has, COLUMNS or LINES.
+pub fn from_environment(variable: &str) -> Option<usize> {
+    let value = std::env::var(variable).ok()?;
+    value.parse().ok().filter(|&number| number > 0)
+}
+
 /// The characters per line on standard error, if that is a terminal.
 pub fn error_width() -> Option<usize> {
     size_of(rustix::stdio::stderr()).map(|size| size.columns)

@@ -16,6 +16,7 @@ use crate::output::cell::Cells;
 use crate::output::relation::Absences;
 use crate::output::table::terminal_width;
 use crate::output::tasks;
+use crate::output::terminal::from_environment;
 use crate::output::Output;
 
 /// A line to write.
@@ -156,8 +157,3 @@ const WIDER: usize = 132;
 
 /// The number of lines on a page, unless an option or a variable sets it.
 const PAGE: usize = 24;
-
-fn from_environment(variable: &str) -> Option<usize> {
-    let value = std::env::var(variable).ok()?;
-    value.parse().ok().filter(|&number| number > 0)
-}

@@ -13,7 +13,7 @@ use clap::Args as ClapArgs;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use rustix::time::{clock_gettime, ClockId};
+use rustix::time::ClockId;
 use taskdiag::{Budget, Error, Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_core::field::with_made_of;
 use taskdiag_history::directory::Keep;
@@ -429,9 +429,8 @@ fn sleep(rest: Duration, stop: &Stop) -> Result<(), Failure> {
 }
 
 fn now() -> Time {
-    let wall = clock_gettime(ClockId::Realtime);
     Time {
-        wall_ns: wall.tv_sec.saturating_mul(1_000_000_000).saturating_add(wall.tv_nsec),
+        wall_ns: now_ns(ClockId::Realtime) as i64,
         boot_ns: now_ns(ClockId::Boottime),
     }
 }

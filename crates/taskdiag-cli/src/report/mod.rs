@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use rustix::time::{clock_gettime, ClockId};
+use rustix::time::ClockId;
 use taskdiag::{Budget, Field, Query, Snapshot};
 use taskdiag_history::decode::Decoder;
 use taskdiag_sys::host::now_ns;
@@ -294,8 +294,7 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
 }
 
 fn wall_ns() -> i64 {
-    let wall = clock_gettime(ClockId::Realtime);
-    wall.tv_sec.saturating_mul(1_000_000_000).saturating_add(wall.tv_nsec)
+    now_ns(ClockId::Realtime) as i64
 }
 
 fn cache_command(path: &Path) -> String {

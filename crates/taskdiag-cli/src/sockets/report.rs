@@ -36,7 +36,7 @@ impl<'a> Report<'a> {
     /// Writes the sockets, in the kernel's order or sorted.
     pub(super) fn sockets(&mut self, handle: &mut Handle, layout: &Layout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
-        let mut listing = Listing::begin(layout, Form::new(self.args.output), &head);
+        let mut listing = Listing::begin(layout, Form::from(self.args.output), &head);
         let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
             self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
             listing.row(&Row::new(socket))
@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
             sums.add(socket);
             ControlFlow::Continue(())
         })?;
-        let form = Form::new(self.args.output);
+        let form = Form::from(self.args.output);
         layout.write(sums.groups, &total, form, &head, |out| {
             document::counts(out, answer.named());
         })?;

@@ -43,7 +43,7 @@ use crate::grouping::{self, Grouping};
 use crate::history::MomentOptions;
 use crate::outcome::{no_thread, Failure, Outcome};
 use crate::output::table::terminal_width;
-use crate::output::terminal::is_colored;
+use crate::output::terminal::{from_environment, is_colored};
 use crate::output::text::locale_is_utf8;
 use crate::quantity;
 use crate::selection::Selection;
@@ -183,14 +183,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     })?;
     match signals {
         Some(signals) => app.run(&signals),
-        None => app.print(columns_named().or_else(terminal_width)),
+        None => app.print(from_environment("COLUMNS").or_else(terminal_width)),
     }
-}
-
-/// The number of characters on a line that COLUMNS names.
-fn columns_named() -> Option<usize> {
-    let columns = std::env::var("COLUMNS").ok()?;
-    columns.parse().ok().filter(|&columns| columns > 0)
 }
 
 /// Fails if there is no terminal to draw on, and says what to do instead.
