@@ -80,18 +80,30 @@ pub struct Single {
     pub name: &'static str,
     pub kind: Kind,
     pub help: &'static str,
-    /// Labels and value of each series.
-    pub series: Vec<(Vec<(&'static str, String)>, Number)>,
+    pub series: Vec<Series>,
 }
+
+/// The labels and the value of a series.
+pub type Series = (Vec<(&'static str, String)>, Number);
 
 impl Single {
     /// A metric with one series.
     pub fn new(name: &'static str, kind: Kind, help: &'static str, value: Number) -> Single {
+        Single::labelled(name, kind, help, [(Vec::new(), value)])
+    }
+
+    /// A metric with these series.
+    pub fn labelled(
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        series: impl IntoIterator<Item = Series>,
+    ) -> Single {
         Single {
             name,
             kind,
             help,
-            series: vec![(Vec::new(), value)],
+            series: series.into_iter().collect(),
         }
     }
 }

@@ -75,16 +75,24 @@ impl Own {
             (labels, Number::Whole(count))
         });
         let help = "Values that could not be read in the last sample";
-        singles.push(labelled("taskdiag_metrics_missing_values", help, missing.collect()));
+        singles.push(Single::labelled(
+            "taskdiag_metrics_missing_values",
+            Kind::Gauge,
+            help,
+            missing,
+        ));
         let sources = self.sources.iter().map(|(group, source)| {
             let labels = vec![("group", (*group).to_owned()), ("source", source.clone())];
             (labels, Number::Whole(1))
         });
         let help = "Who answered for each group of fields";
-        singles.push(labelled("taskdiag_metrics_sources", help, sources.collect()));
-        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        singles.push(Single::labelled("taskdiag_metrics_sources", Kind::Gauge, help, sources));
+        let version = [(
+            vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
+            Number::Whole(1),
+        )];
         let help = "The version of this exporter";
-        singles.push(labelled("taskdiag_build_info", help, vec![(version, Number::Whole(1))]));
+        singles.push(Single::labelled("taskdiag_build_info", Kind::Gauge, help, version));
         singles.extend(self.process.iter().cloned());
         singles
     }
@@ -130,23 +138,9 @@ fn seconds(ns: u64) -> Number {
     Number::Real(ns as f64 / 1e9)
 }
 
-fn labelled(name: &'static str, help: &'static str, series: Vec<(Vec<(&'static str, String)>, Number)>) -> Single {
-    let kind = Kind::Gauge;
-    Single {
-        name,
-        kind,
-        help,
-        series,
-    }
-}
-
 /// The number of series in a picture.
 pub fn series(count: usize) -> Single {
     let help = "Series of the last sample, without those about the answer itself";
-    Single::new(
-        "taskdiag_metrics_series",
-        Kind::Gauge,
-        help,
-        Number::Whole(count as u64),
-    )
+    let count = Number::Whole(count as u64);
+    Single::new("taskdiag_metrics_series", Kind::Gauge, help, count)
 }

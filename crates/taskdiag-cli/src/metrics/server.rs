@@ -349,33 +349,24 @@ impl Server {
                 whole(counts.stale);
         };
         let mut own: Vec<Single> = known.into_iter().flatten().collect();
-        let answers = counts.answers.iter().map(|(code, &count)| (code.to_string(), count));
+        let counted = |label, of: String, count| (vec![(label, of)], Number::Whole(count));
+        let answers = counts.answers.iter();
+        let answers = answers.map(|(code, &count)| counted("code", code.to_string(), count));
         let help = "Answers by status";
-        own.push(counter("taskdiag_metrics_answers", help, "code", answers));
-        let dropped = counts
-            .dropped
-            .iter()
-            .map(|(&reason, &count)| (reason.to_owned(), count));
-        let help = "Connections that were dropped before they had an answer";
-        own.push(counter("taskdiag_metrics_dropped_connections", help, "reason", dropped));
+        own.push(Single::labelled(
+            "taskdiag_metrics_answers",
+            Kind::Counter,
+            help,
+            answers,
+        ));
+        let dropped = counts.dropped.iter();
+        let dropped = dropped.map(|(&reason, &count)| counted("reason", reason.to_owned(), count));
+        let (name, help) = (
+            "taskdiag_metrics_dropped_connections",
+            "Connections that were dropped before they had an answer",
+        );
+        own.push(Single::labelled(name, Kind::Counter, help, dropped));
         own
-    }
-}
-
-/// Counts by the value of a label.
-fn counter(
-    name: &'static str,
-    help: &'static str,
-    label: &'static str,
-    counts: impl Iterator<Item = (String, u64)>,
-) -> Single {
-    Single {
-        name,
-        kind: Kind::Counter,
-        help,
-        series: counts
-            .map(|(of, count)| (vec![(label, of)], Number::Whole(count)))
-            .collect(),
     }
 }
 
