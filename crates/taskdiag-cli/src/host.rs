@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::str::SplitAsciiWhitespace;
 
+use taskdiag_core::text::cgroup::pressure;
+
 use crate::limits::Limits;
 use crate::proc;
 
@@ -313,7 +315,8 @@ impl Host {
             stat: Stat::read(),
             memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
             limits: Limits::default(),
-            pressure: PRESSURES.map(|name| pressure(&text(&format!("pressure/{name}"))?)),
+            pressure: PRESSURES
+                .map(|name| Some(pressure(text(&format!("pressure/{name}"))?.as_bytes(), b"some")?.avg10)),
             disks: text("diskstats").and_then(|text| disks(&text, &|name| is_device("block", name))),
             interfaces: text("net/dev").and_then(|text| interfaces(&text, &|name| is_device("class/net", name))),
         }
@@ -372,15 +375,6 @@ fn interfaces(text: &str, is_device: &dyn Fn(&str) -> bool) -> Option<[u64; 3]> 
         lines.retain(|(name, _)| is_device(name));
     }
     sum(lines.into_iter(), [&[0], &[8], &[2, 3, 10, 11]])
-}
-
-/// The average over ten seconds of the line `some`.
-fn pressure(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    line.split(' ')
-        .find_map(|word| word.strip_prefix("avg10="))?
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]
@@ -481,8 +475,9 @@ mod tests {
         assert_eq!(Load::parse("a b c 2/3 4"), None);
         assert_eq!(uptime("12345.67 8910.11\n"), Some(12345));
         let text = "some avg10=1.25 avg60=0.10 avg300=0.00 total=1\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=1\n";
-        assert_eq!(pressure(text), Some(1.25));
-        assert_eq!(pressure("full avg10=1"), None);
+        let average = |text: &str| pressure(text.as_bytes(), b"some").map(|pressure| pressure.avg10);
+        assert_eq!(average(text), Some(1.25));
+        assert_eq!(average("full avg10=1"), None);
     }
 
     /// Check that slab that can be reclaimed is not in use, as in free(1), and that an estimate that

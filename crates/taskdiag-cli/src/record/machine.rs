@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use crate::host::{MemInfo, Times};
 use crate::proc;
 use taskdiag::Handle;
+use taskdiag_core::text::cgroup::pressure;
 use taskdiag_core::text::process::{mounts, unescape, Mount};
 use taskdiag_history::figures::{self, Figure, Figures};
 
@@ -51,8 +52,14 @@ pub fn add(into: &mut Figures) {
             set("load", ["1", "5", "15"][index], (average * 100.0).round() as u64);
         }
     }
+    // Microseconds since boot in which some or all tasks waited (Linux 4.20).
     for what in ["cpu", "memory", "io"] {
-        add_pressure(what, &text(&format!("pressure/{what}")), &mut set);
+        let text = text(&format!("pressure/{what}"));
+        for kind in ["some", "full"] {
+            if let Some(pressure) = pressure(text.as_bytes(), kind.as_bytes()) {
+                set("pressure", &format!("{what}.{kind}.total_us"), pressure.total_us);
+            }
+        }
     }
     let info = rustix::system::sysinfo();
     set(
@@ -107,17 +114,6 @@ fn add_disks(into: &mut Figures) {
         for (key, blocks) in [("used_bytes", used), ("free_bytes", disk.f_bavail)] {
             let bytes = Figure::Number(blocks.saturating_mul(disk.f_frsize));
             figures::set(into, &object, key.as_bytes(), bytes);
-        }
-    }
-}
-
-/// Adds pressure stall information: microseconds since boot in which some or all tasks waited
-/// (Linux 4.20).
-fn add_pressure(what: &str, text: &str, set: &mut impl FnMut(&str, &str, u64)) {
-    for line in text.lines() {
-        let total = line.rsplit_once("total=").and_then(|(_, total)| total.parse().ok());
-        if let (Some(kind), Some(total)) = (line.split(' ').next(), total) {
-            set("pressure", &format!("{what}.{kind}.total_us"), total);
         }
     }
 }
