@@ -194,26 +194,18 @@ impl Recording {
         // Moments are shown to the millisecond.
         let found = self.timeline.previous(wall_ns.saturating_add(1_000_000));
         let time = history::precise(wall_ns);
-        match found {
+        let other = match &found {
             Some(place) => {
                 let next = self.timeline.next(place.time.wall_ns);
-                let gap_ns = next.and_then(|next| self.timeline.gap_ns(&place, &next));
-                if gap_ns.is_some() {
-                    self.said = Some((
-                        format!("nothing was recorded at {time}: this is the sample before"),
-                        true,
-                    ));
-                }
-                self.place = place;
+                let gap_ns = next.and_then(|next| self.timeline.gap_ns(place, &next));
+                gap_ns.map(|_| "the sample before")
             }
-            None => {
-                self.said = Some((
-                    format!("nothing was recorded at {time}: this is the first sample"),
-                    true,
-                ));
-                self.place = self.first().unwrap_or_else(|| self.place.clone());
-            }
+            None => Some("the first sample"),
+        };
+        if let Some(other) = other {
+            self.said = Some((format!("nothing was recorded at {time}: this is {other}"), true));
         }
+        self.place = found.or_else(|| self.first()).unwrap_or_else(|| self.place.clone());
     }
 
     fn move_to_spike(&mut self, forward: bool) {
