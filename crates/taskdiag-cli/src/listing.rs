@@ -285,8 +285,8 @@ impl Answers {
         };
         let columns = listed.fields.iter().map(|&field| tasks::RELATION[field as usize]);
         let options = RowOptions {
-            header: listed.header,
-            named: listed.names,
+            header: !listed.options.no_header,
+            named: listed.options.names,
             samples: listed.sample.is_some(),
         };
         Rows::begin(machine, &head, columns.chain(listed.depths.map(|_| DEPTH)), options)
@@ -413,10 +413,8 @@ pub struct TaskRows<'a> {
     pub sample: Option<Sample<'a>>,
     /// Sums over the tasks, for the end of a JSON document.
     pub total: Total<'a>,
-    /// Whether CSV has a header.
-    pub header: bool,
-    /// Whether names are written beside numbers.
-    pub names: bool,
+    /// The options that say how.
+    pub options: &'a Options,
 }
 
 /// How many of these tasks of a snapshot lack a value because no thread could be started.

@@ -113,7 +113,7 @@ pub const ONLY_IF: &str = "for which this is true, as in `ps --where`. Several m
 pub struct Processes {
     /// Only these processes
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
-    pids: Vec<u32>,
+    pub pids: Vec<u32>,
     /// Only the children of this process
     #[arg(long, value_name = "PID", value_parser = quantity::pid, conflicts_with = "pids")]
     children: Option<u32>,
@@ -140,7 +140,7 @@ pub struct Processes {
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Selection {
     #[command(flatten)]
-    processes: Processes,
+    pub processes: Processes,
     /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes
     /// or other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals,
     /// lists), and, or, not, ( ). A comparison with a missing value is neither true nor false. Several
@@ -166,11 +166,6 @@ impl Selection {
     /// The query for the selected tasks. `is_past`: those of a recording.
     pub fn query(&self, threads: bool, is_past: bool) -> Result<Query, Failure> {
         self.narrow(self.processes.whole(threads)?, is_past, within_cgroup)
-    }
-
-    /// The query for the processes that `--pid`, `--children` and `--descendants` name.
-    pub fn scope(&self, threads: bool) -> Result<Option<Query>, Failure> {
-        self.processes.scope(threads)
     }
 
     /// Restricts a query to the tasks that the other options select.
@@ -245,16 +240,6 @@ impl Selection {
     pub fn may_mean_kernel(&self) -> bool {
         let of_kernel = |filter: &String| filter.contains(Field::KernelThread.name());
         self.processes.names_processes() || self.filter.iter().any(of_kernel)
-    }
-
-    /// The processes that `--pid` names.
-    pub fn pids(&self) -> &[u32] {
-        &self.processes.pids
-    }
-
-    /// Reports a `--cgroup` that does not exist, if no task was found.
-    pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
-        self.processes.check_cgroup(handle, answers)
     }
 }
 

@@ -114,8 +114,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 depths: Some(&depths),
                 sample: None,
                 total: None,
-                header: !options.no_header,
-                names: options.names,
+                options,
             };
             answers.write("tree", machine, listing, &mut missing, &mut late)?;
         }
@@ -131,7 +130,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             say(lacking(pid));
             Ok(Outcome::Partial)
         }
-        _ => Ok(outcome.and(args.selection.check_cgroup(&handle, &answers))),
+        _ => Ok(outcome.and(args.selection.processes.check_cgroup(&handle, &answers))),
     }
 }
 

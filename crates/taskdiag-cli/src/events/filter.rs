@@ -104,7 +104,11 @@ impl Filter {
             kinds: args.kinds.clone(),
             expression,
             cgroups: needs_cgroup.then(Cgroups::new).transpose()?,
-            query: args.selection.scope(false)?.map(|query| query.fields(Field::Pid)),
+            query: args
+                .selection
+                .processes
+                .scope(false)?
+                .map(|query| query.fields(Field::Pid)),
             family: None,
             outcome: Outcome::Complete,
             undecided: 0,

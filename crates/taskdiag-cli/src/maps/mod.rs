@@ -263,7 +263,9 @@ impl Args {
         let query = self.selection.query(false, false)?.fields(Field::StartNs);
         let mut tasks = self.from.tasks();
         let selected = listing::Answers::ask(&mut tasks, &query)?;
-        let outcome = selected.report(&[]).and(self.selection.check_cgroup(&tasks, &selected));
+        let outcome = selected
+            .report(&[])
+            .and(self.selection.processes.check_cgroup(&tasks, &selected));
         answers.outcome = answers.outcome.and(outcome);
         let (mut denied, mut gone, mut silent) = (0, 0, Vec::new());
         let mut found = Vec::new();

@@ -51,7 +51,7 @@ impl Report<'_> {
         drop(line);
         let mut tasks = answers.tasks();
         // Processes named on the command line are shown even if they have no memory.
-        if self.args.selection.pids().is_empty() {
+        if self.args.selection.processes.pids.is_empty() {
             tasks.retain(sums::has_memory);
         }
         let mut total = Sum::default();
@@ -82,7 +82,7 @@ impl Report<'_> {
         if sample.is_some_and(|sample| sample.number > 0) {
             return Ok(Outcome::Complete);
         }
-        let cgroup = self.args.selection.check_cgroup(handle, &answers);
+        let cgroup = self.args.selection.processes.check_cgroup(handle, &answers);
         Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(cgroup))
     }
 
@@ -182,8 +182,7 @@ impl Report<'_> {
                     depths: None,
                     sample,
                     total: Some((&columns, &cells)),
-                    header,
-                    names: self.args.options.names,
+                    options: &self.args.options,
                 };
                 let mut rows = begun.unwrap_or_else(|| answers.begin("mem", machine, listed));
                 listed.write(&mut rows, missing, None)?;

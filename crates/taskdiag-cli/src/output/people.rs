@@ -8,6 +8,7 @@ use jiff::{Timestamp, Zoned};
 use rustix::time::ClockId;
 use taskdiag_sys::host::now_ns;
 
+use super::text;
 use crate::history;
 
 const SECOND: u64 = 1_000_000_000;
@@ -45,6 +46,11 @@ pub fn size(out: &mut Vec<u8>, bytes: u64) {
     let tenths = tenths(unit);
     number(out, tenths / 10);
     out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8, UNITS[unit as usize - 1]]);
+}
+
+/// The same as a text.
+pub fn size_text(bytes: u64) -> String {
+    text::written(|out| size(out, bytes))
 }
 
 /// Appends a time span as `[dd-]hh:mm:ss`.

@@ -46,7 +46,7 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
     let Args {
         selection, ps_options, ..
     } = args;
-    let query = match selection.scope(args.threads)? {
+    let query = match selection.processes.scope(args.threads)? {
         Some(query) => ps_options.narrow(query, select::Caller::new)?,
         None => ps_options.query(args.threads, select::Caller::new)?,
     };
@@ -127,8 +127,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
                 depths: tree.as_ref().map(|tree| tree.depths.as_slice()),
                 sample: None,
                 total: None,
-                header: !args.options.no_header,
-                names: args.options.names,
+                options: &args.options,
             };
             answers.write("ps", *machine, listing, &mut missing, &mut late)?;
         }
@@ -159,7 +158,9 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
         0 if args.ps_options.is_given && !args.selection.is_narrowed() => Outcome::Partial,
         _ => Outcome::Complete,
     };
-    Ok(outcome.and(found).and(args.selection.check_cgroup(&handle, &answers)))
+    Ok(outcome
+        .and(found)
+        .and(args.selection.processes.check_cgroup(&handle, &answers)))
 }
 
 /// Puts tasks in their order, and below their parents if there is a forest.

@@ -384,7 +384,7 @@ fn incident(incident: &Incident) -> Value {
             None,
         ),
         IncidentKind::FullDisk(path, percent, free) => {
-            let free = text::written(|out| people::size(out, *free));
+            let free = people::size_text(*free);
             let text = format!("{} is full: {percent} % used, {free} free", shown(path));
             ("disk", text, None, None)
         }

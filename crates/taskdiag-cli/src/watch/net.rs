@@ -188,13 +188,11 @@ pub(super) fn say_unseen() {
     let moment = history::shown();
     let unseen = moment.and_then(|moment| Some(moment.span.as_ref()?.unseen));
     if let Some(unseen) = unseen.filter(|unseen| unseen.count > 0) {
-        let mut moved = Vec::new();
-        people::size(&mut moved, unseen.moved);
         say(format_args!(
             "{}{} lived between two samples and moved {}: `taskdiag events --history DIR --kind exit -o +net_sent_bytes,net_received_bytes` has them",
             if unseen.left_out > 0 { "at least " } else { "" },
             counted(unseen.count, "process"),
-            String::from_utf8_lossy(&moved)
+            people::size_text(unseen.moved)
         ));
     }
 }

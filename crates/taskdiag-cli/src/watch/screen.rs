@@ -165,11 +165,8 @@ impl<'a> Screen<'a> {
             text.push_str(&format!("  cpu {:.1}%", busy * 100.0));
         }
         if let Some(memory) = host.memory {
-            let mut sizes = Vec::new();
-            people::size(&mut sizes, memory.used);
-            sizes.push(b'/');
-            people::size(&mut sizes, memory.total);
-            text.push_str(&format!("  memory {}", String::from_utf8_lossy(&sizes)));
+            let (used, total) = (people::size_text(memory.used), people::size_text(memory.total));
+            text.push_str(&format!("  memory {used}/{total}"));
         }
         text.push_str(&format!("  {tasks} tasks shown"));
         self.before = Some(host);

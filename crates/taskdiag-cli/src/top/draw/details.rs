@@ -2,13 +2,12 @@
 
 use taskdiag::{Absent, Field, Identity, Task};
 
-use super::header::size;
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
 use crate::inspect::{Section, Shape, Texts, NAMESPACES, SECTIONS};
 use crate::output::cell::{formatted, Cells};
-use crate::output::{tasks, text};
+use crate::output::{people, tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Lists};
 use crate::top::keys::Action;
@@ -243,7 +242,7 @@ fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &S
             if index == 0 {
                 format!("{value:.1}")
             } else {
-                size(value as u64)
+                people::size_text(value as u64)
             }
         };
         let heading = match missing(index) {

@@ -11,11 +11,6 @@ use crate::top::canvas::{Area, Canvas, Style};
 use crate::top::keys::Action;
 use crate::top::model::States;
 
-/// A size for people.
-pub fn size(bytes: u64) -> String {
-    text::written(|out| people::size(out, bytes))
-}
-
 /// Draws a line of the header.
 pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scene: &Scene<'_>) {
     let mut pen = Pen::new(canvas, area, number);
@@ -90,7 +85,7 @@ fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     let (total, count) = (host.memory.map(|memory| memory.total), host.stat.each.len());
     let memory = host.limits.memory.filter(|&limit| Some(limit) < total);
     let processors = host.limits.processors.filter(|&limit| limit < count as f64);
-    let memory = memory.map(|limit| format!("{} memory", size(limit)));
+    let memory = memory.map(|limit| format!("{} memory", people::size_text(limit)));
     let processors = processors.map(|limit| format!("{limit:.2} processors"));
     let limits: Vec<String> = memory.into_iter().chain(processors).collect();
     if !limits.is_empty() {
@@ -197,9 +192,9 @@ fn memory(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
         (share(memory.used), palette.green()),
         (share(memory.cache), palette.blue()),
     ];
-    let mut text = format!("{}/{}", size(memory.used), size(memory.total));
+    let mut text = format!("{}/{}", people::size_text(memory.used), people::size_text(memory.total));
     if pen.room() > 30 {
-        text = format!("{text} cache {}", size(memory.cache));
+        text = format!("{text} cache {}", people::size_text(memory.cache));
     }
     bar(pen, ("Mem", palette.label()), &parts, &text);
 }
@@ -212,7 +207,7 @@ fn swap(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     let text = if total == 0 {
         "none".to_owned()
     } else {
-        format!("{}/{}", size(used), size(total))
+        format!("{}/{}", people::size_text(used), people::size_text(total))
     };
     bar(pen, ("Swp", palette.label()), &[(share, palette.red())], &text);
 }
@@ -250,7 +245,10 @@ fn devices(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
         ("  network received ", network(0)),
         ("  sent ", network(1)),
     ] {
-        let rate = rate.map_or_else(|| "-".to_owned(), |rate| format!("{}/s", size(rate as u64)));
+        let rate = rate.map_or_else(
+            || "-".to_owned(),
+            |rate| format!("{}/s", people::size_text(rate as u64)),
+        );
         pen.put(label, palette.label()).put(&rate, palette.value());
     }
     if let Some(errors) = network(2).filter(|errors| *errors > 0.0) {

@@ -2,7 +2,6 @@
 
 use taskdiag::{Absent, Field, Identity};
 
-use super::header::size;
 use super::layout::Layout;
 use super::pen::Pen;
 use super::{Palette, Scene};
@@ -325,17 +324,19 @@ fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'
             let values = scene.model.group_trend(&group.names, TREND_WIDTH);
             text::written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
-        Some(SortKey::Rate(Rate::NetBytes)) => group.net.map_or_else(|| "-".to_owned(), |bytes| size(bytes as u64)),
+        Some(SortKey::Rate(Rate::NetBytes)) => group
+            .net
+            .map_or_else(|| "-".to_owned(), |bytes| people::size_text(bytes as u64)),
         Some(SortKey::Rate(_)) => group
             .cpu
             .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
         Some(SortKey::Time) => text::written(|out| people::duration(out, group.time_ns)),
-        Some(SortKey::Field(Field::RssBytes)) => size(group.rss_bytes),
+        Some(SortKey::Field(Field::RssBytes)) => people::size_text(group.rss_bytes),
         Some(SortKey::Field(Field::PssBytes)) => match group.pss_bytes {
             None => "-".to_owned(),
-            Some((bytes, count)) if count == group.processes => size(bytes),
+            Some((bytes, count)) if count == group.processes => people::size_text(bytes),
             // Kernel threads and zombies have no memory, and the budget may exclude others.
-            Some((bytes, count)) => format!("{} of {count}", size(bytes)),
+            Some((bytes, count)) => format!("{} of {count}", people::size_text(bytes)),
         },
         Some(SortKey::Field(_)) => group.processes.to_string(),
     };
