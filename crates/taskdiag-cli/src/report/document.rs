@@ -9,7 +9,7 @@ use taskdiag_history::events::Sum;
 use super::cached::Tree;
 use super::commands::Command;
 use super::incidents::{Forks, Incident, IncidentKind};
-use super::present::{Memory, Present, GROUPINGS};
+use super::present::{Present, GROUPINGS};
 use super::reading::{Point, Read};
 use super::series::{Amounts, Groups, LargestGroups, Resource, Series, MAX_SERIES};
 use crate::grouping::Name;
@@ -93,7 +93,7 @@ pub fn document(contents: Contents) -> Value {
         "about": about,
         "notes": notes,
         "by": by,
-        "memory": memory_name(memory),
+        "memory": memory.name(),
         "at": crate::history::exact(present.wall_ns),
         "times": points.iter().map(|point| ms(point.wall_ns)).collect::<Vec<i64>>(),
         "known": points.iter().map(|point| point.is_known).collect::<Vec<bool>>(),
@@ -129,13 +129,6 @@ fn of_moment(present: &Present) -> [Groups; 3] {
         groups.add(0, used);
     }
     groups
-}
-
-fn memory_name(memory: Memory) -> &'static str {
-    match memory {
-        Memory::Pss => "pss",
-        Memory::Rss => "rss",
-    }
 }
 
 fn ms(wall_ns: i64) -> i64 {
@@ -264,7 +257,7 @@ fn moment(present: &Present) -> Value {
         });
     json!({
         "ms": ms(present.wall_ns),
-        "memory": memory_name(present.memory),
+        "memory": present.memory.name(),
         "processes": listed.iter().map(process).collect::<Vec<Value>>(),
         "rest": rests,
         "account": present.account.as_ref().map(account),
@@ -343,17 +336,9 @@ fn incident(incident: &Incident) -> Value {
                 None => "in a cgroup of which no point has a process".to_owned(),
             };
             let says = if kill.is_logged { ", says the kernel's log" } else { "" };
-            let text = format!(
-                "{} (pid {}) killed for lack of memory {place}{says}",
-                shown(&kill.comm),
-                kill.pid
-            );
-            (
-                "oom",
-                text,
-                kill.cgroup.as_deref().and_then(unit_of),
-                Some(shown(&kill.comm)),
-            )
+            let comm = shown(&kill.comm);
+            let text = format!("{comm} (pid {}) killed for lack of memory {place}{says}", kill.pid);
+            ("oom", text, kill.cgroup.as_deref().and_then(unit_of), Some(comm))
         }
         IncidentKind::Forks(bursts) => {
             let Forks { unit, program, .. } = &bursts[0];
@@ -377,12 +362,10 @@ fn incident(incident: &Incident) -> Value {
             );
             ("forks", text, Some(text_or_null(unit)), Some(shown(program)))
         }
-        IncidentKind::Restart(unit) => (
-            "restart",
-            format!("{} restarted", shown(unit)),
-            Some(shown(unit).into()),
-            None,
-        ),
+        IncidentKind::Restart(unit) => {
+            let unit = shown(unit);
+            ("restart", format!("{unit} restarted"), Some(unit.into()), None)
+        }
         IncidentKind::FullDisk(path, percent, free) => {
             let free = people::size_text(*free);
             let text = format!("{} is full: {percent} % used, {free} free", shown(path));
@@ -444,7 +427,7 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::present::Reasons;
+    use super::super::present::{Memory, Reasons};
     use super::*;
 
     fn point(wall_ns: i64, busy: Option<f64>) -> Point {

@@ -10,13 +10,17 @@ use crate::host::MemInfo;
 use crate::mem::{Account, SystemTally, SYSTEM_FIELDS};
 use crate::output::relation::Absences;
 
-/// How the memory of a process is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// Proportional set sizes, which add up.
-    Pss,
-    /// Resident set sizes, in which shared pages count for every process.
-    Rss,
+taskdiag_core::named_enum! {
+    /// How the memory of a process is measured.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Memory {
+        /// Proportional set sizes, which add up.
+        Pss => "pss",
+        /// Resident set sizes, in which shared pages count for every process.
+        Rss => "rss",
+    }
+    /// Its name on the page.
+    pub fn name;
 }
 
 impl Memory {

@@ -465,18 +465,13 @@ impl Reader {
         let Some(before) = &self.before else { return };
         let is_other_boot = before.boot_id != now.boot_id;
         let is_far = now.wall_ns.saturating_sub(before.wall_ns) > self.far_ns;
-        if is_other_boot {
-            self.read.incidents.push(Incident {
-                wall_ns: boot_ns,
-                what: IncidentKind::Boot,
-            });
-        } else if is_far {
-            self.read.incidents.push(Incident {
-                wall_ns: before.wall_ns,
-                what: IncidentKind::Gap(now.wall_ns),
-            });
-        }
         if is_other_boot || is_far {
+            let (wall_ns, what) = if is_other_boot {
+                (boot_ns, IncidentKind::Boot)
+            } else {
+                (before.wall_ns, IncidentKind::Gap(now.wall_ns))
+            };
+            self.read.incidents.push(Incident { wall_ns, what });
             self.read.points.push(Point {
                 wall_ns: before.wall_ns.saturating_add(1_000_000),
                 ..Point::default()
