@@ -1,5 +1,6 @@
 //! `taskdiag history`: shows the contents of a recording.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use taskdiag::Value;
 use super::export;
 use super::library::{far_ns, seek, torn, Library, Segment, SegmentEnd};
 use super::time;
-use crate::outcome::{counted, say, Failure, Outcome};
+use crate::outcome::{counted, print, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
 use crate::output::text::escaped;
@@ -69,12 +70,7 @@ struct Contents {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     match &args.other {
         Some(Other::Export(args)) => return export::run(args),
-        Some(Other::Tables) => {
-            let mut output = Output::new();
-            output.buffer().extend_from_slice(export::tables::markdown().as_bytes());
-            output.finish()?;
-            return Ok(Outcome::Complete);
-        }
+        Some(Other::Tables) => return print(export::tables::markdown()),
         None => {}
     }
     let library = Library::open(&args.dir.or(args.history).unwrap_or_default())?;
@@ -135,19 +131,15 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
 
 /// Formats the overview.
 fn overview(looked_at: &[(&Segment, Contents)]) -> String {
+    /// What the files say, each once. Those that can't be read say nothing.
+    fn distinct<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+        let texts = texts.map(String::as_str).filter(|text| !text.is_empty());
+        texts.collect::<BTreeSet<&str>>().into_iter().collect()
+    }
     let mut text = String::new();
-    let mut hosts: Vec<&str> = looked_at.iter().map(|(_, contents)| contents.host.as_str()).collect();
-    hosts.sort_unstable();
-    hosts.dedup();
-    hosts.retain(|host| !host.is_empty());
-    let mut boots: Vec<&str> = looked_at
-        .iter()
-        .map(|(_, contents)| contents.boot_id.as_str())
-        .collect();
-    boots.sort_unstable();
-    boots.dedup();
-    // Files that can't be read do not say of which boot they are.
-    boots.retain(|boot| !boot.is_empty());
+    let all = || looked_at.iter().map(|(_, contents)| contents);
+    let hosts = distinct(all().map(|contents| &contents.host));
+    let boots = distinct(all().map(|contents| &contents.boot_id));
     let _ = writeln!(
         text,
         "host      {} ({})",
@@ -190,10 +182,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
             time::shown(after)
         );
     }
-    let mut notes: Vec<&String> = looked_at.iter().flat_map(|(_, contents)| &contents.notes).collect();
-    notes.sort_unstable();
-    notes.dedup();
-    for note in notes {
+    for note in distinct(all().flat_map(|contents| &contents.notes)) {
         let _ = writeln!(text, "note      {}", escaped(note));
     }
     text

@@ -10,7 +10,7 @@ use taskdiag_history::piece::Time;
 
 use super::library::{Library, Outline, Segment};
 use super::past::Recorded;
-use super::spikes::{spikes, Point, Spike, SpikeResource, BEFORE};
+use super::spikes::{spikes, Point, Spike, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
 
 /// A sample.
@@ -29,15 +29,6 @@ impl SampleId {
     pub fn segment(&self) -> &str {
         &self.segment
     }
-}
-
-/// A spike and its place.
-#[derive(Clone, Debug)]
-pub struct SpikeAt {
-    pub place: SampleId,
-    pub of: SpikeResource,
-    pub part: f64,
-    pub usual: f64,
 }
 
 /// The cached facts about a segment.
@@ -242,8 +233,8 @@ impl Timeline {
         Ok(decoder)
     }
 
-    /// The next spike after a sample, or the previous one before it.
-    pub fn spike(&mut self, from: &SampleId, forward: bool) -> Option<SpikeAt> {
+    /// The next spike after a sample, or the previous one before it, and its place.
+    pub fn spike(&mut self, from: &SampleId, forward: bool) -> Option<(SampleId, Spike)> {
         const FIRST: usize = 256;
         let mut wanted = FIRST;
         loop {
@@ -260,13 +251,7 @@ impl Timeline {
                 spike.run.1 + 1 == places.len() && here + after < places.len() || spike.run.0 < BEFORE && here >= before
             };
             let mut found: Vec<Spike> = spikes(&points);
-            found.retain(|spike| {
-                if forward {
-                    spike.index > here
-                } else {
-                    spike.index < here
-                }
-            });
+            found.retain(|spike| spike.index != here && (spike.index > here) == forward);
             let best = if forward { found.first() } else { found.last() };
             let is_all = if forward {
                 places.len() - here <= after
@@ -274,14 +259,7 @@ impl Timeline {
                 here < before
             };
             match best {
-                Some(spike) if is_all || !is_cut(spike) => {
-                    return Some(SpikeAt {
-                        place: places[spike.index].clone(),
-                        of: spike.of,
-                        part: spike.part,
-                        usual: spike.usual,
-                    })
-                }
+                Some(spike) if is_all || !is_cut(spike) => return Some((places[spike.index].clone(), *spike)),
                 None if is_all => return None,
                 _ => wanted *= 4,
             }

@@ -14,7 +14,8 @@ use super::source::{RecordingPosition, Sample, Samples, Source, Step, Tag};
 use crate::history;
 use crate::history::library::Library;
 use crate::history::past::{self, Recorded};
-use crate::history::timeline::{SampleId, SpikeAt, Timeline};
+use crate::history::spikes::Spike;
+use crate::history::timeline::{SampleId, Timeline};
 use crate::host::{Host, Load, MemInfo, Memory, Stat, Times, PRESSURES};
 use crate::limits::Limits;
 use crate::outcome::Failure;
@@ -211,9 +212,9 @@ impl Recording {
     fn move_to_spike(&mut self, forward: bool) {
         let here = self.place.clone();
         match self.timeline.spike(&here, forward) {
-            Some(found) => {
+            Some((place, found)) => {
                 self.said = Some((said(&found), false));
-                self.place = found.place;
+                self.place = place;
             }
             None => {
                 let which = if forward { "later" } else { "earlier" };
@@ -251,7 +252,7 @@ impl Recording {
     }
 }
 
-fn said(found: &SpikeAt) -> String {
+fn said(found: &Spike) -> String {
     format!(
         "spike of {}: {:.1} % in use, {:.1} % before",
         found.of.name(),
