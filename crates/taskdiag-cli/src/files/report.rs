@@ -22,33 +22,8 @@ use crate::output::table::Table;
 
 const UNKNOWN_USES: &str = "{} of files that are not known, in no count of files";
 
-/// The number of values missing in the written rows, by reason.
-#[derive(Clone, Copy, Debug, Default)]
-struct Missing {
-    denied: u64,
-    silent: u64,
-    no_thread: u64,
-    truncated: u64,
-}
-
-impl Missing {
-    fn count(&mut self, file: &OpenFile<'_>) {
-        let values = [
-            file.name.err(),
-            file.kind.err(),
-            file.nlink.err(),
-            file.allocated_bytes.err(),
-            file.open_flags.err(),
-            file.detail.err(),
-            file.peers.err(),
-        ];
-        let has = |reason: Absent| values.contains(&Some(reason));
-        self.denied += u64::from(has(Absent::Denied));
-        self.silent += u64::from(has(Absent::NoAnswer));
-        self.no_thread += u64::from(has(Absent::NoThread));
-        self.truncated += u64::from(has(Absent::Truncated));
-    }
-}
+/// The reasons why values are missing that are counted.
+const REASONS: [Absent; 4] = [Absent::Denied, Absent::NoAnswer, Absent::NoThread, Absent::Truncated];
 
 /// Writes an answer.
 pub(super) struct Report<'a> {
@@ -57,7 +32,8 @@ pub(super) struct Report<'a> {
     processes: &'a Answers,
     /// The sum of all files, including those beyond `--limit`.
     total: Sum,
-    missing: Missing,
+    /// The number of written rows that lack a value, for each of [`REASONS`].
+    missing: [u64; REASONS.len()],
 }
 
 impl<'a> Report<'a> {
@@ -67,7 +43,23 @@ impl<'a> Report<'a> {
             request,
             processes,
             total: Sum::default(),
-            missing: Missing::default(),
+            missing: [0; REASONS.len()],
+        }
+    }
+
+    /// Counts the values that a file lacks.
+    fn count_missing(missing: &mut [u64; REASONS.len()], file: &OpenFile<'_>) {
+        let values = [
+            file.name.err(),
+            file.kind.err(),
+            file.nlink.err(),
+            file.allocated_bytes.err(),
+            file.open_flags.err(),
+            file.detail.err(),
+            file.peers.err(),
+        ];
+        for (count, reason) in missing.iter_mut().zip(REASONS) {
+            *count += u64::from(values.contains(&Some(reason)));
         }
     }
 
@@ -80,7 +72,7 @@ impl<'a> Report<'a> {
             if needs_total {
                 self.total.add(task, file);
             }
-            self.missing.count(file);
+            Report::count_missing(&mut self.missing, file);
             match listing.row(&Row::new(task, file)) {
                 ControlFlow::Break(()) if needs_total && !listing.has_failed() => ControlFlow::Continue(()),
                 flow => flow,
@@ -132,7 +124,7 @@ impl<'a> Report<'a> {
         let mut sums: HashMap<Vec<Name>, Sum> = HashMap::new();
         let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
             self.total.add(task, file);
-            self.missing.count(file);
+            Report::count_missing(&mut self.missing, file);
             let names = layout.names(task, |_| own_name(file));
             sums.entry(names).or_default().add(task, file);
             ControlFlow::Continue(())
@@ -145,12 +137,7 @@ impl<'a> Report<'a> {
 
     /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let Missing {
-            denied,
-            silent,
-            no_thread,
-            truncated,
-        } = self.missing;
+        let [denied, silent, no_thread, truncated] = self.missing;
         let unknown = self.total.unknown();
         // For denied values, a message below decides whether the answer is incomplete.
         let unknown_and_denied = if unknown <= denied { unknown } else { 0 };
