@@ -11,7 +11,7 @@ use super::details::Details;
 use super::groups::{self, Group};
 use super::rates::{LastSurvey, Rates};
 use super::rows::{Id, Rows, Target};
-use super::trend::{tenths, Tenths, Trends};
+use super::trend::{tenths, Trends};
 use super::view::{Table, View};
 use crate::choice::{self, Key};
 use crate::grouping::Name;
@@ -62,13 +62,15 @@ pub struct Model {
     /// The kind of the survey's rows.
     rows: Rows,
     last: LastSurvey,
-    trends: Trends<Identity>,
+    /// The processor time of tasks.
+    pub trends: Trends<Identity>,
     /// The resident sets of the tasks that were on the screen, in KiB; 0 where unknown.
-    sizes: Trends<Identity, u32>,
-    /// What the examined processes read and wrote, in KiB a second.
-    reads: Trends<Identity, u32>,
-    writes: Trends<Identity, u32>,
-    group_trends: Trends<Vec<Name>>,
+    pub sizes: Trends<Identity, u32>,
+    /// What the examined processes read and wrote, in KiB a second; 0 where unknown.
+    pub reads: Trends<Identity, u32>,
+    pub writes: Trends<Identity, u32>,
+    /// The processor time of groups.
+    pub group_trends: Trends<Vec<Name>>,
     names: Names,
     states: States,
     groups: Vec<Group>,
@@ -289,11 +291,6 @@ impl Model {
         self.groups.get(self.lines.get(index)?.task)
     }
 
-    /// The processor time of a task in the last samples.
-    pub fn trend(&self, identity: Identity, count: usize) -> Vec<Tenths> {
-        self.trends.of(&identity, count)
-    }
-
     /// Takes the amounts of the examined process.
     pub fn note(&mut self, details: &Details) {
         let identity = details.target.identity;
@@ -305,26 +302,6 @@ impl Model {
         let kib = |bytes: f64| kibibytes(bytes as u64);
         self.reads.add(identity, rate(Rate::ReadBytes).map_or(0, kib));
         self.writes.add(identity, rate(Rate::WriteBytes).map_or(0, kib));
-    }
-
-    /// What a task read in the last samples, in KiB a second; 0 where unknown.
-    pub fn reads(&self, identity: Identity, count: usize) -> Vec<u32> {
-        self.reads.of(&identity, count)
-    }
-
-    /// What it wrote, in the same form.
-    pub fn writes(&self, identity: Identity, count: usize) -> Vec<u32> {
-        self.writes.of(&identity, count)
-    }
-
-    /// The resident set of a task in the last samples, in KiB; 0 where unknown.
-    pub fn sizes(&self, identity: Identity, count: usize) -> Vec<u32> {
-        self.sizes.of(&identity, count)
-    }
-
-    /// The processor time of a group in the last samples.
-    pub fn group_trend(&self, names: &Vec<Name>, count: usize) -> Vec<Tenths> {
-        self.group_trends.of(names, count)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::top::details::{Details, Lists};
 use crate::top::keys::Action;
 use crate::top::page::Page;
 use crate::top::rows::{Id, Target};
-use crate::top::trend::LENGTH;
+use crate::top::trend::{Trends, LENGTH};
 use crate::top::view::Table as _;
 use crate::watch::{Activity, Rate};
 
@@ -201,26 +201,17 @@ fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &S
     let width = usize::from(body.width).min(LENGTH);
     let height = (usize::from(body.height) / 4).clamp(3, 12) - 1;
     let model = scene.model;
-    let floats = |values: Vec<u32>| {
-        values
-            .into_iter()
-            .map(|value| f64::from(value) * 1024.0)
-            .collect::<Vec<f64>>()
+    let bytes = |kib: &Trends<Identity, u32>| -> Vec<f64> {
+        let kib = kib.of(&identity, width).into_iter();
+        kib.map(|kib| f64::from(kib) * 1024.0).collect()
     };
-    let percent: Vec<f64> = model
-        .trend(identity, width)
-        .into_iter()
-        .map(|value| f64::from(value) / 10.0)
-        .collect();
+    let tenths = model.trends.of(&identity, width).into_iter();
+    let percent: Vec<f64> = tenths.map(|tenths| f64::from(tenths) / 10.0).collect();
     let plots = [
         ("processor time, %", percent, 100.0),
-        ("resident memory", floats(model.sizes(identity, width)), 0.0),
-        ("read from storage, a second", floats(model.reads(identity, width)), 0.0),
-        (
-            "written to storage, a second",
-            floats(model.writes(identity, width)),
-            0.0,
-        ),
+        ("resident memory", bytes(&model.sizes), 0.0),
+        ("read from storage, a second", bytes(&model.reads), 0.0),
+        ("written to storage, a second", bytes(&model.writes), 0.0),
     ];
     let row = model.position(&Id::Task(identity)).and_then(|row| model.row(row));
     let no_memory = row

@@ -279,7 +279,7 @@ fn task_cells(
             TopColumn::Rate(rate) => rate.write(out, row.rates.get(*rate), &mut memory.cells),
             TopColumn::Trend => {
                 let identity = Identity::of(row.task.record().header());
-                let values = scene.model.trend(identity, TREND_WIDTH);
+                let values = scene.model.trends.of(&identity, TREND_WIDTH);
                 sparkline(out, &values, 1000, scene.palette.utf8);
             }
             // The value arrives with the close look, a moment later.
@@ -321,7 +321,7 @@ fn task_styles(row: &ShownTask<'_>, shown: &[TopColumn], palette: Palette) -> Ve
 fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'_>) -> Vec<String> {
     let cell = |column: Option<SortKey>| match column {
         None => {
-            let values = scene.model.group_trend(&group.names, TREND_WIDTH);
+            let values = scene.model.group_trends.of(&group.names, TREND_WIDTH);
             text::written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
         Some(SortKey::Rate(Rate::NetBytes)) => group

@@ -147,7 +147,7 @@ fn the_last_that_moved_comes_first() {
     let shown: Vec<u32> = loop {
         let model = model(&mut view, 24);
         let targets: Vec<_> = (0..4).filter_map(|index| model.target(index)).collect();
-        let has_moved = |target: &&Target| model.trend(target.identity, 1) > vec![0];
+        let has_moved = |target: &&Target| model.trends.of(&target.identity, 1) > vec![0];
         let moved: Vec<u32> = targets.iter().filter(has_moved).map(|target| target.pid).collect();
         // It may have got no processor between the samples.
         if moved == [busy.id()] {
