@@ -154,10 +154,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         0 => Outcome::Complete,
         count => say_denied(format_args!("build ids: denied for {count} addresses")),
     };
-    Ok(denied.and(match unmapped + truncated + silent + unread {
-        0 => Outcome::Complete,
-        _ => Outcome::Partial,
-    }))
+    Ok(denied.and(Outcome::partial_if(unmapped + truncated + silent + unread > 0)))
 }
 
 /// The findings about an address.

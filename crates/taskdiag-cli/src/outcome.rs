@@ -23,6 +23,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Partial if something is missing.
+    pub fn partial_if(is_missing: bool) -> Outcome {
+        if is_missing {
+            Outcome::Partial
+        } else {
+            Outcome::Complete
+        }
+    }
+
     /// The outcome of two parts together.
     pub fn and(self, other: Outcome) -> Outcome {
         match self {

@@ -700,11 +700,7 @@ pub fn finish(output: Output) -> Result<(), Failure> {
 
 /// The exit status of pgrep and pkill: whether anything matched.
 pub fn found_any(matches: &[Match]) -> Outcome {
-    if matches.is_empty() {
-        Outcome::Partial
-    } else {
-        Outcome::Complete
-    }
+    Outcome::partial_if(matches.is_empty())
 }
 
 impl Match {

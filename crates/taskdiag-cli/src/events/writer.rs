@@ -198,12 +198,11 @@ fn detail(out: &mut Vec<u8>, row: &dyn Row, _: &mut Cells) {
 
 /// The form of the rows.
 fn form(args: &Args) -> Form {
+    let cells = Cells::new(args.bytes, args.names);
     Form {
-        format: args.formats.format(),
-        cells: Cells::new(args.bytes, args.names),
-        header: !args.no_header,
         named: args.names,
         streams: true,
+        ..Form::new(args.formats.format(), cells, !args.no_header)
     }
 }
 

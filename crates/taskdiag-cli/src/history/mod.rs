@@ -103,11 +103,7 @@ impl RangeOptions {
 
 /// Reports what is missing in a recording.
 fn say_all(path: &Path, damages: Vec<String>) -> Outcome {
-    let outcome = if damages.is_empty() {
-        Outcome::Complete
-    } else {
-        Outcome::Partial
-    };
+    let outcome = Outcome::partial_if(!damages.is_empty());
     let damages = damages.into_iter();
     damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
     outcome

@@ -140,11 +140,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     }
     if args.ps_options.is_called_ps {
         // As in ps, the exit status says whether any process matched, and nothing else is reported.
-        return Ok(if considered > 0 {
-            Outcome::Complete
-        } else {
-            Outcome::Partial
-        });
+        return Ok(Outcome::partial_if(considered == 0));
     }
     let keys: Vec<Field> = request
         .sort
@@ -153,13 +149,10 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
         .collect();
     let shown = missing.without(&keys);
     let outcome = whole.and(answers.report(&[(&sorted_by, considered), (&shown, tasks.len())]));
-    let found = match considered {
-        // Scripts rely on this: ps ends with status 1 if no process matches its options.
-        0 if args.ps_options.is_given && !args.selection.is_narrowed() => Outcome::Partial,
-        _ => Outcome::Complete,
-    };
+    // Scripts rely on this: ps ends with status 1 if no process matches its options.
+    let is_missing = considered == 0 && args.ps_options.is_given && !args.selection.is_narrowed();
     Ok(outcome
-        .and(found)
+        .and(Outcome::partial_if(is_missing))
         .and(args.selection.processes.check_cgroup(&handle, &answers)))
 }
 

@@ -322,11 +322,7 @@ impl Recording {
             happened: &happened,
         };
         let notices = self.recorder.record(&sample, is_last);
-        let mut outcome = if self.is_unread_said {
-            Outcome::Partial
-        } else {
-            Outcome::Complete
-        };
+        let mut outcome = Outcome::partial_if(self.is_unread_said);
         for notice in notices {
             outcome = outcome.and(tell(&notice));
         }

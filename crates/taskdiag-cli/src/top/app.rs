@@ -234,11 +234,7 @@ impl<'a> App<'a> {
         }
         let missing = self.model.snapshot().missing();
         missing.iter().for_each(|&pid| say(lacking(pid)));
-        Ok(if missing.is_empty() {
-            Outcome::Complete
-        } else {
-            Outcome::Partial
-        })
+        Ok(Outcome::partial_if(!missing.is_empty()))
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.
