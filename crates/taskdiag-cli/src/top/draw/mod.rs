@@ -87,7 +87,8 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
     // On a page, questions are on the last line.
     let bottom = area.height.saturating_sub(1);
     let page = Area { height: bottom, ..area };
-    let line = match &scene.view.screen {
+    let has_message = scene.view.message.is_some();
+    let (line, has_status) = match &scene.view.screen {
         view::Screen::Table => {
             for (number, &line) in (0..).zip(&layout.header) {
                 header::draw(canvas, area, number, line, scene);
@@ -96,32 +97,25 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
             if let Some(line) = layout.keys {
                 status::keys(canvas, area, line, scene);
             }
-            if scene.view.prompt.is_none() {
-                status::status(canvas, area, layout.status, scene);
-            }
-            layout.status
+            (layout.status, true)
         }
         view::Screen::Setup(cursor) => {
             drawn.last_scroll = setup::draw(canvas, page, *cursor, scene);
-            if scene.view.prompt.is_none() && scene.view.message.is_some() {
-                status::status(canvas, area, bottom, scene);
-            }
-            bottom
+            (bottom, has_message)
         }
         view::Screen::Help(scroll) => {
             drawn.last_scroll = help::draw(canvas, page, *scroll, scene);
-            bottom
+            (bottom, false)
         }
         view::Screen::Details(target, kind, scroll) => {
             drawn.last_scroll = details::draw(canvas, page, (target, *kind, *scroll), scene.details, scene);
-            if scene.view.prompt.is_none() && scene.view.message.is_some() {
-                status::status(canvas, area, bottom, scene);
-            }
-            bottom
+            (bottom, has_message)
         }
     };
-    if let Some(prompt) = &scene.view.prompt {
-        drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette));
+    match &scene.view.prompt {
+        Some(prompt) => drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette)),
+        None if has_status => status::status(canvas, area, line, scene),
+        None => {}
     }
     drawn
 }
