@@ -435,8 +435,7 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
             // Behind the fields are rates: what they lack is told by the fields that they grow from.
             let fields: Vec<Field> = fields
                 .iter()
-                .filter_map(|&field| Field::ALL.get(field))
-                .copied()
+                .filter_map(|&field| Field::ALL.get(field).copied())
                 .collect();
             if fields.is_empty() {
                 continue;

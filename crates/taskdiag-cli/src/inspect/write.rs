@@ -433,8 +433,7 @@ fn task_json(out: &mut Vec<u8>, task: &Task<'_>, fields: &[Field]) {
 }
 
 fn row_json(out: &mut Vec<u8>, keys: &[ColumnInfo], row: &[Cell]) {
-    object(out, keys, |index| match &row[index] {
-        Ok(value) => Ok(value.value()),
-        Err(reason) => Err(reason),
+    object(out, keys, |index| {
+        Ok(row[index].as_ref().map_err(|reason| *reason)?.value())
     });
 }

@@ -265,13 +265,6 @@ impl Args {
         request.fields = fields;
         Ok(request)
     }
-
-    /// The fields that were requested by name, but that this kernel does not have.
-    fn asked_and_unsupported(&self, unsupported: &[&'static str]) -> impl Iterator<Item = &'static str> {
-        let unsupported = unsupported.to_vec();
-        let asked = self.kinds.named().iter().map(Kind::name);
-        asked.filter(move |name| unsupported.contains(name))
-    }
 }
 
 /// Runs the command.

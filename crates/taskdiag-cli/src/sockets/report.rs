@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Answer, Request, Row, SocketField};
+use taskdiag::sockets::{Answer, Kind, Request, Row, SocketField};
 use taskdiag::{Absent, Handle};
 
 use super::sums::{Sum, Sums};
@@ -113,7 +113,8 @@ impl<'a> Report<'a> {
             ));
             outcome = Outcome::Partial;
         }
-        for name in self.args.asked_and_unsupported(&answer.unsupported) {
+        let asked = self.args.kinds.named().iter().map(Kind::name);
+        for name in asked.filter(|name| answer.unsupported.contains(name)) {
             say(format_args!(
                 "{name}: this kernel can't list such sockets ({name}_diag is missing)"
             ));
