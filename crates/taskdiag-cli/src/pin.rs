@@ -30,8 +30,8 @@ pub fn pin(args: PinArgs) -> Result<Outcome, Failure> {
     };
     let directory = pin().map_err(|error| {
         format!(
-            "{error:#}\nNothing was pinned: root may. Commands work without, but `taskdiag net` only as root; `taskdiag doctor` \
-             says what is missing"
+            "{error:#}\nNothing was pinned: root may. Commands work without, but `taskdiag net` only as root; \
+             `taskdiag doctor` says what is missing"
         )
     })?;
     print(format!(

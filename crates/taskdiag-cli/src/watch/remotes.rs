@@ -47,7 +47,10 @@ impl RemoteSums {
         let (address, port) = (has(&REMOTE_ADDR), has(&REMOTE_PORT));
         let counting = Remotes::count(RemoteParts { process, address, port });
         let counting = counting.map_err(|error| {
-            format!("{error:#}\nprotocol, remote_addr and remote_port are counted by this command itself, not by the broker")
+            format!(
+                "{error:#}\nprotocol, remote_addr and remote_port are counted by this command itself, not by the \
+                 broker"
+            )
         })?;
         Ok(Some(RemoteSums {
             counting,
