@@ -243,9 +243,16 @@ fn programs_between_samples_have_their_time() {
     let shown: f64 = (1..times.len())
         .map(|index| processors[index].unwrap_or(0.0) * ms(index))
         .sum();
-    // The last tick of each may be missing from what the event tells.
+    // The last tick of each may be missing from what the event tells. If the machine was too busy to
+    // record, there is a gap, in which nothing is known.
+    let has_gap = data["known"]
+        .as_array()
+        .expect("points")
+        .iter()
+        .any(|known| known == false);
+    let room = 0.02 * told + 60.0;
     assert!(
-        told > 1900.0 && (shown - told).abs() < 0.02 * told + 60.0,
+        told > 1900.0 && shown - told < room && (has_gap || told - shown < room),
         "{shown} {told} {processors:?}"
     );
 }

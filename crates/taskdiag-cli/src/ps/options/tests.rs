@@ -116,7 +116,7 @@ fn what_is_ours_is_left() {
 #[test]
 fn h_with_a_dash_is_for_links() {
     let words = ["-p1", "-h"].map(OsString::from);
-    let (ps_options, left) = take(words, |_| false, true).expect("options of ps");
+    let (ps_options, left) = take(words, |_| Some(false), true).expect("options of ps");
     assert!(ps_options.is_called_ps && ps_options.is_bsd);
     assert_eq!(left, ["--no-header"]);
 }
