@@ -156,6 +156,11 @@ fn text_or_null(bytes: &[u8]) -> Value {
     name(&Name::Text(bytes.to_vec()))
 }
 
+/// The name of a unit, or the path of a cgroup that is in none: in the root there is no unit.
+fn unit_or_null(unit: &[u8]) -> Value {
+    text_or_null(if unit == b"/" { b"" } else { unit })
+}
+
 /// Rounds to four decimals, which keeps a page small.
 fn rounded(number: f64) -> Value {
     json!((number * 1e4).round() / 1e4)
@@ -354,13 +359,12 @@ fn incident(incident: &Incident) -> Value {
                 if bursts.len() > 1 { " at most" } else { "" },
                 sum(|forks| forks.most),
                 shown(program),
-                if unit.is_empty() {
-                    "no unit".to_owned()
-                } else {
-                    shown(unit)
+                match &unit[..] {
+                    b"" | b"/" => "no unit".to_owned(),
+                    unit => shown(unit),
                 }
             );
-            ("forks", text, Some(text_or_null(unit)), Some(shown(program)))
+            ("forks", text, Some(unit_or_null(unit)), Some(shown(program)))
         }
         IncidentKind::Restart(unit) => {
             let unit = shown(unit);
@@ -415,7 +419,7 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
     };
     let mut rows: Vec<Value> = all
         .iter()
-        .map(|((unit, program), sum)| row(text_or_null(unit), text_or_null(program), sum))
+        .map(|((unit, program), sum)| row(unit_or_null(unit), text_or_null(program), sum))
         .collect();
     if !others.is_empty() {
         let mut sum = Sum::default();

@@ -331,7 +331,7 @@
     ));
     if (data.ended) {
       query('ended', '.rows').replaceChildren(table([
-        ['Unit', (row) => (row.unit === null ? '-' : row.unit)], ['Program', (row) => (row.program === null ? 'others' : row.program)],
+        ['Unit', (row) => (row.unit === null ? '(none)' : row.unit)], ['Program', (row) => (row.program === null ? 'others' : row.program)],
         ['Began', (row) => plain(row.forks), true], ['Executed', (row) => plain(row.execs), true], ['Ended', (row) => plain(row.ended), true],
         ['In no sample', (row) => plain(row.unseen), true], ['Failed', (row) => plain(row.failed), true],
         ['Processor time', (row) => (row.runtime_ns === null ? '-' : seconds(row.runtime_ns)), true],
@@ -341,7 +341,7 @@
     const place = data.groupings.findIndex((one) => one.by === state.by);
     query('largest', '.rows').replaceChildren(table([
       ['PID', (row) => plain(row.pid), true], ['Name', (row) => row.comm], ['User', (row) => row.user],
-      ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '-' : row.groups[index] === false ? 'not known' : row.groups[index])]),
+      ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '(none)' : row.groups[index] === false ? 'not known' : row.groups[index])]),
       ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
       [data.present.memory.toUpperCase(), (row) => `${bytes(row.bytes)}${row.is_resident ? ' RSS' : ''}`, true],
     ], data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40)));
