@@ -1,5 +1,7 @@
 //! Whether this thread may load BPF programs.
 
+use std::path::Path;
+
 use rustix::fs::readlink;
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -33,11 +35,12 @@ pub fn capability_remedy(others: &'static str) -> &'static str {
     }
 }
 
-/// Whether `/proc` denies this thread no value of a task: it may trace every task, and no security
-/// module keeps the first process from it.
-pub fn sees_values() -> Fact {
+/// Whether a procfs denies this thread no value of a task: it may trace every task, and no security
+/// module keeps the first process from it, whose link `1/exe` whoever may trace it can read
+/// (proc_pid_exe(5)).
+pub fn sees_values(first_program: &Path) -> Fact {
     let fact = may_trace();
-    if fact.is_yes() && readlink(FIRST_PROGRAM, Vec::new()) == Err(Errno::ACCESS) {
+    if fact.is_yes() && readlink(first_program, Vec::new()) == Err(Errno::ACCESS) {
         return Fact::no(
             "/proc denies some values of process 1 despite CAP_SYS_PTRACE, as a security module may; BPF shows most",
             "",
@@ -45,9 +48,6 @@ pub fn sees_values() -> Fact {
     }
     fact
 }
-
-/// A link that whoever may trace the first process of the pid namespace can read (proc_pid_exe(5)).
-const FIRST_PROGRAM: &str = "/proc/1/exe";
 
 /// Whether this thread may trace every task, judging by its capabilities.
 pub fn may_trace() -> Fact {

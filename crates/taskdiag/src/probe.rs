@@ -25,7 +25,7 @@ pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Pa
     let mut support = Support::default();
     support.procfs = procfs(proc, status.as_deref().ok());
     support.procfs_complete = procfs_complete(proc);
-    support.may_trace = sees_values();
+    support.may_trace = sees_values(&proc.join("1/exe"));
     support.bpf_built = bpf_built(built);
     support.btf = btf();
     support.bpf_load = bpf_load();

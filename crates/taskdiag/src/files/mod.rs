@@ -436,7 +436,7 @@ impl Files {
             forced,
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::FILES_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
-            sees_values: rights::sees_values().verdict != Verdict::No,
+            sees_values: rights::sees_values(&self.proc.join("1/exe")).verdict != Verdict::No,
             processes,
         };
         let mut source = plan(&facts)?;
