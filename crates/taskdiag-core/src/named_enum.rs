@@ -87,12 +87,12 @@ macro_rules! named_enum {
     };
     (@items $of:ident $list:tt impl Member($all:ident); $($items:tt)*) => {
         impl $crate::set::Member for $of {
-            fn members() -> impl Iterator<Item = $of> {
-                $of::$all.iter().copied()
-            }
-
             fn place(self) -> usize {
                 self as usize
+            }
+
+            fn at(place: usize) -> Option<$of> {
+                $of::$all.into_iter().find(|value| *value as usize == place)
             }
         }
 

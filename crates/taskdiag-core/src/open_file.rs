@@ -119,6 +119,14 @@ impl Kind {
         }
     }
 
+    /// All kinds.
+    pub(crate) fn all() -> impl Iterator<Item = Kind> {
+        PLAIN
+            .map(|plain| plain.0)
+            .into_iter()
+            .chain(AnonKind::ALL.map(Kind::Anon))
+    }
+
     /// The name: `file`, `dir`, `char`, `block`, `fifo`, `socket`, `link`, `anon`.
     pub fn name(self) -> &'static str {
         PLAIN.get(self.place()).map_or("anon", |plain| plain.2)
@@ -168,18 +176,15 @@ const PLAIN: [(Kind, u32, &str); 7] = [
 ];
 
 impl Member for Kind {
-    fn members() -> impl Iterator<Item = Kind> {
-        PLAIN
-            .map(|plain| plain.0)
-            .into_iter()
-            .chain(AnonKind::ALL.map(Kind::Anon))
-    }
-
     fn place(self) -> usize {
         match self {
             Kind::Anon(kind) => 16 + kind as usize,
             plain => PLAIN.iter().take_while(|row| row.0 != plain).count(),
         }
+    }
+
+    fn at(place: usize) -> Option<Kind> {
+        Kind::all().find(|kind| kind.place() == place)
     }
 }
 
@@ -312,7 +317,7 @@ mod tests {
         let kinds = |name: &str| name.parse::<Set<Kind>>();
         let uses = |name: &str| name.parse::<Set<Use>>();
         let same = |name, expected| kinds(name).is_ok_and(|found| found == expected);
-        for kind in Kind::members() {
+        for kind in Kind::all() {
             let is_object = matches!(kind, Kind::Anon(_));
             assert!(
                 kinds("anon").is_ok_and(|anon| anon.contains(kind) == is_object),

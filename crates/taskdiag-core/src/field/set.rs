@@ -7,12 +7,12 @@ use crate::set::{Member, Set};
 pub type Fields = Set<Field>;
 
 impl Member for Field {
-    fn members() -> impl Iterator<Item = Field> {
-        Field::ALL.iter().copied()
-    }
-
     fn place(self) -> usize {
         self as usize
+    }
+
+    fn at(place: usize) -> Option<Field> {
+        Field::ALL.get(place).copied()
     }
 }
 

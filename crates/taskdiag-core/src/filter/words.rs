@@ -5,7 +5,6 @@ use super::message::or_near;
 use crate::cgroup::Runtime;
 use crate::field::{near, shortened, Field};
 use crate::open_file::{Access, AnonKind, Kind, Use};
-use crate::set::Member as _;
 use crate::socket::{protocols, Family, Shutdown, State, TimerKind};
 
 /// The letters of [`Field::State`].
@@ -69,7 +68,7 @@ fn of(subject: Subject) -> Option<Vec<&'static str>> {
     };
     let mut words = match column.name {
         "use" => Use::ALL.map(Use::name).to_vec(),
-        "kind" => Kind::members().map(Kind::name).collect(),
+        "kind" => Kind::all().map(Kind::name).collect(),
         "anon_kind" => AnonKind::ALL.map(AnonKind::name).to_vec(),
         "access" => Access::ALL.map(Access::name).to_vec(),
         "family" => Family::ALL.map(Family::name).to_vec(),
