@@ -169,7 +169,7 @@ impl Answers {
         let undecided = say_undecided(counters.undecided, "task");
         let outcome = outcome.and(undecided).and(denied).and(hidden);
         let outcome = outcome.and(report_absences(absences));
-        match lacking_thread(&self.snapshot, tasks.iter().copied()) {
+        match lacking_thread(tasks.iter().copied()) {
             // Values that only ps' columns show are in no absences.
             count @ 1.. if outcome == Outcome::Complete => {
                 say(format_args!(
@@ -185,9 +185,7 @@ impl Answers {
 
     /// The processes of these for which a read made no progress.
     fn silent(&self, tasks: &[Task<'_>]) -> Vec<u32> {
-        let fields = self.snapshot.fields();
-        let is_silent = |task: &Task<'_>| fields.iter().any(|field| task.value(field) == Err(Absent::NoAnswer));
-        let silent = tasks.iter().filter(|task| is_silent(task));
+        let silent = tasks.iter().filter(|task| task.gives(Absent::NoAnswer));
         let mut pids: Vec<u32> = silent.flat_map(|task| task.pid()).collect();
         pids.dedup();
         pids
@@ -417,13 +415,9 @@ pub struct TaskRows<'a> {
     pub options: &'a Options,
 }
 
-/// How many of these tasks of a snapshot lack a value because no thread could be started.
-pub fn lacking_thread<'a>(snapshot: &Snapshot, tasks: impl Iterator<Item = Task<'a>>) -> u64 {
-    let is_lacking = |task: &Task<'_>| {
-        let mut fields = snapshot.fields().iter();
-        fields.any(|field| task.value(field) == Err(Absent::NoThread))
-    };
-    tasks.filter(is_lacking).count() as u64
+/// How many of these tasks lack a value because no thread could be started.
+pub fn lacking_thread<'a>(tasks: impl Iterator<Item = Task<'a>>) -> u64 {
+    tasks.filter(|task| task.gives(Absent::NoThread)).count() as u64
 }
 
 /// Reports missing values. Each element of `absences` comes with the number of tasks that it

@@ -353,7 +353,7 @@ impl Recording {
         if self.is_unread_said {
             return;
         }
-        let is_unread = lacking_thread(&self.snapshot, self.snapshot.tasks()) > 0;
+        let is_unread = lacking_thread(self.snapshot.tasks()) > 0;
         let is_denied = self.snapshot.counters().denied > 0;
         let is_net = self.query.fields.contains(Field::NetSentBytes);
         let is_uncounted = is_net && self.snapshot.tasks().all(|task| task.net_sent_bytes().is_err());

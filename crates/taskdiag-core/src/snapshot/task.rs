@@ -120,6 +120,17 @@ impl<'a> Task<'a> {
         }
     }
 
+    /// Whether a value that was asked for is absent for a reason that a record gives.
+    pub fn gives(&self, reason: Absent) -> bool {
+        if self.row.more == NO_MORE && !self.record.has(record::HAS_ABSENT) {
+            return false;
+        }
+        let derived = self.more().and_then(|more| self.snapshot.record_at(more.derived?));
+        let records = std::iter::once(self.record).chain(self.supplements()).chain(derived);
+        let mut absent = records.flat_map(absences);
+        absent.any(|entry| entry.reason.get() == reason as u16)
+    }
+
     /// The payload of an attribute, or why `field`, which is read from it, is absent.
     pub fn payload(&self, field: Field, kind: u16) -> Result<&'a [u8], Absent> {
         let attribute = self
@@ -202,13 +213,18 @@ impl<'a> Task<'a> {
     }
 }
 
+/// The fields for whose absence a record gives a reason.
+fn absences(record: Record<'_>) -> &[record::AbsentField] {
+    let payload = record.attribute(attr::ABSENT).map_or(&[][..], |absent| absent.payload);
+    let count = payload.len() / size_of::<record::AbsentField>();
+    <[record::AbsentField]>::ref_from_prefix_with_elems(payload, count).map_or(&[], |(absent, _)| absent)
+}
+
 /// The reason that a record gives for the absence of `field`.
 fn own_reason(record: Record<'_>, field: Field) -> Option<Absent> {
-    let payload = record.attribute(attr::ABSENT)?.payload;
-    let absent =
-        <[record::AbsentField]>::ref_from_prefix_with_elems(payload, payload.len() / size_of::<record::AbsentField>());
-    let (absent, _) = absent.ok()?;
-    let entry = absent.iter().find(|entry| entry.field.get() == field as u16)?;
+    let entry = absences(record)
+        .iter()
+        .find(|entry| entry.field.get() == field as u16)?;
     Some(Absent::from_wire(entry.reason.get()))
 }
 
