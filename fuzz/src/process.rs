@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use taskdiag_core::text::process::{self, Line, Lines, Status, Word};
+use taskdiag_core::text::process::{self, Line, Lines, Positions, Status, Word};
 
 pub fn run(data: &[u8]) {
     stat(data);
@@ -36,7 +36,7 @@ fn fdinfo(text: &[u8]) {
 
 /// `do_task_stat()` of fs/proc/array.c.
 fn stat(text: &[u8]) {
-    let Some(stat) = process::stat(text) else {
+    let Some(stat) = process::stat(text, Positions::ALL) else {
         return;
     };
     let mut printed = b"1 (".to_vec();
@@ -56,7 +56,7 @@ fn stat(text: &[u8]) {
     }
     printed.extend_from_slice(numbers.as_bytes());
     printed.push(b'\n');
-    let again = process::stat(&printed).expect("what the kernel prints");
+    let again = process::stat(&printed, Positions::ALL).expect("what the kernel prints");
     assert_eq!((again.comm, again.state), (stat.comm, stat.state));
     assert!((4..Word::ALL.len()).all(|position| again.number(position) == Some(number(position))));
 }

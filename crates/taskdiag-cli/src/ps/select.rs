@@ -2,7 +2,7 @@
 
 use rustix::process::geteuid;
 use taskdiag::{Filter, Query};
-use taskdiag_core::text::process;
+use taskdiag_core::text::process::{self, Positions};
 use taskdiag_sys::host::proc_file;
 
 use super::options::{Choice, List, PsOptions, Threads};
@@ -23,7 +23,7 @@ impl Caller {
         let stat = std::fs::read(proc_file("self/stat")).unwrap_or_default();
         Caller {
             euid: geteuid().as_raw(),
-            tty: process::stat(&stat).map_or(0, |stat| stat.tty_nr()),
+            tty: process::stat(&stat, Positions::BASIC).map_or(0, |stat| stat.tty_nr()),
         }
     }
 }

@@ -2,16 +2,14 @@
 
 /// Parses all of `text` as a decimal number.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value.checked_mul(10)?.checked_add(digit.into())
-    })
+    // So many digits can't overflow.
+    let (head, tail) = text.split_at(text.len().min(19));
+    let digit = |byte: &u8| Some(u64::from(byte.wrapping_sub(b'0'))).filter(|&digit| digit <= 9);
+    let value = head.iter().try_fold(0, |value, byte| Some(value * 10 + digit(byte)?))?;
+    let value = tail.iter().try_fold(value, |value: u64, byte| {
+        value.checked_mul(10)?.checked_add(digit(byte)?)
+    })?;
+    (!text.is_empty()).then_some(value)
 }
 
 /// Parses all of `text` as a decimal number that may have a minus sign.

@@ -12,7 +12,7 @@ mod tests;
 use super::number::{decimal, hexadecimal, signed};
 use crate::record::LIMITS;
 pub use mountinfo::{cgroup_mounts, has_controller, mounts, swaps, unescape, Mount};
-pub use stat::{stat, Stat, Word};
+pub use stat::{stat, Positions, Stat, Word};
 pub use status::{status, Line, Lines, Status};
 
 /// Parses a file that has one number, such as `oom_score_adj`.

@@ -1,5 +1,7 @@
 //! The parser of `/proc/PID/stat`.
 
+use memchr::{memchr, memrchr};
+
 use super::super::number::decimal;
 
 names! {
@@ -23,6 +25,26 @@ pub struct Stat<'a> {
     numbers: [u64; Word::ALL.len() + 1],
     /// The positions of the numbers that were parsed.
     found: u64,
+}
+
+/// A set of positions of numbers in `stat`, as proc_pid_stat(5) counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Positions(u64);
+
+impl Positions {
+    /// Those that most methods of [`Stat`] read. They are always parsed.
+    pub const BASIC: Positions = Positions(1 << 4 | 1 << 7 | 1 << 9 | 1 << 20 | 1 << 22 | 1 << VSIZE);
+
+    /// The basic ones and what [`Stat::is_leader`] needs.
+    pub const LEADER: Positions = Positions::BASIC.with(EXIT_SIGNAL as u8);
+
+    /// All.
+    pub const ALL: Positions = Positions(u64::MAX);
+
+    /// The set with one more position.
+    pub const fn with(self, position: u8) -> Positions {
+        Positions(self.0 | 1 << position)
+    }
 }
 
 /// `PF_KTHREAD`, in the flags of `stat`.
@@ -57,9 +79,9 @@ impl Stat<'_> {
     }
 
     /// Whether the task is its process's leader. It makes the same test as the kernel's
-    /// thread_group_leader().
+    /// thread_group_leader(). Needs [`Positions::LEADER`].
     pub fn is_leader(&self) -> bool {
-        self.numbers[EXIT_SIGNAL] as i64 >= 0
+        self.number(EXIT_SIGNAL).is_some_and(|signal| signal as i64 >= 0)
     }
 
     /// The process id of the parent.
@@ -90,28 +112,36 @@ impl Stat<'_> {
     }
 }
 
-/// Parses `stat`.
+/// Parses the `wanted` numbers of `stat`, and the basic ones. It does not look at what follows them.
 ///
 /// The kernel prints the name unescaped, between the first `(` and the last `)`. The name can have
 /// parentheses, blanks and newlines. Only the state and numbers follow it.
-pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
-    let open = text.iter().position(|&byte| byte == b'(')?;
-    let close = text.iter().rposition(|&byte| byte == b')')?;
+pub fn stat(text: &[u8], wanted: Positions) -> Option<Stat<'_>> {
+    let open = memchr(b'(', text)?;
+    let close = memrchr(b')', text)?;
     let comm = text.get(open + 1..close)?;
     let words = &mut Text(text.get(close + 1..)?.strip_prefix(b" ")?);
     let &[state] = words.word()? else { return None };
     let mut numbers = [0; Word::ALL.len() + 1];
     let mut found = 1 << 3;
     numbers[3] = state.into();
-    for (position, place) in numbers.iter_mut().enumerate().take(Word::ALL.len()).skip(4) {
+    let wanted = wanted.0 | Positions::BASIC.0;
+    for position in 4..Word::ALL.len() {
+        if wanted >> position == 0 {
+            break;
+        }
         let number = match position {
+            _ if wanted >> position & 1 == 0 => match words.word() {
+                None if position <= POLICY => return None,
+                _ => None,
+            },
             ..=VSIZE | EXIT_SIGNAL..=POLICY => Some(words.number()?),
             ..EXIT_SIGNAL => decimal(words.word()?),
             // Not all kernels print these.
             _ => words.word().and_then(decimal),
         };
         if let Some(number) = number {
-            *place = number;
+            numbers[position] = number;
             found |= 1 << position;
         }
     }
@@ -134,30 +164,13 @@ impl<'a> Text<'a> {
         (len != 0).then_some(word)
     }
 
-    fn unsigned(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for (len, byte) in self.0.iter().enumerate() {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                self.0 = &self.0[len + 1..];
-                return (len != 0 && matches!(byte, b' ' | b'\n')).then_some(value);
-            }
-            value = value.checked_mul(10)?.checked_add(digit.into())?;
-        }
-        let is_word = !self.0.is_empty();
-        self.0 = b"";
-        is_word.then_some(value)
-    }
-
     /// A number, of which the kernel prints some as int, with -1 for the ids of a task that was
     /// released during the read. It also prints device numbers as int, whose top bit may be set.
     fn number(&mut self) -> Option<u64> {
-        match self.0.strip_prefix(b"-") {
-            Some(digits) => {
-                self.0 = digits;
-                Some(0i64.checked_sub_unsigned(self.unsigned()?)? as u64)
-            }
-            None => self.unsigned(),
+        let word = self.word()?;
+        match word.strip_prefix(b"-") {
+            Some(digits) => Some(0i64.checked_sub_unsigned(decimal(digits)?)? as u64),
+            None => decimal(word),
         }
     }
 }
@@ -175,7 +188,7 @@ pub(super) mod tests {
     /// Check that each field is read from its position.
     #[test]
     fn stat_of_a_process() {
-        let stat = stat(CAT).unwrap();
+        let stat = stat(CAT, Positions::ALL).unwrap();
         assert_eq!(stat.comm, b"cat");
         assert_eq!((stat.state, stat.ppid(), stat.tty_nr()), (b'R', 11169, 34816));
         assert_eq!((stat.threads_count(), stat.start_ticks()), (1, 249640));
@@ -218,6 +231,17 @@ pub(super) mod tests {
         assert!(!stat.are_addresses_denied());
     }
 
+    /// Check that numbers that are not wanted are not looked at, and that those behind them are found.
+    #[test]
+    fn stat_of_wanted_numbers() {
+        let stat = stat(CAT, Positions::BASIC.with(39)).unwrap();
+        assert_eq!(
+            (stat.number(39), stat.number(23), stat.number(22)),
+            (Some(1), Some(3133440), Some(249640))
+        );
+        assert_eq!([5, 24, 40, 45].map(|position| stat.number(position)), [None; 4]);
+    }
+
     /// Check that kernel threads, and tasks that were released while their line was written, are
     /// recognized.
     #[test]
@@ -225,11 +249,11 @@ pub(super) mod tests {
         let kthreadd =
             b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 0 0 0 18446744073709551615 0 0 0 0 0 0 0 \
             2147483647 0 0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
-        let stat_of_kthreadd = stat(kthreadd).unwrap();
+        let stat_of_kthreadd = stat(kthreadd, Positions::BASIC).unwrap();
         assert!(stat_of_kthreadd.is_kernel_thread() && !stat_of_kthreadd.has_memory());
         let released =
             b"9 (x) X 0 -1 -1 0 -1 4 0 0 0 0 0 0 0 0 20 0 0 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 0 0 0 0 0 0";
-        let released = stat(released).unwrap();
+        let released = stat(released, Positions::LEADER).unwrap();
         assert!(released.is_released() && !released.is_leader());
     }
 
@@ -240,15 +264,20 @@ pub(super) mod tests {
         let text = std::str::from_utf8(CAT).unwrap();
         let words: Vec<&str> = text.trim_end().split(' ').collect();
         // The policy is the 41st word.
-        assert!(stat(words[..41].join(" ").as_bytes()).is_some());
-        assert!(stat(words[..40].join(" ").as_bytes()).is_none());
-        assert!(stat(b"1 (x) RR 1").is_none());
-        assert!(stat(b"1 (x").is_none() && stat(b"1 x) R").is_none() && stat(b"1 )x( R").is_none());
+        assert!(stat(words[..41].join(" ").as_bytes(), Positions::ALL).is_some());
+        assert!(stat(words[..40].join(" ").as_bytes(), Positions::ALL).is_none());
+        assert!(stat(b"1 (x) RR 1", Positions::BASIC).is_none());
+        assert!(
+            stat(b"1 (x", Positions::BASIC).is_none()
+                && stat(b"1 x) R", Positions::BASIC).is_none()
+                && stat(b"1 )x( R", Positions::BASIC).is_none()
+        );
         let with = |at: usize, word: &str| {
             let mut words = words.clone();
             words[at] = word;
             let text = words.join(" ");
-            stat(text.as_bytes()).map(|stat| (stat.is_released(), stat.is_leader(), stat.are_addresses_denied()))
+            stat(text.as_bytes(), Positions::ALL)
+                .map(|stat| (stat.is_released(), stat.is_leader(), stat.are_addresses_denied()))
         };
         assert_eq!(with(2, "S"), Some((false, true, false)));
         assert_eq!(with(2, "X"), Some((true, true, false)));
@@ -261,7 +290,7 @@ pub(super) mod tests {
         (denied[25], denied[26]) = ("1", "1");
         let are_denied = |words: &[&str]| {
             let text = words.join(" ");
-            stat(text.as_bytes()).unwrap().are_addresses_denied()
+            stat(text.as_bytes(), Positions::ALL).unwrap().are_addresses_denied()
         };
         assert!(are_denied(&denied));
         denied[26] = "2";
@@ -276,7 +305,7 @@ pub(super) mod tests {
             text.extend_from_slice(&comm);
             text.extend_from_slice(format!(") S 1 2 3 4 {tpgid} 5 6 7 8 9 10 11 12 13 -2 -20 14 0 {start} 1 1 1").as_bytes());
             text.extend_from_slice(b" 1 1 1 1 1 1 1 1 1 1 1 1 17 2 99 1 0 0 0\n");
-            let stat = stat(&text).unwrap();
+            let stat = stat(&text, Positions::ALL).unwrap();
             prop_assert_eq!(stat.comm, &comm[..]);
             let number = |position| stat.number(position).unwrap() as i64;
             prop_assert_eq!((number(8), stat.start_ticks()), (tpgid.into(), start));

@@ -51,7 +51,7 @@ proptest! {
     /// Check that no input makes the parsers panic.
     #[test]
     fn parsers_take_any_bytes(text in hostile()) {
-        let _ = stat(&text);
+        let _ = stat(&text, Positions::ALL);
         let status = status(&text, all_lines());
         for line in all() {
             let _ = (status.ids(line).count(), status.number(line), status.state());

@@ -8,7 +8,7 @@ use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
-use taskdiag_core::text::process;
+use taskdiag_core::text::process::{self, Positions};
 use taskdiag_sys::descriptors::Part;
 use taskdiag_sys::host::{OwnPath, StackPath};
 
@@ -47,7 +47,7 @@ pub(super) fn open_process(proc: &Proc, identity: Identity) -> Result<(OwnedFd, 
     let directory = open(proc, format!("{pid}"))?;
     let mut text = [0; 1024];
     let len = read_text(directory.as_fd(), c"stat", &mut text)?;
-    let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
+    let stat = process::stat(&text[..len], Positions::BASIC).ok_or(Errno::SRCH)?;
     if stat.start_ticks() != identity.start_ticks() || stat.is_released() {
         return Err(Errno::SRCH);
     }

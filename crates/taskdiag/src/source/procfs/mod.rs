@@ -28,7 +28,7 @@ use taskdiag_core::field::{Field, Fields, Files, Group};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
-use taskdiag_core::text::process;
+use taskdiag_core::text::process::{self, Positions};
 use taskdiag_sys::owner::Owner;
 
 use super::{Source, TaskRequest};
@@ -356,7 +356,7 @@ pub(crate) fn pids(proc: &Proc) -> Result<Vec<u32>, Error> {
 
 /// The start time in a `stat`, in clock ticks. `None` if the task is gone or the text is malformed.
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
-    process::stat(stat)
+    process::stat(stat, Positions::BASIC)
         .filter(|stat| !stat.is_released())
         .map(|stat| stat.start_ticks())
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RawDir, SeekFrom, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::field::Files;
-use taskdiag_core::text::process::{self, NamespaceLink, Stat};
+use taskdiag_core::text::process::{self, NamespaceLink, Positions, Stat};
 use taskdiag_sys::host::StackPath;
 
 use super::mount::Proc;
@@ -178,7 +178,7 @@ pub(crate) fn ask_threads<T>(
 fn stat<T>(place: &Place<'_>, of: impl FnOnce(Stat<'_>) -> T) -> Result<T, Errno> {
     let mut text = [0; 1024];
     let len = retry_on_intr(|| rustix::io::read(&place.open("stat")?, &mut text[..]))?;
-    process::stat(&text[..len]).map(of).ok_or(Errno::SRCH)
+    process::stat(&text[..len], Positions::BASIC).map(of).ok_or(Errno::SRCH)
 }
 
 /// The directory of a process or, if its first thread has ended, that of another one which has

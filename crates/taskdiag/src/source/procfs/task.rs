@@ -20,7 +20,7 @@ use taskdiag_core::field::{Field, Fields, Files, Group};
 use taskdiag_core::filter::Filter;
 use taskdiag_core::record::Header;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
-use taskdiag_core::text::process::{self, Line, Lines, NamespaceLink, Stat};
+use taskdiag_core::text::process::{self, Line, Lines, NamespaceLink, Positions, Stat};
 use taskdiag_sys::host;
 use zerocopy::native_endian::U32;
 
@@ -666,7 +666,7 @@ impl Collected {
     /// Whether the task may be one that has ended, though others of its process live.
     fn may_have_ended(&self, buffer: &Buffer) -> bool {
         let text = |file| self.texts[encode::index(file)].ok().map(|span| buffer.text(span));
-        if let Some(stat) = text(Files::STAT).and_then(process::stat) {
+        if let Some(stat) = text(Files::STAT).and_then(|text| process::stat(text, Positions::BASIC)) {
             return !stat.has_memory() && stat.threads_count() > 1;
         }
         if let Some(text) = text(Files::STATUS) {
@@ -681,7 +681,12 @@ impl Collected {
 
     /// Whether a file that every such task has could not be found.
     fn lacks_a_file(&self, buffer: &Buffer) -> bool {
-        let stat = || process::stat(buffer.text(self.texts[encode::index(Files::STAT)].ok()?));
+        let stat = || {
+            process::stat(
+                buffer.text(self.texts[encode::index(Files::STAT)].ok()?),
+                Positions::BASIC,
+            )
+        };
         let lacks_memory = || self.no_memory || stat().is_some_and(|stat| !stat.has_memory());
         let is_gone = |file: usize| self.texts[file] == Err(Absent::Gone) && !(file == ENVIRON && lacks_memory());
         (0..FILES).any(is_gone)
@@ -790,7 +795,7 @@ fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, TaskF
             return Err(TaskFailure::Malformed);
         }
     };
-    let stat = process::stat(buffer.text(span)).ok_or(TaskFailure::Malformed)?;
+    let stat = process::stat(buffer.text(span), Positions::BASIC).ok_or(TaskFailure::Malformed)?;
     if stat.is_released() {
         Err(TaskFailure::Gone)
     } else {

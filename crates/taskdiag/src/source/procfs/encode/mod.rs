@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::field::{Field, Fields, Files, Group, Info, Kind, Member, Place, RecordPlace};
 use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
-use taskdiag_core::text::process::{self, IoLine, Line, NamespaceLink, Stat, Status};
+use taskdiag_core::text::process::{self, IoLine, Line, NamespaceLink, Positions, Stat, Status};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes as _, IntoBytes};
 
@@ -46,7 +46,7 @@ impl<'a> RawTask<'a> {
     }
 
     pub(super) fn stat(&self) -> Option<Stat<'a>> {
-        process::stat(self.text(Files::STAT).ok()?)
+        process::stat(self.text(Files::STAT).ok()?, Positions::LEADER)
     }
 }
 
@@ -80,7 +80,7 @@ struct Task<'a> {
 impl<'a> Task<'a> {
     fn parse<'t: 'a>(plan: &Plan, raw: &'a RawTask<'t>, texts: &'a mut Texts<'t>) -> Result<Task<'a>, NoRecord> {
         if let Ok(text) = raw.text(Files::STAT) {
-            texts.stat = Some(process::stat(text).ok_or(NoRecord::Malformed)?);
+            texts.stat = Some(process::stat(text, plan.positions).ok_or(NoRecord::Malformed)?);
         }
         if let Ok(text) = raw.text(Files::STATUS) {
             texts.status = Some(process::status(text, plan.lines));

@@ -1,7 +1,7 @@
 //! Which files of a task to read, and which parts of them.
 
 use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups};
-use taskdiag_core::text::process::{Line, Lines};
+use taskdiag_core::text::process::{Line, Lines, Positions};
 
 /// How many of [`Files`] are files. The others are links and directories.
 pub const FILES: usize = 16;
@@ -26,6 +26,8 @@ pub struct Plan {
     pub files: Files,
     /// Bit `n` is set if the link `n` of [`NamespaceLink::NAMES`] is to be read.
     pub namespaces: u16,
+    /// The numbers of `stat` to parse: all that the groups have there.
+    pub(super) positions: Positions,
     /// The lines of `status` to parse.
     pub(super) lines: Lines,
     /// Some of the fields are of what the threads of a process share.
@@ -61,12 +63,17 @@ impl Plan {
                 _ => lines = lines.or(lines_of(field)),
             }
         }
+        let groups = Groups::of(fields);
+        let of_groups = groups.iter().flat_map(|group| Fields::of_group(group).iter());
+        let places = of_groups.flat_map(|field| field.info().places);
+        let positions = places.filter(|place| place.file == Files::STAT);
         Plan {
             // Every record has its ids, and a filter may read only them.
             fields: fields | Field::Pid | Field::Tid,
-            groups: Groups::of(fields),
+            groups,
             files,
             namespaces,
+            positions: positions.fold(Positions::BASIC, |positions, place| positions.with(place.at)),
             lines,
             reads_shared: fields.iter().any(Field::is_shared_by_threads),
             is_sure,
