@@ -32,11 +32,9 @@ pub struct Stat<'a> {
 pub struct Positions(u64);
 
 impl Positions {
-    /// Those that most methods of [`Stat`] read. They are always parsed.
-    pub const BASIC: Positions = Positions(1 << 4 | 1 << 7 | 1 << 9 | 1 << 20 | 1 << 22 | 1 << VSIZE);
-
-    /// The basic ones and what [`Stat::is_leader`] needs.
-    pub const LEADER: Positions = Positions::BASIC.with(EXIT_SIGNAL as u8);
+    /// Those that the methods of [`Stat`] read. They are always parsed.
+    pub const BASIC: Positions =
+        Positions(1 << 4 | 1 << 7 | 1 << 9 | 1 << 20 | 1 << 22 | 1 << VSIZE | 1 << EXIT_SIGNAL);
 
     /// All.
     pub const ALL: Positions = Positions(u64::MAX);
@@ -79,9 +77,9 @@ impl Stat<'_> {
     }
 
     /// Whether the task is its process's leader. It makes the same test as the kernel's
-    /// thread_group_leader(). Needs [`Positions::LEADER`].
+    /// thread_group_leader().
     pub fn is_leader(&self) -> bool {
-        self.number(EXIT_SIGNAL).is_some_and(|signal| signal as i64 >= 0)
+        self.numbers[EXIT_SIGNAL] as i64 >= 0
     }
 
     /// The process id of the parent.
@@ -253,7 +251,7 @@ pub(super) mod tests {
         assert!(stat_of_kthreadd.is_kernel_thread() && !stat_of_kthreadd.has_memory());
         let released =
             b"9 (x) X 0 -1 -1 0 -1 4 0 0 0 0 0 0 0 0 20 0 0 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 0 0 0 0 0 0";
-        let released = stat(released, Positions::LEADER).unwrap();
+        let released = stat(released, Positions::BASIC).unwrap();
         assert!(released.is_released() && !released.is_leader());
     }
 

@@ -46,7 +46,7 @@ impl<'a> RawTask<'a> {
     }
 
     pub(super) fn stat(&self) -> Option<Stat<'a>> {
-        process::stat(self.text(Files::STAT).ok()?, Positions::LEADER)
+        process::stat(self.text(Files::STAT).ok()?, Positions::BASIC)
     }
 }
 
