@@ -124,7 +124,7 @@ pub fn stat(text: &[u8], wanted: Positions) -> Option<Stat<'_>> {
     let mut found = 1 << 3;
     numbers[3] = state.into();
     let wanted = wanted.0 | Positions::BASIC.0;
-    for position in 4..Word::ALL.len() {
+    for (position, place) in numbers.iter_mut().enumerate().take(Word::ALL.len()).skip(4) {
         if wanted >> position == 0 {
             break;
         }
@@ -139,7 +139,7 @@ pub fn stat(text: &[u8], wanted: Positions) -> Option<Stat<'_>> {
             _ => words.word().and_then(decimal),
         };
         if let Some(number) = number {
-            numbers[position] = number;
+            *place = number;
             found |= 1 << position;
         }
     }
