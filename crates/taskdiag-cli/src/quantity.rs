@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use taskdiag::pagecache::ByteRange;
+use taskdiag_core::filter::binary_unit;
 
 /// The longest time: over a century, so that a multiple of it can be added to any time.
 const MAX_TIME: Duration = Duration::from_secs(u32::MAX as u64);
@@ -13,16 +14,7 @@ const MAX_TIME: Duration = Duration::from_secs(u32::MAX as u64);
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size: give bytes, or a number with K, M, G, T, P or E, like 4K or 1.5G");
     let (number, unit) = number_and_unit(text);
-    let shift = match unit.to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        "P" | "PB" | "PIB" => 50,
-        "E" | "EB" | "EIB" => 60,
-        _ => return Err(wrong()),
-    };
+    let shift = binary_unit(unit).ok_or_else(wrong)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let (Ok(whole), true) = (
         whole.parse::<u64>(),

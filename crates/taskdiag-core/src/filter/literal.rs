@@ -60,10 +60,6 @@ fn factor(class: Class, unit: &str) -> Result<i128, String> {
     Ok(match (class, unit) {
         (Class::Percent, "") => 1000,
         (_, "") => 1,
-        (Class::Bytes, "K") => 1 << 10,
-        (Class::Bytes, "M") => 1 << 20,
-        (Class::Bytes, "G") => 1 << 30,
-        (Class::Bytes, "T") => 1 << 40,
         (Class::Nanoseconds, "ns") => 1,
         (Class::Nanoseconds, "us") => 1_000,
         (Class::Nanoseconds, "ms") => 1_000_000,
@@ -71,12 +67,24 @@ fn factor(class: Class, unit: &str) -> Result<i128, String> {
         (Class::Nanoseconds, "m") => 60_000_000_000,
         (Class::Nanoseconds, "h") => 3_600_000_000_000,
         (Class::Nanoseconds, "d") => 86_400_000_000_000,
-        (Class::Bytes, unit) => return Err(format!("the units of bytes are K, M, G and T, not {unit:?}")),
+        (Class::Bytes, unit) => {
+            let shift = binary_unit(unit);
+            1 << shift.ok_or_else(|| format!("the units of bytes are K, M, G, T, P and E, not {unit:?}"))?
+        }
         (Class::Nanoseconds, unit) => {
             return Err(format!("the units of time are ns, us, ms, s, m, h and d, not {unit:?}"))
         }
         (_, unit) => return Err(format!("this number has no unit such as {unit:?}")),
     })
+}
+
+/// The power of two that a unit of sizes stands for: `K`, `kB` and `KiB` are 10.
+pub fn binary_unit(unit: &str) -> Option<u32> {
+    let unit = unit.to_ascii_uppercase();
+    let letter = unit.strip_suffix("IB").filter(|letter| !letter.is_empty());
+    let letter = letter.or(unit.strip_suffix('B')).unwrap_or(&unit);
+    let units = ["", "K", "M", "G", "T", "P", "E"];
+    Some(units.iter().position(|unit| *unit == letter)? as u32 * 10)
 }
 
 /// A time in the form of time fields: RFC 3339 in UTC with whole seconds, so that a later time
@@ -121,6 +129,16 @@ mod tests {
             ("1.0006K", Class::Bytes, 1025),
             ("3M", Class::Bytes, 3 << 20),
             ("3T", Class::Bytes, 3 << 40),
+            ("100MB", Class::Bytes, 100 << 20),
+            ("100MiB", Class::Bytes, 100 << 20),
+            ("100kB", Class::Bytes, 100 << 10),
+            ("1.5g", Class::Bytes, 3 << 29),
+            ("7B", Class::Bytes, 7),
+            (
+                "18446744073709551615.5E",
+                Class::Bytes,
+                (u64::MAX as i128 * 2 + 1) << 59,
+            ),
             ("-3", Class::Number, -3),
             ("0xff", Class::Mask, 255),
             ("5ms", Class::Nanoseconds, 5_000_000),
@@ -140,6 +158,9 @@ mod tests {
             ("1.5", Class::Number),
             ("5K", Class::Number),
             ("5s", Class::Bytes),
+            ("5iB", Class::Bytes),
+            ("5Ki", Class::Bytes),
+            ("5MS", Class::Nanoseconds),
             ("1.5x", Class::Nanoseconds),
             ("1.0000000000000000001s", Class::Nanoseconds),
             ("99999999999999999999", Class::Bytes),

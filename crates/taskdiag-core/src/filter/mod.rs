@@ -29,6 +29,8 @@ use comparison::{Comparison, Operand, Relation, Subject, Test};
 #[doc(hidden)]
 pub use comparison::Column;
 pub use kernel::KernelTests;
+#[doc(hidden)]
+pub use literal::binary_unit;
 pub use message::ParseError;
 pub use socket::SocketFilter;
 
@@ -123,10 +125,11 @@ impl Filter {
     /// - `and`, `or`, `not` and parentheses join comparisons. A field that is true or false stands
     ///   alone.
     ///
-    /// Sizes have the units `K`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`, `m`,
-    /// `h`, `d`. Both may have a fraction: `1.5G`. `limits.nofile.soft` is one resource limit.
-    /// [`Field::StartTime`] is compared with RFC 3339 times, or with local times such as
-    /// `'2026-11-23 03:12'`, for which this reads the system's time zone.
+    /// Sizes have the units `K`, `M`, `G`, `T`, `P`, `E` (powers of 1024; `MB` and `MiB` are `M`),
+    /// times `ns`, `us`, `ms`, `s`, `m`, `h`, `d`. Both may have a fraction: `1.5G`.
+    /// `limits.nofile.soft` is one resource limit. [`Field::StartTime`] is compared with RFC 3339
+    /// times, or with local times such as `'2026-11-23 03:12'`, for which this reads the system's time
+    /// zone.
     ///
     /// A comparison is true for a list if it is true for one member; `!=` is true if no member is
     /// equal. A list of texts is compared as one text, with spaces between its members.
