@@ -459,6 +459,7 @@ fn sockets_take_ipv4_too_or_ipv6_only() {
         ("remote_addr != '127.0.0.1'", vec![]),
         ("ipv6_only", vec![inode(&only)]),
         ("not ipv6_only", vec![inode(&both)]),
+        ("state == 'estab' and family == 'INET'", vec![of_client]),
     ] {
         let mut expected = expected;
         expected.sort_unstable();

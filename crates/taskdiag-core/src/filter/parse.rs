@@ -295,14 +295,12 @@ impl<'a> Parser<'a> {
     }
 
     fn operand(&mut self, subject: Subject, relation: Relation) -> Result<Operand> {
-        let token = self.take()?;
-        let checked = match token.kind {
-            Kind::Text(text) if matches!(relation, Relation::Equal | Relation::NotEqual) => words::check(subject, text),
-            _ => Ok(()),
-        };
-        checked
-            .and_then(|()| self.operand_in(subject, token))
-            .map_err(|message| self.error(token.start, message))
+        let mut token = self.take()?;
+        let at = |message| self.error(token.start, message);
+        if let (Kind::Text(text), Relation::Equal | Relation::NotEqual) = (token.kind, relation) {
+            token.kind = Kind::Text(words::meant(subject, text).map_err(at)?);
+        }
+        self.operand_in(subject, token).map_err(at)
     }
 
     /// The operand for `subject` that a token stands for.

@@ -32,14 +32,17 @@ const OTHER_WORDS: [(&str, &str, &str); 18] = [
     ("use", "txt", "use == 'exe'"),
 ];
 
-/// Fails if the subject can never be equal to this text.
-pub(super) fn check(subject: Subject, text: &str) -> Result<(), String> {
-    let Some(words) = of(subject) else { return Ok(()) };
+/// The value of the subject that a text stands for: words may be in other cases. Fails if it can never
+/// be equal to this text.
+pub(super) fn meant(subject: Subject, text: &str) -> Result<&str, String> {
+    let Some(words) = of(subject) else { return Ok(text) };
     // A protocol without a name is a number.
     let is_protocol = matches!(subject, Subject::Column(Column { name: "protocol", .. }));
     let is_number = is_protocol && text.starts_with(|first: char| first.is_ascii_digit());
-    if is_number || words.contains(&text) {
-        return Ok(());
+    // The case of a letter tells `t` from `T`.
+    let is_meant = |word: &&&str| **word == text || text.len() > 1 && word.eq_ignore_ascii_case(text);
+    if let Some(word) = words.iter().find(is_meant).copied().or(is_number.then_some(text)) {
+        return Ok(word);
     }
     let (name, lower) = (subject.to_string(), text.to_lowercase());
     let is_it = |(column, word, _): &&(&str, &str, &str)| *column == name && *word == lower;
@@ -111,6 +114,7 @@ mod tests {
         for text in [
             "container_runtime == ''",
             "state > 'd'",
+            "container_runtime in ('Docker', 'PODMAN')",
             "state == state",
             "comm == 'X9'",
             "state ~ 'd'",
