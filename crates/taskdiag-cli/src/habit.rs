@@ -37,6 +37,7 @@ const PAST: &str =
 /// can be in one word.
 const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "free slabtop smem", Hint("`taskdiag mem` shows the memory of processes, `taskdiag mem --system` that of the machine")),
+    (ON_COMMAND, "df du", Hint("`taskdiag files --path PATH` lists who has files of a file system open, `taskdiag cache PATH` what of them is in memory")),
     (ON_COMMAND, "fuser", Hint("`taskdiag files --path PATH` lists who has a file open, `taskdiag sockets --port N` who has a port")),
     (ON_COMMAND, "atop btop glances htop", Hint("`taskdiag top` shows processes, `taskdiag record` records them")),
     (ON_COMMAND, "iotop", Hint("`taskdiag watch --sort -write_bytes_per_s` shows who reads and writes")),
@@ -58,6 +59,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "fincore vmtouch", Hint("`taskdiag cache PATH` shows what is in the page cache")),
     (ON_COMMAND, "list process processes show", Hint("`taskdiag ps` lists processes, `taskdiag inspect PID` shows one")),
     (ON_COMMAND, "uptime", Hint("`taskdiag top` has the load averages and the time since boot in its head")),
+    (ON_COMMAND, "version", Hint("`taskdiag --version` prints the version")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
     ("events", "-by", Hint(SUMS)),
     ("events", "-grep", Hint("--where \"comm ~ 'TEXT'\" chooses by the name, with cmdline by the arguments")),

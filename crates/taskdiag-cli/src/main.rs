@@ -203,6 +203,11 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
     let command = ps::command_at(arguments).and_then(|at| arguments[at].to_str());
     let command = command.filter(|name| Cli::command().find_subcommand(name).is_some());
     let tip = match habit::hint(arguments, Some(&refused)) {
+        None if wrong.kind() == ErrorKind::InvalidSubcommand => {
+            let cli = whole_command();
+            let near = taskdiag_core::field::near(&refused, cli.get_subcommands().map(clap::Command::get_name));
+            near.first().map(|name| format!("did you mean `taskdiag {name}`?"))
+        }
         None if is_pid => Some(instead_of_pid(command.unwrap_or_default(), &refused)),
         None if wrong.kind() == ErrorKind::UnknownArgument && has_pids(command) && refused.parse::<u32>().is_ok() => {
             Some(format!("-p {refused} chooses a process"))

@@ -1047,6 +1047,11 @@ fn habits_get_hints() {
     fs::write(directory.join("named"), "").expect("a file");
     for (typed, hint) in [
         ("renice 5 1", "`taskdiag top` changes nice values"),
+        ("mme", "did you mean `taskdiag mem`?"),
+        ("soket", "did you mean `taskdiag sockets`?"),
+        ("zzz", "`taskdiag help` lists the commands"),
+        ("df -h", "`taskdiag files --path PATH`"),
+        ("version", "`taskdiag --version`"),
         ("uptime", "load averages"),
         ("mem 1", "-p 1 chooses a process"),
         ("watch 1234", "-p 1234 chooses a process"),

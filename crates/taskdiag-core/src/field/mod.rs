@@ -23,7 +23,9 @@ use crate::error::{Error, ErrorKind};
 pub use files::{files_for, files_of, Files};
 pub use group::{Group, Groups};
 pub use kind::Kind;
-pub(crate) use near::{near, shortened};
+#[doc(hidden)]
+pub use near::near;
+pub(crate) use near::shortened;
 pub(crate) use place::origin;
 pub use place::{Member, Place, RecordPlace};
 pub use set::{with_made_of, Fields};

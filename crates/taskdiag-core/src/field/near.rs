@@ -37,7 +37,7 @@ const OTHER_NAMES: [(&str, &str); 22] = [
 ];
 
 /// The names among `candidates` that `name` may stand for, the nearest first, at most five.
-pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     /// No name is this long, and the time for a comparison grows with the product of both lengths.
     const MAX_CHARS: usize = 100;
     if name.len() > MAX_CHARS {
