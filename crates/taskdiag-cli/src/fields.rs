@@ -17,8 +17,11 @@ use crate::output::relation::{columns, text_or_none, Cell, ColumnInfo, Row};
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
 pub struct Args {
+    /// Only fields whose name or meaning has this in it, in any case
+    #[arg(value_name = "WORD")]
+    word: Option<String>,
     /// Print Markdown, as in docs/fields.md
-    #[arg(long, conflicts_with_all = ["json", "jsonl", "csv", "fields", "sort", "limit"])]
+    #[arg(long, conflicts_with_all = ["word", "json", "jsonl", "csv", "fields", "sort", "limit"])]
     markdown: bool,
     /// Sort by these keys; a minus in front puts the largest first [default: in the order of `-o
     /// all`]
@@ -56,6 +59,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         as_markdown(&mut text)?;
         return print(text);
     }
+    let word = args.word.unwrap_or_default().to_lowercase();
+    let has_word = |text: &str| text.to_lowercase().contains(&word);
+    let is_meant = |field: &Field| has_word(field.name()) || has_word(field.info().meaning);
+    let fields: Vec<Field> = Field::ALL.iter().copied().filter(is_meant).collect();
+    if let (true, Err(unknown)) = (fields.is_empty(), word.parse::<Field>()) {
+        return Err(unknown.to_string().into());
+    }
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];
     let table = headings.map(|(heading, column)| {
@@ -75,7 +85,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.fields.is_empty() {
         listing.wrap();
     }
-    for &field in Field::ALL {
+    for field in fields {
         if listing.row(&FieldRow(field)).is_break() {
             break;
         }
@@ -105,18 +115,11 @@ impl Row for FieldRow {
 /// Where `/proc` has a field, or what the field is derived from.
 fn origin(field: Field) -> &'static str {
     static MADE_OF: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let names = |field: &Field| {
-            field
-                .info()
-                .made_of
-                .iter()
-                .map(|field| field.name())
-                .collect::<Vec<_>>()
+        let made_of = |field: &Field| {
+            let names: Vec<&str> = field.info().made_of.iter().map(|field| field.name()).collect();
+            format!("from {}", names.join(", "))
         };
-        Field::ALL
-            .iter()
-            .map(|field| format!("from {}", names(field).join(", ")))
-            .collect()
+        Field::ALL.iter().map(made_of).collect()
     });
     match field.info().made_of {
         [] => field.info().origin,
@@ -224,13 +227,10 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
         for &field in Field::ALL.iter().filter(|field| field.group() == group) {
             let info = field.info();
             write!(out, "| `{}` |", info.name)?;
-            let place = match info.made_of {
+            let names: Vec<String> = info.made_of.iter().map(|field| format!("`{field}`")).collect();
+            let place = match names.as_slice() {
                 [] => info.origin.to_owned(),
-                fields => fields
-                    .iter()
-                    .map(|field| format!("`{field}`"))
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                names => names.join(", "),
             };
             for part in [info.kind.as_str(), &place, info.since, field.right(), info.meaning] {
                 match part {

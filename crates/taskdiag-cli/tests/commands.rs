@@ -122,6 +122,19 @@ fn all_fields_are_listed() {
     assert!(names[1] > names[2], "{csv}");
     let added = run(&["fields", "-o", "+since", "--limit", "1"]).complete();
     assert!(added.starts_with("name group kind"), "{added}");
+    for (word, some) in [("RSS", "rss_bytes "), ("resident", "rss_bytes ")] {
+        let found = run(&["fields", word]).complete();
+        assert!(found.lines().any(|line| line.starts_with(some)), "{word}: {found}");
+        assert!(found.lines().count() < 40, "{word}: {found}");
+    }
+    let unknown = run(&["fields", "rss_byte_"]);
+    assert!(
+        unknown.code == Some(2)
+            && unknown
+                .stderr
+                .contains("unknown field \"rss_byte_\"; near it are: rss_bytes"),
+        "{unknown:?}"
+    );
     let unknown = run(&["fields", "-o", "nam"]);
     assert_eq!(unknown.code, Some(2));
     assert!(
