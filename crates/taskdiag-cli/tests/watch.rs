@@ -289,6 +289,8 @@ fn summaries_count_all_tasks() {
     let text = run_on_terminal(&mut watch, 120, 5).text();
     assert!(text.contains("  4 tasks shown\n"), "{text}");
     assert_eq!(text.matches("counted").count(), 2, "{text}");
+    let text = run_on_terminal(&mut watch, 40, 5).text();
+    assert!(text.lines().next().is_some_and(|line| line.ends_with('…')), "{text}");
 }
 
 /// Check that a line about the machine precedes each table unless --no-header is given, and that

@@ -15,7 +15,7 @@ use crate::output::document::{Head, Sample};
 use crate::output::listing::ListingColumn;
 use crate::output::relation::Absences;
 use crate::output::rows::{RowOptions, Rows};
-use crate::output::table::Table;
+use crate::output::table::{Align, Table};
 use crate::output::{people, terminal, Output};
 
 /// How sums are written, those of groups, and the total.
@@ -116,13 +116,9 @@ impl<'a> Screen<'a> {
             None => {}
         }
         if !self.options.no_header {
-            let summary = self.summary(sample, count);
-            let width = size.map_or(usize::MAX, |size| size.columns);
-            // It contains only ASCII.
-            output
-                .buffer()
-                .extend_from_slice(&summary.as_bytes()[..summary.len().min(width)]);
-            output.buffer().push(b'\n');
+            let mut summary = Table::new([Align::Left], 1);
+            summary.cell(|out| out.extend_from_slice(self.summary(sample, count).as_bytes()));
+            summary.write(output, size.map(|size| size.columns))?;
         }
         if let Some((layout, sums, total)) = sums {
             let mut form = self.options.form(Cells::new(self.options.bytes, self.options.names));
