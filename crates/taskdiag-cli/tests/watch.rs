@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{command, free_pid, run, run_as_nobody, run_on_terminal, start, status, Sleeper};
+use common::{command, free_pid, run, run_as_nobody, run_on_terminal, start, status, Run, Sleeper};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::{json, Value};
 
@@ -311,6 +311,18 @@ fn tables_have_a_summary_and_threads_names() {
     let heading = text.lines().find(|line| line.contains("TID")).expect("a heading");
     assert!(heading.ends_with("NAME"), "{text}");
     assert!(text.lines().any(|line| line.ends_with(&format!(" {name}"))), "{text}");
+    // It has the local time, and so have dates in the table.
+    let local = [&args[..], &["-o", "pid,start_time"]].concat();
+    let output = command(&local).env("TZ", "XXX-14").output();
+    let text = Run::new(output.expect("the binary runs")).complete();
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec + 14 * 3600;
+    let hour = format!(" {:02}:", now / 3600 % 24);
+    let is_local = |line: &str| line.contains(&hour) || line.contains(&format!(" {:02}:", (now - 60) / 3600 % 24));
+    let dates: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(" 20") || line.starts_with("20"))
+        .collect();
+    assert!(dates.len() > 2 && dates.iter().all(|line| is_local(line)), "{text}");
     let without = run(&[&args[..], &["--no-header"]].concat()).complete();
     assert!(!without.contains("load") && !without.contains("NAME"), "{without}");
 }

@@ -134,6 +134,7 @@ impl Cells {
             Value::Signed(ns) if !self.exact && column.kind == Kind::Nanoseconds => self.time(out, column, ns),
             Value::Float(value) if !self.exact && column.kind == Kind::Bytes => self.size(out, value as u64),
             Value::Float(value) if !self.exact => formatted(out, format_args!("{value:.1}")),
+            Value::Text(utc) if !self.exact && column.kind == Kind::Time => self.clock().local(out, utc),
             Value::Text(bytes) => text::escape(out, bytes),
             Value::Texts(arguments) => command_line(out, arguments),
             Value::Owners([]) => out.push(b'-'),

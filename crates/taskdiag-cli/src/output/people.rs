@@ -154,6 +154,13 @@ impl Clock {
         self.write_as(out, "%Y-%m-%d %H:%M:%S", since_boot_ns);
     }
 
+    /// Appends a time in RFC 3339 as the local date and time, with milliseconds if it has these.
+    pub fn local(&self, out: &mut Vec<u8>, utc: &[u8]) {
+        let (utc, digits) = (String::from_utf8_lossy(utc), if utc.contains(&b'.') { 3 } else { 0 });
+        let local = |then: Timestamp| format!("{:.digits$}", self.zone.to_datetime(then)).replace('T', " ");
+        text::escape(out, utc.parse().map_or(utc.to_string(), local).as_bytes());
+    }
+
     /// Appends the time of day with milliseconds: `19:58:03.123`.
     pub fn time_of_day(&self, out: &mut Vec<u8>, since_boot_ns: i64) {
         self.write_as(out, "%H:%M:%S.%3f", since_boot_ns);
@@ -257,6 +264,13 @@ mod tests {
             now,
         };
         let day = 86_400 * SECOND as i64;
+        for (utc, local) in [
+            ("2026-11-23T03:12:05Z", "2026-11-23 03:12:05"),
+            ("2026-11-23T03:12:05.500Z", "2026-11-23 03:12:05.500"),
+            ("no time\n", "no time\\n"),
+        ] {
+            assert_eq!(text(|out| clock.local(out, utc.as_bytes())), local);
+        }
         assert_eq!(text(|out| clock.date(out, 400 * day)), "2026-11-21 19:58:03");
         assert_eq!(
             text(|out| clock.time_of_day(out, 400 * day + 7_654_321)),

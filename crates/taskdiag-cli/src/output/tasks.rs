@@ -172,6 +172,8 @@ mod tests {
             (Field::Unit, Ok(Value::Text(b""))),
             (Field::StartTime, Ok(Value::Text(b"2026-11-23T03:12:05Z"))),
         ]);
+        let local = people::Clock::new();
+        let local = crate::output::text::written(|out| local.local(out, b"2026-11-23T03:12:05Z"));
         for (field, people, exact) in [
             (Field::RssBytes, "12.3M", "12900000"),
             (Field::UtimeNs, "00:00:01.500", "1500000000"),
@@ -181,7 +183,7 @@ mod tests {
             (Field::SwapBytes, "-", "-"),
             (Field::CpuPercent, "12.3", "12.345"),
             (Field::Unit, "(none)", "(none)"),
-            (Field::StartTime, "2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
+            (Field::StartTime, &local, "2026-11-23T03:12:05Z"),
         ] {
             assert_eq!(text(&shown(field), false, &row), people);
             assert_eq!(text(&shown(field), true, &row), exact);

@@ -16,7 +16,7 @@ use crate::output::listing::ListingColumn;
 use crate::output::relation::Absences;
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{Align, Table};
-use crate::output::{people, terminal, Output};
+use crate::output::{people, terminal, text, Output};
 
 /// How sums are written, those of groups, and the total.
 pub type Sums<'a> = (&'a SumLayout, HashMap<Vec<Name>, net::Sum>, net::Sum);
@@ -152,7 +152,7 @@ impl<'a> Screen<'a> {
             return format!("{begin} to {}  {tasks} tasks shown", history::precise(end_ns));
         }
         let host = Host::read();
-        let mut text = sample.time.to_owned();
+        let mut text = text::written(|out| self.cells.clock().local(out, sample.time.as_bytes()));
         if let Some(load) = &host.load {
             text.push_str(&format!("  load {}", load.averages.join(" ")));
         }
