@@ -14,7 +14,7 @@ use crate::outcome::{counted, print, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
 use crate::output::text::escaped;
-use crate::output::{json, Output};
+use crate::output::{json, people, Output};
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
 ///
@@ -156,10 +156,8 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
         let samples: u64 = of_tier.iter().map(|(_, contents)| contents.samples_count).sum();
         let bytes: u64 = of_tier.iter().map(|(segment, _)| segment.bytes).sum();
         let times = || of_tier.iter().filter_map(|(_, contents)| contents.times);
-        let (first, last) = (
-            times().map(|(first, _)| first).min(),
-            times().map(|(_, last)| last).max(),
-        );
+        let first = times().map(|(first, _)| first).min();
+        let last = times().map(|(_, last)| last).max();
         let _ = write!(text, "{tier:<8}  ");
         if let (Some(first), Some(last)) = (first, last) {
             let _ = write!(text, "{} to {}, ", time::shown(first), time::shown(last));
@@ -167,10 +165,11 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
         let each = bytes.checked_div(samples).unwrap_or(0);
         let _ = writeln!(
             text,
-            "{} in {}, {} bytes, {each} bytes each",
+            "{} in {}, {}, {} each",
             counted(samples, "sample"),
             counted(of_tier.len() as u64, "file"),
-            bytes
+            people::size_text(bytes),
+            people::size_text(each)
         );
     }
     for (before, after) in gaps(looked_at) {

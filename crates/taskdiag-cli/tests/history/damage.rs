@@ -15,6 +15,9 @@ fn damage_and_gaps_are_said() {
     let at = bytes.len() - 20;
     bytes[at] ^= 4;
     fs::write(&file, &bytes).expect("it is ours");
+    let said = String::from_utf8_lossy(&whole.stdout).into_owned();
+    let sizes = said.lines().find(|line| line.starts_with("full ")).expect("a tier");
+    assert!(sizes.ends_with(" each") && !sizes.contains("bytes"), "{said}");
     let damaged = run(&["history", directory.path()]);
     assert_eq!(damaged.code, Some(1));
     assert!(
