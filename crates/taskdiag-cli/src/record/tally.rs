@@ -127,7 +127,9 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut IntervalEvents, 
         EventKind::Exit => {
             sum.ended_count = 1;
             sum.unseen_count = begun.is_unseen(event).into();
-            sum.failed_count = (event.exit_code() != Some(0)).into();
+            // The recorder kills its helpers, which ask what may not answer, once they have.
+            let is_own = event.ppid().ok() == Some(proc::own_pid());
+            sum.failed_count = (event.exit_code() != Some(0) && !is_own).into();
             sum.runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
             sum.net_sent_bytes = event.net_sent_bytes().and_then(Result::ok).unwrap_or(0);
             sum.net_received_bytes = event.net_received_bytes().and_then(Result::ok).unwrap_or(0);
@@ -208,6 +210,26 @@ mod tests {
             let is_unseen = !pids.is_empty();
             let samples_ns = [None; 2];
             assert_eq!(unseen(5, 6, Begun { samples_ns, pids }), is_unseen);
+        }
+    }
+
+    /// Check that a program which a signal ended failed, but not if the recorder killed it.
+    #[test]
+    fn own_helpers_do_not_fail() {
+        for (ppid, failed) in [(1, 1), (std::process::id(), 0)] {
+            let (mut cgroups, mut happened, mut begun) =
+                (Cgroups::for_any_source(), IntervalEvents::default(), Begun::default());
+            let mut bytes = exit(0);
+            let at = std::mem::offset_of!(wire::Header, ppid);
+            bytes[at..at + 4].copy_from_slice(&ppid.to_ne_bytes());
+            add(
+                &Event::decode(&bytes).expect("an event"),
+                &mut cgroups,
+                &mut happened,
+                &mut begun,
+            );
+            let sums = happened.sums.values().map(|sum| (sum.ended_count, sum.failed_count));
+            assert_eq!(sums.collect::<Vec<_>>(), [(1, failed)], "{ppid}");
         }
     }
 
