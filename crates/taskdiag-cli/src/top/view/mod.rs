@@ -336,7 +336,11 @@ impl View {
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key, table);
         }
-        self.perform(keys::action(key, self.is_past)?, table)
+        let Some(action) = keys::action(key, self.is_past) else {
+            self.say("no such key; h is help", true);
+            return None;
+        };
+        self.perform(action, table)
     }
 
     /// Performs the action of a click, which is no answer to a question.

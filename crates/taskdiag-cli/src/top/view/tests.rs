@@ -181,6 +181,22 @@ fn a_question_outlives_its_process() {
     }
 }
 
+/// Check that a key without a meaning says so until the next key, and that what is pasted says nothing.
+#[test]
+fn keys_without_meaning_are_told() {
+    let (mut view, table) = (View::default(), fake(3));
+    for (keys, said) in [
+        (&b"y"[..], true),
+        (b"\x02", true),
+        (b"yM", false),
+        (b"\x1b[200~y\x1b[201~", false),
+    ] {
+        press(&mut view, &table, keys);
+        let message = view.message.as_ref().map(|message| message.text.as_str());
+        assert_eq!(message == Some("no such key; h is help"), said, "{keys:?}");
+    }
+}
+
 /// Check the orders that keys select, and that pressing the same key again reverses the order.
 #[test]
 fn keys_sort() {
