@@ -8,6 +8,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{files, Field, Filter, Handle, Kind, ParseError, Query, Task};
 use taskdiag_core::field::{named, with_made_of, UnknownField};
 use taskdiag_core::filter::Column;
+use taskdiag_sys::host::possible_cpus;
 
 use crate::choice::{order, Chosen, Key, SortBy};
 use crate::listing::Answers;
@@ -185,12 +186,8 @@ impl Selection {
         let Some(expression) = all_of(&self.filter) else {
             return Ok(query);
         };
-        let filter = parse_filter_of(&expression, column);
-        narrow_with(
-            query,
-            filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?,
-            is_past,
-        )
+        let filter = parse_filter_of(&expression, column).map_err(|error| format!("--where: {error}"))?;
+        narrow_with(query, checked(filter, is_past)?, is_past)
     }
 
     fn narrow_unfiltered(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
@@ -220,7 +217,7 @@ impl Selection {
         let filter = files::Filter::parse_with_aliases(&expression, &number_named, &alias);
         let filter = filter.map_err(|error| format!("--where: {error}"))?;
         let query = match filter.part_of_tasks() {
-            Some(part) => narrow_with(query, part, false)?,
+            Some(part) => narrow_with(query, checked(part, false)?, false)?,
             None => query,
         };
         Ok((query, Some(filter)))
@@ -332,6 +329,27 @@ pub fn within_cgroup(path: &[u8]) -> Filter {
 /// arguments, as pgrep(1) does.
 pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query, Failure> {
     narrow_with(query, filter(expression)?, is_past)
+}
+
+/// A filter for what is now. Fails if it looks for a name that no account has. Says so if it takes the
+/// number of a processor for the share of its time.
+fn checked(filter: Filter, is_past: bool) -> Result<Filter, Failure> {
+    if is_past {
+        return Ok(filter);
+    }
+    for (field, id) in [(Field::User, Field::Uid), (Field::Group, Field::Gid)] {
+        // The name of an id without one is its number.
+        let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_unknown = |name: &String| !is_number(name) && number_named(id, name.as_bytes()).is_none();
+        if let Some(name) = filter.compared_with(field).into_iter().find(is_unknown) {
+            return Err(format!("--where: no {field} has the name {name:?}").into());
+        }
+    }
+    let is_none = |number: &String| number.parse().is_ok_and(|number: u32| number >= possible_cpus());
+    if filter.compared_with(Field::Processor).iter().any(is_none) {
+        say("--where: cpu is the number of a processor, and none here is that high; the share of time is cpu_percent");
+    }
+    Ok(filter)
 }
 
 fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Failure> {

@@ -26,6 +26,8 @@ fn wrong_expressions_are_pointed_at() {
         ("start_time > 'noon'", "is not a time such as '2026-11-23 03:12'"),
         ("uid == comm", "can't be compared"),
         ("uid in (0, 'no such user')", "no user id has the name"),
+        ("user == 'roott'", "no user has the name \"roott\""),
+        ("pid == 1 or group not in ('root', 'roott')", "no group has the name"),
     ] {
         for source in ["procfs", "auto"] {
             let run = run(&["ps", "--source", source, "--where", expression]);
@@ -37,6 +39,38 @@ fn wrong_expressions_are_pointed_at() {
             );
         }
     }
+}
+
+/// Check that what may be meant otherwise is told beside the answer, and that names of accounts may be
+/// numbers, others of a recording, or only compared by their order.
+#[test]
+fn values_that_no_task_has_are_told() {
+    let own = std::process::id().to_string();
+    let hint = |expression: &str| {
+        let run = run(&["ps", "-p", &own, "-o", "pid", "--no-header", "--where", expression]);
+        assert!(
+            run.code == Some(0) && run.stdout.len() <= own.len() + 2,
+            "{expression}: {run:?}"
+        );
+        run.stderr.contains("the share of time is cpu_percent")
+    };
+    assert!(hint("cpu > 99999") && hint("cpu in (0, 99999)") && hint("not (cpu >= 99999)"));
+    assert!(!hint("cpu >= 0") && !hint("cpu_percent > 99999"));
+    assert!(!hint("user == '4294967294'") && !hint("user == 'root'") && !hint("user < 'roott'"));
+    let of_files = run(&["files", "--where", "user == 'roott' and kind == 'dir'"]);
+    assert_eq!((of_files.code, of_files.stdout.len()), (Some(2), 0), "{of_files:?}");
+    let recording = common::Recording::new("filters-names");
+    let directory = recording.path();
+    assert_eq!(run(&["record", "--dir", directory, "-n", "1"]).code, Some(0));
+    let of_past = run(&[
+        "ps",
+        "--history",
+        directory,
+        "--where",
+        "user == 'roott'",
+        "--no-header",
+    ]);
+    assert_eq!((of_past.code, of_past.stdout.len()), (Some(0), 0), "{of_past:?}");
 }
 
 /// Check that only tasks for which an expression is true are listed, and that --explain says where

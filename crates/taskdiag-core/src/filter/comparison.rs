@@ -70,7 +70,7 @@ pub(super) enum Operand {
     Value(Subject),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Relation {
     Equal,
     NotEqual,
@@ -250,16 +250,20 @@ impl Test {
 
     /// What it looks at.
     pub(super) fn subjects(&self) -> impl Iterator<Item = Subject> + '_ {
-        let operands = match &self.comparison {
-            Comparison::Is(_, operand) => std::slice::from_ref(operand),
-            Comparison::In(operands) => operands,
-            _ => &[],
-        };
-        let others = operands.iter().filter_map(|operand| match operand {
+        let others = self.operands().iter().filter_map(|operand| match operand {
             Operand::Value(subject) => Some(*subject),
             _ => None,
         });
         std::iter::once(self.subject).chain(others)
+    }
+
+    /// What it compares with.
+    pub(super) fn operands(&self) -> &[Operand] {
+        match &self.comparison {
+            Comparison::Is(_, operand) => std::slice::from_ref(operand),
+            Comparison::In(operands) => operands,
+            _ => &[],
+        }
     }
 
     /// Whether the test is true for a row. `None` if that depends on an absent value.

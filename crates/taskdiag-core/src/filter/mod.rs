@@ -244,6 +244,21 @@ impl Filter {
         parse::parse(text, name, alias, column)
     }
 
+    /// What a field is compared with: numbers, and texts that it may be equal to.
+    pub fn compared_with(&self, field: Field) -> Vec<String> {
+        let mut compared = Vec::new();
+        self.0.each_test(&mut |test| {
+            let is_order = matches!(test.comparison, Comparison::Is(relation, _) if relation > Relation::NotEqual);
+            let operands = test.operands().iter().filter(|_| test.subject == Subject::Field(field));
+            compared.extend(operands.filter_map(|operand| match operand {
+                Operand::Number(number) => Some(number.to_string()),
+                Operand::Text(text) if !is_order => Some(String::from_utf8_lossy(text).into_owned()),
+                _ => None,
+            }));
+        });
+        compared
+    }
+
     /// The indices of the fields of other rows that it reads.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
