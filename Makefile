@@ -155,6 +155,7 @@ test-c: ## Run the tests of the C library
 
 test-htop: ## Compare htop with and without the C library, for root, and for nobody through the broker
 	@dev/setup.sh test
+	@dev/setup.sh htop
 	@dev/build.sh
 	@clients/c/htop/test.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|python|package|package-test|check|test|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|check|test|htop|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint
 #
 # Installs Debian packages, including Go, Rust's libraries for arm64, components of Rust, cargo
 # commands and mdBook. Prints nothing if everything is there. If it can't install packages, it prints the
@@ -17,6 +17,7 @@ python) packages+=(python3 python3-venv) ;;
 package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils gcc libc6-dev pkg-config) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools util-linux-extra psmisc jq "${go[@]}") ;;
+htop) packages=(python3 python3-pyte) ;;
 browser) packages=(chromium) ;;
 book)
     packages=(python3)
@@ -41,7 +42,7 @@ lint)
     ;;
 mutants) programs=(cargo-mutants) ;;
 *)
-    echo "usage: $0 build|python|package|package-test|check|test|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|check|test|htop|browser|pictures|book|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac

@@ -21,6 +21,8 @@ import threading
 import time
 from pathlib import Path
 
+import pyte
+
 IS_ROOT = os.geteuid() == 0
 # Only root can run the last one.
 ANIMALS = ["stopped", "zombie", "threads-5", "args-odd", *(["groups-3"] if IS_ROOT else [])]
@@ -43,77 +45,21 @@ screen:Main={COLUMNS}
 ROWS, WIDTH = 40, 400
 
 
-class Screen:
-    """What a terminal shows, as far as htop without colours needs one."""
-
-    def __init__(self) -> None:
-        self.lines = [[" "] * WIDTH for _ in range(ROWS)]
-        self.x = self.y = 0
-        self.begun = ""
-
-    def put(self, letter: str) -> None:
-        """Shows a letter, or moves the cursor."""
-        if letter == "\r":
-            self.x = 0
-        elif letter == "\n":
-            self.y = min(ROWS - 1, self.y + 1)
-        elif letter == "\b":
-            self.x = max(0, self.x - 1)
-        elif letter >= " ":
-            if self.x < WIDTH:
-                self.lines[self.y][self.x] = letter
-            self.x += 1
-
-    def command(self, numbers: list[int], letter: str) -> None:
-        """Obeys a control sequence."""
-        first = numbers[0] if numbers and numbers[0] else 1
-        if letter in "Hf":
-            self.y, self.x = first - 1, (numbers[1] if len(numbers) > 1 else 1) - 1
-        elif letter == "d":
-            self.y = first - 1
-        elif letter == "G":
-            self.x = first - 1
-        elif letter == "C":
-            self.x += first
-        elif letter == "J":
-            self.lines = [[" "] * WIDTH for _ in range(ROWS)]
-        elif letter in "KX":
-            end = WIDTH if letter == "K" else min(WIDTH, self.x + first)
-            self.lines[self.y][self.x : end] = [" "] * (end - self.x)
-        elif letter == "b":
-            for _ in range(first):
-                self.put(self.lines[self.y][self.x - 1])
-
-    def feed(self, text: str) -> None:
-        """Shows what a program writes. A control sequence may go on in the next piece."""
-        text, self.begun = self.begun + text, ""
-        if begun := re.search(r"\x1b(\[[0-9;?]*|[()])?$", text):
-            text, self.begun = text[: begun.start()], begun.group()
-        for control, letter, other, plain in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|(\x1b(?:[()].|.))|(.)", text, re.DOTALL):
-            if letter:
-                self.command([int(number) if number.isdigit() else 0 for number in control.split(";")], letter)
-            elif not other:
-                self.put(plain)
-
-    def shown(self) -> list[str]:
-        """The lines of the screen, without trailing blanks."""
-        return ["".join(line).rstrip() for line in self.lines]
-
-
 def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]) -> tuple[bool, list[str]]:
     """Runs htop. Returns whether it has loaded the library, and the lines of these processes."""
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
-    variables = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "HTOPRC": settings, **environment}
+    variables = {"TERM": "linux", "LC_ALL": "C.UTF-8", "HTOPRC": settings, **environment}
     command = [htop, "-d", "20", "-C", "-p", ",".join(map(str, pids))]
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True)
     os.close(slave)
-    screen, is_over = Screen(), threading.Event()
+    screen, is_over = pyte.Screen(WIDTH, ROWS), threading.Event()
+    stream = pyte.ByteStream(screen)
 
     def read() -> None:
         while not is_over.is_set():
             try:
-                screen.feed(os.read(master, 1 << 20).decode(errors="replace"))
+                stream.feed(os.read(master, 1 << 20))
             except OSError:
                 return
 
@@ -121,7 +67,7 @@ def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]
     # htop updates every 2 seconds (-d 20). What is on the screen now is compared.
     time.sleep(7)
     is_over.set()
-    lines = screen.shown()
+    lines = [line.rstrip() for line in screen.display]
     has_library = "libtaskdiag" in Path(f"/proc/{process.pid}/maps").read_text()
     descriptors = Path(f"/proc/{process.pid}/fd")
     if not IS_ROOT and has_library and not any("socket:" in os.readlink(each) for each in descriptors.iterdir()):
