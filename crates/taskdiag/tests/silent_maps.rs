@@ -2,6 +2,7 @@
 //! file whose file system does not answer. All other processes are still answered.
 
 use std::fs;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use taskdiag::maps::{Filter, MapField, Normalizer};
 use taskdiag::pagecache::{self, ByteRange, Finder, Seen};
@@ -12,6 +13,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The file that the animals map.
 const AT: u64 = 0x2000_0000_0000;
+
+/// A reader that waits for a process answers for all of this process. So a test that asks about all
+/// processes must not meet one of which another test says that no reader waits for it yet.
+static HOLDERS: Mutex<()> = Mutex::new(());
 
 /// Fails if something takes longer than this many times the patience, plus a second.
 #[track_caller]
@@ -44,6 +49,7 @@ fn everything() -> Set<MapField> {
 /// once for later ones.
 #[test]
 fn a_held_lock_blocks_no_query() {
+    let _turn = HOLDERS.lock();
     let holder = animal("holds-lock");
     let pid = holder.pid as u32;
     for source in [
@@ -100,6 +106,7 @@ fn a_held_lock_blocks_no_query() {
 /// file.
 #[test]
 fn machines_are_listed_beside_holders() {
+    let _turn = HOLDERS.lock();
     let holders = [animal("holds-lock"), animal("silent-file")];
     let other = animal("comm-parens");
     for source in [SourceId::Procfs, SourceId::Bpf] {

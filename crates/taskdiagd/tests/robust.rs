@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use taskdiag::maps::{MapField, Maps, Perms};
 use taskdiag::{Field, Handle, Query, SourceId};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, FILES_REQUEST};
-use taskdiag_testkit::{child, numbers::Numbers, scaled};
+use taskdiag_testkit::{child, numbers::Numbers, scaled, test_name};
 
 use daemon::{connect, request, try_connect, Broker, Limits};
 
@@ -392,39 +392,42 @@ fn check_nobody(error: &taskdiag::Error, socket: &Path) {
 /// Check that a handle that chose the broker uses other sources once the broker has ended.
 #[test]
 fn handles_do_without_a_dead_broker() {
-    let mut broker = Broker::start(&["--observers", "0"]);
-    let mut handle = Handle::new().with_socket(&broker.socket);
-    let (asked, was_asked) = mpsc::channel();
-    let (ended, has_ended) = mpsc::channel();
-    let ask = move || {
-        // This thread may not load programs or end the broker.
-        child::set_capabilities(0).expect("no capabilities");
-        let query = Query::processes().fields(Field::Comm | Field::Uid);
-        let mut sources = Vec::new();
-        for turn in 0..3 {
-            let snapshot = handle.query(&query).expect("an answer");
-            let own = std::process::id();
-            assert!(snapshot
-                .tasks()
-                .any(|task| task.pid() == Ok(own) && task.uid() == Ok(0)));
-            sources.extend(snapshot.answers().map(|(_, source)| source.ok()));
-            if turn == 0 {
-                asked.send(()).expect("the test");
-                has_ended.recv().expect("the end of the broker");
+    // The broker shows a process what the least of its threads may see: here this is of no other test.
+    child::run(test_name!(), "asks", child::World::default(), || {
+        let mut broker = Broker::start(&["--observers", "0"]);
+        let mut handle = Handle::new().with_socket(&broker.socket);
+        let (asked, was_asked) = mpsc::channel();
+        let (ended, has_ended) = mpsc::channel();
+        let ask = move || {
+            // This thread may not load programs or end the broker.
+            child::set_capabilities(0).expect("no capabilities");
+            let query = Query::processes().fields(Field::Comm | Field::Uid);
+            let mut sources = Vec::new();
+            for turn in 0..3 {
+                let snapshot = handle.query(&query).expect("an answer");
+                let own = std::process::id();
+                assert!(snapshot
+                    .tasks()
+                    .any(|task| task.pid() == Ok(own) && task.uid() == Ok(0)));
+                sources.extend(snapshot.answers().map(|(_, source)| source.ok()));
+                if turn == 0 {
+                    asked.send(()).expect("the test");
+                    has_ended.recv().expect("the end of the broker");
+                }
             }
-        }
-        let fact = &handle.support().broker;
-        assert!(fact.why.starts_with("no broker answers at "), "{fact}");
-        assert!(fact.remedy.starts_with("start it as root: taskdiagd "), "{fact}");
-        sources
-    };
-    let asking = thread::spawn(ask);
-    was_asked.recv().expect("an answer of the broker");
-    assert!(broker.terminate().success());
-    ended.send(()).expect("the thread");
-    let sources = asking.join().expect("answers");
-    let (broker, procfs) = (Some(SourceId::Broker), Some(SourceId::Procfs));
-    assert_eq!(sources, [broker, broker, procfs, procfs, procfs, procfs]);
+            let fact = &handle.support().broker;
+            assert!(fact.why.starts_with("no broker answers at "), "{fact}");
+            assert!(fact.remedy.starts_with("start it as root: taskdiagd "), "{fact}");
+            sources
+        };
+        let asking = thread::spawn(ask);
+        was_asked.recv().expect("an answer of the broker");
+        assert!(broker.terminate().success());
+        ended.send(()).expect("the thread");
+        let sources = asking.join().expect("answers");
+        let (broker, procfs) = (Some(SourceId::Broker), Some(SourceId::Procfs));
+        assert_eq!(sources, [broker, broker, procfs, procfs, procfs, procfs]);
+    });
 }
 
 /// Check that a handle that found no broker when it first asked finds the one that starts later.
