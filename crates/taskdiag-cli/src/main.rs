@@ -69,6 +69,8 @@ use without::top;
 use without::{history, record, report};
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -275,6 +277,7 @@ fn whole_command() -> clap::Command {
 const STACK: usize = 1 << 20;
 
 fn main() -> ExitCode {
+    check_zone_file();
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_some_and(|limit| limit < STACK as u64) {
         if let Ok(thread) = thread::Builder::new().stack_size(STACK).spawn(answer) {
@@ -284,6 +287,19 @@ fn main() -> ExitCode {
         }
     }
     answer()
+}
+
+/// The time zone's file is read whole, and a device has no end: without a regular file of usual size the
+/// time zone is UTC, as for other programs.
+fn check_zone_file() {
+    const MAX_BYTES: u64 = 1 << 20;
+    let zone = std::env::var_os("TZ").unwrap_or_default();
+    let name = zone.as_bytes();
+    let path = Path::new(OsStr::from_bytes(name.strip_prefix(b":").unwrap_or(name)));
+    let is_usual = |file: Metadata| file.is_file() && file.len() <= MAX_BYTES;
+    if path.is_absolute() && !path.metadata().is_ok_and(is_usual) {
+        std::env::set_var("TZ", "UTC");
+    }
 }
 
 /// Parses the arguments, and runs the command.

@@ -398,7 +398,7 @@ impl Criteria {
             filters.push(in_cgroups(&self.cgroup)?);
         }
         if let Some(expression) = &self.filter {
-            filters.push(selection::filter(expression)?);
+            filters.push(selection::checked(selection::filter(expression)?, false)?);
         }
         Ok(filters.into_iter().reduce(Filter::and))
     }

@@ -328,28 +328,36 @@ pub fn within_cgroup(path: &[u8]) -> Filter {
 /// have whatever the expression looks for, so it leaves itself out of what it finds by names or
 /// arguments, as pgrep(1) does.
 pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query, Failure> {
-    narrow_with(query, filter(expression)?, is_past)
+    let filter = filter(expression)?;
+    check_accounts(&filter, is_past)?;
+    narrow_with(query, filter, is_past)
 }
 
-/// A filter for what is now. Fails if it looks for a name that no account has. Says so if it takes the
-/// number of a processor for the share of its time.
-fn checked(filter: Filter, is_past: bool) -> Result<Filter, Failure> {
-    if is_past {
-        return Ok(filter);
-    }
-    for (field, id) in [(Field::User, Field::Uid), (Field::Group, Field::Gid)] {
-        // The name of an id without one is its number.
-        let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_unknown = |name: &String| !is_number(name) && number_named(id, name.as_bytes()).is_none();
-        if let Some(name) = filter.compared_with(field).into_iter().find(is_unknown) {
-            return Err(format!("--where: no {field} has the name {name:?}").into());
-        }
-    }
+/// A filter for what is now. Fails as [`check_accounts`]. Says so if it takes the number of a processor
+/// for the share of its time.
+pub fn checked(filter: Filter, is_past: bool) -> Result<Filter, Failure> {
+    check_accounts(&filter, is_past)?;
     let is_none = |number: &String| number.parse().is_ok_and(|number: u32| number >= possible_cpus());
-    if filter.compared_with(Field::Processor).iter().any(is_none) {
+    if !is_past && filter.compared_with(Field::Processor).iter().any(is_none) {
         say("--where: cpu is the number of a processor, and none here is that high; the share of time is cpu_percent");
     }
     Ok(filter)
+}
+
+/// Fails if a filter for what is now looks for a name that no account has.
+pub fn check_accounts(filter: &Filter, is_past: bool) -> Result<(), String> {
+    if is_past {
+        return Ok(());
+    }
+    for (field, id) in [(Field::User, Field::Uid), (Field::Group, Field::Gid)] {
+        // The name of an id without one is its number.
+        let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_unknown = |name: &String| !is_number(name) && number_named(id, name.as_bytes()).is_none();
+        if let Some(name) = filter.compared_with(field).into_iter().find(is_unknown) {
+            return Err(format!("--where: no {field} has the name {name:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Failure> {

@@ -19,6 +19,10 @@ pub fn moment(text: &str) -> Result<i64, String> {
 
 fn parse(text: &str, now: &Zoned) -> Option<i64> {
     let text = text.trim();
+    // The parsers would pass over a time zone in brackets.
+    if text.contains('[') {
+        return None;
+    }
     if text == "now" {
         return nanoseconds(now.timestamp());
     }

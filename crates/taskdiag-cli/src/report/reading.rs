@@ -105,7 +105,9 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     for tier in &TIERS {
         let segments = library.of_tier(tier, times);
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+        // Files may be damaged, and others have that time.
+        let end = segments.iter().rev().find_map(|segment| library.last_time(segment));
+        let (Some(first), Some(end)) = (segments.first(), end) else {
             continue;
         };
         // It is longer than that of the tier if the recorder's is.
@@ -113,19 +115,20 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
             Ok(Some(decoder)) => decoder.about.every_ns,
             _ => tier.every_ns,
         };
-        let end = segments.iter().rev().find_map(|segment| library.last_time(segment));
-        let end = end.unwrap_or(last.begin_ns).min(times.end);
         all.push(Candidate {
             tier,
-            times: first.begin_ns.max(times.start)..end,
+            times: first.begin_ns.max(times.start)..end.min(times.end),
             every_ns: i64::try_from(every_ns).unwrap_or(i64::MAX).max(1),
         });
     }
     let earliest = all.iter().map(|candidate| candidate.times.start).min()?;
+    let latest = all.iter().map(|candidate| candidate.times.end).max()?;
     let is_right = |candidate: &Candidate| {
         let span = candidate.times.end.saturating_sub(candidate.times.start);
         let slack = TIERS[2].every_ns as i64;
-        candidate.times.start <= earliest.saturating_add(slack) && span / candidate.every_ns <= MAX_SAMPLES
+        candidate.times.start <= earliest.saturating_add(slack)
+            && candidate.times.end >= latest.saturating_sub(candidate.every_ns)
+            && span / candidate.every_ns <= MAX_SAMPLES
     };
     let right = all.iter().position(is_right).or_else(|| all.len().checked_sub(1))?;
     Some(all.swap_remove(right))

@@ -82,12 +82,13 @@ impl Decoder {
     /// Esc: terminals send sequences in one piece. But as many bytes as are read at once may end
     /// within one.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
+        // The end of a paste can be lost: these keys end it, too. They are pressed alone, and those in
+        // what is pasted are not.
+        self.is_paste &= !matches!(bytes, [0x03 | 0x1b]);
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();
         let mut rest = self.pending.as_slice();
         while let Some(step) = next(rest).filter(|_| rest != [0x1b] || bytes.len() < READ_BYTES) {
-            // The end of a paste can be lost. What is pasted has no such keys.
-            self.is_paste &= step.key != Some(Key::control('c')) && step.key != Some(Key::plain(Code::Esc));
             match step.key.map(|key| key.code) {
                 Some(Code::Paste(is_paste)) => self.is_paste = is_paste,
                 _ => keys.extend(step.key.map(|key| Key {
@@ -169,7 +170,11 @@ fn sequence(bytes: &[u8]) -> Option<Step> {
         let number = rest.first()?.checked_sub(b'A').filter(|number| *number < 5);
         return step(number.map(|number| Key::plain(Code::F(number + 1))), 4);
     }
-    let length = parameters.iter().position(|byte| (0x40..=0x7e).contains(byte))?;
+    let length = parameters.iter().position(|byte| !(0x20..=0x3f).contains(byte))?;
+    // A control byte is a key of its own: the rest of the sequence does not come.
+    if parameters[length] < 0x20 {
+        return step(None, 2 + length);
+    }
     let taken = 2 + length + 1;
     let code = match parameters[length] {
         b'~' => {
@@ -273,7 +278,15 @@ mod tests {
         );
     }
 
-    /// Check that a text is pasted up to its end, or up to Ctrl-C or Esc.
+    /// Check that a control byte ends a sequence, and is a key.
+    #[test]
+    fn sequences_end_at_keys() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.feed(b"\x1b["), []);
+        assert_eq!(decoder.feed(b"\x03"), [Key::control('c')]);
+    }
+
+    /// Check that a text is pasted up to its end, or up to Ctrl-C or Esc that come alone.
     #[test]
     fn pastes_end() {
         for end in [&b"\x1b[201~"[..], b"\x03", b"\x1b"] {
@@ -281,6 +294,7 @@ mod tests {
             let mut is_pasted = |bytes| decoder.feed(bytes).last().is_some_and(|key| key.pasted);
             assert!(!is_pasted(b"a\x1b[200~"));
             assert!(is_pasted(b"a\r\x01") && is_pasted(b"b"));
+            assert!(is_pasted(b"a\x03b") && is_pasted(b"\x1b\x1b[0mc"));
             assert!(!is_pasted(end) && !is_pasted(b"c"), "{end:?}");
         }
     }

@@ -15,6 +15,7 @@ use super::rows::Rows;
 use super::view::{chosen_columns, View};
 use crate::choice::unknown;
 use crate::file;
+use crate::history;
 use crate::outcome::{self, Failure};
 use crate::quantity;
 use crate::selection;
@@ -115,7 +116,8 @@ pub const SETTINGS: &[Setting] = &[
         get: |view| view.filter.clone(),
         put: |view, text| {
             if !text.is_empty() {
-                selection::parse_filter(text).map_err(|error| error.to_string())?;
+                let filter = selection::parse_filter(text).map_err(|error| error.to_string())?;
+                selection::check_accounts(&filter, history::shown().is_some())?;
             }
             view.filter = text.to_owned();
             Ok(())

@@ -94,6 +94,10 @@ pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8
         let text = shortened(text);
         format!("{text:?} is not a time such as '2026-11-23 03:12' (local) or '2026-11-23T03:12:00Z'")
     };
+    // The parsers would pass over a time zone in brackets.
+    if text.contains('[') {
+        return Err(wrong());
+    }
     let timestamp = match text.parse::<Timestamp>() {
         Ok(timestamp) => timestamp,
         Err(_) => {

@@ -748,8 +748,11 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
     let failed = |failure: Failure| Some((one_line(&failure), None));
     match question {
         Question::Setting("filter") if !text.is_empty() => {
-            let error = selection::parse_filter(text).err()?;
-            Some((error.message.clone(), Some(error.column())))
+            let is_past = history::shown().is_some();
+            match selection::parse_filter(text) {
+                Ok(filter) => failed(selection::check_accounts(&filter, is_past).err()?.into()),
+                Err(error) => Some((error.message.clone(), Some(error.column()))),
+            }
         }
         Question::Setting(key) => setting(key)
             .set(&mut View::default(), text)
