@@ -192,7 +192,7 @@ struct GroupState {
 }
 
 /// The limits on the number of series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// Groups with their own series.
     pub groups: usize,
@@ -203,7 +203,7 @@ pub struct Limits {
 }
 
 /// The groups of one kind, such as programs or units.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Grouping {
     limits: Limits,
     groups: HashMap<Arc<str>, GroupState>,
@@ -217,9 +217,7 @@ impl Grouping {
     pub fn new(limits: Limits) -> Grouping {
         Grouping {
             limits,
-            groups: HashMap::new(),
-            other: Group::default(),
-            displaced: 0,
+            ..Grouping::default()
         }
     }
 

@@ -61,7 +61,7 @@ pub struct Exit {
 }
 
 /// How to follow processes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A process to which no rule applies is in the group of its parent.
     pub children: bool,
@@ -70,16 +70,17 @@ pub struct Options {
 }
 
 /// The place of a process among the groups of the rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Membership {
     /// Not known yet.
+    #[default]
     Open,
     /// In no group.
     Ignored,
     In(Arc<str>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Tracked {
     ppid: u32,
     mark: (Option<u32>, Option<u64>),
@@ -104,7 +105,7 @@ const MAX_ENDED: usize = 1 << 18;
 const LATEST_EVENT_NS: u64 = 60_000_000_000;
 
 /// Follows processes from one reading to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tracker {
     options: Options,
     /// The groups of the rules, followed by those of the other kinds.
@@ -133,15 +134,8 @@ impl Tracker {
         Tracker {
             options,
             groupings,
-            processes: HashMap::new(),
-            by_pid: HashMap::new(),
-            ended: HashMap::new(),
-            departed: HashMap::new(),
             first_ns,
-            sample: 0,
-            partial: 0,
-            unassigned: 0,
-            unassigned_ns: 0,
+            ..Tracker::default()
         }
     }
 
@@ -154,15 +148,9 @@ impl Tracker {
         for reading in readings {
             self.by_pid.insert(reading.id.tid(), reading.id);
             let tracked = self.processes.entry(reading.id).or_insert_with(|| Tracked {
-                ppid: reading.ppid,
                 mark: reading.mark,
-                place: Membership::Open,
-                keys: Vec::new(),
                 is_late: true,
-                counts: None,
-                is_counted: false,
-                threads: HashMap::new(),
-                sample: 0,
+                ..Tracked::default()
             });
             tracked.sample = self.sample;
             tracked.ppid = reading.ppid;

@@ -206,7 +206,7 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     }
     let past = commands::Past {
         directory,
-        tier: read.tier.name,
+        tier: read.tier,
         from: exact(first),
         // The last sample must be before the end.
         to: exact(last.saturating_add(1_000_000)),
@@ -235,7 +235,7 @@ fn about(read: &Read, first: i64, last: i64, moment: &MachineState) -> String {
         shown_time(first),
         shown_time(last),
         counted(read.samples, "sample"),
-        read.tier.name,
+        read.tier,
         counted(
             read.points.iter().filter(|point| point.is_known).count() as u64,
             "point"

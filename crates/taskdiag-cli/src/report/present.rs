@@ -12,11 +12,12 @@ use crate::output::relation::Absences;
 
 taskdiag_core::named_enum! {
     /// How the memory of a process is measured.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Memory {
         /// Proportional set sizes, which add up.
         Pss => "pss",
         /// Resident set sizes, in which shared pages count for every process.
+        #[default]
         Rss => "rss",
     }
     /// Its name on the page.
@@ -82,7 +83,7 @@ pub struct Process {
 }
 
 /// The processes of one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Present {
     /// The time, in nanoseconds since 1970.
     pub wall_ns: i64,
@@ -122,10 +123,7 @@ impl Present {
         let mut present = Present {
             wall_ns,
             memory,
-            processes: Vec::new(),
-            resident: Reasons::new(),
-            missing: Reasons::new(),
-            account: None,
+            ..Present::default()
         };
         let mut tally = SystemTally::default();
         let mut absences = Absences::new();

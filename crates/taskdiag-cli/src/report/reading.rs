@@ -63,10 +63,10 @@ pub struct Point {
 }
 
 /// The data that were read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Read {
-    /// The tier.
-    pub tier: &'static Tier,
+    /// The name of the tier.
+    pub tier: &'static str,
     /// The number of samples.
     pub samples: u64,
     /// The points.
@@ -149,34 +149,12 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
         step_ns: Some(span / MAX_POINTS).filter(|step| *step > candidate.every_ns),
         far_ns: far_ns((span / MAX_POINTS).max(candidate.every_ns).unsigned_abs()),
         times: times.clone(),
-        query: None,
-        snapshot: Snapshot::default(),
-        before: None,
-        last: None,
-        forks: Vec::new(),
-        oom: Counts::default(),
-        oom_machine: Counts::default(),
-        killed: Vec::new(),
-        cgroups: HashMap::new(),
-        services: Services::default(),
-        full_disks: FullDisks::default(),
-        ended: HashMap::new(),
-        exited: HashSet::new(),
-        failed: HashSet::new(),
         read: Read {
-            tier: candidate.tier,
-            samples: 0,
-            points: Vec::new(),
-            memory: Memory::Rss,
-            groups: Default::default(),
-            incidents: Vec::new(),
-            ended: BTreeMap::new(),
-            has_events: false,
+            tier: candidate.tier.name,
             is_told: true,
-            notes: Vec::new(),
-            damages: Vec::new(),
-            boot_id: String::new(),
+            ..Read::default()
         },
+        ..Reader::default()
     };
     for segment in library.of_tier(candidate.tier, times) {
         let result = match library.recorded(segment) {
@@ -245,6 +223,7 @@ struct Before {
     ticks: Option<(u64, u64)>,
 }
 
+#[derive(Default)]
 struct Reader {
     times: Range<i64>,
     /// The time between two points. `None`: every sample is a point.
