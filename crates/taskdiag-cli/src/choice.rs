@@ -12,7 +12,7 @@ use crate::outcome::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen<T> {
     /// In order, without duplicates.
-    items: Vec<T>,
+    pub items: Vec<T>,
     /// Whether they are added to the items shown without `-o`.
     adds: bool,
 }
@@ -61,11 +61,6 @@ impl<T: Copy + PartialEq> Chosen<T> {
     /// Whether this item was chosen.
     pub fn contains(&self, item: T) -> bool {
         self.items.contains(&item)
-    }
-
-    /// The items that were chosen or added.
-    pub fn items(&self) -> &[T] {
-        &self.items
     }
 }
 

@@ -148,7 +148,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 fn write_text(report: &Report) -> std::io::Result<()> {
-    let mut output = Output::new();
+    let mut output = Output::default();
     let mut about = vec![
         ["taskdiag".to_owned(), env!("CARGO_PKG_VERSION").to_owned()],
         ["kernel".to_owned(), report.kernel.clone()],
@@ -166,7 +166,7 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     about.push(["capabilities".to_owned(), capabilities]);
     two_columns(&mut output, &about)?;
 
-    output.buffer().push(b'\n');
+    output.buffer.push(b'\n');
     write_title(&mut output, "What this host has:")?;
     let mut table = Table::new([Align::Left; 3], report.facts.len()).wrapping();
     table.style(1, |verdict| match verdict {
@@ -185,7 +185,7 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     }
     table.write(&mut output, terminal_width())?;
 
-    output.buffer().push(b'\n');
+    output.buffer.push(b'\n');
     write_title(&mut output, "The sources for a single query about all processes now:")?;
     let answers = report.plan.iter().map(|(group, answer)| match answer {
         Ok(source) => (*group, source.name().to_owned()),

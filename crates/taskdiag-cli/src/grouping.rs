@@ -356,7 +356,7 @@ enum SumKey {
 /// Which sums to make, and how to write them.
 #[derive(Debug)]
 pub struct SumLayout {
-    by: Vec<&'static Grouping>,
+    pub by: Vec<&'static Grouping>,
     sort: Vec<SortBy<SumKey>>,
     limit: usize,
 }
@@ -394,11 +394,6 @@ impl SumLayout {
         })
     }
 
-    /// The groupings.
-    pub fn by(&self) -> &[&'static Grouping] {
-        &self.by
-    }
-
     /// The names of the groups of a process. `own` names those that are not of a process.
     pub fn names(&self, task: &Task<'_>, own: impl Fn(&Grouping) -> Name) -> Vec<Name> {
         let name = |by: &&Grouping| if by.is_of_process() { by.name_of(task) } else { own(by) };
@@ -432,7 +427,7 @@ impl SumLayout {
         end: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<()> {
         let Format::Machine(machine) = form.format else {
-            let mut output = Output::new();
+            let mut output = Output::default();
             let mut table = self.table(&self.sort(sums), total, &mut form);
             table.write(&mut output, terminal_width())?;
             return output.finish();

@@ -81,7 +81,7 @@ impl Options {
 /// The library's answer to a query.
 #[derive(Debug, Default)]
 pub struct Answers {
-    snapshot: Snapshot,
+    pub snapshot: Snapshot,
     /// Process ids of the query that do not exist.
     missing: Vec<u32>,
     /// The procfs hides tasks from the source that answered.
@@ -114,11 +114,6 @@ impl Answers {
         self.is_hiding = handle.lacks_hidden(query);
         self.elapsed = started.elapsed();
         Ok(())
-    }
-
-    /// The snapshot.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
     }
 
     /// The answered groups, each with its source.
@@ -356,7 +351,7 @@ pub fn write_table<'t, 's: 't>(
             });
         }
     }
-    let mut output = Output::new();
+    let mut output = Output::default();
     table.write(&mut output, terminal_width())?;
     Ok(output.finish()?)
 }

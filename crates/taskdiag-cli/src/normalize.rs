@@ -236,7 +236,7 @@ static HEX_OFFSET: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[OFFSET],
     write: |out, row, cells| match row.cell(OFFSET) {
-        Ok(Value::Unsigned(offset)) if !cells.exact() => cell::formatted(out, format_args!("{offset:#x}")),
+        Ok(Value::Unsigned(offset)) if !cells.exact => cell::formatted(out, format_args!("{offset:#x}")),
         other => cells.cell(out, &RELATION[OFFSET], other),
     },
 };

@@ -294,8 +294,8 @@ pub fn message(error: &dyn std::error::Error) -> String {
 
 /// Prints a text, which is the whole answer.
 pub fn print(text: impl AsRef<[u8]>) -> Result<Outcome, Failure> {
-    let mut output = Output::new();
-    output.buffer().extend_from_slice(text.as_ref());
+    let mut output = Output::default();
+    output.buffer.extend_from_slice(text.as_ref());
     output.finish()?;
     Ok(Outcome::Complete)
 }

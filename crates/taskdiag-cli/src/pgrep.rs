@@ -243,7 +243,7 @@ impl Criteria {
         // A part of the matches would look like all of them.
         for &(_, field, what) in &tested {
             let has = |reason| tasks.iter().any(|task| task.value(field).err() == Some(reason));
-            let mut groups = answers.snapshot().answers();
+            let mut groups = answers.snapshot.answers();
             let why = if has(Absent::NoThread) {
                 taskdiag::Error::NO_THREAD.to_owned()
             } else if groups.any(|(group, source)| group == field.group() && source.is_err()) {
@@ -663,8 +663,8 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     }
     let mut handle = args.criteria.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
-    let mut output = Output::new();
-    let out = output.buffer();
+    let mut output = Output::default();
+    let out = &mut output.buffer;
     if args.criteria.count {
         out.extend_from_slice(format!("{}\n", matches.len()).as_bytes());
     } else if !args.quiet {

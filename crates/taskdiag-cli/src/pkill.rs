@@ -123,9 +123,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut handle = args.criteria.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
     if args.criteria.count {
-        let mut output = Output::new();
+        let mut output = Output::default();
         output
-            .buffer()
+            .buffer
             .extend_from_slice(format!("{}\n", matches.len()).as_bytes());
         finish(output)?;
     }
@@ -216,9 +216,9 @@ fn send(
 }
 
 fn print(matches: &[Match], what: &str) -> Result<(), Failure> {
-    let mut output = Output::new();
+    let mut output = Output::default();
     for found in matches {
-        let out = output.buffer();
+        let out = &mut output.buffer;
         out.extend_from_slice(&found.name);
         out.extend_from_slice(format!(" {what} (pid {})\n", found.pid).as_bytes());
         output.row_ended()?;

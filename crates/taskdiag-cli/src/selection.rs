@@ -304,7 +304,7 @@ impl Processes {
     /// Reports a `--cgroup` that does not exist, if no task was found.
     pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
         match &self.cgroup {
-            Some(path) if answers.snapshot().is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
+            Some(path) if answers.snapshot.is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
                 say(format_args!(
                     "cgroup {path:?}: no such cgroup (`taskdiag ps -o cgroup` shows those that have processes)"
                 ));

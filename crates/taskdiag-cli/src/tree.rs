@@ -53,7 +53,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let options = &args.options;
     let chosen = selection::chosen_fields(&options.fields)?;
-    let (columns, fields) = (columns(chosen.items()), chosen.keys(&TREE_FIELDS));
+    let (columns, fields) = (columns(&chosen.items), chosen.keys(&TREE_FIELDS));
     let asked: Fields = match options.format() {
         Format::Table => tasks::fields(&columns),
         Format::Machine(_) => fields.iter().copied().collect(),
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         all = family.iter().map(|line| all[line.task]).collect();
     }
     let is_missing = args.root.is_some() && all.is_empty();
-    let mut sorted_by = Absences::new();
+    let mut sorted_by = Absences::default();
     selection::sort(&mut all, &sort, &mut sorted_by);
     let forest = Forest::new(&all);
     let mut lines = match args.root {
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     };
     lines.truncate(args.limit.unwrap_or(usize::MAX));
 
-    let mut missing = Absences::new();
+    let mut missing = Absences::default();
     let mut late = LateTexts::new(&mut handle, &query);
     match options.format() {
         Format::Table => {

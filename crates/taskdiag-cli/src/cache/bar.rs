@@ -61,13 +61,13 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
         ErrorKind::Denied => failure(&format_args!("{error:#} ({})", WhoMay::see_denied())),
         _ => failure(&format_args!("{error:#}")),
     };
-    let mut output = Output::new();
+    let mut output = Output::default();
     match style.format {
         Format::Table => {
             // fstat(2) does not know the size of a block device.
             let size_bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failure(&errno))?;
             let drawing = Drawing::new(style.range, size_bytes, style.source);
-            drawing.draw(path, &file, style, output.buffer()).map_err(refused)?;
+            drawing.draw(path, &file, style, &mut output.buffer).map_err(refused)?;
         }
         Format::Machine(machine) => write_runs(&file, style, machine)?.map_err(refused)?,
     }

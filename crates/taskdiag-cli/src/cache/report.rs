@@ -96,13 +96,13 @@ impl<'a> Report<'a> {
 
     /// Whether rows have waited long enough.
     pub fn is_due(&self) -> bool {
-        self.listing.written() > self.flushed_rows && self.flushed.elapsed() >= LONGEST_WAIT
+        self.listing.written > self.flushed_rows && self.flushed.elapsed() >= LONGEST_WAIT
     }
 
     /// Writes the waiting rows.
     pub fn flush(&mut self) -> io::Result<()> {
         self.flushed = Instant::now();
-        self.flushed_rows = self.listing.written();
+        self.flushed_rows = self.listing.written;
         self.listing.flush()
     }
 

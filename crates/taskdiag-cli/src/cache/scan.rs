@@ -86,7 +86,7 @@ impl<'a> Scan<'a> {
         signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
         signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
         let depth = if args.summarize { Some(0) } else { args.depth };
-        let chosen = style.layout.chosen().items().iter();
+        let chosen = style.layout.chosen.items.iter();
         let walk = Walk::new()
             .source(style.source)
             .range(style.range)
@@ -290,7 +290,7 @@ impl<'a> Scan<'a> {
             [] => Query::processes(),
             named => Query::these(named.iter().copied()),
         };
-        let query = query.fields(grouping::fields(layout.by()) | Field::StartNs);
+        let query = query.fields(grouping::fields(&layout.by) | Field::StartNs);
         let mut handle = proc::handle().with_patience(args.options.patience.patience);
         let processes = Answers::ask(&mut handle, &query)?;
         self.outcome = self.outcome.and(processes.report(&[]));

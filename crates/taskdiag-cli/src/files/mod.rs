@@ -132,7 +132,7 @@ impl Content {
     /// The fields of files to read.
     fn needs(&self, format: Format) -> Set<FileField> {
         match self {
-            Content::Sums(layout) if layout.by().iter().any(|by| !by.is_of_process()) => {
+            Content::Sums(layout) if layout.by.iter().any(|by| !by.is_of_process()) => {
                 FileField::SizeBytes | FileField::AllocatedBytes | FileField::Name
             }
             Content::Sums(_) => FileField::SizeBytes | FileField::AllocatedBytes,
@@ -148,7 +148,7 @@ impl Content {
     fn fields(&self, format: Format) -> Fields {
         Field::StartNs
             | match self {
-                Content::Sums(layout) => grouping::fields(layout.by()),
+                Content::Sums(layout) => grouping::fields(&layout.by),
                 Content::Files(_) => self.needs(format).iter().filter_map(FileField::of_tasks).collect(),
             }
     }

@@ -68,7 +68,7 @@ impl<'a> Report<'a> {
         let needs_total = self.args.deleted;
         let head = self.head(handle)?;
         let mut listing = Listing::begin(layout, Form::from(self.args.output), &head);
-        let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
+        let answer = handle.files(&self.processes.snapshot, self.request, |task, file| {
             if needs_total {
                 self.total.add(task, file);
             }
@@ -114,7 +114,7 @@ impl<'a> Report<'a> {
     }
 
     fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
-        let source = handle.prepare_files(self.processes.snapshot())?;
+        let source = handle.prepare_files(&self.processes.snapshot)?;
         Ok(Head::streaming("files", vec![("files", source.name())]))
     }
 
@@ -122,7 +122,7 @@ impl<'a> Report<'a> {
     pub(super) fn sums(&mut self, handle: &mut Handle, layout: &SumLayout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
         let mut sums: HashMap<Vec<Name>, Sum> = HashMap::new();
-        let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
+        let answer = handle.files(&self.processes.snapshot, self.request, |task, file| {
             self.total.add(task, file);
             Report::count_missing(&mut self.missing, file);
             let names = layout.names(task, |_| own_name(file));
@@ -138,7 +138,7 @@ impl<'a> Report<'a> {
     /// Reports what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
         let [denied, silent, no_thread, truncated] = self.missing;
-        let unknown = self.total.unknown();
+        let unknown = self.total.unknown;
         // For denied values, a message below decides whether the answer is incomplete.
         let unknown_and_denied = if unknown <= denied { unknown } else { 0 };
         if unknown_and_denied > 0 {

@@ -33,8 +33,9 @@ pub struct Sum {
     files: HashSet<(Device, u64)>,
     /// The space that each deleted file holds. One process may show it where another does not.
     deleted: HashMap<(Device, u64), Known<u64>>,
-    /// The number of uses of unknown files.
-    unknown: u64,
+    /// The number of uses of files whose device and inode number are unknown. Only `opens` and
+    /// `processes` include them.
+    pub unknown: u64,
 }
 
 impl Sum {
@@ -70,12 +71,6 @@ impl Sum {
         // File systems of users may claim any size.
         let mut spaces = self.deleted.values();
         spaces.try_fold(0, |sum: u64, space| Ok(sum.saturating_add((*space)?)))
-    }
-
-    /// The number of uses of files whose device and inode number are unknown. Only the first two
-    /// numbers include them.
-    pub fn unknown(&self) -> u64 {
-        self.unknown
     }
 }
 

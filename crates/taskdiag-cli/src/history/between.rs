@@ -36,7 +36,7 @@ impl Between {
     /// Reads the samples of a period and the one before it, which is the base of what grows. Each is
     /// given to `visit`. Also returns what is missing.
     pub fn read(library: Library, times: &Range<i64>, visit: Visit<'_>) -> Result<(Between, Vec<String>), Failure> {
-        let path = library.path().display().to_string();
+        let path = library.path.display().to_string();
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
         let mut timeline = Timeline::new(library);
         let (places, mut said) = places(&mut timeline, times);
@@ -144,7 +144,7 @@ impl Reader {
         self.snapshot.clear(Field::ALL.iter().copied().collect::<Fields>());
         decoder
             .tasks_into(&Figures::new(), &mut self.snapshot)
-            .map_err(|damage| format!("{}: {damage}", place.segment()))?;
+            .map_err(|damage| format!("{}: {damage}", place.segment))?;
         self.span.add(&self.snapshot, place.time.boot_ns, before_ns);
         visit(place.time.boot_ns, before_ns, &self.snapshot);
         if let Some(before_ns) = before_ns {

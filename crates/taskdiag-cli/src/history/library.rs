@@ -30,7 +30,7 @@ pub struct Segment {
 /// A directory with a recording.
 #[derive(Debug)]
 pub struct Library {
-    path: PathBuf,
+    pub path: PathBuf,
     /// Sorted by tier, finest first, and by time.
     segments: Vec<Segment>,
 }
@@ -172,11 +172,6 @@ impl Library {
         let mut outline = Outline::default();
         outline.scan(bytes.get(MAGIC.len()..)?);
         outline.times.last().map(|time| time.wall_ns)
-    }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Opens a segment. `None` if it ends within its first piece. The error describes the damage.

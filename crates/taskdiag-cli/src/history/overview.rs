@@ -79,20 +79,17 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         .iter()
         .map(|segment| (segment, contents(&library, segment, args.verify)))
         .collect();
-    let mut output = Output::new();
+    let mut output = Output::default();
     if args.json {
-        write_json(&looked_at, output.buffer());
+        write_json(&looked_at, &mut output.buffer);
     } else {
-        output.buffer().extend_from_slice(overview(&looked_at).as_bytes());
+        output.buffer.extend_from_slice(overview(&looked_at).as_bytes());
     }
     output.finish()?;
     let mut outcome = Outcome::Complete;
     for (segment, contents) in &looked_at {
         if let Some(damage) = &contents.damage {
-            say(format_args!(
-                "{}: {damage}",
-                library.path().join(&segment.name).display()
-            ));
+            say(format_args!("{}: {damage}", library.path.join(&segment.name).display()));
             outcome = Outcome::Partial;
         }
     }

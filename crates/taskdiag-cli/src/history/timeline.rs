@@ -17,18 +17,11 @@ use crate::host::{MemInfo, Memory, Times};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleId {
     /// The name of its segment.
-    segment: Arc<str>,
+    pub segment: Arc<str>,
     /// How fine it is.
     pub tier: &'static Tier,
     /// When it was taken.
     pub time: Time,
-}
-
-impl SampleId {
-    /// The name of its segment.
-    pub fn segment(&self) -> &str {
-        &self.segment
-    }
 }
 
 /// The cached facts about a segment.

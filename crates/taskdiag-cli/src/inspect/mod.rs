@@ -109,16 +109,16 @@ fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart<'_>]) -> st
     let answers = facts.process.answers();
     let sources = answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())));
     let head = Head::new("inspect", sources.collect(), facts.process.counters().named());
-    let mut output = Output::new();
-    let mut document = Document::begin(output.buffer(), machine, &head, None::<[&str; 0]>);
-    document.row(output.buffer(), |out| write::as_json(out, parts));
-    document.end(output.buffer(), |_| {});
+    let mut output = Output::default();
+    let mut document = Document::begin(&mut output.buffer, machine, &head, None::<[&str; 0]>);
+    document.row(&mut output.buffer, |out| write::as_json(out, parts));
+    document.end(&mut output.buffer, |_| {});
     output.finish()
 }
 
 /// Reports what is missing. What this kernel does not have is mentioned only on the page.
 fn report(parts: &[PagePart<'_>]) -> Outcome {
-    let mut absences = Absences::new();
+    let mut absences = Absences::default();
     let mut count = |task: &Task<'_>, part: &PagePart<'_>| {
         for &field in part.section.fields() {
             if let Err(reason) = task.value(field) {

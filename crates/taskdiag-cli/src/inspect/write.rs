@@ -40,7 +40,7 @@ pub struct Look {
 
 /// Writes the page for people.
 pub fn for_people(parts: &[PagePart<'_>], look: Look) -> io::Result<()> {
-    let mut output = Output::new();
+    let mut output = Output::default();
     let mut writer = Writer {
         look,
         named: Cells::new(look.exact, true),
@@ -48,7 +48,7 @@ pub fn for_people(parts: &[PagePart<'_>], look: Look) -> io::Result<()> {
     };
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
-            output.buffer().push(b'\n');
+            output.buffer.push(b'\n');
         }
         write_title(&mut output, part.section.info().title)?;
         writer.part(part).write(&mut output, terminal_width())?;
@@ -144,7 +144,7 @@ impl Writer {
         let columns: Vec<ListingColumn> = fields.iter().map(|&field| tasks::shown(field)).collect();
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
         let mut table = indented(columns.iter().map(|shown| shown.align(&tasks::RELATION)), &names);
-        let mut absences = Absences::new();
+        let mut absences = Absences::default();
         for task in rows {
             for (index, shown) in columns.iter().enumerate() {
                 table.cell(|out| {

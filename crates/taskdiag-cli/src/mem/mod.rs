@@ -143,7 +143,7 @@ static AGE_IN_SECONDS: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::RollupAgeNs as usize],
     write: |out, row, cells| match row.cell(Field::RollupAgeNs.index()) {
-        Ok(Value::Unsigned(ns)) if !cells.exact() => {
+        Ok(Value::Unsigned(ns)) if !cells.exact => {
             out.extend_from_slice(format!("{:.1}s", ns as f64 / 1e9).as_bytes());
         }
         other => cells.cell(out, &tasks::RELATION[Field::RollupAgeNs.index()], other),
@@ -173,7 +173,7 @@ enum RowKind {
 impl RowKind {
     fn new(args: &Args) -> Result<RowKind, Failure> {
         let chosen = selection::chosen_fields(&args.options.fields)?;
-        if !chosen.items().is_empty() && (args.total || !args.by.is_empty()) {
+        if !chosen.items.is_empty() && (args.total || !args.by.is_empty()) {
             return Err("-o chooses fields of processes; --by and --total always show the same sums".into());
         }
         if args.total || !args.by.is_empty() {
@@ -209,7 +209,7 @@ impl RowKind {
                 }
                 asked |= sort.iter().map(|by| by.key).collect::<Fields>();
             }
-            RowKind::Sums(layout) => asked |= grouping::fields(layout.by()),
+            RowKind::Sums(layout) => asked |= grouping::fields(&layout.by),
         }
         asked
     }

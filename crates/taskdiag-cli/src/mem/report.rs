@@ -62,14 +62,14 @@ impl Report<'_> {
             of_all |= sort.iter().map(|by| by.key).collect::<Fields>();
         }
         let of_all: Vec<Field> = of_all.iter().collect();
-        let mut missing = Absences::new();
+        let mut missing = Absences::default();
         for task in &tasks {
             for &field in &of_all {
                 let _ = missing.value(task, field);
             }
         }
         let count = tasks.len();
-        let mut shown = Absences::new();
+        let mut shown = Absences::default();
         match self.args.options.format() {
             Format::Table => self.table(&mut tasks, &total, sample, &mut shown)?,
             Format::Machine(machine) => self.machine(machine, &answers, &mut tasks, &total, sample, &mut shown)?,
@@ -97,7 +97,7 @@ impl Report<'_> {
         sample: Option<Sample<'_>>,
         missing: &mut Absences,
     ) -> Result<(), Failure> {
-        let mut output = Output::new();
+        let mut output = Output::default();
         let size = terminal::size();
         let width = size.map(|size| size.columns);
         let mut limit = self.limit();
@@ -105,9 +105,9 @@ impl Report<'_> {
             (Some(_), Some(size)) => {
                 // The heading, the total, the line with the cursor, and one for a message.
                 limit = limit.min(size.rows.saturating_sub(4));
-                output.buffer().extend_from_slice(b"\x1b[H\x1b[2J");
+                output.buffer.extend_from_slice(b"\x1b[H\x1b[2J");
             }
-            (Some(sample), None) if sample.number > 0 => output.buffer().push(b'\n'),
+            (Some(sample), None) if sample.number > 0 => output.buffer.push(b'\n'),
             _ => {}
         }
         let header = !self.args.options.no_header;
@@ -122,7 +122,7 @@ impl Report<'_> {
                 ) {
                     columns.splice(rss + 1..rss + 1, HUGETLB);
                 }
-                selection::sort(processes, sort, &mut Absences::new());
+                selection::sort(processes, sort, &mut Absences::default());
                 processes.truncate(limit);
                 let mut table = tasks::table(&columns, processes.len() + 1, header);
                 for task in &*processes {
@@ -173,7 +173,7 @@ impl Report<'_> {
         let begun = self.rows.take();
         let rows = match &self.kind {
             RowKind::Processes { fields, sort, .. } => {
-                selection::sort(processes, sort, &mut Absences::new());
+                selection::sort(processes, sort, &mut Absences::default());
                 processes.truncate(self.limit());
                 let (columns, cells) = (Sum::columns(), total.cells());
                 let listed = TaskRows {
@@ -193,7 +193,7 @@ impl Report<'_> {
             }
             RowKind::Sums(layout) => {
                 let begin = || {
-                    let (sources, counters) = (answers.sources().collect(), answers.snapshot().counters());
+                    let (sources, counters) = (answers.sources().collect(), answers.snapshot.counters());
                     let head = match sample {
                         None => Head::new("mem", sources, counters.named()),
                         Some(_) => Head::streaming("mem", sources),

@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     };
     drop(shown);
 
-    let mut missing = Absences::new();
+    let mut missing = Absences::default();
     let mut counts = Tally::default();
     let tasks = answers.tasks();
     tasks.iter().for_each(|task| counts.add(task, &mut missing));
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     match args.options.format() {
         Format::Table => table(args, &account)?,
         Format::Machine(machine) => {
-            let counters = answers.snapshot().counters().named().chain([
+            let counters = answers.snapshot.counters().named().chain([
                 ("processes_count", counts.read + counts.missing),
                 ("missing_count", counts.missing),
             ]);
@@ -182,7 +182,7 @@ fn table(args: &Args, account: &Account) -> Result<(), Failure> {
         let name = line.name.trim_end_matches("_bytes").replace('_', " ");
         row(line.bytes, depth, &name, &line.meaning);
     }
-    let mut output = Output::new();
+    let mut output = Output::default();
     table.write(&mut output, terminal_width())?;
     Ok(output.finish()?)
 }

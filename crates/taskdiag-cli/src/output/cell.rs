@@ -29,7 +29,7 @@ pub fn is_number(kind: Kind) -> bool {
 /// Writes the values of cells for people. A missing value is `-`.
 #[derive(Debug)]
 pub struct Cells {
-    exact: bool,
+    pub exact: bool,
     clock: Option<Clock>,
     /// Whether to write names in place of numbers that have names.
     named: bool,
@@ -99,11 +99,6 @@ impl Cells {
             Some(scale) => scale.write(out, bytes),
             None => people::size(out, bytes),
         }
-    }
-
-    /// Whether sizes and times are written exactly.
-    pub fn exact(&self) -> bool {
-        self.exact
     }
 
     /// Appends what a row has in a column.

@@ -199,14 +199,16 @@ impl ColumnarWriter {
         let batch = batch(&mut all, &mut absent)?;
         let schema = batch.schema();
         let writer = match form {
-            Columnar::Arrow => Writer::Arrow(Box::new(StreamWriter::try_new(Output::new(), &schema).map_err(failed)?)),
+            Columnar::Arrow => Writer::Arrow(Box::new(
+                StreamWriter::try_new(Output::default(), &schema).map_err(failed)?,
+            )),
             Columnar::Parquet => {
                 let level = ZstdLevel::try_new(3).map_err(io::Error::other)?;
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::ZSTD(level))
                     .set_created_by(format!("taskdiag {}", env!("CARGO_PKG_VERSION")))
                     .build();
-                let writer = ArrowWriter::try_new(Output::new(), schema, Some(properties));
+                let writer = ArrowWriter::try_new(Output::default(), schema, Some(properties));
                 Writer::Parquet(Box::new(writer.map_err(io::Error::other)?))
             }
         };
@@ -306,7 +308,7 @@ fn failed(error: ArrowError) -> io::Error {
 
 impl io::Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer().extend_from_slice(bytes);
+        self.buffer.extend_from_slice(bytes);
         self.row_ended()?;
         Ok(bytes.len())
     }

@@ -130,7 +130,8 @@ pub struct DefaultColumns {
 #[derive(Debug)]
 pub struct Layout {
     relation: &'static [ColumnInfo],
-    chosen: Chosen<usize>,
+    /// What `-o` chose.
+    pub chosen: Chosen<usize>,
     /// The columns of the table.
     pub table: Vec<ListingColumn>,
     /// The columns for programs.
@@ -160,11 +161,6 @@ impl Layout {
             sort: sort_keys(sort, relation)?,
             limit: limit.unwrap_or(usize::MAX),
         })
-    }
-
-    /// What `-o` chose.
-    pub fn chosen(&self) -> &Chosen<usize> {
-        &self.chosen
     }
 
     /// Whether `-o` or `--sort` names a column.
@@ -269,7 +265,8 @@ pub struct Listing<'a> {
     /// The columns that a kept row needs.
     needs: Vec<usize>,
     kept: Vec<OwnedRow>,
-    written: usize,
+    /// How many rows have been written.
+    pub written: usize,
     failure: Option<io::Error>,
     /// Values that were missing in the written rows.
     pub absences: Absences,
@@ -311,7 +308,7 @@ impl<'a> Listing<'a> {
                 }
                 Sink::Table {
                     table: Box::new(table),
-                    output: Output::new(),
+                    output: Output::default(),
                     waiting: 0,
                 }
             }
@@ -325,7 +322,7 @@ impl<'a> Listing<'a> {
             kept: Vec::new(),
             written: 0,
             failure: None,
-            absences: Absences::new(),
+            absences: Absences::default(),
         }
     }
 
@@ -363,11 +360,6 @@ impl<'a> Listing<'a> {
     /// The error of a row that could not be written.
     pub fn failed(&mut self) -> io::Result<()> {
         self.failure.take().map_or(Ok(()), Err)
-    }
-
-    /// How many rows have been written.
-    pub fn written(&self) -> usize {
-        self.written
     }
 
     fn sort(&mut self) {

@@ -36,22 +36,13 @@ pub fn check_open() -> io::Result<()> {
 }
 
 /// Standard output.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Output {
-    buffer: Vec<u8>,
+    /// What is not written yet.
+    pub buffer: Vec<u8>,
 }
 
 impl Output {
-    /// An empty output.
-    pub fn new() -> Output {
-        Output { buffer: Vec::new() }
-    }
-
-    /// The buffer, for appending.
-    pub fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.buffer
-    }
-
     /// Writes the buffer if it is large enough. Call it after each row.
     pub fn row_ended(&mut self) -> io::Result<()> {
         if self.buffer.len() >= WRITE_BYTES {

@@ -183,11 +183,6 @@ pub const REASONS: [Absent; 7] = [
 ];
 
 impl Absences {
-    /// Nothing counted yet.
-    pub fn new() -> Absences {
-        Absences::default()
-    }
-
     /// The value in a column. Counts a missing value.
     #[inline]
     pub fn value<'a, R: Row + ?Sized>(&mut self, row: &'a R, column: impl Index) -> Cell<'a> {
@@ -258,7 +253,7 @@ pub mod tests {
     /// reason and number.
     #[test]
     fn absences_are_summarised_by_reason_and_count() {
-        let mut absences = Absences::new();
+        let mut absences = Absences::default();
         let row = TestRow(vec![
             (Field::NsNet, Err(Absent::Denied)),
             (Field::NsMnt, Err(Absent::Denied)),

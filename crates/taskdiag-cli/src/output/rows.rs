@@ -194,9 +194,9 @@ impl Rows {
             };
         }
         let writer = RowWriter::new(machine, columns, options.named);
-        let mut output = Output::new();
+        let mut output = Output::default();
         let header = options.header.then(|| writer.header());
-        let document = Document::begin(output.buffer(), machine, head, header);
+        let document = Document::begin(&mut output.buffer, machine, head, header);
         Rows {
             machine,
             sink: Sink::Text {
@@ -212,7 +212,7 @@ impl Rows {
     pub fn sample(&mut self, sample: Sample<'_>, rows: usize) -> io::Result<()> {
         self.sample = vec![OwnedValue::Unsigned(sample.number)];
         if let (Machine::Jsonl, Sink::Text { output, .. }) = (self.machine, &mut self.sink) {
-            document::sample(output.buffer(), sample, rows);
+            document::sample(&mut output.buffer, sample, rows);
         }
         if self.machine != Machine::Jsonl {
             self.sample.push(OwnedValue::Text(sample.time.into()));
@@ -233,7 +233,7 @@ impl Rows {
                 document,
                 output,
             } => {
-                document.row(output.buffer(), |out| match sample.len() {
+                document.row(&mut output.buffer, |out| match sample.len() {
                     0 => writer.write(out, cell),
                     _ => writer.write(out, with_sample(sample, cell)),
                 });
@@ -273,7 +273,7 @@ impl Rows {
             Sink::Text {
                 document, mut output, ..
             } => {
-                document.end(output.buffer(), write);
+                document.end(&mut output.buffer, write);
                 output.finish()
             }
             #[cfg(feature = "arrow")]
@@ -428,7 +428,7 @@ mod tests {
             let Sink::Text { output, .. } = &mut rows.sink else {
                 panic!("it is text");
             };
-            String::from_utf8(std::mem::take(output.buffer())).expect("made of UTF-8")
+            String::from_utf8(std::mem::take(&mut output.buffer)).expect("made of UTF-8")
         };
         assert_eq!(written(Machine::Csv), "sample,time,a\n0,now,5\n1,now,\n");
         let lines = "{\"sample\":0,\"time\":\"now\",\"rows\":1}\n{\"sample\":0,\"a\":5}\n\

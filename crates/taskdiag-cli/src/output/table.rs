@@ -167,7 +167,7 @@ impl Table {
         let is_other = self.before.as_ref().is_some_and(|before| *before != shown);
         if self.heading.is_due || is_other {
             let cells = cells(&self.heading.bytes, 0, &self.heading.cells);
-            layout.line(output.buffer(), &self.columns, cells, |_, _| Style::Bold);
+            layout.line(&mut output.buffer, &self.columns, cells, |_, _| Style::Bold);
             output.row_ended()?;
             self.heading.is_due = false;
             self.before = Some(shown);
@@ -179,7 +179,7 @@ impl Table {
         let mut start = 0;
         for row in self.cells.chunks_exact(self.columns.len()) {
             let cells = cells(&self.bytes, start, row);
-            layout.line(output.buffer(), &self.columns, cells, style);
+            layout.line(&mut output.buffer, &self.columns, cells, style);
             start = row[row.len() - 1].end;
             output.row_ended()?;
         }
@@ -410,9 +410,9 @@ mod tests {
     }
 
     fn text(table: &mut Table, limit: Option<usize>) -> String {
-        let mut output = Output::new();
+        let mut output = Output::default();
         table.write(&mut output, limit).expect("nothing is written yet");
-        let text = String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8");
+        let text = String::from_utf8(std::mem::take(&mut output.buffer)).expect("the cells are UTF-8");
         // Independent of the locale of the tests.
         text.replace('+', "…")
     }

@@ -83,7 +83,7 @@ pub static START: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::StartNs as usize],
     write: |out, row, cells| match value(row, Field::StartNs) {
-        Some(Value::Unsigned(ns)) if cells.exact() => people::number(out, ns),
+        Some(Value::Unsigned(ns)) if cells.exact => people::number(out, ns),
         Some(Value::Unsigned(ns)) => cells.clock().short_date(out, ns as i64),
         Some(Value::Signed(ns)) => cells.clock().short_date(out, ns),
         _ => out.push(b'-'),
@@ -97,7 +97,7 @@ pub static TIME: CompositeCell = CompositeCell {
     write: |out, row, cells| match (value(row, Field::UtimeNs), value(row, Field::StimeNs)) {
         (Some(Value::Unsigned(user)), Some(Value::Unsigned(system))) => {
             let sum = user.saturating_add(system);
-            if cells.exact() {
+            if cells.exact {
                 people::number(out, sum)
             } else {
                 people::duration(out, sum)
@@ -152,7 +152,7 @@ mod tests {
             shown,
             row,
             &mut Cells::new(exact, false),
-            &mut Absences::new(),
+            &mut Absences::default(),
         );
         String::from_utf8(out).expect("cells are UTF-8")
     }

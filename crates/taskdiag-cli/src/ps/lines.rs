@@ -140,7 +140,7 @@ impl Lines {
             .filter(|&page| page > 0 && self.has_header);
         let header = |output: &mut Output| {
             if self.has_header {
-                let out = output.buffer();
+                let out = &mut output.buffer;
                 Style::Bold.apply(out, is_colored(), |out| {
                     self.line(out, &widths, &cells_of(0), None, screen);
                 });
@@ -157,7 +157,7 @@ impl Lines {
             if starts_page {
                 header(output);
             }
-            let out = output.buffer();
+            let out = &mut output.buffer;
             self.line(out, &widths, &cells_of(line), Some(end), screen);
             out.push(b'\n');
             output.row_ended()?;
@@ -275,10 +275,10 @@ mod tests {
         for text in cells {
             lines.cell(|out| out.extend_from_slice(text.as_bytes()));
         }
-        let mut output = Output::new();
+        let mut output = Output::default();
         let screen = columns.map_or(Screen::Endless, Screen::Wraps);
         lines.write(&mut output, screen, rows).expect("nothing is written yet");
-        String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
+        String::from_utf8(std::mem::take(&mut output.buffer)).expect("the cells are UTF-8")
     }
 
     const fn place(justify: Justify, width: usize) -> ColumnLayout {
@@ -343,11 +343,11 @@ mod tests {
             for text in ["PID", "PPID", "COMMAND", "1", "2", "日本語"] {
                 lines.cell(|out| out.extend_from_slice(text.as_bytes()));
             }
-            let mut output = Output::new();
+            let mut output = Output::default();
             lines
                 .write(&mut output, Screen::Cuts(columns), None)
                 .expect("nothing is written yet");
-            String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
+            String::from_utf8(std::mem::take(&mut output.buffer)).expect("the cells are UTF-8")
         };
         assert_eq!(written(30), "  PID  PPID COMMAND\n    1     2 日本語\n");
         assert_eq!(written(17), "  PID  PPID COMMA\n    1     2 日本\n");
@@ -376,7 +376,7 @@ mod tests {
             ),
         ] {
             let mut all = vec!["PID".to_owned(), "COMMAND".to_owned()];
-            let (mut lines, mut output) = (Lines::new(places.to_vec(), true), Output::new());
+            let (mut lines, mut output) = (Lines::new(places.to_vec(), true), Output::default());
             all.iter()
                 .for_each(|text| lines.cell(|out| out.extend_from_slice(text.as_bytes())));
             let mut most = 0;
@@ -392,7 +392,7 @@ mod tests {
             lines.write(&mut output, Screen::Endless, page).expect("a buffer");
             let texts: Vec<&str> = all.iter().map(String::as_str).collect();
             let at_once = written(&places, &texts, true, None, page);
-            assert!(std::mem::take(output.buffer()) == at_once.as_bytes(), "{page:?}");
+            assert!(std::mem::take(&mut output.buffer) == at_once.as_bytes(), "{page:?}");
             assert_eq!(most > 2 * LONG, is_kept);
         }
     }

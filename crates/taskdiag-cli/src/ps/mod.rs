@@ -95,11 +95,11 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     let mut tasks = answers.tasks();
     let considered = tasks.len();
     // What is only shown is counted while it is written.
-    let mut sorted_by = Absences::new();
+    let mut sorted_by = Absences::default();
     let tree = arrange(&mut tasks, args, &request, &mut host, &mut sorted_by);
     tasks.truncate(request.limit);
 
-    let mut missing = Absences::new();
+    let mut missing = Absences::default();
     let threads = match args.ps_options.threads {
         Threads::Below => Some(Answers::ask(&mut handle, &threads_of(&tasks, request.query.fields))?),
         Threads::No | Threads::Rows => None,

@@ -110,7 +110,7 @@ pub fn write_lines(
         }
     }
     let mut cells = Cells::new(options.bytes, options.names);
-    let (mut output, page) = (Output::new(), ps_options.page());
+    let (mut output, page) = (Output::default(), ps_options.page());
     for row in rows {
         let task = late.task(&row.task, lines.kept());
         for (column, &room) in columns.iter().zip(&rooms) {

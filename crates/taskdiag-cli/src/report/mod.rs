@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
 /// Reports what the page about the present moment lacks.
 fn lacks(answers: &Answers) -> Outcome {
     let tasks = answers.tasks();
-    let mut missing = Absences::new();
+    let mut missing = Absences::default();
     for task in &tasks {
         let _ = missing.value(task, Field::PssBytes);
     }
@@ -122,7 +122,7 @@ fn of_now(args: &Args) -> Result<((Contents, String), Answers), Failure> {
     let answers = Answers::ask(&mut handle, &query)?;
     let info = MemInfo::read().ok();
     let wall_ns = wall_ns();
-    let present = Present::new(answers.snapshot(), info.as_ref(), wall_ns);
+    let present = Present::new(&answers.snapshot, info.as_ref(), wall_ns);
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy().into_owned();
     let mut notes = Vec::new();
@@ -307,8 +307,8 @@ fn cache_command(path: &Path) -> String {
 /// Writes a page either completely or not at all.
 fn write(path: &Path, page: &[u8]) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
-        let mut output = Output::new();
-        output.buffer().extend_from_slice(page);
+        let mut output = Output::default();
+        output.buffer.extend_from_slice(page);
         return Ok(output.finish()?);
     }
     let wrong =

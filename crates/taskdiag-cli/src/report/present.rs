@@ -126,7 +126,7 @@ impl Present {
             ..Present::default()
         };
         let mut tally = SystemTally::default();
-        let mut absences = Absences::new();
+        let mut absences = Absences::default();
         for task in &tasks {
             tally.add(task, &mut absences);
             match memory.of(task) {

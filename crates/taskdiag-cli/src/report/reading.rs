@@ -138,7 +138,7 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
 pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     let nothing = format!(
         "{0}: nothing was recorded in that time: `taskdiag history {0}` shows what there is",
-        library.path().display()
+        library.path.display()
     );
     let Some(candidate) = choose(library, times) else {
         return Err(nothing.into());

@@ -228,7 +228,7 @@ impl Args {
     fn query(&self, content: &Content, request: &Request) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
         if let Content::Sums(layout, _) = content {
-            fields |= grouping::fields(layout.by());
+            fields |= grouping::fields(&layout.by);
         }
         let query = if self.named.is_empty() {
             let looks_at = request.filter.as_ref().map(Filter::fields).unwrap_or_default();

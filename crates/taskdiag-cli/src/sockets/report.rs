@@ -37,7 +37,7 @@ impl<'a> Report<'a> {
     pub(super) fn sockets(&mut self, handle: &mut Handle, layout: &Layout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
         let mut listing = Listing::begin(layout, Form::from(self.args.output), &head);
-        let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
+        let answer = handle.sockets(&self.processes.snapshot, self.request, |socket| {
             self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
             listing.row(&Row::new(socket))
         })?;
@@ -54,7 +54,7 @@ impl<'a> Report<'a> {
     fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
         let mut sources = vec![("sockets", "sock_diag")];
         if self.request.fields.contains(SocketField::Owners) {
-            sources.push(("owners", handle.prepare_files(self.processes.snapshot())?.name()));
+            sources.push(("owners", handle.prepare_files(&self.processes.snapshot)?.name()));
         }
         Ok(Head::streaming("sockets", sources))
     }
@@ -62,9 +62,9 @@ impl<'a> Report<'a> {
     /// Writes sums.
     pub(super) fn sums(&mut self, handle: &mut Handle, layout: &SumLayout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
-        let mut sums = Sums::new(layout, self.processes.snapshot());
+        let mut sums = Sums::new(layout, &self.processes.snapshot);
         let mut total = Sum::default();
-        let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
+        let answer = handle.sockets(&self.processes.snapshot, self.request, |socket| {
             self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
             let owners = socket.owners.ok().flatten().unwrap_or_default();
             total.add(socket, owners.iter().map(|owner| owner.pid));

@@ -177,7 +177,7 @@ impl<'a> Sums<'a> {
 
     /// The groups of a socket; `of_process` gives those of an owner.
     fn names_of(&self, socket: &Socket<'_>, of_process: impl Fn(usize) -> Name) -> Vec<Name> {
-        let by = self.layout.by().iter().enumerate();
+        let by = self.layout.by.iter().enumerate();
         by.map(|(index, by)| {
             if by.is_of_process() {
                 of_process(index)

@@ -227,12 +227,12 @@ impl<'a> App<'a> {
             let lines = self.with_scene((draw::header_width(width), HEADER_HEIGHT), |scene, layout, memory| {
                 draw::lines(scene, layout, memory, width)
             });
-            let mut output = Output::new();
+            let mut output = Output::default();
             let end = if sample + 1 < count { "\n\n" } else { "\n" };
-            output.buffer().extend_from_slice((lines.join("\n") + end).as_bytes());
+            output.buffer.extend_from_slice((lines.join("\n") + end).as_bytes());
             output.finish()?;
         }
-        let missing = self.model.snapshot().missing();
+        let missing = self.model.snapshot.missing();
         missing.iter().for_each(|&pid| say(lacking(pid)));
         Ok(Outcome::partial_if(!missing.is_empty()))
     }

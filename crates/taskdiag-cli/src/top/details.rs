@@ -177,7 +177,7 @@ impl Lister {
         if self.rows.len() == MAX_ROWS {
             return ControlFlow::Break(());
         }
-        let (relation, cells, mut absences) = (self.relation, &mut self.cells, Absences::new());
+        let (relation, cells, mut absences) = (self.relation, &mut self.cells, Absences::default());
         let mut cell =
             |shown: &ListingColumn| text::written(|out| shown.write(out, relation, row, cells, &mut absences));
         self.rows.push(self.shown.iter().map(&mut cell).collect());
@@ -344,7 +344,7 @@ fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<Lists, R
     let mut threads: Vec<(&Activity, Task<'_>)> = activities.iter().zip(snapshot.tasks()).collect();
     let cpu = |activity: &Activity| activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY);
     threads.sort_by(|(a, _), (b, _)| cpu(b).total_cmp(&cpu(a)));
-    let (mut cells, mut absences) = (Cells::new(false, false), Absences::new());
+    let (mut cells, mut absences) = (Cells::new(false, false), Absences::default());
     let mut cell = |show: &TopColumn, (activity, task): &(&Activity, Task<'_>)| {
         text::written(|out| match show {
             TopColumn::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),

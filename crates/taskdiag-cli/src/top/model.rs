@@ -56,11 +56,12 @@ impl States {
 /// What is known about the rows.
 #[derive(Default)]
 pub struct Model {
-    snapshot: Snapshot,
+    /// The survey.
+    pub snapshot: Snapshot,
     /// What each task of the survey did.
     rates: Vec<Rates>,
     /// The kind of the survey's rows.
-    rows: Rows,
+    pub rows: Rows,
     last: LastSurvey,
     /// The processor time of tasks.
     pub trends: Trends<Identity>,
@@ -72,11 +73,13 @@ pub struct Model {
     /// The processor time of groups.
     pub group_trends: Trends<Vec<Name>>,
     names: Names,
-    states: States,
+    /// The tasks of the rows by their states.
+    pub states: States,
     groups: Vec<Group>,
     /// The rows in order: indices of tasks or groups, with their places in the tree.
-    lines: Vec<Line>,
-    look: Snapshot,
+    pub lines: Vec<Line>,
+    /// The close look.
+    pub look: Snapshot,
     /// The indices of the tasks of the close look.
     looked_at: HashMap<Identity, usize>,
     /// The number of rows that fit on the screen.
@@ -242,31 +245,6 @@ impl Model {
     /// Sets the number of rows that fit on the screen.
     pub fn set_height(&mut self, height: usize) {
         self.height = height;
-    }
-
-    /// The kind of the rows.
-    pub fn rows(&self) -> Rows {
-        self.rows
-    }
-
-    /// The tasks of the rows by their states.
-    pub fn states(&self) -> States {
-        self.states
-    }
-
-    /// The survey.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
-    /// The close look.
-    pub fn close_look(&self) -> &Snapshot {
-        &self.look
-    }
-
-    /// All rows in order.
-    pub fn lines(&self) -> &[Line] {
-        &self.lines
     }
 
     /// A row that is a task.

@@ -39,7 +39,7 @@ pub struct Recording {
 impl Recording {
     /// Starts at the sample that was read last. `damages` were found on the way there.
     pub fn new(library: Library, decoder: &Decoder, damages: &[String]) -> Result<Recording, Failure> {
-        let path = library.path().display().to_string();
+        let path = library.path.display().to_string();
         let mut timeline = Timeline::new(library);
         let place = timeline
             .exactly(decoder.time.wall_ns)

@@ -326,7 +326,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     fields |= request
         .sums
         .as_ref()
-        .map_or(Fields::NONE, |sums| grouping::fields(sums.by()));
+        .map_or(Fields::NONE, |sums| grouping::fields(&sums.by));
     // These identify a task and show whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
     if preset.is_of_network {
@@ -388,7 +388,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     if preset.is_of_network && request.past.is_none() {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
-        history.add(answers.snapshot(), moment);
+        history.add(&answers.snapshot, moment);
         std::thread::sleep(request.delay);
     }
     let mut screen = Screen::new(preset.command, options, shown);
@@ -402,9 +402,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         if preset.is_of_network {
-            net::check(answers.snapshot(), request.past.is_some())?;
+            net::check(&answers.snapshot, request.past.is_some())?;
         }
-        let activities = history.add(answers.snapshot(), end.unwrap_or(moment));
+        let activities = history.add(&answers.snapshot, end.unwrap_or(moment));
         let limit = request.limit.unwrap_or(usize::MAX);
         let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
             if preset.is_of_network {
@@ -426,7 +426,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             time: &time,
         };
         let sums = match (&request.sums, &mut remotes) {
-            (Some(layout), Some(remotes)) => Some(remotes.read(layout, answers.snapshot())?),
+            (Some(layout), Some(remotes)) => Some(remotes.read(layout, &answers.snapshot)?),
             (Some(layout), None) => Some(net::sums(&rows, layout)),
             (None, _) => None,
         };
@@ -459,7 +459,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         net::say_unseen();
     }
     if preset.is_of_network && is_quiet && options.format() == Format::Table {
-        net::say_loopback(answers.snapshot());
+        net::say_loopback(&answers.snapshot);
     }
     if restarts > 0 {
         say(format_args!(
@@ -473,7 +473,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
 
 /// Whether all processes that the query names have ended.
 fn all_listed_ended(query: &Query, answers: &Answers) -> bool {
-    query.scope.is_listed() && answers.snapshot().missing().len() == query.pids.len()
+    query.scope.is_listed() && answers.snapshot.missing().len() == query.pids.len()
 }
 
 /// All tasks that exist.
@@ -504,7 +504,7 @@ fn ordered<'a>(
     (sort, limit): (&[SortBy<usize>], usize),
     missing: &mut Absences,
 ) -> Vec<RatedTask<'a>> {
-    let tasks = answers.snapshot().tasks().zip(activities);
+    let tasks = answers.snapshot.tasks().zip(activities);
     let is_wanted = |task: &Task<'_>, rates: &Rates| {
         filter.is_none_or(|filter| is_true_of(filter, task, rates[Rate::Cpu as usize].ok()))
     };

@@ -105,7 +105,7 @@ impl Rate {
     /// Appends it for people; `-` if there is none.
     pub fn write(self, out: &mut Vec<u8>, value: Option<f64>, cells: &mut Cells) {
         match value {
-            Some(bytes) if self.info().kind == Kind::Bytes && !cells.exact() => cells.size(out, bytes as u64),
+            Some(bytes) if self.info().kind == Kind::Bytes && !cells.exact => cells.size(out, bytes as u64),
             Some(rate) => formatted(out, format_args!("{rate:.1}")),
             None => out.push(b'-'),
         }

@@ -35,11 +35,11 @@ pub struct RemoteSums {
 impl RemoteSums {
     /// Begins to count, if something is added up by the other end.
     pub fn begin(layout: &SumLayout, is_of_all: bool) -> Result<Option<RemoteSums>, Failure> {
-        let has = |grouping: &'static Grouping| layout.by().contains(&grouping);
-        if !is_of_remotes(layout.by()) {
+        let has = |grouping: &'static Grouping| layout.by.contains(&grouping);
+        if !is_of_remotes(&layout.by) {
             return Ok(None);
         }
-        let process = !is_of_all || layout.by().iter().any(|by| by.is_of_process());
+        let process = !is_of_all || layout.by.iter().any(|by| by.is_of_process());
         if process && !is_initial_pid_namespace() {
             let message = "the other ends of a process are known by its id on the host, which differs in this PID namespace: leave out what selects processes, and their keys of --by";
             return Err(message.into());
@@ -89,7 +89,7 @@ impl RemoteSums {
                 Some(names) => names[index].clone(),
                 None => Name::None(Absent::Gone.as_str()),
             };
-            let names: Vec<Name> = layout.by().iter().enumerate().map(name).collect();
+            let names: Vec<Name> = layout.by.iter().enumerate().map(name).collect();
             let key = (remote.process, remote.protocol, remote.address, remote.port);
             let moved = [remote.sent_bytes, remote.received_bytes];
             let last = self.last.insert(key, moved).unwrap_or_default();

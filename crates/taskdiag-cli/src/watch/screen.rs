@@ -42,7 +42,7 @@ impl<'a> Screen<'a> {
         Screen {
             command,
             options,
-            missing: Absences::new(),
+            missing: Absences::default(),
             cells: Cells::new(options.bytes, options.names),
             rows: None,
             samples: 0,
@@ -68,7 +68,7 @@ impl<'a> Screen<'a> {
             }
         }
         let Format::Machine(machine) = self.options.format() else {
-            let mut output = Output::new();
+            let mut output = Output::default();
             self.table(sample, tasks, sums, &mut output)?;
             return Ok(output.finish()?);
         };
@@ -111,8 +111,8 @@ impl<'a> Screen<'a> {
         let limit = size.map_or(usize::MAX, |size| size.rows.saturating_sub(3));
         let count = rows.len();
         match size {
-            Some(_) => output.buffer().extend_from_slice(b"\x1b[H\x1b[2J"),
-            None if sample.number > 0 => output.buffer().push(b'\n'),
+            Some(_) => output.buffer.extend_from_slice(b"\x1b[H\x1b[2J"),
+            None if sample.number > 0 => output.buffer.push(b'\n'),
             None => {}
         }
         if !self.options.no_header {

@@ -75,10 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let tier = TIERS.iter().find(|tier| tier.name == args.tier).unwrap_or(&TIERS[0]);
     for segment in library.of_tier(tier, &times) {
         if let Err(damage) = export.segment(&library, segment, &times, &stop)? {
-            say(format_args!(
-                "{}: {damage}",
-                library.path().join(&segment.name).display()
-            ));
+            say(format_args!("{}: {damage}", library.path.join(&segment.name).display()));
             outcome = Outcome::Partial;
         }
     }

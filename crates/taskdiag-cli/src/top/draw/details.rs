@@ -93,7 +93,7 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
     }
     for &other in others {
         let style = if other == page { palette.heading() } else { Style::new() };
-        let begin = pen.x();
+        let begin = pen.x;
         pen.put(&format!(" {} ", other.title()), style);
         pen.spot(begin, Action::Open(other));
     }

@@ -102,8 +102,8 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
         idle,
         stopped,
         zombie,
-    } = scene.model.states();
-    let what = if scene.model.rows() == crate::top::rows::Rows::Threads {
+    } = scene.model.states;
+    let what = if scene.model.rows == crate::top::rows::Rows::Threads {
         "threads "
     } else {
         "processes "

@@ -10,7 +10,8 @@ const BACK: &str = "q: back";
 /// A position in a line, and the limit up to which text may be written.
 pub struct Pen<'a> {
     canvas: &'a mut Canvas,
-    x: u16,
+    /// The current column.
+    pub x: u16,
     y: u16,
     /// The column after the last one.
     end: u16,
@@ -31,11 +32,6 @@ impl<'a> Pen<'a> {
     /// The number of columns left.
     pub fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))
-    }
-
-    /// The current column.
-    pub fn x(&self) -> u16 {
-        self.x
     }
 
     /// Writes as much of a text as fits. Control characters are left out.
@@ -117,7 +113,7 @@ pub fn bar(pen: &mut Pen<'_>, label: (&str, Style), parts: &[(f64, Style)], text
     }
     pen.put("[", Style::new());
     let inside = room - 2;
-    let start = pen.x();
+    let start = pen.x;
     let (mut done, mut sum) = (0, 0.0);
     for &(share, style) in parts {
         sum += share.clamp(0.0, 1.0);

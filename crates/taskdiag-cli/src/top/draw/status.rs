@@ -145,7 +145,7 @@ pub fn prompt(canvas: &mut Canvas, area: Area, line: u16, prompt: &Prompt, palet
     while canvas::width(&before[begin..]) > room {
         begin += before[begin..].chars().next().map_or(1, char::len_utf8);
     }
-    let start = pen.x();
+    let start = pen.x;
     let wrong = prompt.error.as_ref().and_then(|(_, column)| *column);
     let wrong = wrong.and_then(|column| text.char_indices().nth(column.saturating_sub(1)));
     let wrong = wrong.map_or(text.len(), |(index, _)| index).max(begin);
@@ -183,7 +183,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     }
     let mut words: Vec<(String, Style)> = Vec::new();
     let (warning, plain) = (palette.warning(), Style::new());
-    if let missing @ [_, ..] = scene.model.snapshot().missing() {
+    if let missing @ [_, ..] = scene.model.snapshot.missing() {
         let ids: Vec<String> = missing.iter().map(u32::to_string).collect();
         words.push((format!("no process {}", ids.join(", ")), warning));
     }
@@ -230,7 +230,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
 
 /// What is missing from the rows although it was asked for.
 fn left_out(scene: &Scene<'_>) -> Option<String> {
-    let snapshot = scene.model.snapshot();
+    let snapshot = &scene.model.snapshot;
     let counters = snapshot.counters();
     let mut sources = snapshot.answers();
     let is_by_procfs =
@@ -245,8 +245,8 @@ fn left_out(scene: &Scene<'_>) -> Option<String> {
 
 /// How far reading proportional set sizes got within its budget.
 fn budget(scene: &Scene<'_>) -> String {
-    let surveyed = scene.model.snapshot().counters();
-    let looked = scene.model.close_look().counters();
+    let surveyed = scene.model.snapshot.counters();
+    let looked = scene.model.look.counters();
     let walked = surveyed.walked + looked.walked;
     let unchanged = surveyed.unchanged + looked.unchanged;
     let over = surveyed.over_budget + looked.over_budget;
@@ -304,7 +304,7 @@ pub fn keys(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
             break;
         }
         for name in key.split(' ') {
-            let begin = pen.x();
+            let begin = pen.x;
             pen.put(name, palette.value()).put(" ", Style::new());
             if !key.contains(' ') {
                 pen.put(help, palette.label());

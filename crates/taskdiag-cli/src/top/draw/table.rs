@@ -84,7 +84,7 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
     let columns: Vec<Heading>;
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
     let mut styles: Vec<Vec<Style>> = Vec::new();
-    if let Rows::By(by) = scene.model.rows() {
+    if let Rows::By(by) = scene.model.rows {
         let has = |has: fn(&Group) -> bool| (first..end).filter_map(|index| scene.model.group(index)).any(has);
         let (has_pss, has_net) = (has(|group| group.pss_bytes.is_some()), has(|group| group.net.is_some()));
         let is_shown = |(_, column): &(&str, Option<SortKey>)| match column {
@@ -126,7 +126,7 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
         let mut drawing = Drawing::default();
         let is_tree = scene.view.rows == Rows::Tree;
         if is_tree {
-            for line in &scene.model.lines()[..first.min(end)] {
+            for line in &scene.model.lines[..first.min(end)] {
                 drawing.pass(line);
             }
         }
@@ -221,7 +221,7 @@ fn heading(
         } else {
             palette.heading()
         };
-        let begin = pen.x();
+        let begin = pen.x;
         put_cell(&mut pen, (column.text, style), width, column.align, 0, palette);
         column
             .key
@@ -270,7 +270,7 @@ fn task_cells(
     branches: Option<&mut Drawing>,
     memory: &mut Memory,
 ) -> Vec<String> {
-    let mut absences = Absences::new();
+    let mut absences = Absences::default();
     let mut branches = branches;
     let cell = |show: &TopColumn| {
         let mut out = Vec::new();
