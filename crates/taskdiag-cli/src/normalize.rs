@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Known, Value};
 
-use crate::maps::{address, build_id_cell, SourceOptions};
+use crate::maps::{self, address, build_id_cell, SOURCES};
 use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
@@ -15,6 +15,7 @@ use crate::output::relation::{columns, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{cell, text};
 use crate::quantity;
+use crate::source::{parser, SourceOptions};
 
 /// Turn addresses of a process into file offsets, with the files' build ids
 ///
@@ -22,6 +23,7 @@ use crate::quantity;
 /// instead: unmapped, anonymous (heap, stack, or code that the program made), vdso (the kernel's
 /// library, which has a build id) or special (other mappings of the kernel).
 #[derive(Debug, ClapArgs)]
+#[command(mut_arg("source", |arg| arg.value_parser(parser(SOURCES))))]
 #[command(after_help = "Examples:\n  \
     taskdiag normalize 1234 0x7f0dcafe0123\n  \
     taskdiag normalize 1234 --json - <addresses")]
@@ -94,7 +96,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let layout = Layout::new(&RELATION, &args.fields, &[], None, usual, of)?;
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
-    let mut handle = args.from.handle()?;
+    let mut handle = maps::handle(&args.from)?;
     let normalized = handle.maps(args.pid).and_then(|mut maps| {
         let segments = layout.rows.iter().any(|&column| column >= ELF_ADDRESS);
         Normalizer::new().segments(segments).normalize(&mut maps, &addresses)

@@ -93,6 +93,11 @@ impl SourceOptions {
         self.handle_for_many().one_shot()
     }
 
+    /// Whether the broker has to answer.
+    pub fn is_broker(&self) -> bool {
+        self.source == ForcedSource(Some(SourceId::Broker))
+    }
+
     /// Whether the library chooses the source.
     pub fn is_choice_free(&self) -> bool {
         self.source == ForcedSource(None)
@@ -106,8 +111,7 @@ impl SourceOptions {
     /// A handle for mappings. The sources of tasks do not have all values of mappings, so only the
     /// broker is an obligatory source.
     pub fn handle_for_maps(&self) -> Handle {
-        let ForcedSource(source) = self.source;
-        let source = source.filter(|&source| source == SourceId::Broker);
+        let source = self.is_broker().then_some(SourceId::Broker);
         handle(ForcedSource(source), self.patience, &self.broker)
     }
 }

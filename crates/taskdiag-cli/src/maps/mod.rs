@@ -5,7 +5,6 @@ mod sums;
 
 use std::fmt;
 
-use clap::builder::ArgPredicate;
 use clap::Args as ClapArgs;
 use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
@@ -20,7 +19,7 @@ use crate::output::listing::{Form, Layout, Listing};
 use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
-use crate::source::{self, parser, sources, BrokerOptions, Choices, ForcedSource, Patience};
+use crate::source::{parser, sources, Choices, ForcedSource, SourceOptions};
 pub use row::{build_id_cell, RELATION};
 pub use sums::{by_file, FileSum};
 
@@ -30,6 +29,7 @@ pub use sums::{by_file, FileSum};
 /// word in brackets. In tables, control characters are escaped. Seeing the mappings of another
 /// user's process needs root or CAP_SYS_PTRACE.
 #[derive(Debug, ClapArgs)]
+#[command(mut_arg("source", |arg| arg.value_parser(parser(SOURCES))))]
 #[command(after_help = "Examples:\n  \
     taskdiag maps $$\n  \
     taskdiag maps --exec --build-id --json 1234\n  \
@@ -79,26 +79,8 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// Options about sources.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct SourceOptions {
-    /// The source to use; an error if it can't answer
-    #[arg(
-        long,
-        value_name = "SOURCE",
-        value_parser = parser(SOURCES),
-        default_value = "auto",
-        default_value_if("socket", ArgPredicate::IsPresent, "broker")
-    )]
-    source: ForcedSource<SourceId>,
-    #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    broker: BrokerOptions,
-}
-
 /// The sources.
-const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
+pub const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "auto", "Whichever is fastest here";
     "procmap": SourceId::Procmap, "The PROCMAP_QUERY ioctl, Linux 6.11";
     "bpf": SourceId::Bpf, "BPF programs; needs CAP_BPF and CAP_PERFMON";
@@ -106,27 +88,21 @@ const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "broker": SourceId::Broker, "The kernel, through files that taskdiagd opens";
 };
 
-impl SourceOptions {
-    fn is_broker(&self) -> bool {
-        self.source == ForcedSource(Some(SourceId::Broker))
+/// A handle for mappings. If the broker is the source, it is connected.
+pub fn handle(from: &SourceOptions) -> taskdiag::Result<Handle> {
+    let mut handle = from.handle_for_many();
+    if from.is_broker() {
+        handle.prepare_maps()?;
     }
+    Ok(handle)
+}
 
-    /// A handle that finds processes.
-    fn tasks(&self) -> Handle {
-        if self.is_broker() {
-            source::handle(self.source, self.patience, &self.broker)
-        } else {
-            proc::handle().with_patience(self.patience.patience)
-        }
-    }
-
-    /// A handle for mappings. If the broker is the source, it is connected.
-    pub fn handle(&self) -> taskdiag::Result<Handle> {
-        let mut handle = source::handle(self.source, self.patience, &self.broker);
-        if self.is_broker() {
-            handle.prepare_maps()?;
-        }
-        Ok(handle)
+/// A handle that finds processes.
+fn tasks(from: &SourceOptions) -> Handle {
+    if from.is_broker() {
+        from.handle_for_many()
+    } else {
+        proc::handle().with_patience(from.patience())
     }
 }
 
@@ -261,7 +237,7 @@ impl Args {
 
     fn ask_selected(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
         let query = self.selection.query(false, false)?.fields(Field::StartNs);
-        let mut tasks = self.from.tasks();
+        let mut tasks = tasks(&self.from);
         let selected = listing::Answers::ask(&mut tasks, &query)?;
         let outcome = selected
             .report(&[])
@@ -373,7 +349,7 @@ impl Answers {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let request = Request::new(&args)?;
-    let mut handle = args.from.handle()?;
+    let mut handle = handle(&args.from)?;
     let mut answers = args.ask(&mut handle, &request)?;
     let name = answers.lists.first().map(|list| ("maps", list.source().name()));
     let head = Head::new("maps", name.into_iter().collect(), answers.counters.iter().copied());
