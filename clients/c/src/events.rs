@@ -40,7 +40,7 @@ impl Events {
         Ok(Events {
             fd: inner.as_fd().as_raw_fd(),
             inner: Mutex::new(inner),
-            fields: query.fields().to_vec(),
+            fields: query.fields.clone(),
             process: std::process::id(),
         })
     }

@@ -31,7 +31,7 @@ struct State {
 impl State {
     fn tasks(&mut self, query: &Query, table: &mut Table) -> Result<()> {
         self.inner.query_into(&query.of_tasks(), &mut self.snapshot)?;
-        table.fill(&self.snapshot, query.fields());
+        table.fill(&self.snapshot, &query.fields);
         Ok(())
     }
 
@@ -44,7 +44,7 @@ impl State {
         }
         let snapshot = &self.snapshot;
         self.inner.with_patience_of(&tasks, |handle| {
-            table.fill_with_sockets(handle, snapshot, &request, query.fields())
+            table.fill_with_sockets(handle, snapshot, &request, &query.fields)
         })
     }
 
@@ -53,7 +53,7 @@ impl State {
         self.inner.query_into(&tasks, &mut self.snapshot)?;
         let snapshot = &self.snapshot;
         self.inner.with_patience_of(&tasks, |handle| {
-            table.fill_with_files(handle, snapshot, &request, query.fields())
+            table.fill_with_files(handle, snapshot, &request, &query.fields)
         })
     }
 
@@ -62,7 +62,7 @@ impl State {
         let patience = query.patience(self.options.patience);
         let mut handle = self.options.handle().with_patience(patience);
         let mappings = handle.maps(pid)?.list(Filter::default(), fields)?;
-        table.fill_with_mappings(&mappings, query.fields());
+        table.fill_with_mappings(&mappings, &query.fields);
         Ok(())
     }
 }
@@ -145,7 +145,7 @@ impl Handle {
     ///
     /// Errors of the library, and [`Code::Forked`]. The table may then have any rows.
     pub fn ask(&self, query: &Query, table: &mut Table) -> Result<()> {
-        match query.scope() {
+        match query.scope {
             Scope::Processes | Scope::Threads => self.with(|state| state.tasks(query, table)),
             Scope::Sockets => self.with(|state| state.sockets(query, table)),
             Scope::Files => self.with(|state| state.files(query, table)),
@@ -155,7 +155,7 @@ impl Handle {
                 // from this, the walk needs nothing that threads share, and it waits for file
                 // systems.
                 drop(Asking::begin()?);
-                table.fill_with_cache(query.of_cache()?, query.fields())
+                table.fill_with_cache(query.of_cache()?, &query.fields)
             }
             Scope::Events => Err(Error::invalid(
                 "events come one after the other: td_events_open() takes the query",

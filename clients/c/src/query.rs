@@ -27,8 +27,10 @@ struct Files {
 /// A query under construction: `td_query`.
 #[derive(Clone, Debug)]
 pub struct Query {
-    scope: Scope,
-    fields: Vec<u32>,
+    /// What the rows are about.
+    pub scope: Scope,
+    /// The ids of the fields, in the order in which they were added.
+    pub fields: Vec<u32>,
     /// Which tasks. For sockets: the processes that may be owners. For files: the processes that use
     /// them.
     pub tasks: taskdiag::Query,
@@ -293,16 +295,6 @@ impl Query {
         }
         self.tasks.changed = true;
         Ok(())
-    }
-
-    /// What the rows are about.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// The ids of the fields, in the order in which they were added.
-    pub fn fields(&self) -> &[u32] {
-        &self.fields
     }
 
     /// The query for tasks, with the fields that the rows need.

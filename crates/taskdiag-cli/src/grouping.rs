@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 
-use clap::builder::TypedValueParser;
 use taskdiag::sockets::{Family, State};
 use taskdiag::{Absent, Field, Fields, Known, Task, Value};
 
@@ -17,7 +16,9 @@ use crate::output::relation::{columns, Cell, ColumnInfo, IN_NONE};
 use crate::output::rows::{write_total, RowOptions, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{people, text, Output};
-use crate::source::{parser, Choices};
+/// The parser of `--by`, which takes several with commas between them.
+pub use crate::source::parser as by_parser;
+use crate::source::Choices;
 
 /// What rows are added up by.
 #[derive(Debug)]
@@ -79,11 +80,6 @@ pub type GroupingChoice = (&'static str, &'static Grouping, &'static str);
 
 /// A choice of groupings for `--by`, with their help.
 pub type Groupings = Choices<&'static Grouping>;
-
-/// The parser of `--by`, which takes several with commas between them.
-pub fn by_parser(groupings: &'static Groupings) -> impl TypedValueParser<Value = &'static Grouping> {
-    parser(groupings)
-}
 
 /// The fields of processes that groupings need.
 pub fn fields(by: &[&Grouping]) -> Fields {

@@ -347,7 +347,7 @@ pub fn write_table<'t, 's: 't>(
         for shown in columns {
             table.cell(|out| {
                 before(out, row, shown);
-                tasks::write(out, shown, &task, &mut cells, missing);
+                shown.write(out, &tasks::RELATION, &task, &mut cells, missing);
             });
         }
     }

@@ -17,7 +17,8 @@ crate::named_enum! {
         Nspawn => "systemd-nspawn",
         Lxc => "lxc",
     }
-    pub(crate) const ALL;
+    /// All.
+    pub const ALL;
     /// The value of [`Field::ContainerRuntime`](crate::field::Field::ContainerRuntime).
     pub fn name;
 }

@@ -28,7 +28,7 @@ use crate::outcome::{
 use crate::output::document::counts;
 use crate::output::people;
 use crate::output::relation::NONE;
-use crate::output::text::{escaped, written};
+use crate::output::text::escaped;
 use crate::proc;
 
 /// The maximum number of failures with a message each. The others are only counted.
@@ -455,8 +455,11 @@ impl<'a> Scan<'a> {
             };
             match (cached.known, cached.files) {
                 (0, 1..) => "what is cached is not known".to_owned(),
-                (known, all) if known < all => format!("{} cached of {known} of them{of_machine}", human(cached.bytes)),
-                _ => format!("{} cached{of_machine}", human(cached.bytes)),
+                (known, all) if known < all => format!(
+                    "{} cached of {known} of them{of_machine}",
+                    people::size_text(cached.bytes)
+                ),
+                _ => format!("{} cached{of_machine}", people::size_text(cached.bytes)),
             }
         };
         let all = Cached {
@@ -470,7 +473,7 @@ impl<'a> Scan<'a> {
             explained(shown),
             files(all.files),
             explained(all),
-            machine.map_or("unknown".to_owned(), human),
+            machine.map_or("unknown".to_owned(), people::size_text),
         ));
     }
 
@@ -494,10 +497,6 @@ impl<'a> Scan<'a> {
 
 fn files(count: u64) -> String {
     counted(count, "file")
-}
-
-fn human(bytes: u64) -> String {
-    written(|out| people::size(out, bytes))
 }
 
 /// Why there is no answer about a path.

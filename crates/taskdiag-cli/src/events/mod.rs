@@ -97,7 +97,7 @@ const SOURCES: &Choices<ForcedSource<EventSource>> = sources! {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     #[cfg(feature = "history")]
-    if let Some(path) = args.past.history() {
+    if let Some(path) = &args.past.history {
         return recorded::run(&args, path);
     }
     let layout = writer::layout(&args)?;

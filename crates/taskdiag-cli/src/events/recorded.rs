@@ -6,6 +6,7 @@ use std::path::Path;
 use taskdiag::events::{EventSource, Lost};
 use taskdiag::{Event, EventKind};
 use taskdiag_history::decode::text;
+use taskdiag_history::directory::TIERS;
 
 use super::filter::Filter;
 use super::{report, writer, Args};
@@ -45,7 +46,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     }
     let library = Library::open(path)?;
     let times = args.past.times()?;
-    let segments = library.in_times(&times);
+    let segments = library.of_tier(&TIERS[0], &times);
     // The last ones may be damaged, or not have a sample yet.
     let mut first = None;
     let mut damages = Vec::new();

@@ -147,11 +147,6 @@ impl Library {
         &self.segments
     }
 
-    /// The segments of the finest tier that may have samples in a period.
-    pub fn in_times(&self, times: &Range<i64>) -> Vec<&Segment> {
-        self.of_tier(&TIERS[0], times)
-    }
-
     /// The segments of a tier that may have samples in a period.
     pub fn of_tier(&self, tier: &Tier, times: &Range<i64>) -> Vec<&Segment> {
         let of_tier: Vec<&Segment> = self.segments.iter().filter(|segment| segment.tier == tier).collect();

@@ -63,7 +63,7 @@ pub struct PastOptions {
 pub struct RangeOptions {
     /// Look at a recording (`taskdiag record`), not at the machine
     #[arg(long, visible_alias = "dir", value_name = "DIR")]
-    history: Option<PathBuf>,
+    pub history: Option<PathBuf>,
     /// From this time: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long ago
     #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
     from: Option<i64>,
@@ -76,11 +76,6 @@ impl RangeOptions {
     /// Whether a recording was requested.
     pub fn is_given(&self) -> bool {
         self.history.is_some()
-    }
-
-    /// The directory of the recording, if requested.
-    pub fn history(&self) -> Option<&Path> {
-        self.history.as_deref()
     }
 
     /// Whether a beginning or an end was requested.

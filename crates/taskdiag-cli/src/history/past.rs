@@ -54,7 +54,9 @@ impl MachineState {
             containers.entry(id.to_vec()).or_default().name = Some(name.to_vec());
         }
         for (id, name) in texts(&figures, "container_runtime") {
-            let runtime = RUNTIMES.into_iter().find(|runtime| runtime.name().as_bytes() == name);
+            let runtime = Runtime::ALL
+                .into_iter()
+                .find(|runtime| runtime.name().as_bytes() == name);
             containers.entry(id.to_vec()).or_default().runtime = runtime;
         }
         Ok(MachineState {
@@ -86,17 +88,11 @@ impl MachineState {
 
     /// The numbers of an object, with their keys.
     pub fn numbers(&self, object: &str) -> Vec<(&[u8], u64)> {
-        let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
-        let of_object = self
-            .figures
-            .range(first..)
-            .take_while(|((of, _), _)| **of == *object.as_bytes());
-        of_object
-            .filter_map(|((_, key), figure)| match figure {
-                Figure::Number(number) => Some((&**key, *number)),
-                Figure::Text(_) => None,
-            })
-            .collect()
+        let number = |(key, figure)| match figure {
+            &Figure::Number(number) => Some((key, number)),
+            Figure::Text(_) => None,
+        };
+        of_object(&self.figures, object).filter_map(number).collect()
     }
 
     /// Looks up a number.
@@ -115,26 +111,22 @@ impl MachineState {
     }
 }
 
-const RUNTIMES: [Runtime; 6] = [
-    Runtime::Docker,
-    Runtime::Containerd,
-    Runtime::CriO,
-    Runtime::Podman,
-    Runtime::Nspawn,
-    Runtime::Lxc,
-];
-
 /// The texts among an object's figures.
 fn texts<'f>(figures: &'f Figures, object: &str) -> impl Iterator<Item = (&'f [u8], &'f [u8])> + use<'f> {
+    of_object(figures, object).filter_map(|(key, figure)| match figure {
+        Figure::Text(text) => Some((key, &**text)),
+        Figure::Number(_) => None,
+    })
+}
+
+/// An object's figures, with their keys.
+fn of_object<'f>(figures: &'f Figures, object: &str) -> impl Iterator<Item = (&'f [u8], &'f Figure)> + use<'f> {
     let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
     let object: Arc<[u8]> = Arc::clone(&first.0);
     figures
         .range(first..)
         .take_while(move |((of, _), _)| *of == object)
-        .filter_map(|((_, key), figure)| match figure {
-            Figure::Text(text) => Some((&**key, &**text)),
-            Figure::Number(_) => None,
-        })
+        .map(|((_, key), figure)| (&**key, figure))
 }
 
 impl derived::Names for MachineState {

@@ -151,7 +151,7 @@ impl Writer {
                     if index == 0 {
                         out.extend_from_slice(b"  ");
                     }
-                    tasks::write(out, shown, task, &mut self.named, &mut absences);
+                    shown.write(out, &tasks::RELATION, task, &mut self.named, &mut absences);
                 });
             }
         }

@@ -127,7 +127,7 @@ impl Report<'_> {
                 let mut table = tasks::table(&columns, processes.len() + 1, header);
                 for task in &*processes {
                     for shown in &columns {
-                        table.cell(|out| tasks::write(out, shown, task, &mut self.cells, missing));
+                        table.cell(|out| shown.write(out, &tasks::RELATION, task, &mut self.cells, missing));
                     }
                 }
                 self.total_row(&mut table, &columns, total);

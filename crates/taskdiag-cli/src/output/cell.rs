@@ -197,28 +197,31 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
         Value::Mask(bits) => formatted(out, format_args!("{bits:#x}")),
         Value::Text(bytes) => out.extend_from_slice(bytes),
         Value::Texts(arguments) => arguments.join(out),
-        Value::Ids(ids) => {
-            for (index, id) in ids.iter().enumerate() {
-                if index > 0 {
-                    out.push(separator);
-                }
-                people::number(out, id);
-            }
-        }
-        Value::Owners(owners) => {
-            for (index, owner) in owners.iter().enumerate() {
-                if index > 0 {
-                    out.push(separator);
-                }
-                people::number(out, owner.pid);
-                out.push(b'/');
-                out.extend_from_slice(owner.comm.as_deref().unwrap_or_default());
-                out.push(b':');
-                people::number(out, owner.fd);
-            }
-        }
+        Value::Ids(ids) => separated(out, separator, ids.iter(), people::number),
+        Value::Owners(owners) => separated(out, separator, owners, |out, owner| {
+            people::number(out, owner.pid);
+            out.push(b'/');
+            out.extend_from_slice(owner.comm.as_deref().unwrap_or_default());
+            out.push(b':');
+            people::number(out, owner.fd);
+        }),
         Value::Cpus(cpus) => formatted(out, format_args!("{cpus}")),
         other => formatted(out, format_args!("{other}")),
+    }
+}
+
+/// Appends items, with a separator between any two.
+pub fn separated<T>(
+    out: &mut Vec<u8>,
+    separator: u8,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T),
+) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(separator);
+        }
+        write(out, item);
     }
 }
 

@@ -8,18 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use taskdiag::Value;
 
-use super::cell::plain;
+use super::cell::{plain, separated};
 use super::terminal;
 use super::text;
 
 /// Appends the header.
 pub fn header(out: &mut Vec<u8>, names: impl IntoIterator<Item = impl AsRef<str>>) {
-    for (index, name) in names.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
+    separated(out, b',', names, |out, name| {
         out.extend_from_slice(name.as_ref().as_bytes());
-    }
+    });
     out.push(b'\n');
 }
 

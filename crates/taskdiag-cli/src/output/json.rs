@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use taskdiag::files::Owner;
 use taskdiag::Value;
 
-use super::cell::{formatted, plain};
+use super::cell::{formatted, plain, separated};
 use super::people;
 use super::text::{all, changes_the_display};
 
@@ -65,15 +65,13 @@ pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
 /// JSON too.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     let plain = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
+    out.push(b'"');
     if all(text.as_bytes(), plain) {
-        out.push(b'"');
         out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
     } else {
-        out.push(b'"');
         text.chars().for_each(|character| push_char(out, character));
-        out.push(b'"');
     }
+    out.push(b'"');
 }
 
 /// Appends a character of a string.
@@ -97,12 +95,7 @@ fn push_char(out: &mut Vec<u8>, character: char) {
 /// Appends an array of items.
 pub fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     out.push(b'[');
-    for (index, item) in items.enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write(out, item);
-    }
+    separated(out, b',', items, write);
     out.push(b']');
 }
 
@@ -112,15 +105,12 @@ where
     W: FnOnce(&mut Vec<u8>),
 {
     out.push(b'{');
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
+    separated(out, b',', items, |out, item| {
         let (key, write) = entry(item);
         string(out, key);
         out.push(b':');
         write(out);
-    }
+    });
     out.push(b'}');
 }
 

@@ -296,11 +296,10 @@ fn with_sample<'s, 'a: 's>(
 /// The error of a writer that could not begin.
 #[cfg(feature = "arrow")]
 fn take(failed: &mut io::Result<Box<ColumnarWriter>>) -> io::Result<()> {
-    let error = failed
-        .as_ref()
-        .err()
-        .map(|error| io::Error::new(error.kind(), error.to_string()));
-    error.map_or(Ok(()), Err)
+    match failed {
+        Ok(_) => Ok(()),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    }
 }
 
 /// Appends the totals of rows as a member of their document.

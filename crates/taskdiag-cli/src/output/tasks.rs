@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use taskdiag::{Arguments, Field, Fields, Value};
 
-use super::cell::{command_line, Cells};
+use super::cell::command_line;
 use super::listing::{CompositeCell, Content, ListingColumn};
-use super::relation::{Absences, ColumnInfo, Index as _, Row};
+use super::relation::{ColumnInfo, Index as _, Row};
 use super::table::{Align, Table};
 use super::terminal::Style;
 use super::{people, text};
@@ -132,28 +132,19 @@ fn command(out: &mut Vec<u8>, row: &dyn Row) {
     }
 }
 
-/// Appends the cell of a task in a column.
-#[inline]
-pub fn write(out: &mut Vec<u8>, shown: &ListingColumn, row: &dyn Row, cells: &mut Cells, absences: &mut Absences) {
-    shown.write(out, &RELATION, row, cells, absences);
-}
-
 #[cfg(test)]
 mod tests {
     use taskdiag::Absent;
 
+    use super::super::cell::Cells;
     use super::super::relation::tests::TestRow;
+    use super::super::relation::Absences;
     use super::*;
 
     fn text(shown: &ListingColumn, exact: bool, row: &TestRow<'_>) -> String {
         let mut out = Vec::new();
-        write(
-            &mut out,
-            shown,
-            row,
-            &mut Cells::new(exact, false),
-            &mut Absences::default(),
-        );
+        let (cells, absences) = (&mut Cells::new(exact, false), &mut Absences::default());
+        shown.write(&mut out, &RELATION, row, cells, absences);
         String::from_utf8(out).expect("cells are UTF-8")
     }
 

@@ -115,7 +115,7 @@ pub fn write_lines(
         let task = late.task(&row.task, lines.kept());
         for (column, &room) in columns.iter().zip(&rooms) {
             lines.cell(|out| match column.shows {
-                ColumnContent::Native(shown) => tasks::write(out, &shown, &task, &mut cells, missing),
+                ColumnContent::Native(shown) => shown.write(out, &tasks::RELATION, &task, &mut cells, missing),
                 ColumnContent::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
                 ColumnContent::Specifier(specifier) => (specifier.show)(&mut Cell {
                     out,

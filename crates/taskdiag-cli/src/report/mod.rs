@@ -82,7 +82,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Complete;
     let mut caches = Vec::new();
-    let ((mut contents, title), answers) = match args.past.history() {
+    let ((mut contents, title), answers) = match &args.past.history {
         Some(directory) => (of_recording(args, directory, &mut outcome)?, None),
         None => of_now(args).map(|(page, answers)| (page, Some(answers)))?,
     };

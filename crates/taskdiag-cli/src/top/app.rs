@@ -211,7 +211,7 @@ impl<'a> App<'a> {
         self.start.sampler.order(Order::Pause(true));
         self.next()?;
         for sample in 0..count {
-            self.model.set_height(usize::MAX);
+            self.model.height = usize::MAX;
             if sample > 0 {
                 rhythm.wait();
             }
@@ -533,7 +533,7 @@ impl<'a> App<'a> {
             each,
             self.at.is_some(),
         );
-        self.model.set_height(layout.rows.into());
+        self.model.height = layout.rows.into();
         self.start.view.settle(&self.model);
         let scene = Scene {
             view: &self.start.view,

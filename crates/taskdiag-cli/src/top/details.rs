@@ -348,7 +348,7 @@ fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<Lists, R
     let mut cell = |show: &TopColumn, (activity, task): &(&Activity, Task<'_>)| {
         text::written(|out| match show {
             TopColumn::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),
-            TopColumn::Cell(shown) => tasks::write(out, shown, task, &mut cells, &mut absences),
+            TopColumn::Cell(shown) => shown.write(out, &tasks::RELATION, task, &mut cells, &mut absences),
             TopColumn::Trend => {}
         })
     };

@@ -83,7 +83,7 @@ pub struct Model {
     /// The indices of the tasks of the close look.
     looked_at: HashMap<Identity, usize>,
     /// The number of rows that fit on the screen.
-    height: usize,
+    pub height: usize,
 }
 
 /// A task on the screen, with its values from the survey and from the close look.
@@ -240,11 +240,6 @@ impl Model {
             (header.pid.get(), Identity::of(header))
         };
         lines.map(task).collect()
-    }
-
-    /// Sets the number of rows that fit on the screen.
-    pub fn set_height(&mut self, height: usize) {
-        self.height = height;
     }
 
     /// A row that is a task.

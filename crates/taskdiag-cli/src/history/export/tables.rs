@@ -239,14 +239,13 @@ fn cell(value: Value<'_>) -> Cell {
 /// The row of a process.
 pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
     let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
-    let value = |field: &Field| match (field, task.value(*field)) {
-        (Field::StartNs, _) => task.start_ns().map_or(Cell::None, since_boot),
-        (_, Ok(value)) => cell(value),
-        (_, Err(_)) => Cell::None,
+    let known = |field| task.value(field).map_or(Cell::None, cell);
+    let value = |field: &Field| match *field {
+        Field::StartNs => task.start_ns().map_or(Cell::None, since_boot),
+        field => known(field),
     };
     let time = micros(moment.time.wall_ns);
-    let start = task.value(Field::StartNs).map_or(Cell::None, cell);
-    let which = [start, text(moment.about.boot_id.as_bytes())];
+    let which = [known(Field::StartNs), text(moment.about.boot_id.as_bytes())];
     std::iter::once(time)
         .chain(FIELDS.iter().map(value))
         .chain(which)
@@ -257,16 +256,12 @@ pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
 pub fn events(happened: &IntervalEvents, moment: &MachineState) -> Vec<Cells> {
     let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let row = |event: Event<'_>| {
-        let value = |field: EventField| match (field, event.value(field)) {
-            (EventField::StartNs, _) => event.start_ns().map_or(Cell::None, since_boot),
-            (_, Some(Ok(value))) => cell(value),
-            _ => Cell::None,
+        let known = |field| event.value(field).and_then(Result::ok).map_or(Cell::None, cell);
+        let value = |field: EventField| match field {
+            EventField::StartNs => event.start_ns().map_or(Cell::None, since_boot),
+            field => known(field),
         };
-        let start = match event.value(EventField::StartNs) {
-            Some(Ok(value)) => cell(value),
-            _ => Cell::None,
-        };
-        let which = [start, text(moment.about.boot_id.as_bytes())];
+        let which = [known(EventField::StartNs), text(moment.about.boot_id.as_bytes())];
         std::iter::once(since_boot(event.time_ns() as i64))
             .chain(EVENT_FIELDS.map(value))
             .chain(which)

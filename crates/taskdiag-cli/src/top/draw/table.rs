@@ -290,7 +290,7 @@ fn task_cells(
                 if let (true, Some(drawing)) = (is_last, branches.as_deref_mut()) {
                     drawing.line(out, row.line, if scene.palette.utf8 { &UTF8 } else { &ASCII });
                 }
-                tasks::write(out, shown, row, &mut memory.cells, &mut absences);
+                shown.write(out, &tasks::RELATION, row, &mut memory.cells, &mut absences);
             }
         }
         // Lossy, because the cut may be within a character.

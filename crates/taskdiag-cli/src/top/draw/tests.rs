@@ -29,7 +29,7 @@ fn model(view: &mut View, height: u16) -> Model {
         model.survey(spec.rows, snapshot, moment, rated.as_ref());
         std::thread::sleep(Duration::from_millis(20));
     }
-    model.set_height(height.into());
+    model.height = height.into();
     model.arrange(view, rated.as_ref());
     view.settle(&model);
     let looked = model.visible(view.first);
@@ -45,7 +45,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
     let host = Host::read();
     let shown = view.shown();
     let layout = layout((width, height), host.stat.each.len(), &HeaderPart::ALL, true, false);
-    model.set_height(layout.rows.into());
+    model.height = layout.rows.into();
     view.settle(model);
     let scene = Scene {
         view,
