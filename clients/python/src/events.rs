@@ -233,13 +233,7 @@ impl Events {
         slf.clone().unbind()
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _class: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) {
+    fn __exit__(&self, py: Python<'_>, _class: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) {
         self.close(py);
     }
 }
