@@ -154,7 +154,8 @@ pub enum Needs {
 /// An answer that is being made.
 #[derive(Debug)]
 pub struct Answer {
-    request: Request,
+    /// The request.
+    pub request: Request,
     viewer: Viewer,
     records: Rc<SharedRecords>,
     /// Where the next record begins.
@@ -212,11 +213,6 @@ impl Answer {
     pub fn without_records(request: Request, viewer: Viewer) -> Answer {
         let none = Rc::new(SharedRecords::new(Records::default(), None));
         Answer::new(request, viewer, none, None)
-    }
-
-    /// The request.
-    pub fn request(&self) -> Request {
-        self.request
     }
 
     /// Takes the list of processes whose files have not been read yet.

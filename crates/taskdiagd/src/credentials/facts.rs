@@ -90,7 +90,8 @@ impl Place {
 #[derive(Debug)]
 pub struct Finder {
     own: Place,
-    modules: SecurityModules,
+    /// The security modules of this kernel.
+    pub modules: SecurityModules,
     /// The group of observers.
     observers: Option<u32>,
     /// Records can be made from another task's place (Linux 6.2).
@@ -124,11 +125,6 @@ impl Finder {
             hides_init: hides_init(),
             shows_file_count: is_recent,
         }))
-    }
-
-    /// The security modules of this kernel.
-    pub fn modules(&self) -> &SecurityModules {
-        &self.modules
     }
 
     /// Whether a reader must read a client's [`ProcFacts`].
@@ -256,7 +252,7 @@ impl Finder {
                 user_ns_level: access.user_ns_level.get(),
                 landlock: access.landlock.get(),
                 hidden_pid: hides_init.into(),
-                confined: peer.is_confined() || self.modules.may_hide_landlock(),
+                confined: peer.is_confined || self.modules.may_hide_landlock(),
                 counts_files: self.shows_file_count,
                 may_attach: self.modules.may_attach(),
             },

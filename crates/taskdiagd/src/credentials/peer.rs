@@ -19,7 +19,8 @@ pub struct Peer {
     /// Its effective group id when it connected.
     pub gid: u32,
     pidfd: OwnedFd,
-    is_confined: bool,
+    /// Whether a security module confined it when it connected, or may have.
+    pub is_confined: bool,
 }
 
 impl Peer {
@@ -43,11 +44,6 @@ impl Peer {
             pidfd,
             is_confined: modules.may_confine(socket),
         })
-    }
-
-    /// Whether a security module confined it when it connected, or may have.
-    pub fn is_confined(&self) -> bool {
-        self.is_confined
     }
 
     /// Whether the process has not ended.

@@ -27,7 +27,8 @@ const REAP_PERIOD: Duration = Duration::from_millis(10);
 /// The loop's end of the channel to the keeper.
 #[derive(Debug)]
 pub struct Keeper {
-    channel: OwnedFd,
+    /// It becomes readable with a report.
+    pub channel: OwnedFd,
 }
 
 /// What the keeper reports.
@@ -91,11 +92,6 @@ impl Keeper {
             (ENDED, _) => Ok(Some(Report::Ended(pid))),
             _ => Err(Errno::PROTO),
         }
-    }
-
-    /// The descriptor that becomes readable with a report.
-    pub fn channel(&self) -> &OwnedFd {
-        &self.channel
     }
 }
 

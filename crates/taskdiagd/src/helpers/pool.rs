@@ -123,7 +123,7 @@ pub enum Event {
 /// All helpers, and the work that waits for them.
 #[derive(Debug)]
 pub struct Pool {
-    keeper: Keeper,
+    pub keeper: Keeper,
     helpers: Slots<Helper>,
     jobs: VecDeque<QueuedJob>,
     connections: VecDeque<(OwnedFd, Account)>,
@@ -148,11 +148,6 @@ impl Pool {
             killed: Vec::new(),
             unsent_kills: Vec::new(),
         }
-    }
-
-    /// The keeper.
-    pub fn keeper(&self) -> &Keeper {
-        &self.keeper
     }
 
     /// A helper, unless it was killed.

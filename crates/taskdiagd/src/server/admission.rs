@@ -90,7 +90,7 @@ impl Server {
         // Such a client does not inherit this either.
         let _ = rustix::net::sockopt::set_socket_passcred(&socket, true);
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
-        let peer = match Peer::of(socket.as_fd(), self.finder.modules()) {
+        let peer = match Peer::of(socket.as_fd(), &self.finder.modules) {
             Ok(peer) => peer,
             Err(errno) => {
                 send_refusal(&socket, errno);

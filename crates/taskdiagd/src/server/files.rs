@@ -50,7 +50,7 @@ impl Server {
         let Some(State::Answering(answer)) = self.clients.get_mut(id).map(|client| &mut client.state) else {
             return;
         };
-        let request = answer.request();
+        let request = answer.request;
         let Some(listing) = answer.take_listing() else {
             return;
         };

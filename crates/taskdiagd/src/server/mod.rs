@@ -176,7 +176,7 @@ impl Server {
         }
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        let keeper = pool.keeper().channel();
+        let keeper = &pool.keeper.channel;
         epoll::add(&epoll, keeper, EventData::new_u64(KEEPER), EventFlags::IN)?;
         Ok(Server {
             listener,

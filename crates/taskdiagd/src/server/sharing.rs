@@ -341,7 +341,7 @@ pub(super) struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
 
 impl KnownFacts {
     fn find(&mut self, finder: &Finder, programs: &mut Programs, peer: &Peer) -> Result<Facts, Errno> {
-        let found = match self.0.entry((peer.pid, peer.is_confined())) {
+        let found = match self.0.entry((peer.pid, peer.is_confined)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(vacant) => vacant.insert(finder.find(programs, peer)).clone(),
         };
