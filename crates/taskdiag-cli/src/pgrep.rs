@@ -125,7 +125,7 @@ pub struct Criteria {
     /// A regular expression for the name
     pattern: Option<String>,
     #[command(flatten)]
-    from: SourceOptions,
+    pub from: SourceOptions,
 }
 
 /// A task that matches.
@@ -167,11 +167,6 @@ impl Criteria {
             outcome::print(version::text())?;
         }
         Ok(self.version)
-    }
-
-    /// A handle for the command.
-    pub fn handle(&self) -> Handle {
-        self.from.handle()
     }
 
     /// The number of the signal.
@@ -661,7 +656,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     if args.criteria.print_version()? {
         return Ok(Outcome::Complete);
     }
-    let mut handle = args.criteria.handle();
+    let mut handle = args.criteria.from.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
     let mut output = Output::default();
     let out = &mut output.buffer;

@@ -120,7 +120,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if !args.dry_run {
         proc::chosen().check_ids("signals can't be sent")?;
     }
-    let mut handle = args.criteria.handle();
+    let mut handle = args.criteria.from.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
     if args.criteria.count {
         let mut output = Output::default();

@@ -147,7 +147,7 @@ static USER: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[EventField::Euid as usize],
     write: |out, row, cells| match cell(row, EventField::Euid) {
-        Ok(Value::Unsigned(uid)) => text::escape(out, cells.names().user(uid as u32)),
+        Ok(Value::Unsigned(uid)) => text::escape(out, cells.names.user(uid as u32)),
         _ => out.push(b'-'),
     },
 };

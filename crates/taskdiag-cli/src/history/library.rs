@@ -32,7 +32,7 @@ pub struct Segment {
 pub struct Library {
     pub path: PathBuf,
     /// Sorted by tier, finest first, and by time.
-    segments: Vec<Segment>,
+    pub segments: Vec<Segment>,
 }
 
 /// What can be read from a segment without decompressing it.
@@ -140,11 +140,6 @@ impl Library {
         }
         self.segments = segments;
         Ok(())
-    }
-
-    /// All segments.
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
     }
 
     /// The segments of a tier that may have samples in a period.

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let library = Library::open(&args.dir.or(args.history).unwrap_or_default())?;
     let looked_at: Vec<(&Segment, Contents)> = library
-        .segments()
+        .segments
         .iter()
         .map(|segment| (segment, contents(&library, segment, args.verify)))
         .collect();

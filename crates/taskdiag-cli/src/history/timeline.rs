@@ -97,7 +97,7 @@ impl Timeline {
 
     /// The sample of a tier that is nearest to a time: the first after it, or the last before it.
     fn nearest(&mut self, tier: &'static Tier, from: i64, forward: bool) -> Option<SampleId> {
-        let segments = self.library.segments();
+        let segments = &self.library.segments;
         let mut of_tier: Vec<usize> = (0..segments.len())
             .filter(|&index| segments[index].tier == tier)
             .collect();
@@ -106,7 +106,7 @@ impl Timeline {
         }
         let mut best: Option<SampleId> = None;
         for index in of_tier {
-            let segment = &self.library.segments()[index];
+            let segment = &self.library.segments[index];
             let (begin, end) = (segment.begin_ns, segment.begin_ns.saturating_add(span_ns(tier)));
             if if forward { end < from } else { begin >= from } {
                 continue;
@@ -161,7 +161,7 @@ impl Timeline {
     }
 
     fn segment(&self, place: &SampleId) -> Option<Segment> {
-        let mut segments = self.library.segments().iter();
+        let mut segments = self.library.segments.iter();
         segments.find(|segment| *segment.name == *place.segment).cloned()
     }
 

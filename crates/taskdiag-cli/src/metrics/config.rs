@@ -188,14 +188,11 @@ fn parse_rule(node: &Node<'_>, compiler: &Compiler, warnings: &mut Vec<Wrong>) -
         Some((node, text)) => Template::parse(text).map_err(|reason| wrong(node, format!("name: {reason}")))?,
         None => Template::parse("{{.ExeBase}}").expect("it is a template"),
     };
-    let mut expressions = Vec::new();
-    for (node, text) in cmdline.iter().flatten() {
-        expressions.push(
-            compiler
-                .compile(text)
-                .map_err(|reason| wrong(node, format!("cmdline: {reason}")))?,
-        );
-    }
+    let compile = |(node, text): &(&Node<'_>, &str)| {
+        let compiled = compiler.compile(text);
+        compiled.map_err(|reason| wrong(node, format!("cmdline: {reason}")))
+    };
+    let expressions: Vec<Regex> = cmdline.iter().flatten().map(compile).collect::<Result<_, _>>()?;
     let names = || {
         expressions
             .iter()

@@ -33,7 +33,7 @@ pub struct Cells {
     clock: Option<Clock>,
     /// Whether to write names in place of numbers that have names.
     named: bool,
-    names: Names,
+    pub names: Names,
     scale: Option<Scale>,
 }
 
@@ -152,11 +152,6 @@ impl Cells {
             "time_ns" => self.clock().time_of_day(out, ns),
             _ => people::exact_duration(out, ns as u64),
         }
-    }
-
-    /// Names of users and groups.
-    pub fn names(&mut self) -> &mut Names {
-        &mut self.names
     }
 
     /// The wall clock.

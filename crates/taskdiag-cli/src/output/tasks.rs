@@ -63,7 +63,7 @@ pub static USER: CompositeCell = CompositeCell {
     align: Align::Left,
     needs: &[Field::Euid as usize],
     write: |out, row, cells| match value(row, Field::Euid) {
-        Some(Value::Unsigned(uid)) => text::escape(out, cells.names().user(uid as u32)),
+        Some(Value::Unsigned(uid)) => text::escape(out, cells.names.user(uid as u32)),
         _ => out.push(b'-'),
     },
 };

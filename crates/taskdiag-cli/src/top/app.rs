@@ -311,19 +311,17 @@ impl<'a> App<'a> {
                 let before = self.model.look(*look);
                 self.start.sampler.order(Order::Reuse(Box::new(before)));
                 self.awaited = None;
-                self.is_changed = true;
             }
             Report::Details(details) => {
                 self.model.note(&details);
                 self.details = Some(details);
-                self.is_changed = true;
             }
             Report::Failed(message) => {
                 self.failure = Some(message);
                 self.awaited = None;
-                self.is_changed = true;
             }
         }
+        self.is_changed = true;
     }
 
     fn survey(&mut self, survey: Survey) {
@@ -364,7 +362,6 @@ impl<'a> App<'a> {
         self.check_tags();
         // The rows must show values of this sample.
         self.ordered.look.clear();
-        self.is_changed = true;
     }
 
     /// Ends the tags of what has ended, and says so.

@@ -11,6 +11,7 @@ use crate::choice::Key;
 use crate::grouping::{self, Grouping, Name, CONTAINER, PROGRAM, UNIT, USER};
 use crate::output::names::Names;
 use crate::output::text::written;
+use crate::selection::all_of;
 use crate::watch::Rate;
 
 /// What sums are by.
@@ -39,11 +40,7 @@ fn name_of(by: &Grouping, task: &Task<'_>) -> Name {
 /// A filter that selects the processes of a group. `None` if no expression can.
 pub fn expression(by: By, names: &[Name]) -> Option<String> {
     let each = by.iter().zip(names).map(|(by, name)| expression_of(by, name));
-    let each: Vec<String> = each.collect::<Option<_>>()?;
-    Some(match each.as_slice() {
-        [only] => only.clone(),
-        each => format!("({})", each.join(") and (")),
-    })
+    all_of(&each.collect::<Option<Vec<String>>>()?)
 }
 
 fn expression_of(by: &Grouping, name: &Name) -> Option<String> {

@@ -32,8 +32,7 @@ taskdiag_core::named_enum! {
 
 impl Page {
     fn moved(self, by: usize) -> Page {
-        let index = Page::ALL.iter().position(|&page| page == self).unwrap_or(0);
-        Page::ALL[(index + by) % Page::ALL.len()]
+        Page::ALL[(self as usize + by) % Page::ALL.len()]
     }
 
     /// The next page; the first one after the last.

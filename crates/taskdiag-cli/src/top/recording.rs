@@ -139,7 +139,7 @@ impl Recording {
             };
             match found {
                 Some(place) => self.place = place,
-                None => return self.at_an_end(samples > 0),
+                None => return self.lacks("sample", samples > 0),
             }
         }
     }
@@ -153,13 +153,10 @@ impl Recording {
         })
     }
 
-    fn at_an_end(&mut self, forward: bool) {
-        let end = if forward {
-            "no later sample"
-        } else {
-            "no earlier sample"
-        };
-        self.said = Some((format!("the recording has {end}"), true));
+    /// Says that there is no later one, or no earlier one.
+    fn lacks(&mut self, what: &str, forward: bool) {
+        let which = if forward { "later" } else { "earlier" };
+        self.said = Some((format!("the recording has no {which} {what}"), true));
     }
 
     /// Moves an amount of time forward or back: to a different sample, if there is one.
@@ -177,7 +174,7 @@ impl Recording {
         };
         match found {
             Some(place) => self.place = place,
-            None => self.at_an_end(seconds > 0),
+            None => self.lacks("sample", seconds > 0),
         }
     }
 
@@ -216,10 +213,7 @@ impl Recording {
                 self.said = Some((said(&found), false));
                 self.place = place;
             }
-            None => {
-                let which = if forward { "later" } else { "earlier" };
-                self.said = Some((format!("the recording has no {which} spike"), true));
-            }
+            None => self.lacks("spike", forward),
         }
     }
 

@@ -20,17 +20,12 @@ use crate::watch::{Activity, Rate};
 /// The fields of the first page, in sections: those of `inspect`, without the section that needs a
 /// walk of page tables.
 fn sections() -> Vec<(&'static str, Vec<Field>)> {
-    let mut sections = Vec::new();
-    for (section, info) in SECTIONS {
-        match info.shape {
-            _ if section == Section::Namespaces => {
-                sections.push((info.title, NAMESPACES.map(|(_, field)| field).to_vec()));
-            }
-            Shape::Fields(fields) if section != Section::Rollup => sections.push((info.title, fields.to_vec())),
-            _ => {}
-        }
-    }
-    sections
+    let sections = SECTIONS.into_iter().filter_map(|(section, info)| match info.shape {
+        _ if section == Section::Namespaces => Some((info.title, NAMESPACES.map(|(_, field)| field).to_vec())),
+        Shape::Fields(fields) if section != Section::Rollup => Some((info.title, fields.to_vec())),
+        _ => None,
+    });
+    sections.collect()
 }
 
 /// A line of a page: pieces of text with their styles.
@@ -100,10 +95,8 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
 }
 
 fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Scene<'_>) -> Vec<Line> {
-    let Ok(snapshot) = &details.process else {
-        return Vec::new();
-    };
-    let Some(task) = snapshot.tasks().next() else {
+    let snapshot = details.process.as_ref().ok();
+    let Some(task) = snapshot.and_then(|snapshot| snapshot.tasks().next()) else {
         return Vec::new();
     };
     let palette = scene.palette;

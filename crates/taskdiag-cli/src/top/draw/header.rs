@@ -108,11 +108,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     } else {
         "processes "
     };
-    let what = if scene.is_selected {
-        format!("selected {what}")
-    } else {
-        what.to_owned()
-    };
+    let selected = if scene.is_selected { "selected " } else { "" };
     let note = if scene.view.hides_kernel() {
         "  kernel threads hidden"
     } else {
@@ -120,7 +116,7 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     };
     let room = pen.room().saturating_sub(note.len());
     let mut states = pen.part(room);
-    states.fact(&what, &tasks.to_string(), palette);
+    states.fact(&format!("{selected}{what}"), &tasks.to_string(), palette);
     let mut separator = ": ";
     for (count, name, style) in [
         (running, "running", palette.green()),

@@ -233,12 +233,9 @@ const SHIFT: usize = 8;
 
 /// The columns that a list of names selects, in the form of `-o`.
 pub fn chosen_columns(list: &str, usual: Vec<TopColumn>) -> Result<Vec<TopColumn>, Failure> {
-    let lists: Vec<String> = if list.is_empty() {
-        Vec::new()
-    } else {
-        vec![list.to_owned()]
-    };
-    let chosen = Chosen::parse(&lists, TopColumn::named)?;
+    let list = [list.to_owned()];
+    let lists = if list[0].is_empty() { &[] } else { &list[..] };
+    let chosen = Chosen::parse(lists, TopColumn::named)?;
     Ok(chosen.columns(usual, |show| show))
 }
 
