@@ -46,7 +46,7 @@ const TASK_SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "broker": SourceId::Broker, "taskdiagd, which shows what you may trace";
 };
 
-/// Options about sources of tasks.
+/// Options about sources of tasks. If a socket is given, the broker is the default.
 #[derive(Clone, Debug, Args)]
 pub struct SourceOptions {
     /// The source to use; an error if it can't answer
@@ -60,8 +60,9 @@ pub struct SourceOptions {
     source: ForcedSource<SourceId>,
     #[command(flatten)]
     patience: Patience,
-    #[command(flatten)]
-    broker: BrokerOptions,
+    /// Use the broker that listens on this socket [default: /run/taskdiag/taskdiag.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 /// How long to wait for processes.
@@ -71,15 +72,6 @@ pub struct Patience {
     /// answer"
     #[arg(long, value_name = "SECONDS", default_value = "0.2", env = "TASKDIAG_PATIENCE", value_parser = quantity::interval)]
     pub patience: Duration,
-}
-
-/// The broker's socket. A command whose `--source` can be the broker uses it by default if a socket
-/// is given.
-#[derive(Clone, Debug, Args)]
-pub struct BrokerOptions {
-    /// Use the broker that listens on this socket [default: /run/taskdiag/taskdiag.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
 }
 
 impl SourceOptions {
@@ -105,14 +97,24 @@ impl SourceOptions {
 
     /// A handle for many queries.
     pub fn handle_for_many(&self) -> Handle {
-        handle(self.source, self.patience, &self.broker)
+        self.handle_of(self.source.0)
     }
 
     /// A handle for mappings. The sources of tasks do not have all values of mappings, so only the
     /// broker is an obligatory source.
     pub fn handle_for_maps(&self) -> Handle {
-        let source = self.is_broker().then_some(SourceId::Broker);
-        handle(ForcedSource(source), self.patience, &self.broker)
+        self.handle_of(self.is_broker().then_some(SourceId::Broker))
+    }
+
+    fn handle_of(&self, source: Option<SourceId>) -> Handle {
+        let mut handle = proc::handle().with_patience(self.patience());
+        if let Some(path) = &self.socket {
+            handle = handle.with_socket(path);
+        }
+        if let Some(source) = source {
+            handle = handle.with_source(source);
+        }
+        handle
     }
 }
 
@@ -122,16 +124,4 @@ pub fn count_network_for(handle: &mut Handle, query: &Query) -> taskdiag::Result
         handle.count_network()?;
     }
     Ok(())
-}
-
-/// A handle with the settings that options describe.
-pub fn handle(source: ForcedSource<SourceId>, patience: Patience, broker: &BrokerOptions) -> Handle {
-    let mut handle = proc::handle().with_patience(patience.patience);
-    if let Some(path) = &broker.socket {
-        handle = handle.with_socket(path);
-    }
-    if let ForcedSource(Some(source)) = source {
-        handle = handle.with_source(source);
-    }
-    handle
 }
