@@ -9,7 +9,7 @@ use std::{env, fs};
 use taskdiag::{Handle, Query, SourceId};
 
 use crate::case::Bound::{Any, AtMost};
-use crate::case::{call, ratio, single, timed, times, Case, Contender, Context, Counts, Prepare, Stage, Value, Way};
+use crate::case::{call, ratio, single, timed, times, Case, Contender, Context, Counts, Stage, Value, Way};
 use crate::loops::{self, Visit};
 use crate::served::{Running, Scratch, Served};
 use crate::tasks::{again, base_and_cred, of, repeat};
@@ -63,11 +63,7 @@ fn as_user(
     about: &'static str,
     prepare: impl Fn(&Context) -> Result<crate::case::Runner> + 'static,
 ) -> Contender {
-    Contender {
-        name: name.to_owned(),
-        about,
-        way: Way::CallAs(USER, Box::new(prepare) as Prepare),
-    }
+    Contender::new(name, about, Way::CallAs(USER, Box::new(prepare)))
 }
 
 fn handle(socket: &str) -> Handle {

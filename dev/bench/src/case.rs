@@ -167,26 +167,27 @@ pub struct Contender {
     pub way: Way,
 }
 
+impl Contender {
+    /// A contender that runs in this way.
+    pub fn new(name: impl Into<String>, about: &'static str, way: Way) -> Contender {
+        let name = name.into();
+        Contender { name, about, way }
+    }
+}
+
 /// A contender that is code of this program.
 pub fn call(
     name: impl Into<String>,
     about: &'static str,
     prepare: impl Fn(&Context) -> Result<Runner> + 'static,
 ) -> Contender {
-    Contender {
-        name: name.into(),
-        about,
-        way: Way::Call(Box::new(prepare)),
-    }
+    Contender::new(name, about, Way::Call(Box::new(prepare)))
 }
 
 /// A contender that is a command.
 pub fn command(name: impl Into<String>, about: &'static str, words: &str) -> Contender {
-    Contender {
-        name: name.into(),
-        about,
-        way: Way::Command(words.split(' ').map(str::to_owned).collect()),
-    }
+    let words = words.split(' ').map(str::to_owned);
+    Contender::new(name, about, Way::Command(words.collect()))
 }
 
 /// A contender whose name is the command.
@@ -196,11 +197,7 @@ pub fn whole(words: &str) -> Contender {
 
 /// A contender that is psutil.
 pub fn psutil(name: &str, about: &'static str, what: &'static str) -> Contender {
-    Contender {
-        name: name.into(),
-        about,
-        way: Way::Psutil(what),
-    }
+    Contender::new(name, about, Way::Psutil(what))
 }
 
 /// A figure of a contender.
