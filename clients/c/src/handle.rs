@@ -190,7 +190,7 @@ mod tests {
         let mut table = Table::default();
         for _ in 0..2 {
             handle.ask(&query, &mut table).expect("procfs answers");
-            assert_eq!((table.len(), table.missing()), (1, [i32::MAX as u32].as_slice()));
+            assert_eq!((table.len, &table.missing[..]), (1, [i32::MAX as u32].as_slice()));
             let pid = field::named(Scope::Processes, "pid").expect("it is a field");
             assert_eq!(table.source(pid), Some(c"procfs"));
             assert_eq!(table.counter("tasks"), Some(1));

@@ -21,12 +21,15 @@ pub type Column = taskdiag_core::column::Column<u64>;
 /// An answer: `td_table`. It changes only when another answer is put into it.
 #[derive(Debug, Default)]
 pub struct Table {
-    len: usize,
+    /// The number of rows.
+    pub len: usize,
     columns: Vec<Column>,
-    ids: Vec<u32>,
+    /// The ids of the columns, in the order in which they were requested.
+    pub ids: Vec<u32>,
     /// For each id, counted from the first of the scope, the index of its column plus one.
     places: Vec<u16>,
-    missing: Vec<u32>,
+    /// Requested processes that do not exist.
+    pub missing: Vec<u32>,
     sources: Vec<(Group, SourceId)>,
     /// The source that answered, if the rows are not tasks.
     source: Option<&'static CStr>,
@@ -34,25 +37,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The ids of the columns, in the order in which they were requested.
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
-    }
-
     /// The column of a field.
     pub fn column(&self, id: u32) -> Option<&Column> {
         let place = usize::from(*self.places.get(place(id))?).checked_sub(1)?;
         self.columns.get(place).filter(|_| self.ids[place] == id)
-    }
-
-    /// Requested processes that do not exist.
-    pub fn missing(&self) -> &[u32] {
-        &self.missing
     }
 
     /// The name of the source of a field's values, or `None`.
@@ -319,7 +307,7 @@ mod tests {
         ] {
             let ids = parse(scope, names).expect("these are fields");
             table.clear(&ids);
-            assert_eq!(table.ids(), ids);
+            assert_eq!(table.ids, ids);
             let all = (0..7).flat_map(|table| table * TABLE..table * TABLE + 300);
             for id in all.chain([u32::MAX]) {
                 let place = ids.iter().position(|&known| known == id);

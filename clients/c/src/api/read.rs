@@ -68,7 +68,7 @@ pub unsafe extern "C" fn td_table_free(table: *mut Table) {
 #[no_mangle]
 pub unsafe extern "C" fn td_table_len(table: *const Table) -> usize {
     // SAFETY: the header's rules.
-    unsafe { table.as_ref() }.map_or(0, Table::len)
+    unsafe { table.as_ref() }.map_or(0, |table| table.len)
 }
 
 /// Returns a list, and stores its length if the caller wants it.
@@ -87,13 +87,13 @@ unsafe fn list(list: &[u32], len: *mut usize) -> *const u32 {
 #[no_mangle]
 pub unsafe extern "C" fn td_table_fields(table: *const Table, len: *mut usize) -> *const u32 {
     // SAFETY: the header's rules.
-    unsafe { list(table.as_ref().map_or(&[], Table::ids), len) }
+    unsafe { list(table.as_ref().map_or(&[], |table| &table.ids), len) }
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn td_table_missing(table: *const Table, len: *mut usize) -> *const u32 {
     // SAFETY: the header's rules.
-    unsafe { list(table.as_ref().map_or(&[], Table::missing), len) }
+    unsafe { list(table.as_ref().map_or(&[], |table| &table.missing), len) }
 }
 
 #[no_mangle]
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn td_column_absent_count(table: *const Table, id: u32) ->
     // SAFETY: the header's rules.
     let (table, column) = unsafe { (table.as_ref(), column(table, id)) };
     // Without the column, no row has a value.
-    column.map_or(table.map_or(0, Table::len), |column| column.missing)
+    column.map_or(table.map_or(0, |table| table.len), |column| column.missing)
 }
 
 /// Functions that return a whole column.
