@@ -27,6 +27,8 @@ fn wrong_expressions_are_pointed_at() {
         ("uid == comm", "can't be compared"),
         ("uid in (0, 'no such user')", "no user id has the name"),
         ("user == 'roott'", "no user has the name \"roott\""),
+        ("user == ''", "no user has the name \"\""),
+        ("start_time > '2026-11-29 08:30[Asia/Tokyo]'", "is not a time such as"),
         ("pid == 1 or group not in ('root', 'roott')", "no group has the name"),
     ] {
         for source in ["procfs", "auto"] {
@@ -39,6 +41,33 @@ fn wrong_expressions_are_pointed_at() {
             );
         }
     }
+}
+
+/// Check that a name that no account has chooses nobody, also where signals are sent, and that a time
+/// zone without end is none.
+#[test]
+fn what_does_not_exist_chooses_nothing() {
+    for args in [
+        &["pgrep", "--where", "user != 'rooot'", "sleep"][..],
+        &["pkill", "-0", "-x", "sleep", "--where", "user != 'rooot'"],
+        &["top", "-b", "-n", "1", "--where", "user == 'rooot'"],
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?} {}", run.stderr);
+        assert!(run.stderr.contains("no user has the name"), "{args:?} {}", run.stderr);
+    }
+    let own = std::process::id().to_string();
+    let start = |zone: &str| {
+        let mut command = command(&["ps", "-p", &own, "-o", "start_time", "--no-header"]);
+        command.env("TZ", zone).output().expect("the binary runs").stdout
+    };
+    let utc = start("UTC");
+    assert!(
+        !utc.is_empty()
+            && ["/dev/zero", ":/dev/zero", "/nowhere"]
+                .iter()
+                .all(|zone| start(zone) == utc)
+    );
 }
 
 /// Check that what may be meant otherwise is told beside the answer, and that names of accounts may be

@@ -92,7 +92,15 @@ mod tests {
         ] {
             assert_eq!(parse(text, &now), nanoseconds(at(meant)), "{text}");
         }
-        for text in ["", "yesterday", "2026-13-01", "25:00", "-", "-x"] {
+        for text in [
+            "",
+            "yesterday",
+            "2026-13-01",
+            "25:00",
+            "-",
+            "-x",
+            "2026-11-23 03:12[Asia/Tokyo]",
+        ] {
             assert_eq!(parse(text, &now), None, "{text}");
         }
     }

@@ -127,7 +127,7 @@ fn choose(library: &Library, times: &Range<i64>) -> Option<Candidate> {
         let span = candidate.times.end.saturating_sub(candidate.times.start);
         let slack = TIERS[2].every_ns as i64;
         candidate.times.start <= earliest.saturating_add(slack)
-            && candidate.times.end >= latest.saturating_sub(candidate.every_ns)
+            && candidate.times.end >= latest.saturating_sub(candidate.every_ns.max(TIERS[1].every_ns as i64))
             && span / candidate.every_ns <= MAX_SAMPLES
     };
     let right = all.iter().position(is_right).or_else(|| all.len().checked_sub(1))?;

@@ -368,9 +368,9 @@ fn what_is_pasted_is_text() {
     assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.line.text() == "p2q"));
     assert_eq!(press(&mut view, &table, b"\x07k\r\x1b[200~y\x1b[201~"), []);
     assert!(view.prompt.is_some());
-    assert_eq!(press(&mut view, &table, b"nq"), [Effect::Quit]);
-    // Its end never comes.
-    assert_eq!(press(&mut view, &table, b"\x1b[200~q\x03"), [Effect::Quit]);
+    // Nor does it end itself.
+    assert_eq!(press(&mut view, &table, b"n\x1b[200~q\x03q\x1b\x1b[0mk15\ryq"), []);
+    assert_eq!(press(&mut view, &table, b"q"), [Effect::Quit]);
 }
 
 /// Check that tags belong to processes, wherever these go, that keys act on all that are tagged, and
