@@ -75,7 +75,8 @@ add_packages() {
         as_root=(sudo)
     fi
     echo "setup: installing ${missing[*]}" >&2
-    local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}")
+    # Another program of the machine may be installing something.
+    local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends --option DPkg::Lock::Timeout=300 "${missing[@]}")
     "${install[@]}" >"$log" 2>&1 && return
     "${as_root[@]}" apt-get update --quiet=2 >>"$log" 2>&1 || true
     "${install[@]}" >"$log" 2>&1 && return
