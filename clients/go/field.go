@@ -61,7 +61,9 @@ type fieldInfo struct {
 	form   form
 	attr   uint8
 	offset uint8
-	proc   procPlace
+	// allOnes is what all ones mean, if they are no number.
+	allOnes Absent
+	proc    procPlace
 }
 
 // procPlace is where procfs has a value: the file, the key of its line, which word of the file it is,
@@ -84,8 +86,6 @@ const (
 	formKernelThread
 	formUnsigned32
 	formUnsigned64
-	formMaybe32 // all ones: this kernel does not have it
-	formMaybe64
 	formSigned32
 	formLetter
 	formNamespace // 0: it has given up its namespaces

@@ -46,6 +46,7 @@ class Place(NamedTuple):
     form: str
     attribute: int = 0
     offset: int = 0
+    all_ones: int = 0
     text: str = ""
 
 
@@ -115,12 +116,12 @@ class Printed:
 def place(field: dict[str, str], printed: Printed) -> Place:
     """Where records and procfs have a field."""
     row = printed.rows["field"][field["name"]]
-    attribute, offset, size, may_lack = map(int, row[:4])
+    attribute, offset, size, all_ones = map(int, row[:4])
     file, key, at, word = ("" if part == "-" else part for part in row[4:])
     text = f"procPlace{{{literal(file)}, {literal(key)}, {at}, {word}}}"
     if field["name"] in SPECIAL:
         form, of, header_offset = SPECIAL[field["name"]]
-        return Place(form, printed.attributes.get(of, 0), header_offset or offset, text)
+        return Place(form, printed.attributes.get(of, 0), header_offset or offset, all_ones, text)
     if not attribute:
         raise SystemExit(f"{TABLE}: clients/go/generate.py does not know how {field['name']} is read")
     if field["kind"] == "letter":
@@ -129,11 +130,9 @@ def place(field: dict[str, str], printed: Printed) -> Place:
         form = "formSigned32"
     elif field["group"] == "namespaces" and size:
         form = "formNamespace"
-    elif may_lack:
-        form = {4: "formMaybe32", 8: "formMaybe64"}[size]
     else:
         form = {0: "formPayload", 4: "formUnsigned32", 8: "formUnsigned64"}[size]
-    return Place(form, attribute, offset, text)
+    return Place(form, attribute, offset, all_ones, text)
 
 
 def info(field: dict[str, str], where: Place | None, printed: Printed) -> str:
@@ -142,7 +141,7 @@ def info(field: dict[str, str], where: Place | None, printed: Printed) -> str:
     keys = ("name", "group", "origin", "since", "access", "meaning")
     texts = ", ".join(literal(field.get(key, "")) for key in keys)
     where = where or Place("formDerived", text="procPlace{}")
-    place = f"{where.form}, {where.attribute}, {where.offset}, {where.text}"
+    place = f"{where.form}, {where.attribute}, {where.offset}, {where.all_ones}, {where.text}"
     return f"{{Info{{{texts}, {KINDS[field['kind']][1]}}}, {group}, {place}}},"
 
 

@@ -53,8 +53,7 @@ func (r Row) ExitSignal() (int64, Absent) { return r.int64(ExitSignal) }
 // TTYNr returns the field tty_nr. Device number of the controlling terminal. 0 if it has none.
 func (r Row) TTYNr() (uint64, Absent) { return r.uint64(TTYNr) }
 
-// TPGID returns the field tpgid. Foreground process group of the controlling terminal. -1 if
-// it has none.
+// TPGID returns the field tpgid. Foreground process group of the controlling terminal.
 func (r Row) TPGID() (int64, Absent) { return r.int64(TPGID) }
 
 // UID returns the field uid. Real user id.
@@ -374,11 +373,9 @@ func (r Row) FDCount() (uint64, Absent) { return r.uint64(FDCount) }
 func (r Row) FDTableSize() (uint64, Absent) { return r.uint64(FDTableSize) }
 
 // Loginuid returns the field loginuid. User who logged in to begin the audit session.
-// 4294967295 if there is none.
 func (r Row) Loginuid() (uint64, Absent) { return r.uint64(Loginuid) }
 
-// AuditSession returns the field audit_session. Number of the audit session. 4294967295 if
-// there is none.
+// AuditSession returns the field audit_session. Number of the audit session.
 func (r Row) AuditSession() (uint64, Absent) { return r.uint64(AuditSession) }
 
 // StartCode returns the field start_code. Address at which the code begins.

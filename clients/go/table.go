@@ -358,7 +358,7 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 	bytes = bytes[info.offset:]
 	var value uint64
 	switch info.form {
-	case formUnsigned64, formMaybe64, formNamespace:
+	case formUnsigned64, formNamespace:
 		value = order.Uint64(bytes)
 	case formSigned32:
 		value = uint64(int64(int32(order.Uint32(bytes))))
@@ -368,8 +368,8 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 		value = uint64(order.Uint32(bytes))
 	}
 	switch {
-	case info.form == formMaybe64 && value == math.MaxUint64, info.form == formMaybe32 && value == math.MaxUint32:
-		return 0, Unsupported
+	case info.allOnes != 0 && (value == math.MaxUint64 || size == 4 && value == math.MaxUint32):
+		return 0, info.allOnes
 	case info.form == formNamespace && value == 0:
 		return 0, Gone
 	}
@@ -379,9 +379,9 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 // size returns the size of a number of this form in bytes; 0 for other forms.
 func (f form) size() int {
 	switch f {
-	case formUnsigned64, formMaybe64, formNamespace, formUserTime, formSystemTime:
+	case formUnsigned64, formNamespace, formUserTime, formSystemTime:
 		return 8
-	case formUnsigned32, formMaybe32, formSigned32:
+	case formUnsigned32, formSigned32:
 		return 4
 	case formLetter:
 		return 1

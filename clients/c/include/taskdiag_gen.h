@@ -32,6 +32,9 @@ typedef enum td_absent TD_ENUM {
 	TD_ABSENT_NO_THREAD = 9,
 	/* Nobody counts it, or there was no room to count it for this process. */
 	TD_ABSENT_NOT_COUNTED = 10,
+	/* There is none: this row has no such value, as a process without a terminal has no foreground
+	 * process group. */
+	TD_ABSENT_NOT_APPLICABLE = 11,
 	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
 	TD_ABSENT_NONE = 100
 } td_absent;
@@ -74,7 +77,7 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_EXIT_SIGNAL = 13,
 	/* Device number of the controlling terminal. 0 if it has none. */
 	TD_FIELD_TTY_NR = 14,
-	/* Foreground process group of the controlling terminal. -1 if it has none. */
+	/* Foreground process group of the controlling terminal. */
 	TD_FIELD_TPGID = 15,
 	/* Real user id. */
 	TD_FIELD_UID = 16,
@@ -270,9 +273,9 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_FD_COUNT = 105,
 	/* Number of slots in the table of file descriptors. */
 	TD_FIELD_FD_TABLE_SIZE = 106,
-	/* User who logged in to begin the audit session. 4294967295 if there is none. */
+	/* User who logged in to begin the audit session. */
 	TD_FIELD_LOGINUID = 107,
-	/* Number of the audit session. 4294967295 if there is none. */
+	/* Number of the audit session. */
 	TD_FIELD_AUDIT_SESSION = 108,
 	/* Address at which the code begins. */
 	TD_FIELD_START_CODE = 109,

@@ -1,6 +1,6 @@
 //! Prints where procfs and records have the fields, for the generator of the Go client: the constants
 //! of records, the groups and their bits, the offsets of members, and for each field the type of its
-//! attribute, offset and size of the number, whether some kernels lack it, and the file, key, number
+//! attribute, offset and size of the number, the number of the reason that all ones stand for, and the file, key, number
 //! and word of its text.
 
 use taskdiag_core::field::{Field, Groups, RecordPlace};
@@ -22,15 +22,15 @@ fn main() {
     }
     for field in Field::ALL {
         let info = field.info();
-        let (attribute, offset, size, may_lack) = match info.record {
-            RecordPlace::Member(member) => (member.attribute, member.offset, member.size, member.may_lack),
-            RecordPlace::Payload(attribute) => (attribute, 0, 0, false),
-            RecordPlace::Other => (0, 0, 0, false),
+        let (attribute, offset, size, all_ones) = match info.record {
+            RecordPlace::Member(member) => (member.attribute, member.offset, member.size, member.all_ones),
+            RecordPlace::Payload(attribute) => (attribute, 0, 0, None),
+            RecordPlace::Other => (0, 0, 0, None),
         };
-        let (may_lack, place) = (u8::from(may_lack), &info.places[0]);
+        let (all_ones, place) = (all_ones.map_or(0, |reason| reason as u16), &info.places[0]);
         let (file, key) = (or_dash(place.file.name()), or_dash(place.key));
         println!(
-            "field {field} {attribute} {offset} {size} {may_lack} {file} {key} {} {}",
+            "field {field} {attribute} {offset} {size} {all_ones} {file} {key} {} {}",
             place.at, place.word
         );
     }

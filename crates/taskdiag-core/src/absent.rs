@@ -29,6 +29,9 @@ crate::named_enum! {
         NoThread = 9 => "no thread",
         /// Nobody counts it, or there was no room to count it for this process.
         NotCounted = 10 => "not counted",
+        /// There is none: this row has no such value, as a process without a terminal has no
+        /// foreground process group.
+        NotApplicable = 11 => "none",
     }
     pub(crate) const EVERY;
     /// The reason in a few words, as the command line prints it.

@@ -162,7 +162,11 @@ fn stat(task: &impl HasFields, out: &mut Vec<u8>) -> Result<(), Absent> {
     };
     let leads_session = number(task, Field::Sid)? == number(task, Field::Pid)?;
     let threads = number(task, Field::ThreadsCount)?;
-    let is_in_foreground = i64::try_from(number(task, Field::Pgid)?) == Ok(signed(task, Field::Tpgid)?);
+    let pgid = number(task, Field::Pgid)?;
+    let is_in_foreground = match signed(task, Field::Tpgid) {
+        Err(Absent::NotApplicable) => false,
+        tpgid => i64::try_from(pgid) == Ok(tpgid?),
+    };
     out.extend_from_slice(state.encode_utf8(&mut [0; 4]).as_bytes());
     for (letter, is_so) in [
         (b'<', nice < 0),
@@ -421,7 +425,7 @@ mod tests {
             (Field::Sid, Value::Unsigned(1)),
             (Field::ThreadsCount, Value::Unsigned(1)),
             (Field::Pgid, Value::Unsigned(0)),
-            (Field::Tpgid, Value::Signed(-1)),
+            (Field::Tpgid, Value::Signed(2)),
         ];
         assert_eq!(text(Field::Stat, &row(&plain)), Ok("S".to_owned()));
         for (field, value, expected) in [
@@ -445,6 +449,7 @@ mod tests {
             (Field::LockedBytes, Absent::NoMemory, Ok("S".to_owned())),
             (Field::LockedBytes, Absent::Denied, Err(Absent::Denied)),
             (Field::Tpgid, Absent::Gone, Err(Absent::Gone)),
+            (Field::Tpgid, Absent::NotApplicable, Ok("S".to_owned())),
         ] {
             let mut lacking = row(&plain);
             lacking

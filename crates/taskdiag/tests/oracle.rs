@@ -240,7 +240,15 @@ impl Checker {
         self.equal(animal, "pgid", unsigned(pgid), task.pgid());
         self.equal(animal, "sid", unsigned(sid), task.sid());
         self.equal(animal, "tty_nr", unsigned(tty_nr), task.tty_nr());
-        self.equal(animal, "tpgid", tpgid, task.tpgid());
+        // The kernel writes -1 for none.
+        let known = |fact| {
+            if fact == -1 {
+                Err(Absent::NotApplicable)
+            } else {
+                Ok(fact)
+            }
+        };
+        self.equal(animal, "tpgid", tpgid.map(known), Ok(task.tpgid()));
         self.equal(
             animal,
             "tracer_pid",

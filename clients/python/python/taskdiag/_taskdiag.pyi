@@ -343,7 +343,7 @@ class Row:
         """Device number of the controlling terminal. 0 if it has none."""
     @property
     def tpgid(self) -> int | None:
-        """Foreground process group of the controlling terminal. -1 if it has none."""
+        """Foreground process group of the controlling terminal."""
     @property
     def uid(self) -> int | None:
         """Real user id."""
@@ -634,10 +634,10 @@ class Row:
         """Number of slots in the table of file descriptors."""
     @property
     def loginuid(self) -> int | None:
-        """User who logged in to begin the audit session. 4294967295 if there is none."""
+        """User who logged in to begin the audit session."""
     @property
     def audit_session(self) -> int | None:
-        """Number of the audit session. 4294967295 if there is none."""
+        """Number of the audit session."""
     @property
     def start_code(self) -> int | None:
         """Address at which the code begins."""

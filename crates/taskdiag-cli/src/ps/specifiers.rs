@@ -217,6 +217,7 @@ const BY_CPU_SHARE: Order = Order::Number(|c| c.cpu_share(1_000_000).ok().map(i1
 const BY_RSS_LIMIT: Order = Order::Number(|c| Some(c.rss_limit_bytes()?.map_or(i128::MAX, i128::from)));
 const BY_AGE: Order = Order::Number(|c| c.elapsed_ns().ok().map(i128::from));
 
+const BY_FOREGROUND: Order = Order::Number(|c| c.foreground().ok().map(i128::from));
 const BY_SIZE: Order = Order::Number(|c| c.sum(DataBytes, StackBytes).ok().map(i128::from));
 
 /// All specifiers, in the order of their names.
@@ -381,7 +382,7 @@ pub static TABLE: &[Specifier] = &[
     number("times", "TIME", 8, CPU, |c| c.seconds()).besides(DEAD_CHILDREN).ordered(BY_CPU_TIME),
     dash("tmout", "TMOUT", 5),
     text("tname", "TTY", 8, TTY, |c| c.terminal()).besides(&[Tty]).of_process().ordered(Order::Field).for_fields(&[Tty]).whole(),
-    id("tpgid", "TPGID", &[Tpgid], |c| c.number(Tpgid)).of_process(),
+    id("tpgid", "TPGID", &[Tpgid], |c| c.foreground_group()).of_process().ordered(BY_FOREGROUND),
     number("trs", "TRS", 4, CODE, |c| c.code_size()).besides(ADDRESSES).of_process(),
     number("trss", "TRSS", 4, CODE, |c| c.code_size()).besides(ADDRESSES).of_process(),
     signals("tsig", "PENDING", &[SigPending], |c| c.mask(SigPending)),

@@ -1,6 +1,7 @@
 //! Where procfs and records have a field.
 
 use super::Files;
+use crate::absent::Absent;
 
 /// Where procfs has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +47,23 @@ pub struct Member {
     pub offset: usize,
     /// Its size in bytes.
     pub size: usize,
-    /// All ones mean that this kernel does not have it.
-    pub may_lack: bool,
+    /// What all ones mean, if they are no number.
+    pub all_ones: Option<Absent>,
 }
 
 impl RecordPlace {
-    pub(super) const fn member<P, M>(attribute: u16, offset: usize, _: fn(&P) -> &M, may_lack: bool) -> RecordPlace {
+    pub(super) const fn member<P, M>(
+        attribute: u16,
+        offset: usize,
+        _: fn(&P) -> &M,
+        all_ones: Option<Absent>,
+    ) -> RecordPlace {
         RecordPlace::Member(Member {
             attribute,
             len: size_of::<P>(),
             offset,
             size: size_of::<M>(),
-            may_lack,
+            all_ones,
         })
     }
 }
@@ -106,17 +112,22 @@ macro_rules! record_place {
     ($group:ident $name:ident [attr $attr:ident $($read:tt)*]) => { RecordPlace::Payload(attr::$attr) };
     ($group:ident $name:ident [|$($read:tt)*]) => { RecordPlace::Other };
     ($group:ident $name:ident [$attr:ident $part:ident.$member:ident]) => {
-        record_place!(@ attr::$attr, $part $member false)
+        record_place!(@ attr::$attr, $part $member None)
     };
     ($group:ident $name:ident [namespace]) => { record_place!($group $name [$name]) };
     ($group:ident $name:ident [maybe]) => { record_place!($group $name [maybe $name]) };
-    ($group:ident $name:ident [maybe $member:ident]) => { record_place!(@ record::$group::KIND, $group $member true) };
+    ($group:ident $name:ident [maybe $member:ident]) => {
+        record_place!(@ record::$group::KIND, $group $member Some($crate::absent::Absent::Unsupported))
+    };
+    ($group:ident $name:ident [none]) => {
+        record_place!(@ record::$group::KIND, $group $name Some($crate::absent::Absent::NotApplicable))
+    };
     ($group:ident $name:ident [$member:ident $(|$($read:tt)*)?]) => {
-        record_place!(@ record::$group::KIND, $group $member false)
+        record_place!(@ record::$group::KIND, $group $member None)
     };
     ($group:ident $name:ident) => { record_place!($group $name [$name]) };
-    (@ $kind:expr, $part:ident $member:ident $may_lack:literal) => {
-        RecordPlace::member($kind, offset_of!(record::$part, $member), |part: &record::$part| &part.$member, $may_lack)
+    (@ $kind:expr, $part:ident $member:ident $all_ones:expr) => {
+        RecordPlace::member($kind, offset_of!(record::$part, $member), |part: &record::$part| &part.$member, $all_ones)
     };
 }
 

@@ -125,7 +125,7 @@ macro_rules! with_rows {
             "Signal that the parent gets when the task ends. -1 for a thread that does not lead its process.";
 
         TtyNr tty_nr: u32, Tty Id, [stat tty_nr], "Device number of the controlling terminal. 0 if it has none.";
-        Tpgid tpgid: i32, Tty Signed, [stat tpgid], "Foreground process group of the controlling terminal. -1 if it has none.";
+        Tpgid tpgid: i32, Tty Signed, [stat tpgid], "Foreground process group of the controlling terminal.", [none];
 
         Uid uid: u32, Cred User, [status Uid 0], "Real user id.";
         Euid euid: u32, Cred User, [status Uid 1], "Effective user id.";
@@ -263,8 +263,8 @@ macro_rules! with_rows {
         FdCount fd_count: u32, Fds Count, [fd: "the entries of fd"], "Number of open file descriptors.";
         FdTableSize fd_table_size: u32, Fds Count, [status FDSize], "Number of slots in the table of file descriptors.";
 
-        Loginuid loginuid: u32, Audit User, [loginuid], "User who logged in to begin the audit session. 4294967295 if there is none.";
-        AuditSession audit_session: u32, Audit Id, [sessionid], "Number of the audit session. 4294967295 if there is none.";
+        Loginuid loginuid: u32, Audit User, [loginuid], "User who logged in to begin the audit session.", [none];
+        AuditSession audit_session: u32, Audit Id, [sessionid], "Number of the audit session.", [none];
 
         StartCode start_code: Mask, Layout Address, [stat startcode], "Address at which the code begins.";
         EndCode end_code: Mask, Layout Address, [stat endcode], "Address at which the code ends.";

@@ -6,6 +6,7 @@ use regex::bytes::Regex;
 
 use super::network::{self, Network};
 use super::HasFields;
+use crate::absent::{Absent, Known};
 use crate::field::{Field, Fields, Kind};
 use crate::text::process::hierarchies;
 use crate::value::{Limits, Value};
@@ -50,6 +51,8 @@ pub(super) struct Limit {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Comparison {
     Is(Relation, Operand),
+    /// Whether such a row has no such value.
+    None(bool),
     /// Equal to one of these.
     In(Vec<Operand>),
     /// All bits of this mask are set.
@@ -186,13 +189,13 @@ impl Subject {
         }
     }
 
-    fn value<R: HasFields>(self, row: &R) -> Option<Value<'_>> {
+    fn value<R: HasFields>(self, row: &R) -> Known<Value<'_>> {
         match self {
-            Subject::Field(field) => row.value(field).ok(),
-            Subject::Column(column) => row.column_value(column.index).ok()?,
-            Subject::Limit(limit) => match row.value(Field::Limits) {
-                Ok(Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
-                _ => None,
+            Subject::Field(field) => row.value(field),
+            Subject::Column(column) => row.column_value(column.index)?.ok_or(Absent::NotApplicable),
+            Subject::Limit(limit) => match row.value(Field::Limits)? {
+                Value::Limits(limits) => limit.of(limits).map(Value::Unsigned).ok_or(Absent::Unsupported),
+                _ => Err(Absent::Unsupported),
             },
         }
     }
@@ -268,8 +271,12 @@ impl Test {
 
     /// Whether the test is true for a row. `None` if that depends on an absent value.
     pub(super) fn decide(&self, row: &impl HasFields) -> Option<bool> {
-        let value = self.subject.value(row)?;
+        let value = match (&self.comparison, self.subject.value(row)) {
+            (Comparison::None(is_none), Err(Absent::NotApplicable | Absent::NoMemory)) => return Some(*is_none),
+            (_, value) => value.ok()?,
+        };
         match &self.comparison {
+            Comparison::None(is_none) => Some(!is_none),
             Comparison::Is(relation, operand) => compare(*relation, value, operand, row),
             Comparison::In(operands) => {
                 let mut decided = Some(false);
@@ -301,7 +308,7 @@ fn compare(relation: Relation, value: Value<'_>, operand: &Operand, row: &impl H
         Operand::Text(text) => with_text(value, |bytes| relation.holds(bytes, text.as_slice())),
         Operand::Network(network) => with_text(value, |bytes| network.relates(relation, bytes))?,
         Operand::Value(subject) => {
-            let other = subject.value(row)?;
+            let other = subject.value(row).ok()?;
             if subject.class() == Class::IpAddress {
                 let operand = with_text(other, network::operand)??;
                 return compare(relation, value, &operand, row);

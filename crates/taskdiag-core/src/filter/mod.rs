@@ -114,6 +114,8 @@ impl Filter {
     ///
     /// - `==  !=  <  <=  >  >=` compare with a number, with text in single or double quotes, or
     ///   with another field.
+    /// - `== none` and `!= none` tell whether the row has such a value at all: `loginuid == none`,
+    ///   `rss_bytes != none`.
     /// - `in ( , )` and `not in ( , )` compare with several values.
     /// - Addresses are equal to a network that has them: `remote_addr in '10.0.0.0/8'`. IPv4 within
     ///   IPv6 (`::ffff:10.0.0.1`) counts as IPv4.

@@ -183,7 +183,12 @@ impl<'a> Parser<'a> {
         match operator.kind {
             Kind::Relation(relation) => {
                 self.take()?;
-                Ok(Comparison::Is(relation, self.operand(subject, relation)?))
+                match relation {
+                    Relation::Equal | Relation::NotEqual if self.take_if(Kind::Word("none"))? => {
+                        Ok(Comparison::None(relation == Relation::Equal))
+                    }
+                    _ => Ok(Comparison::Is(relation, self.operand(subject, relation)?)),
+                }
             }
             Kind::Word("in") => {
                 self.take()?;

@@ -198,6 +198,28 @@ fn absent_values_decide_nothing() {
     assert_eq!(decided("rss_bytes not in (1M)"), None);
 }
 
+/// Check that `none` stands for what a row does not have, not for what is unknown.
+#[test]
+fn none_is_what_a_row_does_not_have() {
+    let row = Made(vec![
+        (Field::Loginuid, Err(Absent::NotApplicable)),
+        (Field::RssBytes, Err(Absent::NoMemory)),
+        (Field::Exe, Err(Absent::Denied)),
+        (Field::Pid, Ok(Value::Unsigned(7))),
+    ]);
+    for (field, is_none) in [
+        ("loginuid", Some(true)),
+        ("rss_bytes", Some(true)),
+        ("exe", None),
+        ("pid", Some(false)),
+    ] {
+        let decide = |text: String| Filter::parse(&text).unwrap().decide(&row);
+        assert_eq!(decide(format!("{field} == none")), is_none);
+        assert_eq!(decide(format!("{field} != none")), is_none.map(|is_none| !is_none));
+    }
+    assert_eq!(Filter::parse("loginuid > 5").unwrap().decide(&row), None);
+}
+
 /// Check that a task is counted as undecided exactly if a value is absent for a reason that the
 /// caller may be able to remove.
 #[test]

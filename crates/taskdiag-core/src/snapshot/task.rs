@@ -193,7 +193,7 @@ impl<'a> Task<'a> {
     pub fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
         let [clean, dirty] = [rollup.private_clean_bytes, rollup.private_dirty_bytes].map(U64::get);
-        Ok(known(clean, record::NO_NUMBER)?.saturating_add(known(dirty, record::NO_NUMBER)?))
+        Ok(known(clean, Absent::Unsupported)?.saturating_add(known(dirty, Absent::Unsupported)?))
     }
 
     /// The path of the executable.

@@ -6,6 +6,8 @@ use crate::field::{origin, with_rows, Field, Mask};
 use crate::record::{self, attr};
 use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
 
+use std::ops::Not;
+
 use zerocopy::native_endian::{I32, U32, U64};
 
 /// Makes the methods. Each has the name of its field.
@@ -64,7 +66,10 @@ macro_rules! read {
     ($t:ident $id:ident $group:ident $name:ident [namespace]) => { $t.namespace(Field::$id, |part| part.$name) };
     ($t:ident $id:ident $group:ident $name:ident [maybe]) => { read!($t $id $group $name [maybe $name]) };
     ($t:ident $id:ident $group:ident $name:ident [maybe $member:ident]) => {
-        known(read!($t $id record::$group::KIND, $group $member), !0)
+        known(read!($t $id record::$group::KIND, $group $member), Absent::Unsupported)
+    };
+    ($t:ident $id:ident $group:ident $name:ident [none]) => {
+        known(read!($t $id record::$group::KIND, $group $name), Absent::NotApplicable)
     };
     ($t:ident $id:ident $group:ident $name:ident [$attr:ident $part:ident.$member:ident]) => {
         Ok(read!($t $id attr::$attr, $part $member))
@@ -103,10 +108,10 @@ numbers! {
     U64 => Mask = |number: U64| Mask(number.get());
 }
 
-/// A number, unless it is what stands for one that this kernel does not have.
-pub(super) fn known<T: PartialEq>(number: T, none: T) -> Result<T, Absent> {
-    if number == none {
-        return Err(Absent::Unsupported);
+/// A number, unless it is all ones: then there is none, for this reason.
+pub(super) fn known<T: PartialEq + From<bool> + Not<Output = T>>(number: T, reason: Absent) -> Result<T, Absent> {
+    if number == !T::from(false) {
+        return Err(reason);
     }
     Ok(number)
 }

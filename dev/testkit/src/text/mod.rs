@@ -402,7 +402,7 @@ impl Text {
             Field::Flags => Ok(Plain::Number(self.stat(9)?)),
             Field::ExitSignal => number(38),
             Field::TtyNr => Ok(Plain::Number((self.stat(7)? as i32 as u32).into())),
-            Field::Tpgid => number(8),
+            Field::Tpgid => or_none(number(8), -1),
             Field::Uid => self.number("Uid", 0, 10),
             Field::Euid => self.number("Uid", 1, 10),
             Field::Suid => self.number("Uid", 2, 10),
@@ -541,8 +541,8 @@ impl Text {
             },
             Field::FdCount => self.fd_count.map(|count| Plain::Number(count as i128)),
             Field::FdTableSize => self.number("FDSize", 0, 10),
-            Field::Loginuid => self.whole("loginuid"),
-            Field::AuditSession => self.whole("sessionid"),
+            Field::Loginuid => or_none(self.whole("loginuid"), u32::MAX.into()),
+            Field::AuditSession => or_none(self.whole("sessionid"), u32::MAX.into()),
             Field::StartCode => self.address(26),
             Field::EndCode => self.address(27),
             Field::StartStack => self.address(28),
@@ -731,4 +731,12 @@ fn cgroup_inode(path: &[u8]) -> Result<u64, Absent> {
     let below = path.strip_prefix(b"/").expect("a path from the root");
     let directory = mount.join(Path::new(OsStr::from_bytes(below)));
     fs::metadata(directory).map(|metadata| metadata.ino()).map_err(absent)
+}
+
+/// A number, unless it is what the kernel writes for none.
+fn or_none(said: Said, none: i128) -> Said {
+    match said {
+        Ok(Plain::Number(number)) if number == none => Err(Absent::NotApplicable),
+        said => said,
+    }
 }

@@ -4,6 +4,7 @@ use taskdiag::{Field, Value};
 
 use super::Cell;
 use crate::output::people;
+use crate::output::relation::NONE;
 
 impl Cell<'_> {
     /// The state's letter.
@@ -36,6 +37,20 @@ impl Cell<'_> {
         if pgid.is_ok_and(|pgid| self.signed(Field::Tpgid) == Ok(pgid as i64)) {
             self.out.push(b'+');
         }
+    }
+
+    /// The foreground process group of the terminal. -1 stands for none, as in the kernel's text.
+    pub fn foreground(&mut self) -> Result<i64, &'static str> {
+        match self.signed(Field::Tpgid) {
+            Err(NONE) => Ok(-1),
+            tpgid => tpgid,
+        }
+    }
+
+    /// The same as a column.
+    pub fn foreground_group(&mut self) {
+        let group = self.foreground();
+        self.number_or_dash(group);
     }
 
     /// The flags of PROCESS FLAGS in ps(1): 1 is `PF_FORKNOEXEC`, 4 is `PF_SUPERPRIV`.
