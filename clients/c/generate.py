@@ -90,23 +90,13 @@ def cache_entries(root: Path) -> list[Entry]:
     return [path, *(Entry(name, f"FieldRef::Cache(Some(Quantity::{variant}))", CACHED[name]) for variant, name in names)]
 
 
-def event_entries(root: Path) -> list[Entry]:
-    """The fields of events."""
-    # A text may go on in the next line.
-    text = re.sub(r"\\\n\s*", "", (root / EVENTS).read_text())
-    rows = re.findall(r'^    (\w+) (\w+): \w+,\s+"((?:[^"\\]|\\.)*)",', text, re.MULTILINE)
-    if not rows:
-        raise SystemExit(f"{EVENTS}: clients/c/generate.py finds no fields")
-    return [Entry(name, f"FieldRef::Event(EventField::{variant})", json.loads(f'"{meaning}"')) for variant, name, meaning in rows]
-
-
 def all_reasons(root: Path) -> list[tuple[str, int, str, str]]:
     """The reasons: the name of the constant, the number, the words, the meaning."""
     found = [("PRESENT", 0, "present", "There is a value.")]
     for name, number, words, meaning in reasons(root):
         constant = "ABSENT_" + re.sub(r"(?<!^)([A-Z])", r"_\1", name).upper()
         found.append((constant, number, words, meaning))
-    return [*found, ("ABSENT_NONE", 100, "none", "Such a row has no such value: a UNIX socket has no port, a working directory no descriptor.")]
+    return found
 
 
 def numbers(header: str, prefix: str, entries: list[Entry], first: int) -> dict[str, int]:
@@ -182,7 +172,7 @@ def made(fields: list[dict[str, str]], root: Path) -> dict[Path, str]:
         ("FILE", "open files: docs/files.md", row_entries(root, FILES, "FileField")),
         ("MAP", "mappings: docs/maps.md", row_entries(root, MAPS, "MapField")),
         ("CACHE", "the page cache of files: docs/pagecache.md", cache_entries(root)),
-        ("EVENT", "events: docs/events.md", event_entries(root)),
+        ("EVENT", "events: docs/events.md", row_entries(root, EVENTS, "EventField")),
     ]
     known = path.read_text().replace("\tTD_FIELD_NONE = 0,\n", "")
     tables = [

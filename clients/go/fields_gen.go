@@ -419,8 +419,8 @@ const (
 	NoThread Absent = 9
 	// Nobody counts it, or there was no room to count it for this process.
 	NotCounted Absent = 10
-	// There is none: this row has no such value, as a process without a terminal has no foreground
-	// process group.
+	// Such a row has no such value: a process without a terminal has no foreground process group,
+	// a UNIX socket no port, a working directory no descriptor.
 	NotApplicable Absent = 11
 )
 

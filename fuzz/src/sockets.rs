@@ -25,7 +25,7 @@ fn show(socket: Option<Socket<'_>>) {
     let Some(socket) = socket else { return };
     let row = Row::new(&socket);
     for &field in SocketField::ALL {
-        if let Ok(Some(value)) = row.value(field) {
+        if let Ok(value) = row.value(field) {
             let _ = value.to_string();
         }
     }

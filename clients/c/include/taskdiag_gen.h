@@ -32,11 +32,9 @@ typedef enum td_absent TD_ENUM {
 	TD_ABSENT_NO_THREAD = 9,
 	/* Nobody counts it, or there was no room to count it for this process. */
 	TD_ABSENT_NOT_COUNTED = 10,
-	/* There is none: this row has no such value, as a process without a terminal has no foreground
-	 * process group. */
-	TD_ABSENT_NOT_APPLICABLE = 11,
-	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
-	TD_ABSENT_NONE = 100
+	/* Such a row has no such value: a process without a terminal has no foreground process group,
+	 * a UNIX socket no port, a working directory no descriptor. */
+	TD_ABSENT_NOT_APPLICABLE = 11
 } td_absent;
 
 /* The fields. */

@@ -353,5 +353,4 @@ pub const REASONS: &[(u32, &CStr)] = &[
     (9, c"no thread"),
     (10, c"not counted"),
     (11, c"none"),
-    (100, c"none"),
 ];

@@ -93,9 +93,11 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use taskdiag::{Absent, Value};
-    use taskdiag_core::column::{reason, NONE};
+    use taskdiag_core::column::reason;
 
     use super::*;
+
+    const NONE: u8 = Absent::NotApplicable as u8;
 
     /// Check that each part of a list of descriptors is where its offsets say.
     #[test]

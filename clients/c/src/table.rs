@@ -102,11 +102,11 @@ impl Table {
     }
 
     /// Appends a row. `find` returns what it has for a field.
-    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(FieldRef) -> Known<Option<Value<'a>>>) {
+    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(FieldRef) -> Known<Value<'a>>) {
         for (column, row) in self.columns.iter_mut().zip(rows) {
             match (find(row.of), row.part) {
-                (Ok(Some(Value::Owners(owners))), Some(part)) => part.push(owners, column),
-                (found, _) => column.push_found(found),
+                (Ok(Value::Owners(owners)), Some(part)) => part.push(owners, column),
+                (found, _) => column.push(found.map_err(reason)),
             }
         }
         self.len += 1;
@@ -207,12 +207,12 @@ impl Table {
             files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
             for (path, size_bytes, usage) in &files {
                 self.push(&rows, |of| {
-                    Ok(Some(match of {
+                    Ok(match of {
                         FieldRef::Cache(None) => Value::Text(path),
                         FieldRef::Cache(Some(Quantity::Size)) => Value::Unsigned((*size_bytes)?),
                         FieldRef::Cache(Some(quantity)) => Value::Unsigned((*usage)?.bytes(quantity)?),
                         _ => return Err(Absent::NotAsked),
-                    }))
+                    })
                 });
             }
         }
@@ -231,7 +231,7 @@ impl Table {
         let rows = rows(ids);
         for event in events.read()?.take(most) {
             self.push(&rows, |of| match of {
-                FieldRef::Event(field) => event.value(field).transpose(),
+                FieldRef::Event(field) => event.value(field),
                 _ => Err(Absent::NotAsked),
             });
         }

@@ -72,8 +72,8 @@ static void own_files(const char *source)
 			check_file(table, fds[i]);
 		row = row_of_fd(table, file);
 		CHECK(is_text(td_text_of(table, row, TD_FILE_ACCESS), "rw") && is_text(td_text_of(table, row, TD_FILE_KIND), "file"));
-		CHECK(td_absent_of(table, row, TD_FILE_ANON_KIND) == TD_ABSENT_NONE);
-		CHECK(td_absent_of(table, row, TD_FILE_PEER_PIDS) == TD_ABSENT_NONE);
+		CHECK(td_absent_of(table, row, TD_FILE_ANON_KIND) == TD_ABSENT_NOT_APPLICABLE);
+		CHECK(td_absent_of(table, row, TD_FILE_PEER_PIDS) == TD_ABSENT_NOT_APPLICABLE);
 		CHECK(td_absent_of(table, row, TD_FILE_DETAIL) == TD_ABSENT_NOT_ASKED);
 		row = row_of_fd(table, event);
 		CHECK(is_text(td_text_of(table, row, TD_FILE_ANON_KIND), "eventfd"));
@@ -94,7 +94,7 @@ static void own_files(const char *source)
 	OK(td_query_uses(query, "cwd,exe", &error));
 	OK(td_ask(handle, query, &table, &error));
 	CHECK(td_table_len(table) == 2 && is_text(td_text_of(table, 0, TD_FILE_USE), "cwd"));
-	CHECK(td_absent_of(table, 0, TD_FILE_FD) == TD_ABSENT_NONE && td_u64(table, 0, TD_FILE_FD, 77) == 77);
+	CHECK(td_absent_of(table, 0, TD_FILE_FD) == TD_ABSENT_NOT_APPLICABLE && td_u64(table, 0, TD_FILE_FD, 77) == 77);
 
 	OK(td_query_fields(by_path, "pid,fd", &error));
 	OK(td_query_path(by_path, path, &error));
@@ -190,7 +190,7 @@ static void mappings(const char *source)
 		CHECK(td_table_source(table, TD_MAP_NAME) != NULL && td_table_source(table, TD_MAP_BUILD_ID) == NULL);
 	}
 	OK(td_maps(handle, (uint32_t)getpid(), "start,build_id,page_size_bytes", &table, &error));
-	CHECK(td_absent_of(table, row_of_address(table, mapped), TD_MAP_BUILD_ID) == TD_ABSENT_NONE);
+	CHECK(td_absent_of(table, row_of_address(table, mapped), TD_MAP_BUILD_ID) == TD_ABSENT_NOT_APPLICABLE);
 	if (strcmp(source, "procfs") == 0) {
 		CHECK(strcmp(td_table_source(table, TD_MAP_START), "procfs") == 0);
 		OK(td_maps(handle, (uint32_t)getpid(), "all", &table, &error));
@@ -307,13 +307,13 @@ static void events(const char *source)
 			CHECK(is_text(td_text_of(table, row, TD_EVENT_FILENAME), "/bin/sh"));
 			CHECK(is_text(td_text_of(table, row, TD_EVENT_COMM), "sh"));
 			CHECK(td_u64(table, row, TD_EVENT_PPID, 0) == (uint64_t)getpid());
-			CHECK(td_absent_of(table, row, TD_EVENT_EXIT_CODE) == TD_ABSENT_NONE);
+			CHECK(td_absent_of(table, row, TD_EVENT_EXIT_CODE) == TD_ABSENT_NOT_APPLICABLE);
 		}
 		row = row_of_event(table, "exit", (uint64_t)child);
 		if (row != SIZE_MAX) {
 			has_exit = true;
 			CHECK(td_u64(table, row, TD_EVENT_EXIT_CODE, 99) == 7);
-			CHECK(td_absent_of(table, row, TD_EVENT_FILENAME) == TD_ABSENT_NONE);
+			CHECK(td_absent_of(table, row, TD_EVENT_FILENAME) == TD_ABSENT_NOT_APPLICABLE);
 			CHECK(td_u64(table, row, TD_EVENT_TIME_NS, 0) > td_u64(table, row, TD_EVENT_START_NS, UINT64_MAX));
 		}
 		CHECK(td_table_counter(table, "events", 0) == td_table_len(table) && td_table_counter(table, "lost", 9) == 0);

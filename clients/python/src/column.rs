@@ -2,23 +2,19 @@
 
 use arrow_buffer::{NullBuffer, ToByteSlice as _};
 use taskdiag::{Absent, Kind, Limits};
-use taskdiag_core::column::{Column as Memory, Reason, Type, NONE};
+use taskdiag_core::column::{Column as Memory, Reason, Type};
 
-/// Reasons of Python's own tables. An event lacks a field without a word: its kind does not have it.
-pub const SILENT: Reason = NONE + 1;
-/// Why an address is in no file.
-pub const VDSO: Reason = NONE + 2;
+/// Why an address is in no file: reasons of Python's own tables.
+pub const VDSO: Reason = 102;
 /// Nothing is mapped there.
-pub const UNMAPPED: Reason = NONE + 3;
+pub const UNMAPPED: Reason = 103;
 /// The memory has no file.
-pub const ANONYMOUS: Reason = NONE + 4;
+pub const ANONYMOUS: Reason = 104;
 /// The mapping is another one of the kernel.
-pub const SPECIAL: Reason = NONE + 5;
+pub const SPECIAL: Reason = 105;
 
 fn word(reason: Reason) -> &'static str {
     match reason {
-        NONE => "none",
-        SILENT => "",
         VDSO => "vdso",
         UNMAPPED => "unmapped",
         ANONYMOUS => "anonymous",

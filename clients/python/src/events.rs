@@ -11,7 +11,7 @@ use taskdiag::events::{EventField, EventKind, EventSource, Events as Inner, Opti
 use taskdiag_core::column::reason;
 use taskdiag_core::setting;
 
-use crate::column::{type_of, Column, SILENT};
+use crate::column::{type_of, Column};
 use crate::errors;
 use crate::query;
 use crate::table::{About, Row, Table};
@@ -74,7 +74,7 @@ impl Events {
         for event in events.read()?.take(most) {
             for (column, &field) in columns.iter_mut().zip(EventField::ALL) {
                 // The field does not apply to this kind of event, so there is no reason.
-                let value = event.value(field).map_or(Err(SILENT), |value| value.map_err(reason));
+                let value = event.value(field).map_err(reason);
                 column.memory.push(value);
             }
             len += 1;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use taskdiag::files::{Answer, FileField, PathMatch, Request, Row, Use};
 use taskdiag::{Error, Field, Fields, Query, Set};
+use taskdiag_core::column::reason;
 use taskdiag_core::set::Member;
 use taskdiag_core::setting;
 
@@ -97,7 +98,7 @@ impl Asked {
         let answer = state.handle.with_patience_of(&self.query, |handle| {
             handle.files(snapshot, request, |task, file| {
                 let row = Row::new(task, file);
-                rows.push_with(|column, index| column.push_found(row.value(FileField::ALL[index])));
+                rows.push_with(|column, index| column.push(row.value(FileField::ALL[index]).map_err(reason)));
                 rows.goes_on()
             })
         })?;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use taskdiag::maps::{BuildId, Filter, MapField, Mappings, Normalized, Normalizer, Outcome, Perms, Row};
-use taskdiag::{Kind, Known, Set, SourceId, Value};
-use taskdiag_core::column::{reason, Reason, NONE};
+use taskdiag::{Absent, Kind, Known, Set, SourceId, Value};
+use taskdiag_core::column::{reason, Reason};
 use taskdiag_core::setting::{self, MAP_SOURCES};
 
 use crate::column::{ANONYMOUS, SPECIAL, UNMAPPED, VDSO};
@@ -80,7 +80,7 @@ fn list(mappings: &Mappings, chosen: &[usize]) -> Table {
     let mut rows = Rows::new(&KEYS, chosen);
     for mapping in mappings {
         let row = Row::new(mapping);
-        rows.push_with(|column, index| column.push_found(row.value(MapField::ALL[index])));
+        rows.push_with(|column, index| column.push(row.value(MapField::ALL[index]).map_err(reason)));
     }
     let about = About {
         sources: vec![("maps", mappings.source().name())],
@@ -100,7 +100,7 @@ fn written(id: Known<Option<BuildId>>) -> String {
 fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
     match id {
         Ok(Some(_)) => Ok(Value::Text(written.as_bytes())),
-        Ok(None) => Err(NONE),
+        Ok(None) => Err(reason(Absent::NotApplicable)),
         Err(absent) => Err(reason(absent)),
     }
 }
@@ -153,7 +153,7 @@ fn places(normalized: &Normalized, addresses: &[u64], segments: bool) -> Table {
                 let file = &normalized.files[file];
                 let name = file.path.as_deref().map_err(|&absent| reason(absent));
                 let elf_address = file.elf_address(offset).map_err(reason);
-                let elf_address = elf_address.and_then(|found| found.ok_or(NONE));
+                let elf_address = elf_address.and_then(|found| found.ok_or(reason(Absent::NotApplicable)));
                 (Ok(offset), name, Ok(file.build_id), Ok(file.deleted), elf_address)
             }
             Outcome::Vdso { build_id, .. } => (Err(VDSO), Ok(&b"[vdso]"[..]), Ok(build_id), Err(VDSO), Err(VDSO)),

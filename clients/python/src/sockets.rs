@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use taskdiag::sockets::{Answer, Filter, Kind, Request, Row, SocketField};
 use taskdiag::Query;
+use taskdiag_core::column::reason;
 use taskdiag_core::setting;
 use taskdiag_core::socket::state_named;
 
@@ -100,7 +101,7 @@ impl Asked {
         let answer = state.handle.with_patience_of(&self.query, |handle| {
             handle.sockets(snapshot, request, |socket| {
                 let row = Row::new(socket);
-                rows.push_with(|column, index| column.push_found(row.value(SocketField::ALL[index])));
+                rows.push_with(|column, index| column.push(row.value(SocketField::ALL[index]).map_err(reason)));
                 rows.goes_on()
             })
         })?;

@@ -29,8 +29,8 @@ crate::named_enum! {
         NoThread = 9 => "no thread",
         /// Nobody counts it, or there was no room to count it for this process.
         NotCounted = 10 => "not counted",
-        /// There is none: this row has no such value, as a process without a terminal has no
-        /// foreground process group.
+        /// Such a row has no such value: a process without a terminal has no foreground process
+        /// group, a UNIX socket no port, a working directory no descriptor.
         NotApplicable = 11 => "none",
     }
     pub(crate) const EVERY;

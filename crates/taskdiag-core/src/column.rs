@@ -8,12 +8,9 @@ use crate::field::Kind;
 use crate::record::LIMITS;
 use crate::value::Value;
 
-/// Why a value is missing, as a number: that of an [`Absent`], or one from [`NONE`] on. 0 means that
-/// it is present.
+/// Why a value is missing, as a number: that of an [`Absent`], or a larger one of a client's own. 0
+/// means that it is present.
 pub type Reason = u8;
-
-/// The field does not apply to the row, as a port does not to a UNIX socket.
-pub const NONE: Reason = 100;
 
 /// The number of a reason.
 pub fn reason(absent: Absent) -> Reason {
@@ -139,11 +136,6 @@ impl<O: Offset> Column<O> {
         self.ends.shrink_to_fit();
         self.texts.shrink_to_fit();
         self.reasons.shrink_to_fit();
-    }
-
-    /// Appends what a row has for a field. `Ok(None)`: the field does not apply to the row.
-    pub fn push_found(&mut self, found: Known<Option<Value<'_>>>) {
-        self.push(found.map_err(reason).and_then(|value| value.ok_or(NONE)));
     }
 
     /// Appends a value, or the reason for its absence.
@@ -358,7 +350,7 @@ mod tests {
     fn lists_are_where_offsets_say() {
         let mut texts = Column::<i32>::new(Type::Texts, 3);
         texts.push(Ok(Value::Texts(Arguments::new(b"a\0\0bc\0"))));
-        texts.push(Err(NONE));
+        texts.push(Err(reason(Absent::NotApplicable)));
         texts.push(Ok(Value::Texts(Arguments::new(b"d\0"))));
         let lists: Vec<Vec<&[u8]>> = (0..4)
             .map(|row| texts.range(row).map(|index| texts.item(index)).collect())

@@ -20,11 +20,10 @@ pub type Cell<'a> = (&'static str, Result<Value<'a>, &'static str>);
 
 /// The value for a name, or why it is missing; `None` if it was not asked for.
 #[doc(hidden)]
-pub fn cell<V>(name: &'static str, found: Known<Option<V>>) -> Option<(&'static str, Result<V, &'static str>)> {
+pub fn cell<V>(name: &'static str, found: Known<V>) -> Option<(&'static str, Result<V, &'static str>)> {
     match found {
-        Ok(found) => Some((name, found.ok_or("none"))),
         Err(Absent::NotAsked) => None,
-        Err(reason) => Some((name, Err(reason.as_str()))),
+        found => Some((name, found.map_err(Absent::as_str))),
     }
 }
 
@@ -152,10 +151,7 @@ impl Serialize for Snapshot {
 
 impl Serialize for Event<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let cell = |&field: &EventField| {
-            let value = self.value(field).map(|value| value.map_err(Absent::as_str));
-            (field.name(), value.unwrap_or(Err("none")))
-        };
+        let cell = |&field: &EventField| (field.name(), self.value(field).map_err(Absent::as_str));
         row(serializer, EventField::ALL.iter().map(cell))
     }
 }

@@ -150,13 +150,13 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 pub fn debug_row<'v>(
     f: &mut fmt::Formatter<'_>,
     name: &str,
-    cells: impl Iterator<Item = (&'static str, Known<Option<Value<'v>>>)>,
+    cells: impl Iterator<Item = (&'static str, Known<Value<'v>>)>,
 ) -> fmt::Result {
     let mut row = f.debug_struct(name);
     for (field, value) in cells {
         match value {
-            Ok(Some(value)) => row.field(field, &value),
-            Ok(None) | Err(Absent::NotAsked) => &mut row,
+            Ok(value) => row.field(field, &value),
+            Err(Absent::NotApplicable | Absent::NotAsked) => &mut row,
             Err(reason) => row.field(field, &format_args!("{reason}")),
         };
     }

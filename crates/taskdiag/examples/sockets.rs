@@ -14,7 +14,7 @@ fn main() -> taskdiag::Result<()> {
     let answer = handle.sockets(&processes, &request, |socket| {
         let row = Row::new(socket);
         let shown = [SocketField::Protocol, SocketField::LocalAddr, SocketField::LocalPort].map(|field| {
-            let value = row.value(field).ok().flatten();
+            let value = row.value(field).ok();
             value.map_or("-".to_owned(), |value| value.to_string())
         });
         print!("{}", shown.join(" "));

@@ -673,7 +673,7 @@ fn ended_processes_have_their_counts() {
         for event in events.read().unwrap() {
             if [pid, quiet].contains(&event.pid()) && !event.is_thread() {
                 let value = |field| match event.value(field) {
-                    Some(Ok(Value::Unsigned(bytes))) => bytes,
+                    Ok(Value::Unsigned(bytes)) => bytes,
                     other => panic!("{field}: {other:?}"),
                 };
                 let moved = [
@@ -685,14 +685,14 @@ fn ended_processes_have_their_counts() {
                     EventField::UnixReceivedBytes,
                 ];
                 known.insert(event.pid(), moved.map(value));
-                assert_eq!(event.net_sent_bytes(), Some(Ok(0)));
+                assert_eq!(event.net_sent_bytes(), Ok(0));
             }
         }
     }
     assert_eq!((known[&pid], known[&quiet]), ([0, 0, 1000, 1000, 0, 0], [0; 6]));
     uncounted.wait(Some(Duration::from_secs(10)), None).unwrap();
     for event in uncounted.read().unwrap() {
-        assert_eq!(event.net_received_bytes(), Some(Err(Absent::NotCounted)));
+        assert_eq!(event.net_received_bytes(), Err(Absent::NotCounted));
     }
 }
 

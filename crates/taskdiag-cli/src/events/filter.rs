@@ -39,14 +39,14 @@ struct EventRow<'a> {
 impl HasFields for EventRow<'_> {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         match (in_event(field), self.cgroup) {
-            (Some(field), _) => self.event.value(field).unwrap_or(Err(Absent::Unsupported)),
+            (Some(field), _) => self.event.value(field),
             (None, Some(cgroup)) => cgroup.value(field),
             (None, None) => Err(Absent::Gone),
         }
     }
 
-    fn column_value(&self, index: usize) -> Result<Option<Value<'_>>, Absent> {
-        self.event.value(EventField::ALL[index]).transpose()
+    fn column_value(&self, index: usize) -> Result<Value<'_>, Absent> {
+        self.event.value(EventField::ALL[index])
     }
 }
 
@@ -54,7 +54,11 @@ impl EventRow<'_> {
     /// Whether a value that an expression needs is absent. An event of another kind does not have it
     /// at all, and is not meant.
     fn lacks_one_of(&self, expression: &Expression) -> bool {
-        let lacks = |field: EventField| matches!(self.event.value(field), Some(Err(_)));
+        let lacks = |field| {
+            self.event
+                .value(field)
+                .is_err_and(|reason| reason != Absent::NotApplicable)
+        };
         let lacks_of_task = |field| in_event(field).map_or_else(|| self.value(field).is_err(), lacks);
         let columns = expression.columns();
         expression.fields().iter().any(lacks_of_task)
@@ -65,12 +69,7 @@ impl EventRow<'_> {
 /// The column that a word names in an expression, if only events have it.
 fn own_column(word: &str) -> Option<Result<Column, String>> {
     let field: EventField = word.parse().ok()?;
-    let column = Column {
-        index: field as usize,
-        name: field.name(),
-        kind: field.kind(),
-    };
-    word.parse::<Field>().is_err().then_some(Ok(column))
+    word.parse::<Field>().is_err().then(|| Ok(field.into()))
 }
 
 /// The event field that corresponds to a task field.
@@ -163,7 +162,7 @@ impl Filter {
         let Some(family) = &mut self.family else { return true };
         let pid = event.pid();
         if event.kind() == EventKind::Fork && !event.is_thread() {
-            let caller = event.caller_pid().and_then(Result::ok);
+            let caller = event.caller_pid().ok();
             let elders = [caller, event.ppid().ok()];
             if elders.into_iter().flatten().any(|elder| family.contains(&elder)) {
                 family.insert(pid);

@@ -6,7 +6,7 @@ use taskdiag::{Absent, Value};
 use super::detail;
 use crate::output::cell::{formatted, Cells};
 use crate::output::listing::{CompositeCell, ListingColumn};
-use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 
 /// The columns of a row: [`FileField::ALL`].
@@ -33,7 +33,7 @@ impl Row for FileRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
         // Without a reason, the value does not apply: it is not a descriptor, or not a kernel
         // object.
-        self.value(FileField::ALL[column]).map_err(Absent::as_str)?.ok_or(NONE)
+        self.value(FileField::ALL[column]).map_err(Absent::as_str)
     }
 }
 

@@ -204,7 +204,7 @@ impl Unseen {
         for event in events(happened).filter(|event| event.start_ns().is_ok_and(|start_ns| start_ns > before_ns as i64))
         {
             let moved = [event.net_sent_bytes(), event.net_received_bytes()];
-            let moved: u64 = moved.into_iter().flatten().flatten().sum();
+            let moved: u64 = moved.into_iter().flatten().sum();
             self.count += u64::from(moved > 0);
             self.moved += moved;
         }

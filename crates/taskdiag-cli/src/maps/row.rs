@@ -42,7 +42,7 @@ pub const HUGETLB: usize = MapField::HugetlbBytes as usize;
 
 impl Row for MapRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
-        self.value(MapField::ALL[column]).map_err(Absent::as_str)?.ok_or(NONE)
+        self.value(MapField::ALL[column]).map_err(Absent::as_str)
     }
 }
 

@@ -69,7 +69,7 @@ impl Ended {
                 id: Identity::new(event.pid(), start_ns as u64),
                 time_ns: event.time_ns(),
                 ppid: event.ppid().ok(),
-                runtime_ns: event.runtime_ns().and_then(Result::ok),
+                runtime_ns: event.runtime_ns().ok(),
                 network: network_at_end(event),
                 verdict: Verdict::Unknown,
                 keys: Vec::new(),

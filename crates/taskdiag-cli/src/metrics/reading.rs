@@ -117,7 +117,7 @@ pub fn network_at_end(event: &Event<'_>) -> Counts {
     let mut counts = Counts::default();
     for (counter, field) in NETWORK {
         // Events have them by the same names.
-        let value = field.name().parse().ok().and_then(|field| event.value(field));
+        let value = field.name().parse().ok().map(|field| event.value(field));
         if let Some(Ok(Value::Unsigned(bytes))) = value {
             counts.set(counter, Ok(bytes));
         }

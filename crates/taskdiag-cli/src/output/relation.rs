@@ -126,10 +126,7 @@ impl Row for Task<'_> {
 
 impl Row for Event<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
-        match self.value(EventField::ALL[column]) {
-            Some(value) => value.map_err(Absent::as_str),
-            None => Err(NONE),
-        }
+        self.value(EventField::ALL[column]).map_err(Absent::as_str)
     }
 }
 

@@ -129,16 +129,16 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut IntervalEvents, 
             sum.unseen_count = begun.is_unseen(event).into();
             // The recorder kills its helpers, which ask what may not answer, once they have.
             let is_own = event.ppid().ok() == Some(proc::own_pid());
-            sum.failed_count = (event.exit_code() != Some(0) && !is_own).into();
-            sum.runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
-            sum.net_sent_bytes = event.net_sent_bytes().and_then(Result::ok).unwrap_or(0);
-            sum.net_received_bytes = event.net_received_bytes().and_then(Result::ok).unwrap_or(0);
-            sum.peak_rss_bytes = event.peak_rss_bytes().and_then(Result::ok).unwrap_or(0);
+            sum.failed_count = (event.exit_code() != Ok(0) && !is_own).into();
+            sum.runtime_ns = event.runtime_ns().unwrap_or(0);
+            sum.net_sent_bytes = event.net_sent_bytes().unwrap_or(0);
+            sum.net_received_bytes = event.net_received_bytes().unwrap_or(0);
+            sum.peak_rss_bytes = event.peak_rss_bytes().unwrap_or(0);
         }
         _ => return,
     }
     if event.kind() != EventKind::Fork {
-        let is_kill = event.oom_killed() == Some(Ok(true));
+        let is_kill = event.oom_killed() == Ok(true);
         let most = if is_kill { MAX_EVENTS + MAX_KILLS } else { MAX_EVENTS };
         if happened.events.len() < most {
             happened.events.push(event.to_bytes());
@@ -247,7 +247,7 @@ mod tests {
             add(&event, &mut cgroups, &mut happened, &mut begun);
         }
         let decoded = happened.events.iter().filter_map(|bytes| Event::decode(bytes));
-        let kills = decoded.filter(|event| event.oom_killed() == Some(Ok(true))).count();
+        let kills = decoded.filter(|event| event.oom_killed() == Ok(true)).count();
         assert_eq!((happened.events.len(), kills), (MAX_EVENTS + MAX_KILLS, MAX_KILLS));
         assert_eq!(happened.left_out, 1100);
         assert_eq!(happened.sums.values().map(|sum| sum.ended_count).sum::<u64>(), 3300);

@@ -356,7 +356,7 @@ impl Reader {
         let events = || happened.events.iter().filter_map(|bytes| Event::decode(bytes));
         // A process is counted by the name that it had in the end.
         for event in events() {
-            let (Ok(start_ns), Some(Ok(_))) = (event.start_ns(), event.runtime_ns()) else {
+            let (Ok(start_ns), Ok(_)) = (event.start_ns(), event.runtime_ns()) else {
                 continue;
             };
             let which = (event.pid(), start_ns);
@@ -365,7 +365,7 @@ impl Reader {
             }
             self.exited.insert(which);
         }
-        for event in events().filter(|event| event.oom_killed() == Some(Ok(true))) {
+        for event in events().filter(|event| event.oom_killed() == Ok(true)) {
             if self.killed.len() >= MAX_KILLS {
                 return;
             }

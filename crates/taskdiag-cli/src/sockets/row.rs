@@ -6,7 +6,7 @@ use taskdiag::sockets::{Family, Row as SocketRow, SocketField};
 use taskdiag::{Absent, Value};
 
 use crate::output::listing::{CompositeCell, ListingColumn};
-use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{people, text};
 
@@ -15,9 +15,7 @@ pub const RELATION: [ColumnInfo; SocketField::ALL.len()] = columns_of!(SocketFie
 
 impl Row for SocketRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
-        self.value(SocketField::ALL[column])
-            .map_err(Absent::as_str)?
-            .ok_or(NONE)
+        self.value(SocketField::ALL[column]).map_err(Absent::as_str)
     }
 }
 

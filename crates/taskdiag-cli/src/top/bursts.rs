@@ -80,7 +80,7 @@ impl Tally {
             EventKind::Exit => {
                 self.exits += 1;
                 if self.born.remove(&pid) {
-                    let runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
+                    let runtime_ns = event.runtime_ns().unwrap_or(0);
                     self.end(event.comm().unwrap_or_default(), runtime_ns);
                 }
             }

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::absent::Absent;
 use crate::error::{named, Error};
-use crate::field::{Field, Kind, UnknownField};
+use crate::field::{Field, UnknownField};
 pub use crate::record::events as wire;
 use crate::record::Net;
 use crate::set::Set;
@@ -164,7 +164,7 @@ impl<'a> Event<'a> {
         let mut header = *self.header;
         header.len.set((size_of::<wire::Header>() + self.rest.len()) as u32);
         let mut bytes = [header.as_bytes(), self.rest].concat();
-        if let Some(exit) = self.exit() {
+        if let Ok(exit) = self.exit() {
             let mut exit = *exit;
             exit.page_bytes.set(exit.page_bytes());
             bytes[size_of::<wire::Header>()..][..size_of::<wire::Exit>()].copy_from_slice(exit.as_bytes());
@@ -272,85 +272,106 @@ impl<'a> Event<'a> {
         (!self.has(flag)).then_some(()).ok_or(reason)
     }
 
-    fn fork(&self) -> Option<&'a wire::Fork> {
-        let fork = (self.kind == EventKind::Fork).then_some(self.rest)?;
-        Some(wire::Fork::ref_from_prefix(fork).ok()?.0)
+    /// What follows the header in an event of this kind.
+    fn of_kind(&self, kind: EventKind) -> Result<&'a [u8], Absent> {
+        (self.kind == kind).then_some(self.rest).ok_or(Absent::NotApplicable)
+    }
+
+    fn fork(&self) -> Result<&'a wire::Fork, Absent> {
+        let fork = wire::Fork::ref_from_prefix(self.of_kind(EventKind::Fork)?);
+        Ok(fork.map_err(|_| Absent::NotApplicable)?.0)
     }
 
     /// For the exit of a process: what it sent to other machines, in bytes.
-    pub fn net_sent_bytes(&self) -> Option<Result<u64, Absent>> {
+    pub fn net_sent_bytes(&self) -> Result<u64, Absent> {
         self.net(|net| net.net_sent_bytes)
     }
 
     /// For the exit of a process: what it received from other machines, in bytes.
-    pub fn net_received_bytes(&self) -> Option<Result<u64, Absent>> {
+    pub fn net_received_bytes(&self) -> Result<u64, Absent> {
         self.net(|net| net.net_received_bytes)
     }
 
     /// For the exit of a process: all that it moved through sockets, if that was counted.
     #[doc(hidden)]
     pub fn traffic(&self) -> Option<&'a Net> {
-        self.exit().filter(|_| self.has(wire::NET))?;
+        self.exit().ok().filter(|_| self.has(wire::NET))?;
         Some(Net::ref_from_prefix(self.rest.get(size_of::<wire::Exit>()..)?).ok()?.0)
     }
 
     /// For the exit of a process: a member of what it moved through sockets.
-    fn net(&self, member: fn(&Net) -> U64) -> Option<Result<u64, Absent>> {
-        self.exit().filter(|_| !self.is_thread())?;
-        let net = self.traffic().ok_or(Absent::NotCounted);
-        Some(self.traced().and(net).map(|net| member(net).get()))
+    fn net(&self, member: fn(&Net) -> U64) -> Result<u64, Absent> {
+        self.process_exit()?;
+        self.traced()?;
+        Ok(member(self.traffic().ok_or(Absent::NotCounted)?).get())
     }
 
-    fn exit(&self) -> Option<&'a wire::Exit> {
-        let exit = (self.kind == EventKind::Exit).then_some(self.rest)?;
-        Some(wire::Exit::ref_from_prefix(exit).ok()?.0)
+    fn exit(&self) -> Result<&'a wire::Exit, Absent> {
+        let exit = wire::Exit::ref_from_prefix(self.of_kind(EventKind::Exit)?);
+        Ok(exit.map_err(|_| Absent::NotApplicable)?.0)
+    }
+
+    /// The exit of a process: of its last thread.
+    fn process_exit(&self) -> Result<&'a wire::Exit, Absent> {
+        self.without(wire::THREAD, Absent::NotApplicable)?;
+        self.exit()
+    }
+
+    /// The status of an exit by a signal.
+    fn killed(&self) -> Result<u32, Absent> {
+        let status = self.exit()?.status.get() as u32;
+        (status & 0x7f != 0).then_some(status).ok_or(Absent::NotApplicable)
     }
 
     /// For a fork: the process that called it. It is also the parent, unless it called clone(2)
     /// with `CLONE_PARENT`.
-    pub fn caller_pid(&self) -> Option<Result<u32, Absent>> {
+    pub fn caller_pid(&self) -> Result<u32, Absent> {
         let fork = self.fork()?;
-        Some(self.traced().map(|()| fork.caller_pid.get()))
+        self.traced()?;
+        Ok(fork.caller_pid.get())
     }
 
     /// For a fork: the thread that called it.
-    pub fn caller_tid(&self) -> Option<Result<u32, Absent>> {
+    pub fn caller_tid(&self) -> Result<u32, Absent> {
         let fork = self.fork()?;
-        Some(self.traced().map(|()| fork.caller_tid.get()))
+        self.traced()?;
+        Ok(fork.caller_tid.get())
     }
 
     /// For an exec: the file name that was passed to execve(2); for a script, the name of the
     /// script. It can have any bytes.
-    pub fn filename(&self) -> Option<Result<&'a [u8], Absent>> {
-        let name = (self.kind == EventKind::Exec).then_some(self.rest)?;
-        let whole = self.traced().and(self.without(wire::CUT, Absent::Truncated));
-        Some(whole.map(|()| name))
+    pub fn filename(&self) -> Result<&'a [u8], Absent> {
+        let name = self.of_kind(EventKind::Exec)?;
+        self.traced()?;
+        self.without(wire::CUT, Absent::Truncated)?;
+        Ok(name)
     }
 
     /// For an exit: the exit code, unless a signal killed the process.
-    pub fn exit_code(&self) -> Option<u32> {
-        let status = self.exit()?.status.get();
-        (status & 0x7f == 0).then_some((status >> 8 & 0xff) as u32)
+    pub fn exit_code(&self) -> Result<u32, Absent> {
+        let status = self.exit()?.status.get() as u32;
+        (status & 0x7f == 0)
+            .then_some(status >> 8 & 0xff)
+            .ok_or(Absent::NotApplicable)
     }
 
     /// For an exit: the signal that killed the process, if one did.
-    pub fn term_signal(&self) -> Option<u32> {
-        let status = self.exit()?.status.get();
-        (status & 0x7f != 0).then_some((status & 0x7f) as u32)
+    pub fn term_signal(&self) -> Result<u32, Absent> {
+        Ok(self.killed()? & 0x7f)
     }
 
     /// For an exit by a signal: whether the kernel wrote a core file.
-    pub fn core_dumped(&self) -> Option<bool> {
-        let status = self.exit()?.status.get();
-        (status & 0x7f != 0).then_some(status & 0x80 != 0)
+    pub fn core_dumped(&self) -> Result<bool, Absent> {
+        Ok(self.killed()? & 0x80 != 0)
     }
 
     /// For the exit of a process by a signal: whether the OOM killer had chosen it, for lack of
     /// memory of the machine or of a cgroup. Of processes that share their memory, the kernel kills
     /// all, and chooses one.
-    pub fn oom_killed(&self) -> Option<Result<bool, Absent>> {
-        self.term_signal().filter(|_| !self.is_thread())?;
-        Some(self.traced().map(|()| self.has(wire::OOM_VICTIM)))
+    pub fn oom_killed(&self) -> Result<bool, Absent> {
+        self.process_exit().and(self.killed())?;
+        self.traced()?;
+        Ok(self.has(wire::OOM_VICTIM))
     }
 
     /// For an exit: the time that this thread, or all threads of this process, spent on a
@@ -360,117 +381,99 @@ impl<'a> Event<'a> {
     ///
     /// [`Absent::Truncated`] if it could not be summed: more than 4096 threads end at the same
     /// time, or their tracer has not waited for them.
-    pub fn runtime_ns(&self) -> Option<Result<u64, Absent>> {
+    pub fn runtime_ns(&self) -> Result<u64, Absent> {
         let exit = self.exit()?;
-        let summed = self.traced().and(self.without(wire::NO_RUNTIME, Absent::Truncated));
-        Some(summed.map(|()| exit.runtime_ns.get()))
+        self.traced()?;
+        self.without(wire::NO_RUNTIME, Absent::Truncated)?;
+        Ok(exit.runtime_ns.get())
     }
 
     /// For the exit of a process: its peak resident memory in bytes, as in `ru_maxrss` of
     /// getrusage(2). Memory from before an exec counts too.
-    pub fn peak_rss_bytes(&self) -> Option<Result<u64, Absent>> {
-        let exit = self.exit().filter(|_| !self.is_thread())?;
-        let has_memory = self.traced().and(self.without(wire::KERNEL_THREAD, Absent::NoMemory));
-        Some(has_memory.map(|()| exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into())))
+    pub fn peak_rss_bytes(&self) -> Result<u64, Absent> {
+        let exit = self.process_exit()?;
+        self.traced()?;
+        self.without(wire::KERNEL_THREAD, Absent::NoMemory)?;
+        Ok(exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into()))
     }
 }
 
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cells = EventField::ALL.iter();
-        debug_row(
-            f,
-            "Event",
-            cells.map(|&field| (field.name(), self.value(field).transpose())),
-        )
+        debug_row(f, "Event", cells.map(|&field| (field.name(), self.value(field))))
     }
 }
 
-macro_rules! fields {
-    ($($id:ident $name:ident: $kind:ident, $meaning:literal, |$event:ident| $read:expr;)*) => {
-        crate::named_enum! {
-            /// The fields of events. A field of tasks with the same name has the same meaning.
-            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-            #[non_exhaustive]
-            #[repr(u8)]
-            pub enum EventField { $(#[doc = $meaning] $id => stringify!($name),)* }
-            const EVERY;
-            /// The name.
-            pub fn name;
-            impl Display;
-        }
-
-        impl EventField {
-            /// All fields, in the order of the table.
-            pub const ALL: &'static [EventField] = &EventField::EVERY;
-
-            /// The kind of its values.
-            pub fn kind(self) -> Kind {
-                match self { $(EventField::$id => Kind::$kind),* }
-            }
-
-            /// What it means.
-            pub fn meaning(self) -> &'static str {
-                match self { $(EventField::$id => $meaning),* }
-            }
-        }
-
-        impl<'a> Event<'a> {
-            /// The value of any field, or why it is absent. `None` if events of this kind do not
-            /// have the field.
-            pub fn value(&self, field: EventField) -> Option<Result<Value<'a>, Absent>> {
-                match field { $(EventField::$id => { let $event = self; $read }),* }
-            }
-        }
-    };
+crate::row_fields! {
+    EventField: "The fields of events. A field of tasks with the same name has the same meaning.";
+    Event "event" Text "What happened: fork, exec or exit.";
+    TimeNs "time_ns" Nanoseconds "When it happened, since boot.";
+    Pid "pid" Id "Process id: the thread-group id.";
+    Tid "tid" Id "Thread id; in an event about a process, the process id.";
+    Thread "thread" Flag "Whether it is about one thread, not about the process.";
+    Ppid "ppid" Id "Process id of the parent; 0 if the parent is not in the reader's pid namespace.";
+    StartNs "start_ns" Nanoseconds "When the process, or the thread, started, since boot. Negative if it is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned.";
+    Uid "uid" User "Real user id.";
+    Euid "euid" User "Effective user id.";
+    Comm "comm" Text "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.";
+    KernelThread "kernel_thread" Flag "Whether it is a kernel thread.";
+    CgroupId "cgroup_id" Id "Id of its cgroup in the unified (version 2) hierarchy.";
+    CallerPid "caller_pid" Id "For a fork: the process that called it. It is also the parent, unless it called clone(2) with CLONE_PARENT.";
+    CallerTid "caller_tid" Id "For a fork: the thread that called it.";
+    Filename "filename" Text "For an exec: the file name that was passed to execve(2), for a script the script's. Any bytes.";
+    ExitCode "exit_code" Id "For an exit: the exit code, unless a signal killed the process.";
+    TermSignal "term_signal" Id "For an exit: the signal that killed the process, if one did.";
+    CoreDumped "core_dumped" Flag "For an exit by a signal: whether the kernel wrote a core file.";
+    OomKilled "oom_killed" Flag "For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes that share their memory it kills all and chooses one.";
+    RuntimeNs "runtime_ns" Nanoseconds "For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last updated the value, at most a clock tick, is missing.";
+    PeakRssBytes "peak_rss_bytes" Bytes "For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec.";
+    NetSentBytes "net_sent_bytes" Bytes "For the exit of a process: what it sent to other machines.";
+    NetReceivedBytes "net_received_bytes" Bytes "For the exit of a process: what it received from other machines.";
+    LoopbackSentBytes "loopback_sent_bytes" Bytes "For the exit of a process: what it sent to this machine.";
+    LoopbackReceivedBytes "loopback_received_bytes" Bytes "For the exit of a process: what it received from this machine.";
+    UnixSentBytes "unix_sent_bytes" Bytes "For the exit of a process: what it sent through UNIX sockets.";
+    UnixReceivedBytes "unix_received_bytes" Bytes "For the exit of a process: what it received through UNIX sockets.";
 }
 
-/// A value that all events have, though it may be absent.
-fn of_all<'a, T: Into<Value<'a>>>(value: Result<T, Absent>) -> Option<Result<Value<'a>, Absent>> {
-    Some(value.map(Into::into))
+impl EventField {
+    /// All fields, in the order of the table.
+    pub const ALL: &[EventField] = &EventField::EVERY;
 }
 
-/// A value that only events of some kinds have.
-fn of_some<'a, T: Into<Value<'a>>>(value: Option<Result<T, Absent>>) -> Option<Result<Value<'a>, Absent>> {
-    of_all(value?)
-}
-
-fields! {
-    Event event: Text, "What happened: fork, exec or exit.", |e| of_all(Ok(e.kind().name().as_bytes()));
-    TimeNs time_ns: Nanoseconds, "When it happened, since boot.", |e| of_all(Ok(e.time_ns()));
-    Pid pid: Id, "Process id: the thread-group id.", |e| of_all(Ok(e.pid()));
-    Tid tid: Id, "Thread id; in an event about a process, the process id.", |e| of_all(Ok(e.tid()));
-    Thread thread: Flag, "Whether it is about one thread, not about the process.", |e| of_all(Ok(e.is_thread()));
-    Ppid ppid: Id, "Process id of the parent; 0 if the parent is not in the reader's pid namespace.", |e| of_all(e.ppid());
-    StartNs start_ns: Nanoseconds, "When the process, or the thread, started, since boot. Negative if it is older than the zero of the reader's time namespace; unsupported in clients whose numbers are unsigned.", |e| of_all(e.start_ns());
-    Uid uid: User, "Real user id.", |e| of_all(e.uid());
-    Euid euid: User, "Effective user id.", |e| of_all(e.euid());
-    Comm comm: Text, "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.", |e| of_all(e.comm());
-    KernelThread kernel_thread: Flag, "Whether it is a kernel thread.", |e| of_all(e.kernel_thread());
-    CgroupId cgroup_id: Id, "Id of its cgroup in the unified (version 2) hierarchy.", |e| of_all(e.cgroup_id());
-    CallerPid caller_pid: Id, "For a fork: the process that called it. It is also the parent, unless it called clone(2) with CLONE_PARENT.",
-        |e| of_some(e.caller_pid());
-    CallerTid caller_tid: Id, "For a fork: the thread that called it.", |e| of_some(e.caller_tid());
-    Filename filename: Text, "For an exec: the file name that was passed to execve(2), for a script the script's. Any bytes.", |e| of_some(e.filename());
-    ExitCode exit_code: Id, "For an exit: the exit code, unless a signal killed the process.", |e| of_some(e.exit_code().map(Ok));
-    TermSignal term_signal: Id, "For an exit: the signal that killed the process, if one did.", |e| of_some(e.term_signal().map(Ok));
-    CoreDumped core_dumped: Flag, "For an exit by a signal: whether the kernel wrote a core file.", |e| of_some(e.core_dumped().map(Ok));
-    OomKilled oom_killed: Flag, "For the exit of a process by a signal: whether the OOM killer had chosen it. Of processes that share their memory it kills all and chooses one.",
-        |e| of_some(e.oom_killed());
-    RuntimeNs runtime_ns: Nanoseconds,
-        "For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last \
-         updated the value, at most a clock tick, is missing.", |e| of_some(e.runtime_ns());
-    PeakRssBytes peak_rss_bytes: Bytes, "For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec.",
-        |e| of_some(e.peak_rss_bytes());
-    NetSentBytes net_sent_bytes: Bytes, "For the exit of a process: what it sent to other machines.", |e| of_some(e.net_sent_bytes());
-    NetReceivedBytes net_received_bytes: Bytes, "For the exit of a process: what it received from other machines.",
-        |e| of_some(e.net_received_bytes());
-    LoopbackSentBytes loopback_sent_bytes: Bytes, "For the exit of a process: what it sent to this machine.", |e| of_some(e.net(|net| net.loopback_sent_bytes));
-    LoopbackReceivedBytes loopback_received_bytes: Bytes, "For the exit of a process: what it received from this machine.",
-        |e| of_some(e.net(|net| net.loopback_received_bytes));
-    UnixSentBytes unix_sent_bytes: Bytes, "For the exit of a process: what it sent through UNIX sockets.", |e| of_some(e.net(|net| net.unix_sent_bytes));
-    UnixReceivedBytes unix_received_bytes: Bytes, "For the exit of a process: what it received through UNIX sockets.",
-        |e| of_some(e.net(|net| net.unix_received_bytes));
+impl<'a> Event<'a> {
+    /// The value of any field.
+    pub fn value(&self, field: EventField) -> Result<Value<'a>, Absent> {
+        Ok(match field {
+            EventField::Event => self.kind().name().as_bytes().into(),
+            EventField::TimeNs => self.time_ns().into(),
+            EventField::Pid => self.pid().into(),
+            EventField::Tid => self.tid().into(),
+            EventField::Thread => self.is_thread().into(),
+            EventField::Ppid => self.ppid()?.into(),
+            EventField::StartNs => self.start_ns()?.into(),
+            EventField::Uid => self.uid()?.into(),
+            EventField::Euid => self.euid()?.into(),
+            EventField::Comm => self.comm()?.into(),
+            EventField::KernelThread => self.kernel_thread()?.into(),
+            EventField::CgroupId => self.cgroup_id()?.into(),
+            EventField::CallerPid => self.caller_pid()?.into(),
+            EventField::CallerTid => self.caller_tid()?.into(),
+            EventField::Filename => self.filename()?.into(),
+            EventField::ExitCode => self.exit_code()?.into(),
+            EventField::TermSignal => self.term_signal()?.into(),
+            EventField::CoreDumped => self.core_dumped()?.into(),
+            EventField::OomKilled => self.oom_killed()?.into(),
+            EventField::RuntimeNs => self.runtime_ns()?.into(),
+            EventField::PeakRssBytes => self.peak_rss_bytes()?.into(),
+            EventField::NetSentBytes => self.net_sent_bytes()?.into(),
+            EventField::NetReceivedBytes => self.net_received_bytes()?.into(),
+            EventField::LoopbackSentBytes => self.net(|net| net.loopback_sent_bytes)?.into(),
+            EventField::LoopbackReceivedBytes => self.net(|net| net.loopback_received_bytes)?.into(),
+            EventField::UnixSentBytes => self.net(|net| net.unix_sent_bytes)?.into(),
+            EventField::UnixReceivedBytes => self.net(|net| net.unix_received_bytes)?.into(),
+        })
+    }
 }
 
 impl EventField {
@@ -499,6 +502,8 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     use super::*;
+
+    const NONE: Result<u32, Absent> = Err(Absent::NotApplicable);
 
     /// The bytes of an event with these details, followed by bytes that do not belong to it.
     fn bytes(kind: u16, flags: u16, details: &[u8]) -> Vec<u8> {
@@ -533,9 +538,9 @@ mod tests {
             let event = Event::decode(&bytes).expect("an event");
             let recorded = event.to_bytes();
             let recorded = Event::decode(&recorded).expect("an event");
-            assert_eq!(recorded.exit().map(|exit| exit.page_bytes.get()), Some(size as u32));
+            assert_eq!(recorded.exit().map(|exit| exit.page_bytes.get()), Ok(size as u32));
             for event in [event, recorded] {
-                assert_eq!(event.peak_rss_bytes(), Some(Ok(3 * size)));
+                assert_eq!(event.peak_rss_bytes(), Ok(3 * size));
             }
         }
     }
@@ -544,10 +549,10 @@ mod tests {
     #[test]
     fn statuses_are_codes_or_signals() {
         for (status, code, signal, core) in [
-            (0, Some(0), None, None),
-            (255 << 8, Some(255), None, None),
-            (9, None, Some(9), Some(false)),
-            (0x80 | 11, None, Some(11), Some(true)),
+            (0, Ok(0), NONE, Err(Absent::NotApplicable)),
+            (255 << 8, Ok(255), NONE, Err(Absent::NotApplicable)),
+            (9, NONE, Ok(9), Ok(false)),
+            (0x80 | 11, NONE, Ok(11), Ok(true)),
         ] {
             let bytes = bytes(wire::EXIT, 0, exit(status).as_bytes());
             let event = Event::decode(&bytes).expect("an event");
@@ -565,41 +570,50 @@ mod tests {
         let exec = Event::decode(&exec).expect("an event");
         assert_eq!(
             (exec.filename(), exec.comm()),
-            (Some(Ok(&b"/bin/true"[..])), Ok(&b"a b)"[..]))
+            (Ok(&b"/bin/true"[..]), Ok(&b"a b)"[..]))
         );
         assert_eq!(
             (exec.exit_code(), exec.caller_pid(), exec.runtime_ns()),
-            (None, None, None)
+            (NONE, NONE, Err(Absent::NotApplicable))
         );
         let cut = bytes(wire::EXEC, wire::CUT, b"");
         assert_eq!(
             Event::decode(&cut).expect("an event").filename(),
-            Some(Err(Absent::Truncated))
+            Err(Absent::Truncated)
         );
         let fork = bytes(wire::FORK, 0, &[1; 8]);
         let fork = Event::decode(&fork).expect("an event");
-        assert_eq!((fork.caller_pid(), fork.filename()), (Some(Ok(0x0101_0101)), None));
+        assert_eq!(
+            (fork.caller_pid(), fork.filename()),
+            (Ok(0x0101_0101), Err(Absent::NotApplicable))
+        );
         let partly = bytes(wire::EXIT, wire::NO_RUNTIME, exit(0).as_bytes());
         let of_part = Event::decode(&partly).expect("an event").runtime_ns();
-        assert_eq!(of_part, Some(Err(Absent::Truncated)));
+        assert_eq!(of_part, Err(Absent::Truncated));
         for (flags, killed) in [
-            (0, Some(Ok(false))),
-            (wire::OOM_VICTIM, Some(Ok(true))),
-            (wire::CONNECTOR, Some(Err(Absent::Unsupported))),
-            (wire::THREAD, None),
+            (0, Ok(false)),
+            (wire::OOM_VICTIM, Ok(true)),
+            (wire::CONNECTOR, Err(Absent::Unsupported)),
+            (wire::THREAD, Err(Absent::NotApplicable)),
         ] {
             let bytes = bytes(wire::EXIT, flags, exit(9).as_bytes());
             assert_eq!(Event::decode(&bytes).expect("an event").oom_killed(), killed);
         }
         // It was already ending when it was chosen.
         let ended = bytes(wire::EXIT, wire::OOM_VICTIM, exit(0).as_bytes());
-        assert_eq!(Event::decode(&ended).expect("an event").oom_killed(), None);
+        assert_eq!(
+            Event::decode(&ended).expect("an event").oom_killed(),
+            Err(Absent::NotApplicable)
+        );
         let thread = bytes(wire::EXIT, wire::THREAD, exit(0).as_bytes());
-        assert_eq!(Event::decode(&thread).expect("an event").peak_rss_bytes(), None);
+        assert_eq!(
+            Event::decode(&thread).expect("an event").peak_rss_bytes(),
+            Err(Absent::NotApplicable)
+        );
         let kernel = bytes(wire::EXIT, wire::KERNEL_THREAD, exit(0).as_bytes());
         assert_eq!(
             Event::decode(&kernel).expect("an event").peak_rss_bytes(),
-            Some(Err(Absent::NoMemory))
+            Err(Absent::NoMemory)
         );
     }
 
@@ -615,7 +629,7 @@ mod tests {
             (Err(Absent::Gone), Err(Absent::Gone))
         );
         assert_eq!(event(&thread).comm(), Err(Absent::Unsupported));
-        assert_eq!(event(&found).filename(), Some(Err(Absent::Unsupported)));
+        assert_eq!(event(&found).filename(), Err(Absent::Unsupported));
     }
 
     /// Check that each name parses to its field, and that a task field of the same name has the

@@ -192,7 +192,7 @@ impl Subject {
     fn value<R: HasFields>(self, row: &R) -> Known<Value<'_>> {
         match self {
             Subject::Field(field) => row.value(field),
-            Subject::Column(column) => row.column_value(column.index)?.ok_or(Absent::NotApplicable),
+            Subject::Column(column) => row.column_value(column.index),
             Subject::Limit(limit) => match row.value(Field::Limits)? {
                 Value::Limits(limits) => limit.of(limits).map(Value::Unsigned).ok_or(Absent::Unsupported),
                 _ => Err(Absent::Unsupported),

@@ -97,8 +97,8 @@ impl fmt::Display for Conjunct<'_> {
 pub trait HasFields {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
 
-    /// The value of a field of other rows; `None` if the row has no such value.
-    fn column_value(&self, _: usize) -> Result<Option<Value<'_>>, Absent> {
+    /// The value of a field of other rows.
+    fn column_value(&self, _: usize) -> Result<Value<'_>, Absent> {
         Err(Absent::NotAsked)
     }
 }

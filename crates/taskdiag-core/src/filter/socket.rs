@@ -87,7 +87,7 @@ impl HasFields for Row<'_> {
         Err(Absent::NotAsked)
     }
 
-    fn column_value(&self, index: usize) -> Result<Option<Value<'_>>, Absent> {
+    fn column_value(&self, index: usize) -> Result<Value<'_>, Absent> {
         Row::value(self, SocketField::of_index(index))
     }
 }

@@ -29,11 +29,7 @@ pub struct Task<'a> {
 impl fmt::Debug for Task<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cells = self.snapshot.fields.iter();
-        debug_row(
-            f,
-            "Task",
-            cells.map(|field| (field.name(), self.value(field).map(Some))),
-        )
+        debug_row(f, "Task", cells.map(|field| (field.name(), self.value(field))))
     }
 }
 

@@ -127,47 +127,47 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The value of a field. `Ok(None)` if such a socket has no such value.
-    pub fn value(&self, field: SocketField) -> Known<Option<Value<'_>>> {
+    /// The value of a field. [`Absent::NotApplicable`] if such a socket has none.
+    pub fn value(&self, field: SocketField) -> Known<Value<'_>> {
         let socket = self.socket;
-        let word = |word: &'static str| Ok(Some(Value::Text(word.as_bytes())));
-        let number = |number: Option<u32>| Ok(number.map(Value::from));
-        let long = |number: Option<u64>| Ok(number.map(Value::from));
-        match field {
+        let word = |word: &'static str| Some(Value::Text(word.as_bytes()));
+        let value = match field {
             SocketField::Family => word(socket.family.name()),
             SocketField::Type => word(socket.socket_type.name()),
-            SocketField::Protocol => Ok(written(&self.protocol, socket.protocol)),
+            SocketField::Protocol => written(&self.protocol, socket.protocol),
             SocketField::State => word(socket.state.name()),
-            SocketField::Shutdown => Ok(socket.shutdown?.map(|closed| Value::Text(closed.name().as_bytes()))),
-            SocketField::LocalAddr => Ok(written(&self.local, socket.local.addr)),
-            SocketField::LocalPort => number(socket.local.port),
-            SocketField::RemoteAddr => Ok(written(&self.remote, socket.remote.addr)),
-            SocketField::RemotePort => number(socket.remote.port),
-            SocketField::Ipv6Only => Ok(socket.ipv6_only?.map(Value::Flag)),
-            SocketField::Interface => Ok(socket.interface?.map(Value::Text)),
-            SocketField::Path => Ok(socket.path.map(|path| Value::Text(self.path(path)))),
-            SocketField::PeerInode => long(socket.peer_inode),
-            SocketField::NetlinkGroups => Ok(socket.netlink_groups.map(|groups| Value::Ids(self.groups(groups)))),
-            SocketField::Inode => long(socket.inode),
-            SocketField::Uid => Ok(Some(socket.uid?.into())),
-            SocketField::Netns if socket.netns == 0 => Err(Absent::Unsupported),
-            SocketField::Netns => long(Some(socket.netns)),
-            SocketField::RecvQueueBytes | SocketField::SendQueueBytes => self.data(field),
-            SocketField::BacklogCount | SocketField::BacklogLimitCount => self.backlog(field),
-            SocketField::Timer => Ok(socket.timer.map(|timer| Value::Text(timer.kind.name().as_bytes()))),
-            SocketField::TimerNs => long(socket.timer.map(|timer| timer.left_ns)),
-            SocketField::RetransmitsCount => number(socket.timer.map(|timer| timer.retransmits)),
-            SocketField::Mark => Ok(socket.mark?.map(|mark| Value::Mask(mark.into()))),
-            SocketField::CgroupId => Ok(socket.cgroup_id?.map(Value::Unsigned)),
-            SocketField::Owners => Ok(socket.owners?.map(Value::Owners)),
-            SocketField::Peers => Ok(socket.peers?.map(Value::Owners)),
-            SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field),
-            _ => match &socket.info {
-                Ok(Some(info)) => Ok(of_info(info, field)),
-                Ok(None) => Ok(None),
-                Err(reason) => Err(*reason),
-            },
-        }
+            SocketField::Shutdown => socket.shutdown?.and_then(|closed| word(closed.name())),
+            SocketField::LocalAddr => written(&self.local, socket.local.addr),
+            SocketField::LocalPort => socket.local.port.map(Value::from),
+            SocketField::RemoteAddr => written(&self.remote, socket.remote.addr),
+            SocketField::RemotePort => socket.remote.port.map(Value::from),
+            SocketField::Ipv6Only => socket.ipv6_only?.map(Value::Flag),
+            SocketField::Interface => socket.interface?.map(Value::Text),
+            SocketField::Path => socket.path.map(|path| Value::Text(self.path(path))),
+            SocketField::PeerInode => socket.peer_inode.map(Value::from),
+            SocketField::NetlinkGroups => socket.netlink_groups.map(|groups| Value::Ids(self.groups(groups))),
+            SocketField::Inode => socket.inode.map(Value::from),
+            SocketField::Uid => Some(socket.uid?.into()),
+            SocketField::Netns if socket.netns == 0 => return Err(Absent::Unsupported),
+            SocketField::Netns => Some(socket.netns.into()),
+            SocketField::RecvQueueBytes | SocketField::SendQueueBytes => self.data(field)?,
+            SocketField::BacklogCount | SocketField::BacklogLimitCount => self.backlog(field)?,
+            SocketField::Timer => socket.timer.and_then(|timer| word(timer.kind.name())),
+            SocketField::TimerNs => socket.timer.map(|timer| timer.left_ns.into()),
+            SocketField::RetransmitsCount => socket.timer.map(|timer| timer.retransmits.into()),
+            SocketField::Mark => socket.mark?.map(|mark| Value::Mask(mark.into())),
+            SocketField::CgroupId => socket.cgroup_id?.map(Value::Unsigned),
+            SocketField::Owners => socket.owners?.map(Value::Owners),
+            SocketField::Peers => socket.peers?.map(Value::Owners),
+            SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field)?,
+            _ => socket
+                .info
+                .as_ref()
+                .map_err(|&reason| reason)?
+                .as_ref()
+                .and_then(|info| of_info(info, field)),
+        };
+        value.ok_or(Absent::NotApplicable)
     }
 
     fn groups(&self, groups: NetlinkGroups<'_>) -> Ids<'_> {
@@ -268,7 +268,7 @@ mod tests {
 
     fn text<'a>(row: &'a Row<'_>, field: SocketField) -> Option<&'a [u8]> {
         match row.value(field) {
-            Ok(Some(Value::Text(text))) => Some(text),
+            Ok(Value::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -300,13 +300,10 @@ mod tests {
         let row = Row::new(&socket);
         assert_eq!(text(&row, SocketField::Protocol), Some(&b"tcp"[..]));
         assert_eq!(text(&row, SocketField::LocalAddr), Some(&b"::"[..]));
-        assert_eq!(row.value(SocketField::LocalPort), Ok(Some(Value::Unsigned(80))));
-        assert_eq!(row.value(SocketField::RemoteAddr), Ok(None));
-        assert_eq!(row.value(SocketField::RecvQueueBytes), Ok(None));
-        assert_eq!(
-            row.value(SocketField::BacklogLimitCount),
-            Ok(Some(Value::Unsigned(128)))
-        );
+        assert_eq!(row.value(SocketField::LocalPort), Ok(Value::Unsigned(80)));
+        assert_eq!(row.value(SocketField::RemoteAddr), Err(Absent::NotApplicable));
+        assert_eq!(row.value(SocketField::RecvQueueBytes), Err(Absent::NotApplicable));
+        assert_eq!(row.value(SocketField::BacklogLimitCount), Ok(Value::Unsigned(128)));
         assert_eq!(row.value(SocketField::Pid), Err(Absent::NotAsked));
         assert_eq!(row.value(SocketField::Uid), Err(Absent::Unsupported));
         assert_eq!(row.value(SocketField::Netns), Err(Absent::Unsupported));
@@ -338,8 +335,11 @@ mod tests {
             ..Socket::new(Family::Unix, Type::Stream, State::Listen, 0)
         };
         let row = Row::with_owner(&socket, Some(&owner));
-        assert_eq!(row.value(SocketField::Pid), Ok(Some(Value::Unsigned(7))));
+        assert_eq!(row.value(SocketField::Pid), Ok(Value::Unsigned(7)));
         assert_eq!(text(&row, SocketField::Comm), Some(&b"nginx"[..]));
-        assert_eq!(Row::with_owner(&socket, None).value(SocketField::Fd), Ok(None));
+        assert_eq!(
+            Row::with_owner(&socket, None).value(SocketField::Fd),
+            Err(Absent::NotApplicable)
+        );
     }
 }

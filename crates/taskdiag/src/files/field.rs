@@ -102,11 +102,11 @@ impl<'a> Row<'a> {
         &self.task
     }
 
-    /// The value of a field. `Ok(None)` if such a file has no such value: it is not a descriptor,
-    /// or not an object of the kernel.
-    pub fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
+    /// The value of a field. [`Absent::NotApplicable`] if such a file has none: it is not a
+    /// descriptor, or not an object of the kernel.
+    pub fn value(&self, field: FileField) -> Known<Value<'a>> {
         match field.of_tasks() {
-            Some(field) => self.task.value(field).map(Some),
+            Some(field) => self.task.value(field),
             None => self.file.value(field),
         }
     }
@@ -114,35 +114,36 @@ impl<'a> Row<'a> {
 
 impl<'a> OpenFile<'a> {
     /// The value of a field that does not describe the process.
-    pub(super) fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
+    pub(super) fn value(&self, field: FileField) -> Known<Value<'a>> {
         let word = |word: &'static str| Value::Text(word.as_bytes());
-        match field {
-            FileField::Use => Ok(Some(word(self.used_as.name()))),
-            FileField::Fd => Ok(self.fd.map(Value::from)),
-            FileField::Tid => Ok(self.tid.map(Value::from)),
-            FileField::Kind => Ok(Some(word(self.kind?.name()))),
-            FileField::AnonKind => Ok(match self.kind? {
+        let value = match field {
+            FileField::Use => Some(word(self.used_as.name())),
+            FileField::Fd => self.fd.map(Value::from),
+            FileField::Tid => self.tid.map(Value::from),
+            FileField::Kind => Some(word(self.kind?.name())),
+            FileField::AnonKind => match self.kind? {
                 Kind::Anon(kind) => Some(word(kind.name())),
                 _ => None,
-            }),
-            FileField::Access => Ok(self.access()?.map(|access| word(access.name()))),
-            FileField::OpenFlags => Ok(self.open_flags?.map(|flags| Value::Mask(flags.into()))),
-            FileField::OffsetBytes => Ok(self.offset_bytes?.map(Value::Signed)),
-            FileField::SizeBytes => Ok(Some(self.size_bytes?.into())),
-            FileField::AllocatedBytes => Ok(Some(self.allocated_bytes?.into())),
-            FileField::DevMajor => Ok(Some(self.device?.major.into())),
-            FileField::DevMinor => Ok(Some(self.device?.minor.into())),
-            FileField::Inode => Ok(Some(self.inode?.into())),
-            FileField::Nlink => Ok(Some(self.nlink?.into())),
-            FileField::Deleted => Ok(Some(self.is_deleted()?.into())),
-            FileField::MntId => Ok(Some(self.mnt_id?.into())),
-            FileField::Name => Ok(Some(Value::Text(self.name?))),
-            FileField::Detail => Ok(self.detail?.map(Value::Text)),
-            FileField::BpfType => Ok(self.detail?.and_then(bpf_type).map(Value::Text)),
-            FileField::BpfName => Ok(self.bpf_name?.map(Value::Text)),
-            FileField::Peers => Ok(self.peers?.map(Value::Owners)),
-            FileField::Pid | FileField::Comm | FileField::User => Err(Absent::Unsupported),
-        }
+            },
+            FileField::Access => self.access()?.map(|access| word(access.name())),
+            FileField::OpenFlags => self.open_flags?.map(|flags| Value::Mask(flags.into())),
+            FileField::OffsetBytes => self.offset_bytes?.map(Value::Signed),
+            FileField::SizeBytes => Some(self.size_bytes?.into()),
+            FileField::AllocatedBytes => Some(self.allocated_bytes?.into()),
+            FileField::DevMajor => Some(self.device?.major.into()),
+            FileField::DevMinor => Some(self.device?.minor.into()),
+            FileField::Inode => Some(self.inode?.into()),
+            FileField::Nlink => Some(self.nlink?.into()),
+            FileField::Deleted => Some(self.is_deleted()?.into()),
+            FileField::MntId => Some(self.mnt_id?.into()),
+            FileField::Name => Some(Value::Text(self.name?)),
+            FileField::Detail => self.detail?.map(Value::Text),
+            FileField::BpfType => self.detail?.and_then(bpf_type).map(Value::Text),
+            FileField::BpfName => self.bpf_name?.map(Value::Text),
+            FileField::Peers => self.peers?.map(Value::Owners),
+            FileField::Pid | FileField::Comm | FileField::User => return Err(Absent::Unsupported),
+        };
+        value.ok_or(Absent::NotApplicable)
     }
 }
 
@@ -183,8 +184,8 @@ mod tests {
             let is_read = !Wants::from(field).is_empty();
             assert_eq!(bare == Err(Absent::NotAsked), is_read, "{field}");
         }
-        assert_eq!(file().value(FileField::AnonKind), Ok(None));
-        assert_eq!(file().value(FileField::OpenFlags), Ok(Some(Value::Mask(0o100_001))));
-        assert_eq!(file().value(FileField::Deleted), Ok(Some(Value::Flag(false))));
+        assert_eq!(file().value(FileField::AnonKind), Err(Absent::NotApplicable));
+        assert_eq!(file().value(FileField::OpenFlags), Ok(Value::Mask(0o100_001)));
+        assert_eq!(file().value(FileField::Deleted), Ok(Value::Flag(false)));
     }
 }

@@ -98,7 +98,7 @@ impl HasFields for Row<'_> {
         self.task().value(field)
     }
 
-    fn column_value(&self, index: usize) -> Known<Option<Value<'_>>> {
+    fn column_value(&self, index: usize) -> Known<Value<'_>> {
         Row::value(self, FileField::of_index(index))
     }
 }

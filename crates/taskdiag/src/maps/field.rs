@@ -1,6 +1,6 @@
 //! The table of the fields of mappings: names, kinds and meanings, and how each is read.
 
-use taskdiag_core::absent::Known;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::value::Value;
 
 use super::{Mapping, Wants};
@@ -63,28 +63,29 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The value of a field. `Ok(None)` if there is none: the file has no build id, or the process
-    /// is not known.
-    pub fn value(&self, field: MapField) -> Known<Option<Value<'_>>> {
+    /// The value of a field. [`Absent::NotApplicable`] if there is none: the file has no build id,
+    /// or the process is not known.
+    pub fn value(&self, field: MapField) -> Known<Value<'_>> {
         let mapping = &self.mapping;
-        match field {
-            MapField::BuildId => Ok(mapping.build_id?.map(|_| Value::Text(self.build_id.as_bytes()))),
-            MapField::GoBuildId => Ok(mapping.go_build_id()?.map(Value::Text)),
-            MapField::Name => Ok(Some(Value::Text(mapping.name?))),
-            MapField::PageSizeBytes => Ok(Some(mapping.page_size_bytes?.into())),
-            MapField::RssBytes => Ok(Some(mapping.rss_bytes?.into())),
-            MapField::DirtyBytes => Ok(Some(mapping.dirty_bytes?.into())),
-            MapField::HugetlbBytes => Ok(Some(mapping.hugetlb_bytes?.into())),
-            MapField::Pid => Ok(mapping.pid.map(Value::from)),
-            MapField::Start => Ok(Some(Value::Mask(mapping.start))),
-            MapField::End => Ok(Some(Value::Mask(mapping.end))),
-            MapField::SizeBytes => Ok(Some((mapping.end - mapping.start).into())),
-            MapField::Perms => Ok(Some(Value::Text(self.perms.as_bytes()))),
-            MapField::OffsetBytes => Ok(Some(mapping.offset_bytes.into())),
-            MapField::DevMajor => Ok(Some(mapping.device.major.into())),
-            MapField::DevMinor => Ok(Some(mapping.device.minor.into())),
-            MapField::Inode => Ok(Some(mapping.inode.into())),
-        }
+        let value = match field {
+            MapField::BuildId => mapping.build_id?.map(|_| Value::Text(self.build_id.as_bytes())),
+            MapField::GoBuildId => mapping.go_build_id()?.map(Value::Text),
+            MapField::Name => Some(Value::Text(mapping.name?)),
+            MapField::PageSizeBytes => Some(mapping.page_size_bytes?.into()),
+            MapField::RssBytes => Some(mapping.rss_bytes?.into()),
+            MapField::DirtyBytes => Some(mapping.dirty_bytes?.into()),
+            MapField::HugetlbBytes => Some(mapping.hugetlb_bytes?.into()),
+            MapField::Pid => mapping.pid.map(Value::from),
+            MapField::Start => Some(Value::Mask(mapping.start)),
+            MapField::End => Some(Value::Mask(mapping.end)),
+            MapField::SizeBytes => Some((mapping.end - mapping.start).into()),
+            MapField::Perms => Some(Value::Text(self.perms.as_bytes())),
+            MapField::OffsetBytes => Some(mapping.offset_bytes.into()),
+            MapField::DevMajor => Some(mapping.device.major.into()),
+            MapField::DevMinor => Some(mapping.device.minor.into()),
+            MapField::Inode => Some(mapping.inode.into()),
+        };
+        value.ok_or(Absent::NotApplicable)
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
             MapField::ALL.iter().copied().map(Wants::from).collect::<Wants>(),
             Wants::all()
         );
-        assert_eq!(row.value(MapField::SizeBytes), Ok(Some(Value::Unsigned(0x2000))));
-        assert_eq!(row.value(MapField::Perms), Ok(Some(Value::Text(b"r--p"))));
+        assert_eq!(row.value(MapField::SizeBytes), Ok(Value::Unsigned(0x2000)));
+        assert_eq!(row.value(MapField::Perms), Ok(Value::Text(b"r--p")));
     }
 }

@@ -2,6 +2,7 @@
 //! for is left out.
 
 use serde::ser::{Serialize, Serializer};
+use taskdiag_core::absent::Absent;
 use taskdiag_core::serialize::{cell, row};
 
 use super::{BuildId, MapField, Mapping, Mappings, Row};
@@ -16,7 +17,7 @@ impl Serialize for Mapping<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mapped = Row::new(*self);
         let of_field = |&field: &MapField| match (field, mapped.value(field)) {
-            (MapField::Pid, Ok(None)) => None,
+            (MapField::Pid, Err(Absent::NotApplicable)) => None,
             // The addresses say it, and the command shows it on request.
             (MapField::SizeBytes, _) => None,
             (field, found) => cell(field.name(), found),

@@ -59,15 +59,23 @@ impl From<Event<'_>> for Seen {
             time_ns: event.time_ns(),
             uid: event.uid(),
             comm: event.comm().map(<[u8]>::to_vec),
-            caller: event.caller_pid(),
-            filename: event.filename().map(|name| name.map(<[u8]>::to_vec)),
-            exit_code: event.exit_code(),
-            term_signal: event.term_signal(),
-            oom_killed: event.oom_killed(),
-            runtime_ns: event.runtime_ns(),
-            peak_rss_bytes: event.peak_rss_bytes(),
+            caller: if_any(event.caller_pid()),
+            filename: if_any(event.filename().map(<[u8]>::to_vec)),
+            exit_code: event.exit_code().ok(),
+            term_signal: event.term_signal().ok(),
+            oom_killed: if_any(event.oom_killed()),
+            runtime_ns: if_any(event.runtime_ns()),
+            peak_rss_bytes: if_any(event.peak_rss_bytes()),
         }
     }
+}
+
+/// A value, or why it is missing; `None` if such an event has none.
+fn if_any<T>(value: Result<T, Absent>) -> Option<Result<T, Absent>> {
+    value.map_or_else(
+        |reason| (reason != Absent::NotApplicable).then_some(Err(reason)),
+        |value| Some(Ok(value)),
+    )
 }
 
 fn options() -> Options {

@@ -256,7 +256,7 @@ pub fn process(task: &Task<'_>, moment: &MachineState) -> Cells {
 pub fn events(happened: &IntervalEvents, moment: &MachineState) -> Vec<Cells> {
     let since_boot = |ns: i64| micros(moment.boot_ns().saturating_add(ns));
     let row = |event: Event<'_>| {
-        let known = |field| event.value(field).and_then(Result::ok).map_or(Cell::None, cell);
+        let known = |field| event.value(field).map_or(Cell::None, cell);
         let value = |field: EventField| match field {
             EventField::StartNs => event.start_ns().map_or(Cell::None, since_boot),
             field => known(field),
