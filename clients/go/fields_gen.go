@@ -89,7 +89,8 @@ const (
 	RunDelayNS Field = 37
 	// Nice value.
 	Nice Field = 38
-	// The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks.
+	// The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for
+	// SCHED_DEADLINE.
 	Priority Field = 39
 	// Real-time priority: 1 to 99. 0 for other tasks.
 	RtPriority Field = 40
@@ -575,7 +576,7 @@ var fieldTable = [...]fieldInfo{
 	{Info{"runtime_ns", "cpu", "schedstat", "", "", "Time on a processor, of this thread alone. For a process, of its first thread.", KindNanoseconds}, 4, formUnsigned64, 6, 32, 0, procPlace{"schedstat", "", 0, 0}},
 	{Info{"run_delay_ns", "cpu", "schedstat", "", "", "Time spent waiting for a processor, of this thread alone.", KindNanoseconds}, 4, formUnsigned64, 6, 40, 2, procPlace{"schedstat", "", 1, 0}},
 	{Info{"nice", "cpu", "stat nice", "", "", "Nice value.", KindSigned}, 4, formSigned32, 6, 64, 0, procPlace{"stat", "nice", 19, 0}},
-	{Info{"priority", "cpu", "stat priority", "", "", "The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks.", KindSigned}, 4, formSigned32, 6, 68, 0, procPlace{"stat", "priority", 18, 0}},
+	{Info{"priority", "cpu", "stat priority", "", "", "The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for SCHED_DEADLINE.", KindSigned}, 4, formSigned32, 6, 68, 0, procPlace{"stat", "priority", 18, 0}},
 	{Info{"rt_priority", "cpu", "stat rt_priority", "", "", "Real-time priority: 1 to 99. 0 for other tasks.", KindNumber}, 4, formUnsigned32, 6, 72, 0, procPlace{"stat", "rt_priority", 40, 0}},
 	{Info{"policy", "cpu", "stat policy", "", "", "Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", KindNumber}, 4, formUnsigned32, 6, 76, 0, procPlace{"stat", "policy", 41, 0}},
 	{Info{"cpu", "cpu", "stat processor", "", "", "Processor on which the task ran last.", KindNumber}, 4, formUnsigned32, 6, 80, 0, procPlace{"stat", "processor", 39, 0}},

@@ -137,8 +137,8 @@ func (r Row) RunDelayNS() (uint64, Absent) { return r.uint64(RunDelayNS) }
 // Nice returns the field nice. Nice value.
 func (r Row) Nice() (int64, Absent) { return r.int64(Nice) }
 
-// Priority returns the field priority. The scheduler's priority: nice + 20, or -2 to -100 for
-// real-time tasks.
+// Priority returns the field priority. The scheduler's priority: nice + 20, -2 to -100 for
+// real-time tasks, -101 for SCHED_DEADLINE.
 func (r Row) Priority() (int64, Absent) { return r.int64(Priority) }
 
 // RtPriority returns the field rt_priority. Real-time priority: 1 to 99. 0 for other tasks.

@@ -125,7 +125,8 @@ typedef enum td_field TD_ENUM {
 	TD_FIELD_RUN_DELAY_NS = 37,
 	/* Nice value. */
 	TD_FIELD_NICE = 38,
-	/* The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks. */
+	/* The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for
+	 * SCHED_DEADLINE. */
 	TD_FIELD_PRIORITY = 39,
 	/* Real-time priority: 1 to 99. 0 for other tasks. */
 	TD_FIELD_RT_PRIORITY = 40,

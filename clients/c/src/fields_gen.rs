@@ -54,7 +54,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: FieldRef::Task(Field::RuntimeNs), part: None, name: c"runtime_ns", meaning: c"Time on a processor, of this thread alone. For a process, of its first thread." }),
         Some(Row { of: FieldRef::Task(Field::RunDelayNs), part: None, name: c"run_delay_ns", meaning: c"Time spent waiting for a processor, of this thread alone." }),
         Some(Row { of: FieldRef::Task(Field::Nice), part: None, name: c"nice", meaning: c"Nice value." }),
-        Some(Row { of: FieldRef::Task(Field::Priority), part: None, name: c"priority", meaning: c"The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks." }),
+        Some(Row { of: FieldRef::Task(Field::Priority), part: None, name: c"priority", meaning: c"The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for SCHED_DEADLINE." }),
         Some(Row { of: FieldRef::Task(Field::RtPriority), part: None, name: c"rt_priority", meaning: c"Real-time priority: 1 to 99. 0 for other tasks." }),
         Some(Row { of: FieldRef::Task(Field::Policy), part: None, name: c"policy", meaning: c"Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext." }),
         Some(Row { of: FieldRef::Task(Field::Processor), part: None, name: c"cpu", meaning: c"Processor on which the task ran last." }),

@@ -42,7 +42,7 @@ FIELDS: dict[str, Info] = {
     "runtime_ns": Info("runtime_ns", "cpu", "nanoseconds", "schedstat", "", "", "Time on a processor, of this thread alone. For a process, of its first thread."),
     "run_delay_ns": Info("run_delay_ns", "cpu", "nanoseconds", "schedstat", "", "", "Time spent waiting for a processor, of this thread alone."),
     "nice": Info("nice", "cpu", "signed number", "stat nice", "", "", "Nice value."),
-    "priority": Info("priority", "cpu", "signed number", "stat priority", "", "", "The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks."),
+    "priority": Info("priority", "cpu", "signed number", "stat priority", "", "", "The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for SCHED_DEADLINE."),
     "rt_priority": Info("rt_priority", "cpu", "number", "stat rt_priority", "", "", "Real-time priority: 1 to 99. 0 for other tasks."),
     "policy": Info("policy", "cpu", "number", "stat policy", "", "", "Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext."),
     "cpu": Info("cpu", "cpu", "number", "stat processor", "", "", "Processor on which the task ran last."),

@@ -420,7 +420,8 @@ class Row:
         """Nice value."""
     @property
     def priority(self) -> int | None:
-        """The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks."""
+        """The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for
+        SCHED_DEADLINE."""
     @property
     def rt_priority(self) -> int | None:
         """Real-time priority: 1 to 99. 0 for other tasks."""

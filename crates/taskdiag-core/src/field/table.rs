@@ -157,7 +157,7 @@ macro_rules! with_rows {
             "Time on a processor, of this thread alone. For a process, of its first thread.";
         RunDelayNs run_delay_ns: u64, Cpu Nanoseconds, [schedstat 1], "Time spent waiting for a processor, of this thread alone.", [maybe];
         Nice nice: i32, Cpu Signed, [stat nice], "Nice value.";
-        Priority priority: i32, Cpu Signed, [stat priority], "The scheduler's priority: nice + 20, or -2 to -100 for real-time tasks.";
+        Priority priority: i32, Cpu Signed, [stat priority], "The scheduler's priority: nice + 20, -2 to -100 for real-time tasks, -101 for SCHED_DEADLINE.";
         RtPriority rt_priority: u32, Cpu Id, [stat rt_priority], "Real-time priority: 1 to 99. 0 for other tasks.";
         Policy policy: u32, Cpu Id, [stat policy], "Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.";
         Processor cpu: u32, Cpu Id, [stat processor], "Processor on which the task ran last.";
