@@ -607,6 +607,14 @@ mod tests {
         assert!(Filter::parse("rss > 1M").is_err());
     }
 
+    /// Check that keywords may be in capitals, and that they print as others.
+    #[test]
+    fn keywords_may_be_in_capitals() {
+        let parsed = Filter::parse("uid == 0 AND NOT kernel_thread OR pid NOT IN (1) and kernel_thread == TRUE");
+        let same = "(uid == 0 and not kernel_thread) or (not pid in (1) and kernel_thread == TRUE)";
+        assert_eq!(parsed.unwrap().to_string(), same);
+    }
+
     /// Check that names stand for numbers if the caller's function knows them.
     #[test]
     fn operands_have_names() {

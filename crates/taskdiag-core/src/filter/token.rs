@@ -41,6 +41,9 @@ const OPERATORS: [(&str, Kind<'static>); 11] = [
     (",", Kind::Comma),
 ];
 
+/// Words that are no names. They may be in capitals, as in SQL.
+const KEYWORDS: [&str; 9] = ["and", "or", "not", "in", "has", "within", "true", "false", "unlimited"];
+
 /// The token at `at` or after the white space there. The error has its place and a message.
 pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> {
     let rest = &text[at..];
@@ -72,7 +75,9 @@ pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> 
         'a'..='z' | 'A'..='Z' | '_' | '%' => {
             let is_in_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+');
             let len = rest[1..].find(|c| !is_in_word(c)).map_or(rest.len(), |len| len + 1);
-            token(Kind::Word(&rest[..len]), len)
+            let word = &rest[..len];
+            let keyword = KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(word));
+            token(Kind::Word(keyword.copied().unwrap_or(word)), len)
         }
         '=' if rest.starts_with("=~") => Err((
             start,
