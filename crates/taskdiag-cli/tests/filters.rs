@@ -292,6 +292,8 @@ fn words_that_no_row_has_are_refused() {
         ("sockets --where=type=='tcp'", "here it is protocol == 'tcp'"),
         ("sockets --where=type=='strem'", "near it are: stream"),
         ("sockets --where=protocol=='tpc'", "near it are: tcp"),
+        ("sockets --where=protocol=='6tcp'", "near it are: tcp"),
+        ("sockets --where=protocol=='132'", "not a value of protocol"),
         ("sockets --where=state=='listening'", "near it are: LISTEN"),
         ("sockets --where=shutdown!='rcv'", "known are '', receive, send, both"),
         ("sockets --where=timer=='off'", "known are on, keepalive"),

@@ -5,7 +5,7 @@ use super::message::or_near;
 use crate::cgroup::Runtime;
 use crate::field::{near, shortened, Field};
 use crate::open_file::{Access, AnonKind, Kind, Use};
-use crate::socket::{protocols, Family, Shutdown, State, TimerKind};
+use crate::socket::{is_protocol, protocols, Family, Shutdown, State, TimerKind};
 
 /// The letters of [`Field::State`].
 const STATES: [&str; 9] = ["R", "S", "D", "I", "T", "t", "P", "Z", "X"];
@@ -36,12 +36,11 @@ const OTHER_WORDS: [(&str, &str, &str); 18] = [
 /// be equal to this text.
 pub(super) fn meant(subject: Subject, text: &str) -> Result<&str, String> {
     let Some(words) = of(subject) else { return Ok(text) };
-    // A protocol without a name is a number.
-    let is_protocol = matches!(subject, Subject::Column(Column { name: "protocol", .. }));
-    let is_number = is_protocol && text.starts_with(|first: char| first.is_ascii_digit());
+    let is_number = || matches!(subject, Subject::Column(Column { name: "protocol", .. })) && is_protocol(text);
     // The case of a letter tells `t` from `T`.
     let is_meant = |word: &&&str| **word == text || text.len() > 1 && word.eq_ignore_ascii_case(text);
-    if let Some(word) = words.iter().find(is_meant).copied().or(is_number.then_some(text)) {
+    let known = words.iter().find(is_meant).copied();
+    if let Some(word) = known.or_else(|| is_number().then_some(text)) {
         return Ok(word);
     }
     let (name, lower) = (subject.to_string(), text.to_lowercase());

@@ -16,7 +16,7 @@ use crate::value::debug_row;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
-pub(crate) use names::protocols;
+pub(crate) use names::{is_protocol, protocols};
 
 crate::named_enum! {
     /// The family of a socket's addresses (address_families(7)).
@@ -587,5 +587,9 @@ pub(crate) mod tests {
         ];
         let shown = shown.map(|protocol| protocol.to_string());
         assert_eq!(shown, ["tcp", "mptcp", "253", "route", "99", "all", "lldp", "0x9999"]);
+        assert!(["tcp", "17", "253", "0x9999"].iter().all(|text| is_protocol(text)));
+        assert!(!["6", "132", "6tcp", "0x0003", "0X9999", "+253", "70000", ""]
+            .iter()
+            .any(|text| is_protocol(text)));
     }
 }

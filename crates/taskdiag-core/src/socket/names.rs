@@ -21,6 +21,13 @@ pub(crate) fn protocols() -> Vec<&'static str> {
     names.into_iter().collect()
 }
 
+/// Whether this is the name or number of a protocol. Netlink has 32.
+pub(crate) fn is_protocol(text: &str) -> bool {
+    use Protocol::{Ether, Ip, Netlink};
+    let of = |number| [Ip(number), Netlink(number as u8 % 32), Ether(number)];
+    (0..=u16::MAX).flat_map(of).any(|protocol| protocol.to_string() == text)
+}
+
 /// `IPPROTO_*` of `linux/in.h`, with the names of protocols(5).
 fn ip(number: u16) -> Option<&'static str> {
     Some(match number {
