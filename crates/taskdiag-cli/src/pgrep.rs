@@ -393,7 +393,7 @@ impl Criteria {
             filters.push(in_cgroups(&self.cgroup)?);
         }
         if let Some(expression) = &self.filter {
-            filters.push(selection::checked(selection::filter(expression)?, false)?);
+            filters.push(selection::checked(selection::filter(expression, false)?, false));
         }
         Ok(filters.into_iter().reduce(Filter::and))
     }

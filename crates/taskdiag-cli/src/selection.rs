@@ -186,8 +186,8 @@ impl Selection {
         let Some(expression) = all_of(&self.filter) else {
             return Ok(query);
         };
-        let filter = parse_filter_of(&expression, column).map_err(|error| format!("--where: {error}"))?;
-        narrow_with(query, checked(filter, is_past)?, is_past)
+        let filter = parse_filter_of(&expression, is_past, column).map_err(|error| format!("--where: {error}"))?;
+        narrow_with(query, checked(filter, is_past), is_past)
     }
 
     fn narrow_unfiltered(&self, query: Query, is_past: bool, within: fn(&[u8]) -> Filter) -> Result<Query, Failure> {
@@ -214,10 +214,10 @@ impl Selection {
             "size" => Some(Err("the size of a file is size_bytes".to_owned())),
             name => alias(name),
         };
-        let filter = files::Filter::parse_with_aliases(&expression, &number_named, &alias);
+        let filter = files::Filter::parse_with_aliases(&expression, &numbers(false), &alias);
         let filter = filter.map_err(|error| format!("--where: {error}"))?;
         let query = match filter.part_of_tasks() {
-            Some(part) => narrow_with(query, checked(part, false)?, false)?,
+            Some(part) => narrow_with(query, checked(part, false), false)?,
             None => query,
         };
         Ok((query, Some(filter)))
@@ -328,36 +328,19 @@ pub fn within_cgroup(path: &[u8]) -> Filter {
 /// have whatever the expression looks for, so it leaves itself out of what it finds by names or
 /// arguments, as pgrep(1) does.
 pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query, Failure> {
-    let filter = filter(expression)?;
-    check_accounts(&filter, is_past)?;
-    narrow_with(query, filter, is_past)
+    narrow_with(query, filter(expression, is_past)?, is_past)
 }
 
-/// A filter for what is now. Fails as [`check_accounts`]. Says so if it takes the number of a processor
-/// for the share of its time.
-pub fn checked(filter: Filter, is_past: bool) -> Result<Filter, Failure> {
-    check_accounts(&filter, is_past)?;
-    let is_none = |number: &String| number.parse().is_ok_and(|number: u32| number >= possible_cpus());
+/// Says so if a filter for what is now takes the number of a processor for the share of its time.
+pub fn checked(filter: Filter, is_past: bool) -> Filter {
+    let last = possible_cpus() - 1;
+    let is_none = |&number: &i128| number > last.into();
     if !is_past && filter.compared_with(Field::Processor).iter().any(is_none) {
-        say("--where: cpu is the number of a processor, and none here is that high; the share of time is cpu_percent");
+        say(format_args!(
+            "--where: cpu is the number of a processor, here at most {last}; the share of time is cpu_percent"
+        ));
     }
-    Ok(filter)
-}
-
-/// Fails if a filter for what is now looks for a name that no account has.
-pub fn check_accounts(filter: &Filter, is_past: bool) -> Result<(), String> {
-    if is_past {
-        return Ok(());
-    }
-    for (field, id) in [(Field::User, Field::Uid), (Field::Group, Field::Gid)] {
-        // The name of an id without one is its number.
-        let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_unknown = |name: &String| !is_number(name) && number_named(id, name.as_bytes()).is_none();
-        if let Some(name) = filter.compared_with(field).into_iter().find(is_unknown) {
-            return Err(format!("--where: no {field} has the name {name:?}"));
-        }
-    }
-    Ok(())
+    filter
 }
 
 fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Failure> {
@@ -375,7 +358,7 @@ fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Fai
 /// The query without some processes.
 pub fn without(query: Query, pids: &[u32]) -> Result<Query, Failure> {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    Ok(query.filter(filter(&format!("pid not in ({})", pids.join(", ")))?))
+    Ok(query.filter(filter(&format!("pid not in ({})", pids.join(", ")), false)?))
 }
 
 /// The ids of this process and, if wanted, of its ancestors.
@@ -400,7 +383,7 @@ pub fn own(with_ancestors: bool) -> Vec<u32> {
 fn in_unit(name: &str) -> Result<Filter, Failure> {
     let suffix = if name.contains('.') { "" } else { ".service" };
     let name = quoted("--unit", &format!("{name}{suffix}"))?;
-    filter(&format!("unit == {name} or user_unit == {name}"))
+    filter(&format!("unit == {name} or user_unit == {name}"), false)
 }
 
 /// The filter for tasks in a container.
@@ -411,13 +394,13 @@ fn in_container(name: &str) -> Result<Filter, Failure> {
     let text = quoted("--container", name)?;
     let is_id = name.len() >= DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id && name.len() == WHOLE {
-        return filter(&format!("container_id == {}", text.to_ascii_lowercase()));
+        return filter(&format!("container_id == {}", text.to_ascii_lowercase()), false);
     }
     if is_id {
         let begin = quoted("--container", &format!("{}*", name.to_ascii_lowercase()))?;
-        return filter(&format!("container_name == {text} or container_id ~* {begin}"));
+        return filter(&format!("container_name == {text} or container_id ~* {begin}"), false);
     }
-    filter(&format!("container_name == {text}"))
+    filter(&format!("container_name == {text}"), false)
 }
 
 /// A text as a quoted string of a filter expression.
@@ -434,23 +417,25 @@ pub fn chosen_fields(lists: &[String]) -> Result<Chosen<Field>, Failure> {
     Chosen::parse(lists, |name| fields(&[name.to_owned()]))
 }
 
-/// The filter of `--where`. It may name users and groups, and use specifiers of ps(1) for fields.
-pub fn filter(expression: &str) -> Result<Filter, Failure> {
-    parse_filter(expression).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
+/// The filter of `--where`. It may name users and groups, and use specifiers of ps(1) for fields. Fails
+/// if it looks for a name that no account has, unless that is of a recording.
+pub fn filter(expression: &str, is_past: bool) -> Result<Filter, Failure> {
+    parse_filter(expression, is_past).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
 }
 
 /// Like [`filter`], with the error and its position.
-pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
-    parse_filter_of(expression, &|_| None)
+pub fn parse_filter(expression: &str, is_past: bool) -> Result<Filter, ParseError> {
+    parse_filter_of(expression, is_past, &|_| None)
 }
 
 /// Like [`parse_filter`], for rows that have columns of their own.
 fn parse_filter_of(
     expression: &str,
+    is_past: bool,
     column: &dyn Fn(&str) -> Option<Result<Column, String>>,
 ) -> Result<Filter, ParseError> {
     let alias = |name: &str| alias(name).or_else(|| Some(Err(specifiers::unknown(name).to_string())));
-    Filter::parse_with_columns(expression, &number_named, &alias, column)
+    Filter::parse_with_columns(expression, &numbers(is_past), &alias, column)
 }
 
 /// The field that another name stands for in an expression.
@@ -460,10 +445,13 @@ fn alias(name: &str) -> Option<Result<Field, String>> {
     rate.map(Err).or_else(|| field_of(name))
 }
 
-/// The number of the user or group with this name.
-fn number_named(field: Field, name: &[u8]) -> Option<u32> {
-    match field.info().kind {
-        Kind::User => users::user_named(name),
+/// Finds the number of a user or group by its name. Any account may be in a recording.
+fn numbers(is_past: bool) -> impl Fn(Field, &[u8]) -> Option<u32> {
+    // The name of an id without one is its number.
+    let is_number = |name: &[u8]| !name.is_empty() && name.iter().all(u8::is_ascii_digit);
+    move |field, name| match (field, field.info().kind) {
+        (Field::User | Field::Group, _) if is_past || is_number(name) => Some(0),
+        (Field::User, _) | (_, Kind::User) => users::user_named(name),
         _ => users::group_named(name),
     }
 }

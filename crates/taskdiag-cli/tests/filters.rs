@@ -56,6 +56,12 @@ fn what_does_not_exist_chooses_nothing() {
         assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?} {}", run.stderr);
         assert!(run.stderr.contains("no user has the name"), "{args:?} {}", run.stderr);
     }
+    let long = format!("pid > 0 and user == '{}'", "a".repeat(20_000));
+    let message = run(&["ps", "--where", &long]).stderr;
+    assert!(
+        message.contains("column 21: no user has the name \"aaaa") && message.len() < 400,
+        "{message}"
+    );
     let own = std::process::id().to_string();
     let start = |zone: &str| {
         let mut command = command(&["ps", "-p", &own, "-o", "start_time", "--no-header"]);
@@ -84,7 +90,9 @@ fn values_that_no_task_has_are_told() {
         run.stderr.contains("the share of time is cpu_percent")
     };
     assert!(hint("cpu > 99999") && hint("cpu in (0, 99999)") && hint("not (cpu >= 99999)"));
-    assert!(!hint("cpu >= 0") && !hint("cpu_percent > 99999"));
+    let last = taskdiag_sys::host::possible_cpus() - 1;
+    assert!(hint(&format!("cpu > {last}")) && hint("cpu > 4294967296"));
+    assert!(!hint(&format!("cpu >= {last}")) && !hint("cpu >= 0") && !hint("cpu_percent > 99999"));
     assert!(!hint("user == '4294967294'") && !hint("user == 'root'") && !hint("user < 'roott'"));
     let of_files = run(&["files", "--where", "user == 'roott' and kind == 'dir'"]);
     assert_eq!((of_files.code, of_files.stdout.len()), (Some(2), 0), "{of_files:?}");

@@ -116,8 +116,8 @@ pub const SETTINGS: &[Setting] = &[
         get: |view| view.filter.clone(),
         put: |view, text| {
             if !text.is_empty() {
-                let filter = selection::parse_filter(text).map_err(|error| error.to_string())?;
-                selection::check_accounts(&filter, history::shown().is_some())?;
+                let is_past = history::shown().is_some();
+                selection::parse_filter(text, is_past).map_err(|error| error.to_string())?;
             }
             view.filter = text.to_owned();
             Ok(())

@@ -99,9 +99,10 @@ pub(super) fn shown_kind(subject: Subject) -> &'static str {
     }
 }
 
-/// What kind of name [`has_names`] refers to.
+/// What has names that a subject is compared with.
 pub(super) fn named(subject: Subject) -> &'static str {
     match subject {
+        Subject::Field(account @ (Field::User | Field::Group)) => account.name(),
         Subject::Field(Field::Groups) => Kind::GroupId.as_str(),
         subject => subject.kind(),
     }

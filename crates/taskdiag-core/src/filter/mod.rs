@@ -142,7 +142,11 @@ impl Filter {
     /// Parses an expression in which quoted names of users and groups stand for their numbers.
     /// `name` finds the number for a field and a name.
     pub fn parse_with_names(text: &str, name: &dyn Fn(Field, &[u8]) -> Option<u32>) -> Result<Filter, ParseError> {
-        Filter::parse_with_columns(text, name, &|_| None, &|_| None)
+        let name = |field, text: &[u8]| match field {
+            Field::User | Field::Group => Some(0),
+            id => name(id, text),
+        };
+        Filter::parse_with_columns(text, &name, &|_| None, &|_| None)
     }
 
     /// Tasks whose `field`, a number, has one of these values.
@@ -237,6 +241,7 @@ impl Filter {
 impl Filter {
     /// Parses an expression in which names that are not names of fields may be aliases, whose fields
     /// `alias` finds. `column` finds the fields of rows that have their own, before those of tasks.
+    /// What [`Field::User`] and [`Field::Group`] are compared with must be known to `name`, too.
     pub fn parse_with_columns(
         text: &str,
         name: &dyn Fn(Field, &[u8]) -> Option<u32>,
@@ -246,15 +251,14 @@ impl Filter {
         parse::parse(text, name, alias, column)
     }
 
-    /// What a field is compared with: numbers, and texts that it may be equal to.
-    pub fn compared_with(&self, field: Field) -> Vec<String> {
+    /// The numbers that a field is compared with; `> 1` is `>= 2`.
+    pub fn compared_with(&self, field: Field) -> Vec<i128> {
         let mut compared = Vec::new();
         self.0.each_test(&mut |test| {
-            let is_order = matches!(test.comparison, Comparison::Is(relation, _) if relation > Relation::NotEqual);
+            let more = i128::from(matches!(test.comparison, Comparison::Is(Relation::Greater, _)));
             let operands = test.operands().iter().filter(|_| test.subject == Subject::Field(field));
             compared.extend(operands.filter_map(|operand| match operand {
-                Operand::Number(number) => Some(number.to_string()),
-                Operand::Text(text) if !is_order => Some(String::from_utf8_lossy(text).into_owned()),
+                Operand::Number(number) => Some(number + more),
                 _ => None,
             }));
         });

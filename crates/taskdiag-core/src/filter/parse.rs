@@ -303,6 +303,9 @@ impl<'a> Parser<'a> {
         let mut token = self.take()?;
         let at = |message| self.error(token.start, message);
         if let (Kind::Text(text), Relation::Equal | Relation::NotEqual) = (token.kind, relation) {
+            if is_account(subject) {
+                self.number(subject, text).map_err(at)?;
+            }
             token.kind = Kind::Text(words::meant(subject, text).map_err(at)?);
         }
         self.operand_in(subject, token).map_err(at)
@@ -329,18 +332,16 @@ impl<'a> Parser<'a> {
                 Err(self.not_compared_with(subject, token))
             }
             (_, Kind::Number(text)) => literal::number(text, class).map(Operand::Number),
-            (_, Kind::Text(name)) if has_names(subject) => match self.named(subject, name) {
-                Some(number) => Ok(Operand::Number(number.into())),
-                None => Err(format!("no {} has the name {:?}", named(subject), shortened(name))),
-            },
+            (_, Kind::Text(name)) if has_names(subject) => Ok(Operand::Number(self.number(subject, name)?.into())),
             _ => Err(self.not_compared_with(subject, token)),
         }
     }
 
     /// The number of a user or group.
-    fn named(&self, subject: Subject, name: &str) -> Option<u32> {
+    fn number(&self, subject: Subject, name: &str) -> std::result::Result<u32, String> {
         // For sockets, only users have names.
-        (self.names)(subject.field().unwrap_or(Field::Uid), name.as_bytes())
+        let number = (self.names)(subject.field().unwrap_or(Field::Uid), name.as_bytes());
+        number.ok_or_else(|| format!("no {} has the name {:?}", named(subject), shortened(name)))
     }
 
     fn not_compared_with(&self, subject: Subject, token: Token<'_>) -> String {
@@ -351,7 +352,7 @@ impl<'a> Parser<'a> {
     fn other(&self, subject: Subject, word: &str) -> std::result::Result<Operand, String> {
         let in_quotes = match subject.class() {
             Class::Text => format!("; as text, write '{}' in quotes", shortened(word)),
-            _ if has_names(subject) && self.named(subject, word).is_some() => {
+            _ if has_names(subject) && self.number(subject, word).is_ok() => {
                 format!("; for the {} of that name, write '{word}' in quotes", named(subject))
             }
             _ => String::new(),

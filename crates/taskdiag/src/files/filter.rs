@@ -23,7 +23,8 @@ pub struct Filter(OfTasks);
 impl Filter {
     /// Parses an expression.
     pub fn parse(text: &str) -> Result<Filter, ParseError> {
-        Filter::parse_with_aliases(text, &|_, _| None, &|_| None)
+        let is_account = |field| matches!(field, Field::User | Field::Group);
+        Filter::parse_with_aliases(text, &|field, _| is_account(field).then_some(0), &|_| None)
     }
 
     /// Parses an expression with names of users and groups, and with other names of fields of tasks.

@@ -229,7 +229,7 @@ fn hostile_names_are_harmless() {
         ..View::default()
     };
     while Query::process(child.id())
-        .filter(crate::selection::filter(&view.filter).expect("a filter"))
+        .filter(crate::selection::filter(&view.filter, false).expect("a filter"))
         .pipe(|query| Handle::new().query(&query))
         .is_ok_and(|snapshot| snapshot.is_empty())
     {

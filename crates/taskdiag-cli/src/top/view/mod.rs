@@ -746,10 +746,8 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
     match question {
         Question::Setting("filter") if !text.is_empty() => {
             let is_past = history::shown().is_some();
-            match selection::parse_filter(text) {
-                Ok(filter) => failed(selection::check_accounts(&filter, is_past).err()?.into()),
-                Err(error) => Some((error.message.clone(), Some(error.column()))),
-            }
+            let error = selection::parse_filter(text, is_past).err()?;
+            Some((error.message.clone(), Some(error.column())))
         }
         Question::Setting(key) => setting(key)
             .set(&mut View::default(), text)
