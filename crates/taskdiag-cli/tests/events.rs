@@ -375,9 +375,17 @@ fn wrong_usage_is_refused() {
     for args in [["--for", "-1"], ["--for", "x"], ["--count", "0"], ["--kind", "clone"]] {
         assert_eq!(run(&["events", args[0], args[1]]).code, Some(2), "{args:?}");
     }
-    let absent = run(&["events", "--where", "rss_bytes > 1M"]);
-    assert_eq!(absent.code, Some(2));
-    assert!(absent.stderr.contains("do not have rss_bytes"), "{}", absent.stderr);
+    for (expression, field) in [
+        ("rss_bytes > 1M", "rss_bytes"),
+        ("pid > rss", "rss_bytes"),
+        ("cpu > 99", "cpu"),
+    ] {
+        let absent = run(&["events", "--where", expression]);
+        assert_eq!(absent.code, Some(2));
+        let said = format!("events do not have {field}: ");
+        assert!(absent.stderr.contains(&said), "{}", absent.stderr);
+        assert_eq!(absent.stderr.matches("taskdiag: ").count(), 1, "{}", absent.stderr);
+    }
     let missing = run(&["events", "-p", &free_pid()]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);

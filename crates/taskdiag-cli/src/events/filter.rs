@@ -10,6 +10,7 @@ use super::Args;
 use crate::listing::Answers;
 use crate::outcome::{Failure, Outcome};
 use crate::proc;
+use crate::ps::specifiers::field_of;
 
 /// Which events are shown.
 #[derive(Debug)]
@@ -66,8 +67,14 @@ impl EventRow<'_> {
     }
 }
 
-/// The column that a word names in an expression, if only events have it.
+/// The column that a word names in an expression, if only events have it; an error if only tasks have.
 fn own_column(word: &str) -> Option<Result<Column, String>> {
+    let of_tasks = word.parse().ok().or_else(|| field_of(word)?.ok());
+    if let Some(field) = of_tasks.filter(|&field| in_event(field).is_none() && !in_cgroup().contains(field)) {
+        return Some(Err(format!(
+            "events do not have {field}: docs/events.md lists their fields"
+        )));
+    }
     let field: EventField = word.parse().ok()?;
     word.parse::<Field>().is_err().then(|| Ok(field.into()))
 }
@@ -90,15 +97,7 @@ impl Filter {
             )?
             .filter;
         let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
-        let in_cgroup = in_cgroup();
-        for field in looked_at.iter() {
-            if in_event(field).is_none() && !in_cgroup.contains(field) {
-                return Err(Failure::Unanswered(format!(
-                    "--where: events do not have {field}: docs/events.md lists their fields"
-                )));
-            }
-        }
-        let needs_cgroup = in_cgroup.iter().any(|field| looked_at.contains(field));
+        let needs_cgroup = in_cgroup().iter().any(|field| looked_at.contains(field));
         Ok(Filter {
             kinds: args.kinds.clone(),
             expression,
