@@ -970,24 +970,28 @@ fn what_an_order_lacks_is_counted() {
     let roots = [(); 2].map(|()| Sleeper::new("others"));
     let own = Sleeper::start(Command::new("sleep").uid(65534).gid(65534));
     let pids = [&roots[0], &roots[1], &own].map(Sleeper::pid).join(",");
-    for (args, field, counted) in [
-        (&["ps", "-o", "pid,read_bytes"][..], "read_bytes", true),
-        (&["ps", "-o", "pid,read_bytes", "--json"], "read_bytes", true),
-        (&["ps", "-o", "pid"], "exe", true),
-        (&["ps", "-O", "rss"], "exe", true),
-        (&["tree", "-o", "pid,read_bytes"], "read_bytes", true),
-        (&["mem", "-o", "pid,read_bytes"], "read_bytes", true),
-        (&["watch", "-n", "1", "-o", "pid"], "read_bytes", false),
+    for (args, field) in [
+        (&["ps", "-o", "pid,read_bytes"][..], "read_bytes"),
+        (&["ps", "-o", "pid,read_bytes", "--json"], "read_bytes"),
+        (&["ps", "-o", "pid"], "exe"),
+        (&["ps", "-O", "rss"], "exe"),
+        (&["tree", "-o", "pid,read_bytes"], "read_bytes"),
+        (&["mem", "-o", "pid,read_bytes"], "read_bytes"),
+        (
+            &["watch", "-n", "1", "-o", "pid,read_bytes,read_bytes_per_s"],
+            "read_bytes",
+        ),
+        (
+            &["watch", "-n", "2", "-d", "0.01", "-o", "pid,read_bytes"],
+            "read_bytes",
+        ),
     ] {
         let key = format!("-{field}");
         let sorted = [args, &["-p", &pids, "--sort", &key, "--limit", "1"]].concat();
         let Some(run) = run_as_nobody(&sorted) else { return };
-        let said = format!(
-            "denied{} (root may: try sudo)",
-            if counted { " for 2 of 3 tasks" } else { "" }
-        );
+        let said = "denied for 2 of 3 tasks (root may: try sudo)";
         let mut lines = run.stderr.lines().filter(|line| line.contains(field));
-        let is_said = lines.next().is_some_and(|line| line.ends_with(&said)) && lines.next().is_none();
+        let is_said = lines.next().is_some_and(|line| line.ends_with(said)) && lines.next().is_none();
         assert!(run.code == Some(1) && is_said, "{sorted:?}: {run:?}");
     }
 }

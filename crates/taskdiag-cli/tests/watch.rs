@@ -129,6 +129,17 @@ fn watching_shows_rates() {
     }
 }
 
+/// Check that a single sample says why it has no rates, where it has columns for them.
+#[test]
+fn a_single_sample_has_no_rates() {
+    let own = std::process::id().to_string();
+    let said = |args: &[&str]| run(&[&["watch", "-d", "0.01", "-p", &own], args].concat()).stderr;
+    assert!(said(&["-n", "1"]).contains("-n 2 shows them"));
+    for args in [&["-n", "2"][..], &["-n", "1", "--csv"], &["-n", "1", "-o", "pid"]] {
+        assert_eq!(said(args), "", "{args:?}");
+    }
+}
+
 /// Check that samples without rows are also announced: in JSON lines by their line, in CSV by a row
 /// of empty cells.
 #[test]
@@ -230,6 +241,24 @@ fn missing_things_are_reported_once() {
             run.stderr.starts_with("taskdiag: read_bytes: denied ("),
             "{}",
             run.stderr
+        );
+        let of_two = [
+            "watch",
+            "-n",
+            "2",
+            "-d",
+            "0.01",
+            "-o",
+            "pid,read_bytes,read_bytes_per_s",
+        ];
+        let pids = format!("{},{}", sleeper.pid(), std::process::id());
+        let of_two = run_as_nobody(&[&of_two[..], &["-p", &pids, "--sort", "read_bytes"]].concat()).expect("as above");
+        assert!(
+            of_two
+                .stderr
+                .starts_with("taskdiag: read_bytes: denied for all 2 tasks ("),
+            "{}",
+            of_two.stderr
         );
         let text = run.text();
         let row: Value = serde_json::from_str(text.lines().nth(1).expect("a row")).expect("JSON");

@@ -18,7 +18,7 @@ use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::listing::ListingColumn;
-use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
+use crate::output::relation::{Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
 use crate::output::{document, owned};
 use crate::ps;
@@ -321,8 +321,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let shown = shown(&request)?;
     let sort = sort_keys(request.sort, preset.sort)?;
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
-    let needs = needs.chain(sort.iter().map(|by| by.key));
-    let mut fields = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
+    let of_shown = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
+    let of_order = sort.iter().fold(Fields::NONE, |fields, by| fields | fields_of(by.key));
+    let mut fields = of_shown | of_order;
     fields |= request
         .sums
         .as_ref()
@@ -391,6 +392,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         history.add(&answers.snapshot, moment);
         std::thread::sleep(request.delay);
     }
+    let mut columns = shown.iter().flat_map(|shown| shown.content.needs());
+    let has_rates = columns.any(|column| column >= Field::ALL.len());
+    let is_alone = request.count == Some(1) && request.past.is_none() && !preset.is_of_network;
     let mut screen = Screen::new(preset.command, options, shown);
     let mut rhythm = Rhythm::new(request.delay);
     let count = if request.past.is_some() { Some(1) } else { request.count };
@@ -413,13 +417,10 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
                 activity.is_busy || request.past.is_some()
             }
         };
-        let rows = ordered(
-            &answers,
-            &activities,
-            (rated.as_ref(), &is_busy),
-            (&sort, limit),
-            &mut screen.missing,
-        );
+        let rows = wanted(&answers, &activities, rated.as_ref(), &is_busy);
+        screen.count(0, of_order, &rows);
+        let rows = owned::sorted(rows, &sort, limit);
+        screen.count(1, of_shown.without(of_order), &rows);
         is_quiet &= rows.is_empty();
         let sample = document::Sample {
             number: sample,
@@ -455,6 +456,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     outcome = outcome
         .and(screen.finish()?)
         .and(remotes.map_or(Outcome::Complete, RemoteSums::report));
+    if is_alone && has_rates && options.format() == Format::Table {
+        say("rates are of the time between two samples, and a single one has none: -n 2 shows them");
+    }
     if preset.is_of_network && is_of_all {
         net::say_unseen();
     }
@@ -496,13 +500,12 @@ fn columns_of_network(shown: &[ListingColumn]) -> Vec<usize> {
 /// Whether a task is shown, by what it did.
 type IsBusy<'a> = &'a dyn Fn(&RatedTask<'_>, &Activity) -> bool;
 
-/// The tasks that did something and for which a filter over rates is true, in order.
-fn ordered<'a>(
+/// The tasks that did something and for which a filter over rates is true.
+fn wanted<'a>(
     answers: &'a Answers,
     activities: &[Activity],
-    (filter, is_busy): (Option<&Filter>, IsBusy<'_>),
-    (sort, limit): (&[SortBy<usize>], usize),
-    missing: &mut Absences,
+    filter: Option<&Filter>,
+    is_busy: IsBusy<'_>,
 ) -> Vec<RatedTask<'a>> {
     let tasks = answers.snapshot.tasks().zip(activities);
     let is_wanted = |task: &Task<'_>, rates: &Rates| {
@@ -515,13 +518,7 @@ fn ordered<'a>(
         };
         (is_busy(&row, activity) && is_wanted(&task, &row.rates)).then_some(row)
     };
-    let rows: Vec<RatedTask<'a>> = tasks.filter_map(row).collect();
-    for field in sort.iter().flat_map(|by| fields_of(by.key).iter().collect::<Vec<_>>()) {
-        for row in &rows {
-            let _ = missing.value(&row.task, field);
-        }
-    }
-    owned::sorted(rows, sort, limit)
+    tasks.filter_map(row).collect()
 }
 
 #[cfg(test)]

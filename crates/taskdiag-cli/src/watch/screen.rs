@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use taskdiag::Field;
+use taskdiag::Fields;
 
-use super::{fields_of, net, RatedTask, RELATION};
+use super::{net, RatedTask, RELATION};
 use crate::grouping::{Name, SumLayout};
 use crate::history;
 use crate::host::Host;
@@ -13,7 +13,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
 use crate::output::listing::ListingColumn;
-use crate::output::relation::Absences;
+use crate::output::relation::{Absences, Row as _};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{Align, Table};
 use crate::output::{people, terminal, text, Output};
@@ -26,8 +26,9 @@ pub struct Screen<'a> {
     command: &'static str,
     options: &'a Options,
     shown: Vec<ListingColumn>,
-    /// What was missing in any sample.
-    pub missing: Absences,
+    /// What was missing in the order and in what was shown, of how many tasks: in the sample that lacked
+    /// most.
+    missing: [(Absences, usize); 2],
     cells: Cells,
     /// Set for programs.
     rows: Option<Rows>,
@@ -42,12 +43,24 @@ impl<'a> Screen<'a> {
         Screen {
             command,
             options,
-            missing: Absences::default(),
+            missing: Default::default(),
             cells: Cells::new(options.bytes, options.names),
             rows: None,
             samples: 0,
             shown,
             before: None,
+        }
+    }
+
+    /// Counts what these tasks of a sample lack: in the order, 0, or in what is shown, 1.
+    pub fn count(&mut self, which: usize, fields: Fields, tasks: &[RatedTask<'_>]) {
+        let mut missing = Absences::default();
+        for row in tasks {
+            fields.iter().for_each(|field| _ = missing.value(&row.task, field));
+        }
+        let all = |absences: &Absences| absences.summary().iter().map(|(.., count)| count).sum::<u32>();
+        if all(&missing) > all(&self.missing[which].0) {
+            self.missing[which] = (missing, tasks.len());
         }
     }
 
@@ -60,13 +73,6 @@ impl<'a> Screen<'a> {
         sums: Option<Sums<'_>>,
     ) -> Result<(), Failure> {
         self.samples += 1;
-        let needs = self.shown.iter().flat_map(|shown| shown.content.needs());
-        let of_rates = needs.filter(|&column| column >= Field::ALL.len());
-        for field in of_rates.flat_map(|column| fields_of(column).iter()) {
-            for row in tasks {
-                let _ = self.missing.value(&row.task, field);
-            }
-        }
         let Format::Machine(machine) = self.options.format() else {
             let mut output = Output::default();
             self.table(sample, tasks, sums, &mut output)?;
@@ -92,7 +98,7 @@ impl<'a> Screen<'a> {
         });
         rows.sample(sample, tasks.len())?;
         for row in tasks {
-            rows.row(|index| self.missing.value(row, columns[index]))?;
+            rows.row(|index| row.cell(columns[index]))?;
         }
         Ok(rows.flush()?)
     }
@@ -136,7 +142,7 @@ impl<'a> Screen<'a> {
         }
         for row in rows {
             for shown in &self.shown {
-                table.cell(|out| shown.write(out, &RELATION, row, &mut self.cells, &mut self.missing));
+                table.cell(|out| shown.write(out, &RELATION, row, &mut self.cells, &mut Absences::default()));
             }
         }
         Ok(table.write(output, size.map(|size| size.columns))?)
@@ -169,11 +175,12 @@ impl<'a> Screen<'a> {
         text
     }
 
-    /// Writes the end, and reports the values that were missing in any sample.
+    /// Writes the end, and reports the values that were missing.
     pub fn finish(self) -> Result<Outcome, Failure> {
         if let Some(rows) = self.rows {
             rows.finish_samples(self.samples)?;
         }
-        Ok(report_absences(&[(&self.missing, 0)]))
+        let missing = self.missing.each_ref();
+        Ok(report_absences(&missing.map(|(absences, tasks)| (absences, *tasks))))
     }
 }
