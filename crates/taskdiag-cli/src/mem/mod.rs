@@ -38,8 +38,9 @@ pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, RELATION as SYST
 /// find these sizes, the kernel walks the page tables of the process, which takes longer the more
 /// memory it has. So the smallest processes are read first; those that do not fit into --deadline,
 /// or are larger than --max-rss, are left out and reported. All sizes of a row come from that walk:
-/// SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes. If processes are missing
-/// from a sum, the sum says so. Kernel threads and zombies have no memory and are not listed.
+/// SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes; of a recording without PSS,
+/// they are the kernel's counters, swap_bytes and rss_bytes. If processes are missing from a sum, the
+/// sum says so. Kernel threads and zombies have no memory and are not listed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag mem --limit 10\n  \
@@ -181,10 +182,11 @@ impl RowKind {
             return Ok(RowKind::Sums(layout));
         }
         let sort = match args.sort.as_slice() {
-            [] => vec![SortBy {
-                key: Field::PssBytes,
-                descending: true,
-            }],
+            // Recordings may have no PSS.
+            [] => [Field::PssBytes, Field::RssBytes][..1 + usize::from(args.past.is_given())]
+                .iter()
+                .map(|&key| SortBy { key, descending: true })
+                .collect(),
             lists => selection::sort_keys(lists)?,
         };
         let mut columns = COLUMNS.to_vec();
@@ -221,7 +223,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         return system::run(&args);
     }
     let kind = RowKind::new(&args)?;
-    let query = args.query()?.fields(kind.fields(args.options.format()));
+    let counters = [Field::RssBytes, Field::SwapBytes].into_iter();
+    let counters: Fields = counters.filter(|_| args.past.is_given()).collect();
+    let query = args.query()?.fields(kind.fields(args.options.format()) | counters);
     let mut report = Report::new(&args, kind);
     let Some(interval) = args.watch else {
         let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;

@@ -5,6 +5,7 @@ use taskdiag::{Field, Fields, Handle, Query, Task};
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
 use crate::grouping::Sum as _;
+use crate::history;
 use crate::listing::{Answers, Format, Machine, TaskRows};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
@@ -86,10 +87,6 @@ impl Report<'_> {
         Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(cgroup))
     }
 
-    fn limit(&self) -> usize {
-        self.args.limit.unwrap_or(usize::MAX)
-    }
-
     fn table(
         &mut self,
         processes: &mut Vec<Task<'_>>,
@@ -100,7 +97,7 @@ impl Report<'_> {
         let mut output = Output::default();
         let size = terminal::size();
         let width = size.map(|size| size.columns);
-        let mut limit = self.limit();
+        let mut limit = self.args.limit.unwrap_or(usize::MAX);
         match (sample, size) {
             (Some(_), Some(size)) => {
                 // The heading, the total, the line with the cursor, and one for a message.
@@ -121,6 +118,16 @@ impl Report<'_> {
                     columns.iter().position(|shown| *shown == rss),
                 ) {
                     columns.splice(rss + 1..rss + 1, HUGETLB);
+                }
+                if history::shown().is_some() && self.args.options.fields.is_empty() && total.bytes()[0].is_err() {
+                    // What the kernel counts of the same.
+                    for shown in &mut columns {
+                        match tasks::field_of(shown) {
+                            Some(Field::RollupRssBytes) => shown.content = Content::Column(Field::RssBytes as usize),
+                            Some(Field::RollupSwapBytes) => shown.content = Content::Column(Field::SwapBytes as usize),
+                            _ => {}
+                        }
+                    }
                 }
                 selection::sort(processes, sort, &mut Absences::default());
                 processes.truncate(limit);
@@ -174,7 +181,7 @@ impl Report<'_> {
         let rows = match &self.kind {
             RowKind::Processes { fields, sort, .. } => {
                 selection::sort(processes, sort, &mut Absences::default());
-                processes.truncate(self.limit());
+                processes.truncate(self.args.limit.unwrap_or(usize::MAX));
                 let (columns, cells) = (Sum::columns(), total.cells());
                 let listed = TaskRows {
                     fields,

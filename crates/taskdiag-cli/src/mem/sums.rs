@@ -111,7 +111,7 @@ impl grouping::Sum for Sum {
 
 /// Whether a task is a process with memory: not a kernel thread or zombie.
 pub fn has_memory(task: &Task<'_>) -> bool {
-    task.pss_bytes() != Err(Absent::NoMemory)
+    ![task.pss_bytes(), task.rss_bytes()].contains(&Err(Absent::NoMemory))
 }
 
 /// The sums of all groups.

@@ -439,6 +439,16 @@ fn accounts_are_recorded() {
         "{without:?}"
     );
     assert!(without.stderr.contains("pss_anon_bytes"), "{}", without.stderr);
+    // The kernel's counters are there without PSS, and kernel threads have none.
+    let own = format!("pid == {} or kernel_thread", std::process::id());
+    let table = run(&["mem", "--history", other.path(), "--no-header", "--where", &own]).text();
+    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
+    let is_size = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    assert_eq!(rows.len(), 2, "{table}");
+    assert!(
+        is_size(rows[0][2]) && rows[0][3..5] == ["-", "-"] && is_size(rows[0][5]),
+        "{table}"
+    );
 }
 
 /// Check that killing the recorder loses nothing that was recorded, and that the next recorder
