@@ -61,7 +61,7 @@ pub enum End {
 pub struct Broken {
     /// Why.
     pub damage: Damage,
-    /// How many bytes of the segment are lost with it: none if another version can read them.
+    /// How many bytes of the segment are lost with it: none of another version or program.
     pub lost_bytes: usize,
 }
 
@@ -84,8 +84,8 @@ impl Decoder {
     pub fn open(bytes: Vec<u8>) -> Result<Option<Decoder>, Broken> {
         let bytes_count = bytes.len();
         Decoder::begin(bytes).map_err(|damage| {
-            let is_readable = [piece::EARLIER, piece::LATER].contains(&damage);
-            let lost_bytes = if is_readable { 0 } else { bytes_count };
+            let is_other = [piece::EARLIER, piece::LATER, NOT_OURS].contains(&damage);
+            let lost_bytes = if is_other { 0 } else { bytes_count };
             Broken { damage, lost_bytes }
         })
     }

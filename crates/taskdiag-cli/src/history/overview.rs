@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use taskdiag::Value;
+use taskdiag_history::About;
 
 use super::export;
 use super::library::{far_ns, seek, torn, Library, Segment, SegmentEnd};
@@ -59,10 +60,7 @@ struct Contents {
     times: Option<(i64, i64)>,
     /// Periods in which samples are missing.
     gaps: Vec<(i64, i64)>,
-    every_ns: u64,
-    host: String,
-    boot_id: String,
-    notes: Vec<String>,
+    about: About,
     damage: Option<String>,
 }
 
@@ -74,11 +72,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         None => {}
     }
     let library = Library::open(&args.dir.or(args.history).unwrap_or_default())?;
-    let looked_at: Vec<(&Segment, Contents)> = library
-        .segments
-        .iter()
-        .map(|segment| (segment, contents(&library, segment, args.verify)))
-        .collect();
+    let look = |segment| (segment, contents(&library, segment, args.verify));
+    let looked_at: Vec<(&Segment, Contents)> = library.segments.iter().map(look).collect();
     let mut output = Output::default();
     if args.json {
         write_json(&looked_at, &mut output.buffer);
@@ -110,12 +105,12 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
         damage: outline.damage,
         ..Contents::default()
     };
-    if let Some(about) = outline.about {
-        contents.every_ns = about.every_ns;
-        contents.host = about.host;
-        contents.boot_id = about.boot_id;
-        contents.notes = about.notes;
+    let path = library.path.join(&segment.name);
+    // The recorder may have just removed it.
+    if outline.about.is_none() && contents.damage.is_none() && path.exists() {
+        contents.damage = Some("it has no sample: the recorder or the machine stopped when it was begun".to_owned());
     }
+    contents.about = outline.about.unwrap_or_default();
     if let Some(decoder) = decoder.filter(|_| verify) {
         contents.damage = match seek(decoder, i64::MAX).2 {
             SegmentEnd::Whole => contents.damage,
@@ -135,8 +130,8 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     }
     let mut text = String::new();
     let all = || looked_at.iter().map(|(_, contents)| contents);
-    let hosts = distinct(all().map(|contents| &contents.host));
-    let boots = distinct(all().map(|contents| &contents.boot_id));
+    let hosts = distinct(all().map(|contents| &contents.about.host));
+    let boots = distinct(all().map(|contents| &contents.about.boot_id));
     let _ = writeln!(
         text,
         "host      {} ({})",
@@ -145,11 +140,10 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     );
     let mut tiers: Vec<&str> = looked_at.iter().map(|(segment, _)| segment.tier.name).collect();
     tiers.dedup();
+    let mut all_gaps: Vec<(i64, i64, &str)> = Vec::new();
     for tier in tiers {
-        let of_tier: Vec<&(&Segment, Contents)> = looked_at
-            .iter()
-            .filter(|(segment, _)| segment.tier.name == tier)
-            .collect();
+        let of_tier = looked_at.iter().filter(|(segment, _)| segment.tier.name == tier);
+        let of_tier: Vec<&(&Segment, Contents)> = of_tier.collect();
         let samples: u64 = of_tier.iter().map(|(_, contents)| contents.samples_count).sum();
         let bytes: u64 = of_tier.iter().map(|(segment, _)| segment.bytes).sum();
         let times = || of_tier.iter().filter_map(|(_, contents)| contents.times);
@@ -168,32 +162,34 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
             people::size_text(bytes),
             people::size_text(each)
         );
+        // A gap is told for the finest tier that has it.
+        let mut gaps = gaps(&of_tier);
+        gaps.retain(|(before, after)| !all_gaps.iter().any(|told| before < &told.1 && &told.0 < after));
+        all_gaps.extend(gaps.into_iter().map(|(before, after)| (before, after, tier)));
     }
-    for (before, after) in gaps(looked_at) {
+    all_gaps.sort_unstable();
+    for (before, after, tier) in all_gaps {
         let seconds = after.saturating_sub(before) / 1_000_000_000;
         let _ = writeln!(
             text,
-            "gap       {} to {} ({seconds} s)",
+            "gap       {} to {} ({seconds} s) in {tier}",
             time::shown(before),
             time::shown(after)
         );
     }
-    for note in distinct(all().flat_map(|contents| &contents.notes)) {
+    for note in distinct(all().flat_map(|contents| &contents.about.notes)) {
         let _ = writeln!(text, "note      {}", escaped(note));
     }
     text
 }
 
-/// The gaps in the finest tier, within and between files.
-fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
+/// The gaps in a tier, within and between files.
+fn gaps(of_tier: &[&(&Segment, Contents)]) -> Vec<(i64, i64)> {
     let mut gaps = Vec::new();
-    let Some(finest) = looked_at.first().map(|(segment, _)| segment.tier.name) else {
-        return gaps;
-    };
     let mut before = None;
-    for (_, contents) in looked_at.iter().filter(|(segment, _)| segment.tier.name == finest) {
+    for (_, contents) in of_tier {
         let Some((first, last)) = contents.times else { continue };
-        let far = far_ns(contents.every_ns);
+        let far = far_ns(contents.about.every_ns);
         gaps.extend(
             before
                 .filter(|&before| first.saturating_sub(before) > far)
@@ -218,10 +214,10 @@ fn write_json(looked_at: &[(&Segment, Contents)], out: &mut Vec<u8>) {
             let mut members = vec![
                 ("name", text(&segment.name)),
                 ("tier", text(segment.tier.name)),
-                ("host", text(&contents.host)),
-                ("boot_id", text(&contents.boot_id)),
+                ("host", text(&contents.about.host)),
+                ("boot_id", text(&contents.about.boot_id)),
                 ("samples_count", Value::Unsigned(contents.samples_count)),
-                ("every_ns", Value::Unsigned(contents.every_ns)),
+                ("every_ns", Value::Unsigned(contents.about.every_ns)),
                 ("size_bytes", Value::Unsigned(segment.bytes)),
             ];
             let keys = ["first_time", "last_time"];
@@ -233,4 +229,37 @@ fn write_json(looked_at: &[(&Segment, Contents)], out: &mut Vec<u8>) {
         });
     }
     document.end(out, |_| {});
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_history::directory::TIERS;
+
+    use super::*;
+
+    /// Check that gaps of all tiers are told, each for the finest tier that has it.
+    #[test]
+    fn gaps_are_of_all_tiers() {
+        let hour = |hour: i64| hour * 3_600_000_000_000;
+        let files = [(0, 5, 6), (0, 8, 9), (1, 0, 1), (1, 3, 6), (1, 8, 9)];
+        let segments = files.map(|(tier, begin, _): (usize, i64, i64)| Segment {
+            name: String::new(),
+            tier: &TIERS[tier],
+            begin_ns: hour(begin),
+            bytes: 1,
+        });
+        let contents = files.map(|(_, begin, end)| Contents {
+            times: Some((hour(begin), hour(end))),
+            about: About {
+                every_ns: 60_000_000_000,
+                ..About::default()
+            },
+            ..Contents::default()
+        });
+        let looked_at: Vec<(&Segment, Contents)> = segments.iter().zip(contents).collect();
+        let text = overview(&looked_at);
+        let gaps: Vec<&str> = text.lines().filter(|line| line.starts_with("gap")).collect();
+        let ends: Vec<&str> = gaps.iter().filter_map(|gap| gap.split('(').nth(1)).collect();
+        assert_eq!(ends, ["7200 s) in 1min", "7200 s) in full"], "{text}");
+    }
 }

@@ -138,20 +138,31 @@ fn damage_hides_only_what_is_lost() {
 }
 
 /// Check that a file without a sample, as a loss of power leaves it, hides nothing either: events
-/// are shown, and it is of no boot.
+/// are shown, and it is of no boot. The overview says that it is there, and of a file of another program
+/// no bytes are lost.
 #[test]
 fn empty_files_hide_nothing() {
     let directory = Recording::new("history-empty");
     record(&directory, &["-n", "3"]);
     fs::write(directory.0.join("full-09000000000000.tdh"), b"").expect("it is ours");
-    let overview = run(&["history", directory.path()]).complete();
-    assert!(overview.contains("(1 boot)"), "{overview}");
+    let overview = run(&["history", directory.path()]);
+    let said = "full-09000000000000.tdh: it has no sample: ";
+    assert!(
+        overview.code == Some(1) && overview.stderr.contains(said),
+        "{overview:?}"
+    );
+    assert!(overview.text().contains("(1 boot)"));
     let events = run(&["events", "--history", directory.path()]);
     // It is 1 if the machine was so busy that events were left out.
     assert!(matches!(events.code, Some(0 | 1)), "{events:?}");
     assert!(events.stderr.contains(" not recorded ("), "{}", events.stderr);
     let foreign = directory.0.join("full-09000000000001.tdh");
     fs::write(&foreign, b"of another program").expect("it is ours");
+    let overview = run(&["history", directory.path()]).stderr;
+    assert!(
+        overview.contains("it is not a file of a recording\n") && !overview.contains("lost"),
+        "{overview}"
+    );
     let out = Recording::new("history-empty-out");
     let export = ["history", "export", directory.path(), "--parquet", out.path()];
     for args in [&["events", "--history", directory.path()][..], &export] {
