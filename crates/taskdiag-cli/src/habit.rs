@@ -305,7 +305,12 @@ pub fn hint(arguments: &[OsString], refused: Option<&str>) -> Option<String> {
         Some(refused) => argument.starts_with(refused),
         None => !argument.starts_with('-'),
     };
-    let own = arguments[at + 1..].iter().filter_map(|argument| argument.to_str());
+    // A word behind an option may be its value, unless it is what was refused.
+    let is_known = refused.is_some_and(|refused| !refused.is_empty());
+    let begins = |word: &OsString, with: fn(char) -> bool| word.to_string_lossy().starts_with(with);
+    let is_value = |pair: &[OsString]| begins(&pair[0], |c| c == '-') && begins(&pair[1], char::is_alphanumeric);
+    let own = arguments[at..].windows(2).filter(|pair| is_known || !is_value(pair));
+    let own = own.filter_map(|pair| pair[1].to_str());
     let of_own = own.filter(is_meant).find_map(|argument| of(command, argument));
     of_own.or_else(|| of(ON_COMMAND, command))
 }
@@ -330,6 +335,22 @@ mod tests {
         assert!(words
             .iter()
             .all(|(_, word)| !word.starts_with("--") && !word.contains('=')));
+    }
+
+    /// Check that the value of an option is no word of a habit.
+    #[test]
+    fn values_are_no_habits() {
+        let said = |typed: &str, refused| hint(&line(&format!("taskdiag {typed}")), refused);
+        for typed in [
+            "watch -o nosuch --limit 1",
+            "watch -n 1 --history D",
+            "net -p 1 --limit 2",
+        ] {
+            assert_eq!(said(typed, None), None, "{typed}");
+        }
+        assert_eq!(said("watch -p 1 --history D", Some("")), None);
+        assert!(said("watch --limit 1 2", Some("2")).is_some_and(|hint| hint.contains("-d 1 -n 5")));
+        assert!(said("files -u ^root", None).is_some_and(|hint| hint.contains("euid != 'root'")));
     }
 
     /// Check what habits are replaced by, and that options of this program and their values stay.

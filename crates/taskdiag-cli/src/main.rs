@@ -202,16 +202,21 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         _ => String::new(),
     };
     let is_pid = of(ContextKind::InvalidArg).contains("PID") && !refused.is_empty();
-    let command = ps::command_at(arguments).and_then(|at| arguments[at].to_str());
-    let command = command.filter(|name| Cli::command().find_subcommand(name).is_some());
+    let cli = whole_command();
+    let command = ps::command_at(arguments).and_then(|at| cli.find_subcommand(&arguments[at]));
+    let has_pids =
+        || command.is_some_and(|command| command.get_arguments().any(|option| option.get_short() == Some('p')));
+    let name = command.map(clap::Command::get_name);
     let tip = match habit::hint(arguments, Some(&refused)) {
         None if wrong.kind() == ErrorKind::InvalidSubcommand => {
-            let cli = whole_command();
             let near = taskdiag_core::field::near(&refused, cli.get_subcommands().map(clap::Command::get_name));
             near.first().map(|name| format!("did you mean `taskdiag {name}`?"))
         }
-        None if is_pid => Some(instead_of_pid(command.unwrap_or_default(), &refused)),
-        None if wrong.kind() == ErrorKind::UnknownArgument && has_pids(command) && refused.parse::<u32>().is_ok() => {
+        None if wrong.kind() == ErrorKind::UnknownArgument && refused.starts_with("--") => {
+            commands_with(&cli, &refused[2..])
+        }
+        None if is_pid => Some(instead_of_pid(name.unwrap_or_default(), &refused)),
+        None if wrong.kind() == ErrorKind::UnknownArgument && has_pids() && refused.parse::<u32>().is_ok() => {
             Some(format!("-p {refused} chooses a process"))
         }
         hint => hint,
@@ -224,18 +229,23 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
     let own = rest.lines().filter_map(|line| line.strip_prefix("  tip: "));
     let own = own.filter(|other| tip.is_none() && !other.starts_with("to pass "));
     lines.extend(tip.as_deref().into_iter().chain(own).map(|tip| format!("tip: {tip}")));
-    lines.push(match command {
+    lines.push(match name {
         Some(name) => format!("`taskdiag {name} --help` lists the options"),
         None => "`taskdiag help` lists the commands".to_owned(),
     });
     lines.join("\n")
 }
 
-/// Whether `-p` of a command chooses processes.
-fn has_pids(command: Option<&str>) -> bool {
-    let cli = whole_command();
-    let command = command.and_then(|name| cli.find_subcommand(name));
-    command.is_some_and(|command| command.get_arguments().any(|option| option.get_short() == Some('p')))
+/// Which commands have an option, if some do.
+fn commands_with(cli: &clap::Command, option: &str) -> Option<String> {
+    let is_it = |names: Vec<&str>| names.contains(&option);
+    let has_it = |command: &&clap::Command| {
+        let mut arguments = command.get_arguments();
+        arguments.any(|argument| argument.get_long_and_visible_aliases().is_some_and(is_it))
+    };
+    let commands = cli.get_subcommands().filter(has_it).map(clap::Command::get_name);
+    let names = commands.collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| format!("--{option} is an option of {names}"))
 }
 
 /// What to type instead of a word that is no process id.

@@ -26,7 +26,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     let fraction = &fraction[..fraction.len().min(18)];
     let parts: u128 = fraction.parse().map_err(|_| wrong())?;
     let bytes = (u128::from(whole) << shift) + (parts << shift) / 10_u128.pow(fraction.len() as u32);
-    u64::try_from(bytes).map_err(|_| format!("{text:?} does not fit into 64 bits"))
+    u64::try_from(bytes).map_err(|_| format!("{text:?} is too much: all sizes are below 16E"))
 }
 
 fn number_and_unit(text: &str) -> (&str, &str) {

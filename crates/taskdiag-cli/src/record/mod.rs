@@ -118,14 +118,15 @@ fn percentage(text: &str) -> Result<f64, String> {
 
 fn keep(text: &str) -> Result<Keep, String> {
     let is_time = text.ends_with(['s', 'm', 'h', 'd']);
-    let wrong = |_| format!("{text:?} says neither how long nor how much: give a time like 14d or a size like 20G");
     let keep = if is_time {
-        let time = quantity::duration(text).map_err(wrong)?;
+        let time = quantity::duration(text)?;
         Keep::Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    } else if text.ends_with(|character: char| character.is_ascii_digit()) {
-        return Err(wrong(String::new()));
+    } else if text.parse::<f64>().is_ok() {
+        return Err(format!(
+            "{text:?} says neither how long nor how much: give a time like 14d or a size like 20G"
+        ));
     } else {
-        Keep::Bytes(quantity::size(text).map_err(wrong)?)
+        Keep::Bytes(quantity::size(text)?)
     };
     // It would remove what is recorded already, too.
     if matches!(keep, Keep::Time(0) | Keep::Bytes(0)) {
