@@ -13,11 +13,12 @@ use crate::output::cell::Cells;
 use crate::output::document::Head;
 use crate::output::listing::{DefaultColumns, Form, Layout, Listing, ListingColumn};
 use crate::output::relation::{columns, text_or_none, Cell, ColumnInfo, Row};
+use crate::ps::specifiers::{self, Specifier};
 
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Only fields whose name or meaning has this in it, in any case
+    /// Only fields whose name or meaning has this in it, in any case, or that ps(1) has by this name
     #[arg(value_name = "WORD")]
     word: Option<String>,
     /// Print Markdown, as in docs/fields.md
@@ -59,21 +60,21 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         as_markdown(&mut text)?;
         return print(text);
     }
-    let word = args.word.unwrap_or_default().to_lowercase();
-    let has_word = |text: &str| text.to_lowercase().contains(&word);
-    let is_meant = |field: &Field| has_word(field.name()) || has_word(field.info().meaning);
+    let word = args.word.unwrap_or_default();
+    let lower = word.to_lowercase();
+    let of_ps = Specifier::named(&lower).map_or(&[][..], |specifier| specifier.stands_for);
+    let has_word = |text: &str| text.to_lowercase().contains(&lower);
+    let is_meant = |field: &Field| has_word(field.name()) || has_word(field.info().meaning) || of_ps.contains(field);
     let fields: Vec<Field> = Field::ALL.iter().copied().filter(is_meant).collect();
-    if let (true, Err(unknown)) = (fields.is_empty(), word.parse::<Field>()) {
-        return Err(unknown.to_string().into());
+    if fields.is_empty() {
+        let of_ps = specifiers::field_of(&lower).and_then(Result::err);
+        return Err(of_ps.unwrap_or_else(|| specifiers::unknown(&word).to_string()).into());
     }
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];
-    let table = headings.map(|(heading, column)| {
-        if args.fields.is_empty() {
-            ListingColumn::column(heading, column)
-        } else {
-            of(column)
-        }
+    let table = headings.map(|(heading, column)| match args.fields.as_slice() {
+        [] => ListingColumn::column(heading, column),
+        _ => of(column),
     });
     let usual = DefaultColumns {
         table: table.to_vec(),
@@ -194,19 +195,20 @@ Every value of `stat`, `status` and other files: the field that has it, or why n
 |---|---|---|
 ";
 
+/// The names of fields in Markdown.
+fn quoted(fields: &[Field]) -> String {
+    let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+    names.join(", ")
+}
+
 fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(VALUES.as_bytes());
     for (file, value, coverage) in proc_values::all() {
-        write!(out, "| {file} | {value} | ")?;
         let fields = match coverage {
-            Ok(fields) => fields,
-            Err(reason) => {
-                writeln!(out, "none: {reason} |")?;
-                continue;
-            }
+            Ok(fields) => quoted(&fields),
+            Err(reason) => format!("none: {reason}"),
         };
-        let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
-        writeln!(out, "{} |", names.join(", "))?;
+        writeln!(out, "| {file} | {value} | {fields} |")?;
     }
     Ok(())
 }
@@ -227,10 +229,9 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
         for &field in Field::ALL.iter().filter(|field| field.group() == group) {
             let info = field.info();
             write!(out, "| `{}` |", info.name)?;
-            let names: Vec<String> = info.made_of.iter().map(|field| format!("`{field}`")).collect();
-            let place = match names.as_slice() {
+            let place = match info.made_of {
                 [] => info.origin.to_owned(),
-                names => names.join(", "),
+                fields => quoted(fields),
             };
             for part in [info.kind.as_str(), &place, info.since, field.right(), info.meaning] {
                 match part {

@@ -123,7 +123,13 @@ fn all_fields_are_listed() {
     assert!(names[1] > names[2], "{csv}");
     let added = run(&["fields", "-o", "+since", "--limit", "1"]).complete();
     assert!(added.starts_with("name group kind"), "{added}");
-    for (word, some) in [("RSS", "rss_bytes "), ("resident", "rss_bytes ")] {
+    for (word, some) in [
+        ("RSS", "rss_bytes "),
+        ("resident", "rss_bytes "),
+        ("args", "cmdline "),
+        ("%MEM", "mem_percent "),
+        ("psr", "cpu "),
+    ] {
         let found = run(&["fields", word]).complete();
         assert!(found.lines().any(|line| line.starts_with(some)), "{word}: {found}");
         assert!(found.lines().count() < 40, "{word}: {found}");
@@ -136,6 +142,10 @@ fn all_fields_are_listed() {
                 .contains("unknown field \"rss_byte_\"; near it are: rss_bytes"),
         "{unknown:?}"
     );
+    for (word, said) in [("RÉ", "unknown field \"RÉ\""), ("tmout", "tmout has no value on Linux")] {
+        let unknown = run(&["fields", word]);
+        assert!(unknown.code == Some(2) && unknown.stderr.contains(said), "{unknown:?}");
+    }
     let unknown = run(&["fields", "-o", "nam"]);
     assert_eq!(unknown.code, Some(2));
     assert!(
