@@ -71,11 +71,8 @@ fn sentence(reason: &str) -> String {
 }
 
 fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: Palette) {
-    let mut pen = Pen::new(canvas, area, 0);
-    let name = text::escaped(&target.name);
-    pen.put(&format!("{} ", target.pid), palette.value())
-        .put(&name, palette.value())
-        .put_back("  Tab: next, q: back", palette);
+    let title = format!("{} {}", target.pid, text::escaped(&target.name));
+    Pen::new(canvas, area, 0).title(&title, "Tab: next", palette);
     let mut pen = Pen::new(canvas, area, 1);
     // The page that is shown has its name on the screen.
     let mut others = Page::ALL.as_slice();
@@ -89,7 +86,11 @@ fn title(canvas: &mut Canvas, area: Area, target: &Target, page: Page, palette: 
     for &other in others {
         let style = if other == page { palette.heading() } else { Style::new() };
         let begin = pen.x;
-        pen.put(&format!(" {} ", other.title()), style);
+        let title = format!(" {} ", other.title());
+        if pen.room() < title.len() {
+            break;
+        }
+        pen.put(&title, style);
         pen.spot(begin, Action::Open(other));
     }
 }

@@ -50,32 +50,26 @@ fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (Some(at), palette) = (scene.at, scene.palette) else {
         return;
     };
-    let host = text::escaped(&at.moment.about.host);
     pen.fact("recorded ", &history::precise(at.moment.time.wall_ns), palette);
-    pen.fact(" on ", &host, palette);
+    pen.fact(" on ", &text::escaped(&at.moment.about.host), palette);
     pen.fact("  tier ", at.tier, palette);
     if let Some(interval) = scene.interval {
         let seconds = format!("{:.1} s", interval.as_secs_f64());
         pen.fact("  since the sample before ", &seconds, palette);
     }
     for note in &at.notes {
-        let note = text::escaped(note);
-        pen.put("  ", Style::new()).put(&note, palette.warning());
+        pen.put("  ", Style::new()).put(&text::escaped(note), palette.warning());
     }
 }
 
 fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     if let Some(load) = &host.load {
         pen.fact("load ", &load.averages.join(" "), palette);
-        let threads = load.threads.map(|threads| threads.to_string());
-        if let Some(threads) = &threads {
-            pen.fact("  threads ", threads, palette);
+        let mut separator = "  runnable ";
+        if let Some(threads) = load.threads {
+            pen.fact("  threads ", &threads.to_string(), palette);
+            separator = ", runnable ";
         }
-        let separator = if threads.is_some() {
-            ", runnable "
-        } else {
-            "  runnable "
-        };
         pen.fact(separator, &load.runnable.to_string(), palette);
     }
     if let Some(seconds) = host.uptime_s {
@@ -223,18 +217,12 @@ fn pressure(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
 /// What disks and network interfaces move in a second.
 fn devices(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     let seconds = scene.interval.map_or(0.0, |interval| interval.as_secs_f64());
-    let grown = |now: Option<u64>, before: Option<u64>| {
-        let rate = now?.checked_sub(before?)? as f64 / seconds;
+    let grown = |of: &dyn Fn(&Host) -> Option<u64>| {
+        let rate = of(scene.host)?.checked_sub(of(scene.before?)?)? as f64 / seconds;
         rate.is_finite().then_some(rate)
     };
-    let (now, before) = (scene.host, scene.before);
-    let disk = |index: usize| grown(now.disks.map(|all| all[index]), before?.disks.map(|all| all[index]));
-    let network = |index: usize| {
-        grown(
-            now.interfaces.map(|all| all[index]),
-            before?.interfaces.map(|all| all[index]),
-        )
-    };
+    let disk = |index: usize| grown(&|host| Some(host.disks?[index]));
+    let network = |index: usize| grown(&|host| Some(host.interfaces?[index]));
     for (label, rate) in [
         ("disks read ", disk(0)),
         ("  written ", disk(1)),
@@ -283,8 +271,7 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
     let tally: &Tally = match news {
         News::NotYet => return,
         News::None(reason) => {
-            let reason = reason.lines().next().unwrap_or_default();
-            let reason = text::escaped(reason);
+            let reason = text::escaped(reason.lines().next().unwrap_or_default());
             pen.put(&format!("not known: {reason}"), palette.dim());
             return;
         }
@@ -302,21 +289,12 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
             name => text::escaped(name),
         };
         let separator = if index > 0 { ", " } else { "" };
-        let count = if ended.count > 1 {
-            format!(" {}", ended.count)
-        } else {
-            String::new()
-        };
-        let took = if ended.runtime_ns >= 10_000_000 {
-            format!(" ({:.2} s)", ended.runtime_ns as f64 / 1e9)
-        } else {
-            String::new()
-        };
-        pen.put(separator, Style::new())
-            .put(&name, palette.value())
-            .put(&format!("{count}{took}"), Style::new());
-        if pen.room() == 0 {
-            return;
+        pen.put(separator, Style::new()).put(&name, palette.value());
+        if ended.count > 1 {
+            pen.put(&format!(" {}", ended.count), Style::new());
+        }
+        if ended.runtime_ns >= 10_000_000 {
+            pen.put(&format!(" ({:.2} s)", ended.runtime_ns as f64 / 1e9), Style::new());
         }
     }
     if tally.others > 0 {

@@ -22,10 +22,7 @@ fn lines(is_past: bool) -> Vec<(String, &'static str)> {
 /// Draws the page, beginning at a line. Returns the last line at which the screen can begin.
 pub fn draw(canvas: &mut Canvas, area: Area, scroll: usize, scene: &Scene<'_>) -> usize {
     let palette = scene.palette;
-    Pen::new(canvas, area, 0)
-        .put("Keys of taskdiag top", palette.value())
-        .put("   arrows: scroll", palette.dim())
-        .put_back("  q: back", palette);
+    Pen::new(canvas, area, 0).title("Keys of taskdiag top", "arrows: scroll", palette);
     let lines = lines(scene.view.is_past);
     let width = lines.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
     let broken = |(keys, help): &(String, &str)| {

@@ -11,10 +11,7 @@ use crate::top::setup::{items, Item};
 /// Draws the page, with the cursor on one of its items. Returns the last one.
 pub fn draw(canvas: &mut Canvas, area: Area, cursor: usize, scene: &Scene<'_>) -> usize {
     let (view, palette) = (scene.view, scene.palette);
-    Pen::new(canvas, area, 0)
-        .put("Setup", palette.value())
-        .put("   Enter: change, W: save", palette.dim())
-        .put_back("  q: back", palette);
+    Pen::new(canvas, area, 0).title("Setup", "Enter: change, W: save", palette);
     let shown: Vec<&str> = scene.shown.iter().map(|show| show.name()).collect();
     let items = items(shown.len());
     let last = items.len().saturating_sub(1);

@@ -223,8 +223,7 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     let mut pen = Pen::new(canvas, area, line);
     for (index, (word, style)) in words.iter().enumerate() {
         let separator = if index > 0 { " | " } else { "" };
-        let word = text::escaped(word);
-        pen.put(separator, palette.dim()).put(&word, *style);
+        pen.put(separator, palette.dim()).put(&text::escaped(word), *style);
     }
 }
 
@@ -251,11 +250,7 @@ fn budget(scene: &Scene<'_>) -> String {
     let unchanged = surveyed.unchanged + looked.unchanged;
     let over = surveyed.over_budget + looked.over_budget;
     let seconds = scene.view.pss_budget.as_secs_f64();
-    let over = if over > 0 {
-        format!(", {over} left out")
-    } else {
-        String::new()
-    };
+    let over = (over > 0).then(|| format!(", {over} left out")).unwrap_or_default();
     format!("PSS: {walked} read, {unchanged} unchanged{over}; at most {seconds} s a sample")
 }
 

@@ -164,7 +164,7 @@ pub fn lines(scene: &Scene<'_>, memory: &mut Memory, width: Option<usize>) -> Ve
         let area = canvas.area;
         let mut pen = Pen::new(&mut canvas, area, 0);
         for (align, cell, width) in cells {
-            put_cell(&mut pen, (cell, Style::new()), width, align, 0, scene.palette);
+            put_cell(&mut pen, (cell, Style::new()), width, align, 0);
         }
         canvas.lines().concat()
     };
@@ -188,14 +188,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
             let style = styles.get(number).map_or(Style::new(), |styles| styles[index]);
             let style = if is_at_cursor { Style::new() } else { style };
             let shift = if is_last { scene.view.shift } else { 0 };
-            put_cell(
-                &mut pen,
-                (cell, style),
-                width,
-                columns[index].align,
-                shift,
-                scene.palette,
-            );
+            put_cell(&mut pen, (cell, style), width, columns[index].align, shift);
         }
         let mut pen = Pen::new(canvas, area, line);
         if is_at_cursor {
@@ -222,7 +215,7 @@ fn heading(
             palette.heading()
         };
         let begin = pen.x;
-        put_cell(&mut pen, (column.text, style), width, column.align, 0, palette);
+        put_cell(&mut pen, (column.text, style), width, column.align, 0);
         column
             .key
             .into_iter()
@@ -231,15 +224,8 @@ fn heading(
     Pen::new(canvas, area, layout.heading).fill(palette.heading());
 }
 
-/// Writes a cell and the space after it. A text that is too long ends in an ellipsis.
-fn put_cell(
-    pen: &mut Pen<'_>,
-    (text, style): (&str, Style),
-    width: usize,
-    align: Align,
-    shift: usize,
-    palette: Palette,
-) {
+/// Writes a cell and the space after it.
+fn put_cell(pen: &mut Pen<'_>, (text, style): (&str, Style), width: usize, align: Align, shift: usize) {
     let text = if shift > 0 {
         let begin = text.char_indices().nth(shift).map_or(text.len(), |(index, _)| index);
         &text[begin..]
@@ -247,13 +233,7 @@ fn put_cell(
         text
     };
     let mut cell = pen.part(width);
-    let length = canvas::width(text);
-    if length > width {
-        let mut before = cell.part(width.saturating_sub(1));
-        before.put(text, style);
-        let rest = before.room();
-        cell.put(if palette.utf8 { "…" } else { "+" }, style).skip(rest);
-    } else if align == Align::Right {
+    if align == Align::Right {
         cell.put_right(text, style);
     } else {
         cell.put(text, style);
