@@ -42,7 +42,7 @@ pub fn sees_values(first_program: &Path) -> Fact {
     let fact = may_trace();
     if fact.is_yes() && readlink(first_program, Vec::new()) == Err(Errno::ACCESS) {
         return Fact::no(
-            "/proc denies some values of process 1 despite CAP_SYS_PTRACE, as a security module may; BPF shows most",
+            "procfs denies some values of process 1 despite CAP_SYS_PTRACE, as a security module may; BPF shows most",
             "",
         );
     }
@@ -58,14 +58,14 @@ pub fn may_trace() -> Fact {
                 Fact::yes("this thread has CAP_SYS_PTRACE")
             } else {
                 Fact::no(
-                    "CAP_SYS_PTRACE is needed in the user namespaces of tasks, and counts in this one only: /proc denies \
+                    "CAP_SYS_PTRACE is needed in the user namespaces of tasks, and counts in this one only: procfs denies \
                      some values of tasks outside of it",
                     "run outside the container",
                 )
             }
         }
         Some(_) => Fact::no(
-            "CAP_SYS_PTRACE is missing: /proc denies some values of other users' tasks",
+            "CAP_SYS_PTRACE is missing: procfs denies some values of other users' tasks",
             capability_remedy("run as root"),
         ),
     }

@@ -1056,6 +1056,8 @@ fn capabilities_count_in_their_user_namespace() {
         .as_str()
         .is_some_and(|why| why.contains("in the user namespaces of tasks"));
     assert!(trace["verdict"] == "no" && is_said, "{trace}");
+    // Which procfs it is about is for --proc to say.
+    assert!(!trace.to_string().contains("/proc"), "{trace}");
     // All tasks of its own pid namespace are in it.
     let own = ["--pid", "--fork", "--mount-proc"];
     assert_eq!(fact(&inside(&own, &["doctor", "--json"]))["verdict"], "yes");
