@@ -250,7 +250,10 @@ fn budget(scene: &Scene<'_>) -> String {
     let unchanged = surveyed.unchanged + looked.unchanged;
     let over = surveyed.over_budget + looked.over_budget;
     let seconds = scene.view.pss_budget.as_secs_f64();
-    let over = (over > 0).then(|| format!(", {over} left out")).unwrap_or_default();
+    let over = match over {
+        0 => String::new(),
+        over => format!(", {over} left out"),
+    };
     format!("PSS: {walked} read, {unchanged} unchanged{over}; at most {seconds} s a sample")
 }
 
