@@ -202,6 +202,7 @@ impl Checker {
             rt_priority,
             affinity,
             oom_score_adj,
+            loginuid,
             sig_blocked,
             sig_pending,
             sig_shared_pending,
@@ -349,6 +350,7 @@ impl Checker {
         self.equal(animal, "rt_priority", rt_priority, task.rt_priority());
         self.equal(animal, "affinity", affinity, list(Field::Affinity));
         self.equal(animal, "oom_score_adj", oom_score_adj, task.oom_score_adj());
+        self.equal(animal, "loginuid", loginuid, task.loginuid());
         self.at_least(
             animal,
             "rss_anon_bytes",

@@ -189,7 +189,7 @@ impl Report {
                 Field::Cgroup | Field::CgroupId if no_cgroups => absent,
                 Field::SecurityLabel if no_labels => absent,
                 // Most tasks have none.
-                Field::Tpgid | Field::Loginuid | Field::AuditSession if values > 0 => values + absent,
+                Field::Tpgid | Field::Loginuid | Field::AuditSession => values + absent,
                 field if field.info().made_of.contains(&Field::Cgroup) && no_cgroups => values + absent,
                 _ => values,
             };

@@ -129,6 +129,8 @@ pub struct Facts {
     pub affinity: Option<Vec<u32>>,
     /// The adjustment of the out-of-memory killer's score.
     pub oom_score_adj: Option<i32>,
+    /// The user who logged in.
+    pub loginuid: Option<u32>,
     /// Blocked signals (bit 0: signal 1).
     pub sig_blocked: Option<u64>,
     /// Signals pending for the first thread.

@@ -185,6 +185,7 @@ fn check(animal: &Animal) -> usize {
         rt_priority,
         affinity,
         oom_score_adj,
+        loginuid,
         sig_blocked,
         sig_pending,
         sig_shared_pending,
@@ -281,6 +282,13 @@ fn check(animal: &Animal) -> usize {
     same!(policy, p.stat::<u32>(41));
     same!(rt_priority, p.stat::<u32>(40));
     same!(affinity, p.numbers::<u32>("Cpus_allowed_list"));
+    same!(
+        loginuid,
+        String::from_utf8(read(p.pid, "loginuid"))
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
+    );
     same!(
         oom_score_adj,
         String::from_utf8(read(p.pid, "oom_score_adj"))

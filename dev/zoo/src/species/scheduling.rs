@@ -22,7 +22,8 @@ pub(super) const SPECIES: &[Species] = species! {
     "session-leader": "leads a session and a process group" => |_| fork_child(session_leader);
     "group-member": "in a process group whose leader is another process" => |_| group_member();
     "terminal": "has a controlling terminal; its child is the foreground process group" => |_| fork_child(terminal);
-    "logged-in": "has a login uid and an audit session" => |_| fork_child(|_| {
+    "logged-in": "has a login uid and an audit session" => |_| fork_child(|report| {
+        report.facts.loginuid = Some(1000);
         fs::write("/proc/self/loginuid", "1000").doing("writing loginuid")
     });
     "oom-score-adj-500": "oom_score_adj 500" => |_| fork_child(|report| oom_score_adj(report, 500));
