@@ -56,10 +56,10 @@ def test_a_process_comes_and_goes(source: str) -> None:
         assert [row.event for row in rows] == ["fork", "exec", "exec", "exit"]
         fork, _, last_exec, end = (row.to_dict() for row in rows)
         assert (fork["ppid"], end["exit_code"]) == (os.getpid(), 0)
-        # A value that an event can't have is not a missing value.
-        assert "filename" not in fork and "filename" not in fork.get("absent", {})
+        # What an event can't have says so, as in all rows.
+        assert "filename" not in fork and fork["absent"]["filename"] == "none"
         if source == "bpf":
-            assert last_exec["filename"].endswith("/true") and rows[0].absent == {}
+            assert last_exec["filename"].endswith("/true") and set(rows[0].absent.values()) == {"none"}
         assert events.lost == 0
     with pytest.raises(taskdiag.Closed):
         next(events)
@@ -125,8 +125,8 @@ def test_rows_and_tables_share_the_events() -> None:
             return {process.pid for process in ended} <= set(found)
 
         until(all_ended, "the ends of three processes")
-    # A field that does not apply to an event has no reason.
-    assert None in names and "" not in absent
+    # A field that does not apply to an event says so.
+    assert None in names and "none" in absent
     with pytest.raises(BufferError, match=r"oom_killed\", absent=False\)"):
         for column in flags:
             memoryview(column)
