@@ -293,14 +293,15 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 impl Recording {
     fn sample(&mut self, is_last: bool) -> Result<Outcome, Failure> {
+        // As near to the time of the sample as can be: reading the tasks may take long.
+        let mut figures = Figures::new();
+        machine::add(&mut figures);
         let (time, is_light) = self.ask(is_last)?;
         let others = self.light.as_ref().map(|light| &light.others).filter(|_| is_light);
         // Processes that ran may be in other cgroups now, and others may have been moved.
         for tasks in [Some(&self.snapshot), others].into_iter().flatten() {
             self.names.learn(tasks, &mut self.handle);
         }
-        let mut figures = Figures::new();
-        machine::add(&mut figures);
         figures.extend(self.answers.clone());
         if let Some(tally) = &self.tally {
             let source = Figure::Text(tally.source().to_string().into_bytes().into());
@@ -335,7 +336,7 @@ impl Recording {
         if let Some(light) = self.light.as_mut().filter(|_| !self.recorder.needs_all(now(), is_last)) {
             self.handle.query_into(&light.ran, &mut self.snapshot)?;
             self.handle.query_into(&light.all, &mut light.others)?;
-            let time = now();
+            let time = time_of(&self.snapshot);
             // By now a full sample may be needed.
             if !self.recorder.needs_all(time, is_last) {
                 return Ok((time, true));
@@ -345,7 +346,7 @@ impl Recording {
         self.answers.clear();
         add_answers(&self.snapshot, &mut self.answers);
         self.say_unread();
-        Ok((now(), false))
+        Ok((time_of(&self.snapshot), false))
     }
 
     /// Says once that no thread could be started to read some values, or that tasks may not be seen, and
@@ -429,6 +430,15 @@ fn now() -> Time {
     Time {
         wall_ns: now_ns(ClockId::Realtime) as i64,
         boot_ns: now_ns(ClockId::Boottime),
+    }
+}
+
+/// When the tasks were read. What is read after them may take seconds.
+fn time_of(snapshot: &Snapshot) -> Time {
+    let Time { wall_ns, boot_ns } = now();
+    Time {
+        wall_ns: wall_ns - boot_ns.saturating_sub(snapshot.read_ns) as i64,
+        boot_ns: snapshot.read_ns,
     }
 }
 

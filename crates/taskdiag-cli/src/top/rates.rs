@@ -36,6 +36,7 @@ pub struct LastSurvey {
 impl LastSurvey {
     /// The rates of a survey's tasks since the last one.
     pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Rates> {
+        let now = now.of_tasks(snapshot);
         let fields = snapshot.fields();
         let is_there = |rate: &Rate| rate.fields().iter().all(|&field| fields.contains(field));
         let kept: Vec<Rate> = Rate::ALL.into_iter().filter(is_there).collect();

@@ -196,6 +196,8 @@ pub struct SampleTime {
     asked_ns: u64,
     /// When the answer was complete, by a clock that stops while the machine sleeps.
     answered_ns: u64,
+    /// How long the machine has slept.
+    asleep_ns: u64,
 }
 
 impl SampleTime {
@@ -214,6 +216,18 @@ impl SampleTime {
         SampleTime {
             asked_ns: boot_ns,
             answered_ns: boot_ns,
+            asleep_ns: 0,
+        }
+    }
+
+    /// When the tasks of the sample were read: other values of them can take seconds.
+    pub fn of_tasks(self, snapshot: &Snapshot) -> SampleTime {
+        match snapshot.read_ns {
+            0 => self,
+            read_ns => SampleTime {
+                answered_ns: read_ns.saturating_sub(self.asleep_ns),
+                ..self
+            },
         }
     }
 
@@ -221,9 +235,11 @@ impl SampleTime {
     pub fn of<T>(take: impl FnOnce() -> T) -> (T, SampleTime) {
         let asked_ns = now_ns(ClockId::Boottime);
         let taken = take();
+        let answered_ns = now_ns(ClockId::Monotonic);
         let moment = SampleTime {
             asked_ns,
-            answered_ns: now_ns(ClockId::Monotonic),
+            answered_ns,
+            asleep_ns: now_ns(ClockId::Boottime).saturating_sub(answered_ns),
         };
         (taken, moment)
     }
@@ -273,6 +289,7 @@ impl LastSamples {
 
     /// What the tasks of a sample did since the last one.
     pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Activity> {
+        let now = now.of_tasks(snapshot);
         let before = self.before.replace(now);
         let earlier = if self.lacks_idle {
             HashMap::new()

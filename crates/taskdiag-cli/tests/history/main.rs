@@ -15,7 +15,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{recorded_samples, run, run_as_nobody, start, Recording, Run, Sleeper};
+use common::{recorded_samples, run, run_as_nobody, start, Recorder, Recording, Run, Sleeper};
+use jiff::Timestamp;
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
@@ -286,6 +287,62 @@ fn processes_come_and_go() {
     ]);
     // Arguments of other processes may have been too long.
     assert!(tree.text().contains("passing 1000"));
+}
+
+/// Check that the time of a sample is that of its values, also if another process held its reader after
+/// they were read: a process with one thread uses no more than one processor.
+#[test]
+fn slow_samples_have_the_time_of_their_values() {
+    let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
+    let spinner = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let recording = Recording::new("slow");
+    let recorder = Recorder::start(&recording, &["--every", "0.3s", "--patience", "0.5"]);
+    let holders: Vec<_> = (0..4)
+        .map(|_| {
+            let holder = zoo.start("holds-lock").expect("a holder");
+            recorder.wait_for_samples(2);
+            holder
+        })
+        .collect();
+    recorder.end();
+    drop(holders);
+    let mut at = Timestamp::now();
+    let mut later: Option<(Timestamp, u64)> = None;
+    let mut compared = 0;
+    loop {
+        let at_text = at.to_string();
+        let args = [
+            "ps",
+            "--history",
+            recording.path(),
+            "--at",
+            &at_text,
+            "-p",
+            &spinner.pid(),
+        ];
+        let run = run(&[&args[..], &["-o", "utime_ns,stime_ns", "--json"]].concat());
+        if run.code != Some(0) {
+            break;
+        }
+        let document = run.json();
+        let time: Timestamp = document["time"].as_str().expect("a time").parse().expect("a time");
+        let row = &document["rows"][0];
+        let used = ["utime_ns", "stime_ns"].map(|name| row[name].as_u64().expect("a time"));
+        let used = used[0] + used[1];
+        if let Some((later, used_later)) = later {
+            let passed_ns = later.as_nanosecond() - time.as_nanosecond();
+            let grown_ns = i128::from(used_later - used);
+            // The clock ticks, and times are shown in milliseconds.
+            assert!(
+                grown_ns <= passed_ns + 30_000_000,
+                "{grown_ns} of {passed_ns} ns at {later}"
+            );
+            compared += 1;
+        }
+        later = Some((time, used));
+        at = time - jiff::SignedDuration::from_millis(1);
+    }
+    assert!(compared > 4, "{compared}");
 }
 
 /// Check that a period has every process that was in one of its samples, each as it was last seen,

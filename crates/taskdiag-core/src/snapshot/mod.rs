@@ -80,6 +80,10 @@ pub struct Snapshot {
     pub missing: Vec<u32>,
     #[doc(hidden)]
     pub counters: Counters,
+    /// When the source that found the tasks had answered, since boot: values of others may be later.
+    /// 0 in an answer from a recording.
+    #[doc(hidden)]
+    pub read_ns: u64,
 }
 
 /// The number of tasks and what the query asked for, not the tasks.
@@ -208,6 +212,7 @@ impl Snapshot {
         self.missing.clear();
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
+        self.read_ns = 0;
     }
 
     /// The current lengths and counters, for [`rewind`](Snapshot::rewind).

@@ -41,10 +41,9 @@ impl Derived {
         let has_cgroup1 = self.has_cgroup1();
         let patience = patience.saturating_mul(LONGER);
         self.names.learn(snapshot, fields, has_cgroup1, patience);
-        let (now_ns, boot_ns) = clocks();
         let context = Context {
-            now_ns,
-            boot_ns,
+            now_ns: snapshot.read_ns,
+            boot_ns: boot_ns(),
             tick_ns: SECOND_NS as u64 / rustix::param::clock_ticks_per_second(),
             memory_bytes: memory_bytes(),
             has_cgroup1,
@@ -70,9 +69,9 @@ pub(super) fn attach(records: &[u8], offsets: &[usize], snapshot: &mut Snapshot)
     }
 }
 
-/// The time since boot, and the wall-clock time of the boot by the clock as it is set now, in
-/// nanoseconds. Makes several attempts and takes the fastest, so that two answers agree.
-fn clocks() -> (u64, i64) {
+/// The wall-clock time of the boot by the clock as it is set now, in nanoseconds. Makes several
+/// attempts and takes the fastest, so that two answers agree.
+fn boot_ns() -> i64 {
     const TRIES: usize = 3;
     let ns = |clock| {
         let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
@@ -82,10 +81,9 @@ fn clocks() -> (u64, i64) {
         let before = ns(ClockId::Boottime);
         let now = ns(ClockId::Realtime);
         let after = ns(ClockId::Boottime);
-        (after - before, now - (before + after) / 2, after)
+        (after - before, now - (before + after) / 2)
     });
-    let (_, boot_ns, since_boot) = tries.min().unwrap_or_default();
-    (since_boot as u64, boot_ns)
+    tries.min().unwrap_or_default().1
 }
 
 /// Whether a hierarchy of version 1 is in use.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::time::ClockId;
 use taskdiag_bpf::pin;
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
@@ -34,6 +35,7 @@ use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::{Fact, Support, Verdict};
+use taskdiag_sys::host::now_ns;
 
 use crate::files::Files;
 use crate::maps::Machine;
@@ -353,6 +355,7 @@ impl Handle {
         snapshot.clear(query.fields_read());
         scope::check(query)?;
         let (plan, knows_changes) = self.ask_first(query, snapshot)?;
+        snapshot.read_ns = now_ns(ClockId::Boottime);
         let had_rows = !snapshot.is_empty();
         if plan.first().0 != SourceId::Procfs {
             let patience = self.patience(query);
