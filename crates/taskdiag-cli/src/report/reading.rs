@@ -247,6 +247,9 @@ struct Reader {
     full_disks: FullDisks,
     /// What those used that ended since the previous point. Events do not tell what they read and wrote.
     ended: HashMap<Ended, [u64; GROWS.len()]>,
+    /// What each process may still get of its children that ended before the previous point: they may
+    /// have been zombies then.
+    inherited: HashMap<u32, u64>,
     /// The processes of single events among them. A sample may have one that ends just then.
     exited: HashSet<Which>,
     /// Units with processes that failed since the previous point.
@@ -472,10 +475,11 @@ impl Reader {
             .before
             .as_ref()
             .map(|before| now.boot_ns.saturating_sub(before.boot_ns));
-        let mut inherited: HashMap<u32, u64> = HashMap::new();
-        for child in self.before.iter().flat_map(|before| gone(before, now)) {
-            *inherited.entry(child.ppid).or_default() += child.used[1].unwrap_or(0);
-        }
+        let mut inherited = self
+            .before
+            .as_ref()
+            .map(|before| inherited(before, now))
+            .unwrap_or_default();
         let mut used = Vec::new();
         let mut is_used = [false; Resource::ALL.len()];
         for task in self.snapshot.tasks() {
@@ -487,8 +491,17 @@ impl Reader {
             let known = self.before.as_ref().zip(which(&task));
             let mut grown = known.map_or([None; GROWS.len()], |(before, which)| grown(before, now, which));
             // Who waits for a child gets what it read and wrote, which counted for the child.
-            if let Some(of_children) = task.pid().ok().and_then(|pid| inherited.get(&pid)) {
-                grown[1] = grown[1].map(|bytes| bytes.checked_sub(*of_children).unwrap_or(bytes));
+            for of_children in [&mut self.inherited, &mut inherited] {
+                let (pid, Some(bytes)) = (task.pid().unwrap_or(0), grown[1]) else {
+                    continue;
+                };
+                if let Some(own) = of_children
+                    .get(&pid)
+                    .and_then(|of_children| bytes.checked_sub(*of_children))
+                {
+                    grown[1] = Some(own);
+                    of_children.remove(&pid);
+                }
             }
             for (resource, _) in GROWS.into_iter().zip(grown).filter(|(_, grown)| grown.is_some()) {
                 is_used[resource as usize] = true;
@@ -497,11 +510,12 @@ impl Reader {
             amounts[Resource::Memory as usize] = memory.unwrap_or(0) as f64;
             used.push((names(&task), amounts));
         }
+        self.inherited = inherited;
         // What is not told, such as the container, has no group.
         let mut ended = Vec::new();
         if let Some(before) = &self.before {
             // Up to the previous point they are counted as long as they were seen.
-            for ProcessUse { used: seen, of, .. } in gone(before, now) {
+            for (_, ProcessUse { used: seen, of, .. }) in gone(before, now) {
                 for (index, seen) in seen.iter().enumerate() {
                     take_seen(&mut self.ended, of, index, seen.unwrap_or(0));
                 }
@@ -623,9 +637,25 @@ fn grown(before: &Before, now: &Before, which: Which) -> Used {
 }
 
 /// The processes that ended since the previous point.
-fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = &'a ProcessUse> {
-    let gone = |(which, known)| (!now.used.contains_key(which)).then_some(known);
+fn gone<'a>(before: &'a Before, now: &'a Before) -> impl Iterator<Item = (u32, &'a ProcessUse)> {
+    let gone = |(which, known): (&Which, &'a ProcessUse)| (!now.used.contains_key(which)).then_some((which.0, known));
     before.used.iter().filter_map(gone)
+}
+
+/// What was read and written, up to the previous point, by children that ended since, for each process
+/// that may have waited for them. One that ended, too, has passed it on.
+fn inherited(before: &Before, now: &Before) -> HashMap<u32, u64> {
+    /// No longer chain of processes ends at once, unless a recording is made up.
+    const MAX_CHAIN: usize = 64;
+    let parents: HashMap<u32, u32> = gone(before, now).map(|(pid, child)| (pid, child.ppid)).collect();
+    let mut inherited = HashMap::new();
+    for (pid, child) in gone(before, now) {
+        let ancestors = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
+        let heir = ancestors.take(MAX_CHAIN).last().unwrap_or(pid);
+        let bytes: &mut u64 = inherited.entry(heir).or_default();
+        *bytes = bytes.saturating_add(child.used[1].unwrap_or(0));
+    }
+    inherited
 }
 
 /// Takes from what ended what an earlier point has of a process: from those of its unit and name, and

@@ -257,6 +257,49 @@ fn programs_between_samples_have_their_time() {
     );
 }
 
+/// Check that what was written counts once, though the kernel adds it to each process of a chain in which
+/// each waits for the next, when these end.
+#[test]
+fn chains_of_processes_write_once() {
+    const MIB: f64 = (1 << 20) as f64;
+    let (recording, place) = (Recording::new("chain"), Recording::new("chain-pages"));
+    fs::create_dir(place.path()).expect("a directory");
+    let page = place.0.join("page.html");
+    // What is written to tmpfs does not count.
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chain-{}", std::process::id()));
+    let inner = format!(
+        "dd if=/dev/zero of={} bs=1M count=64 2>/dev/null; sleep 2",
+        file.display()
+    );
+    let outer = ["-c", "timeout 100 sh -c \"$0\"; sleep 100", &inner];
+    let recorder = Recorder::start(&recording, &["--every", "0.5"]);
+    let shell = Sleeper::run(Command::new("sh").args(outer));
+    let timeout_ended = || run(&["pgrep", "-P", &shell.pid(), "timeout"]).code == Some(1);
+    while timeout_ended() {}
+    while !timeout_ended() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    recorder.wait_for_samples(2);
+    recorder.end();
+    fs::remove_file(&file).expect("our own file");
+    let page_name = page.to_str().expect("a path");
+    let made = run(&["report", "-o", page_name, "--history", recording.path()]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let data = data(&page);
+    let times = numbers(&data["times"]);
+    let of_shells: f64 = ["sh", "dash", "timeout", "dd"]
+        .into_iter()
+        .filter(|name| data["groupings"].to_string().contains(&format!("{name:?}")))
+        .map(|name| {
+            let disk = series(&data, "program", name, "disk");
+            (1..times.len())
+                .map(|index| disk[index].unwrap_or(0.0) * (times[index].unwrap() - times[index - 1].unwrap()) / 1000.0)
+                .sum::<f64>()
+        })
+        .sum();
+    assert!((60.0 * MIB..100.0 * MIB).contains(&of_shells), "{}", of_shells / MIB);
+}
+
 /// Check that a full disk is among what happened, and that one with room is not.
 #[test]
 fn full_disks_are_told() {
