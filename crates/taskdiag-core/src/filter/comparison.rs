@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 use super::network::{self, Network};
 use super::HasFields;
 use crate::absent::{Absent, Known};
-use crate::field::{Field, Fields, Kind};
+use crate::field::{Field, Fields, Group, Kind};
 use crate::text::process::hierarchies;
 use crate::value::{Limits, Value};
 
@@ -124,6 +124,11 @@ impl Subject {
             Subject::Limit(_) => Some(Field::Limits),
             Subject::Column(_) => None,
         }
+    }
+
+    /// Whether it is a field of tasks that is derived from others.
+    pub(super) fn is_derived(self) -> bool {
+        self.field().is_some_and(|field| field.group() == Group::Derived)
     }
 
     /// The field of other rows, if the subject is one.
@@ -276,7 +281,10 @@ impl Test {
             (_, value) => value.ok()?,
         };
         match &self.comparison {
-            Comparison::None(is_none) => Some(!is_none),
+            // A derived field is empty for a task that has none.
+            Comparison::None(is_none) => {
+                Some(*is_none == (self.subject.is_derived() && matches!(value, Value::Text(b""))))
+            }
             Comparison::Is(relation, operand) => compare(*relation, value, operand, row),
             Comparison::In(operands) => {
                 let mut decided = Some(false);

@@ -34,7 +34,12 @@ impl SocketFilter {
     pub fn parse_with_names(text: &str, user: &dyn Fn(&[u8]) -> Option<u32>) -> Result<SocketFilter, ParseError> {
         let column = |word: &str| {
             let field = SocketField::of_filter(word).map(Column::from);
-            Some(field.map_err(|error| error.to_string()))
+            let of_uid = if word == "user" {
+                ": uid has names, as in uid == 'root'"
+            } else {
+                ""
+            };
+            Some(field.map_err(|error| format!("{error}{of_uid}")))
         };
         Filter::parse_with_columns(text, &|_, name| user(name), &|_| None, &column).map(SocketFilter)
     }

@@ -206,12 +206,20 @@ fn none_is_what_a_row_does_not_have() {
         (Field::RssBytes, Err(Absent::NoMemory)),
         (Field::Exe, Err(Absent::Denied)),
         (Field::Pid, Ok(Value::Unsigned(7))),
+        (Field::Comm, Ok(Value::Text(b""))),
+        (Field::Unit, Ok(Value::Text(b""))),
+        (Field::Tty, Ok(Value::Text(b"pts/1"))),
+        (Field::ContainerId, Err(Absent::Gone)),
     ]);
     for (field, is_none) in [
         ("loginuid", Some(true)),
         ("rss_bytes", Some(true)),
         ("exe", None),
         ("pid", Some(false)),
+        ("comm", Some(false)),
+        ("unit", Some(true)),
+        ("tty", Some(false)),
+        ("container_id", None),
     ] {
         let decide = |text: String| Filter::parse(&text).unwrap().decide(&row);
         assert_eq!(decide(format!("{field} == none")), is_none);

@@ -35,6 +35,11 @@ const OTHER_WORDS: [(&str, &str, &str); 18] = [
 /// The value of the subject that a text stands for: words may be in other cases. Fails if it can never
 /// be equal to this text.
 pub(super) fn meant(subject: Subject, text: &str) -> Result<&str, String> {
+    if text == "(none)" && subject.is_derived() {
+        return Err(format!(
+            "{text:?} is what tables show for none: write {subject} == none"
+        ));
+    }
     let Some(words) = of(subject) else { return Ok(text) };
     let is_number = || matches!(subject, Subject::Column(Column { name: "protocol", .. })) && is_protocol(text);
     // The case of a letter tells `t` from `T`.
@@ -47,6 +52,11 @@ pub(super) fn meant(subject: Subject, text: &str) -> Result<&str, String> {
     let is_it = |(column, word, _): &&(&str, &str, &str)| *column == name && *word == lower;
     if let Some((.., meant)) = OTHER_WORDS.iter().find(is_it) {
         return Err(format!("{text:?} is not a value of {name}: here it is {meant}"));
+    }
+    if name == "kind" && AnonKind::ALL.map(AnonKind::name).contains(&lower.as_str()) {
+        return Err(format!(
+            "{text:?} is not a value of {name}: here it is anon_kind == '{lower}'"
+        ));
     }
     // Any letter is near any other.
     let is_near = |word: &&str| word.len() > 1 || word.eq_ignore_ascii_case(text);
@@ -100,6 +110,7 @@ mod tests {
                 "column 10: \"d\" is not a value of state; near it are: D",
             ),
             ("state == 'Running'", "here it is state == 'R'"),
+            ("tty in ('(none)')", "write tty == none"),
             ("state != 'Q'", "known are R, S, D, I, T, t, P, Z, X"),
             ("pid == 1 or state not in ('R', 'X9')", "\"X9\" is not a value of state"),
             (
