@@ -71,9 +71,11 @@ impl EventRow<'_> {
 fn own_column(word: &str) -> Option<Result<Column, String>> {
     let of_tasks = word.parse().ok().or_else(|| field_of(word)?.ok());
     if let Some(field) = of_tasks.filter(|&field| in_event(field).is_none() && !in_cgroup().contains(field)) {
-        return Some(Err(format!(
-            "events do not have {field}: docs/events.md lists their fields"
-        )));
+        let where_else = match field {
+            Field::User => "uid has names, as in uid == 'root'",
+            _ => "docs/events.md lists their fields",
+        };
+        return Some(Err(format!("events do not have {field}: {where_else}")));
     }
     let field: EventField = word.parse().ok()?;
     word.parse::<Field>().is_err().then(|| Ok(field.into()))
