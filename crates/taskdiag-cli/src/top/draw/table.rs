@@ -224,15 +224,17 @@ fn heading(
     Pen::new(canvas, area, layout.heading).fill(palette.heading());
 }
 
-/// Writes a cell and the space after it.
-fn put_cell(pen: &mut Pen<'_>, (text, style): (&str, Style), width: usize, align: Align, shift: usize) {
-    let text = if shift > 0 {
-        let begin = text.char_indices().nth(shift).map_or(text.len(), |(index, _)| index);
-        &text[begin..]
-    } else {
-        text
-    };
+/// Writes a cell and the space after it. A sign stands for what is skipped of its text.
+fn put_cell(pen: &mut Pen<'_>, (mut text, style): (&str, Style), width: usize, align: Align, shift: usize) {
     let mut cell = pen.part(width);
+    if shift > 0 && !text.is_empty() {
+        cell.put("<", style);
+        let begin = text
+            .char_indices()
+            .nth(shift + 1)
+            .map_or(text.len(), |(index, _)| index);
+        text = &text[begin..];
+    }
     if align == Align::Right {
         cell.put_right(text, style);
     } else {
