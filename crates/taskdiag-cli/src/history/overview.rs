@@ -17,7 +17,7 @@ use crate::output::format::Machine;
 use crate::output::text::escaped;
 use crate::output::{json, people, Output};
 
-/// Show what a recording has: from when to when, gaps, sizes; and check it
+/// Show what a recording has: from when to when, gaps, sizes; --verify checks all of it
 ///
 /// Checksums of all that was written are checked. What is damaged is said on standard error, and
 /// the exit status is 1.
