@@ -192,20 +192,22 @@ const (
 	// namespace.
 	Cgroup Field = 85
 	// Bytes that read system calls returned, of all threads of the process, also of those that
-	// ended, and, as all numbers of this group, of children that it waited for. In an answer about
-	// threads, of the one thread.
+	// ended, and, as all numbers of this group, of children that have ended and that it waited
+	// for. In an answer about threads, of the one thread.
 	ReadChars Field = 86
-	// Bytes that write system calls accepted.
+	// Bytes that write system calls accepted, those of children that it waited for, too.
 	WriteChars Field = 87
-	// Number of read system calls.
+	// Number of read system calls, of children that it waited for, too.
 	ReadSyscalls Field = 88
-	// Number of write system calls.
+	// Number of write system calls, of children that it waited for, too.
 	WriteSyscalls Field = 89
-	// Bytes read from storage.
+	// Bytes read from storage, by children that it waited for, too.
 	ReadBytes Field = 90
-	// Bytes that it caused to be written to storage, counted when the page cache becomes dirty.
+	// Bytes that it, or children that it waited for, caused to be written to storage, counted when
+	// the page cache becomes dirty.
 	WriteBytes Field = 91
-	// Bytes of write_bytes that never reached storage, because a file was truncated first.
+	// Bytes of write_bytes that never reached storage, because a file was truncated first. Those
+	// of children that it waited for count, too.
 	CancelledWriteBytes Field = 92
 	// Signals pending for this thread.
 	SigPending Field = 93
@@ -623,13 +625,13 @@ var fieldTable = [...]fieldInfo{
 	{Info{"nspids", "namespaces", "status NSpid", "4.1", "", "Its thread ids, one for each pid namespace from the reader's down to its own.", KindIDs}, 9, formPayload, 14, 0, 0, procPlace{"status", "NSpid", 13, 0}},
 	{Info{"cgroup_id", "cgroup", "the inode of its cgroup directory", "", "", "Id of its cgroup in the unified (version 2) hierarchy.", KindNumber}, 10, formUnsigned64, 15, 0, 0, procPlace{"cgroup", "", 0, 0}},
 	{Info{"cgroup", "cgroup", "cgroup, the line of hierarchy 0", "", "", "Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace.", KindText}, 10, formPayload, 16, 0, 0, procPlace{"cgroup", "", 0, 0}},
-	{Info{"read_chars", "io", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread.", KindBytes}, 11, formUnsigned64, 20, 0, 0, procPlace{"io", "rchar", 0, 0}},
-	{Info{"write_chars", "io", "io wchar", "", "trace", "Bytes that write system calls accepted.", KindBytes}, 11, formUnsigned64, 20, 8, 0, procPlace{"io", "wchar", 1, 0}},
-	{Info{"read_syscalls", "io", "io syscr", "", "trace", "Number of read system calls.", KindCount}, 11, formUnsigned64, 20, 16, 0, procPlace{"io", "syscr", 2, 0}},
-	{Info{"write_syscalls", "io", "io syscw", "", "trace", "Number of write system calls.", KindCount}, 11, formUnsigned64, 20, 24, 0, procPlace{"io", "syscw", 3, 0}},
-	{Info{"read_bytes", "io", "io read_bytes", "", "trace", "Bytes read from storage.", KindBytes}, 11, formUnsigned64, 20, 32, 0, procPlace{"io", "read_bytes", 4, 0}},
-	{Info{"write_bytes", "io", "io write_bytes", "", "trace", "Bytes that it caused to be written to storage, counted when the page cache becomes dirty.", KindBytes}, 11, formUnsigned64, 20, 40, 0, procPlace{"io", "write_bytes", 5, 0}},
-	{Info{"cancelled_write_bytes", "io", "io cancelled_write_bytes", "", "trace", "Bytes of write_bytes that never reached storage, because a file was truncated first.", KindBytes}, 11, formUnsigned64, 20, 48, 0, procPlace{"io", "cancelled_write_bytes", 6, 0}},
+	{Info{"read_chars", "io", "io rchar", "", "trace", "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that have ended and that it waited for. In an answer about threads, of the one thread.", KindBytes}, 11, formUnsigned64, 20, 0, 0, procPlace{"io", "rchar", 0, 0}},
+	{Info{"write_chars", "io", "io wchar", "", "trace", "Bytes that write system calls accepted, those of children that it waited for, too.", KindBytes}, 11, formUnsigned64, 20, 8, 0, procPlace{"io", "wchar", 1, 0}},
+	{Info{"read_syscalls", "io", "io syscr", "", "trace", "Number of read system calls, of children that it waited for, too.", KindCount}, 11, formUnsigned64, 20, 16, 0, procPlace{"io", "syscr", 2, 0}},
+	{Info{"write_syscalls", "io", "io syscw", "", "trace", "Number of write system calls, of children that it waited for, too.", KindCount}, 11, formUnsigned64, 20, 24, 0, procPlace{"io", "syscw", 3, 0}},
+	{Info{"read_bytes", "io", "io read_bytes", "", "trace", "Bytes read from storage, by children that it waited for, too.", KindBytes}, 11, formUnsigned64, 20, 32, 0, procPlace{"io", "read_bytes", 4, 0}},
+	{Info{"write_bytes", "io", "io write_bytes", "", "trace", "Bytes that it, or children that it waited for, caused to be written to storage, counted when the page cache becomes dirty.", KindBytes}, 11, formUnsigned64, 20, 40, 0, procPlace{"io", "write_bytes", 5, 0}},
+	{Info{"cancelled_write_bytes", "io", "io cancelled_write_bytes", "", "trace", "Bytes of write_bytes that never reached storage, because a file was truncated first. Those of children that it waited for count, too.", KindBytes}, 11, formUnsigned64, 20, 48, 0, procPlace{"io", "cancelled_write_bytes", 6, 0}},
 	{Info{"sig_pending", "signals", "status SigPnd", "", "", "Signals pending for this thread.", KindSignals}, 12, formUnsigned64, 21, 0, 0, procPlace{"status", "SigPnd", 39, 0}},
 	{Info{"sig_shared_pending", "signals", "status ShdPnd", "", "", "Signals pending for the process.", KindSignals}, 12, formUnsigned64, 21, 8, 0, procPlace{"status", "ShdPnd", 40, 0}},
 	{Info{"sig_blocked", "signals", "status SigBlk", "", "", "Signals that this thread blocks.", KindSignals}, 12, formUnsigned64, 21, 16, 0, procPlace{"status", "SigBlk", 41, 0}},

@@ -303,27 +303,33 @@ func (r Row) Cgroup() (string, Absent) { return r.text(Cgroup) }
 
 // ReadChars returns the field read_chars. Bytes that read system calls returned, of all
 // threads of the process, also of those that ended, and, as all numbers of this group, of
-// children that it waited for. In an answer about threads, of the one thread.
+// children that have ended and that it waited for. In an answer about threads, of the one
+// thread.
 func (r Row) ReadChars() (uint64, Absent) { return r.uint64(ReadChars) }
 
-// WriteChars returns the field write_chars. Bytes that write system calls accepted.
+// WriteChars returns the field write_chars. Bytes that write system calls accepted, those of
+// children that it waited for, too.
 func (r Row) WriteChars() (uint64, Absent) { return r.uint64(WriteChars) }
 
-// ReadSyscalls returns the field read_syscalls. Number of read system calls.
+// ReadSyscalls returns the field read_syscalls. Number of read system calls, of children that
+// it waited for, too.
 func (r Row) ReadSyscalls() (uint64, Absent) { return r.uint64(ReadSyscalls) }
 
-// WriteSyscalls returns the field write_syscalls. Number of write system calls.
+// WriteSyscalls returns the field write_syscalls. Number of write system calls, of children
+// that it waited for, too.
 func (r Row) WriteSyscalls() (uint64, Absent) { return r.uint64(WriteSyscalls) }
 
-// ReadBytes returns the field read_bytes. Bytes read from storage.
+// ReadBytes returns the field read_bytes. Bytes read from storage, by children that it waited
+// for, too.
 func (r Row) ReadBytes() (uint64, Absent) { return r.uint64(ReadBytes) }
 
-// WriteBytes returns the field write_bytes. Bytes that it caused to be written to storage,
-// counted when the page cache becomes dirty.
+// WriteBytes returns the field write_bytes. Bytes that it, or children that it waited for,
+// caused to be written to storage, counted when the page cache becomes dirty.
 func (r Row) WriteBytes() (uint64, Absent) { return r.uint64(WriteBytes) }
 
 // CancelledWriteBytes returns the field cancelled_write_bytes. Bytes of write_bytes that never
-// reached storage, because a file was truncated first.
+// reached storage, because a file was truncated first. Those of children that it waited for
+// count, too.
 func (r Row) CancelledWriteBytes() (uint64, Absent) { return r.uint64(CancelledWriteBytes) }
 
 // SigPending returns the field sig_pending. Signals pending for this thread.

@@ -228,20 +228,22 @@ typedef enum td_field TD_ENUM {
 	 * namespace. */
 	TD_FIELD_CGROUP = 85,
 	/* Bytes that read system calls returned, of all threads of the process, also of those that
-	 * ended, and, as all numbers of this group, of children that it waited for. In an answer about
-	 * threads, of the one thread. */
+	 * ended, and, as all numbers of this group, of children that have ended and that it waited
+	 * for. In an answer about threads, of the one thread. */
 	TD_FIELD_READ_CHARS = 86,
-	/* Bytes that write system calls accepted. */
+	/* Bytes that write system calls accepted, those of children that it waited for, too. */
 	TD_FIELD_WRITE_CHARS = 87,
-	/* Number of read system calls. */
+	/* Number of read system calls, of children that it waited for, too. */
 	TD_FIELD_READ_SYSCALLS = 88,
-	/* Number of write system calls. */
+	/* Number of write system calls, of children that it waited for, too. */
 	TD_FIELD_WRITE_SYSCALLS = 89,
-	/* Bytes read from storage. */
+	/* Bytes read from storage, by children that it waited for, too. */
 	TD_FIELD_READ_BYTES = 90,
-	/* Bytes that it caused to be written to storage, counted when the page cache becomes dirty. */
+	/* Bytes that it, or children that it waited for, caused to be written to storage, counted when
+	 * the page cache becomes dirty. */
 	TD_FIELD_WRITE_BYTES = 91,
-	/* Bytes of write_bytes that never reached storage, because a file was truncated first. */
+	/* Bytes of write_bytes that never reached storage, because a file was truncated first. Those
+	 * of children that it waited for count, too. */
 	TD_FIELD_CANCELLED_WRITE_BYTES = 92,
 	/* Signals pending for this thread. */
 	TD_FIELD_SIG_PENDING = 93,

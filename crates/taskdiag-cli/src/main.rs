@@ -201,6 +201,19 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         ErrorKind::InvalidSubcommand => of(ContextKind::InvalidSubcommand),
         _ => String::new(),
     };
+    // A negative number may be meant as the value of the option before it.
+    let is_negative = |word: &OsString| word.to_string_lossy().parse().is_ok_and(|number: f64| number < 0.0);
+    let is_value = |pair: &[OsString]| pair[0].as_bytes().starts_with(b"-") && is_negative(&pair[1]);
+    if let (Some(at), ErrorKind::UnknownArgument) = (arguments.windows(2).position(is_value), wrong.kind()) {
+        let mut joined = arguments.to_vec();
+        let value = joined.remove(at + 1);
+        joined[at].push("=");
+        joined[at].push(value);
+        match parse(&joined) {
+            Err(wrong) if wrong.kind() == ErrorKind::ValueValidation => return usage(&wrong, &joined),
+            _ => {}
+        }
+    }
     let is_pid = of(ContextKind::InvalidArg).contains("PID") && !refused.is_empty();
     let cli = whole_command();
     let command = ps::command_at(arguments).and_then(|at| cli.find_subcommand(&arguments[at]));
@@ -214,6 +227,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         }
         None if wrong.kind() == ErrorKind::UnknownArgument && refused.starts_with("--") => {
             commands_with(&cli, &refused[2..])
+        }
+        None if wrong.kind() == ErrorKind::MissingRequiredArgument && name == Some("maps") => {
+            Some("-u USER, --where EXPRESSION and the like choose processes, --all takes all".to_owned())
         }
         None if is_pid => Some(instead_of_pid(name.unwrap_or_default(), &refused)),
         None if wrong.kind() == ErrorKind::UnknownArgument && has_pids() && refused.parse::<u32>().is_ok() => {

@@ -111,7 +111,7 @@ pub fn is_procps() -> bool {
 /// Writes a message to standard error. A failure to do so is ignored: there is nowhere else to
 /// report it.
 pub fn say(message: impl fmt::Display) {
-    let message = text::message(&message.to_string());
+    let message = text::message(&without_numbers(&message.to_string()));
     let name = LINK.get().unwrap_or(&"taskdiag");
     let mut message = format!("{name}: {message}");
     if let Some(width) = terminal::error_width() {
@@ -288,8 +288,13 @@ pub fn counted(count: u64, one: &str) -> String {
 
 /// The message of an error, without its number.
 pub fn message(error: &dyn std::error::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+    without_numbers(&error.to_string())
+}
+
+/// A message without the number of an error, whose text says the same.
+fn without_numbers(text: &str) -> String {
+    let (before, number) = text.split_once(" (os error ").unwrap_or((text, ""));
+    before.to_owned() + number.split_once(')').map_or("", |(_, rest)| rest)
 }
 
 /// Prints a text, which is the whole answer.

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::Args as ClapArgs;
-use taskdiag::{files, Field, Filter, Handle, Kind, ParseError, Query, Task};
-use taskdiag_core::field::{named, with_made_of, UnknownField};
+use taskdiag::{files, Field, Fields, Filter, Handle, Kind, ParseError, Query, Task};
+use taskdiag_core::field::{named, with_made_of};
 use taskdiag_core::filter::Column;
 use taskdiag_sys::host::possible_cpus;
 
@@ -15,6 +15,7 @@ use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::relation::Absences;
 use crate::proc;
+use crate::ps::columns;
 use crate::ps::specifiers::{self, field_of};
 use crate::quantity;
 use crate::users;
@@ -24,7 +25,7 @@ use crate::watch::Rate;
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     let mut fields = Vec::new();
     for name in lists.iter().flat_map(|list| list.split(',')) {
-        for field in named(name).map_err(|error| unknown(&error))?.iter() {
+        for field in named(name).or_else(|_| field(name).map(Fields::from))?.iter() {
             if !fields.contains(&field) {
                 fields.push(field);
             }
@@ -33,13 +34,15 @@ pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     Ok(fields)
 }
 
-fn unknown(error: &UnknownField) -> Failure {
-    Failure::Unanswered(format!("{error}\n`taskdiag fields` lists all fields and groups"))
+/// The field that has this name, here or in ps(1).
+pub fn field(name: &str) -> Result<Field, Failure> {
+    let of_ps = |_| Ok(field_of(name).ok_or_else(|| columns::unknown(name))??);
+    name.parse().or_else(of_ps)
 }
 
 /// The fields that `--sort` options name.
 pub fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<Field>>, Failure> {
-    SortBy::parse(lists, |name| name.parse().map_err(|error| unknown(&error)))
+    SortBy::parse(lists, field)
 }
 
 /// Sorts tasks by fields: numbers by value, text by bytes. A task without a value comes last. Equal
@@ -331,6 +334,10 @@ pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query,
     narrow_with(query, filter(expression, is_past)?, is_past)
 }
 
+/// What is said of an order by the number of a processor.
+pub const SORTED_BY_PROCESSOR: &str =
+    "cpu is the number of a processor; --sort -cpu_percent sorts by the share of time";
+
 /// Says so if a filter for what is now takes the number of a processor for the share of its time.
 pub fn checked(filter: Filter, is_past: bool) -> Filter {
     let last = possible_cpus() - 1;
@@ -476,7 +483,9 @@ mod tests {
         assert_eq!(names(&["oom"]), Ok(vec![Field::OomScoreAdj, Field::OomScore]));
         assert_eq!(names(&["all"]), Ok(Fields::all().iter().collect()));
         assert!(names(&["rollup"]).is_ok_and(|fields| fields.contains(&Field::PssBytes)));
-        assert!(names(&["rss"]).is_err_and(|error| error.contains("rss_bytes")));
+        assert_eq!(names(&["rss,%cpu"]), Ok(vec![Field::RssBytes, Field::CpuPercent]));
+        assert!(names(&["time"]).is_err_and(|error| error.contains("use one of utime_ns, stime_ns")));
+        assert!(names(&["rsss"]).is_err_and(|error| error.contains("near it are: rss")));
         assert!(names(&["pid,"]).is_err());
     }
 

@@ -1189,6 +1189,16 @@ fn habits_get_hints() {
         ("ps --where read_bytes_per_s>1", "--sort -read_bytes_per_s"),
         ("files --where net_bytes_per_s>1", "--sort -net_bytes_per_s"),
         ("ps --limit abc", "'--limit <N>': not a whole number"),
+        ("ps --limit -1", "'-1' for '--limit <N>': not a whole number"),
+        ("top -d -1", "'-1' for '--delay <SECONDS>'"),
+        ("top -bd -0.5", "'-0.5' for '--delay <SECONDS>'"),
+        ("tree -1", "unexpected argument '-1'"),
+        ("maps", "--all takes all"),
+        ("mem --sort time", "use one of utime_ns, stime_ns"),
+        ("watch -o rsss", "near it are: rss"),
+        ("events --where user=='root'", "uid == 'root'"),
+        ("sockets --where user=='root'", "uid == 'root'"),
+        ("files --path /nonexistent", "/nonexistent: No such file or directory"),
         ("pkill -SIGFOO x", "\"SIGFOO\" is not a signal"),
         ("process", "`taskdiag ps` lists processes"),
         ("top --limit 3", "`taskdiag watch --limit N`"),
@@ -1205,6 +1215,7 @@ fn habits_get_hints() {
             "{typed}: {said}"
         );
         assert!(said.starts_with("taskdiag: ") && said.contains(hint), "{typed}: {said}");
+        assert!(!said.contains("os error"), "{said}");
         // One style: lines without gaps, and no page of usage.
         let is_short = said.lines().count() <= 5 && !said.contains("\n\n") && !said.contains("Usage:");
         assert!(is_short && said.matches("tip: ").count() <= 1, "{typed}: {said}");
@@ -1293,6 +1304,28 @@ fn fields_are_added_to_all_columns() {
         let at = more.iter().position(|heading| !usual.contains(heading));
         more.remove(at.unwrap_or_else(|| panic!("{line}: {more:?}")));
         assert_eq!(usual, more, "{line}");
+    }
+}
+
+/// Check that every command of processes knows what ps calls fields, and that an order by the number of
+/// a processor is told.
+#[test]
+fn names_of_ps_are_fields() {
+    let own = std::process::id().to_string();
+    for command in ["ps", "tree", "watch", "mem"] {
+        let line = [command, "-p", &own, "-o", "pid,rss,%mem", "--sort", "-vsz", "--jsonl"];
+        let once: &[&str] = if command == "watch" { &["-n", "1"] } else { &[] };
+        let row = common::run(&[&line[..], once].concat()).complete();
+        let row = row.lines().find(|line| line.contains("pid")).expect("a row");
+        let row: serde_json::Value = serde_json::from_str(row).expect("an object");
+        assert!(
+            row["rss_bytes"].is_u64() && row["mem_percent"].is_number(),
+            "{command}: {row}"
+        );
+    }
+    for (form, is_told) in [("--bytes", true), ("--jsonl", false)] {
+        let run = run(&["watch", "-n", "1", "-o", "pid", "--sort", "cpu", "-p", &own, form]);
+        assert_eq!(run.stderr.contains("--sort -cpu_percent"), is_told, "{run:?}");
     }
 }
 

@@ -682,3 +682,18 @@ fn a_broker_that_is_not_there_is_an_error() {
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("/nonexistent"), "{}", run.stderr);
 }
+
+/// Check that ports and names of files stay on a narrow terminal.
+#[test]
+fn ends_stay_on_narrow_terminals() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
+    command.args(["inspect", &std::process::id().to_string(), "--all"]);
+    let page = run_on_terminal(&mut command, 80, 24).text();
+    assert!(page.contains(&format!(":{port} ")), "{page}");
+    assert!(
+        page.lines().any(|line| line.trim_end().ends_with("/libc.so.6")),
+        "{page}"
+    );
+}

@@ -454,7 +454,7 @@ fn failures_are_reported() {
         &["mem", "--by", "user", "--sort", "comm"],
         &["mem", "--total", "--limit", "1"],
         &["mem", "--count", "1"],
-        &["mem", "--sort", "pss"],
+        &["mem", "--sort", "psss"],
         &["mem", "--scale", "X"],
     ] {
         let run = run(args);

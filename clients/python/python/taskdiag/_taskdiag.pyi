@@ -570,26 +570,28 @@ class Row:
     @property
     def read_chars(self) -> int | None:
         """Bytes that read system calls returned, of all threads of the process, also of those that
-        ended, and, as all numbers of this group, of children that it waited for. In an answer about
-        threads, of the one thread."""
+        ended, and, as all numbers of this group, of children that have ended and that it waited
+        for. In an answer about threads, of the one thread."""
     @property
     def write_chars(self) -> int | None:
-        """Bytes that write system calls accepted."""
+        """Bytes that write system calls accepted, those of children that it waited for, too."""
     @property
     def read_syscalls(self) -> int | None:
-        """Number of read system calls."""
+        """Number of read system calls, of children that it waited for, too."""
     @property
     def write_syscalls(self) -> int | None:
-        """Number of write system calls."""
+        """Number of write system calls, of children that it waited for, too."""
     @property
     def read_bytes(self) -> int | None:
-        """Bytes read from storage."""
+        """Bytes read from storage, by children that it waited for, too."""
     @property
     def write_bytes(self) -> int | None:
-        """Bytes that it caused to be written to storage, counted when the page cache becomes dirty."""
+        """Bytes that it, or children that it waited for, caused to be written to storage, counted when
+        the page cache becomes dirty."""
     @property
     def cancelled_write_bytes(self) -> int | None:
-        """Bytes of write_bytes that never reached storage, because a file was truncated first."""
+        """Bytes of write_bytes that never reached storage, because a file was truncated first. Those
+        of children that it waited for count, too."""
     @property
     def sig_pending(self) -> int | None:
         """Signals pending for this thread."""

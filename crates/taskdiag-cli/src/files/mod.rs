@@ -183,6 +183,7 @@ impl Args {
                     let message = format!("{error:#}\ntip: -p {} chooses a process", path.display());
                     return Err(message.into());
                 }
+                Err(error) if self.paths.len() == 1 => return Err(error.into()),
                 Err(error) => {
                     say(format_args!("{error:#}"));
                     outcome = Outcome::Partial;

@@ -253,6 +253,9 @@ fn write_in_list(out: &mut Vec<u8>, section: Section, key: &ColumnInfo, (row, ce
     write_cell(out, &key, cell, exact);
 }
 
+/// The last column of a list whose texts may be long paths, of which the ends tell most.
+pub const PATHS: &str = "name";
+
 /// The names of columns, with whether they are numbers, and the cells of rows.
 pub type Texts = (Vec<(&'static str, bool)>, Vec<Vec<String>>);
 
@@ -287,6 +290,9 @@ pub fn texts(section: Section, rows: &[Vec<Cell>]) -> Texts {
 fn of_list(rows: &[Vec<Cell>], keys: &[ColumnInfo], section: Section, look: Look) -> Table {
     let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
     let mut table = indented(keys.iter().map(align), &names);
+    if let [others @ .., PATHS] = &names[..] {
+        table.keep_end(others.len());
+    }
     for row in rows {
         for (index, (key, cell)) in keys.iter().zip(row).enumerate() {
             table.cell(|out| {
@@ -386,6 +392,12 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
         table.cell(|out| put(out, Of::Owners));
         table.cell(|out| put(out, Of::Peers));
     }
+    // The page is about one of the owners: only others are worth their room.
+    let is_shared = |cell: &Cell| matches!(cell.as_ref().map(OwnedValue::value), Ok(Value::Owners([_, _, ..])));
+    if !rows.iter().flatten().any(is_shared) {
+        table.hide(8);
+    }
+    [6, 7].into_iter().for_each(|end| table.keep_end(end));
     table
 }
 

@@ -56,6 +56,8 @@ struct TableColumn {
     width: usize,
     style: fn(&[u8]) -> Style,
     is_hidden: bool,
+    /// Whether long text loses its beginning.
+    keeps_end: bool,
 }
 
 /// The first row, if it is a heading.
@@ -81,6 +83,7 @@ impl Table {
             width: 0,
             style: |_| Style::Plain,
             is_hidden: false,
+            keeps_end: false,
         };
         let columns: Vec<TableColumn> = aligns.into_iter().map(column).collect();
         Table {
@@ -112,6 +115,11 @@ impl Table {
     /// Hides a column.
     pub fn hide(&mut self, column: usize) {
         self.columns[column].is_hidden = true;
+    }
+
+    /// Cuts text of a column at its beginning, not at its end: ports and names of files stay.
+    pub fn keep_end(&mut self, column: usize) {
+        self.columns[column].keeps_end = true;
     }
 
     /// Makes a column at least this wide, for tables that are written before all rows are known.
@@ -244,7 +252,7 @@ impl Layout {
             let style = if self.colored { style(index, text) } else { Style::Plain };
             let padding = room.saturating_sub(width);
             if width > room {
-                self.long(out, text, room, is_last, style);
+                self.long(out, text, (room, columns[index].keeps_end), is_last, style);
             } else if columns[index].align == Align::Right {
                 out.resize(out.len() + padding, b' ');
                 style.apply(out, self.colored, |out| out.extend_from_slice(text));
@@ -261,19 +269,25 @@ impl Layout {
         }
     }
 
-    /// Appends a text that is wider than its column: either its beginning, or all of it on several
-    /// lines.
+    /// Appends a text that is wider than its column: either its beginning or end, or all of it on
+    /// several lines.
     #[cold]
-    fn long(&self, out: &mut Vec<u8>, text: &[u8], room: usize, is_last: bool, style: Style) {
+    fn long(&self, out: &mut Vec<u8>, text: &[u8], (room, keeps_end): (usize, bool), is_last: bool, style: Style) {
         let text = std::str::from_utf8(text).unwrap_or_default();
         if !(is_last && self.wraps) {
-            let (cut, width) = beginning(text, room.saturating_sub(1));
+            let room = room.saturating_sub(1);
+            let cut = if keeps_end {
+                end(text, room)
+            } else {
+                beginning(text, room).0
+            };
+            let mut parts = [cut, self.ellipsis];
+            parts.rotate_left(keeps_end.into());
             style.apply(out, self.colored, |out| {
-                out.extend_from_slice(cut.as_bytes());
-                out.extend_from_slice(self.ellipsis.as_bytes());
+                out.extend_from_slice(parts.concat().as_bytes())
             });
             if !is_last {
-                out.resize(out.len() + room.saturating_sub(1 + width), b' ');
+                out.resize(out.len() + room.saturating_sub(cut.width()), b' ');
             }
             return;
         }
@@ -365,6 +379,12 @@ fn beginning(text: &str, room: usize) -> (&str, usize) {
     (&text[..end], text[..end].width())
 }
 
+/// The longest end of `text` that fits into `room` columns.
+pub fn end(text: &str, room: usize) -> &str {
+    let reversed: String = text.chars().rev().collect();
+    &text[text.len() - beginning(&reversed, room).0.len()..]
+}
+
 /// Lines of at most `room` columns, broken at spaces where possible.
 fn wrap(text: &str, room: usize) -> Vec<&str> {
     let mut lines = Vec::new();
@@ -432,6 +452,15 @@ mod tests {
             table.hide(1);
             assert_eq!(text(&mut table, limit), " 1 x\n12 y\n");
         }
+    }
+
+    /// Check that a column can keep the ends of its texts.
+    #[test]
+    fn ends_can_be_kept() {
+        let path = "/usr/lib/a/long/path/of/a/libx.so";
+        let mut table = filled(&[RIGHT, LEFT], &["1", path, "2", "日本日本日本日本日本日本"]);
+        table.keep_end(1);
+        assert_eq!(text(&mut table, Some(16)), "1 …/of/a/libx.so\n2 …日本日本日本\n");
     }
 
     /// Check that columns are as wide as their widest cell, measured as on a terminal, and that no

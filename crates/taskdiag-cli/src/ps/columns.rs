@@ -210,11 +210,8 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<ColumnContent>, Fai
     match one {
         Some(shows) => Ok(vec![shows]),
         None => {
-            let fields = selection::fields(&[name.to_owned()]).map_err(|_| unknown(name))?;
-            Ok(fields
-                .into_iter()
-                .map(|field| ColumnContent::Native(tasks::shown(field)))
-                .collect())
+            let fields = selection::fields(&[name.to_owned()])?.into_iter();
+            Ok(fields.map(|field| ColumnContent::Native(tasks::shown(field))).collect())
         }
     }
 }

@@ -8,7 +8,7 @@
 
 mod args;
 mod cell;
-mod columns;
+pub mod columns;
 mod forest;
 mod host;
 mod layout;

@@ -63,6 +63,7 @@ pub fn document(contents: Contents) -> Value {
         logged,
         commands,
     } = contents;
+    let is_past = read.is_some();
     let (points, groups, mut incidents, memory, ended) = match read {
         Some(read) => {
             let ended = read.has_events.then_some((read.ended, read.is_told));
@@ -100,7 +101,7 @@ pub fn document(contents: Contents) -> Value {
         "machine": machine(&points),
         "groupings": groupings,
         "incidents": listed.iter().map(incident).collect::<Vec<Value>>(),
-        "incidents_text": incidents_text(left.len()),
+        "incidents_text": incidents_text(is_past, left.len()),
         "present": moment(&present),
         "cache": caches.iter().map(cached).collect::<Vec<Value>>(),
         "ended": ended.map(|(ended, is_told)| ended_rows(ended.into_iter().collect(), is_told)),
@@ -302,7 +303,10 @@ fn cached(tree: &Tree) -> Value {
     json!({ "failed": tree.failed, "rows": tree.rows.iter().map(row).collect::<Vec<Value>>() })
 }
 
-fn incidents_text(left: usize) -> String {
+fn incidents_text(is_past: bool, left: usize) -> String {
+    if !is_past {
+        return "Kills for lack of memory, if the kernel's log names any.".to_owned();
+    }
     let more = match left {
         0 => String::new(),
         left => format!(" {} more are not listed.", left),

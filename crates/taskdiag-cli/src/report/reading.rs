@@ -234,6 +234,8 @@ struct Reader {
     query: Option<Query>,
     snapshot: Snapshot,
     before: Option<Before>,
+    /// When the first sample after the last point was taken.
+    after_ns: Option<i64>,
     /// The boot id and the time since boot of the sample that was read last.
     last: Option<(String, u64)>,
     forks: Vec<Forks>,
@@ -281,6 +283,7 @@ impl Reader {
                 continue;
             }
             self.read.samples += 1;
+            self.after_ns.get_or_insert(time.wall_ns);
             let since_ns = match &self.last {
                 Some((before, boot_ns)) if *before == boot_id => Some(time.boot_ns.saturating_sub(*boot_ns)),
                 _ => None,
@@ -440,7 +443,7 @@ impl Reader {
         self.ended.clear();
         self.exited.clear();
         self.read.boot_id.clone_from(&now.boot_id);
-        self.before = Some(now);
+        (self.before, self.after_ns) = (Some(now), None);
         Ok(())
     }
 
@@ -454,7 +457,8 @@ impl Reader {
             let (wall_ns, what) = if is_other_boot {
                 (boot_ns, IncidentKind::Boot)
             } else {
-                (before.wall_ns, IncidentKind::Gap(now.wall_ns))
+                // The next point can be a later sample than the one that ended the gap.
+                (before.wall_ns, IncidentKind::Gap(self.after_ns.unwrap_or(now.wall_ns)))
             };
             self.read.incidents.push(Incident { wall_ns, what });
             self.read.points.push(Point {

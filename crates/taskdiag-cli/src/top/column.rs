@@ -89,13 +89,10 @@ impl TopColumn {
         }
         match selection::fields(&[name.to_owned()]) {
             Ok(fields) => Ok(fields.into_iter().map(TopColumn::of).collect()),
-            Err(failure) => match field_of(name) {
-                Some(field) => Ok(vec![TopColumn::of(field?)]),
-                // The headings of others are in capitals.
-                None => match name.to_lowercase() {
-                    lower if lower != name => TopColumn::named(&lower).map_err(|_| with_words(failure)),
-                    _ => Err(with_words(failure)),
-                },
+            // The headings of others are in capitals.
+            Err(failure) => match name.to_lowercase() {
+                lower if lower != name => TopColumn::named(&lower).map_err(|_| with_words(failure)),
+                _ => Err(with_words(failure)),
             },
         }
     }

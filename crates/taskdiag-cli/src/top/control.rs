@@ -8,6 +8,7 @@ use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use taskdiag::{Field, Filter, Query};
 use taskdiag_core::names;
+use taskdiag_sys::host::possible_cpus;
 use taskdiag_sys::{priority, signals};
 
 use super::rows::Target;
@@ -74,13 +75,13 @@ fn io_priority(text: &str) -> Option<i32> {
     Some(class << IO_CLASS_SHIFT | level)
 }
 
-/// The processors of a list such as `0-3,5`.
-fn processors(text: &str) -> Option<CpuSet> {
+/// The processors of a list such as `0-3,5`, of which none has a higher number than this.
+fn processors(text: &str, most: usize) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if first > last || last >= CpuSet::MAX_CPU {
+        if first > last || last > most {
             return None;
         }
         (first..=last).for_each(|cpu| set.set(cpu));
@@ -108,25 +109,26 @@ impl ControlKind {
     }
 
     /// What an answer means, or what it can be.
-    pub fn parse(self, text: &str) -> Result<ProcessControl, &'static str> {
+    pub fn parse(self, text: &str) -> Result<ProcessControl, String> {
         let text = text.trim();
+        let last = possible_cpus() - 1;
         let is_nice = |nice: &i32| (-20..=19).contains(nice);
         let (meant, known) = match self {
             ControlKind::Signal => (
                 names::signal(text).map(|number| (number as i32, signal_name(number))),
-                "not a signal: a name such as TERM or HUP, or a number",
+                "not a signal: a name such as TERM or HUP, or a number".to_owned(),
             ),
             ControlKind::Nice => (
                 text.parse().ok().filter(is_nice).map(|nice| (nice, nice.to_string())),
-                "a nice value is a number from -20 to 19",
+                "a nice value is a number from -20 to 19".to_owned(),
             ),
             ControlKind::Io => (
                 io_priority(text).map(|priority| (priority, io_text(priority))),
-                "an I/O priority is none, idle, or best-effort or realtime with a level from 0 to 7: be 4",
+                "an I/O priority is none, idle, or best-effort or realtime with a level from 0 to 7: be 4".to_owned(),
             ),
             ControlKind::Affinity => (
-                processors(text).map(|_| (0, text.to_owned())),
-                "processors are a list of numbers below 1024: 0-3,5",
+                processors(text, last as usize).map(|_| (0, text.to_owned())),
+                format!("processors are a list of numbers from 0 to {last}, such as 0-{last}"),
             ),
         };
         let (number, text) = meant.ok_or(known)?;
@@ -202,7 +204,7 @@ impl ProcessControl {
             }),
             ControlKind::Io => priority::set_io_priority(thread, self.number).map_err(said),
             ControlKind::Affinity => {
-                let set = processors(&self.text).unwrap_or_default();
+                let set = processors(&self.text, CpuSet::MAX_CPU - 1).unwrap_or_default();
                 sched_setaffinity(Some(thread), &set).map_err(|errno| match errno {
                     Errno::INVAL => "none of these processors is there for it".to_owned(),
                     errno => said(errno),
@@ -328,7 +330,8 @@ mod tests {
             (ControlKind::Io, "idle 3", None),
             (ControlKind::Io, "be 8", None),
             (ControlKind::Io, "", None),
-            (ControlKind::Affinity, " 0-3,5 ", Some((0, "0-3,5"))),
+            (ControlKind::Affinity, " 0-0,0 ", Some((0, "0-0,0"))),
+            (ControlKind::Affinity, "0,1023", None),
             (ControlKind::Affinity, "3-0", None),
             (ControlKind::Affinity, "0-99999999999", None),
             (ControlKind::Affinity, "", None),
@@ -370,7 +373,9 @@ mod tests {
         assert_eq!(ControlKind::Io.now(&target), "idle");
         assert_eq!(ControlKind::Affinity.now(&target), "0");
         // The kernel takes what is there, and does not say what it left out.
-        let some = control(ControlKind::Affinity, "0,1023").apply(&target);
+        let mut some = control(ControlKind::Affinity, "0");
+        some.text.push_str(",1023");
+        let some = some.apply(&target);
         assert!(some.is_err_and(|said| said.starts_with("it may use 0 now")));
         assert_eq!(control(ControlKind::Signal, "TERM").apply(&target), Ok(()));
         child.wait().expect("it ends");

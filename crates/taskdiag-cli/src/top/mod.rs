@@ -227,7 +227,7 @@ impl Args {
         view.mouse &= !self.no_mouse;
         view.kernel |= self.selection.may_mean_kernel();
         if let Some(order) = &self.sort {
-            view.order = Order::named(order)?;
+            settings::setting("sort").set(view, order)?;
         }
         if let Some(order) = self.fields.as_deref().and_then(Order::of_top) {
             view.order = order;

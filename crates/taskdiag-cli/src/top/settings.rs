@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{major, minor};
+use taskdiag::Field;
 
-use super::column::{Order, Set};
+use super::column::{Order, Set, SortKey};
 use super::draw::HeaderPart;
 use super::rows::Rows;
 use super::view::{chosen_columns, View};
@@ -90,7 +91,13 @@ pub const SETTINGS: &[Setting] = &[
         about: "a field, with a minus in front if the largest comes first",
         choices: &[],
         get: |view| view.order.text(),
-        put: |view, text| meant(Order::named(text)).map(|order| view.order = order),
+        put: |view, text| {
+            view.order = meant(Order::named(text))?;
+            if view.order.key == SortKey::Field(Field::Processor) {
+                view.say(selection::SORTED_BY_PROCESSOR, false);
+            }
+            Ok(())
+        },
     },
     Setting {
         key: "column_set",
@@ -107,7 +114,10 @@ pub const SETTINGS: &[Setting] = &[
         about: "fields with commas between them; empty: those of the set",
         choices: &[],
         get: |view| view.columns.clone(),
-        put: |view, text| meant(chosen_columns(text, Vec::new())).map(|_| view.columns = text.to_owned()),
+        put: |view, text| {
+            let text = text.strip_suffix(',').unwrap_or(text);
+            meant(chosen_columns(text, Vec::new())).map(|_| view.columns = text.to_owned())
+        },
     },
     Setting {
         key: "filter",

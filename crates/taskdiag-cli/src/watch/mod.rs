@@ -259,13 +259,16 @@ fn named(name: &str) -> Result<Vec<usize>, Failure> {
         return Ok(vec![rate.column()]);
     }
     let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
-    let column = |field: Field| match field {
-        // A group of fields includes it. While watching, it refers to the time since the previous
-        // sample.
+    Ok(fields.into_iter().map(column).collect())
+}
+
+/// The column of a field. A group and names of ps(1) can stand for the share of a processor, which is
+/// that since the previous sample here.
+fn column(field: Field) -> usize {
+    match field {
         Field::CpuPercent => Rate::Cpu.column(),
         field => field as usize,
-    };
-    Ok(fields.into_iter().map(column).collect())
+    }
 }
 
 /// The columns that `-o` options name, or the default columns.
@@ -286,10 +289,9 @@ fn shown(request: &Watch<'_>) -> Result<Vec<ListingColumn>, Failure> {
 fn sort_keys(lists: &[String], usual: &str) -> Result<Vec<SortBy<usize>>, Failure> {
     let usual = [usual.to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |name| match (Rate::named(name), name.parse::<Field>()) {
-        (Some(rate), _) => Ok(rate.column()),
-        (None, Ok(field)) => Ok(field as usize),
-        (None, Err(error)) => Err(unknown(Failure::Unanswered(format!("{error}")))),
+    SortBy::parse(lists, |name| match Rate::named(name) {
+        Some(rate) => Ok(rate.column()),
+        None => selection::field(name).map(column).map_err(unknown),
     })
 }
 
@@ -320,6 +322,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     options.check_endless(request.count)?;
     let shown = shown(&request)?;
     let sort = sort_keys(request.sort, preset.sort)?;
+    if options.format() == Format::Table && sort.iter().any(|by| by.key == Field::Processor as usize) {
+        say(selection::SORTED_BY_PROCESSOR);
+    }
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let of_shown = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
     let of_order = sort.iter().fold(Fields::NONE, |fields, by| fields | fields_of(by.key));

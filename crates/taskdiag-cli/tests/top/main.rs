@@ -207,9 +207,9 @@ fn signals_are_confirmed() {
     top.press("y");
     top.wait_for(&format!("the processors of {pid} are 0 now"));
     assert_eq!(status(&pid, "Cpus_allowed_list"), "0");
-    top.press("a\x15900\ry");
-    top.wait_for("none of these processors is there for it");
-    top.press("k\x15kill\r");
+    top.press("a\x15900\r");
+    top.wait_for("processors are a list of numbers from 0 to");
+    top.press("\x07k\x15kill\r");
     top.wait_for("send SIGKILL");
     top.press("y");
     top.wait_for("SIGKILL was sent");

@@ -230,15 +230,15 @@ macro_rules! with_rows {
             "Path of its cgroup in the unified (version 2) hierarchy, as seen from the reader's cgroup namespace.", [attr CGROUP_PATH];
 
         ReadChars read_chars: u64, Io Bytes, [io rchar],
-            "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that it waited for. In an answer about threads, of the one thread.";
-        WriteChars write_chars: u64, Io Bytes, [io wchar], "Bytes that write system calls accepted.";
-        ReadSyscalls read_syscalls: u64, Io Count, [io syscr], "Number of read system calls.";
-        WriteSyscalls write_syscalls: u64, Io Count, [io syscw], "Number of write system calls.";
-        ReadBytes read_bytes: u64, Io Bytes, [io read_bytes], "Bytes read from storage.";
+            "Bytes that read system calls returned, of all threads of the process, also of those that ended, and, as all numbers of this group, of children that have ended and that it waited for. In an answer about threads, of the one thread.";
+        WriteChars write_chars: u64, Io Bytes, [io wchar], "Bytes that write system calls accepted, those of children that it waited for, too.";
+        ReadSyscalls read_syscalls: u64, Io Count, [io syscr], "Number of read system calls, of children that it waited for, too.";
+        WriteSyscalls write_syscalls: u64, Io Count, [io syscw], "Number of write system calls, of children that it waited for, too.";
+        ReadBytes read_bytes: u64, Io Bytes, [io read_bytes], "Bytes read from storage, by children that it waited for, too.";
         WriteBytes write_bytes: u64, Io Bytes, [io write_bytes],
-            "Bytes that it caused to be written to storage, counted when the page cache becomes dirty.";
+            "Bytes that it, or children that it waited for, caused to be written to storage, counted when the page cache becomes dirty.";
         CancelledWriteBytes cancelled_write_bytes: u64, Io Bytes, [io cancelled_write_bytes],
-            "Bytes of write_bytes that never reached storage, because a file was truncated first.";
+            "Bytes of write_bytes that never reached storage, because a file was truncated first. Those of children that it waited for count, too.";
 
         SigPending sig_pending: Mask, Signals Signals, [status SigPnd], "Signals pending for this thread.";
         SigSharedPending sig_shared_pending: Mask, Signals Signals, [status ShdPnd], "Signals pending for the process.";

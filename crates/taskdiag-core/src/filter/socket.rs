@@ -9,6 +9,9 @@ use crate::field::Field;
 use crate::socket::{Row, Socket, SocketField};
 use crate::value::Value;
 
+/// What is said to those who ask for the name of a user.
+const UID_HAS_NAMES: &str = ": uid has names, as in uid == 'root'";
+
 /// An expression over fields of sockets, such as `state == 'ESTAB' and remote_port in (80, 443)`.
 ///
 /// The language is that of [`Filter::parse`]. `pid`, `comm` and `fd` are fields of an owner: the
@@ -34,12 +37,8 @@ impl SocketFilter {
     pub fn parse_with_names(text: &str, user: &dyn Fn(&[u8]) -> Option<u32>) -> Result<SocketFilter, ParseError> {
         let column = |word: &str| {
             let field = SocketField::of_filter(word).map(Column::from);
-            let of_uid = if word == "user" {
-                ": uid has names, as in uid == 'root'"
-            } else {
-                ""
-            };
-            Some(field.map_err(|error| format!("{error}{of_uid}")))
+            let hint = if word == "user" { UID_HAS_NAMES } else { "" };
+            Some(field.map_err(|error| format!("{error}{hint}")))
         };
         Filter::parse_with_columns(text, &|_, name| user(name), &|_| None, &column).map(SocketFilter)
     }

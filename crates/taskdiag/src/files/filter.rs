@@ -125,6 +125,7 @@ mod tests {
             "{}",
             message("knd == 'x'")
         );
+        assert!(message("kind == 'EPOLL'").contains("here it is anon_kind == 'epoll'"));
         assert!(message("peers == 1").contains("unknown field"));
         assert!(message("kind == 1").contains("text in quotes"));
         assert!(message("size_bytes > 5s").contains("units of bytes"));

@@ -5,8 +5,9 @@ use taskdiag::{Absent, Field, Identity, Task};
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
-use crate::inspect::{Section, Shape, Texts, NAMESPACES, SECTIONS};
+use crate::inspect::{Section, Shape, Texts, NAMESPACES, PATHS, SECTIONS};
 use crate::output::cell::{formatted, Cells};
+use crate::output::table::end;
 use crate::output::{people, tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
 use crate::top::details::{Details, Lists};
@@ -107,7 +108,9 @@ fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Sce
         _ => match &details.lists {
             None => Vec::new(),
             Some(Err(reason)) => vec![vec![(sentence(reason), palette.error())]],
-            Some(Ok(found)) => lists(found, palette),
+            // What is cut can be scrolled to.
+            Some(Ok(found)) if scene.view.shift > 0 => lists(found, usize::MAX, palette),
+            Some(Ok(found)) => lists(found, body.width.into(), palette),
         },
     }
 }
@@ -141,13 +144,13 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 }
 
 /// The lines of the lists of a page, after what is missing in them.
-fn lists(lists: &Lists, palette: Palette) -> Vec<Line> {
+fn lists(lists: &Lists, width: usize, palette: Palette) -> Vec<Line> {
     let mut lines = Vec::new();
     if !lists.missing.is_empty() {
         lines.push(vec![(format!("not all: {}", lists.missing), palette.warning())]);
     }
     for texts in &lists.lists {
-        lines.extend(list(texts, palette));
+        lines.extend(list(texts, width, palette));
         if texts.1.is_empty() && lists.missing.is_empty() {
             lines.push(vec![("none".to_owned(), palette.dim())]);
         }
@@ -155,8 +158,9 @@ fn lists(lists: &Lists, palette: Palette) -> Vec<Line> {
     lines
 }
 
-/// The lines of a list: the headings, and a line for each row.
-fn list((columns, rows): &Texts, palette: Palette) -> Vec<Line> {
+/// The lines of a list: the headings, and a line for each row. Of a path in the last column, the end is
+/// shown where there is no room in this width.
+fn list((columns, rows): &Texts, limit: usize, palette: Palette) -> Vec<Line> {
     let width = |at: usize| {
         let texts = rows
             .iter()
@@ -165,6 +169,12 @@ fn list((columns, rows): &Texts, palette: Palette) -> Vec<Line> {
         texts.chain([columns[at].0.len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let before: usize = widths.iter().rev().skip(1).map(|width| width + 1).sum();
+    let room = limit.saturating_sub(before).max(1);
+    let shown = |at: usize, text: &str| match columns[at].0 {
+        PATHS if at > 0 && canvas::width(text) > room => format!("<{}", end(text, room - 1)),
+        _ => text.to_owned(),
+    };
     let aligned = |at: usize, text: &str| {
         let padding = " ".repeat(widths[at].saturating_sub(canvas::width(text)));
         if columns[at].1 {
@@ -182,7 +192,7 @@ fn list((columns, rows): &Texts, palette: Palette) -> Vec<Line> {
     for row in rows {
         let line = row.iter().enumerate().map(|(at, text)| {
             let style = if at == 0 { palette.label() } else { Style::new() };
-            (aligned(at, text), style)
+            (aligned(at, &shown(at, text)), style)
         });
         lines.push(line.collect());
     }

@@ -370,6 +370,9 @@ fn pages_are_drawn() {
                 "{page:?}: {lines:#?}"
             );
             assert!(lines[1].contains(&format!(" {} ", page.title())), "{lines:#?}");
+            // The names of files are there, also where their directories are not.
+            let has_name = lines.iter().any(|line| line.trim_end().ends_with("/libc.so.6"));
+            assert!(page != Page::Maps || size.0 < 80 || has_name, "{lines:#?}");
         }
     }
     let inquiry = Inquiry {

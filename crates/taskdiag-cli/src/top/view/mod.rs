@@ -415,7 +415,7 @@ impl View {
             Action::Redraw => return Some(Effect::Redraw),
             Action::Now => return Some(Effect::Now),
             Action::Help => self.screen = Screen::Help(0),
-            Action::Setup => self.screen = Screen::Setup(0),
+            Action::Setup => (self.screen, self.shift) = (Screen::Setup(0), 0),
             Action::Remove | Action::Close | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
             Action::Details => self.open(table),
             Action::Choose(row) if self.follow && self.cursor == row => self.open(table),
@@ -429,6 +429,7 @@ impl View {
             Action::Reverse => self.order.descending = !self.order.descending,
             Action::MemoryColumns => {
                 self.columns.clear();
+                self.shift = 0;
                 self.set = if self.set == Set::Memory {
                     Set::Usual
                 } else {
@@ -438,7 +439,7 @@ impl View {
             Action::Tree => self.show_rows(self.rows.toggled(Rows::Tree)),
             Action::Threads => self.show_rows(self.rows.toggled(Rows::Threads)),
             Action::Kernel => self.kernel = !self.kernel,
-            Action::Command => self.command = (self.command + 1) % commands(false).len(),
+            Action::Command => (self.command, self.shift) = ((self.command + 1) % commands(false).len(), 0),
             Action::By => self.show_rows(self.rows.next_by()),
             Action::Follow => self.follow = !self.follow,
             Action::Pause => self.paused = !self.paused,
@@ -491,15 +492,15 @@ impl View {
         }
     }
 
-    /// Asks for the value of a setting. Without columns of one's own, those of the set are there.
+    /// Asks for the value of a setting. Without columns of one's own, those of the set are there; more can
+    /// follow.
     pub fn ask_setting(&mut self, key: &'static str) {
         let value = match key {
             "columns" => self
                 .shown()
                 .into_iter()
-                .map(TopColumn::name)
-                .collect::<Vec<_>>()
-                .join(","),
+                .map(|column| format!("{},", column.name()))
+                .collect(),
             _ => (setting(key).get)(self),
         };
         self.ask(Question::Setting(key), value);
@@ -529,10 +530,11 @@ impl View {
         });
     }
 
-    /// Shows other rows. A sum is none of the processes, nor of the sums by something else.
+    /// Shows other rows, whose last column may be another. A sum is none of the processes, nor of the sums
+    /// by something else.
     fn show_rows(&mut self, rows: Rows) {
         self.follow &= !matches!((self.rows, rows), (Rows::By(_), _) | (_, Rows::By(_)));
-        self.rows = rows;
+        (self.rows, self.shift) = (rows, 0);
     }
 
     /// Asks about processes or threads. A signal is for processes, for each once.
@@ -716,9 +718,11 @@ impl View {
         }
         match prompt.question {
             Question::Users => self.users = text,
-            Question::Setting(key) => setting(key)
-                .set(self, &text)
-                .unwrap_or_else(|message| self.say(message, true)),
+            Question::Setting(key) => {
+                self.shift = 0;
+                let set = setting(key).set(self, &text);
+                set.unwrap_or_else(|message| self.say(message, true));
+            }
             Question::Search if text.is_empty() => self.search = text,
             Question::Search => {
                 // With this, the next sample has what the rows that are not on the screen lack.
@@ -759,7 +763,7 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
             users::users(&names).err().and_then(failed)
         }
         Question::Time => history::moment(text).err().map(|message| (message, None)),
-        Question::About(kind, _) => kind.parse(text).err().map(|known| (known.to_owned(), None)),
+        Question::About(kind, _) => kind.parse(text).err().map(|known| (known, None)),
         Question::Search | Question::Confirm(_) => None,
     }
 }

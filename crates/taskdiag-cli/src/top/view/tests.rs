@@ -296,9 +296,9 @@ fn what_can_not_be_undone_is_confirmed() {
         press(&mut view, &table, b"\x15-5\ry"),
         [Effect::Control(control(ControlKind::Nice, "-5"), vec![target.clone()])]
     );
-    let affinity = control(ControlKind::Affinity, "0-3,5");
+    let affinity = control(ControlKind::Affinity, "0-0,0");
     assert_eq!(
-        press(&mut view, &table, b"a\x150-3,5\ry"),
+        press(&mut view, &table, b"a\x150-0,0\ry"),
         [Effect::Control(affinity, vec![target.clone()])]
     );
     let io = control(ControlKind::Io, "be 2");
@@ -496,6 +496,11 @@ fn columns_and_delays_are_typed() {
     press(&mut view, &table, b"f\x15pid,nosuch\r");
     assert!(view.prompt.take().is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(view.shown(), shown);
+    // What is typed follows the columns that are there, or nothing does.
+    press(&mut view, &table, b"frss\r");
+    assert_eq!(view.shown(), [&shown[..], &[TopColumn::of(Field::RssBytes)]].concat());
+    press(&mut view, &table, b"f\r");
+    assert_eq!(view.columns, "pid,comm,write_bytes_per_s,rss_bytes");
     press(&mut view, &table, b"m");
     assert!(view.shown().contains(&TopColumn::of(Field::PssBytes)));
     press(&mut view, &table, b"d\x150.5\r");
@@ -503,4 +508,27 @@ fn columns_and_delays_are_typed() {
     press(&mut view, &table, b"d\x150\r");
     assert!(view.prompt.is_some_and(|prompt| prompt.error.is_some()));
     assert_eq!(view.delay, Duration::from_millis(500));
+}
+
+/// Check that the last column is shown from its beginning where its text is another.
+#[test]
+fn another_last_column_is_not_scrolled() {
+    let table = fake(3);
+    for keys in [&b"p"[..], b"m", b"t", b"H", b"b", b"f\x15pid\r", b"SS"] {
+        let mut view = View::default();
+        press(&mut view, &table, b"\x1b[C\x1b[C");
+        assert!(view.shift > 0);
+        press(&mut view, &table, b"\x1b[B");
+        assert!(view.shift > 0);
+        press(&mut view, &table, keys);
+        assert_eq!(view.shift, 0, "{}", keys.escape_ascii());
+    }
+}
+
+/// Check that an order by the number of a processor says what else may be meant.
+#[test]
+fn an_order_by_cpu_says_what_that_is() {
+    let (mut view, table) = (View::default(), fake(3));
+    press(&mut view, &table, b"o\x15-cpu\r");
+    assert!(view.message.is_some_and(|message| message.text.contains("cpu_percent")));
 }
