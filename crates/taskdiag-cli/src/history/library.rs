@@ -94,17 +94,6 @@ pub fn with_damages(message: &str, damages: &[String]) -> String {
     message.to_owned() + &lines.collect::<String>()
 }
 
-/// The outcome of reading a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentEnd {
-    /// It was read to its end, or to the requested time.
-    Whole,
-    /// The last sample is incomplete; it has this many bytes.
-    Torn(usize),
-    /// The segment is damaged.
-    Broken(Broken),
-}
-
 impl Library {
     /// Opens the directory of a recording.
     pub fn open(path: &Path) -> Result<Library, Failure> {
@@ -267,7 +256,7 @@ impl Library {
                 }
             };
             let (decoder, has_sample, rest) = seek(decoder, wall_ns);
-            if let SegmentEnd::Broken(broken) = rest {
+            if let Err(broken) = rest {
                 damages.push(format!("{}: {broken}", segment.name));
             }
             if has_sample {
@@ -306,22 +295,16 @@ fn near_ns(decoder: &Decoder) -> i64 {
     far_ns(decoder.about.every_ns).max(MIN_NS)
 }
 
-/// Reads a segment up to the last sample at or before a time. Returns whether there was one.
-pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, SegmentEnd) {
+/// Reads a segment up to the last sample at or before a time. Returns whether there was one, and how
+/// reading ended.
+pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Result<End, Broken>) {
     let mut has_sample = false;
-    loop {
-        // Times ascend within a segment.
-        if decoder
-            .next_time()
-            .is_some_and(|Time { wall_ns: next, .. }| next > wall_ns)
-        {
-            return (decoder, has_sample, SegmentEnd::Whole);
+    // Times ascend within a segment.
+    while decoder.next_time().is_none_or(|next| next.wall_ns <= wall_ns) {
+        if let Some(end) = decoder.advance().transpose() {
+            return (decoder, has_sample, end);
         }
-        match decoder.advance() {
-            Ok(None) => has_sample = true,
-            Ok(Some(End::Whole)) => return (decoder, has_sample, SegmentEnd::Whole),
-            Ok(Some(End::Torn(bytes))) => return (decoder, has_sample, SegmentEnd::Torn(bytes)),
-            Err(broken) => return (decoder, has_sample, SegmentEnd::Broken(broken)),
-        }
+        has_sample = true;
     }
+    (decoder, has_sample, Ok(End::Whole))
 }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use taskdiag::Value;
+use taskdiag_history::decode::End;
 use taskdiag_history::About;
 
 use super::export;
-use super::library::{far_ns, seek, torn, Library, Segment, SegmentEnd};
+use super::library::{far_ns, seek, torn, Library, Segment};
 use super::time;
 use crate::outcome::{counted, print, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
@@ -113,9 +114,9 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
     contents.about = outline.about.unwrap_or_default();
     if let Some(decoder) = decoder.filter(|_| verify) {
         contents.damage = match seek(decoder, i64::MAX).2 {
-            SegmentEnd::Whole => contents.damage,
-            SegmentEnd::Torn(bytes) => Some(torn(bytes)),
-            SegmentEnd::Broken(broken) => Some(broken.to_string()),
+            Ok(End::Whole) => contents.damage,
+            Ok(End::Torn(bytes)) => Some(torn(bytes)),
+            Err(broken) => Some(broken.to_string()),
         };
     }
     contents
