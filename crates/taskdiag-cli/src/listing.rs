@@ -370,7 +370,7 @@ impl TaskRows<'_> {
         for (index, task) in self.tasks.iter().enumerate() {
             let task = late.as_mut().map_or(*task, |late| late.task(task, 0));
             rows.row(|column| match self.fields.get(column) {
-                Some(&field) => absences.value(&task, field),
+                Some(&field) => absences.value(&task, field as usize),
                 None => Ok(Value::Unsigned(self.depths.map_or(0, |depths| depths[index].into()))),
             })?;
         }

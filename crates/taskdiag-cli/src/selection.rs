@@ -55,7 +55,7 @@ pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortBy<Field>], absences: &mut 
 pub fn key<'a>(task: &Task<'a>, field: Field, absences: &mut Absences) -> Option<Key<'a>> {
     let value = task.value(field);
     if let Err(reason) = value {
-        absences.count(field, reason.as_str());
+        absences.count(field as usize, reason.as_str());
     }
     value.ok().map(Key::from)
 }

@@ -123,7 +123,7 @@ fn report(parts: &[PagePart<'_>]) -> Outcome {
         for &field in part.section.fields() {
             if let Err(reason) = task.value(field) {
                 if reason != Absent::Unsupported {
-                    absences.count(field, reason.as_str());
+                    absences.count(field as usize, reason.as_str());
                 }
             }
         }

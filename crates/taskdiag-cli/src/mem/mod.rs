@@ -19,7 +19,6 @@ use crate::listing::{Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Scale};
 use crate::output::listing::{CompositeCell, Form, ListingColumn};
-use crate::output::relation::Index as _;
 use crate::output::table::Align;
 use crate::output::tasks::{self, shown_as};
 use crate::quantity::{self, Limit};
@@ -143,11 +142,11 @@ const AGE: ListingColumn = ListingColumn::made("AGE", &AGE_IN_SECONDS);
 static AGE_IN_SECONDS: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::RollupAgeNs as usize],
-    write: |out, row, cells| match row.cell(Field::RollupAgeNs.index()) {
+    write: |out, row, cells| match row.cell(Field::RollupAgeNs as usize) {
         Ok(Value::Unsigned(ns)) if !cells.exact => {
             out.extend_from_slice(format!("{:.1}s", ns as f64 / 1e9).as_bytes());
         }
-        other => cells.cell(out, &tasks::RELATION[Field::RollupAgeNs.index()], other),
+        other => cells.cell(out, &tasks::RELATION[Field::RollupAgeNs as usize], other),
     },
 };
 

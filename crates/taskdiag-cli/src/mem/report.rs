@@ -66,7 +66,7 @@ impl Report<'_> {
         let mut missing = Absences::default();
         for task in &tasks {
             for &field in &of_all {
-                let _ = missing.value(task, field);
+                let _ = missing.value(task, field as usize);
             }
         }
         let count = tasks.len();

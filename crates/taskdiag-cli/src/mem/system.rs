@@ -43,7 +43,7 @@ impl Tally {
     /// Adds a process.
     pub fn add(&mut self, task: &Task<'_>, missing: &mut Absences) {
         for field in FIELDS {
-            let _ = missing.value(task, field);
+            let _ = missing.value(task, field as usize);
         }
         match FIELDS.map(|field| task.value(field)) {
             [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {

@@ -137,30 +137,6 @@ impl Row for &[Cell<'_>] {
     }
 }
 
-/// The index of a column.
-pub trait Index: Copy {
-    /// The index.
-    fn index(self) -> usize;
-}
-
-impl Index for usize {
-    fn index(self) -> usize {
-        self
-    }
-}
-
-impl Index for Field {
-    fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl Index for EventField {
-    fn index(self) -> usize {
-        self as usize
-    }
-}
-
 /// Counts missing values by column and reason while rows are written.
 #[derive(Clone, Debug, Default)]
 pub struct Absences {
@@ -182,8 +158,8 @@ pub const REASONS: [Absent; 7] = [
 impl Absences {
     /// The value in a column. Counts a missing value.
     #[inline]
-    pub fn value<'a, R: Row + ?Sized>(&mut self, row: &'a R, column: impl Index) -> Cell<'a> {
-        let cell = row.cell(column.index());
+    pub fn value<'a, R: Row + ?Sized>(&mut self, row: &'a R, column: usize) -> Cell<'a> {
+        let cell = row.cell(column);
         if let Err(reason) = cell {
             self.count(column, reason);
         }
@@ -192,9 +168,8 @@ impl Absences {
 
     /// Counts a missing value.
     #[cold]
-    pub fn count(&mut self, column: impl Index, reason: &'static str) {
+    pub fn count(&mut self, column: usize, reason: &'static str) {
         if let Some(index) = REASONS.iter().position(|reported| reported.as_str() == reason) {
-            let column = column.index();
             if self.counts.len() <= column {
                 self.counts.resize(column + 1, [0; REASONS.len()]);
             }
@@ -205,7 +180,7 @@ impl Absences {
     /// The counts, except for some fields of tasks.
     pub fn without(mut self, fields: &[Field]) -> Absences {
         for field in fields {
-            if let Some(counts) = self.counts.get_mut(field.index()) {
+            if let Some(counts) = self.counts.get_mut(*field as usize) {
                 *counts = [0; REASONS.len()];
             }
         }
@@ -240,7 +215,7 @@ pub mod tests {
 
     impl Row for TestRow<'_> {
         fn cell(&self, column: usize) -> Cell<'_> {
-            let found = self.0.iter().find(|(has, _)| has.index() == column);
+            let found = self.0.iter().find(|(has, _)| *has as usize == column);
             let value = found.map_or(Err(Absent::NotAsked), |(_, value)| *value);
             value.map_err(Absent::as_str)
         }
@@ -258,11 +233,11 @@ pub mod tests {
             (Field::Pid, Ok(Value::Unsigned(1))),
         ]);
         for field in [Field::NsNet, Field::NsMnt, Field::Cmdline, Field::Pid] {
-            let _ = absences.value(&row, field);
+            let _ = absences.value(&row, field as usize);
         }
         assert_eq!(
             absences.summary(),
-            [(vec![Field::NsMnt.index(), Field::NsNet.index()], Absent::Denied, 1)]
+            [(vec![Field::NsMnt as usize, Field::NsNet as usize], Absent::Denied, 1)]
         );
     }
 

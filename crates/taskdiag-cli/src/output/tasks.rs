@@ -6,7 +6,7 @@ use taskdiag::{Arguments, Field, Fields, Value};
 
 use super::cell::command_line;
 use super::listing::{CompositeCell, Content, ListingColumn};
-use super::relation::{ColumnInfo, Index as _, Row};
+use super::relation::{ColumnInfo, Row};
 use super::table::{Align, Table};
 use super::terminal::Style;
 use super::{people, text};
@@ -55,7 +55,7 @@ pub fn table(columns: &[ListingColumn], rows: usize, header: bool) -> Table {
 
 /// The value of a field, if there is one.
 fn value(row: &dyn Row, field: Field) -> Option<Value<'_>> {
-    row.cell(field.index()).ok()
+    row.cell(field as usize).ok()
 }
 
 /// The name of the effective user.

@@ -108,7 +108,7 @@ fn lacks(answers: &Answers) -> Outcome {
     let tasks = answers.tasks();
     let mut missing = Absences::default();
     for task in &tasks {
-        let _ = missing.value(task, Field::PssBytes);
+        let _ = missing.value(task, Field::PssBytes as usize);
     }
     answers.report(&[(&missing, tasks.len())])
 }

@@ -56,7 +56,9 @@ impl<'a> Screen<'a> {
     pub fn count(&mut self, which: usize, fields: Fields, tasks: &[RatedTask<'_>]) {
         let mut missing = Absences::default();
         for row in tasks {
-            fields.iter().for_each(|field| _ = missing.value(&row.task, field));
+            fields
+                .iter()
+                .for_each(|field| _ = missing.value(&row.task, field as usize));
         }
         let all = |absences: &Absences| absences.summary().iter().map(|(.., count)| count).sum::<u32>();
         if all(&missing) > all(&self.missing[which].0) {

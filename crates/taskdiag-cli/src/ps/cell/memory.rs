@@ -4,7 +4,6 @@ use taskdiag::{Absent, Field, Value};
 
 use super::Cell;
 use crate::output::people;
-use crate::output::relation::Index as _;
 
 impl Cell<'_> {
     /// An amount of memory in bytes. Kernel threads and zombies have no memory: 0.
@@ -49,8 +48,8 @@ impl Cell<'_> {
     /// task; without that, the size is known in whole pages.
     fn code_bytes(&mut self) -> Result<u64, &'static str> {
         match (
-            self.task.cell(Field::StartCode.index()),
-            self.task.cell(Field::EndCode.index()),
+            self.task.cell(Field::StartCode as usize),
+            self.task.cell(Field::EndCode as usize),
         ) {
             (Ok(Value::Mask(start)), Ok(Value::Mask(end))) => Ok(end.saturating_sub(start)),
             _ => self.memory(Field::TextBytes),

@@ -19,7 +19,7 @@ use taskdiag::{Field, Kind, Value};
 
 use super::host::Host;
 use crate::output::people;
-use crate::output::relation::{Absences, Index as _, Row, NONE};
+use crate::output::relation::{Absences, Row, NONE};
 use crate::output::text::{all, changes_the_display};
 
 const SECOND: u64 = 1_000_000_000;
@@ -39,9 +39,9 @@ pub struct Cell<'a> {
 }
 impl<'a> Cell<'a> {
     fn value(&mut self, field: Field) -> Result<Value<'a>, &'static str> {
-        let value = self.task.cell(field.index());
+        let value = self.task.cell(field as usize);
         if let (Err(reason), Some(missing)) = (value, self.missing.as_deref_mut()) {
-            missing.count(field, reason);
+            missing.count(field as usize, reason);
         }
         value
     }
