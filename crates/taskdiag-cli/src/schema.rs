@@ -6,7 +6,7 @@ use std::iter;
 
 use clap::Args as ClapArgs;
 use serde_json::{json, Map, Value};
-use taskdiag::{EventField, Field, Kind};
+use taskdiag::{Field, Kind};
 
 use crate::choice::unknown;
 use crate::grouping::{self, Grouping, Sum};
@@ -15,7 +15,7 @@ use crate::outcome::{print, Failure, Outcome};
 use crate::output::names::NameKind;
 use crate::output::relation::ColumnInfo;
 use crate::watch::{net, Rate};
-use crate::{cache, doctor, fields, files, maps, mem, normalize, sockets};
+use crate::{cache, doctor, events, fields, files, maps, mem, normalize, sockets};
 
 /// Print a JSON Schema, or the names of all schemas
 #[derive(Debug, ClapArgs)]
@@ -56,7 +56,6 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let sockets_by = of_row(group_keys::<sockets::Sum>(&of_sockets), "Sockets added up.");
     let each_socket = of_row(of_columns(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
-    let events = EventField::ALL.iter().map(|&field| ColumnInfo::of_event(field));
     vec![
         ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
         of("cache", cached),
@@ -66,7 +65,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
             "doctor",
             document(&["doctor"], of_keys(&doctor::RELATION), &doctor_members()),
         ),
-        of("events", of_row(with_names(events), "An event.")),
+        of("events", of_row(with_names(events::RELATION.into_iter()), "An event.")),
         of("fields", of_keys(&fields::RELATION)),
         ("files", document(&["files"], of_keys(&files::RELATION), &files)),
         ("files-by", document(&["files"], files_by, &files)),

@@ -25,6 +25,7 @@ use crate::source::{parser, sources, Choices, ForcedSource};
 pub use cgroups::Cgroups;
 use filter::Filter;
 pub use stop::Stop;
+pub use writer::RELATION;
 
 /// Show processes as they start (fork), run another program (exec) and end (exit), until Ctrl-C
 ///

@@ -1,7 +1,6 @@
 //! Writes events, row by row as they arrive.
 
 use std::io;
-use std::sync::LazyLock;
 
 use taskdiag::events::{EventSource, Lost};
 use taskdiag::{Event, EventField, Group, Kind, Value};
@@ -11,18 +10,13 @@ use crate::outcome::Failure;
 use crate::output::cell::{formatted, Cells};
 use crate::output::document::{counters, Head};
 use crate::output::listing::{CompositeCell, Content, DefaultColumns, Form, Layout, Listing, ListingColumn};
-use crate::output::relation::{Absences, Cell, ColumnInfo, Row};
+use crate::output::relation::{columns_of, Absences, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::terminal::Style;
 use crate::output::text;
 
 /// The columns of events: [`EventField::ALL`].
-pub static RELATION: LazyLock<Vec<ColumnInfo>> = LazyLock::new(|| {
-    EventField::ALL
-        .iter()
-        .map(|&field| ColumnInfo::of_event(field))
-        .collect()
-});
+pub const RELATION: [ColumnInfo; EventField::ALL.len()] = columns_of!(EventField::ALL);
 
 const fn column(heading: &'static str, field: EventField, width: usize) -> ListingColumn {
     ListingColumn {

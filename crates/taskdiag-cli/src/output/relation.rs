@@ -70,11 +70,6 @@ impl ColumnInfo {
         }
     }
 
-    /// The column of an event's field.
-    pub fn of_event(field: EventField) -> ColumnInfo {
-        column(field.name(), field.kind(), field.meaning())
-    }
-
     /// The kind of names that the values have, if they have names.
     pub fn names(&self) -> Option<NameKind> {
         match self.kind {

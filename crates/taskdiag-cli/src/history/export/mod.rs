@@ -19,7 +19,7 @@ use super::time;
 use crate::events::Stop;
 use crate::outcome::{counted, say, Failure, Outcome};
 use sheet::{period, Sheet};
-use tables::{TableInfo, CGROUPS_AT, EVENTS_AT, MEMORY_AT, PROCESSES_AT, PROGRAMS_AT, TABLES};
+use tables::{TableInfo, CGROUPS, EVENTS, MEMORY, PROCESSES, PROGRAMS};
 
 /// Write a recording as Parquet files: OUT/TABLE/host=…/date=…/….parquet
 ///
@@ -49,7 +49,7 @@ struct Export {
     out: PathBuf,
     /// The file name, which identifies the exported samples: a second export replaces the first.
     name: String,
-    sheets: BTreeMap<(usize, String, String), Sheet>,
+    sheets: BTreeMap<(&'static str, String, String), Sheet>,
     snapshot: Snapshot,
     query: Query,
     samples: u64,
@@ -146,13 +146,13 @@ impl Export {
         const DAY_NS: i64 = 86_400_000_000_000;
         // A segment covers at most a day, and a little more if the machine slept.
         let days = (0..3).map(|day| segment.begin_ns.saturating_add(day * DAY_NS));
-        let exported = days.filter_map(|wall_ns| period(&self.path(PROCESSES_AT, host, &date(wall_ns))));
+        let exported = days.filter_map(|wall_ns| period(&self.path(&PROCESSES, host, &date(wall_ns))));
         exported.fold(times.clone(), |all, one| all.start.min(one.start)..all.end.max(one.end))
     }
 
     /// The name of a file.
-    fn path(&self, table: usize, host: &str, date: &str) -> PathBuf {
-        let directory = self.out.join(TABLES[table].name);
+    fn path(&self, table: &TableInfo, host: &str, date: &str) -> PathBuf {
+        let directory = self.out.join(table.name);
         let directory = directory.join(format!("host={}", as_directory(host)));
         directory
             .join(format!("date={date}"))
@@ -170,11 +170,11 @@ impl Export {
             .collect();
         let host = moment.about.host.clone();
         for (table, rows) in [
-            (PROCESSES_AT, processes),
-            (EVENTS_AT, tables::events(happened, &moment)),
-            (PROGRAMS_AT, tables::programs(happened, &moment)),
-            (CGROUPS_AT, tables::cgroups(&moment, &mut self.cgroups_read_ns)),
-            (MEMORY_AT, tables::machine(&moment)),
+            (&PROCESSES, processes),
+            (&EVENTS, tables::events(happened, &moment)),
+            (&PROGRAMS, tables::programs(happened, &moment)),
+            (&CGROUPS, tables::cgroups(&moment, &mut self.cgroups_read_ns)),
+            (&MEMORY, tables::machine(&moment)),
         ] {
             if rows.is_empty() {
                 continue;
@@ -186,16 +186,14 @@ impl Export {
     }
 
     /// The file of a table for a host and a day (UTC).
-    fn sheet(&mut self, table: usize, host: &str, wall_ns: i64) -> io::Result<&mut Sheet> {
+    fn sheet(&mut self, table: &TableInfo, host: &str, wall_ns: i64) -> io::Result<&mut Sheet> {
         let date = date(wall_ns);
         let path = self.path(table, host, &date);
-        match self.sheets.entry((table, host.to_owned(), date)) {
+        match self.sheets.entry((table.name, host.to_owned(), date)) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let TableInfo {
-                    name, headings, order, ..
-                } = TABLES[table];
-                Ok(entry.insert(Sheet::create(&path, name, headings(), order)?))
+                let sheet = Sheet::create(&path, table.name, (table.columns)(), table.order);
+                Ok(entry.insert(sheet?))
             }
         }
     }

@@ -17,13 +17,14 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use rustix::fs::OFlags;
+use taskdiag::Kind;
 
 use crate::file::Unfinished;
+use crate::output::relation::ColumnInfo;
 
 /// The type of a column. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A number.
     Number,
     /// A text. Invalid UTF-8 is replaced.
     Text,
@@ -32,6 +33,15 @@ pub enum Type {
 }
 
 impl Type {
+    /// The type of values of a kind.
+    pub fn of(kind: Kind) -> Type {
+        match kind {
+            Kind::Letter | Kind::Text | Kind::Texts => Type::Text,
+            Kind::Time => Type::Time,
+            _ => Type::Number,
+        }
+    }
+
     /// The column's declaration in a Parquet schema.
     fn schema(self, name: &str) -> String {
         match self {
@@ -49,17 +59,6 @@ impl Type {
             Type::Time => "TIMESTAMPTZ",
         }
     }
-}
-
-/// A column.
-#[derive(Clone, Copy, Debug)]
-pub struct Heading {
-    /// Its name.
-    pub name: &'static str,
-    /// The type of its values.
-    pub kind: Type,
-    /// The meaning of its values.
-    pub meaning: &'static str,
 }
 
 /// A value in a row.
@@ -97,7 +96,7 @@ const GROUP_BYTES: usize = 64 << 20;
 
 /// The table of one host and one day.
 pub struct Sheet {
-    headings: Vec<Heading>,
+    columns: Vec<ColumnInfo>,
     rows: Vec<Cells>,
     /// The size of the texts in `rows`.
     bytes: usize,
@@ -118,13 +117,13 @@ impl std::fmt::Debug for Sheet {
 
 impl Sheet {
     /// Creates a file under a temporary name, until [`finish`](Sheet::finish).
-    pub fn create(path: &Path, name: &str, headings: Vec<Heading>, order: &'static [usize]) -> io::Result<Sheet> {
+    pub fn create(path: &Path, name: &str, columns: Vec<ColumnInfo>, order: &'static [usize]) -> io::Result<Sheet> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
         let mut text = format!("message {name} {{ ");
-        for heading in &headings {
-            let _ = write!(text, "{}; ", heading.kind.schema(heading.name));
+        for column in &columns {
+            let _ = write!(text, "{}; ", Type::of(column.kind).schema(column.name));
         }
         text.push('}');
         let schema = parse_message_type(&text).map_err(failed)?;
@@ -136,7 +135,7 @@ impl Sheet {
         let (file, unfinished) = Unfinished::create(path)?;
         let writer = SerializedFileWriter::new(BufWriter::new(file), Arc::new(schema), Arc::new(properties));
         Ok(Sheet {
-            headings,
+            columns,
             rows: Vec::new(),
             bytes: 0,
             writer: writer.map_err(failed)?,
@@ -146,9 +145,9 @@ impl Sheet {
         })
     }
 
-    /// Adds a row, with a cell for each heading.
+    /// Adds a row, with a cell for each column.
     pub fn add(&mut self, row: Cells) -> io::Result<()> {
-        debug_assert_eq!(row.len(), self.headings.len());
+        debug_assert_eq!(row.len(), self.columns.len());
         let bytes = |cell: &Cell| match cell {
             Cell::Text(text) => text.len(),
             _ => 0,
@@ -197,13 +196,13 @@ impl Sheet {
 
     fn write_group(&mut self) -> Result<(), ParquetError> {
         let mut group = self.writer.next_row_group()?;
-        for (column, heading) in self.headings.iter().enumerate() {
+        for (index, column) in self.columns.iter().enumerate() {
             let Some(mut writer) = group.next_column()? else {
                 break;
             };
-            let cells = || self.rows.iter().map(|row| &row[column]);
+            let cells = || self.rows.iter().map(|row| &row[index]);
             let is_there: Vec<i16> = cells().map(|cell| (*cell != Cell::None).into()).collect();
-            match heading.kind {
+            match Type::of(column.kind) {
                 Type::Number | Type::Time => {
                     let number = |cell: &Cell| match cell {
                         Cell::Number(number) => Some(*number),
@@ -265,26 +264,19 @@ mod tests {
     use taskdiag_testkit::temporary::Directory;
 
     use super::*;
+    use crate::output::relation::columns;
 
-    const HEADINGS: [Heading; 2] = [
-        Heading {
-            name: "time",
-            kind: Type::Time,
-            meaning: "",
-        },
-        Heading {
-            name: "number",
-            kind: Type::Number,
-            meaning: "",
-        },
-    ];
+    const COLUMNS: [ColumnInfo; 2] = columns! {
+        "time": Time, "";
+        "number": Count, "";
+    };
 
     /// Check that rows are sorted although values are missing, and that a file tells its period.
     #[test]
     fn missing_values_have_an_order() {
         let place = Directory::new("sheet");
         let path = place.join("table.parquet");
-        let mut sheet = Sheet::create(&path, "table", HEADINGS.to_vec(), &[1, 0]).expect("a file");
+        let mut sheet = Sheet::create(&path, "table", COLUMNS.to_vec(), &[1, 0]).expect("a file");
         for number in 0..5000_i64 {
             let value = number * 7919 % 5000;
             let value = Some(value).filter(|value| value % 3 != 0);

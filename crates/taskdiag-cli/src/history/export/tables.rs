@@ -7,27 +7,10 @@ use taskdiag_history::decode;
 use taskdiag_history::events::IntervalEvents;
 use taskdiag_history::figures::Figure;
 
-use super::sheet::{Cell, Cells, Heading, Type};
+use super::sheet::{Cell, Cells, Type};
+use crate::events;
 use crate::history::past::MachineState;
-use crate::output::relation::ColumnInfo;
-
-const fn heading(name: &'static str, kind: Type, meaning: &'static str) -> Heading {
-    Heading { name, kind, meaning }
-}
-
-/// Columns, a line for each: its name, the type of its values, and their meaning.
-macro_rules! headings {
-    ($($name:literal: $kind:ident, $meaning:literal;)*) => { [$(heading($name, Type::$kind, $meaning)),*] };
-}
-
-/// The heading of a column of a listing.
-fn of_column(column: ColumnInfo) -> Heading {
-    let kind = match column.kind {
-        Kind::Letter | Kind::Text | Kind::Texts => Type::Text,
-        _ => Type::Number,
-    };
-    heading(column.name, kind, column.meaning)
-}
+use crate::output::relation::{column, columns, ColumnInfo};
 
 /// A table: its name, its columns, and the columns by which its rows are sorted.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +19,7 @@ pub struct TableInfo {
     pub name: &'static str,
     /// What a row represents.
     pub rows: &'static str,
-    /// The columns.
-    pub headings: fn() -> Vec<Heading>,
+    pub columns: fn() -> Vec<ColumnInfo>,
     /// Indexes of columns.
     pub order: &'static [usize],
 }
@@ -54,41 +36,37 @@ pub fn markdown() -> String {
             "`{}`: a row for {}.\n\n| column | type | what |\n|---|---|---|\n",
             table.name, table.rows
         );
-        for Heading { name, kind, meaning } in (table.headings)() {
-            let _ = writeln!(text, "| `{name}` | {} | {meaning} |", kind.sql());
+        for ColumnInfo {
+            name, kind, meaning, ..
+        } in (table.columns)()
+        {
+            let _ = writeln!(text, "| `{name}` | {} | {meaning} |", Type::of(kind).sql());
         }
         text.push('\n');
     }
     text
 }
 
-/// The indexes of the tables in [`TABLES`].
-pub const PROCESSES_AT: usize = 0;
-pub const EVENTS_AT: usize = 1;
-pub const PROGRAMS_AT: usize = 2;
-pub const CGROUPS_AT: usize = 3;
-pub const MEMORY_AT: usize = 4;
-
-const TIME: Heading = heading("time", Type::Time, "when the sample was taken");
+const TIME: ColumnInfo = column("time", Kind::Time, "when the sample was taken");
 
 /// `start_time` depends on the clock at the time of the sample, so it differs a little between
 /// samples.
-const START_NS: Heading = heading(
+const START_NS: ColumnInfo = column(
     "start_ns",
-    Type::Number,
+    Kind::Nanoseconds,
     "when the process started, since the machine booted: with pid and boot_id, which it is",
 );
-const BOOT_ID: Heading = heading("boot_id", Type::Text, "which boot of the machine it was");
+const BOOT_ID: ColumnInfo = column("boot_id", Kind::Text, "which boot of the machine it was");
 
-const START_TIME: Heading = heading("start_time", Type::Time, "when the process started");
+const START_TIME: ColumnInfo = column("start_time", Kind::Time, "when the process started");
 
-const PROCESSES: TableInfo = TableInfo {
+pub const PROCESSES: TableInfo = TableInfo {
     name: "processes",
     rows: "each process in a sample",
-    headings: || {
+    columns: || {
         let of_field = |field| match field {
             Field::StartNs => START_TIME,
-            field => of_column(ColumnInfo::of_task(field)),
+            field => ColumnInfo::of_task(field),
         };
         let fields = FIELDS.into_iter().map(of_field);
         [TIME].into_iter().chain(fields).chain([START_NS, BOOT_ID]).collect()
@@ -96,66 +74,66 @@ const PROCESSES: TableInfo = TableInfo {
     order: &[1, 27, 0],
 };
 
-const EVENTS: TableInfo = TableInfo {
+pub const EVENTS: TableInfo = TableInfo {
     name: "events",
     rows: "each exec and each exit",
-    headings: || {
+    columns: || {
         let of_field = |field| match field {
             EventField::StartNs => START_TIME,
-            field => of_column(ColumnInfo::of_event(field)),
+            field => events::RELATION[field as usize],
         };
-        let time = heading("time", Type::Time, "when it happened");
+        let time = column("time", Kind::Time, "when it happened");
         let fields = EVENT_FIELDS.into_iter().map(of_field);
         [time].into_iter().chain(fields).chain([START_NS, BOOT_ID]).collect()
     },
     order: &[0],
 };
 
-const PROGRAMS: TableInfo = TableInfo {
+pub const PROGRAMS: TableInfo = TableInfo {
     name: "programs",
     rows: "each program and unit whose processes began or ended since the last sample",
-    headings: || {
-        let others = headings! {
+    columns: || {
+        let others = columns! {
             "unit": Text, "systemd unit, or the path of the cgroup if it is in none";
             "program": Text, "name of the processes";
-            "forks_count": Number, "processes that began";
-            "execs_count": Number, "programs that were executed";
-            "ended_count": Number, "processes that ended";
-            "unseen_count": Number, "of these, those that are in no sample";
-            "failed_count": Number, "of those that ended, those with a code but 0 or by a signal";
-            "runtime_ns": Number, "processor time of those that ended; NULL if the events did not tell";
-            "peak_rss_bytes": Number, "the largest peak of resident memory among them; NULL if the events did not tell";
-            "net_sent_bytes": Number, "what those that ended sent to other machines in all; NULL if it was not counted";
-            "net_received_bytes": Number, "what those that ended received from other machines in all; NULL if it was not counted";
+            "forks_count": Count, "processes that began";
+            "execs_count": Count, "programs that were executed";
+            "ended_count": Count, "processes that ended";
+            "unseen_count": Count, "of these, those that are in no sample";
+            "failed_count": Count, "of those that ended, those with a code but 0 or by a signal";
+            "runtime_ns": Nanoseconds, "processor time of those that ended; NULL if the events did not tell";
+            "peak_rss_bytes": Bytes, "the largest peak of resident memory among them; NULL if the events did not tell";
+            "net_sent_bytes": Bytes, "what those that ended sent to other machines in all; NULL if it was not counted";
+            "net_received_bytes": Bytes, "what those that ended received from other machines in all; NULL if it was not counted";
         };
         std::iter::once(TIME).chain(others).collect()
     },
     order: &[1, 2, 0],
 };
 
-const CGROUPS: TableInfo = TableInfo {
+pub const CGROUPS: TableInfo = TableInfo {
     name: "cgroups",
     rows: "each number of a cgroup",
-    headings: || {
-        headings! {
+    columns: || {
+        columns! {
             "time": Time, "when it was read";
             "cgroup": Text, "path";
             "key": Text, "file and name: cpu.stat.usage_usec";
-            "value": Number, "the kernel's number, in its unit";
+            "value": Count, "the kernel's number, in its unit";
         }
         .to_vec()
     },
     order: &[1, 2, 0],
 };
 
-const MEMORY: TableInfo = TableInfo {
+pub const MEMORY: TableInfo = TableInfo {
     name: "memory",
     rows: "each number of the machine",
-    headings: || {
-        let others = headings! {
+    columns: || {
+        let others = columns! {
             "source": Text, "meminfo, vmstat, cpu, stat, load, pressure, cgroups, or `disk:` and a mount point";
             "key": Text, "name";
-            "value": Number,
+            "value": Count,
                 "bytes in meminfo and of disks, clock ticks in cpu, hundredths in load, a number of cgroups, else the kernel's unit";
         };
         std::iter::once(TIME).chain(others).collect()
@@ -351,17 +329,13 @@ mod tests {
     /// Check that rows of processes have a cell for each heading, named as the field.
     #[test]
     fn headings_are_fields() {
-        let names: Vec<&str> = (PROCESSES.headings)()
-            .iter()
-            .skip(1)
-            .map(|heading| heading.name)
-            .collect();
+        let names: Vec<&str> = (PROCESSES.columns)().iter().skip(1).map(|column| column.name).collect();
         let fields = FIELDS.map(|field| match field {
             Field::StartNs => "start_time",
             field => field.name(),
         });
         let (first, which) = names.split_at(fields.len());
         assert_eq!((first, which), (&fields[..], &["start_ns", "boot_id"][..]));
-        assert_eq!((PROCESSES.headings)()[PROCESSES.order[1]].name, "start_ns");
+        assert_eq!((PROCESSES.columns)()[PROCESSES.order[1]].name, "start_ns");
     }
 }
