@@ -94,6 +94,14 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a part of the time, in percent: `2%`.
+pub fn percentage(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err(format!("{text:?} is not a part of the time: give a percentage like 2%")),
+    }
+}
+
 /// A limit, or none. Not an `Option`, because clap treats an `Option` as an optional argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit<T>(pub Option<T>);

@@ -89,21 +89,31 @@ pub type Series = (Vec<(&'static str, String)>, Number);
 impl Single {
     /// A metric with one series.
     pub fn new(name: &'static str, kind: Kind, help: &'static str, value: Number) -> Single {
-        Single::labelled(name, kind, help, [(Vec::new(), value)])
-    }
-
-    /// A metric with these series.
-    pub fn labelled(
-        name: &'static str,
-        kind: Kind,
-        help: &'static str,
-        series: impl IntoIterator<Item = Series>,
-    ) -> Single {
         Single {
             name,
             kind,
             help,
-            series: series.into_iter().collect(),
+            series: vec![(Vec::new(), value)],
+        }
+    }
+
+    /// A metric with these labels: their values, each time with a number.
+    pub fn labelled<V: ToString, const LABELS: usize>(
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        labels: [&'static str; LABELS],
+        numbers: impl IntoIterator<Item = ([V; LABELS], u64)>,
+    ) -> Single {
+        let of = |(values, number): ([V; LABELS], u64)| {
+            let values = values.map(|value| value.to_string());
+            (labels.into_iter().zip(values).collect(), Number::Whole(number))
+        };
+        Single {
+            name,
+            kind,
+            help,
+            series: numbers.into_iter().map(of).collect(),
         }
     }
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
 use rustix::time::ClockId;
-use taskdiag::{Handle, Query};
+use taskdiag::Query;
 use taskdiag_sys::host::now_ns;
 
 use crate::events::listener::Listening;
@@ -125,13 +125,10 @@ pub struct Args {
 
 /// Parses the budget for walking page tables.
 fn pss_budget(text: &str) -> Result<PssBudget, String> {
-    let Some(percent) = text.strip_suffix('%') else {
-        return Ok(PssBudget::Time(quantity::duration(text)?));
-    };
-    match percent.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(PssBudget::Share(percent / 100.0)),
-        _ => Err(format!("{text:?} is not a part of the time: give a percentage like 2%")),
+    if text.ends_with('%') {
+        return Ok(PssBudget::Share(quantity::percentage(text)? / 100.0));
     }
+    Ok(PssBudget::Time(quantity::duration(text)?))
 }
 
 /// Parses a deadline.
@@ -212,7 +209,11 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         deadline: args.deadline,
         boot: boot.unwrap_or(Timestamp::UNIX_EPOCH),
     };
-    prepare(&mut handle, &args, &plan);
+    // An exporter queries often: the fastest source is loaded, unless the user chose one. If this is
+    // denied, another source answers, as the metric taskdiag_metrics_sources reports.
+    if args.from.is_choice_free() {
+        let _ = handle.prepare(Worker::fields(&plan));
+    }
     if handle.lacks_hidden(&Query::processes()) {
         say_hidden();
     }
@@ -232,15 +233,6 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     let served = Server::new(listener, sampler, options).run(&stop);
     served.map_err(|error| format!("serving metrics: {}", message(&error)))?;
     Ok(Outcome::Complete)
-}
-
-/// Loads the fastest source, unless the user chose one: an exporter queries often.
-fn prepare(handle: &mut Handle, args: &Args, plan: &Plan) {
-    if args.from.is_choice_free() {
-        // If this is denied, another source answers. The metric taskdiag_metrics_sources reports
-        // which.
-        let _ = handle.prepare(Worker::fields(plan));
-    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,17 @@ use super::families::{whole, Kind, Number};
 use super::reading::Missing;
 use super::state::State;
 
-/// Metrics, a line for each: its type, its name, its help text, and its value if that is known.
+/// Metrics, a line for each: its type, its name, its help text, and its value if that is known. With
+/// labels, their values, each time with a number.
 macro_rules! singles {
-    ($($kind:ident $name:literal, $help:literal => $value:expr;)*) => {
-        [$($value.map(|value| Single::new($name, Kind::$kind, $help, value))),*]
+    (@ $kind:ident $name:literal $help:literal, $value:expr) => {
+        $value.map(|value| Single::new($name, Kind::$kind, $help, value))
+    };
+    (@ $kind:ident $name:literal $help:literal $labels:tt, $numbers:expr) => {
+        Some(Single::labelled($name, Kind::$kind, $help, $labels, $numbers))
+    };
+    ($($kind:ident $name:literal, $help:literal $(, $labels:tt)? => $value:expr;)*) => {
+        [$(singles!(@ $kind $name $help $($labels)?, $value)),*]
     };
 }
 pub(super) use singles;
@@ -33,7 +40,7 @@ pub struct Own {
     /// How long the last sample took.
     pub took: Duration,
     process: Vec<Single>,
-    sources: BTreeMap<&'static str, String>,
+    sources: BTreeMap<&'static str, &'static str>,
 }
 
 impl Own {
@@ -63,42 +70,12 @@ impl Own {
         self.sources.clear();
         for (group, answer) in snapshot.answers() {
             let who = answer.map_or_else(|reason| reason.as_str(), |source| source.name());
-            self.sources.insert(group.name(), who.to_owned());
+            self.sources.insert(group.name(), who);
         }
     }
 
     /// The metrics.
     pub fn singles(&self, state: &State, missing: &Missing) -> Vec<Single> {
-        let mut singles = self.of_samples(state);
-        let missing = missing.iter().map(|((field, reason), &count)| {
-            let labels = vec![("field", (*field).to_owned()), ("reason", (*reason).to_owned())];
-            (labels, Number::Whole(count))
-        });
-        let help = "Values that could not be read in the last sample";
-        singles.push(Single::labelled(
-            "taskdiag_metrics_missing_values",
-            Kind::Gauge,
-            help,
-            missing,
-        ));
-        let sources = self.sources.iter().map(|(group, source)| {
-            let labels = vec![("group", (*group).to_owned()), ("source", source.clone())];
-            (labels, Number::Whole(1))
-        });
-        let help = "Who answered for each group of fields";
-        singles.push(Single::labelled("taskdiag_metrics_sources", Kind::Gauge, help, sources));
-        let version = [(
-            vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
-            Number::Whole(1),
-        )];
-        let help = "The version of this exporter";
-        singles.push(Single::labelled("taskdiag_build_info", Kind::Gauge, help, version));
-        singles.extend(self.process.iter().cloned());
-        singles
-    }
-
-    /// Counters of samples, and of processes whose group is unknown.
-    fn of_samples(&self, state: &State) -> Vec<Single> {
         let tracker = &state.tracker;
         let displaced = tracker.groupings.iter().map(|grouping| grouping.displaced).sum();
         let took = Number::Real(self.took.as_secs_f64());
@@ -129,8 +106,18 @@ impl Own {
             Counter "taskdiag_metrics_lost_events", "Ends of processes that were not told" => whole(state.lost);
             Gauge "taskdiag_metrics_events", "Whether events tell of processes that end between two samples" =>
                 whole(has_events);
+            Gauge "taskdiag_metrics_missing_values", "Values that could not be read in the last sample", ["field", "reason"] =>
+                missing.iter().map(|((field, reason), &count)| ([*field, *reason], count));
+            Gauge "taskdiag_metrics_sources", "Who answered for each group of fields", ["group", "source"] =>
+                self.sources.iter().map(|(&group, &source)| ([group, source], 1));
+            Gauge "taskdiag_build_info", "The version of this exporter", ["version"] =>
+                [([env!("CARGO_PKG_VERSION")], 1)];
         };
-        known.into_iter().flatten().collect()
+        known
+            .into_iter()
+            .flatten()
+            .chain(self.process.iter().cloned())
+            .collect()
     }
 }
 

@@ -347,26 +347,12 @@ impl Server {
             Gauge "taskdiag_metrics_sample_age_seconds", "Time since these values were read" => Some(age);
             Counter "taskdiag_metrics_stale_answers", "Answers that had values of an earlier sample" =>
                 whole(counts.stale);
+            Counter "taskdiag_metrics_answers", "Answers by status", ["code"] =>
+                counts.answers.iter().map(|(code, &count)| ([code], count));
+            Counter "taskdiag_metrics_dropped_connections", "Connections that were dropped before they had an answer",
+                ["reason"] => counts.dropped.iter().map(|(reason, &count)| ([reason], count));
         };
-        let mut own: Vec<Single> = known.into_iter().flatten().collect();
-        let counted = |label, of: String, count| (vec![(label, of)], Number::Whole(count));
-        let answers = counts.answers.iter();
-        let answers = answers.map(|(code, &count)| counted("code", code.to_string(), count));
-        let help = "Answers by status";
-        own.push(Single::labelled(
-            "taskdiag_metrics_answers",
-            Kind::Counter,
-            help,
-            answers,
-        ));
-        let dropped = counts.dropped.iter();
-        let dropped = dropped.map(|(&reason, &count)| counted("reason", reason.to_owned(), count));
-        let (name, help) = (
-            "taskdiag_metrics_dropped_connections",
-            "Connections that were dropped before they had an answer",
-        );
-        own.push(Single::labelled(name, Kind::Counter, help, dropped));
-        own
+        known.into_iter().flatten().collect()
     }
 }
 

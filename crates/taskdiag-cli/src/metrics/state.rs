@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::tracker::Tracker;
 
 /// What is known of processes and groups.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct State {
     pub tracker: Tracker,
     /// The names of users, as far as processes that were read had them.
@@ -33,9 +33,7 @@ impl Shared {
     pub fn new(tracker: Tracker) -> Shared {
         Shared(Mutex::new(State {
             tracker,
-            users: HashMap::new(),
-            events: None,
-            lost: 0,
+            ..State::default()
         }))
     }
 

@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long)]
     no_network: bool,
     /// Record PSS too, and walk page tables for it for at most this part of the time
-    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::percentage)]
     pss_budget: Option<f64>,
     /// Keep samples for so long (14d), or as many as fit into so much (20G); of these the finest go
     /// first
@@ -106,15 +106,6 @@ const GROUPS: [Group; 18] = [
     Group::Fds,
     Group::Audit,
 ];
-
-fn percentage(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
-    let wrong = || format!("{text:?} is not a part of the time: give a percentage like 2%");
-    number
-        .ok()
-        .filter(|number| *number > 0.0 && *number <= 100.0)
-        .ok_or_else(wrong)
-}
 
 fn keep(text: &str) -> Result<Keep, String> {
     let is_time = text.ends_with(['s', 'm', 'h', 'd']);
