@@ -6,7 +6,6 @@ use serde_json::{json, Value};
 use taskdiag::pagecache::{self, Quantity, Source};
 use taskdiag_history::events::Sum;
 
-use super::cached::Tree;
 use super::commands::Command;
 use super::incidents::{Forks, Incident, IncidentKind};
 use super::present::{Present, GROUPINGS};
@@ -29,6 +28,15 @@ const MAX_INCIDENTS: usize = 500;
 
 /// How many programs that began and ended are shown. Others become one row.
 const MAX_ENDED: usize = 60;
+
+/// The page cache of a directory.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The directory itself, and its subdirectories: the path of each, and the sum of the files below.
+    pub rows: Vec<(Vec<u8>, pagecache::Sum)>,
+    /// The number of files and directories that could not be read.
+    pub failed: u64,
+}
 
 /// The content of a page.
 #[derive(Debug)]
@@ -82,7 +90,7 @@ pub fn document(contents: Contents) -> Value {
     let groupings: Vec<Value> = GROUPINGS
         .iter()
         .zip(groups)
-        .map(|(grouping, groups)| over_time(grouping.name, groups.choose(points.len().max(1), MAX_SERIES), &points))
+        .map(|((_, by, _), groups)| over_time(by.name, groups.choose(points.len().max(1), MAX_SERIES), &points))
         .collect();
     let (listed, left) = incidents.split_at(incidents.len().min(MAX_INCIDENTS));
     let pair = |(command, behind): Command| json!([command, behind]);

@@ -6,25 +6,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
 
-/// A process that the OOM killer killed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kill {
-    /// When, in nanoseconds since the machine booted, by the kernel's own clock, which stops while
-    /// the machine sleeps.
-    pub since_boot_ns: u64,
-    /// Its id in the initial pid namespace.
-    pub pid: u32,
-    /// Its name.
-    pub comm: Vec<u8>,
-    /// Its cgroup.
-    pub cgroup: Vec<u8>,
-}
+use super::incidents::Kill;
 
 /// The content of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The processes that were killed.
-    pub kills: Vec<Kill>,
+    /// The processes that were killed, by their ids in the initial pid namespace. Each with its time
+    /// in nanoseconds since boot, by the kernel's own clock, which stops while the machine sleeps.
+    pub kills: Vec<(u64, Kill)>,
     /// How far back the log goes, in nanoseconds since boot.
     pub first_ns: Option<u64>,
 }
@@ -70,7 +59,7 @@ impl Log {
         // Programs can write to the log too. The facility of their messages is not 0, which is the
         // kernel's.
         if priority >> 3 == 0 {
-            self.kills.extend(kill(since_boot_ns, text));
+            self.kills.extend(kill(text).map(|kill| (since_boot_ns, kill)));
         }
     }
 }
@@ -87,7 +76,7 @@ fn parts(record: &[u8]) -> Option<(u64, u64, &[u8])> {
 }
 
 /// The line `oom-kill:constraint=…,task_memcg=PATH,task=NAME,pid=NUMBER,uid=NUMBER` (Linux 5.0).
-fn kill(since_boot_ns: u64, text: &[u8]) -> Option<Kill> {
+fn kill(text: &[u8]) -> Option<Kill> {
     let rest = text.strip_prefix(b"oom-kill:")?;
     // A name may contain anything, so search for what follows it from the end.
     let (rest, _) = split_last(rest, b",uid=")?;
@@ -98,10 +87,10 @@ fn kill(since_boot_ns: u64, text: &[u8]) -> Option<Kill> {
     let at = find(rest, b",task=")?;
     let cgroup = find(&rest[..at], b",task_memcg=").map(|from| &rest[from + b",task_memcg=".len()..at]);
     Some(Kill {
-        since_boot_ns,
         pid,
         comm: unescape(&rest[at + b",task=".len()..]),
-        cgroup: unescape(cgroup.unwrap_or_default()),
+        cgroup: Some(unescape(cgroup.unwrap_or_default())),
+        is_logged: true,
     })
 }
 
@@ -161,14 +150,13 @@ mod tests {
             record(6, 900_000, "\\x3cscript>\\x5c"),
         ]);
         assert_eq!(log.first_ns, Some(500_000_000));
-        let kills: Vec<(u64, u32, &[u8], &[u8])> = log
+        let kills = log
             .kills
             .iter()
-            .map(|kill| (kill.since_boot_ns, kill.pid, &*kill.comm, &*kill.cgroup))
-            .collect();
-        let cgroup = &b"/a.slice/b.service"[..];
+            .map(|(since_boot_ns, kill)| (*since_boot_ns, kill.pid, &*kill.comm, kill.cgroup.as_deref()));
+        let cgroup = Some(&b"/a.slice/b.service"[..]);
         assert_eq!(
-            kills,
+            kills.collect::<Vec<_>>(),
             [
                 (600_000_000, 4711, &b"ruby"[..], cgroup),
                 (800_000_000, 4711, b"a,pid=1,uid=2", cgroup),
@@ -181,11 +169,15 @@ mod tests {
     #[test]
     fn nonsense_is_no_kill() {
         for text in ["", ";", "6,1,2,-;", "6,1,x,-;oom-kill:", "x"] {
-            assert_eq!(log(&[text.to_owned()]).kills, Vec::<Kill>::new(), "{text}");
+            assert_eq!(log(&[text.to_owned()]).kills, Vec::<(u64, Kill)>::new(), "{text}");
         }
         let whole = format!("6,9,600000,-;{}", LINE);
         for end in 0..whole.len() - ",uid=0".len() {
-            assert_eq!(log(&[whole[..end].to_owned()]).kills, Vec::<Kill>::new(), "{end}");
+            assert_eq!(
+                log(&[whole[..end].to_owned()]).kills,
+                Vec::<(u64, Kill)>::new(),
+                "{end}"
+            );
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `taskdiag report`: one page with charts.
 
-mod cached;
 mod commands;
 mod document;
 mod incidents;
@@ -12,19 +11,22 @@ mod series;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use rustix::time::ClockId;
+use taskdiag::pagecache::{Found, Seen, Walk};
 use taskdiag::{Budget, Field, Query, Snapshot};
 use taskdiag_history::decode::Decoder;
 use taskdiag_sys::host::now_ns;
 
+use crate::cache::Directories;
 use crate::file::{self, Unfinished};
-use crate::grouping::{self, Grouping, Groupings};
+use crate::grouping::{self, Grouping};
 use crate::history::library::Library;
 use crate::history::past::{MachineState, Recorded};
 use crate::history::{exact, shown_time, RangeOptions};
@@ -35,9 +37,9 @@ use crate::output::document::boot_id;
 use crate::output::relation::Absences;
 use crate::output::Output;
 use crate::source::SourceOptions;
-use document::Contents;
-use incidents::{Incident, IncidentKind, Kill};
-use present::Present;
+use document::{Contents, Tree};
+use incidents::{Incident, IncidentKind};
+use present::{Present, GROUPINGS};
 use reading::Read;
 
 /// Make a page with charts: processor time and memory over time, where the memory is, what happened
@@ -59,7 +61,7 @@ pub struct Args {
     #[command(flatten)]
     past: RangeOptions,
     /// The initial grouping of processes; the page offers all three
-    #[arg(long, value_name = "WHAT", default_value = "program", value_parser = grouping::by_parser(GROUPINGS))]
+    #[arg(long, value_name = "WHAT", default_value = "program", value_parser = grouping::by_parser(&GROUPINGS))]
     by: &'static Grouping,
     /// Also show the current page cache of the files below this directory and of the directories in
     /// it
@@ -69,38 +71,48 @@ pub struct Args {
     from: SourceOptions,
 }
 
-/// The groupings of a page.
-const GROUPINGS: &Groupings = &{
-    let [program, _, _, unit, container, ..] = grouping::OF_PROCESSES;
-    [program, unit, container]
-};
-
 /// How long to walk the page tables of processes for their proportional set sizes.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Complete;
-    let mut caches = Vec::new();
     let ((mut contents, title), answers) = match &args.past.history {
         Some(directory) => (of_recording(args, directory, &mut outcome)?, None),
         None => of_now(args).map(|(page, answers)| (page, Some(answers)))?,
     };
     for path in &args.cache {
-        let tree = cached::walk(path).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        let tree = walk(path).map_err(|error| format!("{}: {error:#}", path.display()))?;
         if tree.failed > 0 {
             let note = format!("{}: {} could not be read", path.display(), counted(tree.failed, "file"));
             say(&note);
             contents.notes.push(note);
             outcome = Outcome::Partial;
         }
-        caches.push(tree);
+        contents.caches.push(tree);
     }
-    contents.caches = caches;
     let page = page::page(&title, &document::document(contents));
     let page = page.map_err(|error| format!("random numbers: {error}"))?;
     write(&args.output, page.as_bytes())?;
     Ok(outcome.and(answers.map_or(Outcome::Complete, |answers| lacks(&answers))))
+}
+
+/// Walks a directory, on the directory's own file system. The rows are the directory and its
+/// subdirectories.
+fn walk(path: &Path) -> taskdiag::Result<Tree> {
+    let mut directories = Directories::new(path, 1);
+    let walk = Walk::new().each_file(false).one_file_system(true);
+    let mut visit = |found: Found<'_>| {
+        if let Found::Directory { path, depth, sum, .. } = found {
+            directories.add(path, depth, sum);
+        }
+        ControlFlow::Continue(())
+    };
+    let totals = walk.run(path, &mut Seen::default(), &AtomicBool::new(false), &mut visit)?;
+    Ok(Tree {
+        rows: directories.add_up(),
+        failed: totals.failed,
+    })
 }
 
 /// Reports what the page about the present moment lacks.
@@ -280,14 +292,9 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
             notes.push(format!("the kernel's log goes back only to {}", shown_time(first)));
         }
     }
-    let incident = |kill: kernel_log::Kill| Incident {
-        wall_ns: wall(kill.since_boot_ns),
-        what: IncidentKind::OomKill(Kill {
-            pid: kill.pid,
-            comm: kill.comm,
-            cgroup: Some(kill.cgroup),
-            is_logged: true,
-        }),
+    let incident = |(since_boot_ns, kill)| Incident {
+        wall_ns: wall(since_boot_ns),
+        what: IncidentKind::OomKill(kill),
     };
     let incidents = log.kills.into_iter().map(incident);
     incidents.filter(|incident| times.contains(&incident.wall_ns)).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
 
 use super::reading::used_ns;
-use crate::grouping::{self, Name};
+use crate::grouping::{self, GroupingChoice, Name};
 use crate::host::MemInfo;
 use crate::mem::{Account, SystemTally, SYSTEM_FIELDS};
 use crate::output::relation::Absences;
@@ -50,7 +50,10 @@ impl Memory {
 pub type Reasons = BTreeMap<Absent, u64>;
 
 /// The groupings of processes.
-pub const GROUPINGS: [&grouping::Grouping; 3] = [&grouping::PROGRAM, &grouping::UNIT, &grouping::CONTAINER];
+pub const GROUPINGS: [GroupingChoice; 3] = {
+    let [program, _, _, unit, container, ..] = grouping::OF_PROCESSES;
+    [program, unit, container]
+};
 
 /// The name of a process's group in each of [`GROUPINGS`].
 pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], &'static str>; 3] {
@@ -60,7 +63,7 @@ pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], &'static str>; 3] {
 
 /// The fields that determine the groups of processes.
 pub fn naming() -> Fields {
-    GROUPINGS.iter().flat_map(|grouping| grouping.fields).copied().collect()
+    grouping::fields(&GROUPINGS.map(|(_, by, _)| by))
 }
 
 /// A process.
